@@ -1,0 +1,111 @@
+"""Build what is not built yet, and prove that it is what its lock says."""
+
+import shutil
+import time
+from pathlib import Path
+
+from trainwright import distribution, engine, inputs, probe, registry, store
+from trainwright.fetching import fetch
+from trainwright.files import write
+from trainwright.images import Done, out_folder, plan_one, published_image, read_image, write_image
+from trainwright.inputs import Inputs
+from trainwright.matrix import Intent
+from trainwright.model import Check, Image, Proof, Variant
+from trainwright.progress import Progress, Say
+
+
+def lay_out(intent: Intent, found: Inputs, out: Path) -> None:
+    """out/<id>/ as the build needs it: text, wheels, base, rootfs; nothing of an earlier lock stays."""
+    for name in ("wheels", "requirements", "rootfs", "base"):
+        shutil.rmtree(out / name, ignore_errors=True)
+    for group in ("framework", "toolkit", "tools", "sdist-build"):
+        (out / "wheels" / group).mkdir(parents=True)
+    for entry in found.lock.python:
+        store.place(entry.sha256, out / "wheels" / entry.group / entry.file, entry.file)
+    for name, source in found.rootfs.items():
+        target = out / "rootfs" / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source, target)
+        target.chmod(0o755 if source.stat().st_mode & 0o100 else 0o644)
+    (out / "base").mkdir()
+    (out / "base" / "base.tar").hardlink_to(base_tar(intent, found))
+    write_text(found, out)
+
+
+def write_text(found: Inputs, out: Path) -> None:
+    """The rendered part of out/<id>/ alone."""
+    for name, text in found.text.items():
+        write(out / name, text)
+
+
+def base_tar(intent: Intent, found: Inputs) -> Path:
+    """The bootstrapped base, made once for all images that start from it."""
+    target = store.root() / "base" / f"{found.base_key}.tar"
+    if not target.exists():
+        target.parent.mkdir(parents=True, exist_ok=True)
+        state = found.distribution
+        definition = intent.components.bases[found.variant.base]
+        distribution.bootstrap(intent.root, definition, found.include, state.effective, state.epoch, target)
+    return target
+
+
+def build(intent: Intent, variant: Variant, repository: str | None, say: Say, progress: Progress) -> Done:
+    """Build one image if nothing else will do, and prove that it is what its lock says. Raises BuildError."""
+    began = time.monotonic()
+    found = inputs.load(intent, variant)
+    entry = plan_one(found, repository, engine.answers)
+    if entry.action == "build":
+        fetch(intent, [variant], say, progress)
+        found = inputs.load(intent, variant)  # a drift that the fetch met changes the key
+        entry = plan_one(found, repository, engine.answers)
+    out = out_folder(intent, variant)
+    if entry.action == "skip":
+        return Done(published_image(found, out, str(repository)), "skip", entry.reason, time.monotonic() - began)
+    if entry.action == "build":
+        say(f"{variant.id}: laying out {out}")
+        lay_out(intent, found, out)
+        engine.bake(out)
+    image = read_image(out)
+    if (
+        image is None
+        or image.key != found.key
+        or image.proof is None
+        or image.proof.image != engine.image_id(found.name)
+    ):
+        say(f"{variant.id}: probing")
+        image = prove(intent, found, out)
+    return Done(image, entry.action, entry.reason, time.monotonic() - began)
+
+
+def prove(intent: Intent, found: Inputs, out: Path) -> Image:
+    """Ask the finished image what it holds, compare with the lock, write SBOM and image.json. Raises BuildError."""
+    script = (intent.root / "scripts/probe.py").read_text()
+    findings = probe.Findings.model_validate(engine.ask(found.name, script))
+    differences = probe.compare(intent, found.pins, found.lock, found.distribution.packages(), findings)
+    if differences:
+        (out / "image.json").unlink(missing_ok=True)
+    probe.refuse(found.variant, differences)
+    with store.scratch() as folder:
+        engine.save(found.name, folder / "layout")
+        _, manifest = registry.manifest_of(folder / "layout")
+        engine.sbom(folder / "layout", folder / "sbom.json")
+        write(out / "sbom.json", (folder / "sbom.json").read_text())
+    proof = Proof(
+        image=str(engine.image_id(found.name)),
+        probe=Check(
+            state="passed",
+            detail=f"{len(findings.packages)} distribution and {len(findings.python_packages)} Python packages",
+        ),
+        tests=Check(state="not run"),
+    )
+    image = Image(
+        id=found.variant.id,
+        key=found.key,
+        size=registry.size_of(manifest),
+        versions=findings.versions,
+        packages=findings.packages,
+        drift=found.distribution.drift,
+        proof=proof,
+    )
+    write_image(out, image)
+    return image

@@ -1,0 +1,219 @@
+"""The command line: parse, call, show. Data to standard output, everything else to standard error."""
+
+import json
+import os
+import signal
+import sys
+import traceback
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from trainwright import __version__
+from trainwright.errors import ConfigError, TrainwrightError, did_you_mean
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    help="Training images that are what they say they are.",
+)
+
+Framework = Annotated[str | None, typer.Option(help="The framework's one default image.")]
+Only = Annotated[str | None, typer.Option(metavar="GLOB", help="Images by id or glob; see `trainwright list`.")]
+Json = Annotated[bool, typer.Option("--json", help="Machine-readable, to standard output.")]
+Registry = Annotated[str, typer.Option(envvar="REGISTRY", help="host[:port][/prefix]; empty: the one on loopback.")]
+
+
+def find_root() -> Path:
+    """The checkout that the command works on: the nearest folder upwards with dockerfiles/matrix.toml."""
+    for folder in [Path.cwd(), *Path.cwd().parents]:
+        if (folder / "dockerfiles/matrix.toml").exists():
+            return folder
+    raise ConfigError("no checkout here", where=str(Path.cwd()), fix="cd to the folder that holds dockerfiles/")
+
+
+@app.command("list")
+def list_(only: Only = None, framework: Framework = None, as_json: Json = False) -> None:
+    """Every image of the matrix."""
+    from trainwright import report
+
+    fields = ("id", "framework", "accelerator", "target", "default")
+    rows = [{name: getattr(variant, name) for name in fields} for variant in _chosen(framework, only)[1]]
+    report.show(rows, as_json)
+
+
+@app.command()
+def lock(
+    only: Only = None,
+    framework: Framework = None,
+    check: Annotated[bool, typer.Option("--check", help="Only say whether the locks are current; no network.")] = False,
+    update: Annotated[bool, typer.Option("--update", help="Resolve anew even what is current.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Resolve the intent to exact versions and checksums, and write dockerfiles/locks/."""
+    from trainwright import locking, report
+
+    intent, variants = _chosen(framework, only)
+    with report.progress() as (say, advance):
+        rows = (
+            locking.check_locks(intent, variants) if check else locking.lock_all(intent, variants, update, say, advance)
+        )
+    report.show(rows, as_json)
+
+
+@app.command()
+def fetch(only: Only = None, framework: Framework = None, as_json: Json = False) -> None:
+    """Bring every locked file into the store, verified."""
+    from trainwright import fetching, report
+
+    intent, variants = _chosen(framework, only)
+    with report.progress(fetching.to_fetch(intent, variants)) as (say, advance):
+        fetching.fetch(intent, variants, say, advance)
+        rows = fetching.fetched(intent, variants)
+    report.show(rows, as_json)
+
+
+@app.command()
+def plan(only: Only = None, framework: Framework = None, registry: Registry = "", as_json: Json = False) -> None:
+    """Per image: skip, reuse, build or blocked, with the reason and the input key."""
+    from trainwright import engine, images, inputs, report
+
+    intent, variants = _chosen(framework, only)
+    rows = []
+    for variant in variants:
+        repository = images.repository_if_any(intent, variant, registry)
+        entry = images.plan_one(inputs.load(intent, variant), repository, engine.answers)
+        rows.append(entry.model_dump())
+    report.show(rows, as_json)
+
+
+@app.command()
+def render(only: Only = None, framework: Framework = None, as_json: Json = False) -> None:
+    """Write the Dockerfile, the bake file and the requirement files to out/<id>/."""
+    from trainwright import building, images, inputs, report
+
+    intent, variants = _chosen(framework, only)
+    rows = []
+    for variant in variants:
+        found = inputs.load(intent, variant)
+        building.write_text(found, images.out_folder(intent, variant))
+        rows.append({"id": variant.id, "key": found.key, "folder": f"out/{variant.id}"})
+    report.show(rows, as_json)
+
+
+@app.command()
+def build(only: Only = None, framework: Framework = None, registry: Registry = "", as_json: Json = False) -> None:
+    """Build what is not built yet, and probe it: what the image holds must be what the lock says."""
+    from trainwright import building, fetching, images, report
+
+    intent, variants = _asked_for(framework, only)
+    with report.alone(intent.root), report.progress(fetching.to_fetch(intent, variants)) as (say, advance):
+        done = [
+            building.build(intent, variant, images.repository_if_any(intent, variant, registry), say, advance)
+            for variant in variants
+        ]
+    report.final(done, as_json)
+
+
+@app.command("test")
+def test_(only: Only = None, framework: Framework = None, as_json: Json = False) -> None:
+    """Run the image tests on the built images."""
+    from trainwright import publishing, report
+
+    intent, variants = _asked_for(framework, only)
+    with report.alone(intent.root), report.progress() as (say, _):
+        done = [publishing.test(intent, variant, say) for variant in variants]
+    report.final(done, as_json)
+
+
+@app.command()
+def push(
+    only: Only = None,
+    framework: Framework = None,
+    registry: Registry = "",
+    release: Annotated[str, typer.Option(metavar="TAG", help="One more tag, for people; it never moves.")] = "",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would happen.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Prove, push by digest, verify what the registry holds, and only then tag."""
+    from trainwright import images, publishing, report
+
+    intent, variants = _asked_for(framework, only)
+    with report.alone(intent.root), report.progress() as (say, _):
+        done = [
+            publishing.push(intent, variant, images.repository(intent, variant, registry), release, dry_run, say)
+            for variant in variants
+        ]
+    report.final(done, as_json)
+
+
+@app.command()
+def doctor(registry: Registry = "", as_json: Json = False) -> None:
+    """Every precondition on this machine, with the command that mends it."""
+    from trainwright import report
+    from trainwright.doctor import examine
+
+    findings = examine(find_root(), registry)
+    report.show([finding.model_dump() for finding in findings], as_json)
+    if any(finding.state == "failed" for finding in findings):
+        raise typer.Exit(10)
+
+
+def _chosen(framework: str | None, only: str | None) -> tuple[Any, Any]:
+    from trainwright.matrix import load_intent, select
+
+    intent = load_intent(find_root())
+    return intent, select(intent.variants, framework, only)
+
+
+def _asked_for(framework: str | None, only: str | None) -> tuple[Any, Any]:
+    """For what costs hours: never "everything" because nothing was said."""
+    intent, variants = _chosen(framework, only)
+    if framework is None and only is None:
+        raise ConfigError(
+            "nothing was asked for",
+            why=did_you_mean("", {variant.framework for variant in intent.variants}),
+            fix=f"make build FRAMEWORK={intent.variants[0].framework}",
+        )
+    return intent, variants
+
+
+def main() -> None:
+    """Run, and turn every expected failure into one message and its exit code."""
+    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    command = typer.main.get_command(app)
+    try:
+        code = command.main(standalone_mode=False, prog_name="trainwright")
+    except TrainwrightError as error:
+        from trainwright import report
+
+        report.complain(error, as_json="--json" in sys.argv)
+        code = error.exit_code
+    except (KeyboardInterrupt, typer.Abort):
+        print("\ninterrupted; nothing half-written was left behind", file=sys.stderr)
+        code = 130
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 0
+    except Exception as error:
+        if isinstance(error, typer.TyperException):  # a wrong option: typer says which, and how it is used
+            typer.echo(f"error: {error.format_message()}", err=True)
+            code = 2
+        else:
+            traceback.print_exc()
+            code = 1
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+@app.callback(invoke_without_command=True)
+def _version(version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
+    if version:
+        print(json.dumps(__version__).strip('"'))
+        raise typer.Exit
+
+
+if __name__ == "__main__":
+    main()

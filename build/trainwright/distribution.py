@@ -1,0 +1,151 @@
+"""The distribution: apt resolves and verifies signatures, mmdebstrap makes a base out of the locked packages."""
+
+import hashlib
+import os
+import re
+import tempfile
+from datetime import UTC, datetime
+from email.utils import format_datetime, parsedate_to_datetime
+from pathlib import Path
+
+from debian.deb822 import Deb822
+
+from trainwright.errors import BuildError, EnvironmentProblem, LockError
+from trainwright.model import Base, Package
+from trainwright.packages import Stanzas, reduce
+from trainwright.process import run
+from trainwright.store import Wanted, path_of, scratch
+
+SOURCES = (Path("/etc/apt/sources.list"), Path("/etc/apt/sources.list.d"))
+
+
+def mirrors(base: Base) -> dict[str, str]:
+    """Archive name to address: TRAINWRIGHT_MIRROR_<ARCHIVE>, else what this host's own apt uses.
+
+    Raises EnvironmentProblem where neither says.
+    """
+    text = "\n".join(
+        path.read_text()
+        for place in SOURCES
+        for path in ([place] if place.is_file() else sorted(place.glob("*")) if place.is_dir() else [])
+        if path.suffix in (".list", ".sources")
+    )
+    addresses = re.findall(r"^(?:URIs:|deb\s(?:\[[^]]*\]\s)?)\s*(\S+)", text, re.MULTILINE)
+    found = {}
+    for archive in base.archives:
+        setting = "TRAINWRIGHT_MIRROR_" + archive.upper().replace("-", "_")
+        own = next((address for address in addresses if address.rstrip("/").endswith(f"/{archive}")), "")
+        address = os.environ.get(setting) or own
+        if not address:
+            raise EnvironmentProblem(
+                f"no mirror of the archive {archive!r} is known",
+                why=f"{setting} is not set, and this host's apt sources name none",
+                fix=f"export {setting}=<address of a mirror>",
+            )
+        found[archive] = address.rstrip("/")
+    return found
+
+
+def resolve(base: Base, packages: list[str]) -> tuple[str, Stanzas]:
+    """Date of the index (RFC 1123) and every package of a new system with these in it, by apt's own solver.
+
+    apt checks the index's signature against the distribution's keyring. Raises LockError with apt's explanation.
+    """
+    addresses = mirrors(base)
+    keyring = f"/usr/share/keyrings/{base.distribution}-archive-keyring.gpg"
+    sources = [
+        f"deb [signed-by={keyring}] {addresses[archive]} {suite} main"
+        for archive, suites in base.archives.items()
+        for suite in suites
+    ]
+    with tempfile.TemporaryDirectory() as folder:
+        here = Path(folder)
+        for name in ("lists/partial", "cache/archives/partial", "etc"):
+            (here / name).mkdir(parents=True)
+        (here / "status").touch()
+        (here / "etc/sources.list").write_text("\n".join(sources) + "\n")
+        options = {
+            "Dir::Etc": here / "etc",
+            "Dir::Etc::SourceParts": "/dev/null",
+            "Dir::State": here,
+            "Dir::State::status": here / "status",
+            "Dir::Cache": here / "cache",
+            "Acquire::Languages": "none",
+            "APT::Architecture": base.architecture,
+            "APT::Architectures": base.architecture,
+            "APT::Install-Recommends": "false",
+            "APT::Sandbox::User": "root",
+            "APT::Get::Simulate": "true",
+        }
+        words = [word for key, value in options.items() for word in ("-o", f"{key}={value}")]
+        fix = "trainwright doctor: it shows the mirrors in use"
+        run(
+            ["apt-get", *words, "-qq", "update"],
+            error=LockError,
+            what="the package index cannot be had",
+            fix=fix,
+        )
+        plan = run(
+            ["apt-get", *words, "-qq", "install", "?essential", *packages],
+            error=LockError,
+            what="the distribution's packages cannot be resolved",
+            fix="correct `packages` in dockerfiles/components.toml",
+        )
+        chosen = re.findall(r"^Inst (\S+) \((\S+)", plan, re.MULTILINE)
+        shown = run(["apt-cache", *words, "show", *(f"{name}={version}" for name, version in chosen)], error=LockError)
+        dates = [
+            parsedate_to_datetime(match)
+            for file in (here / "lists").glob("*InRelease")
+            for match in re.findall(r"^Date: (.+)$", file.read_text(), re.MULTILINE)
+        ]
+    stanzas: Stanzas = {}
+    for paragraph in Deb822.iter_paragraphs(shown, use_apt_pkg=False):
+        stanza = dict(paragraph)
+        security = [name for name in base.archives if name.endswith("-security")]
+        updates = "pool/updates/" in stanza["Filename"]
+        archive = security[0] if updates and security else next(iter(base.archives))
+        stanzas[stanza["Package"]] = reduce(stanza, archive)
+    return max(dates).strftime("%a, %d %b %Y %H:%M:%S GMT"), stanzas
+
+
+def wanted(base: Base, packages: list[Package], epoch: int) -> list[Wanted]:
+    """Where the files of locked packages may come from: the mirror, then the snapshot of the day of the lock."""
+    addresses = mirrors(base)
+    time = datetime.fromtimestamp(epoch, UTC).strftime("%Y%m%dT%H%M%SZ")
+    files = []
+    for package in packages:
+        urls = [f"{addresses[package.archive]}/{package.filename}"]
+        if package.archive in base.snapshots:
+            urls.append(base.snapshots[package.archive].format(time=time, filename=package.filename))
+        name = f"{package.name} {package.version}"
+        files.append(Wanted(name=name, sha256=package.sha256, size=package.size, urls=urls))
+    return files
+
+
+def bootstrap(root: Path, base: Base, include: list[str], stanzas: Stanzas, epoch: int, target: Path) -> None:
+    """A root file system as a tar at `target`, out of exactly these packages, which the store holds already.
+
+    Bit-identical for the same packages: SOURCE_DATE_EPOCH is `epoch`. Raises BuildError with mmdebstrap's words.
+    """
+    with scratch() as folder:
+        for stanza in stanzas.values():
+            file = folder / stanza["Filename"]
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.symlink_to(path_of(stanza["SHA256"]))
+        rows = ("".join(f"{key}: {value}\n" for key, value in stanza.items()) for stanza in stanzas.values())
+        index = "\n".join(rows).encode()
+        (folder / "Packages").write_bytes(index)
+        # mmdebstrap looks for essential packages in the suite that it was asked for: the folder must say it is that.
+        date = format_datetime(datetime.fromtimestamp(epoch, UTC), usegmt=True)
+        checksum = f"{hashlib.sha256(index).hexdigest()} {len(index)} Packages"
+        release = f"Suite: {base.suite}\nCodename: {base.suite}\nDate: {date}\nSHA256:\n {checksum}\n"
+        (folder / "Release").write_text(release)
+        made = folder / "base.tar"
+        run(
+            [root / "scripts/bootstrap-base.sh", base.suite, base.architecture, folder, made, *include],
+            env={"SOURCE_DATE_EPOCH": str(epoch)},
+            error=BuildError,
+            what="the base cannot be bootstrapped",
+            fix="trainwright doctor",
+        )
+        made.replace(target)

@@ -1,0 +1,159 @@
+"""The Docker engine: docker's SDK inspects, runs and saves; `docker-buildx bake` builds (the SDK cannot)."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from trainwright.errors import BuildError, EnvironmentProblem
+from trainwright.process import run
+
+if TYPE_CHECKING:
+    from docker import DockerClient
+
+# Where docker clients look for plugins. We call the plugin itself, so that a bare client in front of PATH does
+# not matter.
+PLUGINS = (
+    "~/.docker/cli-plugins",
+    "/usr/local/libexec/docker/cli-plugins",
+    "/usr/local/lib/docker/cli-plugins",
+    "/usr/libexec/docker/cli-plugins",
+    "/usr/lib/docker/cli-plugins",
+)
+
+
+@cache
+def client() -> "DockerClient":
+    """A connected SDK client. Raises EnvironmentProblem when no engine answers."""
+    import docker  # lazily: it costs more than everything else on the way to "nothing to do"
+
+    try:
+        connected = docker.from_env(timeout=600)
+        connected.ping()
+    except (docker.errors.DockerException, OSError) as error:
+        raise EnvironmentProblem(
+            "no Docker engine answers",
+            where=os.environ.get("DOCKER_HOST", "the default socket"),
+            why=str(error).splitlines()[0],
+            fix="make engine",
+        ) from None
+    return connected
+
+
+def answers() -> bool:
+    try:
+        client()
+    except EnvironmentProblem:
+        return False
+    return True
+
+
+@cache
+def buildx() -> Path:
+    """The buildx plugin. Raises EnvironmentProblem when there is none."""
+    config = os.environ.get("DOCKER_CONFIG")
+    for folder in ([f"{config}/cli-plugins"] if config else []) + list(PLUGINS):
+        plugin = Path(folder, "docker-buildx").expanduser()
+        if os.access(plugin, os.X_OK):
+            return plugin
+    raise EnvironmentProblem("buildx is not installed", why=f"looked in {', '.join(PLUGINS)}", fix="make engine")
+
+
+def facts() -> dict[str, Any]:
+    """What the engine says of itself: version, image store, root folder."""
+    info = client().info()
+    containerd = any("containerd" in str(row) for row in info.get("DriverStatus") or [])
+    return {
+        "version": info["ServerVersion"],
+        "image_store": "containerd" if containerd else info["Driver"],
+        "root": info["DockerRootDir"],
+        "architecture": info["Architecture"],
+    }
+
+
+def image_id(name: str) -> str | None:
+    """The engine's id of an image; None where it holds none of that name."""
+    import docker
+
+    try:
+        return str(client().images.get(name).id)
+    except docker.errors.ImageNotFound:
+        return None
+
+
+def bake(folder: Path, no_cache: bool = False) -> None:
+    """Build out/<id>/ as it lies there. Raises BuildError; BuildKit's own progress goes to standard error."""
+    client()
+    run(
+        [buildx(), "bake", "--file", "docker-bake.json", *(["--no-cache"] if no_cache else [])],
+        cwd=folder,
+        error=BuildError,
+        what=f"the build of {folder.name} failed",
+        fix=f"cd {folder} && docker buildx bake",
+        show=True,
+    )
+
+
+@contextmanager
+def container(name: str, **options: Any) -> Iterator[Any]:
+    """A running container of an image, gone afterwards whatever happens."""
+    started = client().containers.run(name, detach=True, **options)
+    try:
+        yield started
+    finally:
+        started.remove(force=True, v=True)
+
+
+def ask(name: str, script: str) -> Any:
+    """What a Python script prints, as JSON, when it runs inside an image. Raises BuildError."""
+    with container(name, command=["python", "-c", script], network_mode="none") as running:
+        status = running.wait(timeout=600)["StatusCode"]
+        printed = running.logs(stdout=True, stderr=False).decode()
+        if status:
+            raise BuildError(
+                f"{name} cannot be probed",
+                why=running.logs(stdout=False, stderr=True).decode()[-2000:],
+                fix=f"docker run --rm -it {name} python",
+            )
+    return json.loads(printed)
+
+
+def save(name: str, target: Path) -> None:
+    """The image as an OCI layout in a folder, layers as the engine compressed them. Raises BuildError.
+
+    Only the containerd image store keeps the compressed layers, and with them the digest.
+    """
+    if facts()["image_store"] != "containerd":
+        raise EnvironmentProblem(
+            "this engine cannot say which digest an image will have",
+            why=f"its image store is {facts()['image_store']}; a push by digest needs the containerd image store",
+            fix='set {"features": {"containerd-snapshotter": true}} in the daemon\'s configuration and restart it',
+        )
+    target.mkdir()
+    unpack = subprocess.Popen(["tar", "-x", "-C", target], stdin=subprocess.PIPE)
+    assert unpack.stdin is not None
+    with unpack.stdin:
+        for chunk in client().images.get(name).save(chunk_size=1 << 20, named=True):
+            unpack.stdin.write(chunk)
+    if unpack.wait():
+        raise BuildError(f"{name} cannot be saved", where=str(target), fix="trainwright doctor")
+
+
+def sbom(layout: Path, target: Path) -> None:
+    """A CycloneDX SBOM of a saved image, by syft. Raises BuildError."""
+    run(
+        [Path(sys.executable).with_name("syft"), "scan", f"oci-dir:{layout}", "--output", f"cyclonedx-json={target}"],
+        env={
+            "SYFT_CHECK_FOR_APP_UPDATE": "false",
+            "SYFT_FORMAT_PRETTY": "true",
+            "SYFT_FILE_METADATA_SELECTION": "none",
+        },
+        error=BuildError,
+        what="no SBOM could be made",
+        fix="make build: it installs syft",
+    )

@@ -1,0 +1,74 @@
+"""What can go wrong, each with its own exit code; an error says what, where, why, and the command that fixes it."""
+
+import difflib
+from collections.abc import Iterable
+
+
+class TrainwrightError(Exception):
+    """Base of every expected failure: shown without a traceback, ends with `exit_code`."""
+
+    exit_code = 1
+
+    def __init__(self, what: str, *, where: str = "", why: str = "", fix: str = "") -> None:
+        super().__init__(what)
+        self.what, self.where, self.why, self.fix = what, where, why, fix
+
+    def as_dict(self) -> dict[str, str | int]:
+        return {
+            "error": self.what,
+            "where": self.where,
+            "why": self.why,
+            "fix": self.fix,
+            "exit_code": self.exit_code,
+        }
+
+
+class ConfigError(TrainwrightError):
+    """Usage or configuration: an unknown name, malformed TOML, an unused pin, an undefined variable."""
+
+    exit_code = 2
+
+
+class LockError(TrainwrightError):
+    """The lock is stale, or a pin is missing from it."""
+
+    exit_code = 4
+
+
+class BuildError(TrainwrightError):
+    """The build, a checksum or the probe failed."""
+
+    exit_code = 5
+
+
+class TestError(TrainwrightError):
+    """An image test failed."""
+
+    __test__ = False  # not a test class, whatever pytest makes of the name
+    exit_code = 6
+
+
+class NotRunError(TrainwrightError):
+    """Something could not be established: said, never passed over."""
+
+    exit_code = 7
+
+
+class RegistryError(TrainwrightError):
+    """The registry refused, or holds something else than what was pushed."""
+
+    exit_code = 8
+
+
+class EnvironmentProblem(TrainwrightError):
+    """This machine lacks something: engine, tool, disk, port, permission."""
+
+    exit_code = 10
+
+
+def did_you_mean(name: str, valid: Iterable[str]) -> str:
+    """One sentence that lists the valid names, nearest first if one is near."""
+    names = sorted(valid)
+    near = difflib.get_close_matches(name, names, n=1)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    return f"{hint}valid: {', '.join(names) or 'none'}"

@@ -1,0 +1,94 @@
+"""Every locked file into the store; what has left the mirror is replaced and recorded as drift."""
+
+from email.utils import parsedate_to_datetime
+
+from trainwright import distribution, indexes, inputs, lock, packages, store
+from trainwright.errors import LockError
+from trainwright.matrix import Intent
+from trainwright.model import Variant
+from trainwright.progress import Progress, Say
+
+
+def own_index(intent: Intent, variant: Variant) -> str:
+    """The framework's own wheel index for the variant's accelerator; "" where it has none."""
+    indexed = (intent.components.components[pin].index.get(variant.accelerator, "") for pin in variant.pins)
+    return next(filter(None, indexed), "")
+
+
+def must(lost: dict[str, str], what: str) -> None:
+    if lost:
+        reason = next(iter(lost.values()))
+        raise LockError(f"{len(lost)} file(s) of the lock {what}", why=reason, fix="trainwright doctor")
+
+
+def to_fetch(intent: Intent, variants: list[Variant]) -> int:
+    """Bytes that are not in the store yet."""
+    sizes: dict[str, int] = {}
+    for variant in variants:
+        found = inputs.load(intent, variant)
+        sizes |= {entry.sha256: entry.size for entry in found.lock.python}
+        sizes |= {package.sha256: package.size for package in found.distribution.packages().values()}
+    return sum(size for sha256, size in sizes.items() if not store.has(sha256))
+
+
+def fetch(intent: Intent, variants: list[Variant], say: Say, progress: Progress) -> None:
+    """Bring every locked file into the store, verified. What has left the mirror is replaced and recorded as drift."""
+    for base in sorted({variant.base for variant in variants}):
+        _fetch_packages(intent, base, say, progress)
+    for variant in variants:
+        found = inputs.load(intent, variant)
+        missing = [entry for entry in found.lock.python if not store.has(entry.sha256)]
+        if not missing:
+            continue
+        definition = intent.components.bases[variant.base]
+        pinned = [f"{entry.name}=={entry.version}" for entry in missing]
+        offers = {
+            offer.file: offer
+            for offer in indexes.resolve(pinned, variant.python, definition, own_index(intent, variant), deps=False)
+        }
+        files = []
+        for entry in missing:
+            offer = offers.get(entry.file)
+            urls = [offer.url] if offer else []
+            files.append(store.Wanted(name=entry.file, sha256=entry.sha256, size=entry.size, urls=urls))
+        must(store.fetch(files, progress), "cannot be had any more")
+
+
+def _fetch_packages(intent: Intent, base: str, say: Say, progress: Progress) -> None:
+    definition = intent.components.bases[base]
+    state = inputs.read_distribution(intent, base)
+    missing = [package for package in state.packages().values() if not store.has(package.sha256)]
+    if not missing:
+        return
+    lost = store.fetch(distribution.wanted(definition, missing, state.epoch), progress)
+    if not lost:
+        return
+    names = [package.name for package in missing if package.sha256 in lost]
+    say(f"{base}: {len(names)} locked package(s) have left the mirror, such as {names[0]}; taking what stands there")
+    date, current = distribution.resolve(definition, lock.distribution_packages(intent, base))
+    effective, drift = packages.replace_lost(state.locked, names, current)
+    fresh = [package for package in packages.to_packages(effective).values() if not store.has(package.sha256)]
+    epoch = int(parsedate_to_datetime(date).timestamp())
+    must(store.fetch(distribution.wanted(definition, fresh, epoch), progress), "cannot be had")
+    inputs.record_drift({"Intent": state.intent, "Date": date}, state.locked, effective)
+    for entry in drift:
+        say(f"drift: {entry.package} {entry.locked or '(new)'} -> {entry.used}")
+
+
+def fetched(intent: Intent, variants: list[Variant]) -> list[dict[str, object]]:
+    """What the store now holds for each variant."""
+    rows = []
+    for variant in variants:
+        found = inputs.load(intent, variant)
+        package_files = found.distribution.packages().values()
+        sizes = [entry.size for entry in found.lock.python] + [package.size for package in package_files]
+        rows.append(
+            {
+                "id": variant.id,
+                "python_files": len(found.lock.python),
+                "packages": len(package_files),
+                "bytes": sum(sizes),
+                "drift": len(found.distribution.drift),
+            }
+        )
+    return rows

@@ -1,0 +1,38 @@
+"""dockerfiles/host.toml and the environment: what this host is told to use."""
+
+import os
+from pathlib import Path
+
+from trainwright.config import load
+from trainwright.errors import ConfigError
+from trainwright.model import Host
+
+
+def host(root: Path) -> Host:
+    return load(root / "dockerfiles/host.toml", Host)
+
+
+def registry_address(root: Path) -> str:
+    """host:port of the registry on loopback. Raises ConfigError for a port that is none."""
+    settings = host(root).registry
+    port = os.environ.get("TRAINWRIGHT_REGISTRY_PORT") or str(settings.port)
+    if not port.isdigit() or not 0 < int(port) < 65536:
+        raise ConfigError(
+            f"TRAINWRIGHT_REGISTRY_PORT={port!r} is no port",
+            fix=f"export TRAINWRIGHT_REGISTRY_PORT={settings.port}",
+        )
+    return f"{settings.host}:{port}"
+
+
+def aws_account() -> str:
+    """Which setting configures an AWS account here; "" for none. Asks no network."""
+    for name in (
+        "AWS_PROFILE",
+        "AWS_ACCESS_KEY_ID",
+        "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+        "AWS_ROLE_ARN",
+    ):
+        if os.environ.get(name):
+            return name
+    credentials = Path(os.environ.get("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials")).expanduser()
+    return str(credentials) if credentials.exists() else ""

@@ -1,0 +1,102 @@
+"""One image between its steps: what is planned, what out/<id>/image.json says of it, what was done."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainwright import engine, host_settings, plan, registry
+from trainwright.errors import NotRunError, RegistryError
+from trainwright.files import write
+from trainwright.inputs import Inputs
+from trainwright.matrix import Intent
+from trainwright.model import Image, PlanEntry, Variant
+
+
+@dataclass
+class Done:
+    """One row of the final table."""
+
+    image: Image
+    action: str
+    why: str
+    seconds: float
+
+
+def out_folder(intent: Intent, variant: Variant) -> Path:
+    return intent.root / "out" / variant.id
+
+
+def read_image(out: Path) -> Image | None:
+    path = out / "image.json"
+    return Image.model_validate_json(path.read_text()) if path.exists() else None
+
+
+def write_image(out: Path, image: Image) -> None:
+    write(out / "image.json", image.model_dump_json(by_alias=True, indent=2) + "\n")
+
+
+def built_image(intent: Intent, found: Inputs) -> Image:
+    """image.json of the image that the engine holds under this key. Raises NotRunError where it was not built."""
+    image = read_image(out_folder(intent, found.variant))
+    if (
+        image is None
+        or image.key != found.key
+        or image.proof is None
+        or image.proof.image != engine.image_id(found.name)
+    ):
+        raise NotRunError(
+            f"{found.variant.id} is not built with its present inputs",
+            fix=f"trainwright build --only {found.variant.id}",
+        )
+    return image
+
+
+def published_image(found: Inputs, out: Path, repository: str) -> Image:
+    """image.json of an image that the registry holds: ours if it is of this key, else what the registry says."""
+    digest = registry.resolve(repository, found.tag)
+    image = read_image(out)
+    if image is None or image.key != found.key:
+        image = Image(id=found.variant.id, key=found.key, drift=found.distribution.drift)
+    if image.digest == digest and image.uri == f"{repository}@{digest}":
+        return image
+    size = registry.size_of(registry.manifest(repository, digest))
+    image = image.model_copy(
+        update={"digest": digest, "uri": f"{repository}@{digest}", "size": size, "tags": [found.tag]}
+    )
+    write_image(out, image)
+    return image
+
+
+def plan_one(found: Inputs, repository: str | None, engine_answers: Callable[[], bool]) -> PlanEntry:
+    """skip, reuse or build; a registry or an engine that does not answer is unknown, not empty."""
+    published = registry.resolve(repository, found.tag) if repository else None
+    present = None
+    if not published and engine_answers():
+        present = engine.image_id(found.name) is not None
+    return plan.decide(found.variant.id, found.key, published, present)
+
+
+def repository(intent: Intent, variant: Variant, given: str) -> str:
+    """Where the variant's images go: below `given` (REGISTRY), else in the registry on loopback.
+
+    Raises RegistryError where that one does not answer, or where an AWS account is configured: publishing to ECR by
+    default is not there yet, and loopback instead would be a silent fallback.
+    """
+    host = given or host_settings.registry_address(intent.root)
+    if not given and (account := host_settings.aws_account()):
+        raise RegistryError(
+            "an AWS account is configured, and this version does not publish to Amazon ECR by itself yet",
+            why=f"{account} is set",
+            fix=f"REGISTRY=<account>.dkr.ecr.<region>.amazonaws.com after `docker login`, or REGISTRY={host}",
+        )
+    if not given and not registry.answers(host):
+        raise RegistryError(f"no registry answers at {host}", fix="make registry")
+    return f"{host}/trainwright/{variant.framework}"
+
+
+def repository_if_any(intent: Intent, variant: Variant, given: str) -> str | None:
+    """The same where it only serves to find out what is published already: None where nobody can say."""
+    try:
+        return repository(intent, variant, given)
+    except RegistryError:
+        return None

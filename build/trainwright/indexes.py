@@ -1,0 +1,191 @@
+"""Python packages: from where this host's pip configuration says, resolved by uv, chosen for the image's platform."""
+
+import ast
+import os
+import sys
+import tarfile
+import tempfile
+import tomllib
+import zipfile
+from email.parser import Parser
+from functools import cache
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from packaging.requirements import Requirement
+from packaging.tags import Tag, compatible_tags, cpython_tags
+from packaging.utils import canonicalize_name, parse_wheel_filename
+
+from trainwright.errors import LockError
+from trainwright.model import Base, Model
+from trainwright.process import run
+
+MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}  # the distribution's name to Python's
+
+
+class Offer(Model):
+    """One file that an index offers for a resolved version."""
+
+    name: str
+    version: str
+    file: str
+    url: str
+    sha256: str
+
+
+@cache
+def pip_settings() -> dict[str, str]:
+    """pip's effective settings on this host (files and environment): `extra-index-url` and so on, unparsed."""
+    settings: dict[str, str] = {}
+    listed = run([sys.executable, "-m", "pip", "config", "list"], error=LockError, what="pip cannot be asked")
+    for line in listed.splitlines():
+        key, _, value = line.partition("=")
+        scope, _, name = key.rpartition(".")
+        if scope in ("global", ":env:", "install", "download"):
+            settings[name] = str(ast.literal_eval(value))  # the environment comes last, and wins
+    return settings
+
+
+def uv_options(index: str = "") -> tuple[list[str], dict[str, str]]:
+    """uv ignores pip's configuration: its words for it, and the environment for the CA bundle.
+
+    `index` is a framework's own wheel index, asked beside the others.
+    """
+    settings = pip_settings()
+    options = ["--no-config", "--index-strategy", "unsafe-best-match"]  # like pip: all indexes are equal
+    if address := settings.get("index-url"):
+        options += ["--default-index", address]
+    for address in [*settings.get("extra-index-url", "").split(), index]:
+        options += ["--index", address] if address else []
+    for folder in settings.get("find-links", "").split():
+        options += ["--find-links", folder]
+    for host in settings.get("trusted-host", "").split():
+        options += ["--allow-insecure-host", host]
+    bundle = settings.get("cert", "")
+    return options, {"SSL_CERT_FILE": bundle} if bundle and "SSL_CERT_FILE" not in os.environ else {}
+
+
+def resolve(requirements: list[str], python: str, base: Base, index: str = "", deps: bool = True) -> list[Offer]:
+    """The newest set of versions that satisfies the requirements on the image's platform, best file of each.
+
+    The framework's own index is asked only where the host's sources do not have what is wanted, so that a host
+    with a mirror or a folder of wheels needs no other network. Raises LockError with uv's explanation.
+    """
+    try:
+        return _resolve(requirements, python, base, "", deps)
+    except LockError:
+        if not index:
+            raise
+        return _resolve(requirements, python, base, index, deps)
+
+
+def _resolve(requirements: list[str], python: str, base: Base, index: str, deps: bool) -> list[Offer]:
+    machine = MACHINES[base.architecture]
+    options, env = uv_options(index)
+    with tempfile.TemporaryDirectory() as folder:
+        wanted, written = Path(folder, "requirements.in"), Path(folder, "pylock.toml")
+        wanted.write_text("\n".join(requirements) + "\n")
+        run(
+            [
+                *(
+                    Path(sys.executable).with_name("uv"),
+                    "pip",
+                    "compile",
+                    "--quiet",
+                    "--format",
+                    "pylock.toml",
+                ),
+                *("--python-version", python, "--python-platform", f"{machine}-manylinux_{glibc(base)}"),
+                *([] if deps else ["--no-deps"]),
+                *options,
+                *("--output-file", written, wanted),
+            ],
+            env=env,
+            error=LockError,
+            what="the Python packages cannot be resolved",
+            fix="trainwright doctor: it shows the indexes in use",
+        )
+        packages = tomllib.loads(written.read_text())["packages"]
+    return [_best(package, python, base) for package in packages]
+
+
+def glibc(base: Base) -> str:
+    return base.glibc.replace(".", "_")
+
+
+def tags(python: str, base: Base) -> list[Tag]:
+    """Wheel tags the image can use, best first."""
+    major, minor = (int(part) for part in python.split("."))
+    machine, newest = MACHINES[base.architecture], int(base.glibc.split(".")[1])
+    platforms = [f"manylinux_2_{number}_{machine}" for number in range(newest, 4, -1)]
+    platforms += [f"manylinux{year}_{machine}" for year in ("2014", "2010", "1")] + [f"linux_{machine}"]
+    interpreter = f"cp{major}{minor}"
+    return [
+        *cpython_tags((major, minor), platforms=platforms),
+        *compatible_tags((major, minor), interpreter=interpreter, platforms=platforms),
+    ]
+
+
+def _best(package: dict[str, Any], python: str, base: Base) -> Offer:
+    """The file of a pylock package that the image will install: the best wheel, else the source distribution."""
+    rank = {tag: position for position, tag in enumerate(tags(python, base))}
+    name, version = str(package["name"]), str(package["version"])
+    best: tuple[int, Offer] | None = None
+    for kind in ("wheels", "sdist"):
+        found = package.get(kind, [])
+        for entry in found if isinstance(found, list) else [found]:
+            url = entry.get("url") or Path(entry["path"]).absolute().as_uri()
+            file = unquote(urlsplit(url).path).rpartition("/")[2]
+            position = len(rank)  # a source distribution: behind every wheel that fits
+            if kind == "wheels":
+                fitting = [rank[tag] for tag in parse_wheel_filename(file)[3] if tag in rank]
+                if not fitting:
+                    continue
+                position = min(fitting)
+            offer = Offer(name=name, version=version, file=file, url=url, sha256=entry["hashes"]["sha256"])
+            if best is None or position < best[0]:
+                best = position, offer
+    if best is None:
+        raise LockError(
+            f"{name} {version} has no file for Python {python} on {base.architecture}, glibc {base.glibc}",
+            fix=f"pin another version of {name}",
+        )
+    return best[1]
+
+
+def needs(path: Path, file: str, python: str, base: Base) -> list[str]:
+    """Names of what a wheel or source distribution requires on the image's platform, from its own metadata."""
+    if file.endswith(".whl"):
+        with zipfile.ZipFile(path) as wheel:
+            name = next(entry for entry in wheel.namelist() if entry.endswith(".dist-info/METADATA"))
+            text = wheel.read(name).decode()
+    else:
+        text = _sdist_metadata(path)
+    environment = {
+        "python_version": python,
+        "python_full_version": f"{python}.0",
+        "implementation_name": "cpython",
+        "platform_python_implementation": "CPython",
+        "sys_platform": "linux",
+        "platform_system": "Linux",
+        "os_name": "posix",
+        "platform_machine": MACHINES[base.architecture],
+        "extra": "",
+    }
+    found = set()
+    for line in Parser().parsestr(text, headersonly=True).get_all("Requires-Dist") or []:
+        requirement = Requirement(line)
+        if requirement.marker is None or requirement.marker.evaluate(environment):
+            found.add(canonicalize_name(requirement.name))
+    return sorted(found)
+
+
+def _sdist_metadata(path: Path) -> str:
+    with tarfile.open(path) as archive:
+        for member in archive:
+            if member.name.count("/") == 1 and member.name.endswith("/PKG-INFO"):
+                reader = archive.extractfile(member)
+                if reader:
+                    return reader.read().decode()
+    return ""

@@ -1,0 +1,144 @@
+"""Everything that goes into one image, known without network and without engine: from the locks and the store."""
+
+import hashlib
+from email.utils import parsedate_to_datetime
+from pathlib import Path
+
+from trainwright import bake, lock, packages, plan, render, store
+from trainwright.config import parse
+from trainwright.errors import LockError
+from trainwright.files import write
+from trainwright.matrix import Intent
+from trainwright.model import Drift, Lock, Model, Package, Variant
+
+
+class Distribution(Model):
+    """The packages of a base as locked, and as they will be used where the mirror has moved on."""
+
+    intent: str
+    epoch: int  # seconds: the date of the index they were locked from
+    locked: packages.Stanzas
+    effective: packages.Stanzas
+    drift: list[Drift]
+
+    def packages(self) -> dict[str, Package]:
+        return packages.to_packages(self.effective)
+
+
+class Inputs(Model):
+    """One image, ready to be laid out and built."""
+
+    variant: Variant
+    lock: Lock
+    distribution: Distribution
+    pins: dict[str, str]  # component to exact version
+    text: dict[str, str]  # path below out/<id>/ to rendered text
+    rootfs: dict[str, Path]  # path below out/<id>/rootfs/ to its source
+    include: list[str]  # what the bootstrap is asked for
+    base_key: str  # sha256 (hex) of what the bootstrap depends on
+    key: str
+    tag: str
+    name: str  # in the engine
+
+
+def lock_path(intent: Intent, variant: Variant) -> Path:
+    return intent.root / "dockerfiles/locks" / f"{variant.id}.toml"
+
+
+def packages_path(intent: Intent, base: str) -> Path:
+    return intent.root / "dockerfiles/locks" / f"{base}.packages"
+
+
+def drift_path(locked: packages.Stanzas) -> Path:
+    """Where the store remembers what stood in for lost packages of these."""
+    digest = packages.manifest_digest(packages.to_packages(locked).values())
+    return store.root() / "drift" / f"{digest}.packages"
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text()
+    except FileNotFoundError:
+        raise LockError(
+            f"there is no lock {path.name}", where=f"dockerfiles/locks/{path.name}", fix="trainwright lock"
+        ) from None
+
+
+def read_distribution(intent: Intent, base: str) -> Distribution:
+    """The lock of a base's packages, with the drift that an earlier fetch recorded. Raises LockError."""
+    path = packages_path(intent, base)
+    header, locked = packages.parse(_read(path), path.name)
+    recorded = drift_path(locked)
+    effective = packages.parse(recorded.read_text(), recorded.name)[1] if recorded.exists() else locked
+    drift = [
+        Drift(package=name, locked=locked.get(name, {}).get("Version", ""), used=stanza["Version"])
+        for name, stanza in sorted(effective.items())
+        if locked.get(name, {}).get("SHA256") != stanza["SHA256"]
+    ]
+    epoch = int(parsedate_to_datetime(header["Date"]).timestamp())
+    return Distribution(intent=header["Intent"], epoch=epoch, locked=locked, effective=effective, drift=drift)
+
+
+def record_drift(header: dict[str, str], locked: packages.Stanzas, effective: packages.Stanzas) -> None:
+    write(drift_path(locked), packages.dump(header, effective))
+
+
+def load(intent: Intent, variant: Variant) -> Inputs:
+    """Read the locks and render. Raises LockError (stale, missing) and ConfigError (templates, unused pin)."""
+    base = intent.components.bases[variant.base]
+    distribution = read_distribution(intent, variant.base)
+    if distribution.intent != lock.packages_digest(intent, variant.base):
+        raise LockError(
+            f"the package lock of {variant.base} is stale",
+            where=f"dockerfiles/locks/{variant.base}.packages",
+            why="components.toml or matrix.toml have changed since it was written",
+            fix=lock.RELOCK.format(id=variant.id),
+        )
+    locked = parse(_read(lock_path(intent, variant)), Lock, f"dockerfiles/locks/{variant.id}.toml")
+    found = distribution.packages()
+    lock.check(intent, variant, locked, found.values())
+
+    text = render.render(intent, variant, locked, found, distribution.epoch)
+    text["requirements/packages.txt"] = "".join(
+        f"{package.name}={package.version} {package.sha256}\n" for package in found.values()
+    )
+    rootfs = _rootfs(intent.root / "dockerfiles/rootfs")
+    include = lock.distribution_packages(intent, variant.base)
+    manifest = packages.manifest_digest(found.values())
+    script = store.sha256_of(intent.root / "scripts/bootstrap-base.sh")
+    base_key = lock.digest([lock.base_facts(base), include, manifest, script, distribution.epoch])
+    files = {f"wheels/{entry.group}/{entry.file}": entry.sha256 for entry in locked.python}
+    files |= {f"rootfs/{name}": _fingerprint(path) for name, path in rootfs.items()}
+    files["base"] = base_key
+    unnamed = bake.bake(base.architecture, distribution.epoch)
+    key = plan.input_key({**text, "docker-bake.json": unnamed}, files, manifest)
+    tag = plan.tag(variant.id, key)
+    name = bake.engine_name(variant, tag)
+    text["docker-bake.json"] = bake.bake(base.architecture, distribution.epoch, name, key)
+    return Inputs(
+        variant=variant,
+        lock=locked,
+        distribution=distribution,
+        pins=lock.pin_versions(intent, variant, locked, found),
+        text=text,
+        rootfs=rootfs,
+        include=include,
+        base_key=base_key,
+        key=key,
+        tag=tag,
+        name=name,
+    )
+
+
+def _rootfs(folder: Path) -> dict[str, Path]:
+    return {
+        str(path.relative_to(folder)): path
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+
+
+def _fingerprint(path: Path) -> str:
+    """Content and whether it is executable; another mode bit is this checkout's, not the image's."""
+    executable = "x" if path.stat().st_mode & 0o100 else "-"
+    return hashlib.sha256(path.read_bytes()).hexdigest() + executable

@@ -1,0 +1,101 @@
+"""The distribution's packages: a lock in the distribution's own Packages format, and drift from it."""
+
+from collections.abc import Iterable
+
+from debian.deb822 import Deb822
+
+from trainwright.errors import LockError
+from trainwright.lock import digest
+from trainwright.model import Drift, Package
+
+# What dpkg and apt need to know to install a package, in the order it is written; the rest is description.
+FIELDS = [
+    "Package",
+    "Version",
+    "Architecture",
+    "Archive",
+    "Essential",
+    "Protected",
+    "Important",
+    "Priority",
+    "Section",
+    "Multi-Arch",
+    "Pre-Depends",
+    "Depends",
+    "Conflicts",
+    "Breaks",
+    "Replaces",
+    "Provides",
+    "Filename",
+    "Size",
+    "SHA256",
+]
+
+Stanzas = dict[str, dict[str, str]]  # package name to its fields
+
+
+def parse(text: str, name: str) -> tuple[dict[str, str], Stanzas]:
+    """A lock's header (Intent, Date) and its packages. Raises LockError when a package lacks a field."""
+    header, *rest = [dict(paragraph) for paragraph in Deb822.iter_paragraphs(text, use_apt_pkg=False)] or [{}]
+    if "Intent" not in header:
+        raise LockError(f"{name} has no header", where=f"{name}:1", fix="trainwright lock")
+    for stanza in rest:
+        for field in ("Package", "Version", "Architecture", "Archive", "Filename", "Size", "SHA256"):
+            if field not in stanza:
+                who = stanza.get("Package", "a package")
+                raise LockError(f"{who} has no {field} in {name}", where=name, fix="trainwright lock")
+    return header, {stanza["Package"]: stanza for stanza in rest}
+
+
+def dump(header: dict[str, str], stanzas: Stanzas) -> str:
+    """Sorted by name; apt reads everything below the header as it is."""
+    rows = [header, *(stanzas[name] for name in sorted(stanzas))]
+    return "\n".join("".join(f"{field}: {value}\n" for field, value in row.items()) for row in rows)
+
+
+def reduce(stanza: dict[str, str], archive: str) -> dict[str, str]:
+    """An index entry, down to the fields that matter for installing it."""
+    full = {**stanza, "Archive": archive}
+    return {field: full[field] for field in FIELDS if field in full}
+
+
+def to_packages(stanzas: Stanzas) -> dict[str, Package]:
+    return {
+        name: Package(
+            name=name,
+            version=stanza["Version"],
+            architecture=stanza["Architecture"],
+            archive=stanza["Archive"],
+            filename=stanza["Filename"],
+            size=int(stanza["Size"]),
+            sha256=stanza["SHA256"],
+        )
+        for name, stanza in stanzas.items()
+    }
+
+
+def manifest_digest(packages: Iterable[Package]) -> str:
+    """sha256 over what the distribution brings: name, version, sha256 of each package."""
+    return digest(sorted([package.name, package.version, package.sha256] for package in packages))
+
+
+def replace_lost(locked: Stanzas, lost: Iterable[str], current: Stanzas) -> tuple[Stanzas, list[Drift]]:
+    """The packages to use when the mirror has moved on: locked ones, newer ones for the lost, and what those need.
+
+    `current` is what the same intent resolves to today. Raises LockError for a package that is gone altogether.
+    """
+    effective, drift = dict(locked), []
+    for name in sorted(lost):
+        if name not in current:
+            raise LockError(
+                f"package {name} {locked[name]['Version']} is gone, and no newer one takes its place",
+                why="it is in neither the store, the mirror nor the snapshot archive",
+                fix="trainwright lock --update",
+            )
+        effective[name] = current[name]
+        drift.append(Drift(package=name, locked=locked[name]["Version"], used=current[name]["Version"]))
+    if drift:
+        for name in sorted(current.keys() - locked.keys()):
+            effective[name] = current[name]
+            drift.append(Drift(package=name, locked="", used=current[name]["Version"]))
+    return effective, drift

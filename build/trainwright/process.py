@@ -1,0 +1,71 @@
+"""Run a program: the whole command in every error, and no orphan after Ctrl-C."""
+
+import os
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from trainwright.errors import EnvironmentProblem, TrainwrightError
+
+GRACE_SECONDS = 10  # what a child gets to put its things away
+
+
+def run(
+    command: Sequence[str | Path],
+    *,
+    error: type[TrainwrightError],
+    what: str = "",
+    fix: str = "",
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+    stdin: str | None = None,
+    show: bool = False,
+    out_to_err: bool = False,
+) -> str:
+    """Standard output of a command, as text. `show` lets its standard error through as it comes, for progress;
+    `out_to_err` its standard output likewise, to our standard error: that of ours is for data.
+
+    Raises `error` with command and last words when it fails, EnvironmentProblem when it is not there.
+    """
+    words = [str(word) for word in command]
+    try:
+        child = subprocess.Popen(
+            words,
+            cwd=cwd,
+            env={**os.environ, **(env or {})},
+            stdin=subprocess.PIPE if stdin is not None else subprocess.DEVNULL,
+            stdout=sys.stderr if out_to_err else subprocess.PIPE,
+            stderr=None if show else subprocess.PIPE,
+            text=True,
+        )
+    except FileNotFoundError:
+        raise EnvironmentProblem(
+            f"{words[0]} is not on this machine", why=shlex.join(words), fix="make engine"
+        ) from None
+    try:
+        out, err = child.communicate(stdin)
+    except KeyboardInterrupt:
+        stop(child)
+        raise
+    if child.returncode:
+        last = "\n".join((err or out or "").strip().splitlines()[-15:])
+        raise error(
+            what or f"{Path(words[0]).name} failed with exit code {child.returncode}",
+            where=shlex.join(words),
+            why=last or f"exit code {child.returncode}; its output is above",
+            fix=fix,
+        )
+    return out or ""
+
+
+def stop(child: "subprocess.Popen[str]") -> None:
+    """Ask, wait, then insist."""
+    child.send_signal(signal.SIGINT)
+    try:
+        child.wait(GRACE_SECONDS)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        child.wait()

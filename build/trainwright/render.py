@@ -1,0 +1,135 @@
+"""Templates into text: a pure function of the lock. No clock, no environment, no random."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from jinja2 import (
+    Environment,
+    FileSystemLoader,
+    StrictUndefined,
+    TemplateError,
+    TemplateSyntaxError,
+    UndefinedError,
+)
+
+from trainwright.errors import ConfigError, did_you_mean
+from trainwright.lock import pin_versions
+from trainwright.matrix import Intent
+from trainwright.model import Lock, Package, PythonFile, Variant
+
+
+class Pins(Mapping[str, str]):
+    """Pins that remember who asked for them: one that nobody did is an error."""
+
+    def __init__(self, versions: dict[str, str]) -> None:
+        self._versions, self.asked = versions, set[str]()
+
+    def __getitem__(self, name: str) -> str:
+        self.asked.add(name)
+        return self._versions[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._versions)
+
+    def __len__(self) -> int:
+        return len(self._versions)
+
+
+def requirement_lines(files: list[PythonFile]) -> str:
+    """A requirements file that admits exactly these files: `name==version --hash=sha256:...`."""
+    return "".join(f"{entry.name}=={entry.version} --hash=sha256:{entry.sha256}\n" for entry in files)
+
+
+def constraint_lines(files: list[PythonFile]) -> str:
+    """Constraints that hold a job's own requirements to what the image was proved with."""
+    return "".join(f"{entry.name}=={entry.version}\n" for entry in files)
+
+
+def render(intent: Intent, variant: Variant, lock: Lock, packages: dict[str, Package], epoch: int) -> dict[str, str]:
+    """Path below out/<id>/ to text: the Dockerfile and the requirement files.
+
+    `epoch` is SOURCE_DATE_EPOCH in seconds. Raises ConfigError, with template and line, for an undefined variable
+    and for a pin that no template consumed.
+    """
+    files = sorted(lock.python, key=lambda entry: entry.name)
+    installed = [entry for entry in files if entry.group in ("framework", "toolkit")]
+    groups = {
+        "framework": [entry for entry in installed if entry.group == "framework"],
+        "toolkit": [entry for entry in installed if entry.group == "toolkit"],
+        "tools": [entry for entry in files if entry.group == "tools"],
+        "sdist-build": [entry for entry in files if entry.group == "sdist-build"],
+    }
+    pins = Pins(pin_versions(intent, variant, lock, packages))
+    sdists = {group: [entry for entry in entries if not is_wheel(entry)] for group, entries in groups.items()}
+    text = _render(
+        intent.root,
+        f"frameworks/{variant.framework}.j2",
+        {
+            "variant": variant,
+            "base": intent.components.bases[variant.base],
+            "pins": pins,
+            "groups": groups,
+            "sdists": sdists,
+            "components": intent.components.components,
+            "epoch": epoch,
+        },
+    )
+    if unused := sorted(set(pins) - pins.asked):
+        raise ConfigError(
+            f"pin {unused[0]!r} of {variant.id} is consumed by no template",
+            where=f"dockerfiles/frameworks/{variant.framework}.j2",
+            why="what is declared is what ships: a version that nothing installs must not be advertised",
+            fix=f"include layers/{unused[0]}.j2 there, or take the pin out of dockerfiles/matrix.toml",
+        )
+    rendered = {"Dockerfile": text, "requirements/constraints.txt": constraint_lines(installed)}
+    for group, entries in groups.items():
+        wheels = [entry for entry in entries if is_wheel(entry)]
+        rendered[f"requirements/{group}.txt"] = requirement_lines(wheels)
+    return rendered
+
+
+def is_wheel(entry: PythonFile) -> bool:
+    return entry.file.endswith(".whl")
+
+
+def _render(root: Path, name: str, context: dict[str, object]) -> str:
+    environment = Environment(
+        loader=FileSystemLoader(root / "dockerfiles"),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,
+    )
+    try:
+        return environment.get_template(name).render(context)
+    except TemplateSyntaxError as error:
+        raise ConfigError(
+            "a template is not valid",
+            where=f"dockerfiles/{error.name}:{error.lineno}",
+            why=str(error.message),
+        ) from None
+    except UndefinedError as error:
+        path, line = _innermost(error, root)
+        missing = str(error.message).split("'")
+        known = sorted([*context, *context["pins"]])  # type: ignore[misc]  # the one value that is a mapping
+        hint = did_you_mean(missing[-2], known) if len(missing) > 2 else ""
+        raise ConfigError(
+            "a template asks for a variable that nobody defines",
+            where=f"dockerfiles/{path}:{line}",
+            why=f"{error.message}; {hint}",
+            fix=f"$EDITOR +{line} dockerfiles/{path}",
+        ) from None
+    except TemplateError as error:
+        raise ConfigError("a template does not render", where=f"dockerfiles/{name}", why=str(error)) from None
+
+
+def _innermost(error: BaseException, root: Path) -> tuple[str, int]:
+    """Template and line of the deepest template frame of a traceback (jinja2 rewrites them so)."""
+    place, trace = ("?", 0), error.__traceback__
+    while trace:
+        file = Path(trace.tb_frame.f_code.co_filename)
+        if file.suffix == ".j2":
+            place = (str(file.relative_to(root / "dockerfiles")), trace.tb_lineno)
+        trace = trace.tb_next
+    return place

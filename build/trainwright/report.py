@@ -1,0 +1,123 @@
+"""What people see: tables, progress, errors. Colour only on a terminal; JSON for machines."""
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from trainwright.errors import TrainwrightError
+
+if TYPE_CHECKING:
+    from trainwright.images import Done
+
+
+def show(rows: list[dict[str, Any]], as_json: bool) -> None:
+    """A list as a table, or as a JSON array."""
+    if as_json:
+        print(json.dumps(rows, indent=2))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    names = list(rows[0]) if rows else []
+    for name in names:
+        table.add_column(name, overflow="fold")
+    for row in rows:
+        table.add_row(*(_cell(row[name]) for name in names))
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = 240  # a pipe has no width: one row stays one line
+    console.print(table)
+
+
+def _cell(value: Any) -> str:
+    return {True: "yes", False: "", None: ""}.get(value, str(value)) if not isinstance(value, str) else value
+
+
+def human(size: float | None) -> str:
+    """Bytes for people, in powers of ten."""
+    if size is None:
+        return ""
+    return f"{size / 1e9:.2f} GB" if size >= 1e9 else f"{size / 1e6:.1f} MB"
+
+
+def final(done: "list[Done]", as_json: bool) -> None:
+    """The last thing a long command prints: image, key, size, time, digest, why."""
+    if as_json:
+        rows = [
+            {**row.image.to_json(), "action": row.action, "reason": row.why, "seconds": round(row.seconds, 2)}
+            for row in done
+        ]
+        print(json.dumps(rows, indent=2))
+        return
+    show(
+        [
+            {
+                "id": row.image.id,
+                "did": row.action,
+                "key": row.image.key[:12],
+                "size": human(row.image.size),
+                "time": f"{row.seconds:.1f} s",
+                "digest": row.image.digest or "(not pushed)",
+                "drift": str(len(row.image.drift)) if row.image.drift else "none",
+                "why": row.why,
+            }
+            for row in done
+        ],
+        as_json=False,
+    )
+    for row in done:
+        if row.image.uri and row.action != "built":
+            print(f"\n{row.image.uri}")
+
+
+def complain(error: TrainwrightError, as_json: bool) -> None:
+    """One error: what, where, why, and the command that fixes it."""
+    if as_json:
+        print(json.dumps(error.as_dict()), file=sys.stderr)
+        return
+    bold, red, off = ("\033[1m", "\033[31m", "\033[0m") if sys.stderr.isatty() else ("", "", "")
+    print(f"{red}error:{off} {bold}{error.what}{off}", file=sys.stderr)
+    for name, text in (("where", error.where), ("why", error.why), ("fix", error.fix)):
+        if text:
+            indented = text.strip().replace("\n", "\n         ")
+            print(f"  {name + ':':<6} {indented}", file=sys.stderr)
+
+
+@contextmanager
+def progress(total: int = 0) -> Iterator[tuple[Callable[[str], None], Callable[[int], None]]]:
+    """A way to say a line and a way to report bytes; the bar is drawn only on a terminal and only for bytes."""
+
+    def say(line: str) -> None:
+        print(line, file=sys.stderr, flush=True)
+
+    if not total or not sys.stderr.isatty():
+        if total:
+            say(f"fetching {human(total)}")
+        yield say, lambda _: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+    columns = (TextColumn("fetching"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=total)
+
+        def advance(count: int) -> None:
+            bar.advance(task, count)
+            if bar.tasks[0].completed >= total:
+                bar.stop()
+
+        yield say, advance
+
+
+@contextmanager
+def alone(root: Path) -> Iterator[None]:
+    """One build or push at a time in a checkout."""
+    from trainwright.files import only_one
+
+    with only_one(root / "out", lambda line: print(line, file=sys.stderr, flush=True)):
+        yield

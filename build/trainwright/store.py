@@ -1,0 +1,212 @@
+"""The content-addressed store: each file once, by its sha256, verified when it comes in and when it goes out."""
+
+import hashlib
+import os
+import shutil
+import ssl
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Event
+from urllib.parse import unquote, urlsplit
+
+import httpx
+import platformdirs
+from tenacity import RetryError, Retrying, retry_if_exception, stop_after_attempt, wait_exponential_jitter
+
+from trainwright.errors import BuildError, EnvironmentProblem
+from trainwright.model import Model
+
+CHUNK = 1 << 20  # bytes
+
+
+class Wanted(Model):
+    """One file: what it must be, and where its bytes may come from, best first."""
+
+    name: str
+    sha256: str
+    size: int  # bytes; 0 if nobody knows yet
+    urls: list[str]
+
+
+class Unobtainable(Exception):
+    """No source of a file has it any more. The caller decides what that means."""
+
+
+def root() -> Path:
+    """TRAINWRIGHT_STORE, or the user's cache folder."""
+    return Path(os.environ.get("TRAINWRIGHT_STORE") or platformdirs.user_cache_path("trainwright") / "store")
+
+
+def path_of(sha256: str) -> Path:
+    return root() / "sha256" / sha256[:2] / sha256
+
+
+def has(sha256: str) -> bool:
+    return path_of(sha256).is_file()
+
+
+def sha256_of(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+@contextmanager
+def scratch() -> Iterator[Path]:
+    """A folder on the store's own disk, gone afterwards whatever happens."""
+    root().mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".partial-", dir=root()) as folder:
+        yield Path(folder)
+
+
+def add(file: Path, sha256: str) -> Path:
+    """Move a finished file in, under its hash."""
+    place = path_of(sha256)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    file.chmod(0o444)
+    file.replace(place)
+    return place
+
+
+def place(sha256: str, target: Path, name: str) -> None:
+    """Hard-link a stored file to `target` (a copy where the disks differ), verified. Raises BuildError."""
+    source = path_of(sha256)
+    found = sha256_of(source)
+    if found != sha256:
+        source.unlink()
+        raise BuildError(
+            f"{name} has changed inside the store",
+            where=str(source),
+            why=f"expected sha256 {sha256}, found {found}; it was removed",
+            fix="run the same command again: the file is fetched anew",
+        )
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.unlink(missing_ok=True)
+    try:
+        target.hardlink_to(source)
+    except OSError:
+        shutil.copyfile(source, target)
+
+
+def client() -> httpx.Client:
+    """HTTP with the host's proxy variables, .netrc and CA bundle (SSL_CERT_FILE, PIP_CERT or the system's)."""
+    context = ssl.create_default_context()
+    if bundle := os.environ.get("PIP_CERT"):
+        context.load_verify_locations(bundle)
+    return httpx.Client(verify=context, follow_redirects=True, timeout=httpx.Timeout(60, connect=15))
+
+
+def _worth_retrying(error: BaseException) -> bool:
+    if isinstance(error, httpx.HTTPStatusError):
+        return error.response.status_code >= 500 or error.response.status_code in (408, 425, 429)
+    return isinstance(error, httpx.TransportError) and not isinstance(error, httpx.UnsupportedProtocol)
+
+
+def _copy(url: str, target: Path, http: httpx.Client, progress: Callable[[int], None], stop: Event) -> str:
+    """Bytes of one address into `target`; their sha256. Goes on where a broken download left off."""
+    hasher = hashlib.sha256()
+    if target.exists():
+        hasher.update(target.read_bytes())
+    done = target.stat().st_size if target.exists() else 0
+    if url.startswith("file:"):
+        source = Path(unquote(urlsplit(url).path))
+        if not source.is_file():
+            raise FileNotFoundError(url)
+        with source.open("rb") as reader, target.open("wb") as writer:
+            while chunk := reader.read(CHUNK):
+                writer.write(chunk)
+                hasher.update(chunk)
+                progress(len(chunk))
+        return hasher.hexdigest()
+    headers = {"Range": f"bytes={done}-"} if done else {}
+    with http.stream("GET", url, headers=headers) as answer:
+        answer.raise_for_status()
+        if done and answer.status_code != httpx.codes.PARTIAL_CONTENT:  # a server without ranges starts over
+            target.unlink()
+            hasher = hashlib.sha256()
+        with target.open("ab") as writer:
+            for chunk in answer.iter_bytes(CHUNK):
+                if stop.is_set():
+                    raise KeyboardInterrupt
+                writer.write(chunk)
+                hasher.update(chunk)
+                progress(len(chunk))
+    return hasher.hexdigest()
+
+
+def _fetch_one(wanted: Wanted, folder: Path, http: httpx.Client, progress: Callable[[int], None], stop: Event) -> None:
+    """One file from the first address that has it. Raises Unobtainable, or BuildError for a wrong checksum."""
+    target = folder / wanted.sha256
+    failures = []
+    for url in wanted.urls:
+        target.unlink(missing_ok=True)
+        try:
+            for attempt in Retrying(
+                retry=retry_if_exception(_worth_retrying),
+                stop=stop_after_attempt(4),
+                wait=wait_exponential_jitter(initial=0.5, max=8),
+            ):
+                with attempt:
+                    found = _copy(url, target, http, progress, stop)
+        except (httpx.HTTPStatusError, FileNotFoundError, RetryError, httpx.TransportError) as error:
+            cause = error.last_attempt.exception() if isinstance(error, RetryError) else error
+            failures.append(f"{url}: {str(cause).splitlines()[0] if str(cause) else type(cause).__name__}")
+            continue
+        if found != wanted.sha256:
+            raise BuildError(
+                f"the checksum of {wanted.name} does not match",
+                where=url,
+                why=f"the lock says sha256 {wanted.sha256}, these bytes have {found}; nothing of it was kept",
+                fix="find out why before you lock anew: the lock was edited, or the file was replaced at its source",
+            )
+        add(target, found)
+        return
+    raise Unobtainable("; ".join(failures) or f"nobody offers {wanted.name}")
+
+
+def fetch(
+    wanted: Sequence[Wanted], progress: Callable[[int], None] = lambda _: None, workers: int = 6
+) -> dict[str, str]:
+    """Bring files into the store, side by side. Returns sha256 to reason for those that nobody has any more.
+
+    Raises BuildError for a wrong checksum, EnvironmentProblem for a full disk.
+    """
+    missing = list({file.sha256: file for file in wanted if not has(file.sha256)}.values())
+    if not missing:
+        return {}
+    need, free = sum(file.size for file in missing), shutil.disk_usage(_existing(root())).free
+    if need > free:
+        raise _disk_full(f"{need / 1e9:.2f} GB to fetch, {free / 1e9:.2f} GB free")
+    lost: dict[str, str] = {}
+    stop = Event()
+    try:
+        with scratch() as folder, client() as http, ThreadPoolExecutor(workers) as pool:
+            jobs = {file.sha256: pool.submit(_fetch_one, file, folder, http, progress, stop) for file in missing}
+            try:
+                for sha256, job in jobs.items():
+                    try:
+                        job.result()
+                    except Unobtainable as reason:
+                        lost[sha256] = str(reason)
+            except BaseException:
+                stop.set()
+                pool.shutdown(cancel_futures=True)
+                raise
+    except OSError as error:
+        raise _disk_full(str(error)) if error.errno == 28 else error from None
+    return lost
+
+
+def _existing(path: Path) -> Path:
+    return path if path.exists() else _existing(path.parent)
+
+
+def _disk_full(why: str) -> EnvironmentProblem:
+    return EnvironmentProblem(
+        "no space left for the store",
+        where=str(root()),
+        why=f"{why}; what was complete is kept",
+        fix="free some space, or point TRAINWRIGHT_STORE to another disk",
+    )
