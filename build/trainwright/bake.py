@@ -2,7 +2,7 @@
 
 import json
 
-from trainwright.model import Variant
+from trainwright.model import Base, Variant
 
 FOLDERS = {  # named context of the Dockerfile to folder below out/<id>/
     "framework": "wheels/framework",
@@ -19,14 +19,14 @@ def engine_name(variant: Variant, tag: str) -> str:
     return f"trainwright/{variant.framework}:{tag}"
 
 
-def bake(architecture: str, epoch: int, name: str = "", key: str = "") -> str:
+def bake(base: Base, epoch: int, name: str = "", key: str = "") -> str:
     """The bake file. Without name and key it is the part that the key itself is computed over."""
     target: dict[str, object] = {
         "context": ".",
         "dockerfile": "Dockerfile",
-        "contexts": FOLDERS,
+        "contexts": FOLDERS if base.provider == "packages" else {**FOLDERS, "packages": "packages"},
         "args": {"SOURCE_DATE_EPOCH": str(epoch)},
-        "platforms": [f"linux/{architecture}"],
+        "platforms": [f"linux/{base.architecture}"],
         # SageMaker pulls a plain single-platform image with Docker media types: no attestation makes it an index.
         "attest": ["type=provenance,disabled=true", "type=sbom,disabled=true"],
         "output": ["type=image,oci-mediatypes=false"],

@@ -16,7 +16,7 @@ from trainwright.progress import Progress, Say
 
 def lay_out(intent: Intent, found: Inputs, out: Path) -> None:
     """out/<id>/ as the build needs it: text, wheels, base, rootfs; nothing of an earlier lock stays."""
-    for name in ("wheels", "requirements", "rootfs", "base"):
+    for name in ("wheels", "requirements", "rootfs", "base", "packages"):
         shutil.rmtree(out / name, ignore_errors=True)
     for group in ("framework", "toolkit", "tools", "sdist-build"):
         (out / "wheels" / group).mkdir(parents=True)
@@ -27,8 +27,16 @@ def lay_out(intent: Intent, found: Inputs, out: Path) -> None:
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(source, target)
         target.chmod(0o755 if source.stat().st_mode & 0o100 else 0o644)
-    (out / "base").mkdir()
-    (out / "base" / "base.tar").hardlink_to(base_tar(intent, found))
+    definition, state = intent.components.bases[found.variant.base], found.distribution
+    if definition.provider == "packages":
+        (out / "base").mkdir()
+        (out / "base" / "base.tar").hardlink_to(base_tar(intent, found))
+    else:
+        own = {name: stanza for name, stanza in state.effective.items() if stanza["SHA256"]}
+        (out / "packages").mkdir()
+        distribution.archive(out / "packages", definition, own, state.epoch)
+        for name, stanza in own.items():
+            store.place(stanza["SHA256"], out / "packages" / stanza["Filename"], name)
     write_text(found, out)
 
 

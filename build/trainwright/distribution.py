@@ -30,7 +30,8 @@ def mirrors(base: Base) -> dict[str, str]:
         for path in ([place] if place.is_file() else sorted(place.glob("*")) if place.is_dir() else [])
         if path.suffix in (".list", ".sources")
     )
-    addresses = re.findall(r"^(?:URIs:|deb\s(?:\[[^]]*\]\s)?)\s*(\S+)", text, re.MULTILINE)
+    rows = re.findall(r"^(?:URIs:|deb\s(?:\[[^]]*\])?)\s*(.+)$", text, re.MULTILINE)
+    addresses = [word for row in rows for word in row.split() if "://" in word]
     found = {}
     for archive in base.archives:
         setting = "TRAINWRIGHT_MIRROR_" + archive.upper().replace("-", "_")
@@ -46,8 +47,10 @@ def mirrors(base: Base) -> dict[str, str]:
     return found
 
 
-def resolve(base: Base, packages: list[str]) -> tuple[str, Stanzas]:
-    """Date of the index (RFC 1123) and every package of a new system with these in it, by apt's own solver.
+def resolve(base: Base, packages: list[str], status: str = "") -> tuple[str, Stanzas]:
+    """Date of the index (RFC 1123) and every package of a system with these in it, by apt's own solver.
+
+    `status` is dpkg's status file of the image to start from; empty means a new system.
 
     apt checks the index's signature against the distribution's keyring. Raises LockError with apt's explanation.
     """
@@ -62,7 +65,7 @@ def resolve(base: Base, packages: list[str]) -> tuple[str, Stanzas]:
         here = Path(folder)
         for name in ("lists/partial", "cache/archives/partial", "etc"):
             (here / name).mkdir(parents=True)
-        (here / "status").touch()
+        (here / "status").write_text(status)
         (here / "etc/sources.list").write_text("\n".join(sources) + "\n")
         options = {
             "Dir::Etc": here / "etc",
@@ -86,19 +89,19 @@ def resolve(base: Base, packages: list[str]) -> tuple[str, Stanzas]:
             fix=fix,
         )
         plan = run(
-            ["apt-get", *words, "-qq", "install", "?essential", *packages],
+            ["apt-get", *words, "-qq", "install", *([] if status else ["?essential"]), *packages],
             error=LockError,
             what="the distribution's packages cannot be resolved",
             fix="correct `packages` in dockerfiles/components.toml",
         )
-        chosen = re.findall(r"^Inst (\S+) \((\S+)", plan, re.MULTILINE)
+        chosen = re.findall(r"^Inst (\S+) (?:\[\S+\] )?\((\S+)", plan, re.MULTILINE)
         shown = run(["apt-cache", *words, "show", *(f"{name}={version}" for name, version in chosen)], error=LockError)
         dates = [
             parsedate_to_datetime(match)
             for file in (here / "lists").glob("*InRelease")
             for match in re.findall(r"^Date: (.+)$", file.read_text(), re.MULTILINE)
         ]
-    stanzas: Stanzas = {}
+    stanzas = installed(status)
     for paragraph in Deb822.iter_paragraphs(shown, use_apt_pkg=False):
         stanza = dict(paragraph)
         security = [name for name in base.archives if name.endswith("-security")]
@@ -106,6 +109,17 @@ def resolve(base: Base, packages: list[str]) -> tuple[str, Stanzas]:
         archive = security[0] if updates and security else next(iter(base.archives))
         stanzas[stanza["Package"]] = reduce(stanza, archive)
     return max(dates).strftime("%a, %d %b %Y %H:%M:%S GMT"), stanzas
+
+
+def installed(status: str) -> Stanzas:
+    """What a base image brings: name and version; its digest stands for the bytes."""
+    found = {}
+    for paragraph in Deb822.iter_paragraphs(status, use_apt_pkg=False):
+        if paragraph["Status"].endswith(" installed"):
+            fields = {"Archive": "image", "Filename": "", "Size": "0", "SHA256": ""}
+            fields |= {name: paragraph[name] for name in ("Package", "Version", "Architecture")}
+            found[paragraph["Package"]] = fields
+    return found
 
 
 def wanted(base: Base, packages: list[Package], epoch: int) -> list[Wanted]:
@@ -122,24 +136,31 @@ def wanted(base: Base, packages: list[Package], epoch: int) -> list[Wanted]:
     return files
 
 
+def archive(folder: Path, base: Base, stanzas: Stanzas, epoch: int) -> None:
+    """The index of an apt archive that holds exactly these packages; their files go beside it, by `Filename`.
+
+    mmdebstrap looks for essential packages in the suite that it was asked for, so the index says it is that one.
+    """
+    rows = ("".join(f"{key}: {value}\n" for key, value in stanza.items()) for stanza in stanzas.values())
+    index = "\n".join(rows).encode()
+    (folder / "Packages").write_bytes(index)
+    date = format_datetime(datetime.fromtimestamp(epoch, UTC), usegmt=True)
+    checksum = f"{hashlib.sha256(index).hexdigest()} {len(index)} Packages"
+    release = f"Suite: {base.suite}\nCodename: {base.suite}\nDate: {date}\nSHA256:\n {checksum}\n"
+    (folder / "Release").write_text(release)
+
+
 def bootstrap(root: Path, base: Base, include: list[str], stanzas: Stanzas, epoch: int, target: Path) -> None:
     """A root file system as a tar at `target`, out of exactly these packages, which the store holds already.
 
     Bit-identical for the same packages: SOURCE_DATE_EPOCH is `epoch`. Raises BuildError with mmdebstrap's words.
     """
     with scratch() as folder:
+        archive(folder, base, stanzas, epoch)
         for stanza in stanzas.values():
             file = folder / stanza["Filename"]
             file.parent.mkdir(parents=True, exist_ok=True)
             file.symlink_to(path_of(stanza["SHA256"]))
-        rows = ("".join(f"{key}: {value}\n" for key, value in stanza.items()) for stanza in stanzas.values())
-        index = "\n".join(rows).encode()
-        (folder / "Packages").write_bytes(index)
-        # mmdebstrap looks for essential packages in the suite that it was asked for: the folder must say it is that.
-        date = format_datetime(datetime.fromtimestamp(epoch, UTC), usegmt=True)
-        checksum = f"{hashlib.sha256(index).hexdigest()} {len(index)} Packages"
-        release = f"Suite: {base.suite}\nCodename: {base.suite}\nDate: {date}\nSHA256:\n {checksum}\n"
-        (folder / "Release").write_text(release)
         made = folder / "base.tar"
         run(
             [root / "scripts/bootstrap-base.sh", base.suite, base.architecture, folder, made, *include],

@@ -1,9 +1,11 @@
 """The Docker engine: docker's SDK inspects, runs and saves; `docker-buildx bake` builds (the SDK cannot)."""
 
+import io
 import json
 import os
 import subprocess
 import sys
+import tarfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -15,6 +17,9 @@ from trainwright.process import run
 
 if TYPE_CHECKING:
     from docker import DockerClient
+
+CONTAINERD_FIX = 'set {"features": {"containerd-snapshotter": true}} in the daemon\'s configuration, and restart it'
+PING_SECONDS, CALL_SECONDS = 5, 600  # an engine that says nothing, and the longest silence while it works
 
 # Where docker clients look for plugins. We call the plugin itself, so that a bare client in front of PATH does
 # not matter.
@@ -33,14 +38,14 @@ def client() -> "DockerClient":
     import docker  # lazily: it costs more than everything else on the way to "nothing to do"
 
     try:
-        connected = docker.from_env(timeout=600)
-        connected.ping()
+        docker.from_env(timeout=PING_SECONDS).ping()
+        connected = docker.from_env(timeout=CALL_SECONDS)
     except (docker.errors.DockerException, OSError) as error:
         raise EnvironmentProblem(
             "no Docker engine answers",
             where=os.environ.get("DOCKER_HOST", "the default socket"),
             why=str(error).splitlines()[0],
-            fix="make engine",
+            fix="unset DOCKER_HOST" if "DOCKER_HOST" in os.environ else "make engine",
         ) from None
     return connected
 
@@ -84,6 +89,28 @@ def image_id(name: str) -> str | None:
         return str(client().images.get(name).id)
     except docker.errors.ImageNotFound:
         return None
+
+
+def read_file(reference: str, path: str) -> str:
+    """One file of an image, pulled if need be; nothing of it runs. Raises EnvironmentProblem."""
+    import docker
+
+    try:
+        client().images.pull(reference)
+        made = client().containers.create(reference, command="none")
+        try:
+            packed = b"".join(made.get_archive(path)[0])
+        finally:
+            made.remove(force=True)
+    except docker.errors.APIError as error:
+        raise EnvironmentProblem(
+            f"{path} of {reference} cannot be read",
+            why=str(error.explanation),
+            fix="name an image by a digest that the engine can pull, in dockerfiles/components.toml",
+        ) from None
+    with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
+        member = archive.extractfile(Path(path).name)
+        return member.read().decode() if member else ""
 
 
 def bake(folder: Path, no_cache: bool = False) -> None:
@@ -132,7 +159,7 @@ def save(name: str, target: Path) -> None:
         raise EnvironmentProblem(
             "this engine cannot say which digest an image will have",
             why=f"its image store is {facts()['image_store']}; a push by digest needs the containerd image store",
-            fix='set {"features": {"containerd-snapshotter": true}} in the daemon\'s configuration and restart it',
+            fix=CONTAINERD_FIX,
         )
     target.mkdir()
     unpack = subprocess.Popen(["tar", "-x", "-C", target], stdin=subprocess.PIPE)

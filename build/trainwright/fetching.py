@@ -1,11 +1,12 @@
 """Every locked file into the store; what has left the mirror is replaced and recorded as drift."""
 
+from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
 
-from trainwright import distribution, indexes, inputs, lock, packages, store
+from trainwright import distribution, engine, indexes, inputs, lock, packages, store
 from trainwright.errors import LockError
 from trainwright.matrix import Intent
-from trainwright.model import Variant
+from trainwright.model import Base, Package, Variant
 from trainwright.progress import Progress, Say
 
 
@@ -13,6 +14,16 @@ def own_index(intent: Intent, variant: Variant) -> str:
     """The framework's own wheel index for the variant's accelerator; "" where it has none."""
     indexed = (intent.components.components[pin].index.get(variant.accelerator, "") for pin in variant.pins)
     return next(filter(None, indexed), "")
+
+
+def files_of(found: Mapping[str, Package]) -> list[Package]:
+    """Packages with a file of their own; the others came with the base image."""
+    return [package for package in found.values() if package.sha256]
+
+
+def base_status(base: Base) -> str:
+    """dpkg's status file of the image that a base starts from; "" for a base that is bootstrapped."""
+    return engine.read_file(base.reference, "/var/lib/dpkg/status") if base.provider == "image" else ""
 
 
 def must(lost: dict[str, str], what: str) -> None:
@@ -27,7 +38,7 @@ def to_fetch(intent: Intent, variants: list[Variant]) -> int:
     for variant in variants:
         found = inputs.load(intent, variant)
         sizes |= {entry.sha256: entry.size for entry in found.lock.python}
-        sizes |= {package.sha256: package.size for package in found.distribution.packages().values()}
+        sizes |= {package.sha256: package.size for package in files_of(found.distribution.packages())}
     return sum(size for sha256, size in sizes.items() if not store.has(sha256))
 
 
@@ -51,13 +62,13 @@ def fetch(intent: Intent, variants: list[Variant], say: Say, progress: Progress)
             offer = offers.get(entry.file)
             urls = [offer.url] if offer else []
             files.append(store.Wanted(name=entry.file, sha256=entry.sha256, size=entry.size, urls=urls))
-        must(store.fetch(files, progress), "cannot be had any more")
+        must(store.fetch(files, progress, indexes.ca_bundle()), "cannot be had any more")
 
 
 def _fetch_packages(intent: Intent, base: str, say: Say, progress: Progress) -> None:
     definition = intent.components.bases[base]
     state = inputs.read_distribution(intent, base)
-    missing = [package for package in state.packages().values() if not store.has(package.sha256)]
+    missing = [package for package in files_of(state.packages()) if not store.has(package.sha256)]
     if not missing:
         return
     lost = store.fetch(distribution.wanted(definition, missing, state.epoch), progress)
@@ -65,9 +76,9 @@ def _fetch_packages(intent: Intent, base: str, say: Say, progress: Progress) -> 
         return
     names = [package.name for package in missing if package.sha256 in lost]
     say(f"{base}: {len(names)} locked package(s) have left the mirror, such as {names[0]}; taking what stands there")
-    date, current = distribution.resolve(definition, lock.distribution_packages(intent, base))
+    date, current = distribution.resolve(definition, lock.distribution_packages(intent, base), base_status(definition))
     effective, drift = packages.replace_lost(state.locked, names, current)
-    fresh = [package for package in packages.to_packages(effective).values() if not store.has(package.sha256)]
+    fresh = [package for package in files_of(packages.to_packages(effective)) if not store.has(package.sha256)]
     epoch = int(parsedate_to_datetime(date).timestamp())
     must(store.fetch(distribution.wanted(definition, fresh, epoch), progress), "cannot be had")
     inputs.record_drift({"Intent": state.intent, "Date": date}, state.locked, effective)
@@ -80,13 +91,13 @@ def fetched(intent: Intent, variants: list[Variant]) -> list[dict[str, object]]:
     rows = []
     for variant in variants:
         found = inputs.load(intent, variant)
-        package_files = found.distribution.packages().values()
+        package_files = files_of(found.distribution.packages())
         sizes = [entry.size for entry in found.lock.python] + [package.size for package in package_files]
         rows.append(
             {
                 "id": variant.id,
                 "python_files": len(found.lock.python),
-                "packages": len(package_files),
+                "packages": len(found.distribution.packages()),
                 "bytes": sum(sizes),
                 "drift": len(found.distribution.drift),
             }

@@ -38,13 +38,20 @@ class Offer(Model):
 def pip_settings() -> dict[str, str]:
     """pip's effective settings on this host (files and environment): `extra-index-url` and so on, unparsed."""
     settings: dict[str, str] = {}
-    listed = run([sys.executable, "-m", "pip", "config", "list"], error=LockError, what="pip cannot be asked")
+    listed = run(
+        [sys.executable, "-m", "pip", "config", "list"], error=LockError, what="pip cannot be asked", fix="make setup"
+    )
     for line in listed.splitlines():
         key, _, value = line.partition("=")
         scope, _, name = key.rpartition(".")
         if scope in ("global", ":env:", "install", "download"):
             settings[name] = str(ast.literal_eval(value))  # the environment comes last, and wins
     return settings
+
+
+def ca_bundle() -> str:
+    """The CA bundle that pip is told to trust; "" where it is told none."""
+    return pip_settings().get("cert", "")
 
 
 def uv_options(index: str = "") -> tuple[list[str], dict[str, str]]:
@@ -54,6 +61,8 @@ def uv_options(index: str = "") -> tuple[list[str], dict[str, str]]:
     """
     settings = pip_settings()
     options = ["--no-config", "--index-strategy", "unsafe-best-match"]  # like pip: all indexes are equal
+    if settings.get("no-index", "").lower() in ("1", "true", "yes", "on"):
+        options.append("--no-index")
     if address := settings.get("index-url"):
         options += ["--default-index", address]
     for address in [*settings.get("extra-index-url", "").split(), index]:
@@ -62,7 +71,7 @@ def uv_options(index: str = "") -> tuple[list[str], dict[str, str]]:
         options += ["--find-links", folder]
     for host in settings.get("trusted-host", "").split():
         options += ["--allow-insecure-host", host]
-    bundle = settings.get("cert", "")
+    bundle = ca_bundle()
     return options, {"SSL_CERT_FILE": bundle} if bundle and "SSL_CERT_FILE" not in os.environ else {}
 
 

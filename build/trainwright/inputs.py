@@ -85,6 +85,7 @@ def record_drift(header: dict[str, str], locked: packages.Stanzas, effective: pa
 
 def load(intent: Intent, variant: Variant) -> Inputs:
     """Read the locks and render. Raises LockError (stale, missing) and ConfigError (templates, unused pin)."""
+    render.check(intent, variant)  # first: no new lock would mend it
     base = intent.components.bases[variant.base]
     distribution = read_distribution(intent, variant.base)
     if distribution.intent != lock.packages_digest(intent, variant.base):
@@ -110,11 +111,11 @@ def load(intent: Intent, variant: Variant) -> Inputs:
     files = {f"wheels/{entry.group}/{entry.file}": entry.sha256 for entry in locked.python}
     files |= {f"rootfs/{name}": _fingerprint(path) for name, path in rootfs.items()}
     files["base"] = base_key
-    unnamed = bake.bake(base.architecture, distribution.epoch)
+    unnamed = bake.bake(base, distribution.epoch)
     key = plan.input_key({**text, "docker-bake.json": unnamed}, files, manifest)
     tag = plan.tag(variant.id, key)
     name = bake.engine_name(variant, tag)
-    text["docker-bake.json"] = bake.bake(base.architecture, distribution.epoch, name, key)
+    text["docker-bake.json"] = bake.bake(base, distribution.epoch, name, key)
     return Inputs(
         variant=variant,
         lock=locked,

@@ -5,9 +5,9 @@ from pathlib import Path
 
 from packaging.utils import canonicalize_name
 
-from trainwright import distribution, indexes, inputs, lock, packages, store
+from trainwright import distribution, indexes, inputs, lock, packages, render, store
 from trainwright.errors import LockError
-from trainwright.fetching import must, own_index
+from trainwright.fetching import base_status, must, own_index
 from trainwright.files import write
 from trainwright.matrix import Intent
 from trainwright.model import Group, Lock, PythonFile, Variant
@@ -16,9 +16,9 @@ from trainwright.progress import Progress, Say
 
 def lock_packages(intent: Intent, base: str, say: Say) -> tuple[Path, str]:
     """Resolve a base's packages. Returns the lock's path and new text; writes nothing."""
-    include = lock.distribution_packages(intent, base)
+    definition, include = intent.components.bases[base], lock.distribution_packages(intent, base)
     say(f"{base}: resolving {len(include)} packages and what they need")
-    date, stanzas = distribution.resolve(intent.components.bases[base], include)
+    date, stanzas = distribution.resolve(definition, include, base_status(definition))
     header = {"Intent": lock.packages_digest(intent, base), "Date": date}
     return inputs.packages_path(intent, base), packages.dump(header, stanzas)
 
@@ -38,7 +38,7 @@ def lock_python(intent: Intent, variant: Variant, say: Say, progress: Progress) 
         found = indexes.resolve(requirements, variant.python, base, own_index(intent, variant))
         offers += [(group, offer) for offer in found]
     files = [store.Wanted(name=offer.file, sha256=offer.sha256, size=0, urls=[offer.url]) for _, offer in offers]
-    must(store.fetch(files, progress), "cannot be had")
+    must(store.fetch(files, progress, indexes.ca_bundle()), "cannot be had")
     entries = [
         PythonFile(
             name=offer.name,
@@ -65,6 +65,8 @@ def lock_all(
     intent: Intent, variants: list[Variant], update: bool, say: Say, progress: Progress
 ) -> list[dict[str, str]]:
     """Write the locks that are stale or missing; with `update` resolve the others anew, too."""
+    for variant in variants:
+        render.check(intent, variant)  # nothing is resolved for what could not be built
     rows = []
     for base in sorted({variant.base for variant in variants}):
         stale = update or not is_current(packages_current, intent, base)

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import re
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,18 @@ from trainwright.process import run
 TRANSIENT = re.compile(r"\b(429|500|502|503|504)\b|connection reset|\bEOF\b|timeout|panic:")
 
 
+def is_loopback(registry: str) -> bool:
+    """Whether `host[:port][/...]` is this machine, where plain http is safe and docker accepts it."""
+    host = registry.split("/")[0].rpartition(":")[0] or registry.split("/")[0]
+    try:
+        return ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
 def _plain(repository: str) -> list[str]:
-    """oras speaks https unless told otherwise; loopback is where plain http is safe."""
-    host = repository.split("/")[0].split(":")[0]
-    return ["--plain-http"] if host == "localhost" or host.startswith("127.") else []
+    """oras speaks https unless told otherwise."""
+    return ["--plain-http"] if is_loopback(repository) else []
 
 
 def _worth_retrying(error: BaseException) -> bool:
@@ -28,7 +37,7 @@ def _worth_retrying(error: BaseException) -> bool:
 @retry(
     retry=retry_if_exception(_worth_retrying),
     stop=stop_after_attempt(4),
-    wait=wait_exponential_jitter(initial=0.5, max=8),
+    wait=wait_exponential_jitter(multiplier=0.5, max=8),
     reraise=True,
 )
 def _oras(*words: str | Path, repository: str, what: str, show: bool = False) -> str:
@@ -47,7 +56,7 @@ def answers(registry: str) -> bool:
 
     try:
         return httpx.get(f"http://{registry}/v2/", timeout=2).status_code in (200, 401)
-    except httpx.HTTPError:
+    except (httpx.HTTPError, httpx.InvalidURL):
         return False
 
 

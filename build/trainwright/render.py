@@ -1,6 +1,6 @@
 """Templates into text: a pure function of the lock. No clock, no environment, no random."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from jinja2 import (
@@ -15,7 +15,7 @@ from jinja2 import (
 from trainwright.errors import ConfigError, did_you_mean
 from trainwright.lock import pin_versions
 from trainwright.matrix import Intent
-from trainwright.model import Lock, Package, PythonFile, Variant
+from trainwright.model import Group, Lock, Package, PythonFile, Variant
 
 
 class Pins(Mapping[str, str]):
@@ -45,6 +45,17 @@ def constraint_lines(files: list[PythonFile]) -> str:
     return "".join(f"{entry.name}=={entry.version}\n" for entry in files)
 
 
+GROUPS: tuple[Group, ...] = ("framework", "toolkit", "tools", "sdist-build")
+
+
+def check(intent: Intent, variant: Variant) -> None:
+    """Raises ConfigError for what no lock can mend: an undefined variable, a pin that no template consumes."""
+    tool = PythonFile(name="tool", version="0", file="tool.whl", sha256="0" * 64, size=0, group="tools")
+    _dockerfile(
+        intent, variant, variant.pins, {"framework": [], "toolkit": [], "tools": [tool], "sdist-build": []}, [], 0
+    )
+
+
 def render(intent: Intent, variant: Variant, lock: Lock, packages: dict[str, Package], epoch: int) -> dict[str, str]:
     """Path below out/<id>/ to text: the Dockerfile and the requirement files.
 
@@ -52,28 +63,35 @@ def render(intent: Intent, variant: Variant, lock: Lock, packages: dict[str, Pac
     and for a pin that no template consumed.
     """
     files = sorted(lock.python, key=lambda entry: entry.name)
-    installed = [entry for entry in files if entry.group in ("framework", "toolkit")]
-    groups = {
-        "framework": [entry for entry in installed if entry.group == "framework"],
-        "toolkit": [entry for entry in installed if entry.group == "toolkit"],
-        "tools": [entry for entry in files if entry.group == "tools"],
-        "sdist-build": [entry for entry in files if entry.group == "sdist-build"],
+    groups = {group: [entry for entry in files if entry.group == group] for group in GROUPS}
+    text = _dockerfile(intent, variant, pin_versions(intent, variant, lock, packages), groups, packages.values(), epoch)
+    installed = sorted([*groups["framework"], *groups["toolkit"]], key=lambda entry: entry.name)
+    rendered = {"Dockerfile": text, "requirements/constraints.txt": constraint_lines(installed)}
+    for group, entries in groups.items():
+        wheels = [entry for entry in entries if is_wheel(entry)]
+        rendered[f"requirements/{group}.txt"] = requirement_lines(wheels)
+    return rendered
+
+
+def _dockerfile(
+    intent: Intent,
+    variant: Variant,
+    versions: dict[str, str],
+    groups: Mapping[Group, list[PythonFile]],
+    packages: Iterable[Package],
+    epoch: int,
+) -> str:
+    pins = Pins(versions)
+    context = {
+        "variant": variant,
+        "base": intent.components.bases[variant.base],
+        "pins": pins,
+        "groups": groups,
+        "sdists": {name: [entry for entry in entries if not is_wheel(entry)] for name, entries in groups.items()},
+        "epoch": epoch,
+        "packages": [package for package in packages if package.sha256],
     }
-    pins = Pins(pin_versions(intent, variant, lock, packages))
-    sdists = {group: [entry for entry in entries if not is_wheel(entry)] for group, entries in groups.items()}
-    text = _render(
-        intent.root,
-        f"frameworks/{variant.framework}.j2",
-        {
-            "variant": variant,
-            "base": intent.components.bases[variant.base],
-            "pins": pins,
-            "groups": groups,
-            "sdists": sdists,
-            "components": intent.components.components,
-            "epoch": epoch,
-        },
-    )
+    text = _render(intent.root, f"frameworks/{variant.framework}.j2", context)
     if unused := sorted(set(pins) - pins.asked):
         raise ConfigError(
             f"pin {unused[0]!r} of {variant.id} is consumed by no template",
@@ -81,11 +99,7 @@ def render(intent: Intent, variant: Variant, lock: Lock, packages: dict[str, Pac
             why="what is declared is what ships: a version that nothing installs must not be advertised",
             fix=f"include layers/{unused[0]}.j2 there, or take the pin out of dockerfiles/matrix.toml",
         )
-    rendered = {"Dockerfile": text, "requirements/constraints.txt": constraint_lines(installed)}
-    for group, entries in groups.items():
-        wheels = [entry for entry in entries if is_wheel(entry)]
-        rendered[f"requirements/{group}.txt"] = requirement_lines(wheels)
-    return rendered
+    return text
 
 
 def is_wheel(entry: PythonFile) -> bool:

@@ -27,7 +27,7 @@ def show(rows: list[dict[str, Any]], as_json: bool) -> None:
         table.add_column(name, overflow="fold")
     for row in rows:
         table.add_row(*(_cell(row[name]) for name in names))
-    console = Console(highlight=False)
+    console = Console(highlight=False, markup=False)
     if not console.is_terminal:
         console.width = 240  # a pipe has no width: one row stays one line
     console.print(table)

@@ -90,11 +90,11 @@ def place(sha256: str, target: Path, name: str) -> None:
         shutil.copyfile(source, target)
 
 
-def client() -> httpx.Client:
-    """HTTP with the host's proxy variables, .netrc and CA bundle (SSL_CERT_FILE, PIP_CERT or the system's)."""
+def client(ca: str = "") -> httpx.Client:
+    """HTTP with the host's proxy variables, .netrc and CA: the system's or SSL_CERT_FILE, and `ca` beside it."""
     context = ssl.create_default_context()
-    if bundle := os.environ.get("PIP_CERT"):
-        context.load_verify_locations(bundle)
+    if ca:
+        context.load_verify_locations(ca)
     return httpx.Client(verify=context, follow_redirects=True, timeout=httpx.Timeout(60, connect=15))
 
 
@@ -146,7 +146,7 @@ def _fetch_one(wanted: Wanted, folder: Path, http: httpx.Client, progress: Calla
             for attempt in Retrying(
                 retry=retry_if_exception(_worth_retrying),
                 stop=stop_after_attempt(4),
-                wait=wait_exponential_jitter(initial=0.5, max=8),
+                wait=wait_exponential_jitter(multiplier=0.5, max=8),
             ):
                 with attempt:
                     found = _copy(url, target, http, progress, stop)
@@ -167,7 +167,7 @@ def _fetch_one(wanted: Wanted, folder: Path, http: httpx.Client, progress: Calla
 
 
 def fetch(
-    wanted: Sequence[Wanted], progress: Callable[[int], None] = lambda _: None, workers: int = 6
+    wanted: Sequence[Wanted], progress: Callable[[int], None] = lambda _: None, ca: str = "", workers: int = 6
 ) -> dict[str, str]:
     """Bring files into the store, side by side. Returns sha256 to reason for those that nobody has any more.
 
@@ -182,7 +182,7 @@ def fetch(
     lost: dict[str, str] = {}
     stop = Event()
     try:
-        with scratch() as folder, client() as http, ThreadPoolExecutor(workers) as pool:
+        with scratch() as folder, client(ca) as http, ThreadPoolExecutor(workers) as pool:
             jobs = {file.sha256: pool.submit(_fetch_one, file, folder, http, progress, stop) for file in missing}
             try:
                 for sha256, job in jobs.items():

@@ -1,0 +1,73 @@
+# Names, no logic: `make help` lists them. Versions live in dockerfiles/, what they mean in build/trainwright/.
+# FRAMEWORK=pytorch is that framework's one default image; ONLY='<id or glob>' asks for others.
+
+SHELL := bash
+PYTHON ?= python3
+TRAINWRIGHT := .venv/bin/trainwright
+# Given but empty is an error that lists the valid names, never "everything".
+CHOSEN = $(if $(ONLY),--only '$(ONLY)',$(if $(filter undefined,$(origin FRAMEWORK)),,--framework '$(FRAMEWORK)'))
+
+.DEFAULT_GOAL := help
+.PHONY: help setup engine registry registry-stop engine-stop list plan render lock fetch build push test unit check \
+	doctor dist clean
+
+help: ## What there is to make
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: .venv/.complete ## The virtual environment .venv, from the hashed lock
+
+.venv/.complete: requirements.lock pyproject.toml scripts/setup-venv.sh
+	@scripts/setup-venv.sh $(PYTHON)
+
+engine: ## A Docker engine: the one that answers, else installed from the distribution's packages
+	@scripts/engine.sh ensure
+
+engine-stop: ## Stop the engine that `make engine` started
+	@scripts/engine.sh stop
+
+registry: engine ## The registry on loopback (not with REGISTRY=... or an AWS account)
+	@scripts/registry.sh up >/dev/null
+
+registry-stop: ## Stop the registry on loopback; its data stays
+	@scripts/registry.sh down
+
+list: setup ## Every image of the matrix
+	@$(TRAINWRIGHT) list
+
+plan: setup ## What would be skipped, reused or built, and why
+	@$(TRAINWRIGHT) plan $(CHOSEN)
+
+render: setup ## Dockerfile and bake file into out/<id>/
+	@$(TRAINWRIGHT) render $(CHOSEN)
+
+lock: setup engine ## Resolve the intent to exact versions and checksums
+	@$(TRAINWRIGHT) lock $(CHOSEN)
+
+fetch: setup ## Every locked file into the store, verified
+	@$(TRAINWRIGHT) fetch $(CHOSEN)
+
+build: setup engine ## Build the image and probe it: FRAMEWORK=pytorch, or ONLY='<id or glob>'
+	@$(TRAINWRIGHT) build $(CHOSEN)
+
+push: build $(if $(REGISTRY),,registry) ## Prove, push by digest, verify, tag: REGISTRY=host[:port], else on loopback
+	@$(TRAINWRIGHT) push $(CHOSEN)
+
+unit: setup ## The tests that need no engine; seconds
+	@.venv/bin/python -m pytest tests/unit tests/golden --quiet
+
+check: setup ## Format, lint, types, shell
+	@.venv/bin/ruff format --check . && .venv/bin/ruff check . && .venv/bin/mypy && .venv/bin/shellcheck scripts/*.sh .ci/run
+
+test: check engine registry ## Everything: builds the default images if need be, then tests them; FRAMEWORK narrows
+	@$(TRAINWRIGHT) lock --check
+	@$(TRAINWRIGHT) build --framework $(or $(FRAMEWORK),pytorch)
+	@.venv/bin/python -m pytest --require-engine
+
+doctor: setup ## Every precondition on this machine, with the command that mends it
+	@$(TRAINWRIGHT) doctor
+
+dist: setup ## Wheel and source distribution into dist/
+	@.venv/bin/python -m hatchling build
+
+clean: ## Remove out/ and dist/; the store, the engine and the registry keep what they have
+	rm -rf out dist

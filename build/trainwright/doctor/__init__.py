@@ -1,0 +1,53 @@
+"""`trainwright doctor`: every precondition on this machine, one file a check. Joins the effects, changes nothing."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+from trainwright.doctor import buildx, ca, disk, engine, image_store, indexes, locks, mirrors, registry, tools
+from trainwright.doctor.context import Context
+from trainwright.errors import NotRunError, TrainwrightError
+from trainwright.model import Finding
+
+Check = Callable[[Context], Finding]
+
+CHECKS: dict[str, Check] = {
+    "engine": engine.check,
+    "buildx": buildx.check,
+    "image store": image_store.check,
+    "tools": tools.check,
+    "locks": locks.check,
+    "disk": disk.check,
+    "ca": ca.check,
+    "indexes": indexes.check,
+    "mirrors": mirrors.check,
+    "registry": registry.check,
+}
+
+
+def examine(root: Path, registry: str) -> list[Finding]:
+    """Every check, in this order; `registry` is REGISTRY, "" for the one on loopback. No network beyond loopback."""
+    context = Context(root, registry)
+    return [_masked(_judge(name, check, context)) for name, check in CHECKS.items()]
+
+
+def _judge(name: str, check: Check, context: Context) -> Finding:
+    """One finding, whatever happens: a check that breaks must not hide what the others found."""
+    try:
+        return check(context)
+    except TrainwrightError as error:
+        state = "unknown" if isinstance(error, NotRunError) else "failed"
+        found = ": ".join(filter(None, (error.what, error.where, error.why)))
+        return Finding(check=name, state=state, found=found, fix=error.fix)
+    except Exception as error:
+        found = f"the check itself broke: {type(error).__name__}: {error}"
+        return Finding(check=name, state="failed", found=found, fix="report it: this is a bug in trainwright")
+
+
+def _masked(finding: Finding) -> Finding:
+    """On one line, without the credentials that an address may carry: user and password, or a query."""
+    texts = {}
+    for field in ("found", "fix"):
+        line = " ".join(getattr(finding, field).split())
+        texts[field] = re.sub(r"(://[^\s?]*)\?[^\s,]*", r"\1?***", re.sub(r"://\S*@", "://***@", line))
+    return finding.model_copy(update=texts)

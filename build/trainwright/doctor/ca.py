@@ -1,0 +1,39 @@
+"""The CA bundles in use are there, and hold certificates."""
+
+import os
+import ssl
+
+from trainwright import indexes
+from trainwright.doctor.context import Context
+from trainwright.model import Finding
+
+
+def check(_: Context) -> Finding:
+    bundles: dict[str, list[str]] = {}  # path to who names it
+    for name, path in _in_use().items():
+        if path:
+            bundles.setdefault(path, []).append(name)
+    if not bundles:
+        fix = "apt-get install ca-certificates, or export SSL_CERT_FILE=<bundle>"
+        return Finding(check="ca", state="failed", found="this system has no CA bundle", fix=fix)
+    said = []
+    for path, names in bundles.items():
+        who = " and ".join(names)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        try:
+            context.load_verify_locations(path)
+        except OSError as error:  # ssl.SSLError is one
+            fix = f"point {who} to a PEM file of CA certificates, or unset it"
+            return Finding(check="ca", state="failed", found=f"{path} ({who}): {error}", fix=fix)
+        said.append(f"{path} ({who}): {context.cert_store_stats()['x509']} certificates")
+    return Finding(check="ca", state="ok", found="; ".join(said))
+
+
+def _in_use() -> dict[str, str | None]:
+    own = os.environ.get("SSL_CERT_FILE")
+    return {
+        "SSL_CERT_FILE": own,
+        "PIP_CERT": os.environ.get("PIP_CERT"),
+        "pip's setting `cert`": indexes.pip_settings().get("cert"),
+        "the system": None if own else ssl.get_default_verify_paths().cafile,
+    }

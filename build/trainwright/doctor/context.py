@@ -1,0 +1,87 @@
+"""What several checks want to know, looked up once: also what cannot be known, and why."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from packaging.version import InvalidVersion, Version
+
+from trainwright import engine, host_settings, images, inputs, matrix, registry
+from trainwright.errors import EnvironmentProblem, LockError, NotRunError, RegistryError
+from trainwright.inputs import Inputs
+from trainwright.matrix import Intent
+from trainwright.model import Host, Variant
+
+
+@dataclass
+class Context:
+    root: Path
+    registry: str  # REGISTRY; "" for the one on loopback
+
+    @cached_property
+    def host(self) -> Host:
+        return host_settings.host(self.root)
+
+    @cached_property
+    def intent(self) -> Intent:
+        return matrix.load_intent(self.root)
+
+    @cached_property
+    def engine(self) -> dict[str, Any] | EnvironmentProblem:
+        try:
+            return engine.facts()
+        except EnvironmentProblem as error:
+            return error
+
+    @cached_property
+    def inputs(self) -> dict[str, Inputs | LockError]:
+        """Image id to what goes into it, or to what is wrong with its lock."""
+        return {variant.id: self._load(variant) for variant in self.intent.variants}
+
+    def _load(self, variant: Variant) -> Inputs | LockError:
+        try:
+            return inputs.load(self.intent, variant)
+        except LockError as error:
+            return error
+
+    @cached_property
+    def registry_host(self) -> str:
+        """host:port of the registry in use."""
+        return (self.registry or host_settings.registry_address(self.root)).split("/")[0]
+
+    @cached_property
+    def registry_answers(self) -> bool | None:
+        """None for a registry beyond loopback: doctor uses no network."""
+        return registry.answers(self.registry_host) if registry._plain(self.registry_host) else None
+
+    def to_build(self) -> list[Inputs]:
+        """The default images that neither the registry on loopback nor the engine holds.
+
+        Raises NotRunError where a stale lock, a broken registry or a missing oras leaves that open.
+        """
+        found = []
+        try:
+            for variant in self.intent.variants:
+                given = self.inputs[variant.id]
+                if not variant.default:
+                    continue
+                if isinstance(given, LockError):
+                    raise given
+                asked = self.registry_answers  # and not one beyond loopback
+                repository = images.repository_if_any(self.intent, variant, self.registry) if asked else None
+                entry = images.plan_one(given, repository, lambda: isinstance(self.engine, dict))
+                found += [given] if entry.action == "build" else []
+        except (LockError, RegistryError, EnvironmentProblem) as error:
+            raise NotRunError("what is still to be built is not known", why=error.what, fix=error.fix) from None
+        return found
+
+
+def at_least(found: str, minimum: str) -> bool:
+    """Raises NotRunError for what is no version, a development build for instance."""
+    try:
+        return Version(found) >= Version(minimum)
+    except InvalidVersion as error:
+        raise NotRunError(
+            f"{found} cannot be compared with {minimum}, the oldest that will do", why=str(error)
+        ) from None

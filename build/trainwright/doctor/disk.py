@@ -1,0 +1,40 @@
+"""Room for the default images that are still to be built, where the store and the engine keep their things."""
+
+import os
+import shutil
+from pathlib import Path
+
+from trainwright import store
+from trainwright.doctor.context import Context
+from trainwright.model import Finding
+
+
+def check(context: Context) -> Finding:
+    images, factors, daemon = context.to_build(), context.host.disk, context.engine
+    sizes = {file.sha256: file.size for found in images for file in found.lock.python}
+    sizes |= {file.sha256: file.size for found in images for file in found.distribution.packages().values()}
+    sources = sum(sizes.values())  # compressed bytes
+    wanted = {store.root(): sources * factors.store}
+    if local := isinstance(daemon, dict) and os.environ.get("DOCKER_HOST", "unix:").startswith("unix:"):
+        wanted[Path(daemon["root"])] = sources * factors.engine
+    disks: dict[int, list[Path]] = {}  # what shares a disk shares its room
+    for path in wanted:
+        disks.setdefault(_there(path).stat().st_dev, []).append(path)
+    said, short = [f"{len(images)} default image(s) to build, {sources / 1e9:.2f} GB of sources"], False
+    for paths in disks.values():
+        need, free = sum(wanted[path] for path in paths), shutil.disk_usage(_there(paths[0])).free
+        short = short or need > free
+        said.append(f"{' and '.join(map(str, paths))}: {need / 1e9:.2f} GB needed, {free / 1e9:.2f} GB free")
+    if short:
+        fix = "docker system prune, free some space, or point TRAINWRIGHT_STORE to another disk"
+        return Finding(check="disk", state="failed", found="; ".join(said), fix=fix)
+    if not local:
+        said.append("the engine's disk cannot be seen from here")
+        fix = "df -h, on the machine of the engine" if isinstance(daemon, dict) else daemon.fix
+        return Finding(check="disk", state="unknown", found="; ".join(said), fix=fix)
+    return Finding(check="disk", state="ok", found="; ".join(said))
+
+
+def _there(path: Path) -> Path:
+    """The path, or the nearest folder above that exists."""
+    return next(place for place in [path, *path.parents] if place.exists())

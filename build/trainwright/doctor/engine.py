@@ -1,0 +1,22 @@
+"""A Docker daemon answers, and it is new enough."""
+
+import os
+
+from trainwright.doctor.context import Context, at_least
+from trainwright.errors import EnvironmentProblem
+from trainwright.model import Finding
+
+
+def check(context: Context) -> Finding:
+    if isinstance(context.engine, EnvironmentProblem):
+        raise context.engine
+    version, minimum = context.engine["version"], context.host.engine.minimum
+    where = os.environ.get("DOCKER_HOST", "the default socket")
+    if at_least(version, minimum):
+        return Finding(check="engine", state="ok", found=f"Docker Engine {version} at {where}")
+    return Finding(
+        check="engine",
+        state="failed",
+        found=f"Docker Engine {version} at {where} is older than {minimum}",
+        fix="upgrade it, or remove it and run `make engine`",
+    )

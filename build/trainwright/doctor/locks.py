@@ -1,0 +1,13 @@
+"""Every image has a lock, and it answers the intent as it stands."""
+
+from trainwright.doctor.context import Context
+from trainwright.errors import LockError
+from trainwright.model import Finding
+
+
+def check(context: Context) -> Finding:
+    wrong = [problem for problem in context.inputs.values() if isinstance(problem, LockError)]
+    if not wrong:
+        return Finding(check="locks", state="ok", found=f"{len(context.inputs)} current")
+    said = dict.fromkeys(problem.what for problem in wrong)  # images on one base share its package lock
+    return Finding(check="locks", state="failed", found="; ".join(said), fix="trainwright lock")

@@ -1,0 +1,30 @@
+"""The registry that a push would go to. One beyond loopback is not asked: doctor uses no network."""
+
+from trainwright import images
+from trainwright.doctor.context import Context
+from trainwright.errors import RegistryError
+from trainwright.model import Finding
+
+
+def check(context: Context) -> Finding:
+    where = context.registry_host
+    if "://" in context.registry:
+        found, fix = (
+            f"REGISTRY={context.registry} is an address",
+            "REGISTRY=host:port or host:port/prefix, without http://",
+        )
+        return Finding(check="registry", state="failed", found=found, fix=fix)
+    if context.registry_answers is None:
+        found = f"{where} is not on loopback, and doctor asks no network"
+        return Finding(check="registry", state="unknown", found=found, fix="trainwright plan: it asks the registry")
+    if context.registry:
+        if context.registry_answers:
+            return Finding(check="registry", state="ok", found=f"{where} answers")
+        fix = "start it, or `unset REGISTRY` and `make registry`"
+        return Finding(check="registry", state="failed", found=f"REGISTRY={context.registry} does not answer", fix=fix)
+    try:  # what a push would say
+        images.repository(context.intent, context.intent.variants[0], "")
+    except RegistryError as error:
+        found = ": ".join(filter(None, (error.what, error.why)))
+        return Finding(check="registry", state="warning", found=found, fix=error.fix)
+    return Finding(check="registry", state="ok", found=f"{where} answers, the one on loopback")
