@@ -67,11 +67,14 @@ def build(intent: Intent, variant: Variant, repository: str | None, say: Say, pr
         found = inputs.load(intent, variant)  # a drift that the fetch met changes the key
         entry = plan_one(found, repository, engine.answers)
     out = out_folder(intent, variant)
+    write_text(found, out)
     if entry.action == "skip":
         return Done(published_image(found, out, str(repository)), "skip", entry.reason, time.monotonic() - began)
-    if entry.action == "build":
-        say(f"{variant.id}: laying out {out}")
+    if entry.action == "build" or not (out / "wheels").exists():
+        fetch(intent, [variant], say, progress)
         lay_out(intent, found, out)
+    if entry.action == "build":
+        say(f"{variant.id}: building in {out}")
         engine.bake(out)
     image = read_image(out)
     if (

@@ -193,7 +193,6 @@ def main() -> None:
         report.complain(error, as_json="--json" in sys.argv)
         code = error.exit_code
     except (KeyboardInterrupt, typer.Abort):
-        print("\ninterrupted; nothing half-written was left behind", file=sys.stderr)
         code = 130
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -205,6 +204,8 @@ def main() -> None:
         else:
             traceback.print_exc()
             code = 1
+    if code == 130:  # typer makes this of Ctrl-C in a command
+        print("\ninterrupted; nothing half-written was left behind", file=sys.stderr)
     sys.exit(code if isinstance(code, int) else 0)
 
 

@@ -63,7 +63,6 @@ def push(intent: Intent, variant: Variant, repository: str, release: str, dry_ru
     """
     began = time.monotonic()
     found = inputs.load(intent, variant)
-    entry = plan_one(found, repository, engine.answers)
     out = out_folder(intent, variant)
     tags = [found.tag, release] if release else [found.tag]
     if release and found.distribution.drift:
@@ -72,6 +71,7 @@ def push(intent: Intent, variant: Variant, repository: str, release: str, dry_ru
             why=", ".join(f"{d.package} {d.locked or '(new)'} -> {d.used}" for d in found.distribution.drift[:5]),
             fix="trainwright lock --update, review the difference, and build again",
         )
+    entry = plan_one(found, repository, engine.answers)
     if entry.action == "skip":
         image = published_image(found, out, repository)
         if release and not dry_run:

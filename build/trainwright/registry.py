@@ -13,7 +13,7 @@ from trainwright.errors import RegistryError
 from trainwright.process import run
 
 # What a repeated try may mend. oras 1.2 panics when the registry answers the end of an upload with a 5xx.
-TRANSIENT = re.compile(r"\b(429|500|502|503|504)\b|connection reset|\bEOF\b|timeout|panic:")
+TRANSIENT = re.compile(r"\b(429|500|502|503|504)\b|connection reset|\bEOF\b|timeout|goroutine")
 
 
 def is_loopback(registry: str) -> bool:
@@ -40,14 +40,14 @@ def _worth_retrying(error: BaseException) -> bool:
     wait=wait_exponential_jitter(multiplier=0.5, max=8),
     reraise=True,
 )
-def _oras(*words: str | Path, repository: str, what: str, show: bool = False) -> str:
-    return run(
-        ["oras", *words, *_plain(repository)],
-        error=RegistryError,
-        what=what,
-        fix="run the same command again: what the registry holds already is not sent twice",
-        show=show,
-    )
+def _oras(*words: str | Path, repository: str, what: str) -> str:
+    fix = "run the same command again: what the registry holds already is not sent twice"
+    try:
+        return run(["oras", *words, *_plain(repository)], error=RegistryError, what=what, fix=fix)
+    except RegistryError as error:
+        if "goroutine" in error.why:
+            error.why = "the registry broke off an upload, at which oras crashes (goroutine trace left out)"
+        raise
 
 
 def answers(registry: str) -> bool:

@@ -1,0 +1,261 @@
+"""Real builds of a tiny framework: what the pipeline promises, and what it refuses. Needs an engine."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import tomlkit
+from tiny import ID, plant, trainwright
+
+pytestmark = pytest.mark.engine
+LOCK = Path("dockerfiles/locks") / f"{ID}.toml"
+PACKAGES = Path("dockerfiles/locks/debian-12.packages")
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A store that nobody else sees; the tests of this module share what it holds."""
+    previous = os.environ.get("TRAINWRIGHT_STORE")
+    place = tmp_path_factory.mktemp("store")
+    os.environ["TRAINWRIGHT_STORE"] = str(place)
+    yield place
+    os.environ.pop("TRAINWRIGHT_STORE")
+    if previous:
+        os.environ["TRAINWRIGHT_STORE"] = previous
+    shutil.rmtree(place)
+
+
+@pytest.fixture(scope="module")
+def built(store: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A checkout that is locked and built. What a test changes, it changes in a copy."""
+    tree = tmp_path_factory.mktemp("tiny")
+    plant(tree)
+    locked = trainwright(tree, "lock")
+    assert locked.returncode == 0, locked.stderr
+    done = trainwright(tree, "build", "--framework", "tiny")
+    assert done.returncode == 0, done.stderr
+    yield tree
+    names = subprocess.run(
+        ["docker", "images", "-q", "trainwright/tiny"], capture_output=True, text=True
+    ).stdout.split()
+    subprocess.run(["docker", "rmi", "--force", *names], capture_output=True)
+
+
+@pytest.fixture
+def tree(built: Path, tmp_path: Path) -> Path:
+    copy = tmp_path / "tree"
+    shutil.copytree(built, copy, ignore=shutil.ignore_patterns("out"))
+    return copy
+
+
+def image(tree: Path) -> dict[str, object]:
+    content: dict[str, object] = json.loads((tree / "out" / ID / "image.json").read_text())
+    return content
+
+
+def build(tree: Path) -> subprocess.CompletedProcess[str]:
+    return trainwright(tree, "build", "--only", ID)
+
+
+def test_built_image_is_what_the_lock_says(built: Path) -> None:
+    made = image(built)
+    locked = dict(re.findall(r"^Package: (\S+)\nVersion: (\S+)", (built / PACKAGES).read_text(), re.MULTILINE))
+    assert made["packages"] == locked
+    assert made["proof"]["probe"]["state"] == "passed"  # type: ignore[index]
+    assert made["drift"] == []
+    sbom = json.loads((built / "out" / ID / "sbom.json").read_text())
+    assert {"pip", "libc6"} <= {component["name"] for component in sbom["components"]}
+
+
+def test_another_checkout_reuses_the_image(tree: Path) -> None:
+    done = trainwright(tree, "build", "--only", ID, "--json")
+    assert [row["action"] for row in json.loads(done.stdout)] == ["reuse"], done.stderr
+
+
+def test_the_folder_builds_without_us(built: Path) -> None:
+    """`cd out/<id> && docker buildx bake`, with the docker first in PATH and nothing of ours."""
+    done = subprocess.run(
+        ["docker", "buildx", "bake"], cwd=built / "out" / ID, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    assert "CACHED" in done.stderr
+
+
+def test_bootstrap_is_bit_identical(built: Path, store: Path) -> None:
+    [base] = (store / "base").glob("*.tar")
+    before = base.read_bytes()
+    base.unlink()
+    shutil.rmtree(built / "out" / ID / "base")
+    subprocess.run([sys.executable, "-c", REBASE, str(built)], check=True, cwd=built, timeout=300, capture_output=True)
+    assert base.read_bytes() == before
+
+
+REBASE = """
+import sys
+from pathlib import Path
+from trainwright import building, inputs
+from trainwright.matrix import load_intent
+intent = load_intent(Path(sys.argv[1]))
+building.lay_out(intent, inputs.load(intent, intent.variants[0]), Path("out") / intent.variants[0].id)
+"""
+
+
+def test_an_image_that_lies_about_a_version_fails_by_name(tree: Path) -> None:
+    template = tree / "dockerfiles/frameworks/tiny.j2"
+    lie = "RUN sed -i 's/^Version: .*/Version: 1.0/' /opt/venv/lib/python3.11/site-packages/pip-*.dist-info/METADATA\n"
+    template.write_text(template.read_text().replace("CMD [", lie + "CMD ["))
+    done = build(tree)
+    assert done.returncode == 5
+    assert re.search(r"Python package pip: the lock says \S+, the image holds 1\.0", done.stderr)
+    assert not (tree / "out" / ID / "image.json").exists()
+
+
+def test_a_package_that_nobody_declared_fails_by_name(tree: Path) -> None:
+    template = tree / "dockerfiles/frameworks/tiny.j2"
+    extra = "RUN sed -i 's/^Package: tar$/Package: tarantula/' /var/lib/dpkg/status\n"
+    template.write_text(template.read_text().replace("CMD [", extra + "CMD ["))
+    done = build(tree)
+    assert done.returncode == 5
+    assert "distribution package tarantula" in done.stderr
+    assert "distribution package tar " in done.stderr
+
+
+def test_a_flipped_checksum_of_a_wheel_stops_the_build(tree: Path, store: Path) -> None:
+    document = tomlkit.parse((tree / LOCK).read_text())
+    entry = next(entry for entry in document["python"] if entry["name"] == "pip")
+    good = str(entry["sha256"])
+    entry["sha256"] = bad = ("0" if good[0] != "0" else "1") + good[1:]
+    (tree / LOCK).write_text(tomlkit.dumps(document))
+    done = build(tree)
+    assert done.returncode == 5
+    assert bad in done.stderr
+    assert good in done.stderr
+    assert not list(store.glob(".partial-*"))
+    assert not (store / "sha256" / bad[:2] / bad).exists()
+
+
+def test_a_flipped_checksum_of_a_package_stops_the_build(tree: Path) -> None:
+    text = (tree / PACKAGES).read_text()
+    good = re.search(r"Package: tzdata\n(?:.+\n)*?SHA256: (\w+)", text)
+    assert good
+    bad = ("0" if good[1][0] != "0" else "1") + good[1][1:]
+    (tree / PACKAGES).write_text(text.replace(good[1], bad))
+    done = build(tree)
+    assert done.returncode == 5
+    assert "tzdata" in done.stderr
+    assert bad in done.stderr
+
+
+def test_a_mirror_that_moved_on_is_drift_and_blocks_only_a_release(tree: Path) -> None:
+    """The lock names a tzdata that no mirror and no snapshot has: the build goes on, and says so everywhere."""
+    text = (tree / PACKAGES).read_text()
+    stanza = re.search(r"Package: tzdata\n(?:.+\n)+", text)
+    assert stanza
+    version = re.search(r"^Version: (.+)$", stanza[0], re.MULTILINE)
+    assert version
+    older = stanza[0].replace(version[1], "1999a-0")
+    older = re.sub(r"Filename: \S+", "Filename: pool/main/t/tzdata/tzdata_1999a-0_all.deb", older)
+    older = re.sub(r"SHA256: \w+", "SHA256: " + "a" * 64, older)
+    (tree / PACKAGES).write_text(text.replace(stanza[0], older))
+
+    done = build(tree)
+    assert done.returncode == 0, done.stderr
+    assert f"drift: tzdata 1999a-0 -> {version[1]}" in done.stderr
+    made = image(tree)
+    assert made["drift"] == [{"package": "tzdata", "locked": "1999a-0", "used": version[1]}]
+    again = trainwright(tree, "build", "--only", ID, "--json")
+    assert json.loads(again.stdout)[0]["action"] == "reuse"
+
+    released = trainwright(tree, "push", "--only", ID, "--release", "1.0", REGISTRY="127.0.0.1:1")
+    assert released.returncode == 8
+    assert "cannot be released" in released.stderr
+
+
+def test_no_space_left(tree: Path, tmp_path: Path) -> None:
+    small = tmp_path / "small"
+    small.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", small], capture_output=True).returncode:
+        pytest.skip("not run: mounting a small disk takes root")
+    try:
+        done = trainwright(tree, "fetch", "--only", ID, TRAINWRIGHT_STORE=str(small))
+    finally:
+        subprocess.run(["umount", small], check=True)
+    assert done.returncode == 10
+    assert "no space left" in done.stderr
+
+
+def test_two_builds_at_once(tree: Path) -> None:
+    program = Path(sys.executable).with_name("trainwright")
+    both = [
+        subprocess.Popen([program, "build", "--only", ID, "--json"], cwd=tree, stdout=-1, stderr=-1, text=True)
+        for _ in range(2)
+    ]
+    results = [child.communicate(timeout=300) for child in both]
+    assert [child.returncode for child in both] == [0, 0], results
+    assert {json.loads(out)[0]["action"] for out, _ in results} == {"reuse"}
+
+
+def test_ctrl_c_in_the_middle_of_a_build(tree: Path) -> None:
+    template = tree / "dockerfiles/frameworks/tiny.j2"
+    template.write_text(template.read_text().replace("CMD [", "RUN sleep 120\nCMD ["))
+    child = subprocess.Popen(
+        [Path(sys.executable).with_name("trainwright"), "build", "--only", ID],
+        cwd=tree,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert child.stderr
+    for line in child.stderr:
+        if "RUN sleep 120" in line:
+            break
+    began = time.monotonic()
+    child.send_signal(signal.SIGINT)
+    rest = child.communicate(timeout=60)[1]
+    assert child.returncode == 130, rest
+    assert time.monotonic() - began < 20
+    assert "interrupted" in rest
+    assert not (tree / "out" / ID / "image.json").exists()
+    template.write_text(template.read_text().replace("RUN sleep 120\n", ""))
+    assert build(tree).returncode == 0  # nothing is in the way of the next one
+
+
+def test_a_base_from_a_registry_by_digest(tree: Path, store: Path, registry: str) -> None:
+    """The same variant on an image that was pushed to a registry: here the bootstrapped base itself, without tzdata."""
+    bare = store.parent / "bare.tar"
+    [base] = (store / "base").glob("*.tar")
+    shutil.copyfile(base, bare)
+    name = f"{registry}/bases/debian:12"
+    subprocess.run(["docker", "import", bare, name], check=True, capture_output=True)
+    bare.unlink()
+    pushed = subprocess.run(["docker", "push", name], check=True, capture_output=True, text=True).stdout
+    digest = re.search(r"digest: (sha256:\w+)", pushed)
+    subprocess.run(["docker", "rmi", name], check=True, capture_output=True)
+    assert digest
+
+    file = tree / "dockerfiles/components.toml"
+    document = tomlkit.parse(file.read_text())
+    document["bases"]["debian-12"].update(
+        {
+            "provider": "image",
+            "reference": f"{registry}/bases/debian@{digest[1]}",
+            "packages": ["apt", "hello"],
+        }
+    )
+    file.write_text(tomlkit.dumps(document))
+    stale = build(tree)
+    assert stale.returncode == 4
+    assert "stale" in stale.stderr
+    locked = trainwright(tree, "lock")
+    assert locked.returncode == 0, locked.stderr
+    done = build(tree)
+    assert done.returncode == 0, done.stderr
+    assert "hello" in image(tree)["packages"]  # type: ignore[operator]
+    assert f"FROM {registry}/bases/debian@{digest[1]}" in (tree / "out" / ID / "Dockerfile").read_text()

@@ -1,0 +1,125 @@
+"""Publishing to a real registry: by digest, verified, tagged last; nothing half-tagged."""
+
+import hashlib
+import io
+import json
+import subprocess
+import tarfile
+from pathlib import Path
+
+import pytest
+from flaky import Flaky
+
+from trainwright import registry as registries
+from trainwright.errors import RegistryError
+
+pytestmark = [pytest.mark.engine, pytest.mark.registry]
+
+
+@pytest.fixture
+def layout(tmp_path: Path) -> Path:
+    """A small image as an OCI layout with Docker media types, as the engine saves one."""
+    blobs = tmp_path / "layout/blobs/sha256"
+    blobs.mkdir(parents=True)
+
+    def blob(content: bytes, kind: str) -> dict[str, object]:
+        digest = hashlib.sha256(content).hexdigest()
+        (blobs / digest).write_bytes(content)
+        return {"mediaType": kind, "digest": f"sha256:{digest}", "size": len(content)}
+
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz") as archive:
+        archive.addfile(tarfile.TarInfo("hello"), io.BytesIO())
+    docker = "application/vnd.docker"
+    layer = blob(packed.getvalue(), f"{docker}.image.rootfs.diff.tar.gzip")
+    config = blob(
+        b'{"architecture":"amd64","os":"linux","rootfs":{"type":"layers"}}', f"{docker}.container.image.v1+json"
+    )
+    manifest = {
+        "schemaVersion": 2,
+        "mediaType": f"{docker}.distribution.manifest.v2+json",
+        "config": config,
+        "layers": [layer],
+    }
+    index = {"schemaVersion": 2, "manifests": [blob(json.dumps(manifest).encode(), str(manifest["mediaType"]))]}
+    (tmp_path / "layout/index.json").write_text(json.dumps(index))
+    (tmp_path / "layout/oci-layout").write_text('{"imageLayoutVersion":"1.0.0"}')
+    return tmp_path / "layout"
+
+
+def test_push_verify_tag(layout: Path, registry: str) -> None:
+    repository = f"{registry}/trainwright/one"
+    digest, manifest = registries.manifest_of(layout)
+    assert registries.resolve(repository, "v1") == ""
+    registries.push(layout, repository, digest)
+    assert registries.resolve(repository, "v1") == ""  # pushed by digest: no tag points at it yet
+    registries.verify(repository, digest, manifest)
+    registries.tag(repository, digest, "v1")
+    assert registries.resolve(repository, "v1") == digest
+    assert registries.manifest(repository, digest)["mediaType"].startswith("application/vnd.docker")
+
+
+def test_a_tag_never_moves(layout: Path, registry: str) -> None:
+    repository = f"{registry}/trainwright/moves"
+    digest, _ = registries.manifest_of(layout)
+    registries.push(layout, repository, digest)
+    registries.tag(repository, digest, "v1")
+    registries.tag(repository, digest, "v1")  # the same image: nothing to do
+    file = layout / "blobs" / digest.replace(":", "/")
+    changed = json.dumps(json.loads(file.read_text()), indent=1).encode()
+    other = hashlib.sha256(changed).hexdigest()
+    (file.parent / other).write_bytes(changed)
+    index = json.loads((layout / "index.json").read_text())
+    index["manifests"][0] |= {"digest": f"sha256:{other}", "size": len(changed)}
+    (layout / "index.json").write_text(json.dumps(index))
+    registries.push(layout, repository, f"sha256:{other}")
+    with pytest.raises(RegistryError, match="never moves"):
+        registries.tag(repository, f"sha256:{other}", "v1")
+    assert registries.resolve(repository, "v1") == digest
+
+
+@pytest.mark.parametrize(
+    "request_", ["POST /blobs/uploads", "PUT /blobs/uploads", "PUT /manifests", "HEAD /blobs", "GET /v2/"]
+)
+def test_500_twice_and_then_it_works(request_: str, layout: Path, flaky: Flaky) -> None:
+    address, faults = flaky
+    faults.left[request_] = 2
+    repository = f"{address}/trainwright/flaky-{abs(hash(request_))}"
+    digest, manifest = registries.manifest_of(layout)
+    registries.push(layout, repository, digest)
+    registries.verify(repository, digest, manifest)
+    registries.tag(repository, digest, "v1")
+    assert registries.resolve(repository, "v1") == digest
+
+
+def test_500_for_ever_ends_with_one_clear_error_and_no_tag(layout: Path, flaky: Flaky) -> None:
+    address, faults = flaky
+    faults.left["PUT /manifests"] = 10_000
+    repository = f"{address}/trainwright/broken"
+    digest, _ = registries.manifest_of(layout)
+    with pytest.raises(RegistryError, match=r"push to .* failed") as error:
+        registries.push(layout, repository, digest)
+    assert len(error.value.why.splitlines()) < 5
+    assert error.value.fix
+    faults.left.clear()
+    assert registries.resolve(repository, "v1") == ""
+
+
+def test_a_lost_layer_is_noticed_before_the_tag(layout: Path, registry: str) -> None:
+    repository = f"{registry}/trainwright/lost"
+    digest, manifest = registries.manifest_of(layout)
+    registries.push(layout, repository, digest)
+    layer = manifest["layers"][0]["digest"]
+    gone = subprocess.run(
+        ["curl", "-sf", "-X", "DELETE", f"http://{registry}/v2/trainwright/lost/blobs/{layer}"], capture_output=True
+    )
+    assert gone.returncode == 0
+    with pytest.raises(RegistryError, match="lost a layer"):
+        registries.verify(repository, digest, manifest)
+
+
+def test_nothing_listens(layout: Path) -> None:
+    digest, _ = registries.manifest_of(layout)
+    with pytest.raises(RegistryError) as error:
+        registries.push(layout, "127.0.0.1:1/trainwright/none", digest)
+    assert "refused" in error.value.why

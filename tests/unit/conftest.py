@@ -1,0 +1,237 @@
+"""What unit tests share: a host with nothing on it, a checkout of one's own, the CLI, and a web server on loopback."""
+
+import os
+import re
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from hashlib import sha256
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+from zipfile import ZipFile
+
+import pytest
+from hypothesis import settings
+
+from trainwright import cli as command_line
+from trainwright import engine, indexes, inputs, lock, packages
+from trainwright.config import parse
+from trainwright.matrix import Intent, load_intent
+from trainwright.model import Lock
+
+ROOT = Path(__file__).parents[2]
+settings.register_profile("unit", max_examples=30, deadline=None, database=None)
+settings.load_profile("unit")
+
+
+@pytest.fixture(autouse=True)
+def _bare_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """No engine, no registry, no account, a store of its own, and nothing remembered from another test."""
+    for name in list(os.environ):
+        if name.startswith(("AWS_", "TRAINWRIGHT_", "PIP_", "UV_")) or name in ("REGISTRY", "FORCE_COLOR", "NO_COLOR"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "no-credentials"))
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/no.sock")
+    monkeypatch.setenv("TRAINWRIGHT_STORE", str(tmp_path / "store"))
+    monkeypatch.setenv("TRAINWRIGHT_REGISTRY_PORT", "1")
+    cached = (engine.client, engine.buildx, indexes.pip_settings)
+    for function in cached:
+        function.cache_clear()
+    yield
+    for function in cached:
+        function.cache_clear()
+
+
+@pytest.fixture(scope="session")
+def intent() -> Intent:
+    """The intent of this very checkout, read once."""
+    return load_intent(ROOT)
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """A checkout of our own, to break."""
+    root = tmp_path / "checkout"
+    for name in ("dockerfiles", "scripts"):
+        shutil.copytree(ROOT / name, root / name)
+    return root
+
+
+@pytest.fixture
+def edit() -> Callable[[Path, str, str], None]:
+    """Replace what a pattern matches, once; a pattern that matches nothing is a broken test, not a passed one."""
+
+    def replace(path: Path, pattern: str, new: str) -> None:
+        text, count = re.subn(pattern, lambda _: new, path.read_text(), count=1, flags=re.MULTILINE)
+        assert count == 1, f"{pattern} is not in {path}"
+        path.write_text(text)
+
+    return replace
+
+
+@pytest.fixture
+def settle() -> Callable[[Path], None]:
+    """Make every lock of a tree answer its intent, as `trainwright lock` does, without resolving anything."""
+
+    def rewrite(root: Path) -> None:
+        intent = load_intent(root)
+        for base in {variant.base for variant in intent.variants}:
+            path = inputs.packages_path(intent, base)
+            header, stanzas = packages.parse(path.read_text(), path.name)
+            path.write_text(packages.dump({**header, "Intent": lock.packages_digest(intent, base)}, stanzas))
+        for variant in intent.variants:
+            path = inputs.lock_path(intent, variant)
+            held = parse(path.read_text(), Lock, path.name)
+            path.write_text(lock.dump(held.model_copy(update={"intent": lock.intent_digest(intent, variant)})))
+
+    return rewrite
+
+
+@dataclass
+class Ended:
+    """How a command ended: exit code, standard output, standard error."""
+
+    code: int
+    out: str
+    err: str
+
+
+Cli = Callable[..., Ended]
+
+
+@pytest.fixture
+def cli(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Cli:
+    """The command line, in this process: `cli(root, "list", "--json")`."""
+
+    def call(root: Path, *words: str) -> Ended:
+        monkeypatch.chdir(root)
+        monkeypatch.setattr(sys, "argv", ["trainwright", *words])
+        engine.client.cache_clear()
+        capfd.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            command_line.main()
+        return Ended(int(ended.value.code or 0), *capfd.readouterr())
+
+    return call
+
+
+Fault = Callable[[BaseHTTPRequestHandler, bytes], None]
+
+
+@dataclass
+class Site:
+    """Files behind http://127.0.0.1; `faults` of a path are acted out first, one a request."""
+
+    address: str = ""
+    files: dict[str, bytes] = field(default_factory=dict)
+    faults: dict[str, list[Fault]] = field(default_factory=dict)
+    asked: list[tuple[str, str]] = field(default_factory=list)  # path, Range header
+
+    def offer(self, name: str, body: bytes, *faults: Fault) -> str:
+        """Put a file there; its address."""
+        self.files[f"/{name}"] = body
+        self.faults[f"/{name}"] = list(faults)
+        return f"{self.address}/{name}"
+
+
+@pytest.fixture
+def site() -> Iterator[Site]:
+    held = Site()
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            ranged = self.headers.get("Range", "")
+            held.asked.append((self.path, ranged))
+            body = held.files.get(self.path)
+            if body is None:
+                self.send_error(404)
+            elif held.faults.get(self.path):
+                held.faults[self.path].pop(0)(self, body)
+            else:
+                start = int(ranged.removeprefix("bytes=").rstrip("-")) if ranged else 0
+                self.send_response(206 if ranged else 200)
+                self.send_header("Content-Length", str(len(body) - start))
+                self.end_headers()
+                self.wfile.write(body[start:])
+
+        def log_message(self, *_: Any) -> None: ...
+
+    class Server(ThreadingHTTPServer):
+        daemon_threads = True
+
+        def handle_error(self, *_: Any) -> None: ...  # a client that hangs up is what some tests are about
+
+    with Server(("127.0.0.1", 0), Handler) as server:
+        held.address = f"http://127.0.0.1:{server.server_port}"
+        Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        yield held
+        server.shutdown()
+
+
+def _fails(status: int) -> Fault:
+    def act(handler: BaseHTTPRequestHandler, body: bytes) -> None:
+        handler.send_response(status)
+        handler.send_header("Content-Length", "0")
+        handler.end_headers()
+
+    return act
+
+
+def _breaks(handler: BaseHTTPRequestHandler, body: bytes) -> None:
+    """Promise everything, send half, hang up."""
+    handler.send_response(200)
+    handler.send_header("Content-Length", str(len(body)))
+    handler.end_headers()
+    handler.wfile.write(body[: len(body) // 2])
+    handler.wfile.flush()
+    handler.close_connection = True
+
+
+def _drips(handler: BaseHTTPRequestHandler, body: bytes) -> None:
+    """A slow line: 20 kB, a pause, 20 kB, a pause ..."""
+    handler.send_response(200)
+    handler.send_header("Content-Length", str(len(body)))
+    handler.end_headers()
+    for start in range(0, len(body), 20_000):
+        handler.wfile.write(body[start : start + 20_000])
+        handler.wfile.flush()
+        time.sleep(0.1)
+
+
+@dataclass
+class Faults:
+    fails: Callable[[int], Fault]
+    breaks: Fault
+    drips: Fault
+
+
+@pytest.fixture
+def faults() -> Faults:
+    return Faults(fails=_fails, breaks=_breaks, drips=_drips)
+
+
+@pytest.fixture
+def wheel() -> Callable[..., str]:
+    """Write a tiny installable wheel into a folder; its sha256."""
+
+    def make(folder: Path, name: str, version: str, requires: tuple[str, ...] = (), tag: str = "py3-none-any") -> str:
+        path, info = folder / f"{name}-{version}-{tag}.whl", f"{name}-{version}.dist-info"
+        needs = "".join(f"Requires-Dist: {line}\n" for line in requires)
+        contents = {
+            f"{name}.py": f"version = {version!r}\n",
+            f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{needs}",
+            f"{info}/WHEEL": f"Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: {tag}\n",
+        }
+        record = "".join(f"{file},,\n" for file in [*contents, f"{info}/RECORD"])
+        with ZipFile(path, "w") as archive:
+            for file, text in {**contents, f"{info}/RECORD": record}.items():
+                archive.writestr(file, text)
+        return sha256(path.read_bytes()).hexdigest()
+
+    return make

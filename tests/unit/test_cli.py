@@ -1,0 +1,262 @@
+"""The contract that others script against: fields, exit codes, data on stdout and errors on stderr, never a traceback."""
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Edit = Callable[[Path, str, str], None]
+Cli = Callable[..., Any]
+ROOT = Path(__file__).parents[2]
+DEFAULT = "pytorch-2.13-cpu-py311-sagemaker"
+TRAINWRIGHT = Path(sys.executable).with_name("trainwright")
+
+
+def test_list(cli: Cli, tree: Path) -> None:
+    ended = cli(tree, "list", "--json")
+    rows = json.loads(ended.out)
+    assert ended.code == 0
+    assert ended.err == ""
+    for row in rows:
+        assert row.keys() >= {"id", "framework", "accelerator", "target", "default"}
+    assert [row["id"] for row in rows if row["default"]] == [DEFAULT]
+    assert next(row for row in rows if row["default"]) == {
+        "id": DEFAULT,
+        "framework": "pytorch",
+        "accelerator": "cpu",
+        "target": "sagemaker",
+        "default": True,
+    }
+
+
+def test_plan_without_engine_and_registry_says_unknown(cli: Cli, tree: Path) -> None:
+    ended = cli(tree, "plan", "--framework", "pytorch", "--json")
+    (row,) = json.loads(ended.out)
+    assert ended.code == 0
+    assert row.keys() == {"id", "action", "reason", "key"}
+    assert (row["id"], row["action"]) == (DEFAULT, "build")
+    assert "engine: unknown" in row["reason"]
+    assert "registry: unknown" in row["reason"]
+    assert len(row["key"]) == 64
+
+
+@pytest.mark.parametrize("host", ["tcp://127.0.0.1:1", "nonsense", "unix:///nowhere"])
+def test_plan_with_an_engine_that_is_nowhere(cli: Cli, tree: Path, monkeypatch: pytest.MonkeyPatch, host: str) -> None:
+    monkeypatch.setenv("DOCKER_HOST", host)
+    ended = cli(tree, "plan", "--json")
+    assert ended.code == 0, ended.err
+    assert "engine: unknown" in json.loads(ended.out)[0]["reason"]
+
+
+def test_plan_with_an_oras_that_is_nowhere(
+    cli: Cli, tree: Path, monkeypatch: pytest.MonkeyPatch, site: Any, tmp_path: Path
+) -> None:
+    """A registry answers, and nothing here can ask it: unknown, too."""
+    site.offer("v2/", b"{}")
+    monkeypatch.setenv("TRAINWRIGHT_REGISTRY_PORT", site.address.rpartition(":")[2])
+    monkeypatch.setenv("PATH", str(tmp_path))
+    ended = cli(tree, "plan", "--json")
+    assert ended.code == 0, ended.err
+    assert "registry: unknown" in json.loads(ended.out)[0]["reason"]
+
+
+def test_render(cli: Cli, tree: Path) -> None:
+    ended = cli(tree, "render", "--only", DEFAULT, "--json")
+    (row,) = json.loads(ended.out)
+    out = tree / row["folder"]
+    assert (out / "Dockerfile").read_text().startswith(f"# {DEFAULT}:")
+    assert json.loads((out / "docker-bake.json").read_text())["group"]["default"]["targets"] == ["image"]
+    assert not (tree / "out/pytorch-2.13-cpu-py311-ec2").exists()
+
+
+def test_lock_check(cli: Cli, tree: Path, edit: Edit) -> None:
+    assert cli(tree, "lock", "--check").code == 0
+    edit(tree / "dockerfiles/matrix.toml", r"2\.13\.0", "2.13.1")
+    ended = cli(tree, "lock", "--check")
+    assert (ended.code, ended.out) == (4, "")
+    assert "stale" in ended.err
+
+
+COMMANDS = ("list", "lock", "fetch", "plan", "render", "build", "test", "push")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_unknown_framework(cli: Cli, tree: Path, command: str) -> None:
+    ended = cli(tree, command, "--framework", "pytroch")
+    assert (ended.code, ended.out) == (2, "")
+    assert "did you mean 'pytorch'? valid: pytorch" in ended.err
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_empty_framework(cli: Cli, tree: Path, command: str) -> None:
+    ended = cli(tree, command, "--framework", "")
+    assert (ended.code, ended.out) == (2, "")
+    assert "FRAMEWORK is empty" in ended.err
+
+
+@pytest.mark.parametrize("command", ["build", "test", "push"])
+def test_nothing_asked_for_is_never_everything(cli: Cli, tree: Path, command: str) -> None:
+    ended = cli(tree, command)
+    assert (ended.code, ended.out) == (2, "")
+    assert "nothing was asked for" in ended.err
+
+
+def test_unused_pin(cli: Cli, tree: Path, edit: Edit) -> None:
+    edit(tree / "dockerfiles/frameworks/pytorch.j2", r"^\{\{ libfabric.runtime\(\) \}\}\n", "")
+    for command in ("plan", "render", "fetch", "build", "lock", "push"):
+        ended = cli(tree, command, "--only", DEFAULT)
+        assert (ended.code, ended.out) == (2, ""), command
+        assert "pin 'libfabric'" in ended.err
+
+
+def test_malformed_toml(cli: Cli, tree: Path, edit: Edit) -> None:
+    edit(tree / "dockerfiles/matrix.toml", r"^\[common.pins\]", "[common.pins")
+    ended = cli(tree, "list")
+    assert (ended.code, ended.out) == (2, "")
+    assert "dockerfiles/matrix.toml:5" in ended.err
+
+
+def test_missing_pin_in_the_lock(cli: Cli, tree: Path, edit: Edit) -> None:
+    edit(tree / f"dockerfiles/locks/{DEFAULT}.toml", r'^name = "mpi4py"', 'name = "mpi5py"')
+    ended = cli(tree, "build", "--framework", "pytorch")
+    assert (ended.code, ended.out) == (4, "")
+    assert "pin mpi4py is missing from the lock" in ended.err
+
+
+def test_flipped_checksum(
+    cli: Cli, tree: Path, edit: Edit, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, wheel: Callable[..., str]
+) -> None:
+    """The real fetch, by real uv from a real folder: packages are there, one wheel is not what the lock says."""
+    from trainwright import indexes, inputs, store
+    from trainwright.matrix import load_intent
+
+    intent = load_intent(tree)
+    found = inputs.load(intent, intent.variants[0])
+    entry = next(entry for entry in found.lock.python if entry.name == "filelock")
+    for digest in [package.sha256 for package in found.distribution.packages().values()] + [
+        other.sha256 for other in found.lock.python if other is not entry
+    ]:
+        store.path_of(digest).parent.mkdir(parents=True, exist_ok=True)
+        store.path_of(digest).touch()  # what is there is not asked for again
+    wheel(tmp_path, "filelock", entry.version)
+    (tmp_path / "pip.conf").write_text(f"[global]\nno-index = true\nfind-links = {tmp_path}\n")
+    monkeypatch.setenv("PIP_CONFIG_FILE", str(tmp_path / "pip.conf"))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    indexes.pip_settings.cache_clear()
+    ended = cli(tree, "fetch", "--only", found.variant.id)
+    assert (ended.code, ended.out) == (5, "")
+    assert f"the checksum of {entry.file} does not match" in ended.err
+    assert not list(store.root().glob(".partial*"))
+    assert not store.has(entry.sha256)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("--nonsense",), ("nonsense",), ("list", "--nonsense"), ("list", "extra"), ("list", "--only"), ("plann",)],
+)
+def test_wrong_usage(cli: Cli, tree: Path, words: tuple[str, ...]) -> None:
+    ended = cli(tree, *words)
+    assert (ended.code, ended.out) == (2, "")
+    assert "Traceback" not in ended.err
+
+
+def test_errors_as_json(cli: Cli, tree: Path) -> None:
+    ended = cli(tree, "list", "--framework", "x", "--json")
+    assert ended.out == ""
+    error = json.loads(ended.err)
+    assert error.keys() == {"error", "where", "why", "fix", "exit_code"}
+    assert error["exit_code"] == ended.code == 2
+
+
+def test_wrong_usage_as_json(cli: Cli, tree: Path) -> None:
+    ended = cli(tree, "list", "--nonsense", "--json")
+    assert json.loads(ended.err)["exit_code"] == ended.code == 2
+
+
+def test_no_checkout(cli: Cli, tmp_path: Path) -> None:
+    ended = cli(tmp_path, "list")
+    assert ended.code == 2
+    assert "no checkout here" in ended.err
+
+
+def test_from_a_folder_below(cli: Cli, tree: Path) -> None:
+    assert DEFAULT in cli(tree / "dockerfiles/layers", "list").out
+
+
+def test_port_that_is_none(cli: Cli, tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRAINWRIGHT_REGISTRY_PORT", "many")
+    ended = cli(tree, "plan")
+    assert ended.code == 2
+    assert "TRAINWRIGHT_REGISTRY_PORT" in ended.err
+
+
+def test_aws_account_is_no_reason_to_publish_on_loopback(cli: Cli, tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_PROFILE", "work")
+    ended = cli(tree, "push", "--framework", "pytorch")
+    assert (ended.code, ended.out) == (8, "")
+    assert "AWS_PROFILE" in ended.err
+
+
+def test_push_without_a_registry(cli: Cli, tree: Path) -> None:
+    ended = cli(tree, "push", "--framework", "pytorch")
+    assert ended.code == 8
+    assert "make registry" in ended.err
+
+
+def test_help_lists_every_command(cli: Cli, tree: Path) -> None:
+    ended = cli(tree, "--help")
+    assert ended.code == 0
+    assert all(command in ended.out for command in (*COMMANDS, "doctor"))
+
+
+@pytest.mark.parametrize("command", [*COMMANDS, "doctor"])
+def test_every_command_has_json(cli: Cli, tree: Path, command: str) -> None:
+    assert "--json" in cli(tree, command, "--help").out
+
+
+# --- real processes ------------------------------------------------------------------------------------------------
+
+
+def test_version() -> None:
+    ended = subprocess.run([TRAINWRIGHT, "--version"], capture_output=True, text=True, check=True)
+    from trainwright import __version__
+
+    assert ended.stdout == f"{__version__}\n"
+
+
+def test_a_reader_that_hangs_up_is_no_error() -> None:
+    """`trainwright list | head -0`."""
+    read, write = os.pipe()
+    os.close(read)
+    ended = subprocess.run([TRAINWRIGHT, "list"], stdout=write, stderr=subprocess.PIPE, cwd=ROOT)
+    os.close(write)
+    assert (ended.returncode, ended.stderr) == (0, b"")
+
+
+def on_a_terminal(**environment: str) -> str:
+    """Standard error of a command that fails, where that is a terminal."""
+    here, there = pty.openpty()
+    env = {**os.environ, "TERM": "xterm", **environment}
+    subprocess.run([TRAINWRIGHT, "list", "--framework", "x"], stderr=there, cwd=ROOT, env=env)
+    os.close(there)
+    said = os.read(here, 10_000).decode()
+    os.close(here)
+    return said
+
+
+def test_colour_on_a_terminal_only(cli: Cli, tree: Path) -> None:
+    assert "\033[" in on_a_terminal()
+    assert "\033[" not in cli(tree, "list", "--framework", "x").err
+    assert "\033[" not in cli(tree, "list").out
+
+
+def test_no_color_is_honoured() -> None:
+    """https://no-color.org; our scripts do so already."""
+    assert "\033[" not in on_a_terminal(NO_COLOR="1")

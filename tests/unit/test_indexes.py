@@ -1,0 +1,223 @@
+"""Where Python packages come from: pip's own settings in uv's words, and the file that fits the image."""
+
+import io
+import os
+import subprocess
+import sys
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainwright import indexes
+from trainwright.errors import LockError
+from trainwright.matrix import Intent
+from trainwright.model import Base
+
+UV = Path(sys.executable).with_name("uv")
+Wheel = Callable[..., str]
+
+
+@pytest.fixture
+def base(intent: Intent) -> Base:
+    return intent.components.bases["debian-12"]
+
+
+@pytest.fixture
+def configured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """A host with nothing but this pip.conf, and this environment."""
+
+    def write(text: str, **environment: str) -> None:
+        (tmp_path / "pip.conf").write_text(text)
+        monkeypatch.setenv("HOME", str(tmp_path))
+        monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+        monkeypatch.setenv("PIP_CONFIG_FILE", str(tmp_path / "pip.conf"))
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+
+    return write
+
+
+def pairs(options: list[str]) -> list[tuple[str, str]]:
+    return [(word, options[at + 1]) for at, word in enumerate(options[:-1]) if word.startswith("--")]
+
+
+# --- settings ------------------------------------------------------------------------------------------------------
+
+
+def test_a_file_in_uvs_words(configured: Callable[..., None]) -> None:
+    configured(
+        "[global]\nindex-url = http://main.invalid/simple\n"
+        "extra-index-url =\n  http://one.invalid/simple\n  http://two.invalid/simple\n"
+        "find-links = /wheels http://three.invalid/links.html\ntrusted-host = main.invalid one.invalid:8080\n"
+        "[install]\nno-index = false\n[list]\nformat = columns\n"
+    )
+    options = indexes.uv_options("http://framework.invalid/whl")[0]
+    said = pairs(options)
+    assert ("--default-index", "http://main.invalid/simple") in said
+    assert [value for word, value in said if word == "--index"] == [
+        "http://one.invalid/simple",
+        "http://two.invalid/simple",
+        "http://framework.invalid/whl",
+    ]
+    assert [value for word, value in said if word == "--find-links"] == ["/wheels", "http://three.invalid/links.html"]
+    assert ("--allow-insecure-host", "one.invalid:8080") in said
+    assert "--no-index" not in options
+    assert "--no-config" in options  # uv's own settings would be a second truth
+
+
+def test_the_environment_wins_over_files(configured: Callable[..., None]) -> None:
+    configured(
+        "[global]\nindex-url = http://file.invalid/simple\n[install]\nfind-links = /file\n",
+        PIP_INDEX_URL="http://environment.invalid/simple",
+        PIP_FIND_LINKS="/environment",
+    )
+    settings = indexes.pip_settings()
+    assert settings["index-url"] == "http://environment.invalid/simple"
+    assert settings["find-links"] == "/environment"
+
+
+def test_the_commands_own_section_wins_over_the_global_one(configured: Callable[..., None]) -> None:
+    configured("[install]\nfind-links = /install\n[global]\nfind-links = /global\n")
+    assert indexes.pip_settings()["find-links"] == "/install"
+
+
+def test_no_index(configured: Callable[..., None]) -> None:
+    configured("[global]\nfind-links = /wheels\n", PIP_NO_INDEX="1")
+    assert "--no-index" in indexes.uv_options()[0]
+
+
+def test_ca_bundle(configured: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
+    configured("[global]\ncert = /corporate.pem\n")
+    monkeypatch.delenv("SSL_CERT_FILE", raising=False)
+    assert indexes.uv_options()[1] == {"SSL_CERT_FILE": "/corporate.pem"}
+    monkeypatch.setenv("SSL_CERT_FILE", "/own.pem")
+    assert indexes.uv_options()[1] == {}
+
+
+# --- the file that fits ----------------------------------------------------------------------------------------------
+
+
+def package(*files: str, sdist: str = "") -> dict[str, Any]:
+    def entry(file: str) -> dict[str, Any]:
+        return {"url": f"http://index.invalid/{file}", "hashes": {"sha256": file}}
+
+    found: dict[str, Any] = {"name": "a", "version": "1", "wheels": [entry(file) for file in files]}
+    return found | ({"sdist": entry(sdist)} if sdist else {})
+
+
+@pytest.mark.parametrize(
+    ("files", "best"),
+    [
+        (["a-1-py3-none-any.whl", "a-1-cp311-cp311-manylinux_2_28_x86_64.whl"], 1),
+        (["a-1-cp311-cp311-manylinux_2_17_x86_64.whl", "a-1-cp311-cp311-manylinux_2_28_x86_64.whl"], 1),
+        (["a-1-cp311-cp311-manylinux_2_39_x86_64.whl", "a-1-cp311-cp311-manylinux2014_x86_64.whl"], 1),  # libc too old
+        (["a-1-cp312-cp312-manylinux_2_28_x86_64.whl", "a-1-cp38-abi3-manylinux_2_17_x86_64.whl"], 1),
+        (["a-1-cp311-cp311-musllinux_1_2_x86_64.whl", "a-1-py2.py3-none-any.whl"], 1),
+        (["a-1-cp311-cp311-manylinux_2_28_aarch64.whl", "a-1-cp311-cp311-win_amd64.whl", "a-1-py3-none-any.whl"], 2),
+        (["a-1-cp311-cp311-manylinux_2_17_x86_64.manylinux2014_x86_64.whl", "a-1-py3-none-any.whl"], 0),
+    ],
+)
+def test_best_wheel(base: Base, files: list[str], best: int) -> None:
+    for listed in (files, files[::-1]):
+        assert indexes._best(package(*listed, sdist="a-1.tar.gz"), "3.11", base).file == files[best]
+
+
+def test_source_distribution_where_no_wheel_fits(base: Base) -> None:
+    found = indexes._best(package("a-1-cp312-cp312-win_amd64.whl", sdist="a-1.tar.gz"), "3.11", base)
+    assert (found.file, found.sha256) == ("a-1.tar.gz", "a-1.tar.gz")
+
+
+def test_no_file_that_fits(base: Base) -> None:
+    with pytest.raises(LockError, match=r"a 1 has no file for Python 3\.11"):
+        indexes._best(package("a-1-cp312-cp312-win_amd64.whl"), "3.11", base)
+
+
+def test_name_of_a_local_version_in_an_address(base: Base) -> None:
+    assert indexes._best(package("a-1%2Bcpu-py3-none-any.whl"), "3.11", base).file == "a-1+cpu-py3-none-any.whl"
+
+
+def test_tags_follow_the_machine(base: Base) -> None:
+    arm = {str(tag) for tag in indexes.tags("3.11", base.model_copy(update={"architecture": "arm64"}))}
+    assert "cp311-cp311-manylinux_2_36_aarch64" in arm
+    assert not any("x86_64" in tag for tag in arm)
+
+
+# --- what a file needs -----------------------------------------------------------------------------------------------
+
+REQUIRES = (
+    "Beta_Package>=2",
+    "windows-only; sys_platform == 'win32'",
+    "old-python; python_version < '3.8'",
+    "on-linux; platform_system == 'Linux' and platform_machine == 'x86_64'",
+    "optional; extra == 'all'",
+)
+
+
+def test_needs_of_a_wheel(tmp_path: Path, wheel: Wheel, base: Base) -> None:
+    wheel(tmp_path, "alpha", "1.0", REQUIRES)
+    file = "alpha-1.0-py3-none-any.whl"
+    assert indexes.needs(tmp_path / file, file, "3.11", base) == ["beta-package", "on-linux"]
+
+
+def test_needs_of_a_source_distribution(tmp_path: Path, base: Base) -> None:
+    text = "Metadata-Version: 2.1\nName: alpha\nVersion: 1.0\n" + "".join(f"Requires-Dist: {row}\n" for row in REQUIRES)
+    path = tmp_path / "alpha-1.0.tar.gz"
+    with tarfile.open(path, "w:gz") as archive:
+        for name, body in (("alpha-1.0/sub/PKG-INFO", "Requires-Dist: wrong\n"), ("alpha-1.0/PKG-INFO", text)):
+            member = tarfile.TarInfo(name)
+            member.size = len(body)
+            archive.addfile(member, io.BytesIO(body.encode()))
+    assert indexes.needs(path, path.name, "3.11", base) == ["beta-package", "on-linux"]
+
+
+# --- uv itself -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def folder(tmp_path: Path, wheel: Wheel, configured: Callable[..., None]) -> Path:
+    """A host whose only source is a folder with alpha and beta."""
+    wheels = tmp_path / "wheels"
+    wheels.mkdir()
+    wheel(wheels, "alpha", "1.0", ("beta",))
+    wheel(wheels, "beta", "1.0")
+    wheel(wheels, "beta", "2.0", tag="cp311-cp311-manylinux_2_28_x86_64")
+    wheel(wheels, "beta", "3.0", tag="cp311-cp311-manylinux_2_39_x86_64")  # for a newer libc than the image has
+    configured(f"[global]\nfind-links = {wheels}\nno-index = true\n")
+    return wheels
+
+
+def test_resolve_in_a_folder_with_no_network(folder: Path, base: Base) -> None:
+    from trainwright.store import sha256_of
+
+    found = indexes.resolve(["alpha"], "3.11", base)
+    assert [(offer.name, offer.version) for offer in found] == [("alpha", "1.0"), ("beta", "2.0")]
+    for offer in found:
+        assert offer.url == (folder / offer.file).as_uri()
+        assert offer.sha256 == sha256_of(folder / offer.file)
+
+
+def test_resolve_tells_what_uv_tells(folder: Path, base: Base) -> None:
+    with pytest.raises(LockError, match="cannot be resolved") as raised:
+        indexes.resolve(["alpha==9"], "3.11", base)
+    assert "alpha==9" in raised.value.why
+    assert raised.value.exit_code == 4
+
+
+@pytest.mark.parametrize("flipped", [False, True])
+def test_a_wheel_with_the_wrong_hash_is_refused_in_a_real_install(
+    tmp_path: Path, wheel: Wheel, flipped: bool, intent: Intent
+) -> None:
+    """The very options of the rendered Dockerfile, on a real file, by the real uv."""
+    digest = wheel(tmp_path, "alpha", "1.0")
+    if flipped:
+        digest = ("1" if digest[0] == "0" else "0") + digest[1:]
+    (tmp_path / "requirements.txt").write_text(f"alpha==1.0 --hash=sha256:{digest}\n")
+    command = f"{UV} pip install --offline --no-config --target {tmp_path}/site --python {sys.executable}"
+    command += f" --no-deps --require-hashes --no-index --find-links {tmp_path} -r {tmp_path}/requirements.txt"
+    ended = subprocess.run(command.split(), capture_output=True, text=True, env={**os.environ, "HOME": str(tmp_path)})
+    assert (ended.returncode != 0) is flipped, ended.stderr
+    assert (tmp_path / "site/alpha.py").exists() is not flipped
+    assert ("Hash mismatch" in ended.stderr) is flipped

@@ -1,0 +1,103 @@
+"""The distribution's packages: the lock's own format, and drift when the mirror has moved on."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trainwright import packages
+from trainwright.errors import LockError
+from trainwright.packages import Stanzas
+
+ROOT = Path(__file__).parents[2]
+HEADER = {"Intent": "0" * 64, "Date": "Fri, 20 Nov 2026 02:11:10 GMT"}
+
+
+def stanza(name: str, version: str = "1") -> dict[str, str]:
+    return {
+        "Package": name,
+        "Version": version,
+        "Architecture": "amd64",
+        "Archive": "debian",
+        "Depends": "libc6 (>= 2.36), other | another",
+        "Filename": f"pool/{name}_{version}.deb",
+        "Size": "10",
+        "SHA256": (name + version).encode().hex().ljust(64, "0")[:64],
+    }
+
+
+def of(*names: str, **versions: str) -> Stanzas:
+    return {name: stanza(name, versions.get(name, "1")) for name in [*names, *versions]}
+
+
+@given(st.dictionaries(st.from_regex(r"[a-z0-9][a-z0-9+.-]{1,20}", fullmatch=True), st.integers(0, 99), max_size=5))
+def test_roundtrip(names: dict[str, int]) -> None:
+    stanzas = {name: stanza(name, f"1:{number}.0~rc-1+deb12u1") for name, number in names.items()}
+    assert packages.parse(packages.dump(HEADER, stanzas), "lock") == (HEADER, stanzas)
+
+
+def test_what_is_committed_is_what_would_be_written() -> None:
+    for path in (ROOT / "dockerfiles/locks").glob("*.packages"):
+        assert packages.dump(*packages.parse(path.read_text(), path.name)) == path.read_text()
+
+
+def test_written_in_one_order() -> None:
+    assert packages.dump(HEADER, of("b", "a")) == packages.dump(HEADER, of("a", "b"))
+
+
+def test_reduce_keeps_what_installs_and_drops_what_describes() -> None:
+    full = {**stanza("a"), "Description": "long", "Maintainer": "someone", "Essential": "yes"}
+    reduced = packages.reduce(full, "debian-security")
+    assert "Description" not in reduced
+    assert (reduced["Essential"], reduced["Archive"]) == ("yes", "debian-security")
+    assert list(reduced) == [field for field in packages.FIELDS if field in reduced]
+
+
+@pytest.mark.parametrize("field", ["Version", "Filename", "Size", "SHA256", "Archive"])
+def test_a_package_without_a_field(field: str) -> None:
+    broken = stanza("a")
+    del broken[field]
+    with pytest.raises(LockError, match=f"a has no {field}"):
+        packages.parse(packages.dump(HEADER, {"a": broken}), "lock")
+
+
+def test_manifest_digest_knows_the_bytes_and_not_the_place() -> None:
+    def digest(stanzas: Stanzas) -> str:
+        return packages.manifest_digest(packages.to_packages(stanzas).values())
+
+    moved = {name: {**held, "Filename": "elsewhere.deb", "Archive": "other"} for name, held in of("a", "b").items()}
+    assert digest(of("a", "b")) == digest(of("b", "a")) == digest(moved)
+    assert len({digest(of("a", "b")), digest(of("a")), digest(of("a", b="2"))}) == 3
+
+
+# --- drift -----------------------------------------------------------------------------------------------------
+
+
+def test_nothing_lost_nothing_changed() -> None:
+    assert packages.replace_lost(of("a", "b"), [], of("a", "b", "c")) == (of("a", "b"), [])
+
+
+def test_only_what_is_lost_is_replaced() -> None:
+    """b is newer on the mirror as well, but it can still be had as locked."""
+    effective, drift = packages.replace_lost(of("a", "b"), ["a"], of(a="2", b="2"))
+    assert effective == of("b", a="2")
+    assert [(entry.package, entry.locked, entry.used) for entry in drift] == [("a", "1", "2")]
+
+
+def test_what_the_newer_one_needs_comes_along() -> None:
+    effective, drift = packages.replace_lost(of("a"), ["a"], of("c", a="2"))
+    assert effective == of("c", a="2")
+    assert [(entry.package, entry.locked, entry.used) for entry in drift] == [("a", "1", "2"), ("c", "", "1")]
+
+
+def test_gone_altogether() -> None:
+    with pytest.raises(LockError, match="package a 1 is gone") as raised:
+        packages.replace_lost(of("a", "b"), ["a"], of("b"))
+    assert raised.value.fix == "trainwright lock --update"
+
+
+def test_the_lock_itself_is_left_alone() -> None:
+    locked = of("a")
+    packages.replace_lost(locked, ["a"], of(a="2"))
+    assert locked == of("a")

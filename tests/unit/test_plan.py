@@ -1,0 +1,185 @@
+"""The input key: over everything that goes into an image, and over nothing else."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trainwright import inputs, packages, plan
+from trainwright.matrix import Intent, load_intent
+
+Edit = Callable[[Path, str, str], None]
+ROOT = Path(__file__).parents[2]
+TEXTS = st.dictionaries(st.text(min_size=1), st.text(), min_size=1, max_size=4)
+
+
+@given(TEXTS, TEXTS, st.text(), st.randoms())
+def test_order_does_not_matter(text: dict[str, str], files: dict[str, str], manifest: str, random: object) -> None:
+    def shuffled(mapping: dict[str, str]) -> dict[str, str]:
+        rows = list(mapping.items())
+        random.shuffle(rows)  # type: ignore[attr-defined]
+        return dict(rows)
+
+    key = plan.input_key(text, files, manifest)
+    assert plan.input_key(shuffled(text), shuffled(files), manifest) == key
+
+
+@given(TEXTS, TEXTS, st.text())
+def test_everything_matters(text: dict[str, str], files: dict[str, str], manifest: str) -> None:
+    name, file = next(iter(text)), next(iter(files))
+    keys = [
+        plan.input_key(text, files, manifest),
+        plan.input_key({**text, name: text[name] + "x"}, files, manifest),
+        plan.input_key({key + "x": value for key, value in text.items()}, files, manifest),
+        plan.input_key(text, {**files, file: files[file] + "x"}, manifest),
+        plan.input_key(text, {key + "x": value for key, value in files.items()}, manifest),
+        plan.input_key(text, files, manifest + "x"),
+        plan.input_key(text, files, manifest, "parent"),
+    ]
+    assert len(set(keys)) == len(keys)
+
+
+def test_the_schema_number_matters(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = plan.input_key({}, {}, "")
+    monkeypatch.setattr(plan, "SCHEMA", plan.SCHEMA + 1)
+    assert plan.input_key({}, {}, "") != before
+
+
+# --- the keys of a checkout ---------------------------------------------------------------------------------------
+
+
+def keys(root: Path) -> dict[str, str]:
+    intent = load_intent(root)
+    return {variant.id: inputs.load(intent, variant).key for variant in intent.variants}
+
+
+def differing(before: dict[str, str], after: dict[str, str]) -> set[str]:
+    return {identity.rpartition("-")[2] for identity in before if before[identity] != after[identity]}
+
+
+@pytest.fixture(scope="module")
+def committed() -> dict[str, str]:
+    """The keys of this very checkout, computed once, where no store knows of any drift."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TRAINWRIGHT_STORE", "/nowhere")
+        return keys(ROOT)
+
+
+def test_two_clones_in_two_folders(tmp_path: Path, committed: dict[str, str]) -> None:
+    """Another folder, another umask, another day, another home, time zone, locale, mirror and index: the same keys."""
+    printed = []
+    for number, umask in enumerate((0o022, 0o077)):
+        root = tmp_path / f"clone {number}"
+        before = os.umask(umask)
+        try:
+            for folder in ("dockerfiles", "scripts"):
+                shutil.copytree(ROOT / folder, root / folder, copy_function=shutil.copyfile)
+        finally:
+            os.umask(before)
+        for path in root.rglob("*"):
+            os.utime(path, (number * 10**9, number * 10**9))
+            if path.is_file() and (ROOT / path.relative_to(root)).stat().st_mode & 0o100:
+                path.chmod(0o700 if number else 0o755)
+        own = {
+            "HOME": str(root),
+            "TZ": ("UTC", "Asia/Kolkata")[number],
+            "LC_ALL": ("C", "C.UTF-8")[number],
+            "PYTHONHASHSEED": str(number),
+            "USER": f"user{number}",
+            "TRAINWRIGHT_STORE": str(root / "store"),
+            "TRAINWRIGHT_MIRROR_DEBIAN": f"http://mirror{number}.invalid/debian",
+            "PIP_INDEX_URL": f"http://index{number}.invalid/simple",
+            "SOURCE_DATE_EPOCH": str(number),
+            "COLUMNS": str(40 + number),
+        }
+        command = [sys.executable, "-m", "trainwright.cli", "plan", "--json"]
+        ended = subprocess.run(command, cwd=root, env={**os.environ, **own}, capture_output=True, check=True)
+        printed.append({row["id"]: row["key"] for row in json.loads(ended.stdout)})
+    assert printed[0] == printed[1] == committed
+
+
+@pytest.mark.parametrize(
+    ("file", "pattern", "new", "changed"),
+    [
+        ("dockerfiles/layers/openmpi.j2", "# Open MPI", "# The Open MPI", {"ec2", "sagemaker"}),
+        ("dockerfiles/layers/sagemaker-training.j2", "# The toolkit", "# A toolkit", {"sagemaker"}),
+        ("dockerfiles/rootfs/common/etc/pip.conf", r"\Z", "\n# more\n", {"ec2", "sagemaker"}),
+        ("scripts/bootstrap-base.sh", r"\Z", "\n# more\n", {"ec2", "sagemaker"}),
+        ("dockerfiles/components.toml", r'^summary = "PyTorch"', 'summary = "Torch"', set()),
+        ("dockerfiles/host.toml", r"^port = \d+", "port = 5001", set()),
+        ("scripts/engine.sh", r"\Z", "\n# more\n", set()),
+    ],
+)
+def test_what_changes_a_key(
+    tree: Path, edit: Edit, committed: dict[str, str], file: str, pattern: str, new: str, changed: set[str]
+) -> None:
+    edit(tree / file, pattern, new)
+    assert differing(committed, keys(tree)) == changed
+
+
+def test_a_file_that_becomes_executable_or_comes_along_changes_the_key(tree: Path, committed: dict[str, str]) -> None:
+    path = tree / "dockerfiles/rootfs/common/etc/pip.conf"
+    path.chmod(0o755)
+    executable = keys(tree)
+    path.with_name("more").touch()
+    assert differing(committed, executable) == differing(executable, keys(tree)) == {"ec2", "sagemaker"}
+
+
+def test_drift_changes_the_key(tree: Path, committed: dict[str, str]) -> None:
+    intent = load_intent(tree)
+    held = inputs.read_distribution(intent, "debian-12")
+    newer = {**held.locked, "git": {**held.locked["git"], "Version": "9:9", "SHA256": "9" * 64}}
+    header = {"Intent": held.intent, "Date": "Fri, 20 Nov 2026 02:11:10 GMT"}
+    inputs.record_drift(header, held.locked, newer)
+    drift = inputs.read_distribution(intent, "debian-12").drift
+    assert [(entry.package, entry.used) for entry in drift] == [("git", "9:9")]
+    assert differing(committed, keys(tree)) == {"ec2", "sagemaker"}
+
+
+def test_tag_and_name_carry_the_key_without_being_part_of_it(intent: Intent) -> None:
+    found = inputs.load(intent, intent.variants[0])
+    assert found.tag == f"{found.variant.id}-{found.key[:12]}"
+    assert found.name == f"trainwright/pytorch:{found.tag}"
+    target = json.loads(found.text["docker-bake.json"])["target"]["image"]
+    assert target["tags"] == [found.name]
+    assert target["labels"]["io.trainwright.key"] == found.key
+
+
+def test_every_locked_package_is_in_the_manifest(intent: Intent) -> None:
+    found = inputs.load(intent, intent.variants[0])
+    listed = found.text["requirements/packages.txt"].splitlines()
+    assert len(listed) == len(packages.to_packages(found.distribution.locked))
+
+
+# --- what to do ---------------------------------------------------------------------------------------------------
+
+UNKNOWN_ENGINE, UNKNOWN_REGISTRY = "engine: unknown, none answers", "registry: unknown, none answers"
+NO_ENGINE, NO_REGISTRY = "the engine does not hold it", "the registry does not hold it"
+
+
+@pytest.mark.parametrize(
+    ("published", "present", "blocked", "action", "reasons"),
+    [
+        ("sha256:1", None, "", "skip", ["sha256:1"]),
+        ("sha256:1", True, "", "skip", ["sha256:1"]),
+        ("", True, "", "reuse", [NO_REGISTRY]),
+        (None, True, "", "reuse", [UNKNOWN_REGISTRY]),
+        ("", False, "", "build", [NO_ENGINE, NO_REGISTRY]),
+        ("", None, "", "build", [UNKNOWN_ENGINE, NO_REGISTRY]),
+        (None, False, "", "build", [NO_ENGINE, UNKNOWN_REGISTRY]),
+        (None, None, "", "build", [UNKNOWN_ENGINE, UNKNOWN_REGISTRY]),
+        ("sha256:1", True, "torch cannot be had", "blocked", ["torch cannot be had"]),
+    ],
+)
+def test_decide(published: str | None, present: bool | None, blocked: str, action: str, reasons: list[str]) -> None:
+    entry = plan.decide("id", "key", published, present, blocked)
+    assert (entry.id, entry.key, entry.action) == ("id", "key", action)
+    for reason in reasons:
+        assert reason in entry.reason

@@ -1,0 +1,89 @@
+"""Tables that say what is there: a number is not a yes, a bracket is not markup, a pipe gets whole lines."""
+
+import json
+
+import pytest
+
+from trainwright import report
+from trainwright.errors import BuildError
+from trainwright.images import Done
+from trainwright.model import Drift, Image
+
+
+def shown(capsys: pytest.CaptureFixture[str], *rows: dict[str, object]) -> list[str]:
+    report.show(list(rows), as_json=False)
+    return capsys.readouterr().out.splitlines()
+
+
+def test_yes_no_and_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    assert shown(capsys, {"a": True, "b": False, "c": None, "d": "x"})[1].split() == ["yes", "x"]
+
+
+def test_numbers_stay_numbers(capsys: pytest.CaptureFixture[str]) -> None:
+    """`drift 1` is not `drift yes`, and `drift 0` is not an empty cell."""
+    assert shown(capsys, {"zero": 0, "one": 1, "half": 0.5})[1].split() == ["0", "1", "0.5"]
+
+
+def test_brackets_are_text(capsys: pytest.CaptureFixture[str]) -> None:
+    assert shown(capsys, {"why": "[red]no [/opt] such [Errno 2]"})[1].strip() == "[red]no [/opt] such [Errno 2]"
+
+
+def test_a_pipe_gets_one_line_a_row(capsys: pytest.CaptureFixture[str]) -> None:
+    assert len(shown(capsys, {"id": "i" * 60, "digest": "sha256:" + "d" * 64, "why": "w " * 30})) == 2
+
+
+def test_nothing_to_show(capsys: pytest.CaptureFixture[str]) -> None:
+    report.show([], as_json=True)
+    assert json.loads(capsys.readouterr().out) == []
+    shown(capsys)
+
+
+@pytest.mark.parametrize(
+    ("size", "said"), [(None, ""), (0, "0.0 MB"), (999_900_000, "999.9 MB"), (1_234_000_000, "1.23 GB")]
+)
+def test_human(size: float | None, said: str) -> None:
+    assert report.human(size) == said
+
+
+def done(**changes: object) -> Done:
+    image = Image(id="some-image", key="a" * 64, size=123_400_000).model_copy(update=changes)
+    return Done(image, "pushed", "because", 1.25)
+
+
+def test_final_table(capsys: pytest.CaptureFixture[str]) -> None:
+    digest = "sha256:" + "d" * 64
+    uri = f"127.0.0.1:5000/x@{digest}"
+    report.final([done(digest=digest, uri=uri, drift=[Drift(package="git", locked="1", used="2")])], as_json=False)
+    said = capsys.readouterr().out
+    for part in ("some-image", "a" * 12, "123.4 MB", "1.2 s", digest, "because", uri):
+        assert part in said
+    assert "a" * 13 not in said
+
+
+def test_final_json_is_image_json_and_what_was_done(capsys: pytest.CaptureFixture[str]) -> None:
+    report.final([done()], as_json=True)
+    (row,) = json.loads(capsys.readouterr().out)
+    assert row.keys() == Image(id="", key="").to_json().keys() | {"action", "reason", "seconds"}
+    assert (row["digest"], row["size"], row["action"]) == (None, 123_400_000, "pushed")
+
+
+def test_complaint(capsys: pytest.CaptureFixture[str]) -> None:
+    report.complain(BuildError("it broke", where="here:1", why="one\ntwo", fix="mend"), as_json=False)
+    ended = capsys.readouterr()
+    assert ended.out == ""
+    assert ended.err.splitlines() == [
+        "error: it broke",
+        "  where: here:1",
+        "  why:   one",
+        "         two",
+        "  fix:   mend",
+    ]
+
+
+def test_progress_without_a_terminal_is_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    with report.progress(2_000_000) as (say, advance):
+        say("a line")
+        advance(1)
+    ended = capsys.readouterr()
+    assert ended.out == ""
+    assert ended.err.splitlines() == ["fetching 2.0 MB", "a line"]

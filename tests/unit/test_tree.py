@@ -1,0 +1,251 @@
+"""The house rules that a person forgets: who imports whom, and the traps of a source root called build/."""
+
+import ast
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from zipfile import ZipFile
+
+import pytest
+
+from trainwright.matrix import Intent
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "build/trainwright"
+BIN = Path(sys.executable).parent
+
+LEVELS = {
+    "errors model progress": 0,
+    "config matrix lock packages render plan bake probe": 1,  # pure
+    "files process store host_settings inputs": 1,  # ground: of the host, and shared by the effects
+    "engine registry indexes distribution": 2,  # effects
+    "locking fetching building publishing images report cli doctor": 3,
+}
+LEVEL = {name: level for names, level in LEVELS.items() for name in names.split()}
+PURE = {name for name, level in LEVEL.items() if level == 0} | set(list(LEVELS)[1].split())
+EFFECTS = set(list(LEVELS)[3].split())
+IMPURE = {"subprocess", "socket", "time", "random", "secrets", "uuid", "httpx", "docker", "urllib.request", "tempfile"}
+IMPURE_NAMES = {"environ", "getenv", "now", "today", "utcnow", "getcwd", "cwd", "home", "expanduser"}
+
+
+def modules() -> Iterator[tuple[str, Path]]:
+    """Module below trainwright ("doctor" for each of its files), and its file."""
+    for path in sorted(PACKAGE.rglob("*.py")):
+        name = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+        if name != "__init__":
+            yield name, path
+
+
+def imports(tree: ast.AST) -> Iterator[str]:
+    """Every module that a source names in an import, wherever that stands; those for types alone do not count."""
+    typing = {
+        id(node)
+        for block in ast.walk(tree)
+        if isinstance(block, ast.If) and ast.unparse(block.test) == "TYPE_CHECKING"
+        for node in ast.walk(block)
+    }
+    for node in ast.walk(tree):
+        if id(node) in typing:
+            continue
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def own(name: str) -> str:
+    """`trainwright.lock.digest` is of our module `lock`; "" for what is none of ours."""
+    parts = name.split(".")
+    return parts[1] if parts[0] == "trainwright" and len(parts) > 1 and parts[1] in LEVEL else ""
+
+
+def broken(name: str, text: str) -> list[str]:
+    """Which of the rules a module's source breaks."""
+    tree, found = ast.parse(text), []
+    for imported in imports(tree):
+        other = own(imported)
+        if other and LEVEL[other] > LEVEL[name]:
+            found.append(f"{name} imports upwards: {other}")
+        if other and other != name and {name, other} <= EFFECTS:
+            found.append(f"the effect {name} imports the effect {other}")
+        if name in PURE and (imported in IMPURE or imported.split(".")[0] in IMPURE):
+            found.append(f"{name} is pure and imports {imported}")
+    if name in PURE:
+        names = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+        found += [f"{name} is pure and uses {used}" for used in sorted(names & IMPURE_NAMES)]
+    return found
+
+
+def test_every_module_has_a_level() -> None:
+    assert {name for name, _ in modules()} == LEVEL.keys()
+
+
+def test_modules_import_downwards() -> None:
+    for name, path in modules():
+        assert broken(name, path.read_text()) == [], path
+
+
+def test_no_circle_of_imports() -> None:
+    """Within one level, too."""
+    graph = {name: set[str]() for name in LEVEL}
+    for name, path in modules():
+        graph[name] |= {own(imported) for imported in imports(ast.parse(path.read_text()))} - {"", name}
+    while leaves := [name for name, used in graph.items() if not used]:
+        for leaf in leaves:
+            del graph[leaf]
+        for used in graph.values():
+            used.difference_update(leaves)
+    assert graph == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("lock", "from trainwright import engine"),
+        ("lock", "import trainwright.cli"),
+        ("model", "from trainwright.lock import digest"),
+        ("engine", "from trainwright.registry import push"),
+        ("engine", "def f():\n    from trainwright import indexes"),
+        ("render", "import subprocess"),
+        ("render", "from urllib.request import urlopen"),
+        ("plan", "import os\nos.environ['HOME']"),
+        ("plan", "from datetime import datetime\ndatetime.now()"),
+        ("probe", "import httpx"),
+    ],
+)
+def test_the_rules_can_fail(name: str, text: str) -> None:
+    assert broken(name, text) != []
+
+
+def test_no_module_is_long() -> None:
+    for _, path in modules():
+        assert len(path.read_text().splitlines()) < 400, path
+
+
+# --- build/ ----------------------------------------------------------------------------------------------------------
+
+
+def test_build_is_no_package() -> None:
+    assert not (ROOT / "build/__init__.py").exists()
+
+
+def test_git_sees_the_source_root() -> None:
+    """A line `build/` in .gitignore gives an empty wheel, with exit code 0."""
+    if not (ROOT / ".git").exists():
+        pytest.skip("no git checkout")
+    files = [str(path) for _, path in modules()]
+    ignored = subprocess.run(["git", "check-ignore", "--no-index", *files], cwd=ROOT, capture_output=True, text=True)
+    assert ignored.stdout == ""
+    assert ignored.returncode == 1  # 128 would be an answer to no question
+
+
+def test_the_wheel_holds_everything(tmp_path: Path) -> None:
+    """Built from what git would hand out, without a network."""
+    skipped = shutil.ignore_patterns(".venv", ".git", "out", "dist", "__pycache__", ".*_cache", ".hypothesis", "tests")
+    shutil.copytree(ROOT, tmp_path / "clone", ignore=skipped)
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
+    subprocess.run(command, cwd=tmp_path / "clone", check=True, capture_output=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    held = set(ZipFile(wheel).namelist())
+    assert {f"trainwright/{path.relative_to(PACKAGE)}" for _, path in modules()} <= held
+    for name in ("dockerfiles/matrix.toml", "dockerfiles/layers/torch.j2", "scripts/bootstrap-base.sh"):
+        assert f"trainwright/_data/{name}" in held
+    assert not [name for name in held if name.startswith(("build/", "tests/"))]
+
+
+def test_ruff_and_mypy_see_the_source_root() -> None:
+    """Other tools skip a folder called build by default."""
+    listed = subprocess.run(
+        [BIN / "ruff", "check", "--show-files"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert str(PACKAGE / "cli.py") in listed.stdout.splitlines()
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["mypy"]
+    assert settings["strict"] is True
+    assert (settings["mypy_path"], settings["packages"]) == ("build", ["trainwright"])
+
+
+# --- Makefile --------------------------------------------------------------------------------------------------------
+
+MAKEFILE = (ROOT / "Makefile").read_text()
+
+
+def goals() -> list[str]:
+    return re.findall(r"^([a-z][a-z-]*):(?!=)", MAKEFILE, re.MULTILINE)
+
+
+def test_every_goal_is_phony() -> None:
+    """`make build` without it does nothing, with exit code 0: there is a folder of that name."""
+    phony = re.findall(r"^\.PHONY:((?:.*\\\n)*.*)", MAKEFILE, re.MULTILINE)
+    assert set(goals()) == set(" ".join(phony).replace("\\", " ").split())
+    assert {"build", "push", "test", "help", "lock", "doctor", "registry"} <= set(goals())
+
+
+def test_help_lists_every_goal() -> None:
+    ended = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert sorted(line.split()[1] for line in ended.stdout.splitlines()) == sorted(goals())
+
+
+def dry_run(*words: str) -> str:
+    return subprocess.run(["make", "-n", *words], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+
+
+def test_make_hands_over_what_was_asked_for() -> None:
+    assert "trainwright build --framework 'pytorch'" in dry_run("build", "FRAMEWORK=pytorch")
+    assert "trainwright build --framework ''" in dry_run("build", "FRAMEWORK=")
+    assert "trainwright build --only '*-ec2'" in dry_run("build", "ONLY=*-ec2")
+    assert re.search(r"trainwright build *$", dry_run("build"), re.MULTILINE)
+
+
+def test_make_build_comes_before_push_and_starts_no_registry_where_one_is_given() -> None:
+    said = dry_run("build", "push", "FRAMEWORK=pytorch")
+    assert said.index("trainwright build") < said.index("trainwright push")
+    assert said.count("trainwright build") == 1
+    assert "registry.sh up" in said
+    assert "registry.sh up" not in dry_run("push", "FRAMEWORK=pytorch", "REGISTRY=example.invalid")
+
+
+def test_the_makefile_carries_no_version() -> None:
+    assert not re.search(r"\d+\.\d+", MAKEFILE)
+
+
+# --- data and scripts ------------------------------------------------------------------------------------------------
+
+
+def test_every_component_has_a_layer_and_a_probe(intent: Intent) -> None:
+    text = (ROOT / "scripts/probe.py").read_text()
+    probes = next(
+        node.value
+        for node in ast.parse(text).body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "COMPONENTS"
+    )
+    assert isinstance(probes, ast.Dict)
+    asked = {key.value for key in probes.keys if isinstance(key, ast.Constant)}
+    assert asked == intent.components.components.keys()
+    layers = {path.stem for path in (ROOT / "dockerfiles/layers").glob("*.j2")}
+    assert layers == intent.components.components.keys() | {"base"}
+
+
+def test_every_lock_has_a_variant(intent: Intent) -> None:
+    wanted = {f"{variant.id}.toml" for variant in intent.variants} | {f"{v.base}.packages" for v in intent.variants}
+    assert {path.name for path in (ROOT / "dockerfiles/locks").iterdir()} == wanted
+
+
+SCRIPTS = sorted((ROOT / "scripts").glob("*.sh"))
+
+
+def test_shellcheck() -> None:
+    run = ROOT / ".ci/run"
+    ended = subprocess.run([BIN / "shellcheck", *SCRIPTS, run], cwd=ROOT, capture_output=True, text=True)
+    assert ended.stdout == ""
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.name)
+def test_scripts_stop_at_the_first_error(path: Path) -> None:
+    text = path.read_text()
+    assert re.search(r"^(set -Eeuo pipefail|\. .*/lib\.sh\"?)$", text, re.MULTILINE)
+    assert path.name == "lib.sh" or (text.startswith("#!/usr/bin/env bash\n") and path.stat().st_mode & 0o100)
