@@ -19,7 +19,7 @@ setup: .venv/.complete ## The virtual environment .venv, from the hashed lock
 .venv/.complete: requirements.lock pyproject.toml scripts/setup-venv.sh
 	@scripts/setup-venv.sh $(PYTHON)
 
-engine: ## A Docker engine: the one that answers, else installed from the distribution's packages
+engine: setup ## A Docker engine: the one that answers, else installed from the distribution's packages
 	@scripts/engine.sh ensure
 
 engine-stop: ## Stop the engine that `make engine` started
@@ -58,10 +58,8 @@ unit: setup ## The tests that need no engine; seconds
 check: setup ## Format, lint, types, shell
 	@.venv/bin/ruff format --check . && .venv/bin/ruff check . && .venv/bin/mypy && .venv/bin/shellcheck scripts/*.sh .ci/run
 
-test: check engine registry ## Everything: builds the default images if need be, then tests them; FRAMEWORK narrows
-	@$(TRAINWRIGHT) lock --check
-	@$(TRAINWRIGHT) build --framework $(or $(FRAMEWORK),pytorch)
-	@.venv/bin/python -m pytest --require-engine
+test: check engine registry ## Everything: FRAMEWORK's default image is built if need be, tested, pushed to loopback, trained with
+	@scripts/test-all.sh $(or $(FRAMEWORK),pytorch)
 
 doctor: setup ## Every precondition on this machine, with the command that mends it
 	@$(TRAINWRIGHT) doctor

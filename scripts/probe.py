@@ -1,6 +1,5 @@
 """Runs inside a finished image, with its own Python, and prints as JSON what is really there. Judges nothing."""
 
-import ctypes.util
 import json
 import platform
 import re
@@ -33,7 +32,9 @@ def distribution_packages():
     """dpkg's own list; empty where the distribution has no dpkg."""
     try:
         listed = subprocess.run(
-            ["dpkg-query", "-W", "-f", "${Package} ${Version} ${db:Status-Abbrev}\n"], stdout=subprocess.PIPE, check=True
+            ["dpkg-query", "-W", "-f", "${Package} ${Version} ${db:Status-Abbrev}\n"],
+            stdout=subprocess.PIPE,
+            check=True,
         )
     except OSError:
         return {}
@@ -58,16 +59,26 @@ COMPONENTS = {  # component of components.toml: how the image is asked
     "pip": lambda: said(["pip", "--version"], r"pip ([\w.]+)"),
     "python": platform.python_version,
     "sagemaker-training": lambda: said(
-        ["python", "-c", "import sagemaker_training.trainer; from importlib.metadata import version as v;"
-         " print('version', v('sagemaker-training'))"], r"version (\S+)"),
+        [
+            "python",
+            "-c",
+            "import sagemaker_training.trainer; from importlib.metadata import version as v;"
+            " print('version', v('sagemaker-training'))",
+        ],
+        r"version (\S+)",
+    ),
     "torch": lambda: imported("torch"),
 }
 ROOTS = ["/opt", "/usr", "/lib", "/lib64"]
 versions = {name: ask() for name, ask in COMPONENTS.items()}
-print(json.dumps({
-    "versions": {name: version for name, version in versions.items() if version is not None},
-    "nccl": nccl(),
-    "libnccl": sorted({str(path.resolve()) for root in ROOTS for path in Path(root).rglob("libnccl.so*")}),
-    "python_packages": installed,
-    "packages": distribution_packages(),
-}))
+print(
+    json.dumps(
+        {
+            "versions": {name: version for name, version in versions.items() if version is not None},
+            "nccl": nccl(),
+            "libnccl": sorted({str(path.resolve()) for root in ROOTS for path in Path(root).rglob("libnccl.so*")}),
+            "python_packages": installed,
+            "packages": distribution_packages(),
+        }
+    )
+)

@@ -9,12 +9,13 @@ class Faults:
 
     def __init__(self) -> None:
         self.left: dict[str, int] = {}
-        self.seen: list[str] = []
+        self.hang = ""  # a request that is never answered
+        self.hanging = threading.Event()
+        self.over = threading.Event()
         self.lock = threading.Lock()
 
     def strikes(self, request: str) -> bool:
         with self.lock:
-            self.seen.append(request)
             for pattern, count in self.left.items():
                 method, part = pattern.split(" ")
                 if count and request.startswith(method) and part in request:

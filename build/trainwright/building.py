@@ -5,6 +5,7 @@ import time
 from pathlib import Path
 
 from trainwright import distribution, engine, inputs, probe, registry, store
+from trainwright.errors import NotRunError
 from trainwright.fetching import fetch
 from trainwright.files import write
 from trainwright.images import Done, out_folder, plan_one, published_image, read_image, write_image
@@ -76,16 +77,28 @@ def build(intent: Intent, variant: Variant, repository: str | None, say: Say, pr
     if entry.action == "build":
         say(f"{variant.id}: building in {out}")
         engine.bake(out)
+    return Done(at_hand(intent, found, say), entry.action, entry.reason, time.monotonic() - began)
+
+
+def at_hand(intent: Intent, found: Inputs, say: Say, repository: str | None = None) -> Image:
+    """What the engine holds under this key, proved; pulled if only `repository` has it.
+
+    Raises NotRunError where it is not built, BuildError where it is not what its lock says.
+    """
+    identity, out = engine.image_id(found.name), out_folder(intent, found.variant)
+    if identity is None and repository and (digest := registry.resolve(repository, found.tag)):
+        say(f"{found.variant.id}: pulling {digest}")
+        identity = engine.pull(f"{repository}@{digest}", found.name)
+    if identity is None:
+        raise NotRunError(
+            f"{found.variant.id} is not built with its present inputs",
+            fix=f"trainwright build --only {found.variant.id}",
+        )
     image = read_image(out)
-    if (
-        image is None
-        or image.key != found.key
-        or image.proof is None
-        or image.proof.image != engine.image_id(found.name)
-    ):
-        say(f"{variant.id}: probing")
-        image = prove(intent, found, out)
-    return Done(image, entry.action, entry.reason, time.monotonic() - began)
+    if image and image.key == found.key and image.proof and image.proof.image == identity:
+        return image
+    say(f"{found.variant.id}: probing")
+    return prove(intent, found, out)
 
 
 def prove(intent: Intent, found: Inputs, out: Path) -> Image:

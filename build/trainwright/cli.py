@@ -119,13 +119,16 @@ def build(only: Only = None, framework: Framework = None, registry: Registry = "
 
 
 @app.command("test")
-def test_(only: Only = None, framework: Framework = None, as_json: Json = False) -> None:
+def test_(only: Only = None, framework: Framework = None, registry: Registry = "", as_json: Json = False) -> None:
     """Run the image tests on the built images."""
-    from trainwright import publishing, report
+    from trainwright import images, publishing, report
 
     intent, variants = _asked_for(framework, only)
     with report.alone(intent.root), report.progress() as (say, _):
-        done = [publishing.test(intent, variant, say) for variant in variants]
+        done = [
+            publishing.test(intent, variant, images.repository_if_any(intent, variant, registry), say)
+            for variant in variants
+        ]
     report.final(done, as_json)
 
 

@@ -113,6 +113,20 @@ def read_file(reference: str, path: str) -> str:
         return member.read().decode() if member else ""
 
 
+def pull(uri: str, name: str) -> str:
+    """An image from a registry, under the name it would have had if it were built here; its id."""
+    import docker
+
+    try:
+        pulled = client().images.pull(uri)
+    except docker.errors.APIError as error:
+        raise EnvironmentProblem(
+            f"{uri} cannot be pulled", why=str(error.explanation), fix=f"docker pull {uri}"
+        ) from None
+    pulled.tag(name)
+    return str(pulled.id)
+
+
 def bake(folder: Path, no_cache: bool = False) -> None:
     """Build out/<id>/ as it lies there. Raises BuildError; BuildKit's own progress goes to standard error."""
     client()

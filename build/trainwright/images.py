@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainwright import engine, host_settings, plan, registry
-from trainwright.errors import NotRunError, RegistryError
+from trainwright.errors import RegistryError
 from trainwright.files import write
 from trainwright.inputs import Inputs
 from trainwright.matrix import Intent
@@ -33,22 +33,6 @@ def read_image(out: Path) -> Image | None:
 
 def write_image(out: Path, image: Image) -> None:
     write(out / "image.json", image.model_dump_json(by_alias=True, indent=2) + "\n")
-
-
-def built_image(intent: Intent, found: Inputs) -> Image:
-    """image.json of the image that the engine holds under this key. Raises NotRunError where it was not built."""
-    image = read_image(out_folder(intent, found.variant))
-    if (
-        image is None
-        or image.key != found.key
-        or image.proof is None
-        or image.proof.image != engine.image_id(found.name)
-    ):
-        raise NotRunError(
-            f"{found.variant.id} is not built with its present inputs",
-            fix=f"trainwright build --only {found.variant.id}",
-        )
-    return image
 
 
 def published_image(found: Inputs, out: Path, repository: str) -> Image:

@@ -6,24 +6,25 @@ from typing import Literal
 from xml.etree import ElementTree
 
 from trainwright import engine, inputs, registry, store
+from trainwright.building import at_hand
 from trainwright.errors import NotRunError, RegistryError, TestError
-from trainwright.images import Done, built_image, out_folder, plan_one, published_image, write_image
+from trainwright.images import Done, out_folder, plan_one, published_image, write_image
 from trainwright.matrix import Intent
 from trainwright.model import Check, Image, Variant
 from trainwright.process import run
 from trainwright.progress import Say
 
 
-def test(intent: Intent, variant: Variant, say: Say) -> Done:
+def test(intent: Intent, variant: Variant, repository: str | None, say: Say) -> Done:
     """Run the image tests on what the engine holds, and write the outcome into image.json. Raises TestError."""
     began = time.monotonic()
     found = inputs.load(intent, variant)
-    out, image = out_folder(intent, variant), built_image(intent, found)
+    out, image = out_folder(intent, variant), at_hand(intent, found, say, repository)
     report = out / "tests.xml"
     say(f"{variant.id}: image tests")
 
     def outcome(state: Literal["passed", "failed"], detail: str) -> Image:
-        assert image.proof is not None  # built_image() sees to it
+        assert image.proof is not None  # at_hand() sees to it
         tests = Check(state=state, detail=detail)
         return image.model_copy(update={"proof": image.proof.model_copy(update={"tests": tests})})
 
@@ -77,11 +78,11 @@ def push(intent: Intent, variant: Variant, repository: str, release: str, dry_ru
         if release and not dry_run:
             registry.tag(repository, str(image.digest), release)
         return Done(image, "skip", entry.reason, time.monotonic() - began)
-    image = built_image(intent, found)
+    image = at_hand(intent, found, say)
     if dry_run:
         return Done(image, "would push", f"to {repository}, then tag {', '.join(tags)}", time.monotonic() - began)
     if image.proof is None or image.proof.tests.state != "passed":
-        image = test(intent, variant, say).image
+        image = test(intent, variant, None, say).image
     with store.scratch() as folder:
         engine.save(found.name, folder / "layout")
         digest, manifest = registry.manifest_of(folder / "layout")

@@ -106,10 +106,11 @@ def _worth_retrying(error: BaseException) -> bool:
 
 def _copy(url: str, target: Path, http: httpx.Client, progress: Callable[[int], None], stop: Event) -> str:
     """Bytes of one address into `target`; their sha256. Goes on where a broken download left off."""
-    hasher = hashlib.sha256()
+    hasher, done = hashlib.sha256(), 0
     if target.exists():
-        hasher.update(target.read_bytes())
-    done = target.stat().st_size if target.exists() else 0
+        done = target.stat().st_size
+        with target.open("rb") as part:
+            hasher = hashlib.file_digest(part, "sha256")
     if url.startswith("file:"):
         source = Path(unquote(urlsplit(url).path))
         if not source.is_file():

@@ -70,6 +70,9 @@ def flaky(registry: str) -> Iterator[Flaky]:
                     body += self.rfile.read(size)
                     self.rfile.readline()
                 self.rfile.readline()
+            if faults.hang and self.command == faults.hang:
+                faults.hanging.set()
+                faults.over.wait(60)
             if faults.strikes(f"{self.command} {self.path}"):
                 self.send_response(500)
                 self.send_header("Content-Length", "0")
@@ -95,4 +98,5 @@ def flaky(registry: str) -> Iterator[Flaky]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), Proxy)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield Flaky(f"127.0.0.1:{server.server_port}", faults)
+    faults.over.set()
     server.shutdown()

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -140,6 +141,18 @@ def test_a_flipped_checksum_of_a_wheel_stops_the_build(tree: Path, store: Path) 
     assert good in done.stderr
     assert not list(store.glob(".partial-*"))
     assert not (store / "sha256" / bad[:2] / bad).exists()
+
+
+def test_a_wheel_with_other_bytes_is_refused_by_the_install(built: Path, tmp_path: Path) -> None:
+    """The last line of defence: uv inside the build, without us."""
+    folder = tmp_path / "out"
+    shutil.copytree(built / "out" / ID, folder)
+    [wheel] = (folder / "wheels/framework").glob("pip-*.whl")
+    with zipfile.ZipFile(wheel, "a") as archive:
+        archive.writestr("pip/extra.py", "")
+    done = subprocess.run(["docker", "buildx", "bake"], cwd=folder, capture_output=True, text=True, timeout=300)
+    assert done.returncode != 0
+    assert "Hash mismatch for `pip" in done.stderr
 
 
 def test_a_flipped_checksum_of_a_package_stops_the_build(tree: Path) -> None:

@@ -3,7 +3,9 @@
 import hashlib
 import io
 import json
+import signal
 import subprocess
+import sys
 import tarfile
 from pathlib import Path
 
@@ -123,3 +125,28 @@ def test_nothing_listens(layout: Path) -> None:
     with pytest.raises(RegistryError) as error:
         registries.push(layout, "127.0.0.1:1/trainwright/none", digest)
     assert "refused" in error.value.why
+
+
+PUSH = """
+import sys
+from pathlib import Path
+from trainwright import registry
+registry.push(Path(sys.argv[1]), sys.argv[2], registry.manifest_of(Path(sys.argv[1]))[0])
+"""
+
+
+def test_ctrl_c_in_the_middle_of_a_push(layout: Path, flaky: Flaky) -> None:
+    address, faults = flaky
+    faults.hang = "PUT"
+    repository = f"{address}/trainwright/interrupted"
+    child = subprocess.Popen([sys.executable, "-c", PUSH, layout, repository], stderr=subprocess.PIPE)
+    assert faults.hanging.wait(20)
+    child.send_signal(signal.SIGINT)
+    assert b"KeyboardInterrupt" in child.communicate(timeout=20)[1]
+    faults.hang = ""
+    faults.over.set()
+    assert not subprocess.run(["pgrep", "-f", f"oras cp.*{repository}"], capture_output=True).stdout
+    digest, manifest = registries.manifest_of(layout)
+    assert registries.resolve(repository, "v1") == ""
+    registries.push(layout, repository, digest)  # what was lost was only time
+    registries.verify(repository, digest, manifest)

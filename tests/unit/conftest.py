@@ -38,7 +38,7 @@ def _bare_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[N
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/no.sock")
     monkeypatch.setenv("TRAINWRIGHT_STORE", str(tmp_path / "store"))
     monkeypatch.setenv("TRAINWRIGHT_REGISTRY_PORT", "1")
-    cached = (engine.client, engine.buildx, indexes.pip_settings)
+    cached = (engine.client, engine.buildx, indexes.pip_settings)  # the real ones, whatever a test puts there
     for function in cached:
         function.cache_clear()
     yield
@@ -56,8 +56,10 @@ def intent() -> Intent:
 def tree(tmp_path: Path) -> Path:
     """A checkout of our own, to break."""
     root = tmp_path / "checkout"
-    for name in ("dockerfiles", "scripts"):
-        shutil.copytree(ROOT / name, root / name)
+    shutil.copytree(ROOT / "dockerfiles", root / "dockerfiles")
+    (root / "scripts").mkdir()
+    for name in ("bootstrap-base.sh", "engine.sh"):  # one that is part of the key, and one that is not
+        shutil.copy(ROOT / "scripts" / name, root / "scripts")
     return root
 
 

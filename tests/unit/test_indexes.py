@@ -1,5 +1,6 @@
 """Where Python packages come from: pip's own settings in uv's words, and the file that fits the image."""
 
+import functools
 import io
 import os
 import subprocess
@@ -68,29 +69,29 @@ def test_a_file_in_uvs_words(configured: Callable[..., None]) -> None:
     assert "--no-config" in options  # uv's own settings would be a second truth
 
 
-def test_the_environment_wins_over_files(configured: Callable[..., None]) -> None:
+def test_the_environment_wins_over_files_and_the_commands_own_section_over_the_global_one(
+    configured: Callable[..., None],
+) -> None:
     configured(
-        "[global]\nindex-url = http://file.invalid/simple\n[install]\nfind-links = /file\n",
+        "[install]\ntrusted-host = install\n[global]\nindex-url = http://file.invalid/simple\ntrusted-host = global\n"
+        "[download]\nfind-links = /file\n",
         PIP_INDEX_URL="http://environment.invalid/simple",
         PIP_FIND_LINKS="/environment",
     )
     settings = indexes.pip_settings()
     assert settings["index-url"] == "http://environment.invalid/simple"
     assert settings["find-links"] == "/environment"
+    assert settings["trusted-host"] == "install"
 
 
-def test_the_commands_own_section_wins_over_the_global_one(configured: Callable[..., None]) -> None:
-    configured("[install]\nfind-links = /install\n[global]\nfind-links = /global\n")
-    assert indexes.pip_settings()["find-links"] == "/install"
+@pytest.mark.parametrize(("value", "said"), [("1", True), ("true", True), ("no", False), ("0", False)])
+def test_no_index(monkeypatch: pytest.MonkeyPatch, value: str, said: bool) -> None:
+    monkeypatch.setattr(indexes, "pip_settings", functools.cache(lambda: {"no-index": value}))
+    assert ("--no-index" in indexes.uv_options()[0]) is said
 
 
-def test_no_index(configured: Callable[..., None]) -> None:
-    configured("[global]\nfind-links = /wheels\n", PIP_NO_INDEX="1")
-    assert "--no-index" in indexes.uv_options()[0]
-
-
-def test_ca_bundle(configured: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
-    configured("[global]\ncert = /corporate.pem\n")
+def test_ca_bundle(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(indexes, "pip_settings", functools.cache(lambda: {"cert": "/corporate.pem"}))
     monkeypatch.delenv("SSL_CERT_FILE", raising=False)
     assert indexes.uv_options()[1] == {"SSL_CERT_FILE": "/corporate.pem"}
     monkeypatch.setenv("SSL_CERT_FILE", "/own.pem")
@@ -197,9 +198,6 @@ def test_resolve_in_a_folder_with_no_network(folder: Path, base: Base) -> None:
     for offer in found:
         assert offer.url == (folder / offer.file).as_uri()
         assert offer.sha256 == sha256_of(folder / offer.file)
-
-
-def test_resolve_tells_what_uv_tells(folder: Path, base: Base) -> None:
     with pytest.raises(LockError, match="cannot be resolved") as raised:
         indexes.resolve(["alpha==9"], "3.11", base)
     assert "alpha==9" in raised.value.why

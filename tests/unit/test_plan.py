@@ -99,7 +99,7 @@ def test_two_clones_in_two_folders(tmp_path: Path, committed: dict[str, str]) ->
             "SOURCE_DATE_EPOCH": str(number),
             "COLUMNS": str(40 + number),
         }
-        command = [sys.executable, "-m", "trainwright.cli", "plan", "--json"]
+        command = [sys.executable, "-m", "trainwright.cli", "render", "--json"]
         ended = subprocess.run(command, cwd=root, env={**os.environ, **own}, capture_output=True, check=True)
         printed.append({row["id"]: row["key"] for row in json.loads(ended.stdout)})
     assert printed[0] == printed[1] == committed

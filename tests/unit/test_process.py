@@ -69,7 +69,7 @@ def test_ctrl_c_stops_the_child(tmp_path: Path, stubborn: bool) -> None:
     pid = tmp_path / "pid"
     trap = "trap '' INT; " if stubborn else ""
     code = (
-        "from trainwright import process; from trainwright.errors import BuildError; process.GRACE_SECONDS = 0.2\n"
+        "from trainwright import process; from trainwright.errors import BuildError; process.GRACE_SECONDS = 0.1\n"
         f"process.run(['sh', '-c', '''{trap}echo $$ > {pid}.new; mv {pid}.new {pid}; exec sleep 60'''],"
         " error=BuildError)"
     )

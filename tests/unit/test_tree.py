@@ -166,7 +166,8 @@ def test_ruff_and_mypy_see_the_source_root() -> None:
     assert str(PACKAGE / "cli.py") in listed.stdout.splitlines()
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["mypy"]
     assert settings["strict"] is True
-    assert (settings["mypy_path"], settings["packages"]) == ("build", ["trainwright"])
+    assert "build" in settings["mypy_path"].split(":")
+    assert "trainwright" in settings["packages"]
 
 
 # --- Makefile --------------------------------------------------------------------------------------------------------

@@ -1,0 +1,171 @@
+"""What tests of an image share: which image, the one container it runs in, and what happens where it cannot run.
+
+A test that could not run has proved nothing: it is skipped with "not run: <why>", counted at the end, and fails
+under --require-engine. Nothing of this touches the engine before a test asks for it.
+"""
+
+import io
+import shutil
+import signal
+import tarfile
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from trainwright.inputs import Inputs
+    from trainwright.matrix import Intent
+    from trainwright.model import Variant
+
+ROOT = Path(__file__).parents[1]
+NOT_RUN = "not run: "
+TEST_LABEL = "io.trainwright.test"  # on every container of a test: `docker ps --filter label=...` finds left-overs
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("trainwright")
+    group.addoption("--image", metavar="NAME", help="an image in the engine, or repository@digest, which is pulled")
+    group.addoption("--variant", metavar="ID", help="which image of the matrix that is; default: the first default")
+    group.addoption("--require-engine", action="store_true", help="what could not run is a failure, not a skip")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "component(name): only for images that pin this component; else deselected")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """A component that the variant does not pin is no gap in its proof: its tests are deselected, not skipped."""
+    for item in items:
+        if "image" in getattr(item, "fixturenames", ()):
+            item.add_marker("engine")
+    needed = {item: {str(mark.args[0]) for mark in item.iter_markers("component")} for item in items}
+    if any(needed.values()):
+        pins = _variant(config, _intent()).pins.keys()
+        if dropped := [item for item in items if needed[item] - pins]:
+            config.hook.pytest_deselected(items=dropped)
+            items[:] = [item for item in items if not needed[item] - pins]
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("engine"):
+        from trainwright import engine
+
+        if not engine.answers():
+            pytest.skip(f"{NOT_RUN}no Docker engine answers")
+        if not shutil.which("docker"):
+            pytest.skip(f"{NOT_RUN}there is no docker client on PATH")
+
+
+def _why_not_run(report: pytest.TestReport | pytest.CollectReport) -> str:
+    """What stands behind "not run: " in a skip; "" for everything else."""
+    reason = str(report.longrepr[2]) if report.skipped and isinstance(report.longrepr, tuple) else ""
+    return reason.removeprefix("Skipped: ").partition(NOT_RUN)[2]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    report = yield
+    if (why := _why_not_run(report)) and item.config.getoption("--require-engine"):
+        report.outcome, report.longrepr = "failed", f"{NOT_RUN}{why} (--require-engine)"
+    return report
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    reasons = Counter(_why_not_run(report) for report in terminalreporter.stats.get("skipped", []))
+    for why, count in reasons.items():
+        if why:
+            terminalreporter.write_line(f"NOT RUN: {count} test{'s' * (count > 1)} ({why})", yellow=True, bold=True)
+
+
+# --- which image ---------------------------------------------------------------------------------------------------
+
+
+def _intent() -> "Intent":
+    from trainwright.matrix import load_intent
+
+    return load_intent(ROOT)
+
+
+def _variant(config: pytest.Config, intent: "Intent") -> "Variant":
+    from trainwright.matrix import select
+
+    if wanted := config.getoption("--variant"):
+        return select(intent.variants, None, wanted)[0]
+    return next(variant for variant in intent.variants if variant.default)
+
+
+@pytest.fixture(scope="session")
+def declared(pytestconfig: pytest.Config) -> "Inputs":
+    """What the variant says that its image is: pins, locks, key, name."""
+    from trainwright import inputs
+
+    intent = _intent()
+    return inputs.load(intent, _variant(pytestconfig, intent))
+
+
+@pytest.fixture(scope="session")
+def image(pytestconfig: pytest.Config, declared: "Inputs") -> str:
+    """The name of the image under test, which the engine holds."""
+    from trainwright import engine
+
+    name = pytestconfig.getoption("--image") or declared.name
+    if engine.image_id(name) is None and "@sha256:" in name:
+        engine.client().images.pull(name)
+    if engine.image_id(name) is None:
+        pytest.skip(f"{NOT_RUN}the engine holds no image {name}; trainwright build --only {declared.variant.id}")
+    says = engine.client().images.get(name).labels.get("io.trainwright.id")
+    if says != declared.variant.id:
+        raise pytest.UsageError(f"{name} calls itself {says}, not {declared.variant.id}: say --variant {says}")
+    return str(name)
+
+
+# --- the container -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="session")
+def container(image: str) -> Iterator[Any]:
+    """One container for all tests of an image. It has no network: nothing that a test sees was fetched just now."""
+    from trainwright import engine
+
+    # Without this, SIGTERM would end pytest before anything is put away.
+    before = signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    options = {
+        "command": ["sleep", "infinity"],
+        "init": True,  # reaps what mpirun and sshd leave behind
+        "network_mode": "none",
+        "hostname": "algo-1",
+        "extra_hosts": {"algo-1": "127.0.0.1"},  # as on SageMaker, a host can resolve its own name
+        "labels": {TEST_LABEL: "image"},
+    }
+    try:
+        with engine.container(image, **options) as running:
+            yield running
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@pytest.fixture(scope="session")
+def host(container: Any) -> Any:
+    """The container as testinfra sees it."""
+    import testinfra
+
+    return testinfra.get_host(f"docker://{container.id}")
+
+
+def tar_of(files: Mapping[str, bytes]) -> bytes:
+    """A tar archive of path to content, executable: the engine takes files in no other way."""
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as archive:
+        for path, content in files.items():
+            entry = tarfile.TarInfo(path.lstrip("/"))
+            entry.size, entry.mode = len(content), 0o755
+            archive.addfile(entry, io.BytesIO(content))
+    return packed.getvalue()
+
+
+@pytest.fixture(scope="session")
+def pack() -> Callable[[Mapping[str, bytes]], bytes]:
+    return tar_of

@@ -1,0 +1,10 @@
+"""Under torchrun: every rank contributes its number, every rank must see the sum."""
+
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+value = torch.full((1000,), float(dist.get_rank() + 1))
+dist.all_reduce(value)
+print(f"rank {dist.get_rank()} of {dist.get_world_size()}: {value.min().item()} {value.max().item()}")
+dist.destroy_process_group()

@@ -1,0 +1,34 @@
+"""One training step, eager and through inductor's C++ backend, which needs the image's compiler and headers."""
+
+import copy
+import json
+import os
+from pathlib import Path
+
+cache = Path("/tmp/inductor")  # of this container alone: what lies there was compiled here
+os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(cache)
+
+import torch  # noqa: E402
+from torch import nn  # noqa: E402
+
+torch.manual_seed(0)
+eager = nn.Sequential(nn.Linear(64, 32), nn.GELU(), nn.LayerNorm(32), nn.Linear(32, 10))
+compiled = copy.deepcopy(eager)
+features, classes = torch.randn(16, 64), torch.randint(10, (16,))
+
+
+def step(model, forward):
+    loss = nn.functional.cross_entropy(forward(features), classes)
+    loss.backward()
+    return [loss.detach(), *(parameter.grad for parameter in model.parameters())]
+
+
+results = zip(step(eager, eager), step(compiled, torch.compile(compiled, fullgraph=True)), strict=True)
+print(
+    json.dumps(
+        {
+            "error": max((one - other).abs().max().item() for one, other in results),
+            "libraries": len(list(cache.rglob("*.so"))),
+        }
+    )
+)

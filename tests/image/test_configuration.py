@@ -1,0 +1,60 @@
+"""The configuration and the manifest: what a platform reads before anything runs."""
+
+from fnmatch import fnmatchcase
+from typing import Any
+
+import pytest
+
+from trainwright.inputs import Inputs
+
+DOCKER = "application/vnd.docker"
+
+
+def test_no_entrypoint(config: dict[str, Any]) -> None:
+    """`docker run IMAGE train` and an SDK's own entrypoint must both reach a plain PATH."""
+    assert not config["Entrypoint"]
+    assert not config["User"], "the toolkit starts sshd and writes /etc/environment: it needs root"
+
+
+@pytest.mark.component("sagemaker-training")
+def test_command_is_train(config: dict[str, Any]) -> None:
+    assert config["Cmd"] == ["train"]
+
+
+def test_environment_of_the_image(config: dict[str, Any], expected: dict[str, Any]) -> None:
+    assert forbidden([pair.split("=")[0] for pair in config["Env"]], expected) == {}
+
+
+def test_environment_of_a_process(host: Any, expected: dict[str, Any]) -> None:
+    """A login shell reads /etc/profile.d, PAM reads /etc/environment: neither may bring back what is forbidden."""
+    names = host.check_output("bash -lc 'env -0; cat /etc/environment' | tr '\\0' '\\n' | sed -n 's/=.*//p'").split()
+    assert "PATH" in names
+    assert forbidden(names, expected) == {}
+
+
+def forbidden(names: list[str], expected: dict[str, Any]) -> dict[str, str]:
+    rules = expected["forbidden_environment"].items()
+    return {name: why for name in names for pattern, why in rules if fnmatchcase(name, pattern)}
+
+
+def test_one_manifest_with_docker_media_types(saved: Any) -> None:
+    """SageMaker does not pull an index, and an attestation would make one."""
+    assert [entry["mediaType"] for entry in saved.index["manifests"]] == [f"{DOCKER}.distribution.manifest.v2+json"]
+    assert saved.manifest["mediaType"] == f"{DOCKER}.distribution.manifest.v2+json"
+    assert saved.manifest["config"]["mediaType"] == f"{DOCKER}.container.image.v1+json"
+    assert {layer["mediaType"] for layer in saved.manifest["layers"]} == {f"{DOCKER}.image.rootfs.diff.tar.gzip"}
+
+
+def test_platform(saved: Any) -> None:
+    assert (saved.config["os"], saved.config["architecture"]) == ("linux", "amd64")
+
+
+def test_layers_pull_in_parallel(saved: Any) -> None:
+    """One layer above about 1 GB is what a job start waits for."""
+    assert max(layer["size"] for layer in saved.manifest["layers"]) < 1.1e9
+
+
+def test_labels_of_identity(config: dict[str, Any], declared: Inputs) -> None:
+    labels = config["Labels"]
+    assert labels["io.trainwright.id"] == labels["org.opencontainers.image.title"] == declared.variant.id
+    assert labels["io.trainwright.key"] == declared.key

@@ -1,0 +1,86 @@
+"""The layers themselves: what a registry stores, and what a later layer only hides."""
+
+import tarfile
+from pathlib import PurePosixPath
+from typing import Any
+
+from trainwright.inputs import Inputs
+
+
+def parents(path: str) -> list[str]:
+    return [str(parent) for parent in PurePosixPath(path).parents][:-1]
+
+
+def test_no_path_crosses_a_symlink(saved: Any) -> None:
+    """With /lib a symlink to /usr/lib, a layer that brings lib/x would replace the link: no program starts."""
+    links: dict[str, str] = {}
+    crossed = []
+    for number, layer in enumerate(saved.layers):
+        for entry in layer:
+            over = [path for path in parents(entry.name) if path in links]
+            if entry.isdir() and entry.name in links:
+                over.append(entry.name)
+            crossed += [f"layer {number}: {entry.name} crosses {path} -> {links[path]}" for path in over]
+        for entry in layer:
+            links.pop(entry.name, None)
+            if entry.issym():
+                links[entry.name] = entry.linkname
+    assert "lib" in links, "the base has no merged /usr: this test has lost its object"
+    assert crossed == []
+
+
+def test_nothing_is_deleted_or_replaced_unseen(saved: Any, expected: dict[str, Any]) -> None:
+    """Such bytes are shipped twice, and package records stop being true."""
+    below: dict[str, tarfile.TarInfo] = {}
+    surprises = set()
+    for layer in saved.layers:
+        for entry in layer:
+            lower = below.get(entry.name)
+            if PurePosixPath(entry.name).name.startswith(".wh."):
+                surprises.add(f"{entry.name}: deletes")
+            elif lower and not (lower.isdir() and entry.isdir()):
+                surprises.add(f"{entry.name}: replaces")
+            elif lower and (lower.mode, lower.uid, lower.gid) != (entry.mode, entry.uid, entry.gid):
+                surprises.add(f"{entry.name}: changes from {lower.mode:o} {lower.uid}:{lower.gid}")
+        below |= {entry.name: entry for entry in layer}
+    assert {line for line in surprises if line.split(":")[0] not in expected["replaced"]} == set()
+
+
+def test_setuid_files_are_the_expected_ones(saved: Any, host: Any, expected: dict[str, Any], declared: Inputs) -> None:
+    def names(path: str) -> dict[int, str]:
+        rows = [line.split(":") for line in host.file(path).content_string.splitlines()]
+        return {int(row[2]): row[0] for row in rows}
+
+    users, groups = names("/etc/passwd"), names("/etc/group")
+    found = {
+        entry.name: f"{entry.mode:o} {users[entry.uid]}:{groups[entry.gid]}"
+        for layer in saved.layers
+        for entry in layer
+        if entry.isreg() and entry.mode & 0o6000
+    }
+    parts = {"base", *declared.pins}
+    assert found == {
+        path: mode for part, files in expected["setuid"].items() if part in parts for path, mode in files.items()
+    }
+
+
+def test_no_file_capabilities(saved: Any) -> None:
+    """The other way to run as somebody else."""
+    capable = [
+        entry.name
+        for layer in saved.layers
+        for entry in layer
+        if any("security.capability" in header for header in entry.pax_headers)
+    ]
+    assert capable == []
+
+
+def test_nobody_else_can_write(saved: Any) -> None:
+    """A file that everybody may write; folders only with the sticky bit, as /tmp."""
+    writable = [
+        f"{entry.name} {entry.mode:o}"
+        for layer in saved.layers
+        for entry in layer
+        if entry.mode & 0o002 and (entry.isreg() or (entry.isdir() and not entry.mode & 0o1000))
+    ]
+    assert writable == []

@@ -1,0 +1,58 @@
+"""No secret in any layer, and nothing of the machine of the build."""
+
+from fnmatch import fnmatchcase
+from typing import Any
+
+BUNDLE = "/etc/ssl/certs/ca-certificates.crt"
+OWN_CERTIFICATES = """
+from pathlib import Path
+
+def certificates(path):
+    text = Path(path).read_text()
+    return {block.split("-----END")[0].strip() for block in text.split("-----BEGIN CERTIFICATE-----")[1:]}
+
+own = set().union(*(certificates(path) for path in Path("/usr/share/ca-certificates").rglob("*.crt")))
+print(len(own))
+for path in Path("/etc/ssl/certs").iterdir():
+    if not certificates(path) or certificates(path) - own:
+        print(path)
+"""
+
+
+def test_no_secret_in_any_file(saved: Any, expected: dict[str, Any]) -> None:
+    assert sorted(saved.secrets - expected["known_secrets"].keys()) == []
+
+
+def test_known_secrets_are_still_there(saved: Any, expected: dict[str, Any]) -> None:
+    """An exception that its file does not need any more is a hole."""
+    names = {entry.name for layer in saved.layers for entry in layer}
+    assert {line for line in expected["known_secrets"] if line.split(":")[0] in names} <= saved.secrets
+
+
+def test_no_forbidden_path(saved: Any, expected: dict[str, Any]) -> None:
+    names = {entry.name for layer in saved.layers for entry in layer if not entry.isdir()}
+    rules = expected["forbidden_paths"].items()
+    found = {
+        name: why for name in names for glob, why in rules if fnmatchcase("/" + name, "/" + glob.replace("**", "*"))
+    }
+    assert found == {}
+
+
+def test_certificates_are_the_distributions_own(host: Any) -> None:
+    """Not one CA of the host: the bundle and its folder hold what the signed package brought."""
+    count, *foreign = host.check_output(f"python -c '{OWN_CERTIFICATES}'").split()
+    assert int(count) > 100
+    assert foreign == []
+    assert host.check_output("dpkg --verify ca-certificates") == ""
+    assert host.run(f"openssl verify -CAfile {BUNDLE} /usr/share/ca-certificates/mozilla/ISRG_Root_X1.crt").rc == 0
+
+
+def test_package_records_are_true(host: Any) -> None:
+    """dpkg compares every file of every package with the signed package's checksums."""
+    assert host.run("dpkg --verify").stdout == ""
+
+
+def test_no_address_of_the_build_machine(saved: Any) -> None:
+    """Installers write down where a wheel came from: `pip freeze` would point at a folder of the build."""
+    names = {entry.name for layer in saved.layers for entry in layer}
+    assert [name for name in sorted(names) if name.endswith(("/direct_url.json", "/uv_cache.json"))] == []
