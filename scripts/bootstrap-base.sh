@@ -17,7 +17,7 @@ exec mmdebstrap --mode=root --variant=essential --format=tar \
   --aptopt='Acquire::Languages "none"' \
   --customize-hook='rm -f "$1"/etc/ssh/ssh_host_*' \
   --customize-hook='rm -f "$1"/etc/hostname "$1"/etc/resolv.conf "$1"/etc/machine-id "$1"/var/lib/dbus/machine-id' \
-  --customize-hook='rm -rf "$1"/var/cache/ldconfig/aux-cache "$1"/var/log/apt "$1"/var/log/*.log "$1"/var/cache/man' \
+  --customize-hook='rm -rf "$1"/var/cache/ldconfig/aux-cache "$1"/var/log/apt/* "$1"/var/log/*.log' \
   --customize-hook='cp "$1"/usr/share/doc/apt/examples/sources.list "$1"/etc/apt/sources.list' \
   --customize-hook='mkdir -p "$1"/run/sshd' \
   "$suite" "$target" "deb [trusted=yes] copy://$folder ./"

@@ -1,5 +1,6 @@
 """No secret in any layer, and nothing of the machine of the build."""
 
+import fnmatch
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -20,13 +21,16 @@ for path in Path("/etc/ssl/certs").iterdir():
 
 
 def test_no_secret_in_any_file(saved: Any, expected: dict[str, Any]) -> None:
-    assert sorted(saved.secrets - expected["known_secrets"].keys()) == []
+    known = expected["known_secrets"]
+    assert [line for line in sorted(saved.secrets) if not any(fnmatchcase(line, glob) for glob in known)] == []
 
 
-def test_known_secrets_are_still_there(saved: Any, expected: dict[str, Any]) -> None:
+def test_no_exception_is_left_over(saved: Any, expected: dict[str, Any]) -> None:
     """An exception that its file does not need any more is a hole."""
-    names = {entry.name for layer in saved.layers for entry in layer}
-    assert {line for line in expected["known_secrets"] if line.split(":")[0] in names} <= saved.secrets
+    names = [entry.name for layer in saved.layers for entry in layer]
+    for line in expected["known_secrets"]:
+        if fnmatch.filter(names, line.split(":")[0]):
+            assert fnmatch.filter(saved.secrets, line), line
 
 
 def test_no_forbidden_path(saved: Any, expected: dict[str, Any]) -> None:
@@ -55,4 +59,4 @@ def test_package_records_are_true(host: Any) -> None:
 def test_no_address_of_the_build_machine(saved: Any) -> None:
     """Installers write down where a wheel came from: `pip freeze` would point at a folder of the build."""
     names = {entry.name for layer in saved.layers for entry in layer}
-    assert [name for name in sorted(names) if name.endswith(("/direct_url.json", "/uv_cache.json"))] == []
+    assert [name for name in sorted(names) if name.endswith("/direct_url.json")] == []

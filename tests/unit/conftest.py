@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from threading import Thread
 from typing import Any
 from zipfile import ZipFile
@@ -42,6 +43,7 @@ def _bare_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[N
     for function in cached:
         function.cache_clear()
     yield
+    monkeypatch.undo()  # back into a folder that stays
     for function in cached:
         function.cache_clear()
 
@@ -52,15 +54,25 @@ def intent() -> Intent:
     return load_intent(ROOT)
 
 
+@pytest.fixture(scope="session")
+def memory() -> Iterator[Path]:
+    """A folder in memory: pytest keeps what lies in tmp_path, and removes it slowly."""
+    with TemporaryDirectory(
+        prefix="trainwright-", dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    ) as folder:
+        yield Path(folder)
+
+
 @pytest.fixture
-def tree(tmp_path: Path) -> Path:
-    """A checkout of our own, to break."""
-    root = tmp_path / "checkout"
+def tree(memory: Path) -> Iterator[Path]:
+    """A checkout of our own, to break; always in one place, so that templates nobody broke stay compiled."""
+    root = memory / "checkout"
     shutil.copytree(ROOT / "dockerfiles", root / "dockerfiles")
     (root / "scripts").mkdir()
     for name in ("bootstrap-base.sh", "engine.sh"):  # one that is part of the key, and one that is not
         shutil.copy(ROOT / "scripts" / name, root / "scripts")
-    return root
+    yield root
+    shutil.rmtree(root)
 
 
 @pytest.fixture

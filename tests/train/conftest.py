@@ -1,0 +1,126 @@
+"""A SageMaker job without SageMaker: a generated /opt/ml, a fresh container, `train`, and what it left behind."""
+
+import io
+import json
+import tarfile
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainwright import engine
+
+HERE = Path(__file__).parent
+HOST = "algo-1"
+LIMIT_SECONDS = 180
+
+
+@dataclass
+class Outcome:
+    code: int
+    logs: str
+    files: dict[str, bytes]  # of /opt/ml after the run, and of `keep`
+    seconds: float
+
+    @property
+    def failure(self) -> str:
+        return self.files.get("/opt/ml/output/failure", b"").decode()
+
+
+def config(hyperparameters: Mapping[str, Any], channels: Mapping[str, Any]) -> dict[str, bytes]:
+    """/opt/ml/input/config as the platform writes it: the SDKs encode each hyperparameter as JSON, in a string."""
+    group = {"instance_group_name": "homogeneousCluster", "instance_type": "ml.c5.xlarge", "hosts": [HOST]}
+    files = {
+        "hyperparameters": {name: json.dumps(value) for name, value in hyperparameters.items()},
+        "resourceconfig": {
+            "current_host": HOST,
+            "current_instance_type": group["instance_type"],
+            "current_group_name": group["instance_group_name"],
+            "hosts": [HOST],
+            "instance_groups": [group],
+            "network_interface_name": "eth0",
+        },
+        "inputdataconfig": {
+            name: {
+                "TrainingInputMode": "File",
+                "S3DistributionType": "FullyReplicated",
+                "RecordWrapperType": "None",
+            }
+            for name in channels
+        },
+    }
+    return {f"/opt/ml/input/config/{name}.json": json.dumps(content).encode() for name, content in files.items()}
+
+
+def unpacked(archive: bytes, above: str) -> dict[str, bytes]:
+    with tarfile.open(fileobj=io.BytesIO(archive)) as found:
+        return {f"{above}/{entry.name}": found.extractfile(entry).read() for entry in found if entry.isreg()}  # type: ignore[union-attr]
+
+
+@pytest.fixture(scope="session")
+def run(image: str, pack: Callable[[Mapping[str, bytes]], bytes]) -> Callable[..., Outcome]:
+    """Run a command of the image in a container of its own, with these files; `keep` names folders to bring back."""
+
+    def run(command: list[str] | None, files: Mapping[str, bytes], keep: tuple[str, ...] = ("/opt/ml",)) -> Outcome:
+        client = engine.client()
+        started = client.containers.create(image, command=command, hostname=HOST, labels={"io.trainwright.test": "job"})
+        try:
+            started.put_archive("/", pack(files))
+            began = time.monotonic()
+            started.start()
+            code = started.wait(timeout=LIMIT_SECONDS)["StatusCode"]
+            seconds = time.monotonic() - began
+            left: dict[str, bytes] = {}
+            for folder in keep:
+                left |= unpacked(b"".join(started.get_archive(folder)[0]), str(Path(folder).parent).rstrip("/"))
+            return Outcome(code, started.logs().decode(errors="replace"), left, seconds)
+        finally:
+            started.remove(force=True, v=True)
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def job(run: Callable[..., Outcome]) -> Callable[..., Outcome]:
+    """A training job: a script with its source folder, hyperparameters, and channels as file name to content."""
+
+    def job(
+        script: str,
+        code: Mapping[str, str],
+        hyperparameters: Mapping[str, Any] | None = None,
+        channels: Mapping[str, Mapping[str, bytes]] | None = None,
+        keep: tuple[str, ...] = ("/opt/ml",),
+    ) -> Outcome:
+        channels = channels or {}
+        toolkit = {"sagemaker_program": script, "sagemaker_submit_directory": "/opt/ml/code"}
+        files = config({**toolkit, **(hyperparameters or {})}, channels)
+        files |= {f"/opt/ml/code/{name}": content.encode() for name, content in code.items()}
+        files |= {f"/opt/ml/input/data/{c}/{n}": content for c, data in channels.items() for n, content in data.items()}
+        return run(["train"], files, keep)
+
+    return job
+
+
+@pytest.fixture(scope="session")
+def digits() -> dict[str, dict[str, bytes]]:
+    """scikit-learn's handwritten digits as two channels, one in five held back."""
+    import numpy
+    from sklearn.datasets import load_digits
+
+    images, labels = load_digits(return_X_y=True)
+    held_back = numpy.arange(len(labels)) % 5 == 0
+
+    def packed(chosen: Any) -> bytes:
+        file = io.BytesIO()
+        numpy.savez(file, images=images[chosen], labels=labels[chosen])
+        return file.getvalue()
+
+    return {"training": {"digits-train.npz": packed(~held_back)}, "test": {"digits-test.npz": packed(held_back)}}
+
+
+@pytest.fixture(scope="session")
+def digits_script() -> dict[str, str]:
+    return {"digits.py": (HERE / "digits.py").read_text()}

@@ -1,0 +1,38 @@
+"""A job that fails says so, and why: exit 1, and the reason in the first 1024 characters of the failure file."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.component("sagemaker-training")
+SHOWN = 1024  # what SageMaker makes FailureReason of
+
+
+@pytest.mark.parametrize(
+    ("script", "code", "says"),
+    [
+        pytest.param("train.py", "raise ValueError('the data is upside down')", "the data is upside down", id="raises"),
+        pytest.param("train.py", "import sys; sys.exit(3)", "ExitCode 3", id="exit-3"),
+        pytest.param("train.py", "import os; os.kill(os.getpid(), 9)", "ExitCode -9", id="killed"),
+        pytest.param("train.sh", "exit 7", "ExitCode 7", id="shell-exit-7"),
+        pytest.param("absent.py", "", "absent.py", id="missing-script"),
+        pytest.param("../train.py", "", "train.py", id="outside-the-folder"),
+    ],
+)
+def test_failure_is_readable(job: Callable[..., Any], script: str, code: str, says: str) -> None:
+    outcome = job(script, {script: code} if code else {"other.py": "print()"})
+    assert outcome.code == 1, outcome.logs
+    assert says in outcome.failure[:SHOWN]
+    assert "/opt/ml/output/success" not in outcome.files
+
+
+@pytest.mark.component("torch")
+def test_requirements_cannot_move_torch(job: Callable[..., Any]) -> None:
+    """The image was proved with its torch: a job that asks for another one ends before it trains."""
+    code = {"train.py": "print('trained')", "requirements.txt": "--no-index\ntorch==2.12.0\n"}
+    outcome = job("train.py", code)
+    assert outcome.code == 1
+    assert "trained" not in outcome.logs
+    assert "The user requested (constraint) torch==" in outcome.logs
+    assert "torch" in outcome.failure[:SHOWN]
