@@ -9,7 +9,7 @@ CHOSEN = $(if $(ONLY),--only '$(ONLY)',$(if $(filter undefined,$(origin FRAMEWOR
 
 .DEFAULT_GOAL := help
 .PHONY: help setup engine registry registry-stop engine-stop list plan render lock fetch build push test unit check \
-	doctor dist clean
+	doctor requirements dist clean
 
 help: ## What there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -53,7 +53,7 @@ push: build $(if $(REGISTRY),,registry) ## Prove, push by digest, verify, tag: R
 	@$(TRAINWRIGHT) push $(CHOSEN)
 
 unit: setup ## The tests that need no engine; seconds
-	@.venv/bin/python -m pytest tests/unit tests/golden --quiet
+	@.venv/bin/python -m pytest tests/unit tests/golden --quiet --numprocesses auto
 
 check: setup ## Format, lint, types, shell
 	@.venv/bin/ruff format --check . && .venv/bin/ruff check . && .venv/bin/mypy && .venv/bin/shellcheck scripts/*.sh .ci/run
@@ -63,6 +63,9 @@ test: check engine registry ## Everything: FRAMEWORK's default image is built if
 
 doctor: setup ## Every precondition on this machine, with the command that mends it
 	@$(TRAINWRIGHT) doctor
+
+requirements: setup ## requirements.lock anew, from pyproject.toml
+	@.venv/bin/uv pip compile --quiet pyproject.toml --output-file requirements.lock
 
 dist: setup ## Wheel and source distribution into dist/
 	@.venv/bin/python -m hatchling build

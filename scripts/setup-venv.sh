@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # The virtual environment .venv out of requirements.lock: every file hashed, from wherever pip is configured to look.
 # Safe to be interrupted: the marker is written last, and the next run starts over.
+# shellcheck source=scripts/lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 python=${1:-python3}

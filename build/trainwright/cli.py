@@ -202,7 +202,9 @@ def main() -> None:
         code = 0
     except Exception as error:
         if isinstance(error, typer.TyperException):  # a wrong option: typer says which, and how it is used
-            typer.echo(f"error: {error.format_message()}", err=True)
+            from trainwright import report
+
+            report.complain(ConfigError(error.format_message(), fix="trainwright --help"), as_json="--json" in sys.argv)
             code = 2
         else:
             traceback.print_exc()

@@ -38,7 +38,8 @@ def parse(text: str, kind: type[M], name: str) -> M:
     try:
         return kind.model_validate(data)
     except ValidationError as error:
-        first = error.errors()[0]
+        # A misspelt key is both unknown and missing: the first of the two helps.
+        first = next((e for e in error.errors() if e["type"] == "extra_forbidden"), error.errors()[0])
         path = tuple(part for part in first["loc"] if part != "[key]")
         key = ".".join(map(str, path))
         why = f"{key}: {first['msg']}"
@@ -60,6 +61,8 @@ def load(path: Path, kind: type[M]) -> M:
         return parse(path.read_text(), kind, name)
     except FileNotFoundError:
         raise ConfigError(f"{name} is missing", where=str(path), fix=f"git checkout -- {path}") from None
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{name} is not text", where=str(path), why=str(error), fix=f"file {path}") from None
 
 
 def _siblings(kind: type[BaseModel], path: tuple[int | str, ...]) -> list[str]:

@@ -1,7 +1,6 @@
 """Every locked file into the store; what has left the mirror is replaced and recorded as drift."""
 
 from collections.abc import Mapping
-from email.utils import parsedate_to_datetime
 
 from trainwright import distribution, engine, indexes, inputs, lock, packages, store
 from trainwright.errors import LockError
@@ -79,8 +78,10 @@ def _fetch_packages(intent: Intent, base: str, say: Say, progress: Progress) -> 
     date, current = distribution.resolve(definition, lock.distribution_packages(intent, base), base_status(definition))
     effective, drift = packages.replace_lost(state.locked, names, current)
     fresh = [package for package in files_of(packages.to_packages(effective)) if not store.has(package.sha256)]
-    epoch = int(parsedate_to_datetime(date).timestamp())
-    must(store.fetch(distribution.wanted(definition, fresh, epoch), progress), "cannot be had")
+    must(
+        store.fetch(distribution.wanted(definition, fresh, packages.epoch_of({"Date": date})), progress),
+        "cannot be had",
+    )
     inputs.record_drift({"Intent": state.intent, "Date": date}, state.locked, effective)
     for entry in drift:
         say(f"drift: {entry.package} {entry.locked or '(new)'} -> {entry.used}")

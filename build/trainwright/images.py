@@ -1,11 +1,14 @@
 """One image between its steps: what is planned, what out/<id>/image.json says of it, what was done."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from pydantic import ValidationError
+
 from trainwright import engine, host_settings, plan, registry
-from trainwright.errors import RegistryError
+from trainwright.errors import EnvironmentProblem, RegistryError
 from trainwright.files import write
 from trainwright.inputs import Inputs
 from trainwright.matrix import Intent
@@ -27,8 +30,11 @@ def out_folder(intent: Intent, variant: Variant) -> Path:
 
 
 def read_image(out: Path) -> Image | None:
-    path = out / "image.json"
-    return Image.model_validate_json(path.read_text()) if path.exists() else None
+    """What an earlier step wrote; None where nothing did, or another version of this program."""
+    try:
+        return Image.model_validate_json((out / "image.json").read_bytes())
+    except (FileNotFoundError, ValidationError):
+        return None
 
 
 def write_image(out: Path, image: Image) -> None:
@@ -53,7 +59,10 @@ def published_image(found: Inputs, out: Path, repository: str) -> Image:
 
 def plan_one(found: Inputs, repository: str | None, engine_answers: Callable[[], bool]) -> PlanEntry:
     """skip, reuse or build; a registry or an engine that does not answer is unknown, not empty."""
-    published = registry.resolve(repository, found.tag) if repository else None
+    published = None
+    if repository:
+        with suppress(EnvironmentProblem):  # a machine without oras
+            published = registry.resolve(repository, found.tag)
     present = None
     if not published and engine_answers():
         present = engine.image_id(found.name) is not None

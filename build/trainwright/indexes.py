@@ -7,6 +7,7 @@ import tarfile
 import tempfile
 import tomllib
 import zipfile
+from collections import ChainMap
 from email.parser import Parser
 from functools import cache
 from pathlib import Path
@@ -37,16 +38,16 @@ class Offer(Model):
 @cache
 def pip_settings() -> dict[str, str]:
     """pip's effective settings on this host (files and environment): `extra-index-url` and so on, unparsed."""
-    settings: dict[str, str] = {}
+    scopes: dict[str, dict[str, str]] = {"global": {}, "download": {}, "install": {}, ":env:": {}}  # the last one wins
     listed = run(
         [sys.executable, "-m", "pip", "config", "list"], error=LockError, what="pip cannot be asked", fix="make setup"
     )
     for line in listed.splitlines():
         key, _, value = line.partition("=")
         scope, _, name = key.rpartition(".")
-        if scope in ("global", ":env:", "install", "download"):
-            settings[name] = str(ast.literal_eval(value))  # the environment comes last, and wins
-    return settings
+        if scope in scopes:
+            scopes[scope][name] = str(ast.literal_eval(value))
+    return dict(ChainMap(*reversed(scopes.values())))
 
 
 def ca_bundle() -> str:

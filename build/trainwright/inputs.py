@@ -1,12 +1,11 @@
 """Everything that goes into one image, known without network and without engine: from the locks and the store."""
 
 import hashlib
-from email.utils import parsedate_to_datetime
 from pathlib import Path
 
 from trainwright import bake, lock, packages, plan, render, store
 from trainwright.config import parse
-from trainwright.errors import LockError
+from trainwright.errors import ConfigError, LockError
 from trainwright.files import write
 from trainwright.matrix import Intent
 from trainwright.model import Drift, Lock, Model, Package, Variant
@@ -64,6 +63,13 @@ def _read(path: Path) -> str:
         ) from None
 
 
+def _read_lock(intent: Intent, variant: Variant) -> Lock:
+    try:
+        return parse(_read(lock_path(intent, variant)), Lock, f"dockerfiles/locks/{variant.id}.toml")
+    except ConfigError as error:  # nobody edits a lock: the remedy is to write it again
+        raise LockError(error.what, where=error.where, why=error.why, fix=lock.RELOCK.format(id=variant.id)) from None
+
+
 def read_distribution(intent: Intent, base: str) -> Distribution:
     """The lock of a base's packages, with the drift that an earlier fetch recorded. Raises LockError."""
     path = packages_path(intent, base)
@@ -75,8 +81,13 @@ def read_distribution(intent: Intent, base: str) -> Distribution:
         for name, stanza in sorted(effective.items())
         if locked.get(name, {}).get("SHA256") != stanza["SHA256"]
     ]
-    epoch = int(parsedate_to_datetime(header["Date"]).timestamp())
-    return Distribution(intent=header["Intent"], epoch=epoch, locked=locked, effective=effective, drift=drift)
+    return Distribution(
+        intent=header["Intent"],
+        epoch=packages.epoch_of(header),
+        locked=locked,
+        effective=effective,
+        drift=drift,
+    )
 
 
 def record_drift(header: dict[str, str], locked: packages.Stanzas, effective: packages.Stanzas) -> None:
@@ -95,9 +106,16 @@ def load(intent: Intent, variant: Variant) -> Inputs:
             why="components.toml or matrix.toml have changed since it was written",
             fix=lock.RELOCK.format(id=variant.id),
         )
-    locked = parse(_read(lock_path(intent, variant)), Lock, f"dockerfiles/locks/{variant.id}.toml")
+    locked = _read_lock(intent, variant)
     found = distribution.packages()
     lock.check(intent, variant, locked, found.values())
+    if base.provider == "packages" and (lacking := packages.unmet(distribution.effective)):
+        raise LockError(
+            f"package {lacking[1]} is missing from the lock",
+            where=f"dockerfiles/locks/{variant.base}.packages",
+            why=f"{lacking[0]} requires it",
+            fix="trainwright lock --update",
+        )
 
     text = render.render(intent, variant, locked, found, distribution.epoch)
     text["requirements/packages.txt"] = "".join(

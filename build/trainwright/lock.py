@@ -87,7 +87,9 @@ def check(intent: Intent, variant: Variant, lock: Lock, packages: Iterable[Packa
             why="matrix.toml or components.toml have changed since it was written",
             fix=RELOCK.format(id=variant.id),
         )
-    locked = {entry.name: entry for entry in lock.python}
+    # Tools and what source distributions are built with never reach the image: they do not stand in for anything.
+    installed = {entry.name: entry for entry in lock.python if entry.group in ("framework", "toolkit")}
+    groups = {group: {e.name for e in lock.python if e.group == group} for group in ("tools", "sdist-build")}
     present = {package.name for package in packages}
 
     def missing(what: str, why: str) -> LockError:
@@ -96,7 +98,7 @@ def check(intent: Intent, variant: Variant, lock: Lock, packages: Iterable[Packa
     for pin, version in variant.pins.items():
         component = intent.components.components[pin]
         if component.provider == "python":
-            entry = locked.get(canonicalize_name(pin))
+            entry = installed.get(canonicalize_name(pin))
             if entry is None:
                 raise missing(f"pin {pin}", f"{variant.id} pins {pin} = {version}")
             if Version(Version(entry.version).public) != Version(version):
@@ -104,12 +106,16 @@ def check(intent: Intent, variant: Variant, lock: Lock, packages: Iterable[Packa
         for package in component.packages:
             if package not in present:
                 raise missing(f"package {package}", f"component {pin} takes it from the distribution")
-    for name in [*intent.components.python_tools, *intent.components.sdist_build]:
-        if name not in locked:
-            raise missing(f"build tool {name}", "the build cannot install Python packages without it")
+    for package in distribution_packages(intent, variant.base):
+        if package not in present:
+            raise missing(f"package {package}", f"base {variant.base} names it")
+    for group, tools in (("tools", intent.components.python_tools), ("sdist-build", intent.components.sdist_build)):
+        for name in tools:
+            if canonicalize_name(name) not in groups[group]:
+                raise missing(f"build tool {name}", "the build cannot install Python packages without it")
     for entry in lock.python:
         for need in entry.needs:
-            if need not in locked:
+            if need not in groups.get(entry.group, installed):
                 raise missing(f"Python package {need}", f"{entry.name} {entry.version} requires it")
 
 

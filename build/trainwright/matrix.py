@@ -5,9 +5,12 @@ from fnmatch import fnmatchcase
 from itertools import product
 from pathlib import Path
 
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.version import InvalidVersion, Version
+
 from trainwright.config import load
 from trainwright.errors import ConfigError, did_you_mean
-from trainwright.model import Components, Matrix, Model, Variant
+from trainwright.model import Component, Components, Matrix, Model, Variant
 
 
 class Intent(Model):
@@ -71,7 +74,7 @@ def select(variants: list[Variant], framework: str | None, only: str | None) -> 
         raise ConfigError(
             f"unknown framework {framework!r}" if framework else "FRAMEWORK is empty",
             why=did_you_mean(framework, frameworks),
-            fix=f"make build FRAMEWORK={min(frameworks)}",
+            fix=f"make build FRAMEWORK={min(frameworks)}" if frameworks else "add one to dockerfiles/matrix.toml",
         )
     if framework is not None and only is None:
         return [variant for variant in variants if variant.framework == framework and variant.default]
@@ -95,7 +98,7 @@ def _check(matrix: Matrix, components: Components, variants: list[Variant]) -> N
     if twice := {identity for identity in ids if ids.count(identity) > 1}:
         raise ConfigError(f"two cells of the matrix have the id {min(twice)!r}", where="dockerfiles/matrix.toml")
     for name, framework in matrix.frameworks.items():
-        if framework.default not in ids:
+        if framework.default not in [variant.id for variant in variants if variant.framework == name]:
             raise ConfigError(
                 f"the default of {name} is no cell of the matrix",
                 where=f"dockerfiles/matrix.toml: frameworks.{name}.default = {framework.default!r}",
@@ -110,6 +113,7 @@ def _check(matrix: Matrix, components: Components, variants: list[Variant]) -> N
                     why=did_you_mean(pin, components.components),
                     fix=f"add [components.{pin}] to dockerfiles/components.toml, or correct the pin",
                 )
+            _check_pin(variant, pin, components.components[pin])
         if variant.base not in components.bases:
             raise ConfigError(
                 f"{variant.id} starts from unknown base {variant.base!r}",
@@ -125,3 +129,28 @@ def _check(matrix: Matrix, components: Components, variants: list[Variant]) -> N
                 why="what is declared is what ships: no image of the matrix carries it",
                 fix=f"pin it in dockerfiles/matrix.toml, or delete [components.{name}]",
             )
+
+
+def _check_pin(variant: Variant, pin: str, component: Component) -> None:
+    """A version that its provider cannot honour would be declared, and not what ships."""
+    declared = variant.pins[pin]
+    where = f"dockerfiles/matrix.toml: {pin} = {declared!r}"
+    if component.provider == "distro":
+        if declared != "distro":
+            raise ConfigError(
+                f"pin {pin!r} of {variant.id} asks for a version that nobody could honour",
+                where=where,
+                why="the distribution's packages bring the one that the lock names",
+                fix=f'{pin} = "distro", or another provider in [components.{pin}]',
+            )
+        return
+    try:
+        Version(declared)
+        Requirement(component.requirement.format(version=declared, accelerator=variant.accelerator))
+    except (InvalidVersion, InvalidRequirement, KeyError, IndexError, ValueError) as error:
+        raise ConfigError(
+            f"pin {pin!r} of {variant.id} makes no Python requirement",
+            where=f"{where}, dockerfiles/components.toml: [components.{pin}] requirement = {component.requirement!r}",
+            why=f"{type(error).__name__}: {error}",
+            fix="an exact version, and a requirement with {version} and, if need be, {accelerator}",
+        ) from None

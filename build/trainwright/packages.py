@@ -1,8 +1,11 @@
 """The distribution's packages: a lock in the distribution's own Packages format, and drift from it."""
 
 from collections.abc import Iterable
+from email.utils import parsedate_to_datetime
+from functools import lru_cache
+from typing import Any
 
-from debian.deb822 import Deb822
+from debian.deb822 import Deb822, PkgRelation
 
 from trainwright.errors import LockError
 from trainwright.lock import digest
@@ -34,17 +37,47 @@ FIELDS = [
 Stanzas = dict[str, dict[str, str]]  # package name to its fields
 
 
+@lru_cache(maxsize=8)  # many images, few bases
 def parse(text: str, name: str) -> tuple[dict[str, str], Stanzas]:
-    """A lock's header (Intent, Date) and its packages. Raises LockError when a package lacks a field."""
+    """A lock's header (Intent, Date) and its packages. Raises LockError for what `dump` would not have written."""
     header, *rest = [dict(paragraph) for paragraph in Deb822.iter_paragraphs(text, use_apt_pkg=False)] or [{}]
-    if "Intent" not in header:
-        raise LockError(f"{name} has no header", where=f"{name}:1", fix="trainwright lock")
-    for stanza in rest:
-        for field in ("Package", "Version", "Architecture", "Archive", "Filename", "Size", "SHA256"):
-            if field not in stanza:
-                who = stanza.get("Package", "a package")
-                raise LockError(f"{who} has no {field} in {name}", where=name, fix="trainwright lock")
-    return header, {stanza["Package"]: stanza for stanza in rest}
+    try:
+        epoch_of(header)
+        stanzas = {stanza["Package"]: stanza for stanza in rest}
+        to_packages(stanzas)
+        if "Intent" not in header or dump(header, stanzas) != text:  # an unfinished merge, for one
+            raise ValueError("it was edited by hand")
+    except KeyError as error:
+        raise _malformed(name, f"field {error} is missing") from None
+    except ValueError as error:
+        raise _malformed(name, str(error)) from None
+    return header, stanzas
+
+
+def _malformed(name: str, why: str) -> LockError:
+    return LockError(f"{name} is not what `trainwright lock` writes", where=name, why=why, fix="trainwright lock")
+
+
+def epoch_of(header: dict[str, str]) -> int:
+    """Seconds: the date of the index that a lock was resolved from."""
+    return int(parsedate_to_datetime(header["Date"]).timestamp())
+
+
+def unmet(stanzas: Stanzas) -> tuple[str, str] | None:
+    """A package and what it needs that no package of these is or provides; None where nothing lacks."""
+    present = set(stanzas)
+    for stanza in stanzas.values():
+        present |= {choice["name"] for group in _relations(stanza, "Provides") for choice in group}
+    for name, stanza in stanzas.items():
+        for field in ("Pre-Depends", "Depends"):
+            for group in _relations(stanza, field):
+                if not present & {choice["name"] for choice in group}:
+                    return name, " | ".join(choice["name"] for choice in group)
+    return None
+
+
+def _relations(stanza: dict[str, str], field: str) -> list[list[Any]]:
+    return PkgRelation.parse_relations(stanza[field]) if field in stanza else []
 
 
 def dump(header: dict[str, str], stanzas: Stanzas) -> str:

@@ -40,11 +40,14 @@ def run(
             stdout=sys.stderr if out_to_err else subprocess.PIPE,
             stderr=None if show else subprocess.PIPE,
             text=True,
+            errors="replace",
         )
     except FileNotFoundError:
         raise EnvironmentProblem(
             f"{words[0]} is not on this machine", why=shlex.join(words), fix="make engine"
         ) from None
+    except OSError as problem:
+        raise EnvironmentProblem(f"{words[0]} cannot be run", where=shlex.join(words), why=str(problem)) from None
     try:
         out, err = child.communicate(stdin)
     except KeyboardInterrupt:

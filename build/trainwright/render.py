@@ -1,6 +1,7 @@
 """Templates into text: a pure function of the lock. No clock, no environment, no random."""
 
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 
 from jinja2 import (
@@ -106,8 +107,10 @@ def is_wheel(entry: PythonFile) -> bool:
     return entry.file.endswith(".whl")
 
 
-def _render(root: Path, name: str, context: dict[str, object]) -> str:
-    environment = Environment(
+@cache
+def _environment(root: Path) -> Environment:
+    """One for a checkout: a template that has not changed is compiled once, for however many images."""
+    return Environment(
         loader=FileSystemLoader(root / "dockerfiles"),
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -115,8 +118,11 @@ def _render(root: Path, name: str, context: dict[str, object]) -> str:
         keep_trailing_newline=True,
         autoescape=False,
     )
+
+
+def _render(root: Path, name: str, context: dict[str, object]) -> str:
     try:
-        return environment.get_template(name).render(context)
+        return _environment(root).get_template(name).render(context)
     except TemplateSyntaxError as error:
         raise ConfigError(
             "a template is not valid",

@@ -1,6 +1,7 @@
 """What people see: tables, progress, errors. Colour only on a terminal; JSON for machines."""
 
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -34,7 +35,9 @@ def show(rows: list[dict[str, Any]], as_json: bool) -> None:
 
 
 def _cell(value: Any) -> str:
-    return {True: "yes", False: "", None: ""}.get(value, str(value)) if not isinstance(value, str) else value
+    if value is None or value is False:
+        return ""
+    return "yes" if value is True else str(value)
 
 
 def human(size: float | None) -> str:
@@ -74,12 +77,16 @@ def final(done: "list[Done]", as_json: bool) -> None:
             print(f"\n{row.image.uri}")
 
 
+def _coloured() -> bool:
+    return sys.stderr.isatty() and not os.environ.get("NO_COLOR")
+
+
 def complain(error: TrainwrightError, as_json: bool) -> None:
     """One error: what, where, why, and the command that fixes it."""
     if as_json:
         print(json.dumps(error.as_dict()), file=sys.stderr)
         return
-    bold, red, off = ("\033[1m", "\033[31m", "\033[0m") if sys.stderr.isatty() else ("", "", "")
+    bold, red, off = ("\033[1m", "\033[31m", "\033[0m") if _coloured() else ("", "", "")
     print(f"{red}error:{off} {bold}{error.what}{off}", file=sys.stderr)
     for name, text in (("where", error.where), ("why", error.why), ("fix", error.fix)):
         if text:

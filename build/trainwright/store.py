@@ -1,5 +1,6 @@
 """The content-addressed store: each file once, by its sha256, verified when it comes in and when it goes out."""
 
+import errno
 import hashlib
 import os
 import shutil
@@ -14,7 +15,7 @@ from urllib.parse import unquote, urlsplit
 
 import httpx
 import platformdirs
-from tenacity import RetryError, Retrying, retry_if_exception, stop_after_attempt, wait_exponential_jitter
+from tenacity import Retrying, retry_if_exception, sleep_using_event, stop_after_attempt, wait_exponential_jitter
 
 from trainwright.errors import BuildError, EnvironmentProblem
 from trainwright.model import Model
@@ -104,13 +105,17 @@ def _worth_retrying(error: BaseException) -> bool:
     return isinstance(error, httpx.TransportError) and not isinstance(error, httpx.UnsupportedProtocol)
 
 
-def _copy(url: str, target: Path, http: httpx.Client, progress: Callable[[int], None], stop: Event) -> str:
+def _copy(
+    url: str, target: Path, expected: str, http: httpx.Client, progress: Callable[[int], None], stop: Event
+) -> str:
     """Bytes of one address into `target`; their sha256. Goes on where a broken download left off."""
     hasher, done = hashlib.sha256(), 0
     if target.exists():
         done = target.stat().st_size
         with target.open("rb") as part:
             hasher = hashlib.file_digest(part, "sha256")
+    if hasher.hexdigest() == expected:  # everything had come before the line broke
+        return expected
     if url.startswith("file:"):
         source = Path(unquote(urlsplit(url).path))
         if not source.is_file():
@@ -121,14 +126,14 @@ def _copy(url: str, target: Path, http: httpx.Client, progress: Callable[[int], 
                 hasher.update(chunk)
                 progress(len(chunk))
         return hasher.hexdigest()
-    headers = {"Range": f"bytes={done}-"} if done else {}
+    headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={done}-"} if done else {})
     with http.stream("GET", url, headers=headers) as answer:
         answer.raise_for_status()
         if done and answer.status_code != httpx.codes.PARTIAL_CONTENT:  # a server without ranges starts over
             target.unlink()
             hasher = hashlib.sha256()
         with target.open("ab") as writer:
-            for chunk in answer.iter_bytes(CHUNK):
+            for chunk in answer.iter_raw():  # as it comes in: a broken line loses nothing, Ctrl-C waits for nothing
                 if stop.is_set():
                     raise KeyboardInterrupt
                 writer.write(chunk)
@@ -148,12 +153,13 @@ def _fetch_one(wanted: Wanted, folder: Path, http: httpx.Client, progress: Calla
                 retry=retry_if_exception(_worth_retrying),
                 stop=stop_after_attempt(4),
                 wait=wait_exponential_jitter(multiplier=0.5, max=8),
+                sleep=sleep_using_event(stop),
+                reraise=True,
             ):
                 with attempt:
-                    found = _copy(url, target, http, progress, stop)
-        except (httpx.HTTPStatusError, FileNotFoundError, RetryError, httpx.TransportError) as error:
-            cause = error.last_attempt.exception() if isinstance(error, RetryError) else error
-            failures.append(f"{url}: {str(cause).splitlines()[0] if str(cause) else type(cause).__name__}")
+                    found = _copy(url, target, wanted.sha256, http, progress, stop)
+        except (httpx.HTTPError, httpx.InvalidURL, FileNotFoundError) as error:
+            failures.append(f"{url}: {str(error).splitlines()[0] if str(error) else type(error).__name__}")
             continue
         if found != wanted.sha256:
             raise BuildError(
@@ -196,7 +202,11 @@ def fetch(
                 pool.shutdown(cancel_futures=True)
                 raise
     except OSError as error:
-        raise _disk_full(str(error)) if error.errno == 28 else error from None
+        if error.errno == errno.ENOSPC:
+            raise _disk_full(str(error)) from None
+        raise EnvironmentProblem(
+            "the store cannot be written", where=str(root()), why=str(error), fix="TRAINWRIGHT_STORE=/some/folder"
+        ) from None
     return lost
 
 

@@ -49,20 +49,20 @@ def test_channels_reach_the_script(metrics: dict[str, Any], digits: Any) -> None
 
 def test_model_can_be_used_again(trained: Any, metrics: dict[str, Any], run: Callable[..., Any], digits: Any) -> None:
     files = {
-        "/work/model.pt": trained.files["/opt/ml/model/model.pt"],
-        "/work/test.npz": digits["test"]["digits-test.npz"],
-        "/work/digits.py": (HERE / "digits.py").read_bytes(),
-        "/work/evaluate.py": (HERE / "evaluate.py").read_bytes(),
+        "/tmp/job/model.pt": trained.files["/opt/ml/model/model.pt"],
+        "/tmp/job/test.npz": digits["test"]["digits-test.npz"],
+        "/tmp/job/digits.py": (HERE / "digits.py").read_bytes(),
+        "/tmp/job/evaluate.py": (HERE / "evaluate.py").read_bytes(),
     }
-    again = run(["python", "/work/evaluate.py", "/work/model.pt", "/work/test.npz"], files, keep=())
+    again = run(["python", "/tmp/job/evaluate.py", "/tmp/job/model.pt", "/tmp/job/test.npz"], files, keep=())
     assert again.code == 0, again.logs
     assert float(again.logs) == metrics["accuracy"]
-    shape = "import torch; print(*torch.load('/work/model.pt', weights_only=True)['weights']['0.weight'].shape)"
+    shape = "import torch; print(*torch.load('/tmp/job/model.pt', weights_only=True)['weights']['0.weight'].shape)"
     assert run(["python", "-c", shape], files, keep=()).logs.split() == ["48", "64"]
 
 
 def test_it_would_not_learn_from_nothing(job: Callable[..., Any], digits_script: Any, digits: Any) -> None:
     """The accuracy above is learnt: no epoch, no accuracy."""
     outcome = job("digits.py", digits_script, {"epochs": 0}, digits)
-    assert outcome.code == 1  # the script has no loss to print, or
+    assert outcome.code == 0, outcome.logs
     assert json.loads(outcome.files["/opt/ml/output/data/metrics.json"])["accuracy"] < 0.5

@@ -136,7 +136,7 @@ def test_engine_that_answers(daemon: dict[str, Any], look: Look) -> None:
 
 def test_no_engine(look: Look) -> None:
     found = look("engine")
-    assert (found.state, found.fix) == ("failed", "make engine")
+    assert (found.state, found.fix) == ("failed", "unset DOCKER_HOST")  # it is what leads nowhere
     assert "no.sock" in found.found
     assert look("image store").state == "unknown"
 
@@ -263,7 +263,7 @@ def test_store_and_engine_on_one_disk_share_its_room(
 
 def test_disk_without_engine_is_unknown_but_the_store_is_judged(tree: Path, look: Look) -> None:
     found = look("disk")
-    assert (found.state, found.fix) == ("unknown", "make engine")
+    assert (found.state, found.fix) == ("unknown", "unset DOCKER_HOST")
     assert "GB free" in found.found
     edit(tree / "dockerfiles/host.toml", r"^store = \d.*$", "store = 1e9")
     assert look("disk").state == "failed"
@@ -281,7 +281,7 @@ def test_disk_without_oras_is_unknown(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setenv("PATH", str(tmp_path))
     with _serving(partial(HTTPServer, ("127.0.0.1", 0)), {"/v2/": {"a": "registry"}}) as server:
         found = look("disk", f"127.0.0.1:{server.server_address[1]}")
-    assert (found.state, found.fix) == ("unknown", "make engine")
+    assert (found.state, found.fix) == ("unknown", "unset DOCKER_HOST")
 
 
 # --- where things come from ----------------------------------------------------------------------------------

@@ -58,8 +58,9 @@ def test_reduce_keeps_what_installs_and_drops_what_describes() -> None:
 def test_a_package_without_a_field(field: str) -> None:
     broken = stanza("a")
     del broken[field]
-    with pytest.raises(LockError, match=f"a has no {field}"):
+    with pytest.raises(LockError) as raised:
         packages.parse(packages.dump(HEADER, {"a": broken}), "lock")
+    assert field in raised.value.why
 
 
 def test_manifest_digest_knows_the_bytes_and_not_the_place() -> None:

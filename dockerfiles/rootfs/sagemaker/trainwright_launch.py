@@ -34,6 +34,9 @@ def make_keys() -> None:
 
 def main() -> None:
     env = environment.Environment()
+    # The platform brings these; under a mount by hand the toolkit would fail to report anything, and exit with 0.
+    for folder in (env.model_dir, env.output_data_dir):
+        Path(folder).mkdir(parents=True, exist_ok=True)
     chosen = choose(env)
     if chosen is runner.RunnerType.MPI:
         make_keys()
