@@ -36,3 +36,10 @@ def test_requirements_cannot_move_torch(job: Callable[..., Any]) -> None:
     assert "trained" not in outcome.logs
     assert "The user requested (constraint) torch==" in outcome.logs
     assert "requirements.txt" in outcome.failure[:SHOWN]  # why, is in the log: the toolkit keeps only tracebacks
+
+
+def test_folder_that_lacks_everything(run: Callable[..., Any]) -> None:
+    """A mount by hand: the toolkit alone could not write why, and would exit with 0."""
+    outcome = run(["train"], {"/opt/ml/code/train.py": b"print()"})
+    assert outcome.code != 0
+    assert "resourceconfig.json" in outcome.failure
