@@ -7,8 +7,9 @@ import pytest
 pytestmark = pytest.mark.component("sagemaker-training")
 
 
-def test_train_is_the_toolkits(host: Any) -> None:
-    assert host.check_output("command -v train") == "/opt/venv/bin/train"
+def test_train_is_ours_and_calls_the_toolkits(host: Any) -> None:
+    assert host.check_output("command -v train") == "/opt/trainwright/bin/train"
+    assert "sagemaker_training.cli.train" in host.file("/opt/trainwright/bin/train").content_string
     assert "sagemaker_training" in host.file("/opt/venv/bin/train").content_string
 
 
