@@ -66,6 +66,12 @@ def build(tree: Path) -> subprocess.CompletedProcess[str]:
     return trainwright(tree, "build", "--only", ID)
 
 
+def add(tree: Path, step: str) -> None:
+    """One more step, late in the image."""
+    template = tree / "dockerfiles/frameworks/tiny.j2"
+    template.write_text(template.read_text().replace("CMD [", f"{step}\nCMD ["))
+
+
 def test_built_image_is_what_the_lock_says(built: Path) -> None:
     made = image(built)
     locked = dict(re.findall(r"^Package: (\S+)\nVersion: (\S+)", (built / PACKAGES).read_text(), re.MULTILINE))
@@ -110,9 +116,7 @@ building.lay_out(intent, inputs.load(intent, intent.variants[0]), Path("out") / 
 
 
 def test_an_image_that_lies_about_a_version_fails_by_name(tree: Path) -> None:
-    template = tree / "dockerfiles/frameworks/tiny.j2"
-    lie = "RUN sed -i 's/^Version: .*/Version: 1.0/' /opt/venv/lib/python3.11/site-packages/pip-*.dist-info/METADATA\n"
-    template.write_text(template.read_text().replace("CMD [", lie + "CMD ["))
+    add(tree, "RUN sed -i 's/^Version: .*/Version: 1.0/' /opt/venv/lib/python3.11/site-packages/pip-*.dist-info/METADATA")
     done = build(tree)
     assert done.returncode == 5
     assert re.search(r"Python package pip: the lock says \S+, the image holds 1\.0", done.stderr)
@@ -120,9 +124,7 @@ def test_an_image_that_lies_about_a_version_fails_by_name(tree: Path) -> None:
 
 
 def test_a_package_that_nobody_declared_fails_by_name(tree: Path) -> None:
-    template = tree / "dockerfiles/frameworks/tiny.j2"
-    extra = "RUN sed -i 's/^Package: tar$/Package: tarantula/' /var/lib/dpkg/status\n"
-    template.write_text(template.read_text().replace("CMD [", extra + "CMD ["))
+    add(tree, "RUN sed -i 's/^Package: tar$/Package: tarantula/' /var/lib/dpkg/status")
     done = build(tree)
     assert done.returncode == 5
     assert "distribution package tarantula" in done.stderr
@@ -217,8 +219,7 @@ def test_two_builds_at_once(tree: Path) -> None:
 
 
 def test_ctrl_c_in_the_middle_of_a_build(tree: Path) -> None:
-    template = tree / "dockerfiles/frameworks/tiny.j2"
-    template.write_text(template.read_text().replace("CMD [", "RUN sleep 120\nCMD ["))
+    add(tree, "RUN sleep 120")
     child = subprocess.Popen(
         [Path(sys.executable).with_name("trainwright"), "build", "--only", ID],
         cwd=tree,
@@ -236,6 +237,7 @@ def test_ctrl_c_in_the_middle_of_a_build(tree: Path) -> None:
     assert time.monotonic() - began < 20
     assert "interrupted" in rest
     assert not (tree / "out" / ID / "image.json").exists()
+    template = tree / "dockerfiles/frameworks/tiny.j2"
     template.write_text(template.read_text().replace("RUN sleep 120\n", ""))
     assert build(tree).returncode == 0  # nothing is in the way of the next one
 
