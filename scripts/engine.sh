@@ -274,7 +274,7 @@ wait_ready() { # pid: false if that daemon ends before it answers
   local seconds=${CONF[engine.ready_seconds]} end
   end=$((SECONDS + seconds))
   until docker version >/dev/null 2>&1; do
-    pid_runs "$1" || return 1
+    pid_lives "$1" || return 1
     [ "$SECONDS" -lt "$end" ] || explain_failure "the Docker daemon is not ready after $seconds s"
     sleep 0.1
   done

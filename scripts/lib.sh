@@ -79,7 +79,11 @@ have() { # a command, or a file by its absolute path
   esac
 }
 
-pid_runs() { # pid word…: does that process live (a zombie does not), with all these words in its command line?
+pid_lives() { # pid: a zombie does not. Its command line says nothing yet while a cold disk still loads the program
+  [ -n "$1" ] && grep -q '^State:[[:space:]]*[^ZX]' "/proc/$1/status" 2>/dev/null
+}
+
+pid_runs() { # pid word…: does that process live, with all these words in its command line?
   local pid=$1 line word
   case $pid in '' | *[!0-9]*) return 1 ;; esac
   line=$(tr '\0' '\n' 2>/dev/null <"/proc/$pid/cmdline") || return 1
@@ -91,7 +95,7 @@ pid_runs() { # pid word…: does that process live (a zombie does not), with all
 stop_pid() { # pid seconds: ask, wait; false if it is still there afterwards
   local end=$((SECONDS + $2))
   kill "$1" 2>/dev/null || return 0
-  while pid_runs "$1"; do
+  while pid_lives "$1"; do
     [ "$SECONDS" -lt "$end" ] || return 1
     sleep 0.05
   done

@@ -65,7 +65,7 @@ up() {
   fi
   end=$((SECONDS + seconds))
   until listening; do
-    if ! pid_runs "$pid" || [ "$SECONDS" -ge "$end" ]; then
+    if ! pid_lives "$pid" || [ "$SECONDS" -ge "$end" ]; then
       tail -n 5 "$LOG" >&2 || true
       die "$TW_ENVIRONMENT" "the registry at $HOST:$PORT does not start" "Its log: less $LOG" \
         "Another port:  TRAINWRIGHT_REGISTRY_PORT=$((PORT + 1))"
