@@ -5,7 +5,8 @@ SHELL := bash
 PYTHON ?= python3
 TRAINWRIGHT := .venv/bin/trainwright
 # Given but empty is an error that lists the valid names, never "everything".
-CHOSEN = $(if $(ONLY),--only '$(ONLY)',$(if $(filter undefined,$(origin FRAMEWORK)),,--framework '$(FRAMEWORK)'))
+given = $(filter-out undefined,$(origin $1))
+CHOSEN = $(if $(call given,ONLY),--only '$(ONLY)',$(if $(call given,FRAMEWORK),--framework '$(FRAMEWORK)'))
 
 .DEFAULT_GOAL := help
 .PHONY: help setup engine registry registry-stop engine-stop list plan render lock fetch build push test unit check \
@@ -25,7 +26,7 @@ engine: setup ## A Docker engine: the one that answers, else installed from the 
 engine-stop: ## Stop the engine that `make engine` started
 	@scripts/engine.sh stop
 
-registry: engine ## The registry on loopback (not with REGISTRY=... or an AWS account)
+registry: engine ## The registry on loopback; push starts it unless REGISTRY=... names another
 	@scripts/registry.sh up >/dev/null
 
 registry-stop: ## Stop the registry on loopback; its data stays
@@ -58,8 +59,8 @@ unit: setup ## The tests that need no engine; seconds
 check: setup ## Format, lint, types, shell
 	@.venv/bin/ruff format --check . && .venv/bin/ruff check . && .venv/bin/mypy && .venv/bin/shellcheck scripts/*.sh .ci/run
 
-test: check engine registry ## Everything: FRAMEWORK's default image is built if need be, tested, pushed to loopback, trained with
-	@scripts/test-all.sh $(or $(FRAMEWORK),pytorch)
+test: check engine registry ## Everything; the image (pytorch's default one, or yours) is built if need be, tested, pushed, trained with
+	@scripts/test-all.sh $(or $(CHOSEN),--framework pytorch)
 
 doctor: setup ## Every precondition on this machine, with the command that mends it
 	@$(TRAINWRIGHT) doctor
