@@ -11,15 +11,16 @@ from trainwright.files import write
 from trainwright.images import Done, out_folder, plan_one, published_image, read_image, write_image
 from trainwright.inputs import Inputs
 from trainwright.matrix import Intent
-from trainwright.model import Check, Image, Proof, Variant
+from trainwright.model import GROUPS, Check, Image, Proof, Variant
 from trainwright.progress import Progress, Say
+
+KEY = "key"  # out/<id>/key: whose sources lie here
 
 
 def lay_out(intent: Intent, found: Inputs, out: Path) -> None:
     """out/<id>/ as the build needs it: text, wheels, base, rootfs; nothing of an earlier lock stays."""
-    for name in ("wheels", "requirements", "rootfs", "base", "packages"):
-        shutil.rmtree(out / name, ignore_errors=True)
-    for group in ("framework", "toolkit", "tools", "sdist-build"):
+    clear(out)
+    for group in GROUPS:
         (out / "wheels" / group).mkdir(parents=True)
     for entry in found.lock.python:
         store.place(entry.sha256, out / "wheels" / entry.group / entry.file, entry.file)
@@ -30,8 +31,7 @@ def lay_out(intent: Intent, found: Inputs, out: Path) -> None:
         target.chmod(0o755 if source.stat().st_mode & 0o100 else 0o644)
     definition, state = intent.components.bases[found.variant.base], found.distribution
     if definition.provider == "packages":
-        (out / "base").mkdir()
-        (out / "base" / "base.tar").hardlink_to(base_tar(intent, found))
+        store.place(base_tar(intent, found), out / "base" / "base.tar", f"the base {found.variant.base}")
     else:
         own = {name: stanza for name, stanza in state.effective.items() if stanza["SHA256"]}
         (out / "packages").mkdir()
@@ -39,6 +39,22 @@ def lay_out(intent: Intent, found: Inputs, out: Path) -> None:
         for name, stanza in own.items():
             store.place(stanza["SHA256"], out / "packages" / stanza["Filename"], name)
     write_text(found, out)
+    for folder in [path for part in ("rootfs", "requirements") for path in (out / part).rglob("") if path.is_dir()]:
+        folder.chmod(0o755)  # what is copied into the image must not depend on this user's umask
+    write(out / KEY, found.key + "\n")  # last: what is half laid out has none
+
+
+def clear(out: Path) -> None:
+    """Take away what belongs to another key, and what was said of it."""
+    for name in ("wheels", "requirements", "rootfs", "base", "packages"):
+        shutil.rmtree(out / name, ignore_errors=True)
+    for name in (KEY, "image.json", "sbom.json", "tests.xml"):
+        (out / name).unlink(missing_ok=True)
+
+
+def is_laid_out(found: Inputs, out: Path) -> bool:
+    """Whether out/<id>/ holds exactly the sources of this key."""
+    return (out / KEY).is_file() and (out / KEY).read_text().strip() == found.key
 
 
 def write_text(found: Inputs, out: Path) -> None:
@@ -47,15 +63,19 @@ def write_text(found: Inputs, out: Path) -> None:
         write(out / name, text)
 
 
-def base_tar(intent: Intent, found: Inputs) -> Path:
-    """The bootstrapped base, made once for all images that start from it."""
-    target = store.root() / "base" / f"{found.base_key}.tar"
-    if not target.exists():
-        target.parent.mkdir(parents=True, exist_ok=True)
-        state = found.distribution
-        definition = intent.components.bases[found.variant.base]
-        distribution.bootstrap(intent.root, definition, found.include, state.effective, state.epoch, target)
-    return target
+def base_tar(intent: Intent, found: Inputs) -> str:
+    """sha256 of the bootstrapped base in the store, made once for all images that start from it."""
+    known = store.root() / "base" / found.base_key
+    if known.exists() and store.has(sha256 := known.read_text().strip()):
+        return sha256
+    state, definition = found.distribution, intent.components.bases[found.variant.base]
+    with store.scratch() as folder:
+        made = folder / "base.tar"
+        distribution.bootstrap(intent.root, definition, found.include, state.effective, state.epoch, made)
+        sha256 = store.sha256_of(made)
+        store.add(made, sha256)
+    write(known, sha256 + "\n")
+    return sha256
 
 
 def build(intent: Intent, variant: Variant, repository: str | None, say: Say, progress: Progress) -> Done:
@@ -64,16 +84,20 @@ def build(intent: Intent, variant: Variant, repository: str | None, say: Say, pr
     found = inputs.load(intent, variant)
     entry = plan_one(found, repository, engine.answers)
     if entry.action == "build":
+        engine.must_keep_layers()
         fetch(intent, [variant], say, progress)
         found = inputs.load(intent, variant)  # a drift that the fetch met changes the key
         entry = plan_one(found, repository, engine.answers)
     out = out_folder(intent, variant)
-    write_text(found, out)
     if entry.action == "skip":
+        if not is_laid_out(found, out):  # of another key, or nothing: what is published needs no sources here
+            clear(out)
+        write_text(found, out)
         return Done(published_image(found, out, str(repository)), "skip", entry.reason, time.monotonic() - began)
-    if entry.action == "build" or not (out / "wheels").exists():
+    if entry.action == "build" or not is_laid_out(found, out):
         fetch(intent, [variant], say, progress)
         lay_out(intent, found, out)
+    write_text(found, out)
     if entry.action == "build":
         say(f"{variant.id}: building in {out}")
         engine.bake(out)
@@ -126,7 +150,7 @@ def prove(intent: Intent, found: Inputs, out: Path) -> Image:
         id=found.variant.id,
         key=found.key,
         size=registry.size_of(manifest),
-        versions=findings.versions,
+        versions=findings.components(),
         packages=findings.packages,
         drift=found.distribution.drift,
         proof=proof,

@@ -1,6 +1,5 @@
 """The command line: parse, call, show. Data to standard output, everything else to standard error."""
 
-import json
 import os
 import signal
 import sys
@@ -217,7 +216,7 @@ def main() -> None:
 @app.callback(invoke_without_command=True)
 def _version(version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
     if version:
-        print(json.dumps(__version__).strip('"'))
+        print(__version__)
         raise typer.Exit
 
 

@@ -16,22 +16,20 @@ from trainwright.packages import Stanzas, reduce
 from trainwright.process import run
 from trainwright.store import Wanted, path_of, scratch
 
-SOURCES = (Path("/etc/apt/sources.list"), Path("/etc/apt/sources.list.d"))
-
 
 def mirrors(base: Base) -> dict[str, str]:
     """Archive name to address: TRAINWRIGHT_MIRROR_<ARCHIVE>, else what this host's own apt uses.
 
     Raises EnvironmentProblem where neither says.
     """
-    text = "\n".join(
-        path.read_text()
-        for place in SOURCES
-        for path in ([place] if place.is_file() else sorted(place.glob("*")) if place.is_dir() else [])
-        if path.suffix in (".list", ".sources")
+    rows = run(
+        ["apt-get", "indextargets", "--format", "$(ORIGIN) $(REPO_URI)", "Created-By: Packages"],
+        error=EnvironmentProblem,
+        what="apt cannot be asked for this host's sources",
     )
-    rows = re.findall(r"^(?:URIs:|deb\s(?:\[[^]]*\])?)\s*(.+)$", text, re.MULTILINE)
-    addresses = [word for row in rows for word in row.split() if "://" in word]
+    # A third party's archive may end alike. apt knows whose one is as soon as it has its index, else it says $(ORIGIN).
+    origins = (base.distribution.title(), "$(ORIGIN)")
+    addresses = [row.split()[-1] for row in rows.splitlines() if row.startswith(origins)]
     found = {}
     for archive in base.archives:
         setting = "TRAINWRIGHT_MIRROR_" + archive.upper().replace("-", "_")
@@ -52,7 +50,8 @@ def resolve(base: Base, packages: list[str], status: str = "") -> tuple[str, Sta
 
     `status` is dpkg's status file of the image to start from; empty means a new system.
 
-    apt checks the index's signature against the distribution's keyring. Raises LockError with apt's explanation.
+    apt checks the index's signature against the distribution's keyring. Raises EnvironmentProblem where an index
+    cannot be had, LockError with apt's explanation where the packages cannot be.
     """
     addresses = mirrors(base)
     keyring = f"/usr/share/keyrings/{base.distribution}-archive-keyring.gpg"
@@ -79,12 +78,13 @@ def resolve(base: Base, packages: list[str], status: str = "") -> tuple[str, Sta
             "APT::Install-Recommends": "false",
             "APT::Sandbox::User": "root",
             "APT::Get::Simulate": "true",
+            "APT::Update::Error-Mode": "any",  # else an index that cannot be had is but a warning
         }
         words = [word for key, value in options.items() for word in ("-o", f"{key}={value}")]
         fix = "trainwright doctor: it shows the mirrors in use"
         run(
             ["apt-get", *words, "-qq", "update"],
-            error=LockError,
+            error=EnvironmentProblem,
             what="the package index cannot be had",
             fix=fix,
         )

@@ -6,11 +6,12 @@ import os
 import subprocess
 import sys
 import tarfile
+import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, cast
 
 from trainwright.errors import BuildError, EnvironmentProblem
 from trainwright.process import run
@@ -77,7 +78,6 @@ def facts() -> dict[str, Any]:
         "version": info["ServerVersion"],
         "image_store": "containerd" if containerd else info["Driver"],
         "root": info["DockerRootDir"],
-        "architecture": info["Architecture"],
     }
 
 
@@ -93,21 +93,13 @@ def image_id(name: str) -> str | None:
 
 def read_file(reference: str, path: str) -> str:
     """One file of an image, pulled if need be; nothing of it runs. Raises EnvironmentProblem."""
-    import docker
-
-    try:
+    with _told(f"{path} of {reference} cannot be read"):
         client().images.pull(reference)
         made = client().containers.create(reference, command="none")
         try:
             packed = b"".join(made.get_archive(path)[0])
         finally:
             made.remove(force=True)
-    except docker.errors.APIError as error:
-        raise EnvironmentProblem(
-            f"{path} of {reference} cannot be read",
-            why=str(error.explanation),
-            fix="name an image by a digest that the engine can pull, in dockerfiles/components.toml",
-        ) from None
     with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
         member = archive.extractfile(Path(path).name)
         return member.read().decode() if member else ""
@@ -115,29 +107,49 @@ def read_file(reference: str, path: str) -> str:
 
 def pull(uri: str, name: str) -> str:
     """An image from a registry, under the name it would have had if it were built here; its id."""
-    import docker
-
-    try:
+    with _told(f"{uri} cannot be pulled"):
         pulled = client().images.pull(uri)
-    except docker.errors.APIError as error:
-        raise EnvironmentProblem(
-            f"{uri} cannot be pulled", why=str(error.explanation), fix=f"docker pull {uri}"
-        ) from None
-    pulled.tag(name)
+        pulled.tag(name)
     return str(pulled.id)
 
 
-def bake(folder: Path, no_cache: bool = False) -> None:
+def must_keep_layers() -> None:
+    """Raises EnvironmentProblem for another image store than containerd's.
+
+    Only that one keeps the compressed layers, and with them the digest that an image will have.
+    """
+    if (store := facts()["image_store"]) != "containerd":
+        raise EnvironmentProblem(
+            "this engine cannot say which digest an image will have",
+            why=f"its image store is {store}; a push by digest needs the containerd image store",
+            fix=CONTAINERD_FIX,
+        )
+
+
+def bake(folder: Path) -> None:
     """Build out/<id>/ as it lies there. Raises BuildError; BuildKit's own progress goes to standard error."""
     client()
     run(
-        [buildx(), "bake", "--file", "docker-bake.json", *(["--no-cache"] if no_cache else [])],
+        [buildx(), "bake", "--file", "docker-bake.json"],
         cwd=folder,
         error=BuildError,
         what=f"the build of {folder.name} failed",
         fix=f"cd {folder} && docker buildx bake",
         show=True,
     )
+
+
+@contextmanager
+def _told(what: str) -> Iterator[None]:
+    """What the engine says no to, or does not answer, as an EnvironmentProblem."""
+    import docker
+    import requests
+
+    try:
+        yield
+    except (docker.errors.DockerException, requests.RequestException) as error:
+        why = getattr(error, "explanation", None) or str(error)
+        raise EnvironmentProblem(what, why=str(why), fix="make doctor") from None
 
 
 @contextmanager
@@ -152,7 +164,10 @@ def container(name: str, **options: Any) -> Iterator[Any]:
 
 def ask(name: str, script: str) -> Any:
     """What a Python script prints, as JSON, when it runs inside an image. Raises BuildError."""
-    with container(name, command=["python", "-c", script], network_mode="none") as running:
+    with (
+        _told(f"{name} cannot be asked"),
+        container(name, command=["python", "-c", script], network_mode="none") as running,
+    ):
         status = running.wait(timeout=600)["StatusCode"]
         printed = running.logs(stdout=True, stderr=False).decode()
         if status:
@@ -161,28 +176,30 @@ def ask(name: str, script: str) -> Any:
                 why=running.logs(stdout=False, stderr=True).decode()[-2000:],
                 fix=f"docker run --rm -it {name} python",
             )
-    return json.loads(printed)
+    try:
+        return json.loads(printed)
+    except ValueError:
+        raise BuildError(f"{name} cannot be probed", why=f"it printed {printed[-2000:]!r}") from None
 
 
 def save(name: str, target: Path) -> None:
-    """The image as an OCI layout in a folder, layers as the engine compressed them. Raises BuildError.
-
-    Only the containerd image store keeps the compressed layers, and with them the digest.
-    """
-    if facts()["image_store"] != "containerd":
-        raise EnvironmentProblem(
-            "this engine cannot say which digest an image will have",
-            why=f"its image store is {facts()['image_store']}; a push by digest needs the containerd image store",
-            fix=CONTAINERD_FIX,
-        )
+    """The image as an OCI layout in a folder, layers as the engine compressed them. Raises EnvironmentProblem."""
+    must_keep_layers()
     target.mkdir()
-    unpack = subprocess.Popen(["tar", "-x", "-C", target], stdin=subprocess.PIPE)
-    assert unpack.stdin is not None
-    with unpack.stdin:
-        for chunk in client().images.get(name).save(chunk_size=1 << 20, named=True):
-            unpack.stdin.write(chunk)
-    if unpack.wait():
-        raise BuildError(f"{name} cannot be saved", where=str(target), fix="trainwright doctor")
+    with _told(f"{name} cannot be saved"), tempfile.TemporaryFile() as said:
+        unpack = subprocess.Popen(["tar", "-x", "-C", target], stdin=subprocess.PIPE, stderr=said)
+        try:
+            with suppress(BrokenPipeError), cast(IO[bytes], unpack.stdin) as pipe:  # broken: tar has died, and says why
+                for chunk in client().images.get(name).save(chunk_size=1 << 20, named=True):
+                    pipe.write(chunk)
+            unpack.wait()
+        finally:
+            unpack.kill()
+            unpack.wait()
+        if unpack.returncode:
+            said.seek(0)
+            why = said.read().decode(errors="replace")
+            raise EnvironmentProblem(f"{name} cannot be saved", where=str(target), why=why, fix="df -h")
 
 
 def sbom(layout: Path, target: Path) -> None:

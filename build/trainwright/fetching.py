@@ -61,7 +61,7 @@ def fetch(intent: Intent, variants: list[Variant], say: Say, progress: Progress)
             offer = offers.get(entry.file)
             urls = [offer.url] if offer else []
             files.append(store.Wanted(name=entry.file, sha256=entry.sha256, size=entry.size, urls=urls))
-        must(store.fetch(files, progress, indexes.ca_bundle()), "cannot be had any more")
+        must(store.fetch(files, progress, **indexes.trust()), "cannot be had any more")
 
 
 def _fetch_packages(intent: Intent, base: str, say: Say, progress: Progress) -> None:
@@ -75,16 +75,14 @@ def _fetch_packages(intent: Intent, base: str, say: Say, progress: Progress) -> 
         return
     names = [package.name for package in missing if package.sha256 in lost]
     say(f"{base}: {len(names)} locked package(s) have left the mirror, such as {names[0]}; taking what stands there")
+    # All of it: a mix of two days need not be installable.
     date, current = distribution.resolve(definition, lock.distribution_packages(intent, base), base_status(definition))
-    effective, drift = packages.replace_lost(state.locked, names, current)
-    fresh = [package for package in files_of(packages.to_packages(effective)) if not store.has(package.sha256)]
-    must(
-        store.fetch(distribution.wanted(definition, fresh, packages.epoch_of({"Date": date})), progress),
-        "cannot be had",
-    )
-    inputs.record_drift({"Intent": state.intent, "Date": date}, state.locked, effective)
-    for entry in drift:
-        say(f"drift: {entry.package} {entry.locked or '(new)'} -> {entry.used}")
+    fresh = [package for package in files_of(packages.to_packages(current)) if not store.has(package.sha256)]
+    header = {"Intent": state.intent, "Date": date}
+    must(store.fetch(distribution.wanted(definition, fresh, packages.epoch_of(header)), progress), "cannot be had")
+    inputs.record_drift(header, state.locked, current)
+    for entry in packages.drift(state.locked, current):
+        say(f"drift: {entry.package} {entry.locked or '(new)'} -> {entry.used or '(not needed any more)'}")
 
 
 def fetched(intent: Intent, variants: list[Variant]) -> list[dict[str, object]]:

@@ -28,11 +28,19 @@ def aws_account() -> str:
     """Which setting configures an AWS account here; "" for none. Asks no network."""
     for name in (
         "AWS_PROFILE",
+        "AWS_DEFAULT_PROFILE",
         "AWS_ACCESS_KEY_ID",
         "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+        "AWS_CONTAINER_CREDENTIALS_FULL_URI",
         "AWS_ROLE_ARN",
     ):
         if os.environ.get(name):
             return name
-    credentials = Path(os.environ.get("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials")).expanduser()
-    return str(credentials) if credentials.exists() else ""
+    for setting, default in (
+        ("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials"),
+        ("AWS_CONFIG_FILE", "~/.aws/config"),
+    ):
+        file = Path(os.environ.get(setting, default)).expanduser()
+        if file.exists():
+            return str(file)
+    return ""

@@ -49,9 +49,15 @@ def published_image(found: Inputs, out: Path, repository: str) -> Image:
         image = Image(id=found.variant.id, key=found.key, drift=found.distribution.drift)
     if image.digest == digest and image.uri == f"{repository}@{digest}":
         return image
-    size = registry.size_of(registry.manifest(repository, digest))
+    manifest = registry.manifest(repository, digest)
     image = image.model_copy(
-        update={"digest": digest, "uri": f"{repository}@{digest}", "size": size, "tags": [found.tag]}
+        update={
+            "digest": digest,
+            "uri": f"{repository}@{digest}",
+            "size": registry.size_of(manifest),
+            "tags": [found.tag],
+            "versions": image.versions or found.versions,
+        }
     )
     write_image(out, image)
     return image
@@ -61,7 +67,7 @@ def plan_one(found: Inputs, repository: str | None, engine_answers: Callable[[],
     """skip, reuse or build; a registry or an engine that does not answer is unknown, not empty."""
     published = None
     if repository:
-        with suppress(EnvironmentProblem):  # a machine without oras
+        with suppress(EnvironmentProblem, RegistryError):  # a machine without oras, a registry that does not answer
             published = registry.resolve(repository, found.tag)
     present = None
     if not published and engine_answers():

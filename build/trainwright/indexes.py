@@ -55,6 +55,21 @@ def ca_bundle() -> str:
     return pip_settings().get("cert", "")
 
 
+def trust() -> dict[str, Any]:
+    """pip's CA bundle and trusted hosts, as `store.fetch` takes them."""
+    return {"ca": ca_bundle(), "insecure": pip_settings().get("trusted-host", "").split()}
+
+
+def _with_credentials(url: str) -> str:
+    """uv leaves out the user and password that the index's own address carries."""
+    settings, file = pip_settings(), urlsplit(url)
+    for name in ("index-url", "extra-index-url", "find-links"):
+        for index in map(urlsplit, settings.get(name, "").split()):
+            if "@" in index.netloc and (index.hostname, index.port) == (file.hostname, file.port):
+                return file._replace(netloc=index.netloc).geturl()
+    return url
+
+
 def uv_options(index: str = "") -> tuple[list[str], dict[str, str]]:
     """uv ignores pip's configuration: its words for it, and the environment for the CA bundle.
 
@@ -153,7 +168,9 @@ def _best(package: dict[str, Any], python: str, base: Base) -> Offer:
                 if not fitting:
                     continue
                 position = min(fitting)
-            offer = Offer(name=name, version=version, file=file, url=url, sha256=entry["hashes"]["sha256"])
+            offer = Offer(
+                name=name, version=version, file=file, url=_with_credentials(url), sha256=entry["hashes"]["sha256"]
+            )
             if best is None or position < best[0]:
                 best = position, offer
     if best is None:

@@ -3,7 +3,7 @@
 import hashlib
 from pathlib import Path
 
-from trainwright import bake, lock, packages, plan, render, store
+from trainwright import bake, lock, packages, plan, probe, render, store
 from trainwright.config import parse
 from trainwright.errors import ConfigError, LockError
 from trainwright.files import write
@@ -31,6 +31,7 @@ class Inputs(Model):
     lock: Lock
     distribution: Distribution
     pins: dict[str, str]  # component to exact version
+    versions: dict[str, str]  # component to what it says of itself, once the probe has found it so
     text: dict[str, str]  # path below out/<id>/ to rendered text
     rootfs: dict[str, Path]  # path below out/<id>/rootfs/ to its source
     include: list[str]  # what the bootstrap is asked for
@@ -76,17 +77,12 @@ def read_distribution(intent: Intent, base: str) -> Distribution:
     header, locked = packages.parse(_read(path), path.name)
     recorded = drift_path(locked)
     effective = packages.parse(recorded.read_text(), recorded.name)[1] if recorded.exists() else locked
-    drift = [
-        Drift(package=name, locked=locked.get(name, {}).get("Version", ""), used=stanza["Version"])
-        for name, stanza in sorted(effective.items())
-        if locked.get(name, {}).get("SHA256") != stanza["SHA256"]
-    ]
     return Distribution(
         intent=header["Intent"],
         epoch=packages.epoch_of(header),
         locked=locked,
         effective=effective,
-        drift=drift,
+        drift=packages.drift(locked, effective),
     )
 
 
@@ -134,11 +130,13 @@ def load(intent: Intent, variant: Variant) -> Inputs:
     tag = plan.tag(variant.id, key)
     name = bake.engine_name(variant, tag)
     text["docker-bake.json"] = bake.bake(base, distribution.epoch, name, key)
+    pins = lock.pin_versions(intent, variant, locked, found)
     return Inputs(
         variant=variant,
         lock=locked,
         distribution=distribution,
-        pins=lock.pin_versions(intent, variant, locked, found),
+        pins=pins,
+        versions=probe.expected_versions(intent, pins),
         text=text,
         rootfs=rootfs,
         include=include,

@@ -47,7 +47,7 @@ def intent_digest(intent: Intent, variant: Variant) -> str:
     """What a lock was resolved from; it is stale as soon as this changes."""
     used = {pin: intent.components.components[pin].model_dump(mode="json") for pin in variant.pins}
     for component in used.values():
-        for words in ("licence", "summary", "label"):  # they change no fact
+        for words in ("licence", "summary"):  # they change no fact
             del component[words]
     facts = variant.model_dump(mode="json", exclude={"id", "default"})
     tools = [intent.components.python_tools, intent.components.sdist_build]

@@ -38,7 +38,7 @@ def lock_python(intent: Intent, variant: Variant, say: Say, progress: Progress) 
         found = indexes.resolve(requirements, variant.python, base, own_index(intent, variant))
         offers += [(group, offer) for offer in found]
     files = [store.Wanted(name=offer.file, sha256=offer.sha256, size=0, urls=[offer.url]) for _, offer in offers]
-    must(store.fetch(files, progress, indexes.ca_bundle()), "cannot be had")
+    must(store.fetch(files, progress, **indexes.trust()), "cannot be had")
     entries = [
         PythonFile(
             name=offer.name,

@@ -1,6 +1,6 @@
 """The nouns: what the matrix declares, what the lock established, what an image is. Data only."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -50,7 +50,7 @@ class Matrix(Model):
 
 
 class Component(Model):
-    """Where one component comes from, its licence, and how the finished image is asked for its version."""
+    """Where one component comes from, and its licence; scripts/probe.py asks the finished image for its version."""
 
     provider: Provider
     licence: str
@@ -58,7 +58,6 @@ class Component(Model):
     requirement: str = ""  # provider python: a requirement with {version} and {accelerator}
     index: dict[str, str] = {}  # provider python: accelerator to the framework's own wheel index
     packages: list[str] = []  # provider distro: packages of the distribution, the first carries the version
-    label: str = ""  # OCI label suffix; the component's name if empty
 
 
 class Base(Model):
@@ -104,6 +103,7 @@ class Variant(Model):
 # --- facts: locks/ -----------------------------------------------------------------------------------------
 
 Group = Literal["framework", "toolkit", "tools", "sdist-build"]
+GROUPS: tuple[Group, ...] = get_args(Group)
 
 
 class PythonFile(Model):

@@ -112,23 +112,14 @@ def manifest_digest(packages: Iterable[Package]) -> str:
     return digest(sorted([package.name, package.version, package.sha256] for package in packages))
 
 
-def replace_lost(locked: Stanzas, lost: Iterable[str], current: Stanzas) -> tuple[Stanzas, list[Drift]]:
-    """The packages to use when the mirror has moved on: locked ones, newer ones for the lost, and what those need.
-
-    `current` is what the same intent resolves to today. Raises LockError for a package that is gone altogether.
-    """
-    effective, drift = dict(locked), []
-    for name in sorted(lost):
-        if name not in current:
-            raise LockError(
-                f"package {name} {locked[name]['Version']} is gone, and no newer one takes its place",
-                why="it is in neither the store, the mirror nor the snapshot archive",
-                fix="trainwright lock --update",
-            )
-        effective[name] = current[name]
-        drift.append(Drift(package=name, locked=locked[name]["Version"], used=current[name]["Version"]))
-    if drift:
-        for name in sorted(current.keys() - locked.keys()):
-            effective[name] = current[name]
-            drift.append(Drift(package=name, locked="", used=current[name]["Version"]))
-    return effective, drift
+def drift(locked: Stanzas, effective: Stanzas) -> list[Drift]:
+    """How what is used differs from what is locked: packages replaced, added, and no longer needed."""
+    return [
+        Drift(
+            package=name,
+            locked=locked.get(name, {}).get("Version", ""),
+            used=effective.get(name, {}).get("Version", ""),
+        )
+        for name in sorted(locked.keys() | effective.keys())
+        if locked.get(name, {}).get("SHA256") != effective.get(name, {}).get("SHA256")
+    ]

@@ -19,6 +19,10 @@ class Findings(Model):
     python_packages: dict[str, str]
     packages: dict[str, str]
 
+    def components(self) -> dict[str, str]:
+        """Component to version, NCCL's as the framework says it."""
+        return self.versions | ({"nccl": self.nccl} if self.nccl else {})
+
 
 def upstream_version(version: str) -> str:
     """The upstream part of a Debian version: `1:9.2p1-2+deb12u7` says that the program calls itself 9.2p1."""
@@ -48,7 +52,8 @@ def compare(
     intent: Intent, pins: Mapping[str, str], lock: Lock, packages: Mapping[str, Package], found: Findings
 ) -> list[str]:
     """Every difference between lock and image, one sentence each; empty means declared = shipped."""
-    components = {name: version for name, version in found.versions.items() if name in pins}
+    # What a probe may see of the base and nobody declared is left to the packages; an NCCL nobody declared is not.
+    components = {name: version for name, version in found.components().items() if name in pins or name == "nccl"}
     python = {
         str(canonicalize_name(entry.name)): entry.version
         for entry in lock.python

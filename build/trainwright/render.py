@@ -16,7 +16,7 @@ from jinja2 import (
 from trainwright.errors import ConfigError, did_you_mean
 from trainwright.lock import pin_versions
 from trainwright.matrix import Intent
-from trainwright.model import Group, Lock, Package, PythonFile, Variant
+from trainwright.model import GROUPS, Group, Lock, Package, PythonFile, Variant
 
 
 class Pins(Mapping[str, str]):
@@ -44,9 +44,6 @@ def requirement_lines(files: list[PythonFile]) -> str:
 def constraint_lines(files: list[PythonFile]) -> str:
     """Constraints that hold a job's own requirements to what the image was proved with."""
     return "".join(f"{entry.name}=={entry.version}\n" for entry in files)
-
-
-GROUPS: tuple[Group, ...] = ("framework", "toolkit", "tools", "sdist-build")
 
 
 def check(intent: Intent, variant: Variant) -> None:
@@ -90,6 +87,7 @@ def _dockerfile(
         "groups": groups,
         "sdists": {name: [entry for entry in entries if not is_wheel(entry)] for name, entries in groups.items()},
         "epoch": epoch,
+        "licences": licences(intent, variant),
         "packages": [package for package in packages if package.sha256],
     }
     text = _render(intent.root, f"frameworks/{variant.framework}.j2", context)
@@ -101,6 +99,12 @@ def _dockerfile(
             fix=f"include layers/{unused[0]}.j2 there, or take the pin out of dockerfiles/matrix.toml",
         )
     return text
+
+
+def licences(intent: Intent, variant: Variant) -> str:
+    """The SPDX expression of what the variant pins."""
+    found = {intent.components.components[pin].licence for pin in variant.pins}
+    return " AND ".join(sorted(f"({licence})" if " OR " in licence else licence for licence in found))
 
 
 def is_wheel(entry: PythonFile) -> bool:

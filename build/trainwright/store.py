@@ -3,6 +3,7 @@
 import errno
 import hashlib
 import os
+import re
 import shutil
 import ssl
 import tempfile
@@ -24,7 +25,10 @@ CHUNK = 1 << 20  # bytes
 
 
 class Wanted(Model):
-    """One file: what it must be, and where its bytes may come from, best first."""
+    """One file: what it must be, and where its bytes may come from, best first.
+
+    The first address is the one that can say that a file is gone; of the others it is only hoped that they have it.
+    """
 
     name: str
     sha256: str
@@ -33,7 +37,7 @@ class Wanted(Model):
 
 
 class Unobtainable(Exception):
-    """No source of a file has it any more. The caller decides what that means."""
+    """A file is gone from where it was, and nobody else has it. The caller decides what that means."""
 
 
 def root() -> Path:
@@ -91,12 +95,27 @@ def place(sha256: str, target: Path, name: str) -> None:
         shutil.copyfile(source, target)
 
 
-def client(ca: str = "") -> httpx.Client:
-    """HTTP with the host's proxy variables, .netrc and CA: the system's or SSL_CERT_FILE, and `ca` beside it."""
+def client(ca: str = "", insecure: Sequence[str] = ()) -> httpx.Client:
+    """HTTP with the host's proxy variables, .netrc and CA: the system's or SSL_CERT_FILE, and `ca` beside it.
+
+    `insecure` are hosts whose certificate is not checked. Raises EnvironmentProblem for a CA bundle that is none.
+    """
     context = ssl.create_default_context()
-    if ca:
-        context.load_verify_locations(ca)
-    return httpx.Client(verify=context, follow_redirects=True, timeout=httpx.Timeout(60, connect=15))
+    try:
+        if ca:
+            context.load_verify_locations(ca)
+    except OSError as error:
+        raise EnvironmentProblem(
+            "the CA bundle cannot be used", where=ca, why=str(error), fix="pip config list"
+        ) from None
+    netrc = Path(os.environ.get("NETRC", "~/.netrc")).expanduser()
+    return httpx.Client(
+        auth=httpx.NetRCAuth(str(netrc)) if netrc.exists() else None,
+        verify=context,
+        mounts={f"all://{host}": httpx.HTTPTransport(verify=False) for host in insecure},
+        follow_redirects=True,
+        timeout=httpx.Timeout(60, connect=15),
+    )
 
 
 def _worth_retrying(error: BaseException) -> bool:
@@ -127,7 +146,8 @@ def _copy(
                 progress(len(chunk))
         return hasher.hexdigest()
     headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={done}-"} if done else {})
-    with http.stream("GET", url, headers=headers) as answer:
+    own = "@" in urlsplit(url).netloc  # what an address brings goes before .netrc
+    with http.stream("GET", url, headers=headers, auth=None if own else httpx.USE_CLIENT_DEFAULT) as answer:
         answer.raise_for_status()
         if done and answer.status_code != httpx.codes.PARTIAL_CONTENT:  # a server without ranges starts over
             target.unlink()
@@ -143,9 +163,13 @@ def _copy(
 
 
 def _fetch_one(wanted: Wanted, folder: Path, http: httpx.Client, progress: Callable[[int], None], stop: Event) -> None:
-    """One file from the first address that has it. Raises Unobtainable, or BuildError for a wrong checksum."""
+    """One file from the first address that has it.
+
+    Raises Unobtainable, EnvironmentProblem where nobody could say whether it is gone, BuildError for a wrong checksum.
+    """
     target = folder / wanted.sha256
-    failures = []
+    failures: list[str] = []
+    gone = True
     for url in wanted.urls:
         target.unlink(missing_ok=True)
         try:
@@ -159,26 +183,45 @@ def _fetch_one(wanted: Wanted, folder: Path, http: httpx.Client, progress: Calla
                 with attempt:
                     found = _copy(url, target, wanted.sha256, http, progress, stop)
         except (httpx.HTTPError, httpx.InvalidURL, FileNotFoundError) as error:
-            failures.append(f"{url}: {str(error).splitlines()[0] if str(error) else type(error).__name__}")
+            gone = gone and (bool(failures) or _says_gone(error))
+            failures.append(without_password(f"{url}: {(str(error) or type(error).__name__).splitlines()[0]}"))
             continue
         if found != wanted.sha256:
             raise BuildError(
                 f"the checksum of {wanted.name} does not match",
-                where=url,
+                where=without_password(url),
                 why=f"the lock says sha256 {wanted.sha256}, these bytes have {found}; nothing of it was kept",
                 fix="find out why before you lock anew: the lock was edited, or the file was replaced at its source",
             )
         add(target, found)
         return
+    if not gone:
+        raise EnvironmentProblem(f"{wanted.name} cannot be fetched", why="\n".join(failures), fix="trainwright doctor")
     raise Unobtainable("; ".join(failures) or f"nobody offers {wanted.name}")
 
 
+def _says_gone(error: Exception) -> bool:
+    """An outage is not an absence."""
+    if isinstance(error, httpx.HTTPStatusError):
+        return error.response.status_code in (httpx.codes.NOT_FOUND, httpx.codes.GONE)
+    return isinstance(error, FileNotFoundError)
+
+
+def without_password(text: str) -> str:
+    """Addresses as they may be shown."""
+    return re.sub(r"(?<=://)[^/@\s]*@", "***@", text)
+
+
 def fetch(
-    wanted: Sequence[Wanted], progress: Callable[[int], None] = lambda _: None, ca: str = "", workers: int = 6
+    wanted: Sequence[Wanted],
+    progress: Callable[[int], None] = lambda _: None,
+    ca: str = "",
+    insecure: Sequence[str] = (),
+    workers: int = 6,
 ) -> dict[str, str]:
     """Bring files into the store, side by side. Returns sha256 to reason for those that nobody has any more.
 
-    Raises BuildError for a wrong checksum, EnvironmentProblem for a full disk.
+    Raises BuildError for a wrong checksum, EnvironmentProblem for a full disk or a server that does not answer.
     """
     missing = list({file.sha256: file for file in wanted if not has(file.sha256)}.values())
     if not missing:
@@ -189,7 +232,7 @@ def fetch(
     lost: dict[str, str] = {}
     stop = Event()
     try:
-        with scratch() as folder, client(ca) as http, ThreadPoolExecutor(workers) as pool:
+        with scratch() as folder, client(ca, insecure) as http, ThreadPoolExecutor(workers) as pool:
             jobs = {file.sha256: pool.submit(_fetch_one, file, folder, http, progress, stop) for file in missing}
             try:
                 for sha256, job in jobs.items():

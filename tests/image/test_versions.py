@@ -23,6 +23,12 @@ def test_every_pin_is_labelled(labelled: dict[str, str], declared: Inputs) -> No
     assert labelled == declared.pins
 
 
+def test_licences_are_labelled(config: dict[str, Any]) -> None:
+    licences = config["Labels"]["org.opencontainers.image.licenses"].split(" AND ")
+    for pin in ("torch", "openmpi"):
+        assert load_intent(ROOT).components.components[pin].licence in licences
+
+
 def test_labels_say_what_the_probe_finds(labelled: dict[str, str], container: Any) -> None:
     status, printed = container.exec_run(["python", "-c", (ROOT / "scripts/probe.py").read_text()], demux=True)
     assert status == 0, printed

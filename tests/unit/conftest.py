@@ -36,6 +36,7 @@ def _bare_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[N
         if name.startswith(("AWS_", "TRAINWRIGHT_", "PIP_", "UV_")) or name in ("REGISTRY", "FORCE_COLOR", "NO_COLOR"):
             monkeypatch.delenv(name)
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "no-credentials"))
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "no-config"))
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/no.sock")
     monkeypatch.setenv("TRAINWRIGHT_STORE", str(tmp_path / "store"))
     monkeypatch.setenv("TRAINWRIGHT_REGISTRY_PORT", "1")

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from trainwright import distribution, doctor, engine, indexes
+from trainwright import doctor, engine, indexes
 from trainwright.doctor.context import Context
 from trainwright.errors import NotRunError
 from trainwright.model import Finding
@@ -330,8 +330,10 @@ def test_lost_find_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, look: 
     assert found.fix
 
 
-def test_mirrors(tree: Path, monkeypatch: pytest.MonkeyPatch, look: Look) -> None:
-    monkeypatch.setattr(distribution, "SOURCES", ())
+def test_mirrors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, look: Look) -> None:
+    nothing = tmp_path / "apt.conf"
+    nothing.write_text('Dir::Etc::SourceList "/dev/null"; Dir::Etc::SourceParts "/dev/null";')
+    monkeypatch.setenv("APT_CONFIG", str(nothing))
     found = look("mirrors")
     assert found.state == "failed"
     assert "export TRAINWRIGHT_MIRROR_" in found.fix

@@ -20,7 +20,7 @@ def found(intent: Intent) -> Inputs:
 def truthful(intent: Intent, found: Inputs) -> dict[str, Any]:
     """What the probe prints of an image that is what its lock says."""
     return {
-        "versions": probe.expected_versions(intent, found.pins),
+        "versions": dict(found.versions),
         "nccl": None,
         "libnccl": [],
         "python_packages": {
@@ -93,3 +93,8 @@ def test_refusal_names_the_first_and_counts_the_rest(found: Inputs) -> None:
 )
 def test_upstream_version(version: str, upstream: str) -> None:
     assert probe.upstream_version(version) == upstream
+
+
+def test_an_nccl_that_nobody_declared(intent: Intent, found: Inputs) -> None:
+    printed = truthful(intent, found) | {"nccl": "2.27.3"}
+    assert differences(intent, found, printed) == ["component nccl 2.27.3 is in the image and not in the lock"]

@@ -130,8 +130,47 @@ def test_lost_ones_do_not_stop_the_others(site: Any) -> None:
 
 
 def test_no_server_at_all(site: Any) -> None:
-    lost = store.fetch([wanted("http://127.0.0.1:1/file")])
-    assert "127.0.0.1:1" in lost[SUM]
+    """An outage is not an absence: nothing may take the place of what is only out of reach."""
+    with pytest.raises(EnvironmentProblem, match="cannot be fetched") as raised:
+        store.fetch([wanted("http://127.0.0.1:1/file")])
+    assert "127.0.0.1:1" in raised.value.why
+
+
+@pytest.mark.parametrize("status", [401, 403, 429, 500])
+def test_a_refusal_is_not_an_absence(site: Any, faults: Any, status: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "wait_exponential_jitter", lambda **_: wait_none())
+    with pytest.raises(EnvironmentProblem):
+        store.fetch([wanted(site.offer("file", BODY, *[faults.fails(status)] * 9), f"{site.address}/gone")])
+
+
+def test_gone_from_the_first_address_is_gone_even_if_the_second_is_out_of_reach(site: Any) -> None:
+    assert list(store.fetch([wanted(f"{site.address}/gone", "http://127.0.0.1:1/file")])) == [SUM]
+
+
+@pytest.mark.parametrize("by", ["address", "netrc"])
+def test_credentials(site: Any, by: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def guarded(handler: Any, body: bytes) -> None:
+        right = handler.headers.get("Authorization") == "Basic bWU6czNjcmV0"  # me:s3cret
+        handler.send_response(200 if right else 401)
+        handler.send_header("Content-Length", str(len(body) if right else 0))
+        handler.end_headers()
+        handler.wfile.write(body if right else b"")
+
+    url = site.offer("file", BODY, guarded, guarded)
+    with pytest.raises(EnvironmentProblem):
+        store.fetch([wanted(url)])
+    if by == "netrc":
+        (tmp_path / "netrc").write_text("machine 127.0.0.1 login me password s3cret\n")
+        monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    else:
+        url = url.replace("://", "://me:s3cret@")
+    assert store.fetch([wanted(url)]) == {}
+
+
+def test_a_password_is_not_shown(site: Any) -> None:
+    with pytest.raises(EnvironmentProblem) as raised:
+        store.fetch([wanted("http://me:s3cret@127.0.0.1:1/file")])
+    assert "s3cret" not in raised.value.why
 
 
 def test_endless_redirects_are_no_crash(site: Any) -> None:
@@ -141,7 +180,8 @@ def test_endless_redirects_are_no_crash(site: Any) -> None:
         handler.send_header("Content-Length", "0")
         handler.end_headers()
 
-    assert list(store.fetch([wanted(site.offer("loop", b"", *[again] * 100))])) == [SUM]
+    with pytest.raises(EnvironmentProblem):
+        store.fetch([wanted(site.offer("loop", b"", *[again] * 100))])
 
 
 def test_bytes_are_taken_as_they_are_stored(site: Any) -> None:
@@ -247,7 +287,7 @@ def small_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path
     disk.mkdir()
     mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=100k", "tmpfs", disk], capture_output=True)
     if mounted.returncode:
-        pytest.skip("only root can mount a disk of its own here")
+        pytest.skip("not run: mounting a small disk takes root")
     monkeypatch.setenv("TRAINWRIGHT_STORE", str(disk / "store"))
     yield disk
     subprocess.run(["umount", disk], check=True)

@@ -53,7 +53,7 @@ class Context:
     @cached_property
     def registry_answers(self) -> bool | None:
         """None for a registry beyond loopback: doctor uses no network."""
-        return registry.answers(self.registry_host) if registry._plain(self.registry_host) else None
+        return registry.answers(self.registry_host) if registry.is_loopback(self.registry_host) else None
 
     def to_build(self) -> list[Inputs]:
         """The default images that neither the registry on loopback nor the engine holds.

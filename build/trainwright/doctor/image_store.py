@@ -1,5 +1,6 @@
 """The engine keeps images in the containerd store: only that one knows the digest an image will have."""
 
+from trainwright import engine
 from trainwright.doctor.context import Context
 from trainwright.errors import EnvironmentProblem
 from trainwright.model import Finding
@@ -15,5 +16,5 @@ def check(context: Context) -> Finding:
         check="image store",
         state="failed",
         found=f"{kept}: it keeps no compressed layers, so no image could be probed or pushed by digest",
-        fix='set {"features": {"containerd-snapshotter": true}} in the daemon\'s configuration and restart it',
+        fix=engine.CONTAINERD_FIX,
     )

@@ -1,0 +1,71 @@
+"""out/<id>/: whose sources lie there, and that they are the same whoever laid them out."""
+
+import os
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+
+from trainwright import building, inputs, store
+from trainwright.errors import BuildError
+from trainwright.inputs import Inputs
+from trainwright.matrix import Intent, load_intent
+
+BASE = b"a base"
+
+
+@pytest.fixture
+def found(tree: Path, monkeypatch: pytest.MonkeyPatch) -> Inputs:
+    """The default image, without its wheels and with a small base."""
+    with store.scratch() as folder:
+        (folder / "base.tar").write_bytes(BASE)
+        digest = sha256(BASE).hexdigest()
+        store.add(folder / "base.tar", digest)
+    monkeypatch.setattr(building, "base_tar", lambda *_: digest)
+    intent = load_intent(tree)
+    real = inputs.load(intent, next(variant for variant in intent.variants if variant.default))
+    return real.model_copy(update={"lock": real.lock.model_copy(update={"python": []})})
+
+
+def test_what_is_copied_into_an_image_does_not_depend_on_the_umask(
+    found: Inputs, intent: Intent, tmp_path: Path
+) -> None:
+    before = os.umask(0o077)
+    try:
+        building.lay_out(intent, found, tmp_path)
+    finally:
+        os.umask(before)
+    for part in ("rootfs", "requirements"):
+        for path in [tmp_path / part, *(tmp_path / part).rglob("*")]:
+            executable = path.is_dir() or path.name == "train"
+            assert path.stat().st_mode & 0o777 == (0o755 if executable else 0o644), path
+
+
+def test_what_is_half_laid_out_is_laid_out_again(
+    found: Inputs, intent: Intent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    building.lay_out(intent, found, tmp_path)
+    assert building.is_laid_out(found, tmp_path)
+    (tmp_path / "image.json").write_text("{}")
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(building, "write_text", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        building.lay_out(intent, found, tmp_path)
+    assert not building.is_laid_out(found, tmp_path)
+    assert not (tmp_path / "image.json").exists()  # it told of what is there no more
+
+
+def test_another_key_is_not_laid_out(found: Inputs, intent: Intent, tmp_path: Path) -> None:
+    building.lay_out(intent, found, tmp_path)
+    assert not building.is_laid_out(found.model_copy(update={"key": "0" * 64}), tmp_path)
+
+
+def test_a_base_that_was_changed_in_the_store_is_refused(found: Inputs, intent: Intent, tmp_path: Path) -> None:
+    held = store.path_of(sha256(BASE).hexdigest())
+    held.chmod(0o644)
+    held.write_bytes(b"another base")
+    with pytest.raises(BuildError, match="has changed inside the store"):
+        building.lay_out(intent, found, tmp_path)
