@@ -42,8 +42,10 @@ YAML
 }
 
 up() {
-  local pid end seconds=${CONF[registry.ready_seconds]}
-  case $PORT in '' | *[!0-9]*) die "$TW_USAGE" "TRAINWRIGHT_REGISTRY_PORT='$PORT' is not a port number" ;; esac
+  local pid end number seconds=${CONF[registry.ready_seconds]}
+  case $PORT in '' | 0* | *[!0-9]* | ??????*) number=65536 ;; *) number=$PORT ;; esac
+  [ "$number" -le 65535 ] ||
+    die "$TW_USAGE" "TRAINWRIGHT_REGISTRY_PORT='$PORT' is not a port number" "export TRAINWRIGHT_REGISTRY_PORT=${CONF[registry.port]}"
   mkdir -p "$DATA" 2>/dev/null || die "$TW_ENVIRONMENT" "cannot create the registry's folder $DATA" \
     "Use another one:  TRAINWRIGHT_REGISTRY_DATA=/some/folder"
   exec 9>"$DATA/.lock"
