@@ -394,7 +394,7 @@ def test_every_check_in_its_order_even_if_one_breaks(tree: Path, monkeypatch: py
     monkeypatch.setitem(doctor.CHECKS, "mirrors", open_question)
     began = time.monotonic()
     findings = {finding.check: finding for finding in doctor.examine(tree, "")}
-    assert time.monotonic() - began < 1.5
+    assert time.monotonic() - began < 5  # nobody waited for a network
     assert list(findings) == list(doctor.CHECKS)
     assert findings["tools"].state == "failed"
     assert "s3cret" not in findings["tools"].found

@@ -78,6 +78,7 @@ def test_ctrl_c_stops_the_child(tmp_path: Path, stubborn: bool) -> None:
         time.sleep(0.01)
     child = Path("/proc", pid.read_text().strip())
     assert child.exists()
+    time.sleep(0.1)  # until Popen has returned: before that, nobody but Python knows the child
     ours.send_signal(signal.SIGINT)
     assert "KeyboardInterrupt" in ours.communicate(timeout=10)[1]
     assert not child.exists()
