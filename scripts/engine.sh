@@ -74,7 +74,8 @@ refuse_unless_ours_to_install() {
     *)
       die "$TW_ENVIRONMENT" "missing: $(lacks)${answer:+ ($answer)}" \
         "This installs by itself on Debian and Ubuntu only; here is '${DISTRO:-unknown}'. Install them with your package" \
-        "manager, or use an engine elsewhere:  export DOCKER_HOST=ssh://you@host" \
+        "manager, or use an engine elsewhere through its socket:" \
+        "  ssh -fNL /tmp/docker.sock:/var/run/docker.sock you@host && export DOCKER_HOST=unix:///tmp/docker.sock" \
         "A host that needs fewer tools says so:  scripts/engine.sh ensure --tools 'oras'"
       ;;
   esac

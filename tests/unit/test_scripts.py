@@ -1,0 +1,250 @@
+"""The host scripts, among stand-ins: every program that could install or start something only notes that it was called.
+
+The scripts run in a checkout of their own, whose host.toml knows no folder but the test's.
+"""
+
+import fcntl
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+HARMLESS = """awk bash cat cut dirname env flock grep ln mkdir mktemp mv realpath rm sed sh sleep sort tail
+    touch tr"""
+HARMFUL = "apt-get dpkg dpkg-deb dockerd containerd setsid sudo systemctl unshare"
+TOOLS = "docker mmdebstrap oras docker-registry"
+
+DOCKER = """\
+case "$*" in
+  version*) if [ -n "$STUB_SERVER" ]; then echo "$STUB_SERVER"; else echo "$STUB_ANSWER" >&2; exit 1; fi ;;
+  "buildx version") [ -n "$STUB_BUILDX" ] && echo "github.com/docker/buildx $STUB_BUILDX abcdef" ;;
+  "context show") echo "${STUB_CONTEXT:-default}" ;;
+  info*) echo "engine    stub" ;;
+esac
+"""
+
+
+@dataclass
+class Machine:
+    """A host on which nothing is what it seems; by default it has all that is needed."""
+
+    folder: Path
+    env: dict[str, str] = field(default_factory=dict)
+
+    def put(self, name: str, script: str) -> None:
+        """A program on PATH."""
+        path = self.folder / "bin" / name
+        path.unlink(missing_ok=True)  # it may be a link into the real host
+        path.write_text(f"#!/bin/sh\n{script}")
+        path.chmod(0o755)
+
+    def run(self, script: str, *words: str, **env: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [self.folder / "scripts" / script, *words], env=self.env | env, capture_output=True, text=True, timeout=20
+        )
+
+    @property
+    def called(self) -> list[str]:
+        """What was called of the programs that change a host."""
+        return (self.folder / "called").read_text().splitlines()
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    for name in ("bin", "scripts", "dockerfiles"):
+        (tmp_path / name).mkdir()
+    for name in ("lib.sh", "engine.sh", "setup-venv.sh"):
+        shutil.copy(ROOT / "scripts" / name, tmp_path / "scripts")
+    settings = (ROOT / "dockerfiles/host.toml").read_text()
+    settings = re.sub(r'"/(?!etc/ssl)', f'"{tmp_path}/host/', settings)
+    (tmp_path / "dockerfiles/host.toml").write_text(settings)
+    (tmp_path / "called").touch()
+    found = Machine(tmp_path, {"PATH": f"{tmp_path}/bin", "HOME": str(tmp_path), "STUB_SERVER": "28.5.1"})
+    found.env |= {"STUB_BUILDX": "v0.20.0", "STUB_UID": "1000", "STUB_ANSWER": "Is the docker daemon running?"}
+    for name in HARMLESS.split():
+        if path := shutil.which(name):
+            (tmp_path / "bin" / name).symlink_to(path)
+    for name in HARMFUL.split():
+        found.put(name, f'echo "{name} $*" >>{tmp_path}/called; exit 1\n')
+    for name in TOOLS.split():
+        found.put(name, "")
+    found.put("docker", DOCKER)
+    found.put("python3", f'exec {sys.executable} "$@"\n')
+    found.put("id", 'case "$1" in -u) echo "$STUB_UID" ;; *) echo somebody ;; esac\n')
+    distribution(found, "debian", "trixie")
+    return found
+
+
+def distribution(machine: Machine, name: str, codename: str) -> None:
+    """What /etc/os-release says there; sed is who reads it."""
+    (machine.folder / "os-release").write_text(f'NAME="Some {name}"\nID={name}\nVERSION_CODENAME={codename}\n')
+    sed = f'[ "$3" != /etc/os-release ] || exec {shutil.which("sed")} "$1" "$2" {machine.folder}/os-release\n'
+    machine.put("sed", f'{sed}exec {shutil.which("sed")} "$@"\n')
+
+
+def refused(done: subprocess.CompletedProcess[str], machine: Machine) -> str:
+    """The one error of a script that ended with it, and changed nothing."""
+    assert (done.returncode, done.stdout) == (10, ""), done.stderr
+    assert done.stderr.startswith("error: ")
+    assert done.stderr.count("error:") == 1
+    assert machine.called == []
+    assert not (machine.folder / "host").exists()
+    return done.stderr
+
+
+# --- engine.sh -------------------------------------------------------------------------------------------------------
+
+
+def test_an_engine_that_answers_is_used_and_nothing_is_installed(machine: Machine) -> None:
+    for uid in ("0", "1000"):
+        done = machine.run("engine.sh", "ensure", STUB_UID=uid)
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert machine.called == []
+    assert not (machine.folder / "host").exists()
+
+
+def test_ensure_says_what_it_found_where_asked(machine: Machine) -> None:
+    done = machine.run("engine.sh", "ensure", "-v")
+    assert done.stderr == "Docker Engine 28.5.1, buildx 0.20.0, docker-registry, mmdebstrap, oras: ready\n"
+
+
+@pytest.mark.parametrize("buildx", ["", "v0.9.1"])
+def test_without_root_a_client_that_lacks_buildx_is_refused(machine: Machine, buildx: str) -> None:
+    said = refused(machine.run("engine.sh", "ensure", STUB_BUILDX=buildx), machine)
+    assert re.search(r"missing: docker buildx [\d.]+ or newer; installing needs root\n", said)
+    assert f"sudo {machine.folder}/scripts/engine.sh ensure\n" in said
+
+
+def test_without_root_everything_that_is_missing_is_named_at_once(machine: Machine) -> None:
+    for name in ("oras", "mmdebstrap"):
+        (machine.folder / "bin" / name).unlink()
+    said = refused(machine.run("engine.sh", "ensure", STUB_SERVER="", STUB_BUILDX=""), machine)
+    assert re.search(r"missing: Docker Engine .*, docker buildx .*, mmdebstrap, oras; installing needs root", said)
+
+
+def test_only_the_tools_that_are_asked_for_are_missed(machine: Machine) -> None:
+    (machine.folder / "bin/oras").unlink()
+    assert machine.run("engine.sh", "ensure", "--tools", "").returncode == 0
+    assert "missing: oras;" in refused(machine.run("engine.sh", "ensure", "--tools", "mmdebstrap oras"), machine)
+
+
+def test_another_distribution_is_left_alone(machine: Machine) -> None:
+    distribution(machine, "fedora", "")
+    said = refused(machine.run("engine.sh", "ensure", STUB_BUILDX="", STUB_UID="0"), machine)
+    assert "missing: docker buildx" in said
+    assert "here is 'fedora'" in said
+
+
+def test_an_engine_that_is_too_old_is_never_replaced(machine: Machine) -> None:
+    said = refused(machine.run("engine.sh", "ensure", STUB_SERVER="24.0.7", STUB_UID="0"), machine)
+    assert re.search(r"Docker Engine 24\.0\.7 answers, \d+ or newer is needed\n  Upgrade it", said)
+
+
+def test_no_engine_is_started_beside_the_one_that_docker_host_names(machine: Machine) -> None:
+    address = "tcp://192.0.2.1:2375"
+    said = refused(machine.run("engine.sh", "ensure", STUB_SERVER="", STUB_UID="0", DOCKER_HOST=address), machine)
+    assert f"no Docker Engine answers at DOCKER_HOST={address}\n  Is the docker daemon running?" in said
+    assert "unset DOCKER_HOST" in said
+
+
+def test_no_engine_is_started_beside_the_one_of_a_context(machine: Machine) -> None:
+    said = refused(machine.run("engine.sh", "ensure", STUB_SERVER="", STUB_UID="0", STUB_CONTEXT="far"), machine)
+    assert "in the docker context 'far'" in said
+
+
+def test_a_socket_that_one_may_not_use_is_no_missing_engine(machine: Machine) -> None:
+    said = refused(machine.run("engine.sh", "ensure", STUB_SERVER="", STUB_ANSWER="permission denied: sock"), machine)
+    assert "you may not use it" in said
+    assert "usermod -aG docker somebody" in said
+
+
+def test_root_installs_what_is_missing_and_no_more(machine: Machine) -> None:
+    (machine.folder / "bin/oras").unlink()
+    path = machine.folder / "bin/oras"
+    machine.put("apt-get", f'echo "apt-get $*" >>{machine.folder}/called; echo >{path}; /bin/chmod +x {path}\n')
+    machine.put("dpkg", "")
+    done = machine.run("engine.sh", "ensure", STUB_UID="0")
+    assert done.returncode == 0, done.stderr
+    assert "Missing: oras. Installing:\n  oras: apt-get, from debian trixie\n" in done.stderr
+    (call,) = machine.called
+    assert call.endswith(" install -y --no-install-recommends oras")
+
+
+def test_what_apt_cannot_install_is_an_error_with_its_own_words(machine: Machine) -> None:
+    (machine.folder / "bin/oras").unlink()
+    machine.put("apt-get", "echo E: Unable to locate package; exit 100\n")
+    machine.put("dpkg", "")
+    done = machine.run("engine.sh", "ensure", STUB_UID="0")
+    assert done.returncode == 10
+    assert "E: Unable to locate package\nerror: apt-get update failed\n" in done.stderr
+    assert done.stderr.count("error:") == 1
+
+
+def test_status_installs_nothing(machine: Machine) -> None:
+    done = machine.run("engine.sh", "status", STUB_SERVER="", STUB_UID="0")
+    assert done.returncode == 10
+    assert "none answers; start one:  scripts/engine.sh ensure" in done.stdout
+    assert "missing: Docker Engine" in done.stderr
+    assert machine.called == []
+
+
+@pytest.mark.parametrize("words", [[], ["begin"], ["ensure", "--tool"], ["ensure", "--tools"]])
+def test_what_is_no_command_is_a_usage_error(machine: Machine, words: list[str]) -> None:
+    done = machine.run("engine.sh", *words)
+    assert done.returncode == 2
+    assert "usage: engine.sh" in done.stderr
+
+
+# --- setup-venv.sh ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def checkout(machine: Machine) -> Machine:
+    """Where make says that .venv is not current."""
+    shutil.copy(ROOT / "pyproject.toml", machine.folder)
+    (machine.folder / "requirements.lock").touch()
+    return machine
+
+
+def test_the_second_of_two_first_makes_waits_and_then_has_nothing_to_do(checkout: Machine) -> None:
+    with (checkout.folder / "requirements.lock").open() as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        command = [str(checkout.folder / "scripts/setup-venv.sh"), "/nowhere/python3"]
+        with subprocess.Popen(command, env=checkout.env, stderr=subprocess.PIPE, text=True) as second:
+            assert second.stderr is not None
+            assert second.stderr.readline() == "another make sets up .venv; waiting for it\n"
+            (checkout.folder / ".venv").mkdir()
+            (checkout.folder / ".venv/.complete").touch()
+            fcntl.flock(held, fcntl.LOCK_UN)
+            assert second.stderr.read() == ""
+    assert second.returncode == 0
+
+
+def test_a_python_that_is_too_old_is_refused_by_what_pyproject_says(checkout: Machine) -> None:
+    pyproject = checkout.folder / "pyproject.toml"
+    pyproject.write_text(re.sub('requires-python = ".*"', 'requires-python = ">=4.2"', pyproject.read_text()))
+    said = refused(checkout.run("setup-venv.sh"), checkout)
+    assert re.search(r"python3 is 3\.\d+\.\d+; Python 4\.2 or newer is needed\n", said)
+    assert "Python 4.2 or newer" in refused(checkout.run("setup-venv.sh", "/nowhere/python3"), checkout)
+
+
+def test_a_pip_that_fails_is_one_error_and_leaves_no_marker(checkout: Machine) -> None:
+    """The next run starts from an empty .venv."""
+    checkout.put("pip-stub", "echo WARNING: Location unheard of; echo ERROR: no such file >&2; exit 1\n")
+    stub = checkout.folder / "bin/pip-stub"
+    venv = f'echo "$*" >>{checkout.folder}/called; mkdir -p .venv/bin; ln -s {stub} .venv/bin/python'
+    checkout.put("python3", f'[ "$1" = -c ] && exec {sys.executable} "$@"\n{venv}\n')
+    done = checkout.run("setup-venv.sh")
+    assert done.returncode == 10
+    assert done.stderr.splitlines()[1:3] == [
+        "ERROR: no such file",
+        "error: pip could not install what requirements.lock names",
+    ]
+    assert done.stderr.count("error:") == 1
+    assert not (checkout.folder / ".venv/.complete").exists()
+    assert checkout.called == ["-m venv --clear .venv"]
