@@ -3,12 +3,20 @@
 Each checkout is an image of its own (a label says which): one test run never reuses what another one built.
 """
 
+import atexit
 import os
+import re
 import shutil
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from uuid import uuid4
+
+import pytest
 
 ROOT = Path(__file__).parents[1]
 ID = "tiny-1.0-cpu-py311-ec2"
@@ -73,3 +81,40 @@ def trainwright(tree: Path, *words: str, **environment: str) -> subprocess.Compl
         text=True,
         timeout=600,
     )
+
+
+@contextmanager
+def store_of_this_run() -> Iterator[Path]:
+    """A store that nobody else sees. What one module fetched and bootstrapped, the next one has."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TRAINWRIGHT_STORE", str(_store()))
+        yield _store()
+
+
+@cache
+def _store() -> Path:
+    place = Path(tempfile.mkdtemp(prefix="trainwright-store-"))
+    atexit.register(shutil.rmtree, place, ignore_errors=True)
+    return place
+
+
+@cache
+def built_in_this_run() -> Path:
+    """A checkout that is locked and built, in the store of this run. What a test changes, it changes in a copy."""
+    tree = _store() / "tiny"
+    plant(tree)
+    label = re.search(r'(io\.trainwright\.test)="(\w+)"', (tree / "dockerfiles/frameworks/tiny.j2").read_text())
+    assert label
+    atexit.register(_forget, f"label={label[1]}={label[2]}")
+    locked = trainwright(tree, "lock")
+    assert locked.returncode == 0, locked.stderr
+    done = trainwright(tree, "build", "--framework", "tiny")
+    assert done.returncode == 0, done.stderr
+    return tree
+
+
+def _forget(label: str) -> None:
+    """Take this run's images out of the engine, those of the copies too."""
+    own = ["docker", "images", "--quiet", "--filter", label]
+    names = set(subprocess.run(own, capture_output=True, text=True, check=True).stdout.split())
+    subprocess.run(["docker", "rmi", "--force", *names], capture_output=True)

@@ -1,7 +1,6 @@
 """Real builds of a tiny framework: what the pipeline promises, and what it refuses. Needs an engine."""
 
 import json
-import os
 import re
 import shutil
 import signal
@@ -14,7 +13,7 @@ from pathlib import Path
 
 import pytest
 import tomlkit
-from tiny import ID, plant, trainwright
+from tiny import ID, built_in_this_run, store_of_this_run, trainwright
 
 pytestmark = pytest.mark.engine
 LOCK = Path("dockerfiles/locks") / f"{ID}.toml"
@@ -22,32 +21,14 @@ PACKAGES = Path("dockerfiles/locks/debian-12.packages")
 
 
 @pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A store that nobody else sees; the tests of this module share what it holds."""
-    previous = os.environ.get("TRAINWRIGHT_STORE")
-    place = tmp_path_factory.mktemp("store")
-    os.environ["TRAINWRIGHT_STORE"] = str(place)
-    yield place
-    os.environ.pop("TRAINWRIGHT_STORE")
-    if previous:
-        os.environ["TRAINWRIGHT_STORE"] = previous
-    shutil.rmtree(place)
+def store() -> Iterator[Path]:
+    with store_of_this_run() as place:
+        yield place
 
 
 @pytest.fixture(scope="module")
-def built(store: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A checkout that is locked and built. What a test changes, it changes in a copy."""
-    tree = tmp_path_factory.mktemp("tiny")
-    plant(tree)
-    locked = trainwright(tree, "lock")
-    assert locked.returncode == 0, locked.stderr
-    done = trainwright(tree, "build", "--framework", "tiny")
-    assert done.returncode == 0, done.stderr
-    yield tree
-    names = subprocess.run(
-        ["docker", "images", "-q", "trainwright/tiny"], capture_output=True, text=True
-    ).stdout.split()
-    subprocess.run(["docker", "rmi", "--force", *names], capture_output=True)
+def built(store: Path) -> Path:
+    return built_in_this_run()
 
 
 @pytest.fixture
@@ -97,12 +78,20 @@ def test_the_folder_builds_without_us(built: Path) -> None:
 
 
 def test_bootstrap_is_bit_identical(built: Path, store: Path) -> None:
-    [base] = (store / "base").glob("*.tar")
+    base = bootstrapped(store)
     before = base.read_bytes()
     base.unlink()
     shutil.rmtree(built / "out" / ID / "base")
     subprocess.run([sys.executable, "-c", REBASE, str(built)], check=True, cwd=built, timeout=300, capture_output=True)
+    assert bootstrapped(store) == base
     assert base.read_bytes() == before
+
+
+def bootstrapped(store: Path) -> Path:
+    """The one base in the store: base/<its key> names its sha256."""
+    [known] = (store / "base").iterdir()
+    sha256 = known.read_text().strip()
+    return store / "sha256" / sha256[:2] / sha256
 
 
 REBASE = """
@@ -208,6 +197,8 @@ def test_no_space_left(tree: Path, tmp_path: Path) -> None:
 
 
 def test_two_builds_at_once(tree: Path) -> None:
+    """One builds, the other waits for it and then has nothing to do."""
+    add(tree, "RUN sleep 2 && touch /two-at-once")
     program = Path(sys.executable).with_name("trainwright")
     both = [
         subprocess.Popen([program, "build", "--only", ID, "--json"], cwd=tree, stdout=-1, stderr=-1, text=True)
@@ -215,7 +206,12 @@ def test_two_builds_at_once(tree: Path) -> None:
     ]
     results = [child.communicate(timeout=300) for child in both]
     assert [child.returncode for child in both] == [0, 0], results
-    assert {json.loads(out)[0]["action"] for out, _ in results} == {"reuse"}
+    said = {json.loads(out)[0]["action"]: errors for out, errors in results}
+    assert said.keys() == {"build", "reuse"}
+    assert "another trainwright works in" in said["reuse"]
+    assert "another trainwright works in" not in said["build"]
+    assert "building in" not in said["reuse"]
+    assert image(tree)["proof"]["probe"]["state"] == "passed"  # type: ignore[index]
 
 
 def test_ctrl_c_in_the_middle_of_a_build(tree: Path) -> None:
@@ -245,8 +241,7 @@ def test_ctrl_c_in_the_middle_of_a_build(tree: Path) -> None:
 def test_a_base_from_a_registry_by_digest(tree: Path, store: Path, registry: str) -> None:
     """The same variant on an image that was pushed to a registry: here the bootstrapped base itself, without tzdata."""
     bare = store.parent / "bare.tar"
-    [base] = (store / "base").glob("*.tar")
-    shutil.copyfile(base, bare)
+    shutil.copyfile(bootstrapped(store), bare)
     name = f"{registry}/bases/debian:12"
     subprocess.run(["docker", "import", bare, name], check=True, capture_output=True)
     bare.unlink()

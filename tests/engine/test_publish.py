@@ -1,0 +1,276 @@
+"""The way from a built image to a tag: proved first, tagged last, and nothing at all the second time."""
+
+import hashlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import httpx
+import pytest
+from tiny import ID, built_in_this_run, store_of_this_run, trainwright
+
+pytestmark = [pytest.mark.engine, pytest.mark.registry]
+
+OPTIONS = """\
+def pytest_addoption(parser):
+    parser.addoption("--image")
+    parser.addoption("--variant")
+"""
+PASSES = "def test_it(): pass\n"
+FAILS = "def test_it(): assert False\n"
+SKIPS = "import pytest\ndef test_one(): pass\ndef test_other(): pytest.skip('not run: it cannot')\n"
+HANGS = "import pathlib, time\ndef test_it():\n    pathlib.Path('begun').touch()\n    time.sleep(60)\n"
+NO_ENGINE = "unix:///nowhere/docker.sock"
+MANIFEST = "application/vnd.docker.distribution.manifest.v2+json"
+
+
+@pytest.fixture(scope="module")
+def built() -> Iterator[Path]:
+    with store_of_this_run():
+        yield built_in_this_run()
+
+
+class Checkout(NamedTuple):
+    """A copy of the built checkout whose registry has a folder of its own in it."""
+
+    tree: Path
+    registry: str
+
+    def run(self, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        return trainwright(self.tree, *words, "--only", ID, "--json", REGISTRY=self.registry, **environment)
+
+    def push(self, *words: str, **environment: str) -> dict[str, Any]:
+        done = self.run("push", *words, **environment)
+        assert done.returncode == 0, done.stderr
+        [row] = json.loads(done.stdout)
+        return dict(row)
+
+    def image_tests(self, text: str) -> None:
+        (self.tree / "tests/image/test_stub.py").write_text(text)
+
+    @property
+    def file(self) -> Path:
+        return self.tree / "out" / ID / "image.json"
+
+    @property
+    def image(self) -> dict[str, Any]:
+        return dict(json.loads(self.file.read_text()))
+
+    @property
+    def state(self) -> str:
+        return str(self.image["proof"]["tests"]["state"])
+
+    def claim(self, state: str) -> None:
+        """As an earlier run of the image tests would have left it."""
+        image = self.image
+        image["proof"]["tests"]["state"] = state
+        self.file.write_text(json.dumps(image))
+
+    @property
+    def tag(self) -> str:
+        return f"{ID}-{self.image['key'][:12]}"
+
+    def url(self, part: str) -> str:
+        host, _, folder = self.registry.partition("/")
+        return f"http://{host}/v2/{folder}/trainwright/tiny/{part}"
+
+    @property
+    def tags(self) -> set[str]:
+        """What the registry itself says."""
+        answer = httpx.get(self.url("tags/list"))
+        return set(answer.json()["tags"] or []) if answer.status_code == 200 else set()
+
+    def digest_of(self, tag: str) -> str:
+        return httpx.head(self.url(f"manifests/{tag}"), headers={"Accept": MANIFEST}).headers["docker-content-digest"]
+
+    @property
+    def is_empty(self) -> bool:
+        """Not even an untagged manifest or a blob: the registry has never heard of the repository."""
+        return httpx.get(self.url("tags/list")).status_code == 404
+
+
+@pytest.fixture
+def checkout(built: Path, tmp_path: Path, registry: str) -> Checkout:
+    """Built and probed, never tested, never pushed."""
+    tree = tmp_path / "tree"
+    shutil.copytree(built, tree, ignore=shutil.ignore_patterns("out"))
+    (tree / "out" / ID).mkdir(parents=True)
+    shutil.copyfile(built / "out" / ID / "image.json", tree / "out" / ID / "image.json")
+    (tree / "tests/image").mkdir(parents=True)
+    (tree / "tests/image/conftest.py").write_text(OPTIONS)
+    made = Checkout(tree, f"{registry}/{tmp_path.name.strip('_').lower()}")
+    made.image_tests(PASSES)
+    assert (made.state, made.image["digest"]) == ("not run", None)
+    assert made.is_empty
+    return made
+
+
+def test_push_proves_and_then_publishes(checkout: Checkout) -> None:
+    row = checkout.push()
+    image = checkout.image
+    assert (row["action"], checkout.state) == ("pushed", "passed")
+    assert image["proof"]["tests"]["detail"] == "1 tests"
+    assert checkout.tags == {checkout.tag}
+    assert checkout.digest_of(checkout.tag) == row["digest"] == image["digest"]
+    assert image["uri"] == f"{checkout.registry}/trainwright/tiny@{image['digest']}"
+    assert image["tags"] == [checkout.tag]
+    manifest = httpx.get(checkout.url(f"manifests/{image['digest']}"), headers={"Accept": MANIFEST}).json()
+    assert manifest["mediaType"] == MANIFEST
+    assert image["size"] == sum(part["size"] for part in [manifest["config"], *manifest["layers"]])
+
+
+def test_what_is_proved_already_is_not_proved_again(checkout: Checkout) -> None:
+    checkout.claim("passed")
+    checkout.image_tests(FAILS)  # nobody asks it
+    assert checkout.push()["action"] == "pushed"
+
+
+def test_a_failing_image_test_stops_the_push(checkout: Checkout) -> None:
+    checkout.image_tests(FAILS)
+    done = checkout.run("push")
+    assert done.returncode == 6
+    assert "failed its image tests" in done.stderr
+    assert (checkout.state, checkout.image["digest"], checkout.image["tags"]) == ("failed", None, [])
+    assert checkout.is_empty
+
+
+def test_a_skipped_image_test_stops_the_push(checkout: Checkout) -> None:
+    checkout.image_tests(SKIPS)
+    done = checkout.run("push")
+    assert done.returncode == 7
+    assert "1 image test(s)" in done.stderr
+    assert (checkout.state, checkout.image["digest"]) == ("not run", None)
+    assert checkout.is_empty
+
+
+@pytest.mark.parametrize(("later", "code", "state"), [(FAILS, 6, "failed"), (SKIPS, 7, "not run")])
+def test_a_proof_does_not_survive_a_later_run(checkout: Checkout, later: str, code: int, state: str) -> None:
+    checkout.claim("passed")
+    checkout.image_tests(later)
+    assert checkout.run("test").returncode == code
+    assert checkout.state == state
+    assert checkout.run("push").returncode == code
+    assert checkout.is_empty
+
+
+def test_a_proof_does_not_survive_an_interrupted_run(checkout: Checkout) -> None:
+    checkout.claim("passed")
+    checkout.image_tests(HANGS)
+    program = [Path(sys.executable).with_name("trainwright"), "test", "--only", ID]
+    own = {**os.environ, "REGISTRY": checkout.registry}
+    child = subprocess.Popen(program, cwd=checkout.tree, env=own, stderr=subprocess.PIPE, text=True)
+    until = time.monotonic() + 30
+    while not (checkout.tree / "begun").exists() and time.monotonic() < until:
+        time.sleep(0.05)
+    child.send_signal(signal.SIGINT)
+    said = child.communicate(timeout=30)[1]
+    assert child.returncode == 130, said
+    assert checkout.state == "not run"
+
+
+def test_the_second_push_does_nothing(checkout: Checkout) -> None:
+    checkout.claim("passed")
+    checkout.push()
+    checkout.image_tests(FAILS)  # nobody asks it
+    before = (checkout.file.read_bytes(), checkout.file.stat().st_mtime_ns)
+    row = checkout.push(DOCKER_HOST=NO_ENGINE, TRAINWRIGHT_STORE=str(checkout.tree / "no-store"))
+    assert row["action"] == "skip"
+    assert row["digest"] in row["reason"]
+    assert row["seconds"] < 2
+    assert (checkout.file.read_bytes(), checkout.file.stat().st_mtime_ns) == before
+    assert not (checkout.tree / "no-store").exists()
+    assert checkout.tags == {checkout.tag}
+
+
+@pytest.mark.parametrize("release", [(), ("--release", "1.0")])
+def test_a_dry_run_changes_nothing(checkout: Checkout, release: tuple[str, ...]) -> None:
+    checkout.claim("passed")
+    before = (checkout.file.read_bytes(), checkout.file.stat().st_mtime_ns)
+    row = checkout.push("--dry-run", *release)
+    assert row["action"] == "would push"
+    assert checkout.tag in row["reason"]
+    assert ("1.0" in row["reason"].split()) == bool(release)
+    assert (checkout.file.read_bytes(), checkout.file.stat().st_mtime_ns) == before
+    assert checkout.is_empty
+
+    checkout.push()
+    before = (checkout.file.read_bytes(), checkout.file.stat().st_mtime_ns)
+    row = checkout.push("--dry-run", *release)
+    assert row["action"] == ("would tag" if release else "skip")
+    assert (checkout.file.read_bytes(), checkout.file.stat().st_mtime_ns) == before
+    assert checkout.tags == {checkout.tag}
+
+    checkout.file.unlink()  # as in another clone, where only the registry knows of it
+    checkout.push("--dry-run", *release)
+    assert not checkout.file.exists()
+
+
+def test_a_dry_run_of_what_is_not_built(checkout: Checkout) -> None:
+    template = checkout.tree / "dockerfiles/frameworks/tiny.j2"
+    template.write_text(template.read_text() + "# more\n")
+    done = checkout.run("push", "--dry-run")
+    assert done.returncode == 7
+    assert f"trainwright build --only {ID}" in done.stderr
+
+
+def test_releases_are_further_tags_of_the_same_image(checkout: Checkout) -> None:
+    row = checkout.push("--release", "1.0")
+    assert (row["action"], row["tags"]) == ("pushed", [checkout.tag, "1.0"])
+    assert checkout.image["tags"] == row["tags"]
+    assert checkout.digest_of("1.0") == checkout.digest_of(checkout.tag) == row["digest"]
+
+    again = checkout.push("--release", "1.0.1")
+    assert again["action"] == "skip"
+    assert checkout.image["tags"] == again["tags"] == [checkout.tag, "1.0", "1.0.1"]
+    assert checkout.tags == set(again["tags"])
+    assert checkout.digest_of("1.0.1") == row["digest"]
+
+    assert checkout.push("--release", "1.0")["tags"] == again["tags"]  # its own: nothing to do
+
+
+def test_a_release_tag_never_moves(checkout: Checkout) -> None:
+    checkout.claim("passed")
+    digest = checkout.push()["digest"]
+    manifest = httpx.get(checkout.url(f"manifests/{digest}"), headers={"Accept": MANIFEST}).json()
+    other = httpx.put(
+        checkout.url("manifests/1.0"), content=json.dumps(manifest, indent=1), headers={"Content-Type": MANIFEST}
+    )
+    assert other.status_code == 201
+    taken = checkout.digest_of("1.0")
+    assert taken != digest
+    for dry_run in ([], ["--dry-run"]):
+        done = checkout.run("push", "--release", "1.0", *dry_run)
+        assert done.returncode == 8
+        assert taken in done.stderr
+    assert checkout.digest_of("1.0") == taken
+    assert checkout.image["tags"] == [checkout.tag]
+
+
+def test_a_taken_release_tag_is_refused_before_anything_is_sent(checkout: Checkout) -> None:
+    upload = httpx.URL(httpx.post(checkout.url("blobs/uploads/")).headers["location"])
+    digest = "sha256:" + hashlib.sha256(b"{}").hexdigest()
+    httpx.put(upload.copy_merge_params({"digest": digest}), content=b"{}").raise_for_status()
+    config = {"mediaType": "application/vnd.docker.container.image.v1+json", "size": 2, "digest": digest}
+    other = {"schemaVersion": 2, "mediaType": MANIFEST, "config": config, "layers": []}
+    httpx.put(
+        checkout.url("manifests/1.0"), content=json.dumps(other), headers={"Content-Type": MANIFEST}
+    ).raise_for_status()
+    done = checkout.run("push", "--release", "1.0")
+    assert done.returncode == 8
+    assert checkout.state == "not run"
+    assert checkout.tags == {"1.0"}
+
+
+def test_a_registry_that_does_not_answer_ends_a_push_before_the_tests(checkout: Checkout) -> None:
+    for dry_run in ([], ["--dry-run"]):
+        done = trainwright(checkout.tree, "push", "--only", ID, *dry_run, REGISTRY="127.0.0.1:1")
+        assert done.returncode == 8, done.stderr
+        assert "refused" in done.stderr
+        assert checkout.state == "not run"
