@@ -219,3 +219,22 @@ def test_a_wheel_with_the_wrong_hash_is_refused_in_a_real_install(
     assert (ended.returncode != 0) is flipped, ended.stderr
     assert (tmp_path / "site/alpha.py").exists() is not flipped
     assert ("Hash mismatch" in ended.stderr) is flipped
+
+
+@pytest.mark.parametrize(
+    ("url", "asked"),
+    [
+        ("https://own.invalid:8080/a.whl", "https://me:s3cret@own.invalid:8080/a.whl"),
+        ("https://own.invalid/a.whl", "https://own.invalid/a.whl"),  # another port is another server
+        ("https://public.invalid/a.whl", "https://public.invalid/a.whl"),
+    ],
+)
+def test_a_file_is_asked_for_with_the_credentials_of_its_index(
+    monkeypatch: pytest.MonkeyPatch, url: str, asked: str
+) -> None:
+    given = {
+        "index-url": "https://public.invalid/simple",
+        "extra-index-url": "https://me:s3cret@own.invalid:8080/simple",
+    }
+    monkeypatch.setattr(indexes, "pip_settings", functools.cache(lambda: given))
+    assert indexes._with_credentials(url) == asked

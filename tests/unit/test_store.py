@@ -159,10 +159,10 @@ def test_credentials(site: Any, by: str, tmp_path: Path, monkeypatch: pytest.Mon
     url = site.offer("file", BODY, guarded, guarded)
     with pytest.raises(EnvironmentProblem):
         store.fetch([wanted(url)])
-    if by == "netrc":
-        (tmp_path / "netrc").write_text("machine 127.0.0.1 login me password s3cret\n")
-        monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
-    else:
+    password = "s3cret" if by == "netrc" else "another: the address goes first"
+    (tmp_path / "netrc").write_text(f'machine 127.0.0.1 login me password "{password}"\n')
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    if by == "address":
         url = url.replace("://", "://me:s3cret@")
     assert store.fetch([wanted(url)]) == {}
 
