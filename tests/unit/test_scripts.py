@@ -218,6 +218,8 @@ def test_the_second_of_two_first_makes_waits_and_then_has_nothing_to_do(checkout
         with subprocess.Popen(command, env=checkout.env, stderr=subprocess.PIPE, text=True) as second:
             assert second.stderr is not None
             assert second.stderr.readline() == "another make sets up .venv; waiting for it\n"
+            with pytest.raises(subprocess.TimeoutExpired):
+                second.wait(0.2)
             (checkout.folder / ".venv").mkdir()
             (checkout.folder / ".venv/.complete").touch()
             fcntl.flock(held, fcntl.LOCK_UN)
