@@ -163,9 +163,13 @@ def test_a_proof_does_not_survive_a_later_run(checkout: Checkout, later: str, co
 def test_a_proof_does_not_survive_an_interrupted_run(checkout: Checkout) -> None:
     checkout.claim("passed")
     checkout.image_tests(HANGS)
-    program = [Path(sys.executable).with_name("trainwright"), "test", "--only", ID]
-    own = {**os.environ, "REGISTRY": checkout.registry}
-    child = subprocess.Popen(program, cwd=checkout.tree, env=own, stderr=subprocess.PIPE, text=True)
+    child = subprocess.Popen(
+        [Path(sys.executable).with_name("trainwright"), "test", "--only", ID],
+        cwd=checkout.tree,
+        env={**os.environ, "REGISTRY": checkout.registry},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     until = time.monotonic() + 30
     while not (checkout.tree / "begun").exists() and time.monotonic() < until:
         time.sleep(0.05)
