@@ -23,17 +23,14 @@ def tag(identity: str, key: str) -> str:
     return f"{identity}-{key[:SHORT]}"
 
 
-def decide(identity: str, key: str, published: str | None, present: bool | None, blocked: str = "") -> PlanEntry:
+def decide(identity: str, key: str, published: str | None, present: bool | None) -> PlanEntry:
     """What to do with one image.
 
     `published` is the digest behind the key's tag, "" where there is none, None where no registry answered;
-    `present` says whether the engine holds the image, None where no engine answered; `blocked` names an input
-    that cannot be had.
+    `present` says whether the engine holds the image, None where no engine answered.
     """
     action: Action
-    if blocked:
-        action, reason = "blocked", blocked
-    elif published:
+    if published:
         action, reason = "skip", f"published with this key as {published}"
     elif present:
         action, reason = "reuse", "built with this key already; " + _of_registry(published)

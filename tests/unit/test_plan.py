@@ -165,21 +165,20 @@ NO_ENGINE, NO_REGISTRY = "the engine does not hold it", "the registry does not h
 
 
 @pytest.mark.parametrize(
-    ("published", "present", "blocked", "action", "reasons"),
+    ("published", "present", "action", "reasons"),
     [
-        ("sha256:1", None, "", "skip", ["sha256:1"]),
-        ("sha256:1", True, "", "skip", ["sha256:1"]),
-        ("", True, "", "reuse", [NO_REGISTRY]),
-        (None, True, "", "reuse", [UNKNOWN_REGISTRY]),
-        ("", False, "", "build", [NO_ENGINE, NO_REGISTRY]),
-        ("", None, "", "build", [UNKNOWN_ENGINE, NO_REGISTRY]),
-        (None, False, "", "build", [NO_ENGINE, UNKNOWN_REGISTRY]),
-        (None, None, "", "build", [UNKNOWN_ENGINE, UNKNOWN_REGISTRY]),
-        ("sha256:1", True, "torch cannot be had", "blocked", ["torch cannot be had"]),
+        ("sha256:1", None, "skip", ["sha256:1"]),
+        ("sha256:1", True, "skip", ["sha256:1"]),
+        ("", True, "reuse", [NO_REGISTRY]),
+        (None, True, "reuse", [UNKNOWN_REGISTRY]),
+        ("", False, "build", [NO_ENGINE, NO_REGISTRY]),
+        ("", None, "build", [UNKNOWN_ENGINE, NO_REGISTRY]),
+        (None, False, "build", [NO_ENGINE, UNKNOWN_REGISTRY]),
+        (None, None, "build", [UNKNOWN_ENGINE, UNKNOWN_REGISTRY]),
     ],
 )
-def test_decide(published: str | None, present: bool | None, blocked: str, action: str, reasons: list[str]) -> None:
-    entry = plan.decide("id", "key", published, present, blocked)
+def test_decide(published: str | None, present: bool | None, action: str, reasons: list[str]) -> None:
+    entry = plan.decide("id", "key", published, present)
     assert (entry.id, entry.key, entry.action) == ("id", "key", action)
     for reason in reasons:
         assert reason in entry.reason
