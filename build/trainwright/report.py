@@ -73,7 +73,7 @@ def final(done: "list[Done]", as_json: bool) -> None:
         as_json=False,
     )
     for row in done:
-        if row.image.uri and row.action != "built":
+        if row.image.uri and row.action in ("skip", "pushed"):  # the registry was asked just now, and has it
             print(f"\n{row.image.uri}")
 
 

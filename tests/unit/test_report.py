@@ -60,6 +60,19 @@ def test_final_table(capsys: pytest.CaptureFixture[str]) -> None:
     assert "a" * 13 not in said
 
 
+@pytest.mark.parametrize(
+    ("action", "said"), [("pushed", True), ("skip", True), ("build", False), ("reuse", False), ("would push", False)]
+)
+def test_an_address_is_for_copying_only_where_a_registry_has_it(
+    capsys: pytest.CaptureFixture[str], action: str, said: bool
+) -> None:
+    """image.json remembers an address; whether anything is there now, only a push or a skip has asked."""
+    row = done(digest="sha256:1", uri="127.0.0.1:5000/x@sha256:1")
+    row.action = action
+    report.final([row], as_json=False)
+    assert ("127.0.0.1:5000/x@sha256:1" in capsys.readouterr().out.splitlines()) == said
+
+
 def test_final_json_is_image_json_and_what_was_done(capsys: pytest.CaptureFixture[str]) -> None:
     report.final([done()], as_json=True)
     (row,) = json.loads(capsys.readouterr().out)
