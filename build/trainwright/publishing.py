@@ -128,13 +128,13 @@ def _refuse_drift(found: Inputs) -> None:
 def _refuse_taken(found: Inputs, repository: str, release: str, own: str) -> None:
     """Before anything is sent: a release tag that another image has. `own` is the digest of this one, "" before."""
     taken = registry.resolve(repository, release)
-    if taken and taken != own:
-        raise RegistryError(
-            f"{found.variant.id} cannot be released as {release}: a released tag never moves",
-            where=f"{repository}:{release}",
-            why=f"it names {taken}, and this image is {own or 'not in the registry yet'}",
-            fix="choose another name",
-        )
+    if taken in ("", own):
+        return
+    this = f"this image is {own}" if own else "this image is not in the registry yet"
+    what = f"{found.variant.id} cannot be released as {release}: a released tag never moves"
+    raise RegistryError(
+        what, where=f"{repository}:{release}", why=f"it names {taken}; {this}", fix="choose another name"
+    )
 
 
 def _known(found: Inputs, out: Path) -> Image:
