@@ -77,7 +77,7 @@ def fetch(only: Only = None, framework: Framework = None, as_json: Json = False)
 
 @app.command()
 def plan(only: Only = None, framework: Framework = None, registry: Registry = "", as_json: Json = False) -> None:
-    """Per image: skip, reuse, build or blocked, with the reason and the input key."""
+    """Per image: skip, reuse or build, with the reason and the input key."""
     from trainwright import engine, images, inputs, report
 
     intent, variants = _chosen(framework, only)

@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Provider = Literal["python", "distro"]
-Action = Literal["skip", "reuse", "build", "blocked"]
+Action = Literal["skip", "reuse", "build"]
 
 
 class Model(BaseModel):
