@@ -16,7 +16,7 @@ trainwright=.venv/bin/trainwright pytest=(.venv/bin/python -m pytest --quiet --r
 "${pytest[@]}" tests/unit tests/golden --numprocesses auto
 "$trainwright" build "$@"
 "$trainwright" test "$@"
-"${pytest[@]}" tests/engine
+"${pytest[@]}" tests/scripts tests/engine
 pushed=$("$trainwright" push "$@" --json |
   .venv/bin/python -c 'import json, sys; [print(row["id"], row["uri"]) for row in json.load(sys.stdin)]')
 while read -r id uri; do

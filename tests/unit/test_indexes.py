@@ -109,6 +109,12 @@ def package(*files: str, sdist: str = "") -> dict[str, Any]:
     return found | ({"sdist": entry(sdist)} if sdist else {})
 
 
+@pytest.fixture
+def nothing_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    """pip is not asked: it takes a third of a second."""
+    monkeypatch.setattr(indexes, "pip_settings", functools.cache(lambda: {}))
+
+
 @pytest.mark.parametrize(
     ("files", "best"),
     [
@@ -121,11 +127,13 @@ def package(*files: str, sdist: str = "") -> dict[str, Any]:
         (["a-1-cp311-cp311-manylinux_2_17_x86_64.manylinux2014_x86_64.whl", "a-1-py3-none-any.whl"], 0),
     ],
 )
+@pytest.mark.usefixtures("nothing_set")
 def test_best_wheel(base: Base, files: list[str], best: int) -> None:
     for listed in (files, files[::-1]):
         assert indexes._best(package(*listed, sdist="a-1.tar.gz"), "3.11", base).file == files[best]
 
 
+@pytest.mark.usefixtures("nothing_set")
 def test_source_distribution_where_no_wheel_fits(base: Base) -> None:
     found = indexes._best(package("a-1-cp312-cp312-win_amd64.whl", sdist="a-1.tar.gz"), "3.11", base)
     assert (found.file, found.sha256) == ("a-1.tar.gz", "a-1.tar.gz")
@@ -136,6 +144,7 @@ def test_no_file_that_fits(base: Base) -> None:
         indexes._best(package("a-1-cp312-cp312-win_amd64.whl"), "3.11", base)
 
 
+@pytest.mark.usefixtures("nothing_set")
 def test_name_of_a_local_version_in_an_address(base: Base) -> None:
     assert indexes._best(package("a-1%2Bcpu-py3-none-any.whl"), "3.11", base).file == "a-1+cpu-py3-none-any.whl"
 
