@@ -9,7 +9,7 @@ import shutil
 import signal
 import tarfile
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -66,7 +66,7 @@ def _why_not_run(report: pytest.TestReport | pytest.CollectReport) -> str:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
     if (why := _why_not_run(report)) and item.config.getoption("--require-engine"):
         report.outcome, report.longrepr = "failed", f"{NOT_RUN}{why} (--require-engine)"

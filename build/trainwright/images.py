@@ -37,16 +37,21 @@ def read_image(out: Path) -> Image | None:
         return None
 
 
+def known_image(found: Inputs, out: Path) -> Image:
+    """What image.json says of this key already; where it says nothing, what the inputs say."""
+    image = read_image(out)
+    if image and image.key == found.key:
+        return image
+    return Image(id=found.variant.id, key=found.key, drift=found.distribution.drift)
+
+
 def write_image(out: Path, image: Image) -> None:
     write(out / "image.json", image.model_dump_json(by_alias=True, indent=2) + "\n")
 
 
 def published_image(found: Inputs, out: Path, repository: str) -> Image:
     """image.json of an image that the registry holds: ours if it is of this key, else what the registry says."""
-    digest = registry.resolve(repository, found.tag)
-    image = read_image(out)
-    if image is None or image.key != found.key:
-        image = Image(id=found.variant.id, key=found.key, drift=found.distribution.drift)
+    digest, image = registry.resolve(repository, found.tag), known_image(found, out)
     if image.digest == digest and image.uri == f"{repository}@{digest}":
         return image
     manifest = registry.manifest(repository, digest)

@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 from trainwright import engine, inputs, plan, registry, store
 from trainwright.building import at_hand
 from trainwright.errors import NotRunError, RegistryError, TestError
-from trainwright.images import Done, out_folder, published_image, read_image, write_image
+from trainwright.images import Done, known_image, out_folder, published_image, write_image
 from trainwright.inputs import Inputs
 from trainwright.matrix import Intent
 from trainwright.model import Check, Image, PlanEntry, Variant
@@ -84,7 +84,7 @@ def push(intent: Intent, variant: Variant, repository: str, release: str, dry_ru
     entry = plan.decide(variant.id, found.key, held, None if held else engine.image_id(found.name) is not None)
     if dry_run:
         action, why = _forecast(found, entry, repository, release)
-        return Done(_known(found, out), action, why, time.monotonic() - began)
+        return Done(known_image(found, out), action, why, time.monotonic() - began)
     if entry.action == "skip":
         image = published_image(found, out, repository)
         action, why = "skip", entry.reason
@@ -135,14 +135,6 @@ def _refuse_taken(found: Inputs, repository: str, release: str, own: str) -> Non
     raise RegistryError(
         what, where=f"{repository}:{release}", why=f"it names {taken}; {this}", fix="choose another name"
     )
-
-
-def _known(found: Inputs, out: Path) -> Image:
-    """What image.json says of this key already; where it says nothing, what the inputs say."""
-    image = read_image(out)
-    if image and image.key == found.key:
-        return image
-    return Image(id=found.variant.id, key=found.key, drift=found.distribution.drift)
 
 
 def _forecast(found: Inputs, entry: PlanEntry, repository: str, release: str) -> tuple[str, str]:

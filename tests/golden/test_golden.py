@@ -10,6 +10,7 @@ import pytest
 
 from trainwright import inputs
 from trainwright.matrix import load_intent
+from trainwright.model import Variant
 
 HERE = Path(__file__).parent
 INTENT = load_intent(HERE.parents[1])
@@ -17,7 +18,7 @@ FILES = ("Dockerfile", "docker-bake.json")
 
 
 @pytest.mark.parametrize("variant", INTENT.variants, ids=lambda variant: variant.id)
-def test_golden(variant: inputs.Variant, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_golden(variant: Variant, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRAINWRIGHT_STORE", "/nowhere")  # no drift of this host's store
     found = inputs.load(INTENT, variant)
     for name in FILES:

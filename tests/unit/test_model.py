@@ -28,15 +28,15 @@ def test_the_schema_in_docs_is_the_one_in_use() -> None:
     assert Image.model_json_schema() == SCHEMA
 
 
-@pytest.mark.parametrize("image", [SAMPLE, Image(id="a", key="b")])
-def test_what_is_written_fits_and_is_read_back(image: Image, tmp_path: Path) -> None:
+@pytest.mark.parametrize("sample", [SAMPLE, Image(id="a", key="b")])
+def test_what_is_written_fits_and_is_read_back(sample: Image, tmp_path: Path) -> None:
     jsonschema.Draft202012Validator.check_schema(SCHEMA)
-    write_image(tmp_path, image)
+    write_image(tmp_path, sample)
     written = json.loads((tmp_path / "image.json").read_text())
     jsonschema.validate(written, SCHEMA)
     assert written.keys() >= {"id", "key", "digest", "uri", "size", "versions", "drift"}
     assert written["schema"] == 1
-    assert read_image(tmp_path) == image
+    assert read_image(tmp_path) == sample
 
 
 @pytest.mark.parametrize("wrong", [{"drift": "none"}, {"surprise": 1}, {"size": "big"}])

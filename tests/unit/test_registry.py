@@ -21,7 +21,7 @@ Oras = Callable[[str], Callable[[], list[str]]]
 def oras(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Oras:
     """An `oras` of a few lines of shell; what it was asked, one line a call."""
     program, log = tmp_path / "bin/oras", tmp_path / "asked"
-    monkeypatch.setattr(registry._oras.retry, "wait", wait_none())  # type: ignore[attr-defined]
+    monkeypatch.setattr(registry._oras.retry, "wait", wait_none())
 
     def script(body: str) -> Callable[[], list[str]]:
         program.parent.mkdir(exist_ok=True)

@@ -20,7 +20,11 @@ from trainwright.model import Variant
 Edit = Callable[[Path, str, str], None]
 Settle = Callable[[Path], None]
 ROOT = Path(__file__).parents[2]
-HADOLINT = [Path(sys.executable).with_name("hadolint"), "--config", ROOT / "tests/golden/hadolint.yaml"]
+HADOLINT: list[str | Path] = [
+    Path(sys.executable).with_name("hadolint"),
+    "--config",
+    ROOT / "tests/golden/hadolint.yaml",
+]
 REFERENCE = "registry.invalid/debian@sha256:" + "d" * 64
 
 

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections import namedtuple
 from collections.abc import Callable, Iterator
 from hashlib import sha256
 from pathlib import Path
@@ -303,7 +302,7 @@ def test_disk_that_is_full_in_the_middle(small_disk: Path, site: Any) -> None:
 
 
 def test_disk_that_is_too_small_from_the_start(site: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    usage = namedtuple("usage", "total used free")(10**6, 0, len(BODY) - 1)
+    usage = shutil.disk_usage(".")._replace(free=len(BODY) - 1)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
     with pytest.raises(EnvironmentProblem, match="no space left"):
         store.fetch([wanted(site.offer("file", BODY))])
