@@ -79,13 +79,14 @@ def fetch(only: Only = None, framework: Framework = None, as_json: Json = False)
 def plan(only: Only = None, framework: Framework = None, registry: Registry = "", as_json: Json = False) -> None:
     """Per image: skip, reuse or build, with the reason and the input key."""
     from trainwright import engine, images, inputs, report
+    from trainwright import plan as plan_module
 
     intent, variants = _chosen(framework, only)
     rows = []
     for variant in variants:
         repository = images.repository_if_any(intent, variant, registry)
         entry = images.plan_one(inputs.load(intent, variant), repository, engine.answers)
-        rows.append(entry.model_dump())
+        rows.append(entry.model_dump() | ({} if as_json else {"key": entry.key[: plan_module.SHORT]}))
     report.show(rows, as_json)
 
 
