@@ -57,7 +57,7 @@ unit: setup ## The tests that need no engine; seconds
 	@.venv/bin/python -m pytest tests/unit tests/golden --quiet --numprocesses auto
 
 check: setup ## Format, lint, types, shell
-	@.venv/bin/ruff format --check . && .venv/bin/ruff check . && .venv/bin/mypy && .venv/bin/shellcheck scripts/*.sh .ci/run
+	@.venv/bin/ruff format --check . && .venv/bin/ruff check . && .venv/bin/mypy && .venv/bin/shellcheck --external-sources scripts/*.sh .ci/run
 
 test: check engine registry ## Everything; the image (pytorch's default one, or yours) is built if need be, tested, pushed, trained with
 	@scripts/test-all.sh $(or $(CHOSEN),--framework pytorch)
