@@ -47,7 +47,7 @@ lock: setup engine ## Resolve the intent to exact versions and checksums
 fetch: setup ## Every locked file into the store, verified
 	@$(TRAINWRIGHT) fetch $(CHOSEN)
 
-build: setup engine ## Build the image and probe it: FRAMEWORK=pytorch, or ONLY='<id or glob>'
+build: setup engine $(if $(filter push,$(MAKECMDGOALS)),$(if $(REGISTRY),,registry)) ## Build the image and probe it: FRAMEWORK=pytorch, or ONLY='<id or glob>'
 	@$(TRAINWRIGHT) build $(CHOSEN)
 
 push: build $(if $(REGISTRY),,registry) ## Prove, push by digest, verify, tag: REGISTRY=host[:port], else on loopback

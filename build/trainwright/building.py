@@ -6,7 +6,7 @@ from pathlib import Path
 
 from trainwright import distribution, engine, inputs, probe, registry, store
 from trainwright.errors import NotRunError
-from trainwright.fetching import fetch
+from trainwright.fetching import fetch, to_fetch
 from trainwright.files import write
 from trainwright.images import Done, out_folder, plan_one, published_image, read_image, write_image
 from trainwright.inputs import Inputs
@@ -19,7 +19,7 @@ KEY = "key"  # out/<id>/key: whose sources lie here
 
 def lay_out(intent: Intent, found: Inputs, out: Path) -> None:
     """out/<id>/ as the build needs it: text, wheels, base, rootfs; nothing of an earlier lock stays."""
-    clear(out)
+    clear(out, found)
     for group in GROUPS:
         (out / "wheels" / group).mkdir(parents=True)
     for entry in found.lock.python:
@@ -44,12 +44,15 @@ def lay_out(intent: Intent, found: Inputs, out: Path) -> None:
     write(out / KEY, found.key + "\n")  # last: what is half laid out has none
 
 
-def clear(out: Path) -> None:
-    """Take away what belongs to another key, and what was said of it."""
+def clear(out: Path, found: Inputs) -> None:
+    """Take away the sources, and what was said of another key."""
     for name in ("wheels", "requirements", "rootfs", "base", "packages"):
         shutil.rmtree(out / name, ignore_errors=True)
-    for name in (KEY, "image.json", "sbom.json", "tests.xml"):
-        (out / name).unlink(missing_ok=True)
+    (out / KEY).unlink(missing_ok=True)
+    image = read_image(out)
+    if image is None or image.key != found.key:
+        for name in ("image.json", "sbom.json", "tests.xml"):
+            (out / name).unlink(missing_ok=True)
 
 
 def is_laid_out(found: Inputs, out: Path) -> bool:
@@ -63,11 +66,22 @@ def write_text(found: Inputs, out: Path) -> None:
         write(out / name, text)
 
 
+def known_base(found: Inputs) -> Path:
+    """Where the store remembers the sha256 of a base that was bootstrapped."""
+    return store.root() / "base" / found.base_key
+
+
+def has_base(intent: Intent, found: Inputs) -> bool:
+    known = known_base(found)
+    image = intent.components.bases[found.variant.base].provider == "image"
+    return image or (known.exists() and store.has(known.read_text().strip()))
+
+
 def base_tar(intent: Intent, found: Inputs) -> str:
     """sha256 of the bootstrapped base in the store, made once for all images that start from it."""
-    known = store.root() / "base" / found.base_key
-    if known.exists() and store.has(sha256 := known.read_text().strip()):
-        return sha256
+    known = known_base(found)
+    if has_base(intent, found):
+        return known.read_text().strip()
     state, definition = found.distribution, intent.components.bases[found.variant.base]
     with store.scratch() as folder:
         made = folder / "base.tar"
@@ -90,12 +104,17 @@ def build(intent: Intent, variant: Variant, repository: str | None, say: Say, pr
         entry = plan_one(found, repository, engine.answers)
     out = out_folder(intent, variant)
     if entry.action == "skip":
-        if not is_laid_out(found, out):  # of another key, or nothing: what is published needs no sources here
-            clear(out)
+        if not is_laid_out(found, out):
+            if to_fetch(intent, [variant]) == 0 and has_base(intent, found):
+                lay_out(intent, found, out)
+            else:  # what is published needs no gigabyte of sources here
+                clear(out, found)
+                say(f"{variant.id}: published, so its sources are not fetched; out/{variant.id}/ holds text alone")
         write_text(found, out)
         return Done(published_image(found, out, str(repository)), "skip", entry.reason, time.monotonic() - began)
     if entry.action == "build" or not is_laid_out(found, out):
         fetch(intent, [variant], say, progress)
+        say(f"{variant.id}: laying out its sources")
         lay_out(intent, found, out)
     write_text(found, out)
     if entry.action == "build":
@@ -121,7 +140,7 @@ def at_hand(intent: Intent, found: Inputs, say: Say, repository: str | None = No
     image = read_image(out)
     if image and image.key == found.key and image.proof and image.proof.image == identity:
         return image
-    say(f"{found.variant.id}: probing")
+    say(f"{found.variant.id}: probing, and listing what it holds")
     return prove(intent, found, out)
 
 

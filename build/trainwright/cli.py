@@ -188,6 +188,8 @@ def main() -> None:
     """Run, and turn every expected failure into one message and its exit code."""
     signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
     command = typer.main.get_command(app)
+    if len(sys.argv) == 1:
+        sys.argv.append("--help")
     try:
         code = command.main(standalone_mode=False, prog_name="trainwright")
     except TrainwrightError as error:

@@ -10,7 +10,7 @@ from packaging.version import Version
 
 from trainwright.errors import ConfigError, LockError
 from trainwright.matrix import Intent
-from trainwright.model import Base, Lock, Package, Variant
+from trainwright.model import Base, Lock, Package, PythonFile, Variant
 
 RELOCK = "trainwright lock --only {id}"
 
@@ -68,6 +68,7 @@ def dump(lock: Lock) -> str:
     document = tomlkit.document()
     document.add(tomlkit.comment("Written by `trainwright lock`; a person reads it, nobody edits it."))
     document["intent"] = lock.intent
+    document["entries"] = lock.entries
     tables = tomlkit.aot()
     for entry in sorted(lock.python, key=lambda entry: (entry.group, entry.name)):
         table = tomlkit.table()
@@ -75,6 +76,10 @@ def dump(lock: Lock) -> str:
         tables.append(table)
     document["python"] = tables
     return tomlkit.dumps(document)
+
+
+def entries_digest(files: Iterable[PythonFile]) -> str:
+    return digest(sorted([entry.group, entry.name, entry.version] for entry in files))
 
 
 def check(intent: Intent, variant: Variant, lock: Lock, packages: Iterable[Package]) -> None:
@@ -117,6 +122,10 @@ def check(intent: Intent, variant: Variant, lock: Lock, packages: Iterable[Packa
         for need in entry.needs:
             if need not in groups.get(entry.group, installed):
                 raise missing(f"Python package {need}", f"{entry.name} {entry.version} requires it")
+    if entries_digest(lock.python) != lock.entries:
+        raise missing(
+            "an entry", "its files are not the ones that `trainwright lock` wrote: one was taken out or edited"
+        )
 
 
 def pin_versions(intent: Intent, variant: Variant, lock: Lock, packages: dict[str, Package]) -> dict[str, str]:

@@ -57,7 +57,9 @@ def lock_python(intent: Intent, variant: Variant, say: Say, progress: Progress) 
         entry.model_copy(update={"group": "framework"}) if entry.group == "toolkit" and entry.name in lowest else entry
         for entry in entries
     ]
-    text = lock.dump(Lock(intent=lock.intent_digest(intent, variant), python=entries))
+    text = lock.dump(
+        Lock(intent=lock.intent_digest(intent, variant), entries=lock.entries_digest(entries), python=entries)
+    )
     return inputs.lock_path(intent, variant), text
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -88,7 +89,10 @@ def complain(error: TrainwrightError, as_json: bool) -> None:
         return
     bold, red, off = ("\033[1m", "\033[31m", "\033[0m") if _coloured() else ("", "", "")
     print(f"{red}error:{off} {bold}{error.what}{off}", file=sys.stderr)
-    for name, text in (("where", error.where), ("why", error.why), ("fix", error.fix)):
+    fix = error.fix
+    if fix.startswith("trainwright ") and not shutil.which("trainwright"):
+        fix = f".venv/bin/{fix}"  # where make has put it
+    for name, text in (("where", error.where), ("why", error.why), ("fix", fix)):
         if text:
             indented = text.strip().replace("\n", "\n         ")
             print(f"  {name + ':':<6} {indented}", file=sys.stderr)
@@ -102,9 +106,18 @@ def progress(total: int = 0) -> Iterator[tuple[Callable[[str], None], Callable[[
         print(line, file=sys.stderr, flush=True)
 
     if not total or not sys.stderr.isatty():
+        done = 0
+
+        def count(size: int) -> None:
+            """A line for every quarter."""
+            nonlocal done
+            before, done = done, done + size
+            if total and 4 * before // total != 4 * done // total:
+                say(f"fetched {human(done)} of {human(total)}")
+
         if total:
             say(f"fetching {human(total)}")
-        yield say, lambda _: None
+        yield say, count
         return
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn

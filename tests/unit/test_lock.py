@@ -114,6 +114,12 @@ def test_a_transitive_requirement_is_missing(tree: Path) -> None:
     assert "sympy" in error.why
 
 
+def test_an_entry_is_missing_that_no_metadata_asks_for(tree: Path) -> None:
+    """sagemaker-training comes as a source distribution, which does not say that it requires scipy."""
+    without(tree / LOCK, "[[python]]", "scipy")
+    assert "taken out or edited" in refused(tree).why
+
+
 @pytest.mark.parametrize("group", ["framework", "sdist-build"])
 def test_what_builds_does_not_stand_in_for_what_is_installed(tree: Path, group: str) -> None:
     """setuptools is locked twice: torch needs it in the image, and source distributions are built with it."""

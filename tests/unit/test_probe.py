@@ -68,7 +68,7 @@ def test_two_copies_of_nccl(intent: Intent, found: Inputs) -> None:
 
 def test_component_of_another_variant_is_no_component_of_this_one(intent: Intent) -> None:
     """The probe asks for everything it knows; what else is in the image, the package lists tell."""
-    lock = Lock(intent="0" * 64, python=[])
+    lock = Lock(intent="0" * 64, entries="0" * 64, python=[])
     other = Findings(versions={"torch": "1"}, nccl=None, libnccl=[], python_packages={}, packages={})
     assert probe.compare(intent, {}, lock, {}, other) == []
 
@@ -77,7 +77,7 @@ def test_spelling_of_a_python_name_is_no_difference(intent: Intent) -> None:
     entry = PythonFile(name="Typing_Extensions", version="1", file="a.whl", sha256="0" * 64, size=1, group="framework")
     held = Findings(versions={}, nccl=None, libnccl=[], python_packages={"typing-extensions": "1"}, packages={})
     packages: dict[str, Package] = {}
-    assert probe.compare(intent, {}, Lock(intent="0" * 64, python=[entry]), packages, held) == []
+    assert probe.compare(intent, {}, Lock(intent="0" * 64, entries="0" * 64, python=[entry]), packages, held) == []
 
 
 def test_refusal_names_the_first_and_counts_the_rest(found: Inputs) -> None:
