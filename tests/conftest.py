@@ -33,6 +33,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # What a shell starts in the background ignores Ctrl-C, and so would every program that a test interrupts.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     config.addinivalue_line("markers", "component(name): only for images that pin this component; else deselected")
 
 
@@ -131,7 +133,7 @@ def container(image: str) -> Iterator[Any]:
     from trainwright import engine
 
     # Without this, SIGTERM would end pytest before anything is put away.
-    before = signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     options = {
         "command": ["sleep", "infinity"],
         "init": True,  # reaps what mpirun and sshd leave behind

@@ -186,7 +186,7 @@ def _asked_for(framework: str | None, only: str | None) -> tuple[Any, Any]:
 
 def main() -> None:
     """Run, and turn every expected failure into one message and its exit code."""
-    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # also where SIGINT is ignored, as under nohup
     command = typer.main.get_command(app)
     if len(sys.argv) == 1:
         sys.argv.append("--help")
