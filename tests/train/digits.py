@@ -61,7 +61,7 @@ def train(args: argparse.Namespace) -> None:
         dist.barrier()  # rank 0 still writes: nobody leaves before it
         dist.destroy_process_group()
         sys.stdout.flush()
-        # What DistributedDataParallel still holds of the group can abort the interpreter's own exit: one run in 26 here,
+        # What DistributedDataParallel still holds of the group can abort the interpreter's exit: one run in 26 here,
         # https://github.com/pytorch/pytorch/issues/190489
         os._exit(0)
 
