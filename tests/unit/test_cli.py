@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from filelock import FileLock
 
 Edit = Callable[[Path, str, str], None]
 Cli = Callable[..., Any]
@@ -260,3 +261,21 @@ def test_colour_on_a_terminal_only(cli: Cli, tree: Path) -> None:
 def test_no_color_is_honoured() -> None:
     """https://no-color.org; our scripts do so already."""
     assert "\033[" not in on_a_terminal(NO_COLOR="1")
+
+
+def test_sigterm_ends_it_also_where_ctrl_c_is_ignored(tree: Path) -> None:
+    """A build under nohup ignores SIGINT; a CI system that gives up sends SIGTERM."""
+    (tree / "out").mkdir()
+    with FileLock(tree / "out/.lock"):
+        child = subprocess.Popen(
+            ["sh", "-c", 'trap "" INT; exec "$0" "$@"', TRAINWRIGHT, "build", "--framework", "pytorch"],
+            cwd=tree,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert child.stderr
+        assert "waiting for it" in child.stderr.readline()
+        child.terminate()
+        said = child.communicate(timeout=10)[1]
+    assert child.returncode == 130
+    assert "interrupted" in said
