@@ -1,6 +1,7 @@
 """What the finished image must hold, and how it differs. The image answers scripts/probe.py; the judgement is here."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 from debian.debian_support import NativeVersion
 from packaging.utils import canonicalize_name
@@ -13,15 +14,21 @@ from trainwright.model import Lock, Model, Package, Variant
 class Findings(Model):
     """What scripts/probe.py printed."""
 
-    versions: dict[str, str]
-    nccl: str | None
-    libnccl: list[str]
+    versions: dict[str, str]  # component to what it says of itself
+    libnccl: dict[str, str]  # every NCCL on disk to the version that it says; "" where it says none
+    mapped: dict[str, list[str]]  # component (a Python process that loads it) or program to the NCCL it maps
+    files: dict[str, dict[str, tuple[str, str]]]  # component to path to sha256 as built and as found; "": gone
     python_packages: dict[str, str]
     packages: dict[str, str]
 
-    def components(self) -> dict[str, str]:
-        """Component to version, NCCL's as the framework says it."""
-        return self.versions | ({"nccl": self.nccl} if self.nccl else {})
+
+def questions(intent: Intent, pins: Iterable[str]) -> dict[str, Any]:
+    """What scripts/probe.py is asked about the components of an image."""
+    components = intent.components.components
+    return {
+        name: components[name].probe.model_dump(include={"command", "code", "pattern"}, exclude_defaults=True)
+        for name in sorted(pins)
+    }
 
 
 def upstream_version(version: str) -> str:
@@ -29,13 +36,34 @@ def upstream_version(version: str) -> str:
     return str(NativeVersion(version).upstream_version)
 
 
-def expected_versions(intent: Intent, pins: Mapping[str, str]) -> dict[str, str]:
+def shown(pattern: str, version: str) -> str:
+    """A version as the component shows it: `{major}.{minor}` of 13.2.2 is 13.2."""
+    parts = dict(zip(("major", "minor", "micro"), version.split("."), strict=False))
+    return pattern.format(version=version, **parts)
+
+
+def expected_versions(intent: Intent, variant: Variant, pins: Mapping[str, str]) -> dict[str, str]:
     """Component to what its program or module should say of itself."""
-    components = intent.components.components
-    return {
-        name: version if components[name].provider == "python" else upstream_version(version)
-        for name, version in pins.items()
-    }
+    expected = {}
+    for name, version in pins.items():
+        component = intent.components.components[name]
+        kind = component.providers[variant.pins[name].provider].kind
+        expected[name] = shown(component.probe.shows, upstream_version(version) if kind == "distro" else version)
+    return expected
+
+
+def version_differences(
+    intent: Intent, variant: Variant, pins: Mapping[str, str], found: Mapping[str, str]
+) -> list[str]:
+    """Where a component says something else of itself than its pin."""
+    wanted = expected_versions(intent, variant, pins)
+    said = {}
+    for name in wanted.keys() & found.keys():
+        # A wheel of the public index is built for one accelerator, and only the module says for which.
+        public, _, local = found[name].partition("+")
+        own = local == variant.accelerator and "+" not in wanted[name]
+        said[name] = public if own else found[name]
+    return list(_differences("component", wanted, said))
 
 
 def _differences(what: str, wanted: Mapping[str, str], found: Mapping[str, str]) -> Iterable[str]:
@@ -48,26 +76,85 @@ def _differences(what: str, wanted: Mapping[str, str], found: Mapping[str, str])
             yield f"{what} {name}: the lock says {wanted[name]}, the image holds {found[name]}"
 
 
+def nccl_differences(wanted: str | None, frameworks: Iterable[str], tested: bool, found: Findings) -> Iterator[str]:
+    """One file, one version, the pinned one, and everybody maps it.
+
+    `wanted` is the pin (None: no NCCL), `frameworks` the components that must map it, `tested` whether the image has
+    nccl-tests, of which some program must map it, too.
+    """
+    copies = found.libnccl
+    if len(copies) > 1:
+        told = (f"{path} ({version or 'no version'}; {_users(path, found)})" for path, version in copies.items())
+        yield f"more than one libnccl: {', '.join(told)}"
+    for path, version in copies.items():
+        if wanted is None:
+            yield f"{path} ({version or 'no version'}; {_users(path, found)}) is in the image and no NCCL in the lock"
+        elif version != wanted:
+            yield f"{path} says it is NCCL {version or 'of no version'}, the lock says {wanted}; {_users(path, found)}"
+    for who, paths in sorted(found.mapped.items()):
+        if foreign := [path for path in paths if path not in copies]:
+            yield f"{who} maps {', '.join(foreign)}, which is no libnccl of the image"
+        if len(paths) > 1:
+            yield f"{who} maps more than one libnccl: {', '.join(paths)}"
+    if wanted is not None:
+        if not copies:
+            yield f"libnccl {wanted} is in the lock and not in the image"
+        for name in frameworks:
+            if not found.mapped.get(name):
+                yield f"a process that loads {name} maps no libnccl, and the lock says {wanted}"
+        started = {who: paths for who, paths in found.mapped.items() if who.startswith("/")}
+        if tested and not started:
+            yield f"no program of nccl-tests could be started to see that it maps libnccl {wanted}"
+        for who in sorted(started):
+            if not started[who]:
+                yield f"{who} names libnccl and maps none"
+
+
+def _users(path: str, found: Findings) -> str:
+    """Who maps this copy, in words."""
+    users = sorted(who for who, paths in found.mapped.items() if path in paths)
+    return f"mapped by {', '.join(users)}" if users else "mapped by nobody"
+
+
+def file_differences(compiled: Iterable[str], found: Findings) -> Iterator[str]:
+    """What was compiled is there as it was built, and belongs to one component."""
+    owners: dict[str, str] = {}
+    for name in sorted(compiled):
+        if not found.files.get(name):
+            yield f"component {name} was compiled and lists no files"
+    for name, files in sorted(found.files.items()):
+        for path, (built, there) in sorted(files.items()):
+            if path in owners:
+                yield f"two components claim {path}: {owners[path]} and {name}"
+            owners.setdefault(path, name)
+            if not there:
+                yield f"component {name}: {path} is in its list of files and not in the image"
+            elif built != there:
+                yield f"component {name}: {path} is not the file that was built: {built}, in the image {there}"
+
+
 def compare(
-    intent: Intent, pins: Mapping[str, str], lock: Lock, packages: Mapping[str, Package], found: Findings
+    intent: Intent,
+    variant: Variant,
+    pins: Mapping[str, str],
+    lock: Lock,
+    packages: Mapping[str, Package],
+    found: Findings,
 ) -> list[str]:
     """Every difference between lock and image, one sentence each; empty means declared = shipped."""
-    # What a probe may see of the base and nobody declared is left to the packages; an NCCL nobody declared is not.
-    components = {name: version for name, version in found.components().items() if name in pins or name == "nccl"}
-    python = {
-        str(canonicalize_name(entry.name)): entry.version
-        for entry in lock.python
-        if entry.group in ("framework", "toolkit")
-    }
+    components = intent.components.components
+    groups = {"framework", "toolkit"} | ({"devel"} if variant.devel else set())
+    python = {str(canonicalize_name(entry.name)): entry.version for entry in lock.python if entry.group in groups}
     distribution = {name: package.version for name, package in packages.items()}
-    differences = [
-        *_differences("component", expected_versions(intent, pins), components),
+    frameworks = [name for name in pins if components[name].position == "framework"]
+    compiled = [name for name in pins if components[name].providers[variant.pins[name].provider].kind == "source"]
+    return [
+        *version_differences(intent, variant, pins, found.versions),
         *_differences("Python package", python, found.python_packages),
         *_differences("distribution package", distribution, found.packages),
+        *nccl_differences(pins.get("nccl"), frameworks, "nccl-tests" in pins, found),
+        *file_differences(compiled, found),
     ]
-    if len(found.libnccl) > 1:
-        differences.append(f"more than one libnccl: {', '.join(found.libnccl)}")
-    return differences
 
 
 def refuse(variant: Variant, differences: list[str]) -> None:
@@ -77,6 +164,6 @@ def refuse(variant: Variant, differences: list[str]) -> None:
         raise BuildError(
             f"{variant.id} is not what its lock says: {differences[0]}",
             why="; ".join(differences[:5]) + rest,
-            where=f"dockerfiles/locks/{variant.id}.toml",
+            where=f"dockerfiles/locks/{variant.lock}.toml",
             fix=f"trainwright lock --only {variant.id}, then trainwright build --only {variant.id}",
         )

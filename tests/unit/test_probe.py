@@ -1,5 +1,11 @@
 """The judgement over a finished image: equal means nothing to say, and every kind of difference is named."""
 
+import hashlib
+import importlib.util
+import os
+import re
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -8,21 +14,31 @@ from trainwright import inputs, probe
 from trainwright.errors import BuildError
 from trainwright.inputs import Inputs
 from trainwright.matrix import Intent
-from trainwright.model import Lock, Package, PythonFile
+from trainwright.model import Lock, PythonFile
 from trainwright.probe import Findings
+
+NOTHING: dict[str, Any] = {
+    "versions": {},
+    "libnccl": {},
+    "mapped": {},
+    "files": {},
+    "python_packages": {},
+    "packages": {},
+}
+ONE, OTHER = "/opt/venv/nccl/libnccl.so.2", "/usr/lib/libnccl.so.2"
+PERF = "/opt/nccl-tests/bin/all_reduce_perf"
 
 
 @pytest.fixture(scope="module")
 def found(intent: Intent) -> Inputs:
-    return inputs.load(intent, next(variant for variant in intent.variants if variant.default))
+    """An image for the CPU: that of the default may have more to it."""
+    return inputs.load(intent, next(v for v in intent.variants if v.accelerator == "cpu" and v.target == "sagemaker"))
 
 
-def truthful(intent: Intent, found: Inputs) -> dict[str, Any]:
+def truthful(found: Inputs) -> dict[str, Any]:
     """What the probe prints of an image that is what its lock says."""
-    return {
+    return NOTHING | {
         "versions": dict(found.versions),
-        "nccl": None,
-        "libnccl": [],
         "python_packages": {
             entry.name: entry.version for entry in found.lock.python if entry.group in ("framework", "toolkit")
         },
@@ -32,18 +48,18 @@ def truthful(intent: Intent, found: Inputs) -> dict[str, Any]:
 
 def differences(intent: Intent, found: Inputs, printed: dict[str, Any]) -> list[str]:
     packages = found.distribution.packages()
-    return probe.compare(intent, found.pins, found.lock, packages, Findings.model_validate(printed))
+    return probe.compare(intent, found.variant, found.pins, found.lock, packages, Findings.model_validate(printed))
 
 
 def test_equal(intent: Intent, found: Inputs) -> None:
-    assert differences(intent, found, truthful(intent, found)) == []
+    assert differences(intent, found, truthful(found)) == []
     probe.refuse(found.variant, [])
 
 
 @pytest.mark.parametrize(
     ("part", "name", "value", "sentence"),
     [
-        ("versions", "torch", "2.12.0+cpu", "component torch: the lock says 2.13.0+cpu, the image holds 2.12.0+cpu"),
+        ("versions", "torch", "2.12.0+cpu", "component torch: the lock says {was}, the image holds 2.12.0+cpu"),
         ("versions", "openmpi", None, "component openmpi {was} is in the lock and not in the image"),
         ("python_packages", "numpy", "1.0", "Python package numpy: the lock says {was}, the image holds 1.0"),
         ("python_packages", "sympy", None, "Python package sympy {was} is in the lock and not in the image"),
@@ -54,30 +70,34 @@ def test_equal(intent: Intent, found: Inputs) -> None:
     ],
 )
 def test_one_difference(intent: Intent, found: Inputs, part: str, name: str, value: str | None, sentence: str) -> None:
-    printed = truthful(intent, found)
+    printed = truthful(found)
     was = printed[part].pop(name, None)
     if value is not None:
         printed[part][name] = value
     assert differences(intent, found, printed) == [sentence.format(was=was)]
 
 
-def test_two_copies_of_nccl(intent: Intent, found: Inputs) -> None:
-    printed = {**truthful(intent, found), "libnccl": ["/usr/lib/libnccl.so.2", "/opt/libnccl.so.2"]}
-    assert differences(intent, found, printed) == ["more than one libnccl: /usr/lib/libnccl.so.2, /opt/libnccl.so.2"]
+def test_every_pin_is_asked_for(intent: Intent, found: Inputs) -> None:
+    asked = probe.questions(intent, found.pins)
+    assert set(asked) == set(found.pins)
+    for question in asked.values():
+        assert {"pattern"} < set(question) < {"pattern", "command", "code"}
+        assert re.compile(question["pattern"]).groups == 1
 
 
-def test_component_of_another_variant_is_no_component_of_this_one(intent: Intent) -> None:
-    """The probe asks for everything it knows; what else is in the image, the package lists tell."""
-    lock = Lock(intent="0" * 64, entries="0" * 64, python=[])
-    other = Findings(versions={"torch": "1"}, nccl=None, libnccl=[], python_packages={}, packages={})
-    assert probe.compare(intent, {}, lock, {}, other) == []
+def test_a_difference_of_any_kind_reaches_the_sum(intent: Intent, found: Inputs) -> None:
+    printed = truthful(found) | {"libnccl": {ONE: "2.30.7"}, "files": {"x": {"/opt/x": ("a", "b")}}}
+    assert differences(intent, found, printed) == [
+        f"{ONE} (2.30.7; mapped by nobody) is in the image and no NCCL in the lock",
+        "component x: /opt/x is not the file that was built: a, in the image b",
+    ]
 
 
-def test_spelling_of_a_python_name_is_no_difference(intent: Intent) -> None:
+def test_spelling_of_a_python_name_is_no_difference(intent: Intent, found: Inputs) -> None:
     entry = PythonFile(name="Typing_Extensions", version="1", file="a.whl", sha256="0" * 64, size=1, group="framework")
-    held = Findings(versions={}, nccl=None, libnccl=[], python_packages={"typing-extensions": "1"}, packages={})
-    packages: dict[str, Package] = {}
-    assert probe.compare(intent, {}, Lock(intent="0" * 64, entries="0" * 64, python=[entry]), packages, held) == []
+    held = Findings.model_validate(NOTHING | {"python_packages": {"typing-extensions": "1"}})
+    lock = Lock(intent="0" * 64, entries="0" * 64, python=[entry])
+    assert probe.compare(intent, found.variant, {}, lock, {}, held) == []
 
 
 def test_refusal_names_the_first_and_counts_the_rest(found: Inputs) -> None:
@@ -95,6 +115,214 @@ def test_upstream_version(version: str, upstream: str) -> None:
     assert probe.upstream_version(version) == upstream
 
 
-def test_an_nccl_that_nobody_declared(intent: Intent, found: Inputs) -> None:
-    printed = truthful(intent, found) | {"nccl": "2.27.3"}
-    assert differences(intent, found, printed) == ["component nccl 2.27.3 is in the image and not in the lock"]
+@pytest.mark.parametrize(
+    ("pattern", "looks"), [("{version}", "13.2.2"), ("{major}.{minor}", "13.2"), ("v{major}", "v13")]
+)
+def test_a_version_may_be_shown_in_another_way(pattern: str, looks: str) -> None:
+    assert probe.shown(pattern, "13.2.2") == looks
+
+
+@pytest.mark.parametrize(
+    ("pin", "said", "equal"),
+    [
+        ("2.15.0", "2.15.0", True),
+        ("2.15.0", "2.15.0+cu132", True),  # as the wheel of the public index calls itself
+        ("2.15.0", "2.15.0+cu130", False),  # another CUDA than the variant's
+        ("2.15.0", "2.14.1+cu132", False),
+        ("2.15.0+cu132", "2.15.0", False),
+        ("2.15.0+cu132", "2.15.0+cu132", True),
+        ("2.15.0+cpu", "2.15.0+cu132", False),
+    ],
+)
+def test_local_part_of_a_version_names_the_accelerator(
+    intent: Intent, found: Inputs, pin: str, said: str, equal: bool
+) -> None:
+    variant = found.variant.model_copy(update={"accelerator": "cu132"})
+    assert (probe.version_differences(intent, variant, {"torch": pin}, {"torch": said}) == []) is equal
+
+
+# --- one NCCL ------------------------------------------------------------------------------------------------------
+
+
+def nccl(wanted: str | None, tested: bool = True, **printed: Any) -> list[str]:
+    held = Findings.model_validate(NOTHING | printed)
+    return list(probe.nccl_differences(wanted, ["torch"] if wanted else [], tested, held))
+
+
+EVERYBODY = {"torch": [ONE], PERF: [ONE]}
+
+
+def test_one_nccl() -> None:
+    assert nccl("2.30.7", libnccl={ONE: "2.30.7"}, mapped=EVERYBODY) == []
+
+
+def test_one_nccl_without_nccl_tests() -> None:
+    assert nccl("2.30.7", tested=False, libnccl={ONE: "2.30.7"}, mapped={"torch": [ONE]}) == []
+
+
+def test_no_nccl_at_all() -> None:
+    assert nccl(None, tested=False) == []
+
+
+def test_two_copies_and_who_maps_which() -> None:
+    said = nccl("2.30.7", libnccl={ONE: "2.30.7", OTHER: "2.30.7"}, mapped={"torch": [ONE], PERF: [OTHER]})
+    assert said == [f"more than one libnccl: {ONE} (2.30.7; mapped by torch), {OTHER} (2.30.7; mapped by {PERF})"]
+
+
+def test_two_versions() -> None:
+    said = nccl("2.30.7", libnccl={ONE: "2.30.7", OTHER: "2.29.7"}, mapped=EVERYBODY)
+    assert said == [
+        f"more than one libnccl: {ONE} (2.30.7; mapped by {PERF}, torch), {OTHER} (2.29.7; mapped by nobody)",
+        f"{OTHER} says it is NCCL 2.29.7, the lock says 2.30.7; mapped by nobody",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("printed", "sentence"),
+    [
+        (
+            {"libnccl": {ONE: "2.29.7"}, "mapped": EVERYBODY},
+            f"{ONE} says it is NCCL 2.29.7, the lock says 2.30.7; mapped by {PERF}, torch",
+        ),
+        (
+            {"libnccl": {ONE: ""}, "mapped": EVERYBODY},
+            f"{ONE} says it is NCCL of no version, the lock says 2.30.7; mapped by {PERF}, torch",
+        ),
+        (
+            {"libnccl": {ONE: "2.30.7"}, "mapped": {PERF: [ONE]}},
+            "a process that loads torch maps no libnccl, and the lock says 2.30.7",
+        ),
+        ({"libnccl": {ONE: "2.30.7"}, "mapped": {"torch": [ONE], PERF: []}}, f"{PERF} names libnccl and maps none"),
+        (
+            {"libnccl": {ONE: "2.30.7"}, "mapped": {"torch": [ONE]}},
+            "no program of nccl-tests could be started to see that it maps libnccl 2.30.7",
+        ),
+        (
+            {"libnccl": {ONE: "2.30.7"}, "mapped": {"torch": [ONE], PERF: [OTHER]}},
+            f"{PERF} maps {OTHER}, which is no libnccl of the image",
+        ),
+    ],
+)
+def test_one_difference_of_nccl(printed: dict[str, Any], sentence: str) -> None:
+    assert nccl("2.30.7", **printed) == [sentence]
+
+
+def test_a_process_with_two() -> None:
+    said = nccl("2.30.7", libnccl={ONE: "2.30.7", OTHER: "2.30.7"}, mapped={**EVERYBODY, "torch": [ONE, OTHER]})
+    assert said[1:] == [f"torch maps more than one libnccl: {ONE}, {OTHER}"]
+
+
+def test_nccl_that_is_gone() -> None:
+    assert nccl("2.30.7", tested=False)[0] == "libnccl 2.30.7 is in the lock and not in the image"
+
+
+# --- files of compiled components -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("files", "sentences"),
+    [
+        ({"a": {"/opt/a": ("1", "1")}}, []),
+        ({"a": {"/opt/a": ("1", "")}}, ["component a: /opt/a is in its list of files and not in the image"]),
+        ({"a": {"/opt/a": ("1", "2")}}, ["component a: /opt/a is not the file that was built: 1, in the image 2"]),
+        (
+            {"a": {"/opt/x": ("1", "1")}, "b": {"/opt/x": ("1", "1")}},
+            ["two components claim /opt/x: a and b"],
+        ),
+        ({}, ["component a was compiled and lists no files"]),
+        ({"a": {}}, ["component a was compiled and lists no files"]),
+    ],
+)
+def test_files_of_compiled_components(files: dict[str, Any], sentences: list[str]) -> None:
+    held = Findings.model_validate(NOTHING | {"files": files})
+    assert list(probe.file_differences(["a"], held)) == sentences
+
+
+# --- the script that runs in the image ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def script() -> ModuleType:
+    path = Path(__file__).parents[2] / "scripts/probe.py"
+    spec = importlib.util.spec_from_file_location("probe_of_image", path)
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_question_by_program_and_by_code(script: ModuleType) -> None:
+    assert script.answer({"command": ["echo", "thing 1.2"], "pattern": r"thing (\S+)"}) == ("1.2", [])
+    assert script.answer({"code": "print('thing 1.2')", "pattern": r"thing (\S+)"}) == ("1.2", [])
+    assert script.answer({"command": ["no-such-program"], "pattern": "(.*)"})[0] in (None, "")
+    assert script.answer({"code": "raise SystemExit('thing')", "pattern": r"version (\S+)"}) == (None, [])
+
+
+def test_code_tells_what_its_process_maps(script: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """libc stands in for NCCL: every process maps that one."""
+    monkeypatch.setattr(script, "NCCL", re.compile(r"libc[.-]"))
+    _, mapped = script.answer({"code": "print('version 1')", "pattern": r"version (\S+)"})
+    assert len(mapped) == 1
+
+
+def test_program_that_would_end_at_once_is_seen(script: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(script, "NCCL", re.compile(r"libc[.-]"))
+    assert [len(maps) for maps in script.mapped_by(["/bin/ls", "/bin/pwd"]).values()] == [1, 1]
+
+
+def test_full_pipe_takes_no_byte(script: ModuleType) -> None:
+    reader, writer = script.full_pipe()
+    assert os.get_blocking(writer), "a program would get an error instead of waiting"
+    os.set_blocking(writer, False)
+    with pytest.raises(BlockingIOError):
+        os.write(writer, b"x")
+    os.close(reader)
+    os.close(writer)
+
+
+def test_lists_of_files(script: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "there").write_text("x")
+    digest = hashlib.sha256(b"x").hexdigest()
+    (tmp_path / "lists").mkdir()
+    (tmp_path / "lists/part").write_text(f"{digest}  {tmp_path}/there\n{digest}  {tmp_path}/gone\n")
+    monkeypatch.setattr(script, "LISTS", tmp_path / "lists")
+    assert script.claims() == {"part": {f"{tmp_path}/there": [digest, digest], f"{tmp_path}/gone": [digest, ""]}}
+    monkeypatch.setattr(script, "LISTS", tmp_path / "no-such-folder")
+    assert script.claims() == {}
+
+
+def test_programs_that_name_nccl(script: ModuleType, tmp_path: Path) -> None:
+    contents = {
+        "run": b"\x7fELF libnccl.so.2",
+        "lib.so": b"\x7fELF libnccl.so.2",
+        "other": b"\x7fELF",
+        "text": b"libnccl",
+    }
+    for name, content in contents.items():
+        (tmp_path / name).write_bytes(content)
+        (tmp_path / name).chmod(0o755)
+    assert list(script.programs(str(tmp_path / name) for name in contents)) == [str(tmp_path / "run")]
+
+
+@pytest.mark.parametrize(
+    ("printed", "version"), [("23007", "2.30.7"), ("22907", "2.29.7"), ("", ""), ("Traceback", ""), ("0", "")]
+)
+def test_version_as_nccl_counts(script: ModuleType, printed: str, version: str) -> None:
+    assert script.dotted(printed) == version
+
+
+@pytest.mark.parametrize(
+    ("path", "counts"),
+    [
+        ("/x/libnccl.so", True),
+        ("/x/libnccl.so.2", True),
+        ("/x/libnccl.so.2.30.7", True),
+        ("/x/libnccl-1a2b3c4d.so.2", True),
+        ("/x/libnccl-net-ofi.so", False),
+        ("/x/libnccl-net.so", False),
+        ("/x/libnccl-ofi-tuner.so", False),
+    ],
+)
+def test_what_is_an_nccl(script: ModuleType, path: str, counts: bool) -> None:
+    assert script.nccls([path]) == ([path] if counts else [])
