@@ -8,6 +8,8 @@ import tempfile
 import tomllib
 import zipfile
 from collections import ChainMap
+from collections.abc import Sequence
+from email.message import Message
 from email.parser import Parser
 from functools import cache
 from pathlib import Path
@@ -91,26 +93,39 @@ def uv_options(index: str = "") -> tuple[list[str], dict[str, str]]:
     return options, {"SSL_CERT_FILE": bundle} if bundle and "SSL_CERT_FILE" not in os.environ else {}
 
 
-def resolve(requirements: list[str], python: str, base: Base, index: str = "", deps: bool = True) -> list[Offer]:
+def resolve(
+    requirements: list[str],
+    python: str,
+    base: Base,
+    index: str = "",
+    deps: bool = True,
+    constraints: Sequence[str] = (),
+) -> list[Offer]:
     """The newest set of versions that satisfies the requirements on the image's platform, best file of each.
+
+    `constraints` hold the versions of whatever comes along.
 
     The framework's own index is asked only where the host's sources do not have what is wanted, so that a host
     with a mirror or a folder of wheels needs no other network. Raises LockError with uv's explanation.
     """
     try:
-        return _resolve(requirements, python, base, "", deps)
+        return _resolve(requirements, python, base, "", deps, constraints)
     except LockError:
         if not index:
             raise
-        return _resolve(requirements, python, base, index, deps)
+        return _resolve(requirements, python, base, index, deps, constraints)
 
 
-def _resolve(requirements: list[str], python: str, base: Base, index: str, deps: bool) -> list[Offer]:
+def _resolve(
+    requirements: list[str], python: str, base: Base, index: str, deps: bool, constraints: Sequence[str]
+) -> list[Offer]:
     machine = MACHINES[base.architecture]
     options, env = uv_options(index)
     with tempfile.TemporaryDirectory() as folder:
         wanted, written = Path(folder, "requirements.in"), Path(folder, "pylock.toml")
+        held = Path(folder, "constraints.txt")
         wanted.write_text("\n".join(requirements) + "\n")
+        held.write_text("\n".join(constraints) + "\n")
         run(
             [
                 *(
@@ -124,6 +139,7 @@ def _resolve(requirements: list[str], python: str, base: Base, index: str, deps:
                 *("--python-version", python, "--python-platform", f"{machine}-manylinux_{glibc(base)}"),
                 *([] if deps else ["--no-deps"]),
                 *options,
+                *("--constraint", held),
                 *("--output-file", written, wanted),
             ],
             env=env,
@@ -181,14 +197,30 @@ def _best(package: dict[str, Any], python: str, base: Base) -> Offer:
     return best[1]
 
 
-def needs(path: Path, file: str, python: str, base: Base) -> list[str]:
-    """Names of what a wheel or source distribution requires on the image's platform, from its own metadata."""
+def metadata(path: Path, file: str) -> Message:
+    """The core metadata of a wheel or source distribution."""
     if file.endswith(".whl"):
         with zipfile.ZipFile(path) as wheel:
             name = next(entry for entry in wheel.namelist() if entry.endswith(".dist-info/METADATA"))
             text = wheel.read(name).decode()
     else:
         text = _sdist_metadata(path)
+    return Parser().parsestr(text, headersonly=True)
+
+
+def licence(path: Path, file: str) -> str:
+    """What a package says of its licence: the SPDX expression, else the classifiers, else the first line of its text."""
+    said = metadata(path, file)
+    if expression := said.get("License-Expression"):
+        return str(expression)
+    classifiers = [row for row in said.get_all("Classifier") or [] if row.startswith("License :: ")]
+    if named := [row.rpartition(" :: ")[2] for row in classifiers if row != "License :: OSI Approved"]:
+        return "; ".join(named)
+    return next(iter((said.get("License") or "").strip().splitlines()), "")[:80] or "not said"
+
+
+def needs(path: Path, file: str, python: str, base: Base) -> list[str]:
+    """Names of what a wheel or source distribution requires on the image's platform, from its own metadata."""
     environment = {
         "python_version": python,
         "python_full_version": f"{python}.0",
@@ -201,7 +233,7 @@ def needs(path: Path, file: str, python: str, base: Base) -> list[str]:
         "extra": "",
     }
     found = set()
-    for line in Parser().parsestr(text, headersonly=True).get_all("Requires-Dist") or []:
+    for line in metadata(path, file).get_all("Requires-Dist") or []:
         requirement = Requirement(line)
         if requirement.marker is None or requirement.marker.evaluate(environment):
             found.add(canonicalize_name(requirement.name))
