@@ -10,7 +10,9 @@ from pathlib import Path
 
 from debian.deb822 import Deb822
 
+from trainwright.certificates import bundle
 from trainwright.errors import BuildError, EnvironmentProblem, LockError
+from trainwright.mirrors import SETTING, named, proxies, redirect
 from trainwright.model import Base, Package
 from trainwright.packages import Stanzas, reduce
 from trainwright.process import run
@@ -18,10 +20,14 @@ from trainwright.store import Wanted, path_of, scratch
 
 
 def mirrors(base: Base) -> dict[str, str]:
-    """Archive name to address: TRAINWRIGHT_MIRROR_<ARCHIVE>, else what this host's own apt uses.
+    """Archive name to address: its mirror by TRAINWRIGHT_MIRRORS, else what this host's own apt uses.
 
     Raises EnvironmentProblem where neither says.
     """
+    found = {name: address for name in base.archives if (address := named(name))}
+    missing = [name for name in base.archives if name not in found]
+    if not missing:
+        return found
     rows = run(
         ["apt-get", "indextargets", "--format", "$(ORIGIN) $(REPO_URI)", "Created-By: Packages"],
         error=EnvironmentProblem,
@@ -30,18 +36,16 @@ def mirrors(base: Base) -> dict[str, str]:
     # A third party's archive may end alike. apt knows whose one is as soon as it has its index, else it says $(ORIGIN).
     origins = (base.distribution.title(), "$(ORIGIN)")
     addresses = [row.split()[-1] for row in rows.splitlines() if row.startswith(origins)]
-    found = {}
-    for archive in base.archives:
-        setting = "TRAINWRIGHT_MIRROR_" + archive.upper().replace("-", "_")
+    for archive in missing:
         own = next((address for address in addresses if address.rstrip("/").endswith(f"/{archive}")), "")
-        address = os.environ.get(setting) or own
-        if not address:
+        if not own:
+            words = " ".join(f"{name}=<address of a mirror>" for name in missing)
             raise EnvironmentProblem(
                 f"no mirror of the archive {archive!r} is known",
-                why=f"{setting} is not set, and this host's apt sources name none",
-                fix=f"export {setting}=<address of a mirror>",
+                why=f"{SETTING} does not name it, and neither do this host's apt sources",
+                fix=f"export {SETTING}='{words}'",
             )
-        found[archive] = address.rstrip("/")
+        found[archive] = redirect(own.rstrip("/"))
     return found
 
 
@@ -79,11 +83,13 @@ def resolve(base: Base, packages: list[str], status: str = "") -> tuple[str, Sta
             "APT::Sandbox::User": "root",
             "APT::Get::Simulate": "true",
             "APT::Update::Error-Mode": "any",  # else an index that cannot be had is but a warning
+            **_access(),
         }
         words = [word for key, value in options.items() for word in ("-o", f"{key}={value}")]
         fix = "trainwright doctor: it shows the mirrors in use"
         run(
             ["apt-get", *words, "-qq", "update"],
+            env=proxies(),
             error=EnvironmentProblem,
             what="the package index cannot be had",
             fix=fix,
@@ -109,6 +115,16 @@ def resolve(base: Base, packages: list[str], status: str = "") -> tuple[str, Sta
         archive = security[0] if updates and security else next(iter(base.archives))
         stanzas[stanza["Package"]] = reduce(stanza, archive)
     return max(dates).strftime("%a, %d %b %Y %H:%M:%S GMT"), stanzas
+
+
+def _access() -> dict[str, str | Path]:
+    """apt's words for whom to trust and for credentials: this user's .netrc where there is one, else the host's own."""
+    netrc = Path(os.environ.get("NETRC", "~/.netrc")).expanduser()
+    found: dict[str, str | Path] = {
+        "Dir::Etc::netrc": netrc if netrc.exists() else "/etc/apt/auth.conf",
+        "Dir::Etc::netrcparts": "/etc/apt/auth.conf.d",
+    }
+    return found | ({"Acquire::https::CaInfo": bundle()} if bundle() else {})
 
 
 def installed(status: str) -> Stanzas:

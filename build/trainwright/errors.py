@@ -1,15 +1,23 @@
 """What can go wrong, each with its own exit code; an error says what, where, why, and the command that fixes it."""
 
 import difflib
+import re
 from collections.abc import Iterable
 
 
+def without_password(text: str) -> str:
+    """Addresses as they may be shown: no user, no password, and no query, which may be a signature."""
+    text = re.sub(r"(?<=://)[^/\s'\"]*@", "***@", text)
+    return re.sub(r"(://[^\s?'\"]*)\?[^\s,'\"]*", r"\1?***", text)
+
+
 class TrainwrightError(Exception):
-    """Base of every expected failure: shown without a traceback, ends with `exit_code`."""
+    """Base of every expected failure: shown without a traceback and without a password, ends with `exit_code`."""
 
     exit_code = 1
 
     def __init__(self, what: str, *, where: str = "", why: str = "", fix: str = "") -> None:
+        what, where, why, fix = map(without_password, (what, where, why, fix))
         super().__init__(what)
         self.what, self.where, self.why, self.fix = what, where, why, fix
 
@@ -27,6 +35,12 @@ class ConfigError(TrainwrightError):
     """Usage or configuration: an unknown name, malformed TOML, an unused pin, an undefined variable."""
 
     exit_code = 2
+
+
+class IncompatibleError(TrainwrightError):
+    """Versions that do not go together: a rule of compat.toml is broken."""
+
+    exit_code = 3
 
 
 class LockError(TrainwrightError):

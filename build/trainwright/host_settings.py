@@ -1,15 +1,35 @@
 """dockerfiles/host.toml and the environment: what this host is told to use."""
 
+import ast
 import os
+import sys
+from collections import ChainMap
+from functools import cache
 from pathlib import Path
 
 from trainwright.config import load
-from trainwright.errors import ConfigError
+from trainwright.errors import ConfigError, LockError
 from trainwright.model import Host
+from trainwright.process import run
 
 
 def host(root: Path) -> Host:
     return load(root / "dockerfiles/host.toml", Host)
+
+
+@cache
+def pip_settings() -> dict[str, str]:
+    """pip's effective settings on this host (files and environment): `extra-index-url` and so on, unparsed."""
+    scopes: dict[str, dict[str, str]] = {"global": {}, "download": {}, "install": {}, ":env:": {}}  # the last one wins
+    listed = run(
+        [sys.executable, "-m", "pip", "config", "list"], error=LockError, what="pip cannot be asked", fix="make setup"
+    )
+    for line in listed.splitlines():
+        key, _, value = line.partition("=")
+        scope, _, name = key.rpartition(".")
+        if scope in scopes:
+            scopes[scope][name] = str(ast.literal_eval(value))
+    return dict(ChainMap(*reversed(scopes.values())))
 
 
 def registry_address(root: Path) -> str:

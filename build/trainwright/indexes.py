@@ -1,17 +1,13 @@
 """Python packages: from where this host's pip configuration says, resolved by uv, chosen for the image's platform."""
 
-import ast
-import os
 import sys
 import tarfile
 import tempfile
 import tomllib
 import zipfile
-from collections import ChainMap
 from collections.abc import Sequence
 from email.message import Message
 from email.parser import Parser
-from functools import cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -20,7 +16,9 @@ from packaging.requirements import Requirement
 from packaging.tags import Tag, compatible_tags, cpython_tags
 from packaging.utils import canonicalize_name, parse_wheel_filename
 
+from trainwright import certificates, mirrors
 from trainwright.errors import LockError
+from trainwright.host_settings import pip_settings
 from trainwright.model import Base, Model
 from trainwright.process import run
 
@@ -37,60 +35,41 @@ class Offer(Model):
     sha256: str
 
 
-@cache
-def pip_settings() -> dict[str, str]:
-    """pip's effective settings on this host (files and environment): `extra-index-url` and so on, unparsed."""
-    scopes: dict[str, dict[str, str]] = {"global": {}, "download": {}, "install": {}, ":env:": {}}  # the last one wins
-    listed = run(
-        [sys.executable, "-m", "pip", "config", "list"], error=LockError, what="pip cannot be asked", fix="make setup"
-    )
-    for line in listed.splitlines():
-        key, _, value = line.partition("=")
-        scope, _, name = key.rpartition(".")
-        if scope in scopes:
-            scopes[scope][name] = str(ast.literal_eval(value))
-    return dict(ChainMap(*reversed(scopes.values())))
-
-
-def ca_bundle() -> str:
-    """The CA bundle that pip is told to trust; "" where it is told none."""
-    return pip_settings().get("cert", "")
-
-
 def trust() -> dict[str, Any]:
-    """pip's CA bundle and trusted hosts, as `store.fetch` takes them."""
-    return {"ca": ca_bundle(), "insecure": pip_settings().get("trusted-host", "").split()}
+    """pip's trusted hosts, as `store.fetch` takes them."""
+    return {"insecure": pip_settings().get("trusted-host", "").split()}
 
 
 def _with_credentials(url: str) -> str:
     """uv leaves out the user and password that the index's own address carries."""
     settings, file = pip_settings(), urlsplit(url)
-    for name in ("index-url", "extra-index-url", "find-links"):
-        for index in map(urlsplit, settings.get(name, "").split()):
-            if "@" in index.netloc and (index.hostname, index.port) == (file.hostname, file.port):
-                return file._replace(netloc=index.netloc).geturl()
+    named = " ".join(settings.get(name, "") for name in ("index-url", "extra-index-url", "find-links"))
+    for index in map(urlsplit, [*named.split(), *mirrors.table().values()]):
+        if "@" in index.netloc and (index.hostname, index.port) == (file.hostname, file.port):
+            return file._replace(netloc=index.netloc).geturl()
     return url
 
 
 def uv_options(index: str = "") -> tuple[list[str], dict[str, str]]:
-    """uv ignores pip's configuration: its words for it, and the environment for the CA bundle.
+    """uv ignores pip's configuration: its words for it, and the environment for CAs and proxies.
 
-    `index` is a framework's own wheel index, asked beside the others.
+    `index` is a framework's own wheel index, asked beside the others. The mirror `python` stands in for pip's
+    index-url and for `no-index`; every address has its own mirror, if there is one.
     """
-    settings = pip_settings()
+    settings, mirror = pip_settings(), mirrors.named(mirrors.PYTHON)
     options = ["--no-config", "--index-strategy", "unsafe-best-match"]  # like pip: all indexes are equal
-    if settings.get("no-index", "").lower() in ("1", "true", "yes", "on"):
+    if not mirror and settings.get("no-index", "").lower() in ("1", "true", "yes", "on"):
         options.append("--no-index")
-    if address := settings.get("index-url"):
+    if address := mirror or mirrors.redirect(settings.get("index-url", "")):
         options += ["--default-index", address]
     for address in [*settings.get("extra-index-url", "").split(), index]:
-        options += ["--index", address] if address else []
+        options += ["--index", mirrors.redirect(address)] if address else []
     for folder in settings.get("find-links", "").split():
-        options += ["--find-links", folder]
+        options += ["--find-links", mirrors.redirect(folder)]
     for host in settings.get("trusted-host", "").split():
         options += ["--allow-insecure-host", host]
-    bundle = ca_bundle()
-    return options, {"SSL_CERT_FILE": bundle} if bundle and "SSL_CERT_FILE" not in os.environ else {}
+    bundle = certificates.bundle()
+    return options, mirrors.proxies() | ({"SSL_CERT_FILE": bundle} if bundle else {})
 
 
 def resolve(
@@ -209,7 +188,7 @@ def metadata(path: Path, file: str) -> Message:
 
 
 def licence(path: Path, file: str) -> str:
-    """What a package says of its licence: the SPDX expression, else the classifiers, else the first line of its text."""
+    """What a package says of its licence: the SPDX expression, else the classifiers, else the text's first line."""
     said = metadata(path, file)
     if expression := said.get("License-Expression"):
         return str(expression)

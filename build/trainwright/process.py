@@ -20,13 +20,14 @@ def run(
     what: str = "",
     fix: str = "",
     cwd: Path | None = None,
-    env: Mapping[str, str] | None = None,
+    env: Mapping[str, str | None] | None = None,
     stdin: str | None = None,
     show: bool = False,
     out_to_err: bool = False,
 ) -> str:
     """Standard output of a command, as text. `show` lets its standard error through as it comes, for progress;
-    `out_to_err` its standard output likewise, to our standard error: that of ours is for data.
+    `out_to_err` its standard output likewise, to our standard error: that of ours is for data. A variable of `env`
+    that is None is taken away.
 
     Raises `error` with command and last words when it fails, EnvironmentProblem when it is not there.
     """
@@ -35,7 +36,7 @@ def run(
         child = subprocess.Popen(
             words,
             cwd=cwd,
-            env={**os.environ, **(env or {})},
+            env=environment(env or {}),
             stdin=subprocess.PIPE if stdin is not None else subprocess.DEVNULL,
             stdout=sys.stderr if out_to_err else subprocess.PIPE,
             stderr=None if show else subprocess.PIPE,
@@ -62,6 +63,11 @@ def run(
             fix=fix,
         )
     return out or ""
+
+
+def environment(changes: Mapping[str, str | None]) -> dict[str, str]:
+    """Ours, with these changes; None takes a variable away."""
+    return {name: value for name, value in {**os.environ, **changes}.items() if value is not None}
 
 
 def stop(child: "subprocess.Popen[str]") -> None:

@@ -3,7 +3,6 @@
 import errno
 import hashlib
 import os
-import re
 import shutil
 import ssl
 import tempfile
@@ -13,12 +12,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from threading import Event
 from urllib.parse import unquote, urlsplit
+from urllib.request import proxy_bypass
 
 import httpx
 import platformdirs
 from tenacity import Retrying, retry_if_exception, sleep_using_event, stop_after_attempt, wait_exponential_jitter
 
-from trainwright.errors import BuildError, EnvironmentProblem
+from trainwright import certificates, mirrors
+from trainwright.errors import BuildError, EnvironmentProblem, without_password
 from trainwright.model import Model
 
 CHUNK = 1 << 20  # bytes
@@ -28,11 +29,12 @@ class Wanted(Model):
     """One file: what it must be, and where its bytes may come from, best first.
 
     The first address is the one that can say that a file is gone; of the others it is only hoped that they have it.
+    A mirror (TRAINWRIGHT_MIRRORS) is asked in an address's place, whatever the address is.
     """
 
     name: str
     sha256: str
-    size: int  # bytes; 0 if nobody knows yet
+    size: int | None  # bytes; 0 or None if nobody knows yet
     urls: list[str]
 
 
@@ -95,27 +97,27 @@ def place(sha256: str, target: Path, name: str) -> None:
         shutil.copyfile(source, target)
 
 
-def client(ca: str = "", insecure: Sequence[str] = ()) -> httpx.Client:
-    """HTTP with the host's proxy variables, .netrc and CA: the system's or SSL_CERT_FILE, and `ca` beside it.
+def client(insecure: Sequence[str] = ()) -> httpx.Client:
+    """HTTP with the host's proxy variables, .netrc and CAs (see `certificates`).
 
-    `insecure` are hosts whose certificate is not checked. Raises EnvironmentProblem for a CA bundle that is none.
+    `insecure` are hosts whose certificate is not checked. Raises ConfigError, EnvironmentProblem for a CA that is none.
     """
     context = ssl.create_default_context()
-    try:
-        if ca:
-            context.load_verify_locations(ca)
-    except OSError as error:
-        raise EnvironmentProblem(
-            "the CA bundle cannot be used", where=ca, why=str(error), fix="pip config list"
-        ) from None
+    if bundle := certificates.bundle():
+        context.load_verify_locations(bundle)
     netrc = Path(os.environ.get("NETRC", "~/.netrc")).expanduser()
     return httpx.Client(
         auth=httpx.NetRCAuth(str(netrc)) if netrc.exists() else None,
         verify=context,
-        mounts={f"all://{host}": httpx.HTTPTransport(verify=False) for host in insecure},
+        mounts={f"https://{host}": httpx.HTTPTransport(verify=False, proxy=_proxy(host)) for host in insecure},
         follow_redirects=True,
         timeout=httpx.Timeout(60, connect=15),
     )
+
+
+def _proxy(host: str) -> str | None:
+    """What stands between us and an HTTPS host."""
+    return None if proxy_bypass(host) else mirrors.proxies().get("https_proxy")
 
 
 def _worth_retrying(error: BaseException) -> bool:
@@ -170,7 +172,7 @@ def _fetch_one(wanted: Wanted, folder: Path, http: httpx.Client, progress: Calla
     target = folder / wanted.sha256
     failures: list[str] = []
     gone = True
-    for url in wanted.urls:
+    for url in map(mirrors.redirect, wanted.urls):
         target.unlink(missing_ok=True)
         try:
             for attempt in Retrying(
@@ -207,15 +209,9 @@ def _says_gone(error: Exception) -> bool:
     return isinstance(error, FileNotFoundError)
 
 
-def without_password(text: str) -> str:
-    """Addresses as they may be shown."""
-    return re.sub(r"(?<=://)[^/@\s]*@", "***@", text)
-
-
 def fetch(
     wanted: Sequence[Wanted],
     progress: Callable[[int], None] = lambda _: None,
-    ca: str = "",
     insecure: Sequence[str] = (),
     workers: int = 6,
 ) -> dict[str, str]:
@@ -226,13 +222,13 @@ def fetch(
     missing = list({file.sha256: file for file in wanted if not has(file.sha256)}.values())
     if not missing:
         return {}
-    need, free = sum(file.size for file in missing), shutil.disk_usage(_existing(root())).free
+    need, free = sum(file.size or 0 for file in missing), shutil.disk_usage(_existing(root())).free
     if need > free:
         raise _disk_full(f"{need / 1e9:.2f} GB to fetch, {free / 1e9:.2f} GB free")
     lost: dict[str, str] = {}
     stop = Event()
     try:
-        with scratch() as folder, client(ca, insecure) as http, ThreadPoolExecutor(workers) as pool:
+        with scratch() as folder, client(insecure) as http, ThreadPoolExecutor(workers) as pool:
             jobs = {file.sha256: pool.submit(_fetch_one, file, folder, http, progress, stop) for file in missing}
             try:
                 for sha256, job in jobs.items():

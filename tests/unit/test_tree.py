@@ -22,8 +22,8 @@ BIN = Path(sys.executable).parent
 LEVELS = {
     "errors model progress": 0,
     "config matrix lock packages render plan bake probe": 1,  # pure
-    "files process store host_settings inputs": 1,  # ground: of the host, and shared by the effects
-    "engine registry indexes distribution": 2,  # effects
+    "files process store host_settings inputs mirrors certificates git": 1,  # ground: of the host, and shared by the effects
+    "engine registry indexes distribution sources": 2,  # effects
     "locking fetching building publishing images report cli doctor": 3,
 }
 LEVEL = {name: level for names, level in LEVELS.items() for name in names.split()}

@@ -1,0 +1,97 @@
+"""Whom to trust: the system's CAs, pip's, and the corporate ones of TRAINWRIGHT_CA, as one bundle for every program."""
+
+import os
+import re
+import ssl
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from trainwright.errors import ConfigError, EnvironmentProblem
+from trainwright.host_settings import pip_settings
+
+SETTING = "TRAINWRIGHT_CA"
+CERTIFICATE = re.compile(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
+_folders: list[TemporaryDirectory[str]] = []  # gone when the process ends
+
+
+def bundle() -> str:
+    """Path of a PEM file to trust; "" where nobody names a CA: every program then trusts what it trusts anyway.
+
+    Raises ConfigError for a TRAINWRIGHT_CA that is no certificates, EnvironmentProblem for another bundle that is none.
+    """
+    given, pip = os.environ.get(SETTING, "").strip(), pip_settings().get("cert", "")
+    if not given and not pip:
+        return ""
+    system = os.environ.get("SSL_CERT_FILE") or _system()
+    return _bundle(given, pip, system, os.environ.get("GIT_SSL_CAINFO", ""))
+
+
+@cache
+def _bundle(given: str, *others: str) -> str:
+    found = own(given) if given else []
+    for path in filter(None, others):
+        found += _of_host(path)
+    folder = TemporaryDirectory(prefix="trainwright-ca-")  # mode 700
+    _folders.append(folder)
+    file = Path(folder.name, "bundle.pem")
+    with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as writer:
+        writer.write("\n".join(dict.fromkeys(found)) + "\n")
+    return str(file)
+
+
+def own(given: str) -> list[str]:
+    """The certificates that TRAINWRIGHT_CA means, each as PEM text. Raises ConfigError where it means none."""
+    if "-----BEGIN" in given:
+        understood, text = "PEM text", given if "\n" in given else given.replace("\\n", "\n")
+    else:
+        path = Path(given).expanduser()
+        shown = given if len(given) < 200 else f"{given[:40]}..."
+        try:
+            understood, text = f"the {'directory' if path.is_dir() else 'file'} {shown}", _read(path)
+        except OSError as error:
+            raise _no_ca(f"the path {shown}", str(error.strerror)) from None
+    if not (found := CERTIFICATE.findall(text)):
+        raise _no_ca(understood, "no certificate is in it: a file in DER form needs `openssl x509 -inform DER` first")
+    try:
+        _load(found)
+    except OSError as error:
+        raise _no_ca(understood, str(error)) from None
+    return [str(certificate) for certificate in found]
+
+
+def _no_ca(understood: str, why: str) -> ConfigError:
+    return ConfigError(
+        f"{SETTING} is no CA",
+        where=f"{SETTING}, understood as {understood}",
+        why=why,
+        fix=f"export {SETTING}=<a PEM file, a directory of PEM files, or PEM text>, or `unset {SETTING}`",
+    )
+
+
+def _of_host(path: str) -> list[str]:
+    """The certificates of a bundle that this host's own settings name."""
+    try:
+        found: list[str] = CERTIFICATE.findall(_read(Path(path)))
+        _load(found)
+    except OSError as error:
+        raise EnvironmentProblem(
+            "the CA bundle cannot be used", where=path, why=str(error), fix="trainwright doctor: it shows who names it"
+        ) from None
+    return found
+
+
+def _read(path: Path) -> str:
+    """All of a file, or of the files of a directory."""
+    files = sorted(file for file in path.iterdir() if file.is_file()) if path.is_dir() else [path]
+    return "\n".join(file.read_bytes().decode(errors="replace") for file in files)
+
+
+def _load(certificates: list[str]) -> None:
+    """Raises OSError (ssl.SSLError is one) for what is no certificate."""
+    ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata="\n".join(certificates))
+
+
+def _system() -> str:
+    paths = ssl.get_default_verify_paths()
+    return paths.cafile or paths.capath or ""

@@ -1,0 +1,185 @@
+"""Sources of components: git trees at a commit, and files. Fetched once, verified object by object, laid out."""
+
+import os
+import shutil
+from contextlib import suppress
+from pathlib import Path
+
+from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_exponential_jitter
+
+from trainwright import mirrors, store
+from trainwright.errors import BuildError, EnvironmentProblem, LockError
+from trainwright.git import LINK, Damaged, Entry, NoAnswer, committed, files, git
+from trainwright.model import Source
+from trainwright.progress import Progress, Say
+
+EXECUTABLE = 0o100
+DOCTOR = "trainwright doctor: it shows the mirrors in use"
+
+
+def path_of(commit: str) -> Path:
+    """The bare repository that holds the tree of one commit."""
+    return store.root() / "git" / commit
+
+
+def has(source: Source) -> bool:
+    return path_of(source.commit).is_dir() if source.commit else store.has(source.sha256)
+
+
+def fetch(source: Source, say: Say, progress: Progress) -> None:
+    """Bring a source into the store, verified.
+
+    Raises LockError for one that nothing vouches for or that is gone, BuildError for other bytes than the lock's,
+    EnvironmentProblem where nobody answers.
+    """
+    if not source.commit and not source.sha256:
+        raise LockError(f"{source.name} {source.version} is blocked", why="neither commit nor sha256 is established")
+    if has(source):
+        return
+    say(f"{source.name} {source.version}: fetching")
+    if source.commit:
+        fetchgit(source.url, source.commit, source.tag)
+    elif lost := store.fetch([wanted_file(source)], progress):
+        raise LockError(
+            f"{source.name} {source.version} cannot be had any more", why=lost[source.sha256], fix="trainwright doctor"
+        )
+
+
+def wanted_file(source: Source) -> store.Wanted:
+    """A file source as the store fetches it: from its mirror where there is one."""
+    return store.Wanted(name=source.file, sha256=source.sha256, size=source.size, urls=[source.url])
+
+
+def fetchgit(url: str, commit: str, tag: str = "") -> Path:
+    """The commit, shallow where the server allows that, in a bare repository of the store."""
+    place = path_of(commit)
+    if place.is_dir():
+        return place
+    address = mirrors.redirect(url)
+    try:
+        with store.scratch() as folder:
+            repository = folder / "git"
+            for attempt in Retrying(
+                retry=retry_if_exception_type(NoAnswer),
+                stop=stop_after_attempt(4),
+                wait=wait_exponential_jitter(multiplier=0.5, max=8),
+                reraise=True,
+            ):
+                with attempt:
+                    shutil.rmtree(repository, ignore_errors=True)
+                    git(folder, "init", "--quiet", "--bare", "--template=", "--initial-branch=locked", repository)
+                    _bring(repository, url, address, commit, tag)
+            for _ in files(repository, commit):
+                pass
+            place.parent.mkdir(parents=True, exist_ok=True)
+            if not place.is_dir():  # somebody else may have been faster
+                repository.rename(place)
+    except NoAnswer as error:
+        raise EnvironmentProblem(f"{url} cannot be fetched", where=address, why=error.why, fix=DOCTOR) from None
+    except Damaged as error:
+        raise BuildError(
+            f"{url} at {commit} is not complete", where=address, why=f"{error}; nothing of it was kept", fix=DOCTOR
+        ) from None
+    except OSError as error:
+        raise EnvironmentProblem(
+            "the store cannot be written", where=str(store.root()), why=str(error), fix="TRAINWRIGHT_STORE=/some/folder"
+        ) from None
+    return place
+
+
+def tags(url: str) -> dict[str, str]:
+    """Tag to the commit that it means, as the server (or its mirror) has them now. Raises EnvironmentProblem."""
+    address = mirrors.redirect(url)
+    try:
+        return _tags(address)
+    except NoAnswer as error:
+        raise EnvironmentProblem(f"{url} cannot be asked", where=address, why=error.why, fix=DOCTOR) from None
+
+
+def _tags(address: str) -> dict[str, str]:
+    listed = git(Path("/"), "ls-remote", "--quiet", address, "refs/tags/*")
+    found = {}
+    for line in listed.splitlines():  # an annotated tag comes twice; `^{}` is what it points to, and comes second
+        identity, _, name = line.partition("\t")
+        found[name.removeprefix("refs/tags/").removesuffix("^{}")] = identity
+    return found
+
+
+def _bring(repository: Path, url: str, address: str, commit: str, tag: str) -> None:
+    """The least that the server gives: this commit, else this tag, else everything."""
+    found = _tags(address)
+    for name in [commit, f"refs/tags/{tag}"] if found.get(tag) == commit else [commit]:
+        with suppress(NoAnswer):  # a server may refuse what is not advertised, or anything shallow
+            _pull(repository, "--depth=1", address, name)
+            return _keep(repository, commit)
+    _pull(repository, address, "+refs/heads/*:refs/upstream/*", "+refs/tags/*:refs/tags/*")
+    try:
+        return _keep(repository, commit)
+    except NoAnswer:
+        if tag in found:
+            raise BuildError(
+                f"the tag {tag} of {url} is another commit",
+                where=address,
+                why=f"the lock says {commit}, there it is {found[tag]}; nothing of it was kept",
+                fix="find out why before you lock anew: the mirror holds something else, or the tag was moved",
+            ) from None
+        raise LockError(
+            f"{url} has no commit {commit} any more", where=address, why=f"nor a tag {tag!r}", fix=DOCTOR
+        ) from None
+
+
+def _pull(repository: Path, *words: str) -> None:
+    git(repository, "fetch", "--quiet", "--no-tags", "--no-write-fetch-head", *words)
+
+
+def _keep(repository: Path, commit: str) -> None:
+    git(repository, "update-ref", "refs/heads/locked", commit)
+
+
+# --- out of the store ------------------------------------------------------------------------------------------------
+
+
+def tree_size(commit: str) -> int:
+    """Bytes of all files of a commit that the store holds."""
+    return sum(len(entry.content) for entry in files(path_of(commit), commit))
+
+
+def lay_out(source: Source, target: Path) -> None:
+    """A stored source below `target`: a git tree without .git, or one file. The same bytes, modes and times anywhere.
+
+    Raises BuildError for what has changed inside the store; it is removed there.
+    """
+    if not source.commit:
+        store.place(source.sha256, target / source.file, source.file)
+        return
+    repository = path_of(source.commit)
+    shutil.rmtree(target, ignore_errors=True)
+    target.mkdir(parents=True)
+    try:
+        for entry in files(repository, source.commit):
+            _write(target, entry)
+        epoch = committed(repository, source.commit)
+    except Damaged as error:
+        shutil.rmtree(repository, ignore_errors=True)
+        raise BuildError(
+            f"{source.name} {source.version} has changed inside the store",
+            where=str(repository),
+            why=f"{error}; it was removed",
+            fix="run the same command again: it is fetched anew",
+        ) from None
+    for path in [target, *target.rglob("*")]:
+        if not path.is_symlink():
+            path.chmod(0o755 if path.is_dir() or path.stat().st_mode & EXECUTABLE else 0o644)
+    for path in [*target.rglob("*"), target]:
+        os.utime(path, (epoch, epoch), follow_symlinks=False)  # make compares times: no file is older than another
+
+
+def _write(target: Path, entry: Entry) -> None:
+    path = target / entry.path
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if entry.mode == LINK:
+        path.symlink_to(os.fsdecode(entry.content))
+        return
+    path.write_bytes(entry.content)
+    if int(entry.mode, 8) & EXECUTABLE:
+        path.chmod(0o755)
