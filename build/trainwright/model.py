@@ -204,6 +204,8 @@ class HostEngine(BaseModel):
     model_config = ConfigDict(frozen=True)
     minimum: str
     buildx_minimum: str
+    check_minimum: str
+    check_buildx_minimum: str
 
 
 class HostDisk(Model):
