@@ -9,7 +9,7 @@ given = $(filter-out undefined,$(origin $1))
 CHOSEN = $(if $(call given,ONLY),--only '$(ONLY)',$(if $(call given,FRAMEWORK),--framework '$(FRAMEWORK)'))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup engine registry registry-stop engine-stop list plan render lock fetch build push test unit check \
+.PHONY: help setup engine registry registry-stop engine-stop list plan render lint lock fetch build push test unit check \
 	doctor requirements dist clean
 
 help: ## What there is to make
@@ -41,6 +41,9 @@ plan: setup ## What would be skipped, reused or built, and why
 render: setup ## Dockerfile and bake file into out/<id>/
 	@$(TRAINWRIGHT) render $(CHOSEN)
 
+lint: setup ## Every rendered Dockerfile: hadolint and BuildKit's check; every script: shellcheck
+	@$(TRAINWRIGHT) lint $(CHOSEN)
+
 lock: setup engine ## Resolve the intent to exact versions and checksums
 	@$(TRAINWRIGHT) lock $(CHOSEN)
 
@@ -56,8 +59,8 @@ push: build $(if $(REGISTRY),,registry) ## Prove, push by digest, verify, tag: R
 unit: setup ## The tests that need no engine; seconds
 	@.venv/bin/python -m pytest tests/unit tests/golden --quiet --numprocesses auto
 
-check: setup ## Format, lint, types, shell
-	@.venv/bin/ruff format --check . && .venv/bin/ruff check . && .venv/bin/mypy && .venv/bin/shellcheck --external-sources scripts/*.sh .ci/run
+check: setup ## Python: format, lint, types
+	@.venv/bin/ruff format --check . && .venv/bin/ruff check . && .venv/bin/mypy
 
 test: check engine registry ## Everything; the image (pytorch's default one, or yours) is built if need be, tested, pushed, trained with
 	@scripts/test-all.sh $(or $(CHOSEN),--framework pytorch)

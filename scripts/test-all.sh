@@ -13,6 +13,7 @@ trainwright=.venv/bin/trainwright pytest=(.venv/bin/python -m pytest --quiet --r
 
 "$trainwright" plan "$@"   # a name that is none ends it here, not after the tests
 "$trainwright" lock --check
+"$trainwright" lint
 "${pytest[@]}" tests/unit tests/golden --numprocesses auto
 "$trainwright" build "$@"
 "$trainwright" test "$@"

@@ -105,6 +105,24 @@ def render(only: Only = None, framework: Framework = None, as_json: Json = False
 
 
 @app.command()
+def lint(
+    only: Only = None,
+    framework: Framework = None,
+    require_check: Annotated[
+        bool, typer.Option("--require-check", help="An engine that knows no check is an error (7).")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """hadolint and BuildKit's check on every rendered Dockerfile, shellcheck on every script."""
+    from trainwright import linting, report
+
+    rows = linting.lint(*_chosen(framework, only))
+    report.show([row.model_dump() for row in rows], as_json)
+    with report.progress() as (say, _):
+        linting.judge(rows, require_check, say)
+
+
+@app.command()
 def build(only: Only = None, framework: Framework = None, registry: Registry = "", as_json: Json = False) -> None:
     """Build what is not built yet, and probe it: what the image holds must be what the lock says."""
     from trainwright import building, fetching, images, report

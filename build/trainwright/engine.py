@@ -7,7 +7,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
@@ -68,6 +68,13 @@ def buildx() -> Path:
         if os.access(plugin, os.X_OK):
             return plugin
     raise EnvironmentProblem("buildx is not installed", why=f"looked in {', '.join(PLUGINS)}", fix="make engine")
+
+
+def buildx_version() -> str:
+    """Of the plugin that we call; "" where it says none. Raises EnvironmentProblem where it does not run."""
+    plugin = buildx()
+    words = run([plugin, "version"], error=EnvironmentProblem, fix=f"mv {plugin} /tmp/ && make engine").split()
+    return words[1].removeprefix("v") if len(words) > 1 else ""
 
 
 def facts() -> dict[str, Any]:
@@ -137,6 +144,33 @@ def bake(folder: Path) -> None:
         fix=f"cd {folder} && docker buildx bake",
         show=True,
     )
+
+
+def check(dockerfile: Path, contexts: Iterable[str], args: Mapping[str, str]) -> dict[str, Any]:
+    """What BuildKit's own check says of a Dockerfile: "warnings", and "buildError" where it is not even valid.
+
+    Nothing is built, pulled or tagged: an empty folder stands in for every context, and an image that a stage starts
+    from is a context, too. (`bake --call=check` exports: it gives an empty image the real one's name.)
+    Raises EnvironmentProblem where no answer comes.
+    """
+    with tempfile.TemporaryDirectory() as empty:
+        words: list[str | Path] = [
+            buildx(),
+            "build",
+            "--call=check,format=json",
+            "--progress=plain",
+            "--file",
+            dockerfile,
+        ]
+        for context in contexts:
+            words.append(f"--build-context={context}={empty}")
+        for name, value in args.items():
+            words.append(f"--build-arg={name}={value}")
+        said = run([*words, empty], error=EnvironmentProblem, accept=(0, 1), what="BuildKit's check cannot be run")
+    try:
+        return dict(json.loads(said))
+    except ValueError:
+        raise EnvironmentProblem("BuildKit's check gave no answer", why=said[-500:] or "it printed nothing") from None
 
 
 @contextmanager

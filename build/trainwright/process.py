@@ -5,7 +5,7 @@ import shlex
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from trainwright.errors import EnvironmentProblem, TrainwrightError
@@ -22,6 +22,7 @@ def run(
     cwd: Path | None = None,
     env: Mapping[str, str | None] | None = None,
     stdin: str | None = None,
+    accept: Collection[int] = (0,),
     show: bool = False,
     out_to_err: bool = False,
 ) -> str:
@@ -29,7 +30,8 @@ def run(
     `out_to_err` its standard output likewise, to our standard error: that of ours is for data. A variable of `env`
     that is None is taken away.
 
-    Raises `error` with command and last words when it fails, EnvironmentProblem when it is not there.
+    Raises `error` with command and last words when it ends with another code than `accept` has,
+    EnvironmentProblem when it is not there.
     """
     words = [str(word) for word in command]
     try:
@@ -54,7 +56,7 @@ def run(
     except KeyboardInterrupt:
         stop(child)
         raise
-    if child.returncode:
+    if child.returncode not in accept:
         last = "\n".join((err or out or "").strip().splitlines()[-15:])
         raise error(
             what or f"{Path(words[0]).name} failed with exit code {child.returncode}",

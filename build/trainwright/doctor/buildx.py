@@ -4,15 +4,14 @@ import shutil
 
 from trainwright import engine
 from trainwright.doctor.context import Context, at_least
-from trainwright.errors import EnvironmentProblem, NotRunError, TrainwrightError
+from trainwright.errors import NotRunError, TrainwrightError
 from trainwright.model import Finding
 from trainwright.process import run
 
 
 def check(context: Context) -> Finding:
     plugin, minimum = engine.buildx(), context.host.engine.buildx_minimum
-    words = run([plugin, "version"], error=EnvironmentProblem, fix=f"mv {plugin} /tmp/ && make engine").split()
-    version = words[1].removeprefix("v") if len(words) > 1 else "without a version"
+    version = engine.buildx_version() or "without a version"
     found = f"buildx {version}, {plugin}"
     if not at_least(version, minimum):
         fix = f"mv {plugin} /tmp/ && make engine"

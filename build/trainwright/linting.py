@@ -1,0 +1,187 @@
+"""`trainwright lint`: hadolint and BuildKit's check on every rendered Dockerfile, shellcheck on every script.
+
+hadolint holds shellcheck and so reads the RUN steps, too. What could not be run is said, and is never "ok".
+"""
+
+import json
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Literal
+
+from trainwright import engine, host_settings, inputs
+from trainwright.doctor.context import at_least
+from trainwright.errors import ConfigError, EnvironmentProblem, NotRunError
+from trainwright.matrix import Intent
+from trainwright.model import Model, Variant
+from trainwright.process import run
+
+SCRIPTS = ("scripts", "dockerfiles", "tests", ".ci")  # where scripts lie, known by their first line
+SHELL = re.compile(rb"#!\s*/\S*?(?:env\s+)?\b(?:ba|da|k|a)?sh\b|# shellcheck shell=")
+DIGEST = re.compile(r"[^\s=,]+@sha256:[0-9a-f]{64}")
+
+
+class Row(Model):
+    """What a check says of an image or of a script: one row a finding, or the one that says there is none."""
+
+    subject: str  # id of the image, or path of the script
+    check: Literal["hadolint", "buildkit", "shellcheck"]
+    state: Literal["ok", "failed", "not run"]
+    where: str = ""  # file:line
+    finding: str = ""  # or why it was not run
+
+
+def lint(intent: Intent, variants: Iterable[Variant]) -> list[Row]:
+    """Every check of every image given, and of all scripts. Raises LockError and ConfigError as rendering does."""
+    texts = {variant.id: inputs.load(intent, variant).text for variant in variants}
+    dockerfiles = {identity: text["Dockerfile"] for identity, text in texts.items()}
+    return hadolint(intent.root, dockerfiles) + buildkit(intent.root, texts) + shellcheck(intent.root)
+
+
+def judge(rows: Iterable[Row], require_check: bool, say: Callable[[str], None]) -> None:
+    """Raises ConfigError for a finding, and where everything is required NotRunError for what was not run."""
+    failed = [row for row in rows if row.state == "failed"]
+    missing = [row for row in rows if row.state == "not run"]
+    why = f"{missing[0].finding}; not run for {len(missing)} image(s)" if missing else ""
+    if failed:
+        images = [row.subject for row in failed if row.check != "shellcheck"]
+        fix = f"trainwright render --only {images[0]}, and look at the line" if images else "look at the line"
+        raise ConfigError(f"lint has {len(failed)} finding(s)", where=failed[0].where, why=failed[0].finding, fix=fix)
+    if missing and require_check:
+        raise NotRunError("BuildKit's check was not run", why=why, fix="see 'A newer engine' in docs/how-to.md")
+    if missing:
+        say(f"not run, and so not ok: BuildKit's check: {why}")
+
+
+# --- Dockerfiles -----------------------------------------------------------------------------------------------------
+
+
+def hadolint(root: Path, dockerfiles: Mapping[str, str]) -> list[Row]:
+    """All of them at once: id of the image to text."""
+    if not dockerfiles:
+        return []
+    with TemporaryDirectory() as folder:
+        paths = {str(path): identity for identity, path in _written(Path(folder), dockerfiles)}
+        config = root / "dockerfiles/hadolint.yaml"
+        command: list[str | Path] = [_ours("hadolint"), "--config", config, "--format", "json", "--no-fail", *paths]
+        said = json.loads(run(command, error=EnvironmentProblem, what="hadolint cannot be run"))
+    found = [(paths[one["file"]], one["line"], f"{one['code']}: {one['message']}") for one in said]
+    return _rows("hadolint", dockerfiles, found)
+
+
+def buildkit(root: Path, texts: Mapping[str, Mapping[str, str]]) -> list[Row]:
+    """BuildKit's own check: id of the image to its rendered files. Without an engine that knows it: not run."""
+    if why := why_no_check(root):
+        return [Row(subject=identity, check="buildkit", state="not run", finding=why) for identity in texts]
+    dockerfiles = {identity: text["Dockerfile"] for identity, text in texts.items()}
+
+    def ask(written: tuple[str, Path]) -> list[tuple[str, int, str]]:
+        identity, path = written
+        targets = json.loads(texts[identity]["docker-bake.json"])["target"].values()
+        contexts = {name for target in targets for name in target.get("contexts", {})}
+        args = {name: value for target in targets for name, value in target.get("args", {}).items()}
+        contexts |= set(DIGEST.findall(dockerfiles[identity]))
+        try:
+            return [(identity, line, text) for line, text in _said(engine.check(path, sorted(contexts), args))]
+        except EnvironmentProblem as problem:  # it should have run here: that is no "not run"
+            return [(identity, 1, f"{problem.what}: {problem.why}")]
+
+    with TemporaryDirectory() as folder, ThreadPoolExecutor(4) as pool:
+        found = [one for several in pool.map(ask, _written(Path(folder), dockerfiles)) for one in several]
+    return _rows("buildkit", dockerfiles, found)
+
+
+def why_no_check(root: Path) -> str:
+    """What this machine lacks for BuildKit's check; "" where it lacks nothing."""
+    wanted = host_settings.host(root).engine
+    try:
+        version, buildx = engine.facts()["version"], engine.buildx_version()
+        if not at_least(version, wanted.check_minimum):
+            return f"Docker Engine {version} is older than {wanted.check_minimum}"
+        if not at_least(buildx, wanted.check_buildx_minimum):
+            return f"buildx {buildx} is older than {wanted.check_buildx_minimum}"
+    except (EnvironmentProblem, NotRunError) as problem:
+        return problem.what
+    return ""
+
+
+def _said(answer: Mapping[str, Any]) -> Iterator[tuple[int, str]]:
+    """Line and text of each thing that BuildKit's check found."""
+    for warning in answer.get("warnings") or []:
+        yield _line(warning), f"{warning['ruleName']}: {warning['detail']}"
+    if error := answer.get("buildError"):
+        yield _line(error), str(error["message"])
+
+
+def _line(found: Mapping[str, Any]) -> int:
+    """1 where it says none: an error of the whole file."""
+    ranges = (found.get("location") or {}).get("ranges") or [{"start": {"line": 1}}]
+    return int(ranges[0]["start"]["line"])
+
+
+def _written(folder: Path, dockerfiles: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
+    for identity, text in dockerfiles.items():
+        path = folder / f"{identity}.Dockerfile"
+        path.write_text(text)
+        yield identity, path
+
+
+def _rows(
+    check: Literal["hadolint", "buildkit"], dockerfiles: Mapping[str, str], found: list[tuple[str, int, str]]
+) -> list[Row]:
+    """With the line itself: the file that it is of is only written on request."""
+    rows = []
+    for identity, text in dockerfiles.items():
+        lines, mine = text.splitlines(), [one for one in found if one[0] == identity]
+        for _, number, finding in mine:
+            shown = lines[number - 1].strip()[:80] if number <= len(lines) else ""
+            where = f"out/{identity}/Dockerfile:{number}"
+            rows.append(Row(subject=identity, check=check, state="failed", where=where, finding=f"{finding} | {shown}"))
+        if not mine:
+            rows.append(Row(subject=identity, check=check, state="ok"))
+    return rows
+
+
+# --- scripts ---------------------------------------------------------------------------------------------------------
+
+
+def scripts(root: Path) -> list[Path]:
+    """Every shell script, relative to the checkout: by its first line, because a program in an image has no ending."""
+    files = (path for name in SCRIPTS for path in sorted((root / name).rglob("*")) if path.is_file())
+    return [path.relative_to(root) for path in files if SHELL.match(_start(path))]
+
+
+def _start(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.readline(200)
+
+
+def shellcheck(root: Path) -> list[Row]:
+    """All scripts at once, from the checkout's root: their `source=` lines are relative to it."""
+    paths = scripts(root)
+    if not paths:
+        return []
+    command: list[str | Path] = [_ours("shellcheck"), "--external-sources", "--format", "json1", *paths]
+    said = run(command, error=EnvironmentProblem, what="shellcheck cannot be run", cwd=root, accept=(0, 1))
+    comments = json.loads(said)["comments"]
+    rows = [
+        Row(
+            subject=one["file"],
+            check="shellcheck",
+            state="failed",
+            where=f"{one['file']}:{one['line']}",
+            finding=f"SC{one['code']}: {one['message']}",
+        )
+        for one in comments
+    ]
+    clean = {str(path) for path in paths} - {row.subject for row in rows}
+    rows += [Row(subject=name, check="shellcheck", state="ok") for name in clean]
+    return sorted(rows, key=lambda row: row.subject)
+
+
+def _ours(name: str) -> Path:
+    """A program of our own virtual environment."""
+    return Path(sys.executable).with_name(name)

@@ -1,0 +1,57 @@
+"""BuildKit's check on a real engine: nothing to say of what we render, and red where it should be.
+
+An engine that is too old for it is supported: there, the one thing to see is that this is said.
+"""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from trainwright import engine, inputs, linting
+from trainwright.linting import Row
+from trainwright.matrix import load_intent
+
+ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.engine
+IMAGE = "registry.invalid/debian@sha256:" + "d" * 64
+BAKE = json.dumps({"target": {"image": {"contexts": {"rootfs": "rootfs"}, "tags": ["trainwright/lint:test"]}}})
+
+
+def checked(dockerfile: str) -> list[Row]:
+    return linting.buildkit(ROOT, {"one": {"Dockerfile": dockerfile, "docker-bake.json": BAKE}})
+
+
+def red(rows: list[Row], *rules: str) -> bool:
+    """Are exactly these found? An engine that knows no check has to say so, and nothing else."""
+    if why := linting.why_no_check(ROOT):
+        assert [(row.state, row.finding) for row in rows] == [("not run", why)] * len(rows)
+        assert "is older than" in why
+        return True
+    return {row.finding.split(":")[0] for row in rows if row.state == "failed"} == set(rules)
+
+
+def test_nothing_to_say_of_every_image() -> None:
+    intent = load_intent(ROOT)
+    rows = linting.buildkit(ROOT, {variant.id: inputs.load(intent, variant).text for variant in intent.variants})
+    assert {row.subject for row in rows} == {variant.id for variant in intent.variants}
+    assert red(rows), rows
+
+
+@pytest.mark.parametrize(
+    ("text", "rule"),
+    [
+        ("FROM scratch as base\n", "FromAsCasing"),
+        ("FROM scratch\nCOPY --from=rootfs /$nowhere /a\n", "UndefinedVar"),
+        ("FROM scratch\nENV HF_TOKEN=x\n", "SecretsUsedInArgOrEnv"),
+        (f"FROM {IMAGE}\nCMD true\n", "JSONArgsRecommended"),
+        ("FROM scratch\nRUNN true\n", "dockerfile parse error on line 2"),
+    ],
+)
+def test_a_warning_is_red(text: str, rule: str) -> None:
+    assert red(checked(text), rule), checked(text)
+
+
+def test_a_base_from_a_registry_is_not_fetched_and_nothing_is_tagged() -> None:
+    assert red(checked(f"FROM {IMAGE} AS base\nCOPY --link --from=rootfs /a /a\n"))
+    assert engine.image_id("trainwright/lint:test") is None
