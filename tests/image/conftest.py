@@ -13,10 +13,12 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from trainwright import engine
+from trainwright import engine, render
 from trainwright.inputs import Inputs
+from trainwright.matrix import Intent, load_intent
 
 HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
 
 
 @pytest.fixture(scope="session")
@@ -34,6 +36,37 @@ def config(image: str) -> dict[str, Any]:
     """The image's configuration, as a container gets it."""
     found: dict[str, Any] = engine.client().images.get(image).attrs["Config"]
     return found
+
+
+@pytest.fixture(scope="session")
+def intent() -> Intent:
+    """The intent of this very checkout, read once."""
+    return load_intent(ROOT)
+
+
+@pytest.fixture(scope="session")
+def architectures(intent: Intent, declared: Inputs) -> list[str]:
+    """Of the GPUs that this variant is for, as compilers count them: 80, 90."""
+    found: list[str] = render.architectures(intent, declared.variant)
+    assert found, "this variant names no instance type"
+    return found
+
+
+@pytest.fixture(scope="session")
+def lacking(architectures: list[str]) -> Callable[[list[str]], list[str]]:
+    """Which of these GPUs cannot run machine code built for others: it runs from its own minor number upwards."""
+
+    def without(built: list[str]) -> list[str]:
+        return [own for own in architectures if not any(own[:-1] == b[:-1] and own[-1] >= b[-1] for b in built)]
+
+    return without
+
+
+@pytest.fixture(scope="session")
+def nccl_number(declared: Inputs) -> int:
+    """The pinned NCCL as it counts itself: 2.30.7 is 23007."""
+    major, minor, patch = map(int, declared.pins["nccl"].split("."))
+    return major * 10000 + minor * 100 + patch
 
 
 @pytest.fixture(scope="session")
