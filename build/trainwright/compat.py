@@ -1,0 +1,182 @@
+"""Which versions go together: the rows of compat.toml, judged on what a variant carries."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import date
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from trainwright import versions
+from trainwright.config import line_of, load
+from trainwright.errors import ConfigError, did_you_mean
+from trainwright.model import Model
+
+FILE = "dockerfiles/compat.toml"
+Facts = Mapping[str, str]  # component, or one of DERIVED, to its exact version
+Said = Annotated[str, Field(min_length=1)]
+
+# Facts that no component carries. `plugin-libfabric` is the libfabric that aws-ofi-nccl was compiled against; `sm` and
+# `highest-sm` are those of the variant's GPUs; `driver` is the fleet's oldest; NCCL_* are "1" where a test sets them.
+DISTRIBUTIONS = ("debian", "ubuntu", "amazonlinux")  # read out of the name of the base: debian-13
+DERIVED = (
+    *("base", "compiler", "cuda", "driver", "glibc", "torch", "sm", "highest-sm", "plugin-libfabric"),
+    *("NCCL_ALGO", "NCCL_PROTO", *DISTRIBUTIONS),
+)
+
+
+def _range(text: str) -> str:
+    if text:
+        versions.specifiers(text)
+    return text
+
+
+class Rule(Model):
+    """One row. Where a fact is missing that it speaks of, or `when` is not met, it does not apply."""
+
+    kind: Literal["requires", "ban", "overlap", "not-older"]
+    a: str
+    a_range: Said  # the versions of `a` that the rule is about
+    b: str = ""
+    b_range: str = ""  # requires: where `b` must be then
+    when: dict[str, Said] = Field(default={})  # components, and the range that each must be in for the rule to apply
+    severity: Literal["refuse", "warn"]
+    rule: Said  # one sentence
+    evidence: Said  # repository, file, changelog, measurement
+    checked_on: date
+
+    _ranges = field_validator("a_range", "b_range")(_range)
+
+    @field_validator("when")
+    @classmethod
+    def _conditions(cls, when: dict[str, str]) -> dict[str, str]:
+        for text in when.values():
+            versions.specifiers(text)
+        return when
+
+    @model_validator(mode="after")
+    def _sides(self) -> "Rule":
+        if bool(self.b) == (self.kind == "ban") or bool(self.b_range) != (self.kind == "requires"):
+            raise ValueError("a ban has no `b`, every other rule has one; `b_range` is of kind requires alone")
+        return self
+
+
+class Interface(Model):
+    """Which versions of the net API a range of a component speaks, first to last."""
+
+    component: str
+    range: Said
+    first: int
+    last: int
+    evidence: Said
+    checked_on: date
+
+    _ranges = field_validator("range")(_range)
+
+
+class Compat(Model):
+    """The whole of compat.toml."""
+
+    rules: list[Rule]
+    interfaces: list[Interface] = Field(default=[])
+
+
+class Side(Model):
+    name: str
+    version: str
+    range: str  # what the rule says of it
+
+
+class Verdict(Model):
+    """One rule that applies, and whether it holds. A broken one is what refuses a variant, or warns."""
+
+    row: int  # of compat.toml, from 1
+    state: Literal["holds", "broken", "not established"]
+    severity: Literal["refuse", "warn"]
+    a: Side
+    b: Side | None
+    rule: str
+    evidence: str
+    checked_on: date
+
+
+def load_rules(root: Path, components: Iterable[str]) -> Compat:
+    """Read compat.toml. Raises ConfigError for a broken range and for a name that no component has."""
+    path = root / FILE
+    compat, known = load(path, Compat), {*components, *DERIVED}
+    named = [("rules", n, key, getattr(rule, key)) for n, rule in enumerate(compat.rules) for key in ("a", "b")]
+    named += [("rules", n, name, name) for n, rule in enumerate(compat.rules) for name in rule.when]
+    named += [("interfaces", n, "component", row.component) for n, row in enumerate(compat.interfaces)]
+    for table, n, key, name in named:
+        if name and name not in known:
+            line = line_of(path.read_text(), (table, n, key))
+            raise ConfigError(
+                f"row {n + 1} of [[{table}]] is about {name!r}, which is no component",
+                where=f"{FILE}:{line}",
+                why=did_you_mean(name, known),
+                fix=f"$EDITOR +{line} {FILE}",
+            )
+    return compat
+
+
+def complete(facts: Facts) -> Facts:
+    """With the release of the distribution, which the name of the base says."""
+    distribution, _, release = facts.get("base", "").rpartition("-")
+    return {**facts, **({distribution: release} if distribution in DISTRIBUTIONS else {})}
+
+
+def judge(compat: Compat, facts: Facts) -> Iterator[Verdict]:
+    """Every rule that applies to these facts, and whether it holds. Raises ConfigError for a fact that is none."""
+    facts = complete(facts)
+    for row, rule in enumerate(compat.rules, start=1):
+        try:
+            if verdict := _verdict(compat, rule, row, facts):
+                yield verdict
+        except ValueError as error:
+            raise ConfigError(f"row {row} of {FILE} cannot be judged", where=FILE, why=str(error)) from None
+
+
+def _verdict(compat: Compat, rule: Rule, row: int, facts: Facts) -> Verdict | None:
+    sides = [name for name in (rule.a, rule.b) if name]
+    if any(name not in facts or not versions.within(facts[name], where) for name, where in rule.when.items()):
+        return None
+    if any(name not in facts for name in sides):
+        return None
+    a, b = facts[rule.a], facts.get(rule.b, "")
+    touched, state, ranges = versions.within(a, rule.a_range), "holds", [rule.a_range, rule.b_range]
+    if rule.kind == "ban":
+        state = "broken" if touched else "holds"
+    elif not touched:
+        return None
+    elif rule.kind == "requires":
+        state = "holds" if versions.within(b, rule.b_range) else "broken"
+    elif rule.kind == "not-older":
+        state, ranges[1] = "broken" if versions.older(b, a) else "holds", f">={a}"
+    else:
+        spoken = [_spoken(compat, name, facts[name]) for name in sides]
+        ranges = [f"net v{each.first} to v{each.last}" if each else "net versions unknown" for each in spoken]
+        one, other = spoken
+        if one is None or other is None:
+            state = "not established"
+        elif max(one.first, other.first) > min(one.last, other.last):
+            state = "broken"
+    return Verdict.model_validate(
+        {
+            "row": row,
+            "state": state,
+            "a": {"name": rule.a, "version": a, "range": ranges[0]},
+            "b": {"name": rule.b, "version": b, "range": ranges[1]} if rule.b else None,
+            **rule.model_dump(include={"rule", "evidence", "checked_on"}),
+            "severity": "warn" if state == "not established" else rule.severity,
+        }
+    )
+
+
+def _spoken(compat: Compat, name: str, version: str) -> Interface | None:
+    rows = (row for row in compat.interfaces if row.component == name)
+    return next((row for row in rows if versions.within(version, row.range)), None)
+
+
+def violations(compat: Compat, facts: Facts) -> list[Verdict]:
+    """What does not hold, or could not be established; refusals first."""
+    return sorted((v for v in judge(compat, facts) if v.state != "holds"), key=lambda v: v.severity != "refuse")

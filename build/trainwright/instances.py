@@ -1,0 +1,54 @@
+"""Instance types as data: what their GPUs and networks are, and which architectures a set of them needs."""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
+
+from trainwright.config import load
+from trainwright.errors import ConfigError, did_you_mean
+from trainwright.model import Model
+
+FILE = "dockerfiles/instances.toml"
+
+
+class Instance(Model):
+    """One instance type. None: no source says it."""
+
+    gpu: str
+    count: int  # GPUs
+    sm: Annotated[str, Field(pattern=r"^\d{2,3}$")]  # compute capability without its dot
+    memory_gib: int  # of one GPU
+    nvlink: bool
+    net_gbits: int | None = None  # of all its EFA interfaces together
+    efa: int  # interfaces
+    gpudirect: bool  # whether aws-ofi-nccl insists on GPUDirect RDMA there
+    sagemaker: str = ""  # its name for training jobs; "" where it has none
+    architecture: str = "amd64"
+    note: str = ""
+    source: str
+
+
+class Instances(Model):
+    """The whole of instances.toml."""
+
+    instances: dict[str, Instance]
+
+
+def load_instances(root: Path) -> dict[str, Instance]:
+    return load(root / FILE, Instances).instances
+
+
+def architectures(names: Iterable[str], table: Mapping[str, Instance]) -> list[str]:
+    """The compute capabilities of these instance types, lowest first. Raises ConfigError for one that is not there."""
+    names = list(names)
+    for name in names:
+        if name not in table:
+            raise ConfigError(
+                f"unknown instance type {name!r}",
+                where=FILE,
+                why=did_you_mean(name, table),
+                fix=f"correct the row, or add [instances.{name!r}] with what it has and who says so".replace("'", '"'),
+            )
+    return sorted({table[name].sm for name in names}, key=int)

@@ -1,0 +1,95 @@
+"""What to do about versions that do not go together: the nearest that do, and the refusal that names them."""
+
+from collections.abc import Callable, Mapping
+from itertools import product
+
+from trainwright import versions
+from trainwright.compat import Compat, Facts, Verdict, complete, violations
+from trainwright.errors import IncompatibleError
+
+Bundles = Mapping[str, Mapping[str, Mapping[str, str]]]  # installer, its version, component: the version it brings
+
+
+def nearest(
+    compat: Compat, facts: Facts, broken: Verdict, known: Mapping[str, list[str]], bundles: Bundles | None = None
+) -> tuple[str, str] | None:
+    """The smallest change of one side that mends a violation: newer before older, `a` before `b`.
+
+    What an installer brought is changed by changing the installer.
+    """
+    bundles, facts = bundles or {}, complete(facts)
+    before = {v.row for v in violations(compat, facts) if v.severity == "refuse"} - {broken.row}
+    names = [_installer(facts, side.name, bundles) for side in (broken.a, broken.b) if side]
+    candidates: dict[str, tuple[list[str], list[str]]] = {}
+    for name in names:
+        present = versions.parse(facts[name])
+        releases = [v for v in versions.in_order(known.get(name, [])) if not versions.parse(v).is_prerelease]
+        newer = [v for v in releases if versions.parse(v) > present]
+        candidates[name] = newer, [v for v in reversed(releases) if versions.parse(v) < present]
+    for tolerated in (set(), before):  # all in order; or else at least this one, and nothing worse
+        for direction, name in product((0, 1), names):
+            for version in candidates[name][direction]:
+                wrong = violations(compat, _changed(facts, name, version, bundles))
+                refused = {verdict.row for verdict in wrong if verdict.severity == "refuse"}
+                if broken.row not in {verdict.row for verdict in wrong} and refused <= tolerated:
+                    return name, version
+    return None
+
+
+def _brings(bundles: Bundles, installer: str, version: str) -> dict[str, str]:
+    """What a version of an installer brings; its plugin was compiled against its libfabric."""
+    parts = dict(bundles.get(installer, {}).get(version, {}))
+    return parts | ({"plugin-libfabric": parts["libfabric"]} if {"aws-ofi-nccl", "libfabric"} <= parts.keys() else {})
+
+
+def _installer(facts: Facts, name: str, bundles: Bundles) -> str:
+    """What to change in order to change `name`."""
+    brought = (i for i in bundles if i in facts and _brings(bundles, i, facts[i]).get(name) == facts[name])
+    return next(brought, name)
+
+
+def _changed(facts: Facts, name: str, version: str, bundles: Bundles) -> Facts:
+    """The facts with another version of one component, and of what that one brings."""
+    carried = {part for part, held in _brings(bundles, name, facts[name]).items() if facts.get(part) == held}
+    brings = _brings(bundles, name, version)
+    return {**facts, name: version, **{part: brings[part] for part in brings if part in carried}}
+
+
+def refuse(
+    identity: str, where: str, found: list[Verdict], mend: Callable[[Verdict], tuple[str, str] | None]
+) -> list[Verdict]:
+    """Raise IncompatibleError where a variant breaks a rule; the rest comes back as warnings to show.
+
+    `where` is file:line of the variant's pins, `mend` is `nearest` for these facts.
+    """
+    refused = [verdict for verdict in found if verdict.severity == "refuse"]
+    if not refused:
+        return found
+    first, works = refused[0], mend(refused[0])
+    file, _, line = where.partition(":")
+    pin = f'{works[0]} = "{works[1]}"' if works else ""
+    raise IncompatibleError(
+        f"{identity}: {sentence(first)}",
+        where=where,
+        why="\n".join(
+            [
+                first.rule,
+                f"evidence: {first.evidence} (checked {first.checked_on})",
+                f"nearest that works: {works[0]} {works[1]}" if works else "no known release of either side works",
+                *(f"also: {sentence(verdict)}: {verdict.rule}" for verdict in refused[1:]),
+            ]
+        ),
+        fix=f"$EDITOR {f'+{line} ' if line else ''}{file}" + (f"   # {pin}" if pin else ""),
+    )
+
+
+def sentence(verdict: Verdict) -> str:
+    """Both sides with version and range."""
+    a, b = verdict.a, verdict.b
+    if b is None:
+        return (
+            f"{a.name} {a.version} is in the {'banned' if verdict.severity == 'refuse' else 'doubtful'} range {a.range}"
+        )
+    if b.range.startswith("net"):
+        return f"{a.name} {a.version} speaks {a.range}, {b.name} {b.version} {b.range}"
+    return f"{a.name} {a.version} (of {a.range}) needs {b.name} {b.range}, and there is {b.version}"
