@@ -36,6 +36,7 @@ def pytest_configure(config: pytest.Config) -> None:
     # What a shell starts in the background ignores Ctrl-C, and so would every program that a test interrupts.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     config.addinivalue_line("markers", "component(name): only for images that pin this component; else deselected")
+    config.addinivalue_line("markers", "devel: only for images with compilers; else deselected")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -44,11 +45,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if "image" in getattr(item, "fixturenames", ()):
             item.add_marker("engine")
     needed = {item: {str(mark.args[0]) for mark in item.iter_markers("component")} for item in items}
-    if any(needed.values()):
-        pins = _variant(config, _intent()).pins.keys()
-        if dropped := [item for item in items if needed[item] - pins]:
-            config.hook.pytest_deselected(items=dropped)
-            items[:] = [item for item in items if not needed[item] - pins]
+    twins = {item for item in items if item.get_closest_marker("devel")}
+    if twins or any(needed.values()):
+        variant = _variant(config, _intent())
+        kept = [item for item in items if needed[item] <= variant.pins.keys() and (variant.devel or item not in twins)]
+        if len(kept) < len(items):
+            config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+            items[:] = kept
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

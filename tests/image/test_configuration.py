@@ -10,9 +10,9 @@ from trainwright.inputs import Inputs
 DOCKER = "application/vnd.docker"
 
 
-def test_no_entrypoint(config: dict[str, Any]) -> None:
-    """`docker run IMAGE train` and an SDK's own entrypoint must both reach a plain PATH."""
-    assert not config["Entrypoint"]
+def test_entrypoint(config: dict[str, Any], declared: Inputs) -> None:
+    """`docker run IMAGE train` and an SDK's own entrypoint must both reach a plain PATH: none, or one that execs."""
+    assert (config["Entrypoint"] or []) == (["/opt/trainwright/bin/with-cuda"] if "cuda" in declared.pins else [])
     assert not config["User"], "the toolkit starts sshd and writes /etc/environment: it needs root"
 
 

@@ -71,3 +71,60 @@ def test_framework_runs_on_the_fleet(
 def test_no_driver_library(host: Any) -> None:
     """libcuda.so.1 belongs to the host: a copy, or a stub, on the loader's path would stand before it."""
     assert re.findall(r"\blibcuda\.so\S*", host.check_output("/sbin/ldconfig -p")) == []
+
+
+# --- the entrypoint: a forward-compatibility libcuda only where the host's driver is older than this CUDA needs ------
+
+ENTRYPOINT = "/opt/trainwright/bin/with-cuda"
+MODULE = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  {version}  Thu Jan  2 03:04:05 UTC 2025"
+OPEN_MODULE = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  {version}  Release Build  (root@host)"
+SHOW = "sh -c 'echo \"[$LD_LIBRARY_PATH]\"'"
+
+
+@pytest.fixture(scope="module")
+def floor(host: Any, declared: Inputs) -> str:
+    """The oldest driver for this CUDA, as the image has it."""
+    rows = host.check_output("cat /opt/trainwright/cuda/driver-floors").splitlines()
+    floors = dict(row.split() for row in rows if not row.startswith("#"))
+    return str(floors[declared.pins["cuda"].split(".")[0]])
+
+
+@pytest.fixture(scope="module")
+def compat(host: Any) -> str:
+    host.check_output("mkdir -p /tmp/compat && touch /tmp/compat/libcuda.so.1")
+    return "/tmp/compat"
+
+
+def start(host: Any, module: str, version: str, folder: str) -> Any:
+    """The entrypoint on a host with this driver."""
+    host.check_output("printf '%%s\\nGCC version: 14.2.0\\n' %s > /tmp/driver", module.format(version=version))
+    return host.run(f"{ENTRYPOINT} --driver /tmp/driver --compat {folder} {SHOW}")
+
+
+@pytest.mark.parametrize("module", [MODULE, OPEN_MODULE])
+def test_older_driver_gets_help(host: Any, floor: str, compat: str, module: str) -> None:
+    result = start(host, module, f"{int(floor.split('.')[0]) - 1}.999.99", compat)
+    assert result.stdout.strip() == f"[{compat}]"
+    assert floor in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("module", [MODULE, OPEN_MODULE])
+@pytest.mark.parametrize("above", [0, 15, 1000])
+def test_driver_that_is_new_enough_stays(host: Any, floor: str, compat: str, module: str, above: int) -> None:
+    major, *rest = floor.split(".")
+    version = ".".join([str(int(major) + above), *(rest or ["65", "06"])])
+    result = start(host, module, version, compat)
+    assert (result.stdout.strip(), result.stderr) == ("[]", "")
+
+
+def test_older_driver_without_help_is_told(host: Any, floor: str) -> None:
+    """The command runs: not every job needs a GPU."""
+    result = start(host, MODULE, "400.10.20", "/tmp/no-such-folder")
+    assert result.stdout.strip() == "[]"
+    assert "400.10.20 is older than " + floor in result.stderr
+
+
+def test_no_driver_is_no_news(host: Any, compat: str) -> None:
+    result = host.run(f"{ENTRYPOINT} --driver /tmp/no-such-file --compat {compat} sh -c 'exit 7'")
+    assert (result.rc, result.stdout, result.stderr) == (7, "", "")
