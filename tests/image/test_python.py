@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.component("python")
 MODULES = {
     "torch": "torch",
     "numpy": "numpy",
