@@ -60,10 +60,6 @@ def test_compiled_for_the_fleet_alone(
     assert {path: built["sass"] for path, built in found.items()} == dict.fromkeys(found, architectures)
 
 
-def test_found_by_name(host: Any, programs_of_tests: dict[str, str]) -> None:
-    assert host.check_output("command -v all_reduce_perf") == programs_of_tests["all_reduce"]
-
-
 @pytest.mark.component("compiler")
 def test_libraries_are_found_by_the_programs_themselves(host: Any, programs_of_tests: dict[str, str]) -> None:
     for path in programs_of_tests.values():
