@@ -97,7 +97,7 @@ package_of() { # group command
 
 contains() { case " $1 " in *" $2 "*) true ;; *) false ;; esac; }
 
-suite_for() { # package: the suite to unpack it from; empty means apt-install it
+suites_for() { # package: the suites to unpack it from, best first; empty means apt-install it
   local newer=${CONF[unpack.suite.$CODENAME]:-}
   if [ -n "$newer" ] && contains "${CONF[unpack.packages]}" "$1"; then
     printf '%s' "$newer"
@@ -112,7 +112,7 @@ apt() { # Waits for an unattended upgrade instead of failing on its lock.
 
 apt_failed() { # what log
   tail -n 15 "$2" >&2
-  die "$TW_ENVIRONMENT" "$1" "The lines above are apt's. Is the mirror reachable, the disk full?  apt-get update; df -h /" \
+  die "$TW_ENVIRONMENT" "$1" "The lines above say why. Is the mirror reachable, the disk full?  apt-get update; df -h /" \
     "NO_PUBKEY means an old keyring:  apt-get install --only-upgrade debian-archive-keyring" \
     "No such package: this release does not carry it; install the command another way, or leave it out with --tools"
 }
@@ -134,8 +134,8 @@ mirrors() { # the distribution's own archives among the host's sources: "uri sui
       if (suite == c || suite == c "-updates" || suite == c "-security") print $5, suite, $4 }' | sort -u
 }
 
-unpack() { # suite package…: signed packages, unpacked beside the system, each put in place by one rename
-  local suite=$1 log=$WORK/apt.log keyring='' uri its component found deb name options
+unpack() { # "suite…" package…: signed packages, from the first of these suites that has them all for a host like this
+  local suites=$1 suite log=$WORK/apt.log found deb name
   shift
   found=$(mirrors)
   if [ -z "$found" ]; then
@@ -145,6 +145,25 @@ unpack() { # suite package…: signed packages, unpacked beside the system, each
   [ -n "$found" ] || die "$TW_ENVIRONMENT" "none of apt's sources is $DISTRO's own archive for $CODENAME" \
     "Add a mirror of it, then run this again. What apt knows:  apt-get indextargets --format '\$(REPO_URI) \$(ORIGIN)'"
 
+  for suite in $suites; do
+    rm -rf "$WORK"/{lists,cache,sources,debs,root}
+    if bring "$suite" "$found" "$log" "$@"; then break; fi
+    [ "$suite" != "${suites##* }" ] || apt_failed "$PROBLEM" "$log"
+    say "  $PROBLEM; trying the next suite"
+  done
+  mkdir -p "${CONF[prefix]}/packages"
+  for deb in "$WORK"/debs/*.deb; do   # each put in place by one rename
+    name=$(dpkg-deb -f "$deb" Package)
+    rm -rf "${CONF[prefix]}/packages/$name"
+    mv -T "$WORK/root/$name" "${CONF[prefix]}/packages/$name"
+  done
+}
+
+PROBLEM=''
+
+bring() { # suite mirrors log package…: unpacked under $WORK/root; where that is of no use here false, and PROBLEM
+  local suite=$1 found=$2 log=$3 keyring='' uri its component deb name options
+  shift 3
   if [ "$DISTRO" = debian ]; then keyring=" [signed-by=${CONF[unpack.keyring]}]"; fi
   mkdir -p "$WORK/lists/partial" "$WORK/cache/archives/partial" "$WORK/sources" "$WORK/debs" "$WORK/root"
   while read -r uri its component; do
@@ -155,15 +174,24 @@ unpack() { # suite package…: signed packages, unpacked beside the system, each
   options=(-o Dir::Etc::SourceList=/dev/null -o "Dir::Etc::SourceParts=$WORK/sources" -o "Dir::State::Lists=$WORK/lists"
     -o "Dir::Cache=$WORK/cache" -o APT::Sandbox::User=root -o Dir::Etc::Preferences=/dev/null
     -o Dir::Etc::PreferencesParts=/dev/null -o APT::Update::Post-Invoke-Success::=true)
-  apt "${options[@]}" update >"$log" 2>&1 || apt_failed "cannot read $DISTRO's $suite suite" "$log"
-  (cd "$WORK/debs" && apt "${options[@]}" download "$@") >"$log" 2>&1 || apt_failed "cannot download $*" "$log"
-
-  mkdir -p "${CONF[prefix]}/packages"
+  PROBLEM="cannot read $DISTRO's $suite suite"
+  apt "${options[@]}" update >"$log" 2>&1 || return
+  PROBLEM="cannot download $* from $suite"
+  (cd "$WORK/debs" && apt "${options[@]}" download "$@") >"$log" 2>&1 || return
   for deb in "$WORK"/debs/*.deb; do
     name=$(dpkg-deb -f "$deb" Package)
-    dpkg -x "$deb" "$WORK/root/$name"
-    rm -rf "${CONF[prefix]}/packages/$name"
-    mv -T "$WORK/root/$name" "${CONF[prefix]}/packages/$name"
+    PROBLEM="cannot unpack $name of $suite"
+    dpkg -x "$deb" "$WORK/root/$name" >"$log" 2>&1 || return
+    PROBLEM="$name of $suite does not start here: it wants newer libraries than $CODENAME has"
+    starts "$WORK/root/$name" "$log" || return
+  done
+}
+
+starts() { # folder log: does this host have the libraries, new enough, that the programs in there want?
+  local file
+  for file in "$1"/usr/{bin,sbin,libexec/docker/cli-plugins}/*; do
+    ldd "$file" >"$2" 2>&1 || true   # it says no to what is not dynamic, too
+    if grep -q 'not found' "$2"; then return 1; fi
   done
 }
 
@@ -194,7 +222,7 @@ dockerd_path() { # a dockerd that is new enough, ours first
 }
 
 install_missing() {
-  local group name package suite entry dockerd own=() todo=() lines=()
+  local group name package suites entry dockerd own=() todo=() lines=()
   local -A from=()
   for name in "${LACKING[@]}"; do todo+=("tools $name"); done
   buildx_good || todo+=("engine docker-buildx")
@@ -209,24 +237,24 @@ install_missing() {
   for entry in "${todo[@]}"; do
     read -r group name <<<"$entry"
     package=$(package_of "$group" "$name")
-    suite=$(suite_for "$package")
-    if [ -z "$suite" ]; then own+=("$package"); else contains "${from[$suite]:-}" "$package" || from[$suite]+=" $package"; fi
+    suites=$(suites_for "$package")
+    if [ -z "$suites" ]; then own+=("$package"); else contains "${from[$suites]:-}" "$package" || from[$suites]+=" $package"; fi
   done
 
   if [ -n "$SERVER" ]; then say "Docker Engine $SERVER answers. Missing: $(lacks). Installing:"
   else say "No Docker Engine answers. Missing: $(lacks). Installing:"; fi
   [ ${#own[@]} -eq 0 ] || lines+=("  ${own[*]}: apt-get, from $DISTRO $CODENAME")
-  for suite in "${!from[@]}"; do
-    lines+=(" ${from[$suite]}: from $DISTRO's $suite suite, signatures checked, unpacked into ${CONF[prefix]}")
+  for suites in "${!from[@]}"; do
+    lines+=(" ${from[$suites]}: from $DISTRO's ${suites// /, else }, signatures checked, unpacked into ${CONF[prefix]}")
   done
   for entry in "${lines[@]}"; do say "$entry"; done
 
   # A killed run leaves packages unpacked but not configured: their commands are there, and apt refuses to go on.
   if [ -n "$(dpkg --audit)" ]; then DEBIAN_FRONTEND=noninteractive dpkg --configure -a >"$WORK/dpkg.log" 2>&1 || true; fi
   [ ${#own[@]} -eq 0 ] || apt_install "${own[@]}"
-  for suite in "${!from[@]}"; do
+  for suites in "${!from[@]}"; do
     # shellcheck disable=SC2086
-    unpack "$suite" ${from[$suite]}
+    unpack "$suites" ${from[$suites]}
   done
 }
 

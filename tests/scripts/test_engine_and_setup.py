@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -183,6 +184,63 @@ def test_what_apt_cannot_install_is_an_error_with_its_own_words(machine: Machine
     assert done.returncode == 10
     assert "E: Unable to locate package\nerror: apt-get update failed\n" in done.stderr
     assert done.stderr.count("error:") == 1
+
+
+APT = """\
+for word; do case $word in Dir::Etc::SourceParts=*) read -r line <"${word#*=}/newer.list" ;; esac; done
+case "$*" in
+  *indextargets*) echo "Debian|bookworm|bookworm|main|http://mirror.invalid/debian" ;;
+  *download*) case $line in *" $STUB_LOST "*) echo "E: Unable to locate package"; exit 100 ;; esac
+    echo "$line" >oras.deb ;;
+esac
+"""
+DPKG = """\
+[ "$1" = -x ] || exit 0
+mkdir -p "$3/usr/bin"
+cat "$2" >"$3/usr/bin/oras"
+/bin/chmod +x "$3/usr/bin/oras"
+"""
+LDD = 'if grep -Eq " ($STUB_UNFIT) " "$1"; then echo "version \'GLIBC_9.99\' not found"; fi\n'
+
+
+@pytest.fixture
+def bookworm(machine: Machine) -> Machine:
+    """A Debian 12 that lacks oras; the test says which suites have none, or one that wants a newer libc."""
+    (machine.folder / "bin/oras").unlink()
+    distribution(machine, "debian", "bookworm")
+    for name, script in {"apt-get": APT, "dpkg": DPKG, "dpkg-deb": "echo oras\n", "ldd": LDD}.items():
+        machine.put(name, script)
+    machine.env |= {"STUB_UID": "0", "STUB_LOST": "none", "STUB_UNFIT": "none"}
+    machine.env["PATH"] += f":{machine.folder}/host/usr/local/bin"
+    return machine
+
+
+@pytest.mark.parametrize(
+    ("lost", "unfit", "suite", "why"),
+    [
+        ("none", "none", 0, ""),
+        ("none", "{0}", 1, "oras of {0} does not start here: it wants newer libraries than bookworm has"),
+        ("{0}", "none", 1, "cannot download oras from {0}"),
+    ],
+)
+def test_programs_come_from_the_first_suite_that_this_host_can_use(
+    bookworm: Machine, lost: str, unfit: str, suite: int, why: str
+) -> None:
+    suites = tomllib.loads((ROOT / "dockerfiles/host.toml").read_text())["unpack"]["suite"]["bookworm"]
+    stub = {"STUB_LOST": lost.format(*suites), "STUB_UNFIT": unfit.format(*suites)}
+    done = bookworm.run("engine.sh", "ensure", **stub)
+    assert done.returncode == 0, done.stderr
+    assert f"from debian's {', else '.join(suites)}, signatures checked" in done.stderr
+    assert ("trying the next suite" in done.stderr) == bool(why)
+    assert why.format(*suites) in done.stderr
+    assert f" {suites[suite]} main" in (bookworm.folder / "host/opt/trainwright/bin/oras").read_text()
+
+
+def test_no_suite_that_this_host_can_use_is_an_error_and_leaves_nothing(bookworm: Machine) -> None:
+    done = bookworm.run("engine.sh", "ensure", STUB_UNFIT=".*")
+    assert done.returncode == 10
+    assert "GLIBC_9.99' not found\nerror: oras of " in done.stderr
+    assert not (bookworm.folder / "host/opt/trainwright/packages").exists()
 
 
 def test_status_installs_nothing(machine: Machine) -> None:
