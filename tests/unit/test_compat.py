@@ -88,6 +88,11 @@ def test_what_no_row_knows_is_said_and_not_passed(tmp_path: Path) -> None:
     assert "net versions unknown" in sentence(verdict)
 
 
+def test_refusals_come_first(tmp_path: Path) -> None:
+    compat = rules(tmp_path, row("==2.1", kind="ban", severity="warn"), row("==2.1", kind="ban"))
+    assert broken(compat, nccl="2.1") == ["refuse", "warn"]
+
+
 def test_when_is_a_condition(tmp_path: Path) -> None:
     compat = rules(tmp_path, row(b='b = "cuda"\nb_range = ">=3"\nwhen = { torch = ">=2" }'))
     assert broken(compat, nccl="2.1", cuda="2.9", torch="2.0") == ["refuse"]
@@ -98,6 +103,7 @@ def test_a_rule_about_a_distribution_reads_the_base(tmp_path: Path) -> None:
     compat = rules(tmp_path, row(">=13", a="debian"))
     assert broken(compat, base="debian-13", cuda="1") == ["refuse"]
     assert broken(compat, base="debian-12", cuda="1") == broken(compat, base="fedora-13", cuda="1") == []
+    assert broken(rules(tmp_path, row()), base="nccl-2", cuda="1") == []  # a base that is called like a component
 
 
 def test_a_fact_that_is_no_version_is_an_error_and_no_traceback(tmp_path: Path) -> None:
@@ -349,6 +355,14 @@ def test_what_an_installer_brought_is_changed_by_changing_the_installer() -> Non
     for verdict in violations(RULES, facts):
         if verdict.severity == "refuse":  # 1.48.0 brings a banned plugin, too; as strings 1.100.0 would be older
             assert nearest(RULES, facts, verdict, KNOWN, BUNDLES) == ("efa-installer", "1.100.0")
+
+
+def test_a_warning_has_a_way_out_too() -> None:
+    assert mend({"aws-ofi-nccl": "1.17.3"}, {"aws-ofi-nccl": ["1.19.2", "1.20.0"]}) == ("aws-ofi-nccl", "1.20.0")
+
+
+def test_a_base_is_no_obstacle() -> None:
+    assert mend({"base": "debian-13", "efa-installer": "1.44.0"}) == ("efa-installer", "1.46.0")
 
 
 def test_one_step_at_a_time_where_no_single_one_mends_all() -> None:

@@ -58,6 +58,10 @@ def test_known_orders(order: list[str]) -> None:
     assert in_order(order[::-1]) == order
 
 
+def test_rebuilds_of_different_people_are_different() -> None:
+    assert parse("2.6.0amzn1.0") != parse("2.6.0-1.0")
+
+
 @pytest.mark.parametrize("nothing", ["", "distro", "latest", "v", "-1"])
 def test_what_begins_with_no_number_is_no_version(nothing: str) -> None:
     with pytest.raises(ValueError, match="no version"):
@@ -96,5 +100,6 @@ def test_a_broken_range_is_an_error(broken: str) -> None:
 
 def test_older_is_about_upstream() -> None:
     assert older("2.4.0amzn5.0", "2.6.0amzn1.0")
+    assert not older("2.6.0", "2.6.0amzn1.0")
     assert not older("2.6.0-1", "2.6.0amzn1.0")
     assert not older("2.7.0", "2.6.0")
