@@ -380,9 +380,8 @@ def test_an_older_installer_brings_a_plugin_compiled_against_its_own_libfabric()
 
 def test_no_known_release_helps() -> None:
     assert mend({"torch": "2.15.0", "nccl": "2.29.7"}, {}) is None
-    assert (
-        mend({"nccl": "2.29.7", "torch": "2.15.0"}, {"nccl": ["2.30.7rc1"]}) is None
-    )  # nobody is sent to a pre-release
+    pre_release = {"nccl": ["2.28.9rc1"]}  # nobody is sent there
+    assert mend({"nccl": "2.28.7", "nccl-tests": "2.19.6"}, pre_release) is None
 
 
 # --- the refusal --------------------------------------------------------------------------------------------
