@@ -18,6 +18,8 @@ exec mmdebstrap --mode=auto --variant=essential --format=tar \
   --customize-hook='rm -f "$1"/etc/ssh/ssh_host_*' \
   --customize-hook='rm -f "$1"/etc/hostname "$1"/etc/resolv.conf "$1"/etc/machine-id "$1"/var/lib/dbus/machine-id' \
   --customize-hook='rm -rf "$1"/var/cache/ldconfig/aux-cache "$1"/var/log/apt/* "$1"/var/log/*.log' \
-  --customize-hook='cp "$1"/usr/share/doc/apt/examples/sources.list "$1"/etc/apt/sources.list' \
+  --customize-hook='cd "$1" && rm -f etc/apt/sources.list && examples=usr/share/doc/apt/examples \
+      && if [ -e "$examples/debian.sources" ]; then cp "$examples/debian.sources" etc/apt/sources.list.d/; \
+         else cp "$examples/sources.list" etc/apt/; fi' \
   --customize-hook='mkdir -p "$1"/run/sshd' \
   "$suite" "$target" "deb [trusted=yes] copy://$folder ./"

@@ -1,17 +1,9 @@
 """A build as a docker-bake.json: BuildKit runs the graph, with or without us."""
 
 import json
+from collections.abc import Iterable
 
 from trainwright.model import Base, Variant
-
-FOLDERS = {  # named context of the Dockerfile to folder below out/<id>/
-    "framework": "wheels/framework",
-    "toolkit": "wheels/toolkit",
-    "tools": "wheels/tools",
-    "sdist-build": "wheels/sdist-build",
-    "requirements": "requirements",
-    "rootfs": "rootfs",
-}
 
 
 def engine_name(variant: Variant, tag: str) -> str:
@@ -19,12 +11,15 @@ def engine_name(variant: Variant, tag: str) -> str:
     return f"trainwright/{variant.framework}:{tag}"
 
 
-def bake(base: Base, epoch: int, name: str = "", key: str = "") -> str:
-    """The bake file. Without name and key it is the part that the key itself is computed over."""
+def bake(base: Base, epoch: int, folders: Iterable[str], name: str = "", key: str = "") -> str:
+    """The bake file. Without name and key it is the part that the key itself is computed over.
+
+    `folders` below out/<id>/ are the named contexts of the Dockerfile; each is called by its last part.
+    """
     target: dict[str, object] = {
         "context": ".",
         "dockerfile": "Dockerfile",
-        "contexts": FOLDERS if base.provider == "packages" else {**FOLDERS, "packages": "packages"},
+        "contexts": {folder.rpartition("/")[2]: folder for folder in folders},
         "args": {"SOURCE_DATE_EPOCH": str(epoch)},
         "platforms": [f"linux/{base.architecture}"],
         # SageMaker pulls a plain single-platform image with Docker media types: no attestation makes it an index.

@@ -1,17 +1,18 @@
 """Build what is not built yet, and prove that it is what its lock says."""
 
+import json
 import shutil
 import time
 from pathlib import Path
 
-from trainwright import distribution, engine, inputs, probe, registry, store
-from trainwright.errors import NotRunError
+from trainwright import distribution, engine, inputs, probe, registry, sources, store
+from trainwright.errors import LockError, NotRunError
 from trainwright.fetching import fetch, to_fetch
 from trainwright.files import write
 from trainwright.images import Done, out_folder, plan_one, published_image, read_image, write_image
-from trainwright.inputs import Inputs
+from trainwright.inputs import Distribution, Inputs
 from trainwright.matrix import Intent
-from trainwright.model import GROUPS, Check, Image, Proof, Variant
+from trainwright.model import Base, Check, Image, Proof, Variant
 from trainwright.progress import Progress, Say
 
 KEY = "key"  # out/<id>/key: whose sources lie here
@@ -20,10 +21,12 @@ KEY = "key"  # out/<id>/key: whose sources lie here
 def lay_out(intent: Intent, found: Inputs, out: Path) -> None:
     """out/<id>/ as the build needs it: text, wheels, base, rootfs; nothing of an earlier lock stays."""
     clear(out, found)
-    for group in GROUPS:
-        (out / "wheels" / group).mkdir(parents=True)
-    for entry in found.lock.python:
-        store.place(entry.sha256, out / "wheels" / entry.group / entry.file, entry.file)
+    for folder, entries in found.wheels.items():
+        (out / "wheels" / folder).mkdir(parents=True)
+        for entry in entries:
+            store.place(entry.sha256, out / "wheels" / folder / entry.file, entry.file)
+    for source in found.lock.sources:
+        sources.lay_out(source, out / "sources" / source.name)
     for name, source in found.rootfs.items():
         target = out / "rootfs" / name
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -33,20 +36,27 @@ def lay_out(intent: Intent, found: Inputs, out: Path) -> None:
     if definition.provider == "packages":
         store.place(base_tar(intent, found), out / "base" / "base.tar", f"the base {found.variant.base}")
     else:
-        own = {name: stanza for name, stanza in state.effective.items() if stanza["SHA256"]}
-        (out / "packages").mkdir()
-        distribution.archive(out / "packages", definition, own, state.epoch)
-        for name, stanza in own.items():
-            store.place(stanza["SHA256"], out / "packages" / stanza["Filename"], name)
+        lay_out_packages(definition, state, out / "packages")
+    if found.tools:
+        lay_out_packages(definition, found.tools, out / "build-packages")
     write_text(found, out)
     for folder in [path for part in ("rootfs", "requirements") for path in (out / part).rglob("") if path.is_dir()]:
         folder.chmod(0o755)  # what is copied into the image must not depend on this user's umask
     write(out / KEY, found.key + "\n")  # last: what is half laid out has none
 
 
+def lay_out_packages(base: Base, state: Distribution, folder: Path) -> None:
+    """An apt archive of locked packages, for a step that installs them without network."""
+    own = {name: stanza for name, stanza in state.effective.items() if stanza["SHA256"]}
+    folder.mkdir()
+    distribution.archive(folder, base, own, state.epoch)
+    for name, stanza in own.items():
+        store.place(stanza["SHA256"], folder / stanza["Filename"], name)
+
+
 def clear(out: Path, found: Inputs) -> None:
     """Take away the sources, and what was said of another key."""
-    for name in ("wheels", "requirements", "rootfs", "base", "packages"):
+    for name in ("wheels", "sources", "requirements", "rootfs", "base", "packages", "build-packages"):
         shutil.rmtree(out / name, ignore_errors=True)
     (out / KEY).unlink(missing_ok=True)
     image = read_image(out)
@@ -97,6 +107,13 @@ def build(intent: Intent, variant: Variant, repository: str | None, say: Say, pr
     began = time.monotonic()
     found = inputs.load(intent, variant)
     entry = plan_one(found, repository, engine.answers)
+    if entry.action == "blocked":
+        raise LockError(
+            f"{variant.id} is blocked: {entry.reason}",
+            where=f"dockerfiles/locks/{variant.lock}.toml",
+            why="nothing enters an image that no checksum, commit or signature vouches for",
+            fix="add what is missing to its release in dockerfiles/layers/, with the evidence, and `trainwright lock`",
+        )
     if entry.action == "build":
         engine.must_keep_layers()
         fetch(intent, [variant], say, progress)
@@ -147,8 +164,10 @@ def at_hand(intent: Intent, found: Inputs, say: Say, repository: str | None = No
 def prove(intent: Intent, found: Inputs, out: Path) -> Image:
     """Ask the finished image what it holds, compare with the lock, write SBOM and image.json. Raises BuildError."""
     script = (intent.root / "scripts/probe.py").read_text()
-    findings = probe.Findings.model_validate(engine.ask(found.name, script))
-    differences = probe.compare(intent, found.pins, found.lock, found.distribution.packages(), findings)
+    questions = json.dumps(probe.questions(intent, found.pins))
+    findings = probe.Findings.model_validate(engine.ask(found.name, script, questions))
+    packages = found.distribution.packages()
+    differences = probe.compare(intent, found.variant, found.pins, found.lock, packages, findings)
     if differences:
         (out / "image.json").unlink(missing_ok=True)
     probe.refuse(found.variant, differences)
@@ -169,7 +188,7 @@ def prove(intent: Intent, found: Inputs, out: Path) -> Image:
         id=found.variant.id,
         key=found.key,
         size=registry.size_of(manifest),
-        versions=findings.components(),
+        versions=findings.versions,
         packages=findings.packages,
         drift=found.distribution.drift,
         proof=proof,

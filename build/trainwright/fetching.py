@@ -2,17 +2,38 @@
 
 from collections.abc import Mapping
 
-from trainwright import distribution, engine, indexes, inputs, lock, packages, store
+from trainwright import distribution, engine, indexes, inputs, lock, packages, sources, store
 from trainwright.errors import LockError
-from trainwright.matrix import Intent
-from trainwright.model import Base, Package, Variant
+from trainwright.inputs import Inputs
+from trainwright.matrix import Intent, provider_of
+from trainwright.model import Base, Package, PythonFile, Variant
 from trainwright.progress import Progress, Say
 
 
 def own_index(intent: Intent, variant: Variant) -> str:
     """The framework's own wheel index for the variant's accelerator; "" where it has none."""
-    indexed = (intent.components.components[pin].index.get(variant.accelerator, "") for pin in variant.pins)
+    indexed = (provider_of(intent, variant, pin).index.get(variant.accelerator, "") for pin in variant.pins)
     return next(filter(None, indexed), "")
+
+
+def resolve_packages(intent: Intent, base: str, tools: bool, below: packages.Stanzas) -> tuple[str, packages.Stanzas]:
+    """Date and packages of a base as its mirror has them now; with `tools`, what compile stages have beyond `below`.
+
+    Raises LockError where the mirror's tools want another version of something that the base holds already.
+    """
+    definition = intent.components.bases[base]
+    if not tools:
+        return distribution.resolve(definition, lock.distribution_packages(intent, base), base_status(definition))
+    date, found = distribution.resolve(definition, lock.build_packages(intent, base), packages.status(below))
+    for name in found.keys() & below.keys():
+        if found[name]["Version"] != below[name]["Version"]:
+            raise LockError(
+                f"the compilers' packages need {name} {found[name]['Version']}",
+                where=f"dockerfiles/locks/{base}.packages",
+                why=f"the base is locked with {below[name]['Version']}: the mirror has moved on since",
+                fix="trainwright lock --update --write",
+            )
+    return date, {name: stanza for name, stanza in found.items() if name not in below}
 
 
 def files_of(found: Mapping[str, Package]) -> list[Package]:
@@ -32,22 +53,33 @@ def must(lost: dict[str, str], what: str) -> None:
 
 
 def to_fetch(intent: Intent, variants: list[Variant]) -> int:
-    """Bytes that are not in the store yet."""
+    """Bytes that are not in the store yet, of what has a known size."""
     sizes: dict[str, int] = {}
     for variant in variants:
         found = inputs.load(intent, variant)
-        sizes |= {entry.sha256: entry.size for entry in found.lock.python}
-        sizes |= {package.sha256: package.size for package in files_of(found.distribution.packages())}
+        sizes |= {entry.sha256: entry.size for entry in wheels_of(found)}
+        sizes |= {source.sha256: source.size or 0 for source in found.lock.sources if source.sha256}
+        for state in filter(None, (found.distribution, found.tools)):
+            sizes |= {package.sha256: package.size for package in files_of(state.packages())}
     return sum(size for sha256, size in sizes.items() if not store.has(sha256))
+
+
+def wheels_of(found: Inputs) -> list[PythonFile]:
+    """Every Python file that the image or one of its stages installs: a twin's compilers are not its image's."""
+    return list({entry.sha256: entry for entries in found.wheels.values() for entry in entries}.values())
 
 
 def fetch(intent: Intent, variants: list[Variant], say: Say, progress: Progress) -> None:
     """Bring every locked file into the store, verified. What has left the mirror is replaced and recorded as drift."""
     for base in sorted({variant.base for variant in variants}):
-        _fetch_packages(intent, base, say, progress)
+        _fetch_packages(intent, base, False, say, progress)
+    for base in sorted({variant.base for variant in variants if lock.compiles(intent, variant)}):
+        _fetch_packages(intent, base, True, say, progress)
     for variant in variants:
         found = inputs.load(intent, variant)
-        missing = [entry for entry in found.lock.python if not store.has(entry.sha256)]
+        for source in found.lock.sources:
+            sources.fetch(source, say, progress)
+        missing = [entry for entry in wheels_of(found) if not store.has(entry.sha256)]
         if not missing:
             continue
         definition = intent.components.bases[variant.base]
@@ -64,9 +96,9 @@ def fetch(intent: Intent, variants: list[Variant], say: Say, progress: Progress)
         must(store.fetch(files, progress, **indexes.trust()), "cannot be had any more")
 
 
-def _fetch_packages(intent: Intent, base: str, say: Say, progress: Progress) -> None:
+def _fetch_packages(intent: Intent, base: str, tools: bool, say: Say, progress: Progress) -> None:
     definition = intent.components.bases[base]
-    state = inputs.read_distribution(intent, base)
+    state = inputs.read_distribution(intent, base, tools)
     missing = [package for package in files_of(state.packages()) if not store.has(package.sha256)]
     if not missing:
         return
@@ -76,7 +108,8 @@ def _fetch_packages(intent: Intent, base: str, say: Say, progress: Progress) -> 
     names = [package.name for package in missing if package.sha256 in lost]
     say(f"{base}: {len(names)} locked package(s) have left the mirror, such as {names[0]}; taking what stands there")
     # All of it: a mix of two days need not be installable.
-    date, current = distribution.resolve(definition, lock.distribution_packages(intent, base), base_status(definition))
+    below = inputs.read_distribution(intent, base).effective if tools else {}
+    date, current = resolve_packages(intent, base, tools, below)
     fresh = [package for package in files_of(packages.to_packages(current)) if not store.has(package.sha256)]
     header = {"Intent": state.intent, "Date": date}
     must(store.fetch(distribution.wanted(definition, fresh, packages.epoch_of(header)), progress), "cannot be had")
@@ -91,12 +124,14 @@ def fetched(intent: Intent, variants: list[Variant]) -> list[dict[str, object]]:
     for variant in variants:
         found = inputs.load(intent, variant)
         package_files = files_of(found.distribution.packages())
-        sizes = [entry.size for entry in found.lock.python] + [package.size for package in package_files]
+        python = wheels_of(found)
+        sizes = [entry.size for entry in python] + [package.size for package in package_files]
         rows.append(
             {
                 "id": variant.id,
-                "python_files": len(found.lock.python),
+                "python_files": len(python),
                 "packages": len(found.distribution.packages()),
+                "sources": len(found.lock.sources),
                 "bytes": sum(sizes),
                 "drift": len(found.distribution.drift),
             }

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from trainwright import engine, host_settings, plan, registry
+from trainwright import engine, host_settings, lock, plan, registry
 from trainwright.errors import EnvironmentProblem, RegistryError
 from trainwright.files import write
 from trainwright.inputs import Inputs
@@ -69,8 +69,10 @@ def published_image(found: Inputs, out: Path, repository: str) -> Image:
 
 
 def plan_one(found: Inputs, repository: str | None, engine_answers: Callable[[], bool]) -> PlanEntry:
-    """skip, reuse or build; a registry or an engine that does not answer is unknown, not empty."""
+    """skip, reuse, build or blocked; a registry or an engine that does not answer is unknown, not empty."""
     published = None
+    if missing := lock.blocked(found.lock):
+        return plan.decide(found.variant.id, found.key, None, None, missing)
     if repository:
         with suppress(EnvironmentProblem, RegistryError):  # a machine without oras, a registry that does not answer
             published = registry.resolve(repository, found.tag)

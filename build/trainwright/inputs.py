@@ -8,7 +8,7 @@ from trainwright.config import parse
 from trainwright.errors import ConfigError, LockError
 from trainwright.files import write
 from trainwright.matrix import Intent
-from trainwright.model import Drift, Lock, Model, Package, Variant
+from trainwright.model import Drift, Lock, Model, Package, PythonFile, Variant
 
 
 class Distribution(Model):
@@ -36,17 +36,20 @@ class Inputs(Model):
     rootfs: dict[str, Path]  # path below out/<id>/rootfs/ to its source
     include: list[str]  # what the bootstrap is asked for
     base_key: str  # sha256 (hex) of what the bootstrap depends on
+    wheels: dict[str, list[PythonFile]]  # folder below out/<id>/wheels/ to what lies in it
+    tools: Distribution | None  # distribution packages of compile stages; None where nothing is compiled
     key: str
     tag: str
     name: str  # in the engine
 
 
 def lock_path(intent: Intent, variant: Variant) -> Path:
-    return intent.root / "dockerfiles/locks" / f"{variant.id}.toml"
+    return intent.root / "dockerfiles/locks" / f"{variant.lock}.toml"
 
 
-def packages_path(intent: Intent, base: str) -> Path:
-    return intent.root / "dockerfiles/locks" / f"{base}.packages"
+def packages_path(intent: Intent, base: str, tools: bool = False) -> Path:
+    """The lock of a base's packages; with `tools`, of what compile stages have beyond them."""
+    return intent.root / "dockerfiles/locks" / f"{base}{'.build' * tools}.packages"
 
 
 def drift_path(locked: packages.Stanzas) -> Path:
@@ -66,14 +69,14 @@ def _read(path: Path) -> str:
 
 def _read_lock(intent: Intent, variant: Variant) -> Lock:
     try:
-        return parse(_read(lock_path(intent, variant)), Lock, f"dockerfiles/locks/{variant.id}.toml")
+        return parse(_read(lock_path(intent, variant)), Lock, f"dockerfiles/locks/{variant.lock}.toml")
     except ConfigError as error:  # nobody edits a lock: the remedy is to write it again
         raise LockError(error.what, where=error.where, why=error.why, fix=lock.RELOCK.format(id=variant.id)) from None
 
 
-def read_distribution(intent: Intent, base: str) -> Distribution:
+def read_distribution(intent: Intent, base: str, tools: bool = False) -> Distribution:
     """The lock of a base's packages, with the drift that an earlier fetch recorded. Raises LockError."""
-    path = packages_path(intent, base)
+    path = packages_path(intent, base, tools)
     header, locked = packages.parse(_read(path), path.name)
     recorded = drift_path(locked)
     effective = packages.parse(recorded.read_text(), recorded.name)[1] if recorded.exists() else locked
@@ -90,18 +93,27 @@ def record_drift(header: dict[str, str], locked: packages.Stanzas, effective: pa
     write(drift_path(locked), packages.dump(header, effective))
 
 
+def current_distribution(intent: Intent, base: str, tools: bool = False) -> Distribution:
+    """The same, if it answers the intent. Raises LockError where it is stale."""
+    found = read_distribution(intent, base, tools)
+    names = lock.build_packages(intent, base) if tools else lock.distribution_packages(intent, base)
+    if found.intent != lock.packages_digest(intent, base, names):
+        path = packages_path(intent, base, tools)
+        raise LockError(
+            f"the package lock {path.stem} is stale",
+            where=f"dockerfiles/locks/{path.name}",
+            why="what it was resolved from has changed since: matrix.toml, bases.toml or layers/*.toml",
+            fix="trainwright lock",
+        )
+    return found
+
+
 def load(intent: Intent, variant: Variant) -> Inputs:
     """Read the locks and render. Raises LockError (stale, missing) and ConfigError (templates, unused pin)."""
     render.check(intent, variant)  # first: no new lock would mend it
     base = intent.components.bases[variant.base]
-    distribution = read_distribution(intent, variant.base)
-    if distribution.intent != lock.packages_digest(intent, variant.base):
-        raise LockError(
-            f"the package lock of {variant.base} is stale",
-            where=f"dockerfiles/locks/{variant.base}.packages",
-            why="components.toml or matrix.toml have changed since it was written",
-            fix=lock.RELOCK.format(id=variant.id),
-        )
+    distribution = current_distribution(intent, variant.base)
+    tools = current_distribution(intent, variant.base, tools=True) if lock.compiles(intent, variant) else None
     locked = _read_lock(intent, variant)
     found = distribution.packages()
     lock.check(intent, variant, locked, found.values())
@@ -110,7 +122,7 @@ def load(intent: Intent, variant: Variant) -> Inputs:
             f"package {lacking[1]} is missing from the lock",
             where=f"dockerfiles/locks/{variant.base}.packages",
             why=f"{lacking[0]} requires it",
-            fix="trainwright lock --update",
+            fix="trainwright lock --update --write",
         )
 
     text = render.render(intent, variant, locked, found, distribution.epoch)
@@ -122,21 +134,31 @@ def load(intent: Intent, variant: Variant) -> Inputs:
     manifest = packages.manifest_digest(found.values())
     script = store.sha256_of(intent.root / "scripts/bootstrap-base.sh")
     base_key = lock.digest([lock.base_facts(base), include, manifest, script, distribution.epoch])
-    files = {f"wheels/{entry.group}/{entry.file}": entry.sha256 for entry in locked.python}
+    wheels = render.folders_of(intent, variant, locked)
+    files = {f"wheels/{folder}/{entry.file}": entry.sha256 for folder in wheels for entry in wheels[folder]}
     files |= {f"rootfs/{name}": _fingerprint(path) for name, path in rootfs.items()}
+    files |= {f"sources/{source.name}": source.commit or source.sha256 for source in locked.sources}
     files["base"] = base_key
-    unnamed = bake.bake(base, distribution.epoch)
+    if tools:
+        files["build-packages"] = packages.manifest_digest(tools.packages().values())
+    folders = [f"wheels/{folder}" for folder in wheels] + ["requirements", "rootfs"]
+    folders += ["sources"] if locked.sources else []
+    folders += ["build-packages"] if tools else []
+    folders += ["packages"] if base.provider == "image" else []
+    unnamed = bake.bake(base, distribution.epoch, folders)
     key = plan.input_key({**text, "docker-bake.json": unnamed}, files, manifest)
     tag = plan.tag(variant.id, key)
     name = bake.engine_name(variant, tag)
-    text["docker-bake.json"] = bake.bake(base, distribution.epoch, name, key)
+    text["docker-bake.json"] = bake.bake(base, distribution.epoch, folders, name, key)
     pins = lock.pin_versions(intent, variant, locked, found)
     return Inputs(
         variant=variant,
         lock=locked,
         distribution=distribution,
+        tools=tools,
+        wheels=wheels,
         pins=pins,
-        versions=probe.expected_versions(intent, pins),
+        versions=probe.expected_versions(intent, variant, pins),
         text=text,
         rootfs=rootfs,
         include=include,

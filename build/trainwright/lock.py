@@ -2,15 +2,16 @@
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 
 import tomlkit
+from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from trainwright.errors import ConfigError, LockError
-from trainwright.matrix import Intent
-from trainwright.model import Base, Lock, Package, PythonFile, Variant
+from trainwright.matrix import Intent, bundled, packages_of, provider_of, requirement
+from trainwright.model import Base, Lock, Package, PythonFile, Release, Variant
 
 RELOCK = "trainwright lock --only {id}"
 
@@ -23,11 +24,25 @@ def digest(value: object) -> str:
 def requirements(intent: Intent, variant: Variant) -> dict[str, str]:
     """Component to the Python requirement that its pin means."""
     found = {}
-    for pin, version in variant.pins.items():
-        component = intent.components.components[pin]
-        if component.provider == "python":
-            found[pin] = component.requirement.format(version=version, accelerator=variant.accelerator)
+    for name, pin in variant.pins.items():
+        text = requirement(provider_of(intent, variant, name), variant.accelerator, pin.version)
+        if text:
+            found[name] = text
     return found
+
+
+def build_requirements(intent: Intent, variant: Variant) -> list[str]:
+    """What compile stages install, for every component that the image compiles, or that others compile against."""
+    return [
+        text.format(version=pin.version, accelerator=variant.accelerator)
+        for name, pin in variant.pins.items()
+        for text in provider_of(intent, variant, name).build_requirements
+    ]
+
+
+def twins(intent: Intent, variant: Variant) -> list[Variant]:
+    """The images that share a lock: this one, and its twin with compilers."""
+    return [other for other in intent.variants if other.lock == variant.lock]
 
 
 def distribution_packages(intent: Intent, base: str) -> list[str]:
@@ -35,32 +50,61 @@ def distribution_packages(intent: Intent, base: str) -> list[str]:
 
     One base for all its images, so that they share its layer.
     """
-    names = set(intent.components.bases[base].packages)
-    for variant in intent.variants:
-        if variant.base == base:
-            for pin in variant.pins:
-                names.update(intent.components.components[pin].packages)
-    return sorted(names)
+    found = set(intent.components.bases[base].packages)
+    for variant, pin in _pins_on(intent, base):
+        found.update(packages_of(provider_of(intent, variant, pin), variant))
+    return sorted(found)
+
+
+def build_packages(intent: Intent, base: str) -> list[str]:
+    """What compile stages have beyond the base; no finished image has them."""
+    return sorted(
+        {
+            package
+            for variant, pin in _pins_on(intent, base)
+            for package in provider_of(intent, variant, pin).build_packages
+        }
+    )
+
+
+def _pins_on(intent: Intent, base: str) -> Iterator[tuple[Variant, str]]:
+    return ((variant, pin) for variant in intent.variants if variant.base == base for pin in variant.pins)
+
+
+def compiles(intent: Intent, variant: Variant) -> bool:
+    """Whether the image has a stage that compiles."""
+    return any(provider_of(intent, variant, pin).kind == "source" for pin in variant.pins)
 
 
 def intent_digest(intent: Intent, variant: Variant) -> str:
     """What a lock was resolved from; it is stale as soon as this changes."""
-    used = {pin: intent.components.components[pin].model_dump(mode="json") for pin in variant.pins}
-    for component in used.values():
-        for words in ("licence", "summary"):  # they change no fact
-            del component[words]
-    facts = variant.model_dump(mode="json", exclude={"id", "default"})
-    tools = [intent.components.python_tools, intent.components.sdist_build]
-    return digest([facts, used, tools, intent.components.bases[variant.base].glibc])
+    facts = []
+    for twin in twins(intent, variant):
+        chosen = {name: [pin.model_dump(), _resolved(intent, twin, name)] for name, pin in twin.pins.items()}
+        facts.append([twin.accelerator, twin.python, chosen])
+    tools = [intent.components.tools.python_tools, intent.components.tools.sdist_build]
+    return digest([facts, tools, intent.components.bases[variant.base].glibc])
 
 
-def packages_digest(intent: Intent, base: str) -> str:
-    """The same for the distribution packages of a base."""
-    return digest([base_facts(intent.components.bases[base]), distribution_packages(intent, base)])
+def _resolved(intent: Intent, variant: Variant, name: str) -> list[object]:
+    """What of a component decides over its lock; how it is installed does not."""
+    provider = provider_of(intent, variant, name).model_copy(update={"packages": [], "build_packages": []})
+    release = release_of(intent, variant, name)
+    return [provider.model_dump(mode="json"), release.commit, release.sha256]
+
+
+def release_of(intent: Intent, variant: Variant, name: str) -> Release:
+    """What is known of the pinned version; nothing, where nobody has written it down."""
+    return intent.components.components[name].releases.get(variant.pins[name].version, Release())
+
+
+def packages_digest(intent: Intent, base: str, names: list[str]) -> str:
+    """The same for distribution packages on a base."""
+    return digest([base_facts(intent.components.bases[base]), names])
 
 
 def base_facts(base: Base) -> dict[str, object]:
-    return base.model_dump(mode="json", exclude={"snapshots", "glibc", "packages"})
+    return base.model_dump(mode="json", exclude={"snapshots", "glibc", "packages", "family"})
 
 
 def dump(lock: Lock) -> str:
@@ -75,6 +119,13 @@ def dump(lock: Lock) -> str:
         table.update(entry.model_dump(mode="json"))
         tables.append(table)
     document["python"] = tables
+    if lock.sources:
+        sources = tomlkit.aot()
+        for source in sorted(lock.sources, key=lambda source: source.name):
+            table = tomlkit.table()
+            table.update(source.model_dump(mode="json", exclude_defaults=True))
+            sources.append(table)
+        document["sources"] = sources
     return tomlkit.dumps(document)
 
 
@@ -82,45 +133,59 @@ def entries_digest(files: Iterable[PythonFile]) -> str:
     return digest(sorted([entry.group, entry.name, entry.version] for entry in files))
 
 
+def python_name(intent: Intent, variant: Variant, name: str) -> str:
+    """The Python package of a pinned component; "" where it is none."""
+    text = requirements(intent, variant).get(name, "")
+    return canonicalize_name(Requirement(text).name) if text else ""
+
+
 def check(intent: Intent, variant: Variant, lock: Lock, packages: Iterable[Package]) -> None:
     """Raises LockError when the lock answers another intent, or lacks something the image needs."""
-    where = f"dockerfiles/locks/{variant.id}.toml"
+    where = f"dockerfiles/locks/{variant.lock}.toml"
     if lock.intent != intent_digest(intent, variant):
         raise LockError(
             f"the lock of {variant.id} is stale",
             where=where,
-            why="matrix.toml or components.toml have changed since it was written",
+            why="what it was resolved from has changed since: matrix.toml, bases.toml, tools.toml or layers/*.toml",
             fix=RELOCK.format(id=variant.id),
         )
     # Tools and what source distributions are built with never reach the image: they do not stand in for anything.
-    installed = {entry.name: entry for entry in lock.python if entry.group in ("framework", "toolkit")}
+    own = ("framework", "toolkit", "devel") if variant.devel else ("framework", "toolkit")
+    installed = {entry.name: entry for entry in lock.python if entry.group in own}
     groups = {group: {e.name for e in lock.python if e.group == group} for group in ("tools", "sdist-build")}
+    whole = {entry.name for entry in lock.python if entry.group not in groups}
+    sources = {source.name: source for source in lock.sources}
     present = {package.name for package in packages}
 
     def missing(what: str, why: str) -> LockError:
         return LockError(f"{what} is missing from the lock", where=where, why=why, fix=RELOCK.format(id=variant.id))
 
-    for pin, version in variant.pins.items():
-        component = intent.components.components[pin]
-        if component.provider == "python":
-            entry = installed.get(canonicalize_name(pin))
+    for name, pin in variant.pins.items():
+        provider = provider_of(intent, variant, name)
+        if package := python_name(intent, variant, name):
+            entry = installed.get(package)
             if entry is None:
-                raise missing(f"pin {pin}", f"{variant.id} pins {pin} = {version}")
-            if Version(Version(entry.version).public) != Version(version):
-                raise missing(f"pin {pin} {version}", f"the lock holds {entry.version}")
-        for package in component.packages:
+                raise missing(f"pin {name}", f"{variant.id} pins {name} = {pin.version}")
+            if Version(Version(entry.version).public) != Version(pin.version):
+                raise missing(f"pin {name} {pin.version}", f"the lock holds {entry.version}")
+        if provider.kind in ("source", "file") and (name not in sources or sources[name].version != pin.version):
+            raise missing(f"source {name} {pin.version}", f"{variant.id} is made from it")
+        for package in packages_of(provider, variant):
             if package not in present:
-                raise missing(f"package {package}", f"component {pin} takes it from the distribution")
+                raise missing(f"package {package}", f"component {name} takes it from the distribution")
     for package in distribution_packages(intent, variant.base):
         if package not in present:
             raise missing(f"package {package}", f"base {variant.base} names it")
-    for group, tools in (("tools", intent.components.python_tools), ("sdist-build", intent.components.sdist_build)):
-        for name in tools:
-            if canonicalize_name(name) not in groups[group]:
-                raise missing(f"build tool {name}", "the build cannot install Python packages without it")
+    for group, tools in (
+        ("tools", intent.components.tools.python_tools),
+        ("sdist-build", intent.components.tools.sdist_build),
+    ):
+        for tool in tools:
+            if canonicalize_name(tool) not in groups[group]:
+                raise missing(f"build tool {tool}", "the build cannot install Python packages without it")
     for entry in lock.python:
         for need in entry.needs:
-            if need not in groups.get(entry.group, installed):
+            if need not in groups.get(entry.group, whole):
                 raise missing(f"Python package {need}", f"{entry.name} {entry.version} requires it")
     if entries_digest(lock.python) != lock.entries:
         raise missing(
@@ -128,20 +193,33 @@ def check(intent: Intent, variant: Variant, lock: Lock, packages: Iterable[Packa
         )
 
 
-def pin_versions(intent: Intent, variant: Variant, lock: Lock, packages: dict[str, Package]) -> dict[str, str]:
-    """Component to its exact version: of the Python file, or of the first of its distribution packages."""
+def pin_versions(intent: Intent, variant: Variant, lock: Lock, packages: Mapping[str, Package]) -> dict[str, str]:
+    """Component to its exact version: of the Python file, the source, the bundle, or the first of its packages."""
     locked = {entry.name: entry.version for entry in lock.python}
     versions = {}
-    for pin in variant.pins:
-        component = intent.components.components[pin]
-        if component.provider == "python":
-            versions[pin] = locked[canonicalize_name(pin)]
-        elif component.packages:
-            versions[pin] = packages[component.packages[0]].version
+    for name, pin in variant.pins.items():
+        provider = provider_of(intent, variant, name)
+        if package := python_name(intent, variant, name):
+            versions[name] = locked[package]
+        elif provider.kind == "bundled":
+            versions[name] = bundled(intent.components, variant, name)
+        elif provider.kind == "distro":
+            if not provider.packages:
+                raise ConfigError(
+                    f"component {name!r} names no distribution package",
+                    where=f"dockerfiles/layers/{name}.toml: [providers.{pin.provider}]",
+                    why="it takes its version from the first of `packages`",
+                )
+            versions[name] = packages[packages_of(provider, variant)[0]].version
         else:
-            raise ConfigError(
-                f"component {pin!r} names no distribution package",
-                where=f"dockerfiles/components.toml: [components.{pin}]",
-                why='provider "distro" takes its version from the first of `packages`',
-            )
+            versions[name] = pin.version
     return versions
+
+
+def blocked(lock: Lock) -> list[str]:
+    """What nobody could establish, one sentence each: such an image can be shown, and neither built nor published."""
+    return [
+        f"{source.name} {source.version}: {'commit' if source.tag else 'sha256'} not established"
+        for source in lock.sources
+        if not source.commit and not source.sha256
+    ]

@@ -1,6 +1,6 @@
 """Intent into variants: expand the axes, name each image, select by framework, id or glob."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
 from itertools import product
 from pathlib import Path
@@ -10,7 +10,17 @@ from packaging.version import InvalidVersion, Version
 
 from trainwright.config import load
 from trainwright.errors import ConfigError, did_you_mean
-from trainwright.model import Component, Components, Matrix, Model, Variant
+from trainwright.model import (
+    Bases,
+    Component,
+    Components,
+    Matrix,
+    Model,
+    Pin,
+    Provider,
+    Tools,
+    Variant,
+)
 
 
 class Intent(Model):
@@ -22,13 +32,13 @@ class Intent(Model):
     variants: list[Variant]
 
 
-def image_id(framework: str, release: str, accelerator: str, python: str, target: str, flavour: str) -> str:
+def image_id(framework: str, release: str, accelerator: str, python: str, target: str, *flavours: str) -> str:
     """`<framework>-<major.minor>-<accelerator>-<pyXY>-<target>[-<flavour>]`."""
-    parts = [framework, release, accelerator, "py" + python.replace(".", ""), target, flavour]
+    parts = [framework, release, accelerator, "py" + python.replace(".", ""), target, *flavours]
     return "-".join(part for part in parts if part)
 
 
-def expand(matrix: Matrix) -> Iterator[Variant]:
+def expand(matrix: Matrix, components: Mapping[str, Component]) -> Iterator[Variant]:
     """Every cell of the matrix. The first base of a row is unnamed in the id; another one is a flavour."""
     for name, framework in matrix.frameworks.items():
         for row in framework.rows:
@@ -40,28 +50,103 @@ def expand(matrix: Matrix) -> Iterator[Variant]:
                         why=did_you_mean(target, matrix.targets),
                         fix=f"add [targets.{target}.pins], or correct the row",
                     )
-                flavour = "" if base == row.bases[0] else base
-                identity = image_id(name, row.release, accelerator, python, target, flavour)
-                yield Variant(
-                    id=identity,
-                    framework=name,
-                    release=row.release,
-                    accelerator=accelerator,
-                    python=python,
-                    target=target,
-                    base=base,
-                    default=identity == framework.default,
-                    pins=matrix.common.pins | row.pins | matrix.targets[target].pins,
-                )
+                flavours = [row.flavour, "" if base == row.bases[0] else base]
+                for devel in (False, True) if row.devel else (False,):
+                    flavour = "-".join(filter(None, flavours))
+                    twin = "devel" if devel else ""
+                    identity = image_id(name, row.release, accelerator, python, target, flavour, twin)
+                    said = matrix.common.pins | row.pins | matrix.targets[target].pins
+                    said |= matrix.devel.pins if devel else {}
+                    yield Variant(
+                        id=identity,
+                        framework=name,
+                        release=row.release,
+                        accelerator=accelerator,
+                        python=python,
+                        target=target,
+                        base=base,
+                        flavour=flavour,
+                        devel=devel,
+                        default=identity == framework.default,
+                        instances=row.instances,
+                        pins={pin: _pin(identity, pin, text, components) for pin, text in said.items()},
+                    )
+
+
+def _pin(identity: str, name: str, text: str, components: Mapping[str, Component]) -> Pin:
+    """`version`, `provider version` or `provider`."""
+    where = f"dockerfiles/matrix.toml: {name} = {text!r}"
+    if name not in components:
+        raise ConfigError(
+            f"pin {name!r} of {identity} names no component",
+            where="dockerfiles/matrix.toml",
+            why=did_you_mean(name, components),
+            fix=f"add dockerfiles/layers/{name}.toml and {name}.j2, or correct the pin",
+        )
+    providers = components[name].providers
+    first, _, rest = text.partition(" ")
+    if first in providers:
+        return Pin(provider=first, version=rest.strip())
+    if rest or len(providers) > 1:
+        raise ConfigError(
+            f"pin {name!r} of {identity} names no provider" if not rest else f"unknown provider {first!r} of {name}",
+            where=where,
+            why=did_you_mean(first, providers),
+            fix=f'{name} = "{min(providers)} <version>", or add [providers.{first}] to dockerfiles/layers/{name}.toml',
+        )
+    return Pin(provider=next(iter(providers)), version=text)
+
+
+def load_components(root: Path) -> dict[str, Component]:
+    """Every component of layers/, by the name of its file."""
+    return {path.stem: load(path, Component) for path in sorted((root / "dockerfiles/layers").glob("*.toml"))}
 
 
 def load_intent(root: Path) -> Intent:
-    """Read matrix.toml and components.toml below `root`. Raises ConfigError with file and line."""
+    """Read the intent below `root`. Raises ConfigError with file and line."""
     matrix = load(root / "dockerfiles/matrix.toml", Matrix)
-    components = load(root / "dockerfiles/components.toml", Components)
-    variants = list(expand(matrix))
-    _check(matrix, components, variants)
+    components = Components(
+        components=load_components(root),
+        bases=load(root / "dockerfiles/bases.toml", Bases).bases,
+        tools=load(root / "dockerfiles/tools.toml", Tools),
+    )
+    variants = list(expand(matrix, components.components))
+    _check(root, matrix, components, variants)
     return Intent(root=root, matrix=matrix, components=components, variants=variants)
+
+
+def requirement(provider: Provider, accelerator: str, version: str) -> str:
+    """The Python requirement that a pin means; "" where the provider has none for this accelerator."""
+    said = provider.requirement
+    if not isinstance(said, str):
+        said = next((text for glob, text in said.items() if fnmatchcase(accelerator, glob)), "")
+    return said.format(version=version, accelerator=accelerator)
+
+
+def provider_of(intent: Intent, variant: Variant, pin: str) -> Provider:
+    return intent.components.components[pin].providers[variant.pins[pin].provider]
+
+
+def packages_of(provider: Provider, variant: Variant) -> list[str]:
+    """Distribution packages of a provider, for the variant's Python."""
+    return [package.format(python=variant.python) for package in provider.packages]
+
+
+def bundled(components: Components, variant: Variant, pin: str) -> str:
+    """The version of a component that comes with another one. Raises ConfigError where nobody knows it."""
+    installer = components.components[pin].providers[variant.pins[pin].provider].bundled_by
+    held = variant.pins.get(installer)
+    release = components.components[installer].releases.get(held.version) if held else None
+    if release is None or pin not in release.bundles:
+        raise ConfigError(
+            f"{variant.id} takes {pin} from {installer}, which does not say that it brings one",
+            where=f"dockerfiles/layers/{installer}.toml",
+            why=f"no [releases.{held.version!r}] with {pin} among its bundles"
+            if held
+            else f"{installer} is not pinned",
+            fix=f"pin {installer} in dockerfiles/matrix.toml" if held is None else "add what its release notes say",
+        )
+    return release.bundles[pin]
 
 
 def select(variants: list[Variant], framework: str | None, only: str | None) -> list[Variant]:
@@ -92,7 +177,7 @@ def select(variants: list[Variant], framework: str | None, only: str | None) -> 
     return chosen
 
 
-def _check(matrix: Matrix, components: Components, variants: list[Variant]) -> None:
+def _check(root: Path, matrix: Matrix, components: Components, variants: list[Variant]) -> None:
     """Names that lead nowhere, and names that nothing leads to."""
     ids = [variant.id for variant in variants]
     if twice := {identity for identity in ids if ids.count(identity) > 1}:
@@ -104,53 +189,59 @@ def _check(matrix: Matrix, components: Components, variants: list[Variant]) -> N
                 where=f"dockerfiles/matrix.toml: frameworks.{name}.default = {framework.default!r}",
                 why=did_you_mean(framework.default, ids),
             )
+    for name in components.components:
+        if not (root / f"dockerfiles/layers/{name}.j2").exists():
+            raise ConfigError(
+                f"component {name!r} has no template",
+                where=f"dockerfiles/layers/{name}.toml",
+                fix=f"write dockerfiles/layers/{name}.j2",
+            )
     for variant in variants:
-        for pin in variant.pins:
-            if pin not in components.components:
-                raise ConfigError(
-                    f"pin {pin!r} of {variant.id} names no component",
-                    where="dockerfiles/matrix.toml",
-                    why=did_you_mean(pin, components.components),
-                    fix=f"add [components.{pin}] to dockerfiles/components.toml, or correct the pin",
-                )
-            _check_pin(variant, pin, components.components[pin])
         if variant.base not in components.bases:
             raise ConfigError(
                 f"{variant.id} starts from unknown base {variant.base!r}",
                 where="dockerfiles/matrix.toml",
                 why=did_you_mean(variant.base, components.bases),
             )
+        for pin in variant.pins:
+            _check_pin(components, variant, pin)
     pinned = {pin for variant in variants for pin in variant.pins}
     for name in components.components:
         if name not in pinned:
             raise ConfigError(
                 f"component {name!r} is declared and never pinned",
-                where=f"dockerfiles/components.toml: [components.{name}]",
+                where=f"dockerfiles/layers/{name}.toml",
                 why="what is declared is what ships: no image of the matrix carries it",
-                fix=f"pin it in dockerfiles/matrix.toml, or delete [components.{name}]",
+                fix=f"pin it in dockerfiles/matrix.toml, or delete dockerfiles/layers/{name}.*",
             )
 
 
-def _check_pin(variant: Variant, pin: str, component: Component) -> None:
+def _check_pin(components: Components, variant: Variant, name: str) -> None:
     """A version that its provider cannot honour would be declared, and not what ships."""
-    declared = variant.pins[pin]
-    where = f"dockerfiles/matrix.toml: {pin} = {declared!r}"
-    if component.provider == "distro":
-        if declared != "distro":
+    pin, component = variant.pins[name], components.components[name]
+    provider = component.providers[pin.provider]
+    where = f"dockerfiles/matrix.toml: {name} = {f'{pin.provider} {pin.version}'.strip()!r}"
+    if provider.kind == "bundled":
+        bundled(components, variant, name)
+    if provider.kind in ("distro", "bundled"):
+        if pin.version:
             raise ConfigError(
-                f"pin {pin!r} of {variant.id} asks for a version that nobody could honour",
+                f"pin {name!r} of {variant.id} asks for a version that nobody could honour",
                 where=where,
-                why="the distribution's packages bring the one that the lock names",
-                fix=f'{pin} = "distro", or another provider in [components.{pin}]',
+                why="the distribution's packages bring the one that the lock names"
+                if provider.kind == "distro"
+                else f"{provider.bundled_by} brings its own",
+                fix=f'{name} = "{pin.provider}", or another provider of dockerfiles/layers/{name}.toml',
             )
         return
     try:
-        Version(declared)
-        Requirement(component.requirement.format(version=declared, accelerator=variant.accelerator))
+        Version(pin.version)
+        if provider.kind == "python":
+            Requirement(requirement(provider, variant.accelerator, pin.version))
     except (InvalidVersion, InvalidRequirement, KeyError, IndexError, ValueError) as error:
         raise ConfigError(
-            f"pin {pin!r} of {variant.id} makes no Python requirement",
-            where=f"{where}, dockerfiles/components.toml: [components.{pin}] requirement = {component.requirement!r}",
+            f"pin {name!r} of {variant.id} makes no requirement",
+            where=f"{where}, dockerfiles/layers/{name}.toml: providers.{pin.provider}",
             why=f"{type(error).__name__}: {error}",
             fix="an exact version, and a requirement with {version} and, if need be, {accelerator}",
         ) from None

@@ -5,8 +5,7 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import BaseModel, ConfigDict, Field
 
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-Provider = Literal["python", "distro"]
-Action = Literal["skip", "reuse", "build"]
+Action = Literal["skip", "reuse", "build", "blocked"]
 
 
 class Model(BaseModel):
@@ -27,6 +26,9 @@ class Row(Model):
     targets: list[str]
     bases: list[str]
     pins: dict[str, str]
+    flavour: str = ""  # what tells these images apart from others of the same release and accelerator
+    instances: list[str] = []  # of instances.toml: what is compiled here is compiled for their GPUs
+    devel: bool = False  # whether each image has a twin with compilers
 
 
 class Framework(Model):
@@ -39,25 +41,97 @@ class Target(Model):
 
 
 class Matrix(Model):
-    """The whole of matrix.toml."""
+    """The whole of matrix.toml. A pin is `version`, `provider version`, or `provider` where that one has no choice."""
 
     common: Target
+    devel: Target = Target(pins={})  # what the twin with compilers has beyond its image
     targets: dict[str, Target]
     frameworks: dict[str, Framework]
 
 
-# --- intent: components.toml -------------------------------------------------------------------------------
+# --- intent: layers/<component>.toml -------------------------------------------------------------------------
+
+Kind = Literal["python", "distro", "source", "file", "bundled"]
+Position = Literal["system", "interpreter", "framework", "python", "toolkit", "compiled"]
+
+
+class Probe(Model):
+    """How the finished image is asked for a component's version: a program to run, or Python code."""
+
+    command: list[str] = []
+    code: str = ""
+    pattern: str  # one group: the version
+    shows: str = "{version}"  # how a pinned version looks there; {major}, {minor}, {micro} are its parts
+
+
+class Flag(Model):
+    """An installer's option that only some versions on some bases need."""
+
+    range: str
+    base: str  # family of the base
+    flag: str
+    evidence: str
+
+
+class InstallPath(Model):
+    """Where a version of an installer puts something."""
+
+    range: str
+    path: str
+    evidence: str
+
+
+class Provider(Model):
+    """One way to get a component; what it is follows from what is said here."""
+
+    requirement: str | dict[str, str] = ""  # Python requirement with {version}; or one per accelerator (glob)
+    index: dict[str, str] = {}  # accelerator to the framework's own wheel index
+    build_requirements: list[str] = []  # Python requirements of compile stages and of the devel twin
+    packages: list[str] = []  # of the distribution; where there is nothing else, the first carries the version
+    build_packages: list[str] = []  # of the distribution, for compile stages alone
+    git: str = ""  # upstream's address, fetched at a commit
+    tag: str = ""  # what upstream calls {version}
+    url: str = ""  # a file, by {version}
+    bundled_by: str = ""  # another component, whose release says which version it brings
+    replaces: str = ""  # the Python package whose place it takes
+
+    @property
+    def kind(self) -> Kind:
+        if self.git:
+            return "source"
+        if self.url:
+            return "file"
+        if self.bundled_by:
+            return "bundled"
+        return "python" if self.requirement else "distro"
+
+
+class Release(Model):
+    """What is known of one version, and where from. Without commit or sha256 it cannot be locked."""
+
+    commit: Annotated[str, Field(pattern=r"^(|[0-9a-f]{40})$")] = ""
+    sha256: Sha256 | Literal[""] = ""
+    size: int | None = None  # bytes
+    date: str = ""
+    checksums: dict[str, str] = {}  # further ones: evidence
+    bundles: dict[str, str] = {}  # component to the version that this release brings
+    evidence: str = ""
 
 
 class Component(Model):
-    """Where one component comes from, and its licence; scripts/probe.py asks the finished image for its version."""
+    """The whole of layers/<component>.toml."""
 
-    provider: Provider
     licence: str
     summary: str
-    requirement: str = ""  # provider python: a requirement with {version} and {accelerator}
-    index: dict[str, str] = {}  # provider python: accelerator to the framework's own wheel index
-    packages: list[str] = []  # provider distro: packages of the distribution, the first carries the version
+    position: Position
+    probe: Probe
+    providers: dict[str, Provider]
+    releases: dict[str, Release] = {}
+    flags: list[Flag] = []
+    paths: list[InstallPath] = []
+
+
+# --- intent: bases.toml, tools.toml --------------------------------------------------------------------------
 
 
 class Base(Model):
@@ -66,6 +140,7 @@ class Base(Model):
     provider: Literal["packages", "image"]
     distribution: str  # debian
     suite: str  # bookworm
+    family: str = ""  # whose image it is, where somebody treats it in a way of its own: nvidia
     architecture: str = "amd64"  # the distribution's name for it
     archives: dict[str, list[str]]  # archive ("debian", "debian-security") to its suites
     snapshots: dict[str, str] = {}  # archive to the address of its snapshot service
@@ -74,16 +149,43 @@ class Base(Model):
     reference: Annotated[str, Field(pattern=r"^(|.+@sha256:[0-9a-f]{64})$")] = ""  # provider image
 
 
-class Components(Model):
-    """The whole of components.toml."""
+class Bases(Model):
+    """The whole of bases.toml."""
 
-    components: dict[str, Component]
     bases: dict[str, Base]
+
+
+class LayerLimits(Model):
+    """How wheels are dealt out over layers, by their compressed size in bytes."""
+
+    most: int  # of a layer: layers are pulled side by side
+    alone: int  # what is smaller goes into one layer with all else that is small
+
+
+class Tools(Model):
+    """The whole of tools.toml."""
+
+    layers: LayerLimits
     python_tools: dict[str, str]  # wheels the build itself needs: name to version
     sdist_build: dict[str, str]  # what source distributions are built with: name to version
 
 
+class Components(Model):
+    """What there is to choose from."""
+
+    components: dict[str, Component]
+    bases: dict[str, Base]
+    tools: Tools
+
+
 # --- one image ---------------------------------------------------------------------------------------------
+
+
+class Pin(Model):
+    """What the intent says of one component."""
+
+    provider: str
+    version: str  # "" where the provider decides: the distribution's packages, an installer's bundle
 
 
 class Variant(Model):
@@ -96,13 +198,21 @@ class Variant(Model):
     python: str
     target: str
     base: str
+    flavour: str
+    devel: bool
     default: bool
-    pins: dict[str, str]
+    instances: list[str]
+    pins: dict[str, Pin]
+
+    @property
+    def lock(self) -> str:
+        """Name of its lock: a devel twin has that of its image."""
+        return self.id.removesuffix("-devel") if self.devel else self.id
 
 
 # --- facts: locks/ -----------------------------------------------------------------------------------------
 
-Group = Literal["framework", "toolkit", "tools", "sdist-build"]
+Group = Literal["framework", "toolkit", "devel", "tools", "sdist-build"]
 GROUPS: tuple[Group, ...] = get_args(Group)
 
 
@@ -115,7 +225,27 @@ class PythonFile(Model):
     sha256: Sha256
     size: int  # bytes
     group: Group
+    compile: bool = False  # whether compile stages install it, too
+    licence: str = ""  # as its own metadata says
     needs: list[str] = []  # names of its own requirements, so that a missing entry is noticed
+
+
+class Source(Model):
+    """A file by its sha256, or a git tree by its commit: what a component is compiled or installed from."""
+
+    name: str  # of the component
+    version: str
+    url: str  # upstream's address; a mirror changes where the bytes come from, not this
+    tag: str = ""
+    commit: str = ""
+    sha256: str = ""
+    size: int | None = None  # bytes; None where nobody has said
+    licence: str
+    checksums: dict[str, str] = {}  # further ones: evidence
+
+    @property
+    def file(self) -> str:
+        return self.url.rpartition("/")[2]
 
 
 class Lock(Model):
@@ -124,6 +254,7 @@ class Lock(Model):
     intent: Sha256  # of the intent it was resolved from; another one means stale
     entries: Sha256  # over group, name and version of every file: one that is missing is noticed whoever needs it
     python: list[PythonFile]
+    sources: list[Source] = []
 
 
 class Package(Model):

@@ -86,6 +86,18 @@ def dump(header: dict[str, str], stanzas: Stanzas) -> str:
     return "\n".join("".join(f"{field}: {value}\n" for field, value in row.items()) for row in rows)
 
 
+def status(stanzas: Stanzas) -> str:
+    """dpkg's status file of a system that has exactly these."""
+    rows = (
+        {field: value for field, value in stanza.items() if field not in ("Archive", "Filename", "Size", "SHA256")}
+        for stanza in stanzas.values()
+    )
+    return "\n".join(
+        "Status: install ok installed\n" + "".join(f"{field}: {value}\n" for field, value in row.items())
+        for row in rows
+    )
+
+
 def reduce(stanza: dict[str, str], archive: str) -> dict[str, str]:
     """An index entry, down to the fields that matter for installing it."""
     full = {**stanza, "Archive": archive}

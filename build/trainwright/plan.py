@@ -1,6 +1,6 @@
 """The input key of an image, and what is to be done about it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from trainwright.lock import digest
 from trainwright.model import Action, PlanEntry
@@ -23,14 +23,19 @@ def tag(identity: str, key: str) -> str:
     return f"{identity}-{key[:SHORT]}"
 
 
-def decide(identity: str, key: str, published: str | None, present: bool | None) -> PlanEntry:
+def decide(
+    identity: str, key: str, published: str | None, present: bool | None, blocked: Sequence[str] = ()
+) -> PlanEntry:
     """What to do with one image.
 
+    `blocked` is what nobody could establish: such an image is neither built nor published.
     `published` is the digest behind the key's tag, "" where there is none, None where no registry answered;
     `present` says whether the engine holds the image, None where no engine answered.
     """
     action: Action
-    if published:
+    if blocked:
+        action, reason = "blocked", "; ".join(blocked)
+    elif published:
         action, reason = "skip", f"published with this key as {published}"
     elif present:
         action, reason = "reuse", "built with this key already; " + _of_registry(published)

@@ -37,8 +37,9 @@ def upstream_version(version: str) -> str:
 
 
 def shown(pattern: str, version: str) -> str:
-    """A version as the component shows it: `{major}.{minor}` of 13.2.2 is 13.2."""
+    """A version as the component shows it: `{major}.{minor}` of 13.2.2 is 13.2, `{release}` of 10.0p1 is 10.0."""
     parts = dict(zip(("major", "minor", "micro"), version.split("."), strict=False))
+    parts["release"] = version[: len(version) - len(version.lstrip("0123456789."))]
     return pattern.format(version=version, **parts)
 
 

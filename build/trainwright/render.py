@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
+from typing import get_args
 
 from jinja2 import (
     Environment,
@@ -14,9 +15,10 @@ from jinja2 import (
 )
 
 from trainwright.errors import ConfigError, did_you_mean
-from trainwright.lock import pin_versions
-from trainwright.matrix import Intent
-from trainwright.model import GROUPS, Group, Lock, Package, PythonFile, Variant
+from trainwright.lock import build_packages, compiles, pin_versions, python_name
+from trainwright.matrix import Intent, provider_of
+from trainwright.model import Lock, Package, Position, PythonFile, Variant
+from trainwright.wheels import LIBRARIES, folders, is_wheel
 
 
 class Pins(Mapping[str, str]):
@@ -48,10 +50,8 @@ def constraint_lines(files: list[PythonFile]) -> str:
 
 def check(intent: Intent, variant: Variant) -> None:
     """Raises ConfigError for what no lock can mend: an undefined variable, a pin that no template consumes."""
-    tool = PythonFile(name="tool", version="0", file="tool.whl", sha256="0" * 64, size=0, group="tools")
-    _dockerfile(
-        intent, variant, variant.pins, {"framework": [], "toolkit": [], "tools": [tool], "sdist-build": []}, [], 0
-    )
+    versions = {name: pin.version or pin.provider for name, pin in variant.pins.items()}
+    _dockerfile(intent, variant, versions, {"framework-1": [], LIBRARIES: [], "toolkit": []}, [], 0)
 
 
 def render(intent: Intent, variant: Variant, lock: Lock, packages: dict[str, Package], epoch: int) -> dict[str, str]:
@@ -60,35 +60,53 @@ def render(intent: Intent, variant: Variant, lock: Lock, packages: dict[str, Pac
     `epoch` is SOURCE_DATE_EPOCH in seconds. Raises ConfigError, with template and line, for an undefined variable
     and for a pin that no template consumed.
     """
-    files = sorted(lock.python, key=lambda entry: entry.name)
-    groups = {group: [entry for entry in files if entry.group == group] for group in GROUPS}
-    text = _dockerfile(intent, variant, pin_versions(intent, variant, lock, packages), groups, packages.values(), epoch)
-    installed = sorted([*groups["framework"], *groups["toolkit"]], key=lambda entry: entry.name)
+    folders = folders_of(intent, variant, lock)
+    versions = pin_versions(intent, variant, lock, packages)
+    text = _dockerfile(intent, variant, versions, folders, packages.values(), epoch)
+    own = ("framework", "toolkit", "devel") if variant.devel else ("framework", "toolkit")
+    installed = sorted((entry for entry in lock.python if entry.group in own), key=lambda entry: entry.name)
     rendered = {"Dockerfile": text, "requirements/constraints.txt": constraint_lines(installed)}
-    for group, entries in groups.items():
-        wheels = [entry for entry in entries if is_wheel(entry)]
-        rendered[f"requirements/{group}.txt"] = requirement_lines(wheels)
+    for folder, entries in folders.items():
+        rendered[f"requirements/{folder}.txt"] = requirement_lines([entry for entry in entries if is_wheel(entry)])
     return rendered
+
+
+def folders_of(intent: Intent, variant: Variant, lock: Lock) -> dict[str, list[PythonFile]]:
+    """Folder below out/<id>/wheels/ to its files."""
+    own = {python_name(intent, variant, pin) for pin in variant.pins}
+    replaced = {provider_of(intent, variant, pin).replaces for pin in variant.pins}
+    return folders(lock.python, own, replaced, intent.components.tools.layers, variant.devel)
 
 
 def _dockerfile(
     intent: Intent,
     variant: Variant,
     versions: dict[str, str],
-    groups: Mapping[Group, list[PythonFile]],
+    folders: Mapping[str, list[PythonFile]],
     packages: Iterable[Package],
     epoch: int,
 ) -> str:
+    components = intent.components.components
     pins = Pins(versions)
     context = {
         "variant": variant,
         "base": intent.components.bases[variant.base],
         "pins": pins,
-        "groups": groups,
-        "sdists": {name: [entry for entry in entries if not is_wheel(entry)] for name, entries in groups.items()},
+        "providers": {name: pin.provider for name, pin in variant.pins.items()},
+        "components": {name: components[name] for name in variant.pins},
+        "positions": {
+            place: sorted(name for name in variant.pins if components[name].position == place)
+            for place in get_args(Position)
+        },
+        "architectures": [],
+        "site": f"/opt/venv/lib/python{variant.python}/site-packages",
+        "parts": [folder for folder in folders if folder.startswith("framework-")],
+        "sdists": {name: [entry for entry in entries if not is_wheel(entry)] for name, entries in folders.items()},
+        "compiles": compiles(intent, variant),
+        "build_packages": build_packages(intent, variant.base),
         "epoch": epoch,
         "licences": licences(intent, variant),
-        "packages": [package for package in packages if package.sha256],
+        "packages": [f"{package.name}={package.version}" for package in packages if package.sha256],
     }
     text = _render(intent.root, f"frameworks/{variant.framework}.j2", context)
     if unused := sorted(set(pins) - pins.asked):
@@ -96,7 +114,7 @@ def _dockerfile(
             f"pin {unused[0]!r} of {variant.id} is consumed by no template",
             where=f"dockerfiles/frameworks/{variant.framework}.j2",
             why="what is declared is what ships: a version that nothing installs must not be advertised",
-            fix=f"include layers/{unused[0]}.j2 there, or take the pin out of dockerfiles/matrix.toml",
+            fix=f"use pins[{unused[0]!r}] in dockerfiles/layers/{unused[0]}.j2, or take the pin out of matrix.toml",
         )
     return text
 
@@ -105,10 +123,6 @@ def licences(intent: Intent, variant: Variant) -> str:
     """The SPDX expression of what the variant pins."""
     found = {intent.components.components[pin].licence for pin in variant.pins}
     return " AND ".join(sorted(f"({licence})" if " OR " in licence else licence for licence in found))
-
-
-def is_wheel(entry: PythonFile) -> bool:
-    return entry.file.endswith(".whl")
 
 
 @cache

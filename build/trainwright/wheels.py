@@ -1,0 +1,52 @@
+"""Which wheels lie in which folder of out/<id>/wheels/: one folder is one layer, or what one stage installs."""
+
+from collections.abc import Iterable
+
+from trainwright.model import LayerLimits, PythonFile
+
+LIBRARIES = "libraries"  # all that is small, above the large layers: what changes most often costs least
+
+
+def is_wheel(entry: PythonFile) -> bool:
+    return entry.file.endswith(".whl")
+
+
+def parts(entries: Iterable[PythonFile], own: set[str], limits: LayerLimits) -> list[list[PythonFile]]:
+    """The large wheels, in layers of at most `limits.most` bytes; those that are pinned by name come last.
+
+    First-fit decreasing: the fewest layers, and the same ones for the same wheels.
+    """
+    large = sorted(
+        (entry for entry in entries if is_wheel(entry) and entry.size >= limits.alone),
+        key=lambda entry: (entry.name in own, -entry.size, entry.name),
+    )
+    made: list[list[PythonFile]] = []
+    for entry in large:
+        for part in made:
+            same = (part[0].name in own) == (entry.name in own)
+            if same and sum(other.size for other in part) + entry.size <= limits.most:
+                part.append(entry)
+                break
+        else:
+            made.append([entry])
+    return [sorted(part, key=lambda entry: entry.name) for part in made]
+
+
+def folders(
+    entries: Iterable[PythonFile], own: set[str], replaced: set[str], limits: LayerLimits, devel: bool
+) -> dict[str, list[PythonFile]]:
+    """Folder to its files, sorted by name, in the order in which an image installs them.
+
+    `own` are the packages that pins name, `replaced` those in whose place an image compiles its own.
+    """
+    found = sorted(entries, key=lambda entry: entry.name)
+    framework = [entry for entry in found if entry.group == "framework" and entry.name not in replaced]
+    large = parts(framework, own, limits)
+    placed = {entry.name for part in large for entry in part}
+    made = {f"framework-{number}": part for number, part in enumerate(large, 1)}
+    made[LIBRARIES] = [entry for entry in framework if entry.name not in placed]
+    for group in ("toolkit", "tools", "sdist-build", *(["devel"] if devel else [])):
+        made[group] = [entry for entry in found if entry.group == group]
+    if compiled := [entry for entry in found if entry.compile]:
+        made["compile"] = compiled
+    return made
