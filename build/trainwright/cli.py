@@ -45,6 +45,47 @@ def list_(only: Only = None, framework: Framework = None, as_json: Json = False)
 
 
 @app.command()
+def explain(image: Annotated[str, typer.Argument(metavar="ID")], as_json: Json = False) -> None:
+    """Why each version of an image is what it is: declared where, resolved to what, held by which rules."""
+    from trainwright import explaining, inputs, report
+
+    intent, variants = _chosen(None, image)
+    if len(variants) > 1:
+        raise ConfigError(f"{image!r} is {len(variants)} images", why=did_you_mean("", [v.id for v in variants]))
+    (variant,) = variants
+    locked, packages, build_packages = inputs.known(intent, variant)
+    rows = explaining.explain(intent, variant, locked, packages, build_packages)
+    for number, table in enumerate(explaining.as_tables(rows) if not as_json else ()):
+        print(end="\n" * number)
+        report.show(table, as_json)
+    if as_json:
+        report.show([row.model_dump(mode="json") for row in rows], as_json)
+    if locked is None:
+        typer.echo(f"\nno current lock: trainwright lock --only {variant.id}", err=True)
+
+
+@app.command()
+def find(
+    has: Annotated[list[str], typer.Option(metavar="NAME[=VERSION]", help="nccl=2.30, 'nccl>=2.29'; repeat for more.")],
+    as_json: Json = False,
+) -> None:
+    """Which images hold a version: of a component, a Python package, a package of the distribution."""
+    from trainwright import finding, inputs, report
+
+    intent, variants = _chosen(None, None)
+    queries = [finding.query(text) for text in has]
+    images = {}
+    for variant in variants:
+        locked, packages, _ = inputs.known(intent, variant)
+        images[variant.id] = finding.holdings(intent, variant, locked, packages)
+    rows, exists = finding.find(queries, images, intent.components.components)
+    if rows or as_json:
+        report.show([row.model_dump() for row in rows], as_json)
+    if exists:
+        typer.echo(f"no image has it; {exists}", err=True)
+
+
+@app.command()
 def lock(
     only: Only = None,
     framework: Framework = None,

@@ -21,8 +21,9 @@ BIN = Path(sys.executable).parent
 
 LEVELS = {
     "errors model progress": 0,
-    "config versions compat remedy instances matrix lock packages render plan bake probe": 1,  # pure
-    "files process store host_settings inputs mirrors certificates git": 1,  # ground: of the host, and shared by the effects
+    "config versions compat remedy instances matrix declaring lock facts explaining finding "
+    "packages render plan bake probe wheels": 1,  # pure
+    "files process store host_settings inputs mirrors certificates git": 1,  # of the host, shared by the effects
     "engine registry indexes distribution sources": 2,  # effects
     "locking fetching building publishing images linting report cli doctor": 3,
 }

@@ -1,0 +1,151 @@
+"""Why each version of an image is what it is."""
+
+from collections.abc import Iterator, Mapping
+from datetime import date
+
+from trainwright.compat import Verdict, judge
+from trainwright.declaring import MATRIX, declared
+from trainwright.facts import came_along, facts_of, installed
+from trainwright.lock import python_name
+from trainwright.matrix import Intent, packages_of, provider_of
+from trainwright.model import Lock, Model, Package, PythonFile, Source, Variant
+
+
+class Applied(Model):
+    """A rule that touches a component, from its side."""
+
+    row: int  # of compat.toml, from 1
+    state: str  # holds, broken, not established
+    severity: str
+    other: str  # the other side as it is: "libfabric 2.6.0"; "" for a ban
+    wanted: str  # as the rule wants it: ">=1.22"
+    rule: str
+    evidence: str
+    checked_on: date
+
+
+class Explained(Model):
+    """One component of one image."""
+
+    component: str
+    version: str  # "" where only a lock could say it
+    provider: str
+    declared: str  # which table of the matrix has the last word, or which wheel requires it
+    where: str  # file:line of that; "" where nobody declared it
+    resolved: str  # to what
+    digest: str  # of that: "sha256:…" or "commit:…"
+    licence: str
+    rules: list[Applied]
+
+
+def explain(
+    intent: Intent,
+    variant: Variant,
+    locked: Lock | None,
+    packages: Mapping[str, Package],
+    build_packages: Mapping[str, Package],
+) -> list[Explained]:
+    """Every component, pinned or come along with a wheel; the rest is what `inputs.known` tells of the locks."""
+    found = facts_of(intent, variant, locked, packages, build_packages, intent.instances)
+    judged, text, rows = list(judge(intent.compat, found)), (intent.root / MATRIX).read_text(), []
+    for name, pin in variant.pins.items():
+        what, where = declared(intent, variant, name, text)
+        resolved, digest = _resolved(intent, variant, name, locked, packages)
+        rows.append(_row(intent, name, found.get(name, ""), pin.provider, (what, where), (resolved, digest), judged))
+    for name, entry in came_along(intent, variant, locked).items():
+        users = [other.name for other in installed(variant, locked).values() if entry.name in other.needs]
+        why = f"required by {', '.join(users) or 'another wheel'}"
+        rows.append(_row(intent, name, entry.version, "wheel", (why, ""), _wheel(entry), judged))
+    return rows
+
+
+def _row(
+    intent: Intent,
+    name: str,
+    version: str,
+    provider: str,
+    said: tuple[str, str],
+    resolved: tuple[str, str],
+    judged: list[Verdict],
+) -> Explained:
+    return Explained(
+        component=name,
+        version=version,
+        provider=provider,
+        declared=said[0],
+        where=said[1],
+        resolved=resolved[0],
+        digest=resolved[1],
+        licence=intent.components.components[name].licence,
+        rules=list(_applied(name, judged)),
+    )
+
+
+def _resolved(
+    intent: Intent, variant: Variant, name: str, locked: Lock | None, packages: Mapping[str, Package]
+) -> tuple[str, str]:
+    """To what a pin was resolved, and the digest of that."""
+    provider, nothing = provider_of(intent, variant, name), ("not locked", "")
+    sources = {source.name: source for source in locked.sources} if locked else {}
+    if provider.kind == "bundled":
+        installer, held = provider.bundled_by, variant.pins.get(provider.bundled_by)
+        what = f"bundled by {installer}" + (f" {held.version}" if held else "")
+        return what, _source(sources[installer])[1] if installer in sources else ""
+    if provider.kind == "distro":
+        package = packages.get(next(iter(packages_of(provider, variant)), ""))
+        return (f"{package.name} {package.version}", f"sha256:{package.sha256}") if package else nothing
+    if name in sources:
+        return _source(sources[name])
+    entry = installed(variant, locked).get(python_name(intent, variant, name))
+    return _wheel(entry) if entry else nothing
+
+
+def _source(source: Source) -> tuple[str, str]:
+    digests = [f"commit:{source.commit}" if source.commit else "", f"sha256:{source.sha256}" if source.sha256 else ""]
+    what = f"{source.url} {source.tag}".strip()
+    return what, next(filter(None, digests), "not established")
+
+
+def _wheel(entry: PythonFile) -> tuple[str, str]:
+    return entry.file, f"sha256:{entry.sha256}"
+
+
+def _applied(name: str, judged: list[Verdict]) -> Iterator[Applied]:
+    """The rules about a component, each with the other side."""
+    for verdict in judged:
+        sides = [side for side in (verdict.a, verdict.b) if side]
+        if name in [side.name for side in sides]:
+            other = next((side for side in sides if side.name != name), None)
+            wanted = other.range if other else f"not {verdict.a.range}"
+            yield Applied(
+                other=f"{other.name} {other.version}" if other else "",
+                wanted=wanted,
+                **verdict.model_dump(include={"row", "state", "severity", "rule", "evidence", "checked_on"}),
+            )
+
+
+def as_tables(rows: list[Explained]) -> tuple[list[dict[str, str]], list[dict[str, str]]]:
+    """For people: the components, and the rules that touch them, each rule once; what does not hold comes first."""
+    components = [
+        {
+            "component": row.component,
+            "version": row.version or "unknown",
+            "provider": row.provider,
+            "declared": ", ".join(filter(None, [row.declared, row.where.removeprefix("dockerfiles/")])),
+            "resolved to": " ".join(filter(None, [row.resolved, row.digest[:19]])),
+            "licence": row.licence,
+        }
+        for row in rows
+    ]
+    rules: dict[int, dict[str, str]] = {}
+    for row in sorted(rows, key=lambda row: row.component):
+        for rule in row.rules:
+            because = f"{rule.rule} ({rule.evidence}; checked {rule.checked_on})"
+            said = {
+                "component": f"{row.component} {row.version}",
+                "rule": rule.state if rule.state != "broken" else f"broken ({rule.severity})",
+                "goes with": f"{rule.other} ({rule.wanted})" if rule.other else rule.wanted,
+                "because": because,
+            }
+            rules.setdefault(rule.row, said)
+    return components, sorted(rules.values(), key=lambda said: said["rule"] == "holds")

@@ -1,0 +1,127 @@
+"""What a variant carries, as far as it is known: the exact versions that rules are judged on."""
+
+from collections.abc import Mapping
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from trainwright.compat import Verdict, violations
+from trainwright.declaring import MATRIX, declared
+from trainwright.instances import Instance, architectures
+from trainwright.lock import python_name
+from trainwright.matrix import Intent, bundled, packages_of, provider_of, requirement
+from trainwright.model import Lock, Package, PythonFile, Variant
+from trainwright.remedy import nearest, refuse
+
+
+def installed(variant: Variant, locked: Lock | None) -> dict[str, PythonFile]:
+    """The Python packages of the finished image, by name; what only the build needs is not among them."""
+    own = ("framework", "toolkit", "devel") if variant.devel else ("framework", "toolkit")
+    return {entry.name: entry for entry in (locked.python if locked else []) if entry.group in own}
+
+
+def came_along(intent: Intent, variant: Variant, locked: Lock | None) -> dict[str, PythonFile]:
+    """Components that nobody pinned, and that a wheel of the lock is nevertheless: NCCL, CUDA of a framework."""
+    files, found = installed(variant, locked), {}
+    for name, component in intent.components.components.items():
+        for provider in component.providers.values() if name not in variant.pins else ():
+            text = requirement(provider, variant.accelerator, "0")
+            if text and (entry := files.get(canonicalize_name(Requirement(text).name))):
+                found[name] = entry
+    return found
+
+
+def versions_of(
+    intent: Intent, variant: Variant, locked: Lock | None, packages: Mapping[str, Package]
+) -> dict[str, str]:
+    """Component to exact version. Without locks, that of the pin; one that only a lock could say is left out."""
+    files = installed(variant, locked)
+    found = {name: entry.version for name, entry in came_along(intent, variant, locked).items()}
+    for name, pin in variant.pins.items():
+        provider = provider_of(intent, variant, name)
+        entry = files.get(python_name(intent, variant, name))
+        if provider.kind == "bundled":
+            found[name] = bundled(intent.components, variant, name)
+        elif provider.kind == "distro":
+            first = next(iter(packages_of(provider, variant)), "")
+            found |= {name: packages[first].version} if first in packages else {}
+        else:
+            found[name] = entry.version if entry else pin.version
+    return found
+
+
+def facts_of(
+    intent: Intent,
+    variant: Variant,
+    locked: Lock | None,
+    packages: Mapping[str, Package],
+    build_packages: Mapping[str, Package],
+    table: Mapping[str, Instance],
+) -> dict[str, str]:
+    """Everything that compat.toml speaks of. `packages` are those of the base, `build_packages` of compile stages."""
+    facts = versions_of(intent, variant, locked, packages)
+    base = intent.components.bases[variant.base]
+    facts |= {"base": variant.base, "glibc": base.glibc}
+    if capabilities := architectures(variant.instances, table):
+        facts |= {"sm": capabilities[0], "highest-sm": capabilities[-1]}
+    if variant.driver:
+        facts["driver"] = variant.driver
+    if compiled := _plugin_libfabric(intent, variant, build_packages):
+        facts["plugin-libfabric"] = compiled
+    return facts
+
+
+def _plugin_libfabric(intent: Intent, variant: Variant, build_packages: Mapping[str, Package]) -> str:
+    """The libfabric that the plugin was compiled against: its bundle's, or the headers of the compile stage."""
+    plugin, library = "aws-ofi-nccl", "libfabric"
+    if plugin not in variant.pins:
+        return ""
+    provider = provider_of(intent, variant, plugin)
+    if provider.kind == "bundled":
+        held = variant.pins.get(provider.bundled_by)
+        releases = intent.components.components[provider.bundled_by].releases
+        return releases[held.version].bundles.get(library, "") if held and held.version in releases else ""
+    headers = (name for name in provider.build_packages if name.startswith(library) and name in build_packages)
+    return next((build_packages[name].version for name in headers), "")
+
+
+def known_releases(intent: Intent) -> dict[str, list[str]]:
+    """Component to the versions that are written down in its file, or pinned somewhere."""
+    return {
+        name: sorted(
+            {*component.releases}
+            | {variant.pins[name].version for variant in intent.variants if name in variant.pins} - {""}
+        )
+        for name, component in intent.components.components.items()
+    }
+
+
+def bundles(intent: Intent) -> dict[str, dict[str, dict[str, str]]]:
+    """Installer to its versions, to what each of them brings."""
+    return {
+        name: {version: release.bundles for version, release in component.releases.items()}
+        for name, component in intent.components.components.items()
+        if any(release.bundles for release in component.releases.values())
+    }
+
+
+def admit(
+    intent: Intent,
+    variant: Variant,
+    locked: Lock | None,
+    packages: Mapping[str, Package],
+    build_packages: Mapping[str, Package],
+) -> list[Verdict]:
+    """Raises IncompatibleError for a variant that breaks a rule; the warnings. Without locks, as far as pins say."""
+    facts = facts_of(intent, variant, locked, packages, build_packages, intent.instances)
+    known, brought = known_releases(intent), bundles(intent)
+    text = (intent.root / MATRIX).read_text()
+    found = violations(intent.compat, facts)
+    sides = [side.name for verdict in found for side in (verdict.a, verdict.b) if side]
+    pinned = next((name for name in sides if name in variant.pins), next(iter(variant.pins)))
+    return refuse(
+        variant.id,
+        declared(intent, variant, pinned, text)[1],
+        found,
+        lambda broken: nearest(intent.compat, facts, broken, known, brought),
+    )
