@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from trainwright import engine, render
+from trainwright import engine
 from trainwright.inputs import Inputs
+from trainwright.instances import architectures
 from trainwright.matrix import Intent, load_intent
 
 HERE = Path(__file__).parent
@@ -45,19 +46,18 @@ def intent() -> Intent:
 
 
 @pytest.fixture(scope="session")
-def architectures(intent: Intent, declared: Inputs) -> list[str]:
-    """Of the GPUs that this variant is for, as compilers count them: 80, 90."""
-    found: list[str] = render.architectures(intent, declared.variant)
-    assert found, "this variant names no instance type"
-    return found
+def fleet(intent: Intent, declared: Inputs) -> list[str]:
+    """Architectures of the GPUs that this variant is for, as compilers count them: 80, 90. None: wherever it runs."""
+    return architectures(declared.variant.instances, intent.instances)
 
 
 @pytest.fixture(scope="session")
-def lacking(architectures: list[str]) -> Callable[[list[str]], list[str]]:
+def lacking(fleet: list[str]) -> Callable[[list[str]], list[str]]:
     """Which of these GPUs cannot run machine code built for others: it runs from its own minor number upwards."""
 
     def without(built: list[str]) -> list[str]:
-        return [own for own in architectures if not any(own[:-1] == b[:-1] and own[-1] >= b[-1] for b in built)]
+        assert built, "the search has lost its object"
+        return [own for own in fleet if not any(own[:-1] == code[:-1] and own[-1] >= code[-1] for code in built)]
 
     return without
 

@@ -5,6 +5,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from trainwright.inputs import Inputs
+from trainwright.matrix import Intent
 
 
 def parents(path: str) -> list[str]:
@@ -46,7 +47,9 @@ def test_nothing_is_deleted_or_replaced_unseen(saved: Any, expected: dict[str, A
     assert {line for line in surprises if line.split(":")[0] not in expected["replaced"]} == set()
 
 
-def test_setuid_files_are_the_expected_ones(saved: Any, host: Any, expected: dict[str, Any], declared: Inputs) -> None:
+def test_setuid_files_are_the_expected_ones(
+    saved: Any, host: Any, expected: dict[str, Any], declared: Inputs, intent: Intent
+) -> None:
     def names(path: str) -> dict[int, str]:
         rows = [line.split(":") for line in host.file(path).content_string.splitlines()]
         return {int(row[2]): row[0] for row in rows}
@@ -58,7 +61,7 @@ def test_setuid_files_are_the_expected_ones(saved: Any, host: Any, expected: dic
         for entry in layer
         if entry.isreg() and entry.mode & 0o6000
     }
-    parts = {"base", *declared.pins}
+    parts = {intent.components.bases[declared.variant.base].suite, *declared.pins}
     assert found == {
         path: mode for part, files in expected["setuid"].items() if part in parts for path, mode in files.items()
     }

@@ -54,10 +54,10 @@ def test_two_ranks(host: Any, programs_of_tests: dict[str, str]) -> None:
 
 
 def test_compiled_for_the_fleet_alone(
-    host: Any, programs: str, programs_of_tests: dict[str, str], architectures: list[str]
+    host: Any, programs: str, programs_of_tests: dict[str, str], fleet: list[str]
 ) -> None:
     found = json.loads(host.check_output(f"python {programs}/architectures.py {' '.join(programs_of_tests.values())}"))
-    assert {path: built["sass"] for path, built in found.items()} == dict.fromkeys(found, architectures)
+    assert {path: built["sass"] for path, built in found.items()} == dict.fromkeys(found, fleet)
 
 
 @pytest.mark.component("compiler")

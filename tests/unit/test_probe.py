@@ -116,10 +116,17 @@ def test_upstream_version(version: str, upstream: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("pattern", "looks"), [("{version}", "13.2.2"), ("{major}.{minor}", "13.2"), ("v{major}", "v13")]
+    ("pattern", "version", "looks"),
+    [
+        ("{version}", "13.2.2", "13.2.2"),
+        ("{major}.{minor}", "13.2.2", "13.2"),
+        ("v{major}", "13.2.2", "v13"),
+        ("{release}", "10.0p1", "10.0"),
+        ("{release}", "13.2.2", "13.2.2"),
+    ],
 )
-def test_a_version_may_be_shown_in_another_way(pattern: str, looks: str) -> None:
-    assert probe.shown(pattern, "13.2.2") == looks
+def test_a_version_may_be_shown_in_another_way(pattern: str, version: str, looks: str) -> None:
+    assert probe.shown(pattern, version) == looks
 
 
 @pytest.mark.parametrize(
