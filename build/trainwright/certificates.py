@@ -89,6 +89,8 @@ def _read(path: Path) -> str:
 
 def _load(certificates: list[str]) -> None:
     """Raises OSError (ssl.SSLError is one) for what is no certificate."""
+    if not certificates:
+        raise OSError("no certificate is in it")
     ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata="\n".join(certificates))
 
 

@@ -37,15 +37,15 @@ def mirrors(base: Base) -> dict[str, str]:
     origins = (base.distribution.title(), "$(ORIGIN)")
     addresses = [row.split()[-1] for row in rows.splitlines() if row.startswith(origins)]
     for archive in missing:
-        own = next((address for address in addresses if address.rstrip("/").endswith(f"/{archive}")), "")
-        if not own:
-            words = " ".join(f"{name}=<address of a mirror>" for name in missing)
-            raise EnvironmentProblem(
-                f"no mirror of the archive {archive!r} is known",
-                why=f"{SETTING} does not name it, and neither do this host's apt sources",
-                fix=f"export {SETTING}='{words}'",
-            )
-        found[archive] = redirect(own.rstrip("/"))
+        for address in addresses:
+            if address.rstrip("/").endswith(f"/{archive}"):
+                found.setdefault(archive, redirect(address.rstrip("/")))
+    if unknown := [name for name in missing if name not in found]:
+        raise EnvironmentProblem(
+            f"no mirror of the archive {' and '.join(unknown)} is known",
+            why=f"{SETTING} does not name it, and this host's apt sources hold no index of it",
+            fix=f"export {SETTING}='{' '.join(f'{name}=<address of a mirror>' for name in unknown)}'",
+        )
     return found
 
 

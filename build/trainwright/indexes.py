@@ -18,7 +18,7 @@ from packaging.utils import canonicalize_name, parse_wheel_filename
 
 from trainwright import certificates, mirrors
 from trainwright.errors import LockError
-from trainwright.host_settings import pip_settings
+from trainwright.host_settings import pip_settings as pip_settings
 from trainwright.model import Base, Model
 from trainwright.process import run
 

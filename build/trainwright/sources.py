@@ -38,7 +38,7 @@ def fetch(source: Source, say: Say, progress: Progress) -> None:
         return
     say(f"{source.name} {source.version}: fetching")
     if source.commit:
-        fetchgit(source.url, source.commit, source.tag)
+        fetch_git(source.url, source.commit, source.tag)
     elif lost := store.fetch([wanted_file(source)], progress):
         raise LockError(
             f"{source.name} {source.version} cannot be had any more", why=lost[source.sha256], fix="trainwright doctor"
@@ -50,7 +50,7 @@ def wanted_file(source: Source) -> store.Wanted:
     return store.Wanted(name=source.file, sha256=source.sha256, size=source.size, urls=[source.url])
 
 
-def fetchgit(url: str, commit: str, tag: str = "") -> Path:
+def fetch_git(url: str, commit: str, tag: str = "") -> Path:
     """The commit, shallow where the server allows that, in a bare repository of the store."""
     place = path_of(commit)
     if place.is_dir():

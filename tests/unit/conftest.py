@@ -1,11 +1,15 @@
 """What unit tests share: a host with nothing on it, a checkout of one's own, the CLI, and a web server on loopback."""
 
+import functools
 import os
 import re
 import shutil
+import ssl
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from hashlib import sha256
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -18,8 +22,8 @@ from zipfile import ZipFile
 import pytest
 from hypothesis import settings
 
+from trainwright import certificates, engine, indexes, inputs, lock, packages
 from trainwright import cli as command_line
-from trainwright import engine, indexes, inputs, lock, packages
 from trainwright.config import parse
 from trainwright.matrix import Intent, load_intent
 from trainwright.model import Lock
@@ -153,8 +157,9 @@ class Site:
         return f"{self.address}/{name}"
 
 
-@pytest.fixture
-def site() -> Iterator[Site]:
+@contextmanager
+def _serving(certificate: Path | None = None) -> Iterator[Site]:
+    """A site of its own; over TLS where there is a certificate (a PEM file, its key with it)."""
     held = Site()
 
     class Handler(BaseHTTPRequestHandler):
@@ -172,8 +177,11 @@ def site() -> Iterator[Site]:
                 start = int(ranged.removeprefix("bytes=").rstrip("-")) if ranged else 0
                 self.send_response(206 if ranged else 200)
                 self.send_header("Content-Length", str(len(body) - start))
+                self.send_header("Content-Type", "text/html" if self.path.endswith("/") else "text/plain")
                 self.end_headers()
                 self.wfile.write(body[start:])
+
+        do_HEAD = do_GET
 
         def log_message(self, *_: Any) -> None: ...
 
@@ -183,10 +191,57 @@ def site() -> Iterator[Site]:
         def handle_error(self, *_: Any) -> None: ...  # a client that hangs up is what some tests are about
 
     with Server(("127.0.0.1", 0), Handler) as server:
-        held.address = f"http://127.0.0.1:{server.server_port}"
+        if certificate:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(certificate)
+            server.socket = context.wrap_socket(server.socket, server_side=True)
+        held.address = f"{'https' if certificate else 'http'}://127.0.0.1:{server.server_port}"
         Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         yield held
         server.shutdown()
+
+
+@pytest.fixture
+def site() -> Iterator[Site]:
+    with _serving() as held:
+        yield held
+
+
+@pytest.fixture(scope="session")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a throw-away CA (ca.pem), what it vouches for (127.0.0.1: server.pem, with its key), and another
+    CA that knows nothing of it (public.pem).
+    """
+    folder = tmp_path_factory.mktemp("authority")
+    new = "openssl req -x509 -days 2 -nodes -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -subj"
+    for words in (
+        f"{new} /CN=public -keyout public.key -out public.pem",
+        f"{new} /CN=corporate -keyout ca.key -out ca.pem",
+        f"{new} /CN=server -CA ca.pem -CAkey ca.key -keyout server.key -out server.pem "
+        "-addext basicConstraints=critical,CA:FALSE -addext subjectAltName=IP:127.0.0.1",
+    ):
+        subprocess.run(words.split(), cwd=folder, check=True, capture_output=True)
+    with (folder / "server.pem").open("a") as file:
+        file.write((folder / "server.key").read_text())
+    return folder
+
+
+@pytest.fixture
+def tls_site(authority: Path) -> Iterator[Site]:
+    """The same behind https://, by a certificate that no system trusts."""
+    with _serving(authority / "server.pem") as held:
+        yield held
+
+
+@pytest.fixture
+def bare_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A home without settings, no proxy, no CA but the system's, and pip not asked: that takes a third of a second."""
+    for name in list(os.environ):
+        if name.lower().endswith("_proxy") or name.startswith(("GIT_", "SSL_CERT_")) or name.endswith("_CA_BUNDLE"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr(certificates, "pip_settings", dict)
+    monkeypatch.setattr(indexes, "pip_settings", functools.cache(lambda: {}))
 
 
 def _fails(status: int) -> Fault:

@@ -1,0 +1,233 @@
+"""The one setting that says where bytes come from instead, and that it changes nothing else."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainwright import distribution, inputs, mirrors
+from trainwright.errors import ConfigError, EnvironmentProblem, TrainwrightError
+from trainwright.matrix import Intent
+from trainwright.model import Base
+
+Set = Callable[..., None]
+BASE = Base(
+    provider="packages",
+    distribution="debian",
+    suite="trixie",
+    archives={"debian": ["trixie"], "debian-security": ["trixie-security"]},
+    glibc="2.41",
+)
+
+
+@pytest.fixture
+def mirrored(monkeypatch: pytest.MonkeyPatch) -> Set:
+    def to(*words: str) -> None:
+        monkeypatch.setenv("TRAINWRIGHT_MIRRORS", " ".join(words))
+
+    return to
+
+
+# --- the setting ---------------------------------------------------------------------------------------------------
+
+
+def test_nothing_is_set() -> None:
+    assert mirrors.table() == {}
+    assert mirrors.named("debian") == ""
+    assert mirrors.redirect("https://example.com/a?b=c") == "https://example.com/a?b=c"
+
+
+def test_words(mirrored: Set) -> None:
+    mirrored("debian=http://mirror.invalid/debian/\n\t", "https://example.com=https://other.invalid/x?a=b")
+    assert mirrors.named("debian") == "http://mirror.invalid/debian"
+    assert mirrors.table()["https://example.com"] == "https://other.invalid/x?a=b"
+
+
+def test_file(mirrored: Set, tmp_path: Path) -> None:
+    file = tmp_path / "a=b.toml"
+    file.write_text('debian = "/srv/debian"\n"https://example.com/a" = "file:///srv/a b"\n')
+    mirrored(str(file))
+    assert mirrors.table() == {"debian": "file:///srv/debian", "https://example.com/a": "file:///srv/a b"}
+
+
+@pytest.mark.parametrize(
+    ("url", "asked"),
+    [
+        ("https://example.com/NVIDIA/nccl", "file:///srv/nccl"),
+        ("https://example.com/NVIDIA/nccl.git", "file:///srv/nccl"),
+        ("https://example.com/NVIDIA/nccl/archive/1.tar.gz", "file:///srv/nccl/archive/1.tar.gz"),
+        (
+            "https://example.com/NVIDIA/nccl-tests",
+            "https://git.invalid/mirror/NVIDIA/nccl-tests",
+        ),  # no part of its name
+        ("https://example.com/other?a=b", "https://git.invalid/mirror/other?a=b"),
+        ("https://example.com", "https://git.invalid/mirror"),
+        ("https://example.com.invalid/a", "https://example.com.invalid/a"),
+        ("http://example.com/NVIDIA/nccl", "http://example.com/NVIDIA/nccl"),  # another scheme is another address
+        ("https://index:s3cret@example.com/a", "https://git.invalid/mirror/a"),  # not ours to hand on
+    ],
+)
+@pytest.mark.parametrize("flipped", [False, True])
+def test_the_longest_prefix_wins(mirrored: Set, url: str, asked: str, flipped: bool) -> None:
+    words = ["https://example.com=https://git.invalid/mirror", "https://example.com/NVIDIA/nccl/=/srv/nccl"]
+    mirrored(*(words[::-1] if flipped else words), "python=https://index.invalid")
+    assert mirrors.redirect(url) == asked
+
+
+@pytest.mark.parametrize(
+    ("given", "where", "why"),
+    [
+        ("/nowhere/mirrors.toml", "/nowhere/mirrors.toml", "No such file"),
+        ("debian", "debian", "No such file"),
+        ("/", "/", "Is a directory"),
+        ("debian=http://a.invalid another", "TRAINWRIGHT_MIRRORS", "'another'"),
+        ("=http://a.invalid x=http://b.invalid", "TRAINWRIGHT_MIRRORS", "'=http"),
+        ("debian=mirror.invalid/debian", "TRAINWRIGHT_MIRRORS", "https"),
+        ("debian=ftp://mirror.invalid", "TRAINWRIGHT_MIRRORS", "https"),
+        ("debian=", "TRAINWRIGHT_MIRRORS", "https"),
+        ("debian=https://me:s3/cret@mirror.invalid", "TRAINWRIGHT_MIRRORS", "https"),
+        ("debian=https://me:s3cret@mirror.invalid oops", "TRAINWRIGHT_MIRRORS", "oops"),
+    ],
+)
+def test_what_is_no_setting(mirrored: Set, given: str, where: str, why: str) -> None:
+    mirrored(given)
+    with pytest.raises(ConfigError, match=r"TRAINWRIGHT_MIRRORS|the mirror of debian is no address") as raised:
+        mirrors.redirect("https://example.com")
+    assert raised.value.exit_code == 2
+    assert where in raised.value.where
+    assert why in raised.value.why
+    assert raised.value.fix
+    assert "s3cret" not in str(raised.value.as_dict())
+    assert "cret" not in str(raised.value.as_dict())
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ('debian = "http://a.invalid"\nhttps://example.com = "http://b.invalid"\n', 2),
+        ('debian = "http://a.invalid"\n"https://example.com" = 1\n', 2),
+        ('[debian]\nurl = "http://a.invalid"\n', 1),
+        ('debian = "http://a.invalid"\ndebian = "http://b.invalid"\n', 2),
+    ],
+)
+def test_file_that_is_no_table_of_addresses(mirrored: Set, tmp_path: Path, text: str, line: int) -> None:
+    (tmp_path / "m.toml").write_text(text)
+    mirrored(str(tmp_path / "m.toml"))
+    with pytest.raises(ConfigError) as raised:
+        mirrors.table()
+    assert raised.value.where == f"{tmp_path}/m.toml:{line}"
+
+
+def test_file_that_is_no_text(mirrored: Set, tmp_path: Path) -> None:
+    (tmp_path / "m.toml").write_bytes(b"\xff\xfe")
+    mirrored(str(tmp_path / "m.toml"))
+    with pytest.raises(ConfigError, match="cannot be read"):
+        mirrors.table()
+
+
+def test_misspelt_name(mirrored: Set) -> None:
+    mirrored("debain=http://a.invalid", "https://example.com=http://b.invalid")
+    with pytest.raises(ConfigError, match="debain") as raised:
+        mirrors.check_names(["debian", "debian-security"])
+    assert "did you mean 'debian'?" in raised.value.why
+    mirrored("debian=http://a.invalid", "python=http://a.invalid", "https://example.com=http://b.invalid")
+    mirrors.check_names(["debian", "debian-security"])
+
+
+# --- what it is used for ---------------------------------------------------------------------------------------------
+
+
+def test_archives_by_name(mirrored: Set, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A host without apt needs nothing more."""
+    mirrored(*(f"{name}=http://mirror.invalid/{name}" for name in BASE.archives))
+    monkeypatch.setenv("PATH", "")
+    assert distribution.mirrors(BASE) == {name: f"http://mirror.invalid/{name}" for name in BASE.archives}
+
+
+def test_archives_that_this_hosts_apt_names(mirrored: Set, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """apt's own addresses have their mirrors like any other; what neither names is an error."""
+    first, second = BASE.archives
+    (tmp_path / "sources.list").write_text(f"deb http://own.invalid/{first} suite main\n")
+    (tmp_path / "lists/partial").mkdir(parents=True)
+    (tmp_path / f"lists/own.invalid_{first}_dists_suite_main_binary-amd64_Packages").touch()
+    settings = {"Etc::SourceList": "sources.list", "Etc::SourceParts": "none", "State::Lists": "lists"}
+    (tmp_path / "apt.conf").write_text("".join(f'Dir::{key} "{tmp_path}/{file}";' for key, file in settings.items()))
+    monkeypatch.setenv("APT_CONFIG", str(tmp_path / "apt.conf"))
+    mirrored("http://own.invalid=http://me:s3cret@mirror.invalid/x", f"{second}=/srv/second")
+    assert distribution.mirrors(BASE) == {
+        second: "file:///srv/second",
+        first: f"http://me:s3cret@mirror.invalid/x/{first}",
+    }
+    mirrored("http://own.invalid=http://mirror.invalid/x")
+    with pytest.raises(EnvironmentProblem, match=second) as raised:
+        distribution.mirrors(BASE)
+    assert raised.value.fix == f"export TRAINWRIGHT_MIRRORS='{second}=<address of a mirror>'"
+
+
+def test_no_setting_reaches_a_rendered_file_or_a_key(
+    mirrored: Set, intent: Intent, authority: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = [inputs.load(intent, variant) for variant in intent.variants]
+    mirrored(
+        "debian=https://me:s3cret@mirror.invalid/debian",
+        "python=https://me:s3cret@mirror.invalid/simple",
+        "https://github.com=https://me:s3cret@mirror.invalid/git",
+        "https://efa-installer.amazonaws.com=https://me:s3cret@mirror.invalid/efa",
+    )
+    settings = {"TRAINWRIGHT_CA": str(authority / "ca.pem"), "PIP_INDEX_URL": "https://me:s3cret@index.invalid/simple"}
+    settings |= {f"{name}_PROXY": "http://me:s3cret@proxy.invalid:3128" for name in ("HTTP", "HTTPS", "ALL")}
+    for name, value in settings.items():
+        monkeypatch.setenv(name, value)
+    after = [inputs.load(intent, variant) for variant in intent.variants]
+    assert [found.key for found in after] == [found.key for found in before]
+    assert [found.text for found in after] == [found.text for found in before]
+    assert not any("s3cret" in text or ".invalid" in text for found in after for text in found.text.values())
+
+
+# --- proxies and passwords -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"HTTPS_PROXY": "http://p:1"}, {"https_proxy": "http://p:1"}),
+        ({"HTTP_PROXY": "http://p:1", "NO_PROXY": "a,b"}, {"http_proxy": "http://p:1", "no_proxy": "a,b"}),
+        (
+            {"ALL_PROXY": "http://p:1", "https_proxy": "http://q:1"},
+            {"http_proxy": "http://p:1", "https_proxy": "http://q:1", "all_proxy": "http://p:1"},
+        ),
+        ({"HTTPS_PROXY": "http://p:1", "https_proxy": "http://q:1"}, {"https_proxy": "http://q:1"}),
+        ({}, {}),
+    ],
+)
+@pytest.mark.usefixtures("bare_network")
+def test_proxies_in_every_programs_words(
+    given: dict[str, str], said: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    assert mirrors.proxies() == said
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "cannot reach https://me:s3cret@mirror.invalid/a",
+        "cannot reach https://me:s3@cret@mirror.invalid/a and http://s3cret@b.invalid",
+        "git fetch 'https://me:s3cret@mirror.invalid'",
+        "https://mirror.invalid/a?X-Signature=s3cret&b=s3cret",
+        "ssh://s3cret@mirror.invalid/a",
+    ],
+)
+@pytest.mark.parametrize("field", ["what", "where", "why", "fix"])
+def test_no_error_shows_a_password(text: str, field: str) -> None:
+    words: dict[str, Any] = {"what": "", field: text}
+    error = TrainwrightError(words.pop("what"), **words)
+    assert "s3" not in str(error) + str(error.as_dict())
+    assert ".invalid" in str(error.as_dict())
+
+
+def test_what_is_no_password_is_shown() -> None:
+    text = "apt-get install https://mirror.invalid/a '?essential' me@example.com https://b.invalid:80/@types/node"
+    assert TrainwrightError(text).what == text
