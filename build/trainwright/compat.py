@@ -180,3 +180,15 @@ def _spoken(compat: Compat, name: str, version: str) -> Interface | None:
 def violations(compat: Compat, facts: Facts) -> list[Verdict]:
     """What does not hold, or could not be established; refusals first."""
     return sorted((v for v in judge(compat, facts) if v.state != "holds"), key=lambda v: v.severity != "refuse")
+
+
+def floor(compat: Compat, a: str, version: str, b: str) -> str:
+    """The oldest `b` that a version of `a` goes with, as its rules' `>=` say; "" where none speaks of it."""
+    held = [
+        spec.version
+        for row in compat.rules
+        if row.kind == "requires" and (row.a, row.b) == (a, b) and version and versions.within(version, row.a_range)
+        for spec in versions.specifiers(row.b_range)
+        if spec.operator == ">="
+    ]
+    return versions.in_order(held)[-1] if held else ""

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from trainwright import distribution, engine, indexes, inputs, lock, packages, sources, store
+from trainwright import distribution, engine, indexes, inputs, lock, mirrors, packages, sources, store
 from trainwright.errors import LockError
 from trainwright.inputs import Inputs
 from trainwright.matrix import Intent, provider_of
@@ -71,6 +71,7 @@ def wheels_of(found: Inputs) -> list[PythonFile]:
 
 def fetch(intent: Intent, variants: list[Variant], say: Say, progress: Progress) -> None:
     """Bring every locked file into the store, verified. What has left the mirror is replaced and recorded as drift."""
+    mirrors.check_names(archive for base in intent.components.bases.values() for archive in base.archives)
     for base in sorted({variant.base for variant in variants}):
         _fetch_packages(intent, base, False, say, progress)
     for base in sorted({variant.base for variant in variants if lock.compiles(intent, variant)}):

@@ -3,7 +3,8 @@
 import hashlib
 from pathlib import Path
 
-from trainwright import bake, lock, packages, plan, probe, render, store
+from trainwright import bake, facts, lock, packages, plan, probe, render, store
+from trainwright.compat import Verdict
 from trainwright.config import parse
 from trainwright.errors import ConfigError, LockError
 from trainwright.files import write
@@ -38,6 +39,7 @@ class Inputs(Model):
     base_key: str  # sha256 (hex) of what the bootstrap depends on
     wheels: dict[str, list[PythonFile]]  # folder below out/<id>/wheels/ to what lies in it
     tools: Distribution | None  # distribution packages of compile stages; None where nothing is compiled
+    warnings: list[Verdict]  # rules of compat.toml that only warn, and do not hold
     key: str
     tag: str
     name: str  # in the engine
@@ -108,6 +110,27 @@ def current_distribution(intent: Intent, base: str, tools: bool = False) -> Dist
     return found
 
 
+def known(intent: Intent, variant: Variant) -> tuple[Lock | None, dict[str, Package], dict[str, Package]]:
+    """What the current locks say: of the variant, of its base's packages, of compile stages.
+
+    None and {} for one that is missing or stale: what it says is not what would be built.
+    """
+
+    def packages_of(tools: bool) -> dict[str, Package]:
+        try:
+            return packages.to_packages(current_distribution(intent, variant.base, tools).locked)
+        except LockError:
+            return {}
+
+    try:
+        locked: Lock | None = _read_lock(intent, variant)
+    except LockError:
+        locked = None
+    if locked and locked.intent != lock.intent_digest(intent, variant):
+        locked = None
+    return locked, packages_of(False), packages_of(True) if lock.compiles(intent, variant) else {}
+
+
 def load(intent: Intent, variant: Variant) -> Inputs:
     """Read the locks and render. Raises LockError (stale, missing) and ConfigError (templates, unused pin)."""
     render.check(intent, variant)  # first: no new lock would mend it
@@ -117,6 +140,7 @@ def load(intent: Intent, variant: Variant) -> Inputs:
     locked = _read_lock(intent, variant)
     found = distribution.packages()
     lock.check(intent, variant, locked, found.values())
+    warnings = facts.admit(intent, variant, locked, found, tools.packages() if tools else {})
     if base.provider == "packages" and (lacking := packages.unmet(distribution.effective)):
         raise LockError(
             f"package {lacking[1]} is missing from the lock",
@@ -163,6 +187,7 @@ def load(intent: Intent, variant: Variant) -> Inputs:
         rootfs=rootfs,
         include=include,
         base_key=base_key,
+        warnings=warnings,
         key=key,
         tag=tag,
         name=name,

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from trainwright import indexes, inputs, lock, packages, render, store
+from trainwright import facts, indexes, inputs, lock, packages, render, store
 from trainwright.errors import LockError
 from trainwright.fetching import must, own_index, resolve_packages
 from trainwright.files import write
@@ -111,6 +111,7 @@ def lock_all(
     """Write the locks that are stale or missing; with `update` resolve the others anew, too."""
     for variant in variants:
         render.check(intent, variant)  # nothing is resolved for what could not be built
+        facts.admit(intent, variant, None, {}, {})
     rows = []
     for base in sorted({variant.base for variant in variants}):
         stale = update or not is_current(inputs.current_distribution, intent, base)

@@ -8,8 +8,10 @@ from pathlib import Path
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.version import InvalidVersion, Version
 
+from trainwright.compat import Compat, load_rules
 from trainwright.config import load
 from trainwright.errors import ConfigError, did_you_mean
+from trainwright.instances import Instance, load_instances
 from trainwright.model import (
     Bases,
     Component,
@@ -30,6 +32,8 @@ class Intent(Model):
     matrix: Matrix
     components: Components
     variants: list[Variant]
+    compat: Compat
+    instances: dict[str, Instance]
 
 
 def image_id(framework: str, release: str, accelerator: str, python: str, target: str, *flavours: str) -> str:
@@ -69,6 +73,7 @@ def expand(matrix: Matrix, components: Mapping[str, Component]) -> Iterator[Vari
                         devel=devel,
                         default=identity == framework.default,
                         instances=row.instances,
+                        driver=row.driver,
                         pins={pin: _pin(identity, pin, text, components) for pin, text in said.items()},
                     )
 
@@ -112,7 +117,11 @@ def load_intent(root: Path) -> Intent:
     )
     variants = list(expand(matrix, components.components))
     _check(root, matrix, components, variants)
-    return Intent(root=root, matrix=matrix, components=components, variants=variants)
+    compat = load_rules(root, components.components)
+    instances = load_instances(root)
+    return Intent(
+        root=root, matrix=matrix, components=components, variants=variants, compat=compat, instances=instances
+    )
 
 
 def requirement(provider: Provider, accelerator: str, version: str) -> str:

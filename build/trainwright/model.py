@@ -28,6 +28,7 @@ class Row(Model):
     pins: dict[str, str]
     flavour: str = ""  # what tells these images apart from others of the same release and accelerator
     instances: list[str] = []  # of instances.toml: what is compiled here is compiled for their GPUs
+    driver: str = ""  # the oldest GPU driver of the hosts, where it is known
     devel: bool = False  # whether each image has a twin with compilers
 
 
@@ -202,6 +203,7 @@ class Variant(Model):
     devel: bool
     default: bool
     instances: list[str]
+    driver: str = ""
     pins: dict[str, Pin]
 
     @property

@@ -14,7 +14,9 @@ from jinja2 import (
     UndefinedError,
 )
 
+from trainwright.compat import floor
 from trainwright.errors import ConfigError, did_you_mean
+from trainwright.instances import architectures
 from trainwright.lock import build_packages, compiles, pin_versions, python_name
 from trainwright.matrix import Intent, provider_of
 from trainwright.model import Lock, Package, Position, PythonFile, Variant
@@ -51,7 +53,7 @@ def constraint_lines(files: list[PythonFile]) -> str:
 def check(intent: Intent, variant: Variant) -> None:
     """Raises ConfigError for what no lock can mend: an undefined variable, a pin that no template consumes."""
     versions = {name: pin.version or pin.provider for name, pin in variant.pins.items()}
-    _dockerfile(intent, variant, versions, {"framework-1": [], LIBRARIES: [], "toolkit": []}, [], 0)
+    _dockerfile(intent, variant, versions, {"framework-1": [], LIBRARIES: [], "toolkit": [], "devel": []}, [], 0)
 
 
 def render(intent: Intent, variant: Variant, lock: Lock, packages: dict[str, Package], epoch: int) -> dict[str, str]:
@@ -98,7 +100,8 @@ def _dockerfile(
             place: sorted(name for name in variant.pins if components[name].position == place)
             for place in get_args(Position)
         },
-        "architectures": [],
+        "architectures": architectures(variant.instances, intent.instances),
+        "driver_floor": floor(intent.compat, "cuda", versions.get("cuda", ""), "driver"),
         "site": f"/opt/venv/lib/python{variant.python}/site-packages",
         "parts": [folder for folder in folders if folder.startswith("framework-")],
         "sdists": {name: [entry for entry in entries if not is_wheel(entry)] for name, entries in folders.items()},

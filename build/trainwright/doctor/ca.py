@@ -3,7 +3,7 @@
 import os
 import ssl
 
-from trainwright import indexes
+from trainwright import certificates, indexes
 from trainwright.doctor.context import Context
 from trainwright.model import Finding
 
@@ -16,7 +16,8 @@ def check(_: Context) -> Finding:
     if not bundles:
         fix = "apt-get install ca-certificates, or export SSL_CERT_FILE=<bundle>"
         return Finding(check="ca", state="failed", found="this system has no CA bundle", fix=fix)
-    said = []
+    given = os.environ.get(certificates.SETTING, "").strip()
+    said = [f"{certificates.SETTING}: {len(certificates.own(given))} certificates"] if given else []
     for path, names in bundles.items():
         who = " and ".join(names)
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -33,6 +34,7 @@ def _in_use() -> dict[str, str | None]:
     own = os.environ.get("SSL_CERT_FILE")
     return {
         "SSL_CERT_FILE": own,
+        "GIT_SSL_CAINFO": os.environ.get("GIT_SSL_CAINFO"),
         "PIP_CERT": os.environ.get("PIP_CERT"),
         "pip's setting `cert`": indexes.pip_settings().get("cert"),
         "the system": None if own else ssl.get_default_verify_paths().cafile,

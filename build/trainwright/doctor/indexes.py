@@ -3,16 +3,17 @@
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from trainwright import indexes
+from trainwright import indexes, mirrors
 from trainwright.doctor.context import Context
 from trainwright.model import Finding
 
 
 def check(_: Context) -> Finding:
-    settings = indexes.pip_settings()
-    said = ["index " + settings.get("index-url", "PyPI (pip's default)")]
+    settings, mirror = indexes.pip_settings(), mirrors.named(mirrors.PYTHON)
+    default = mirrors.redirect(settings.get("index-url", "PyPI (pip's default)"))
+    said = ["index " + (f"{mirror} ({mirrors.SETTING})" if mirror else default)]
     for name in ("extra-index-url", "find-links", "trusted-host"):
-        said += [f"{name} {value}" for value in settings.get(name, "").split()]
+        said += [f"{name} {mirrors.redirect(value)}" for value in settings.get(name, "").split()]
     places = [*settings.get("extra-index-url", "").split(), *settings.get("find-links", "").split()]
     if lost := [place for place in places if (path := _local(place)) and not path.exists()]:
         fix = "correct pip's configuration; `pip config debug` shows which file says so"
