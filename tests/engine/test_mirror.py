@@ -16,7 +16,7 @@ def tree(tmp_path: Path) -> Path:
 
 
 def test_a_dead_security_archive_is_no_lock_without_security_updates(tree: Path) -> None:
-    done = trainwright(tree, "lock", TRAINWRIGHT_MIRROR_DEBIAN_SECURITY=NOBODY)
+    done = trainwright(tree, "lock", TRAINWRIGHT_MIRRORS=f"debian-security={NOBODY}")
     assert done.returncode == 10, done.stderr
     assert "the package index cannot be had" in done.stderr
     assert not (tree / "dockerfiles/locks").exists()
@@ -26,7 +26,7 @@ def test_an_outage_is_no_drift(tree: Path, tmp_path: Path) -> None:
     locked = trainwright(tree, "lock")
     assert locked.returncode == 0, locked.stderr
     store = tmp_path / "store"
-    dead = {"TRAINWRIGHT_MIRROR_DEBIAN": "http://127.0.0.1:1/debian", "TRAINWRIGHT_STORE": str(store)}
+    dead = {"TRAINWRIGHT_MIRRORS": "debian=http://127.0.0.1:1/debian", "TRAINWRIGHT_STORE": str(store)}
     done = trainwright(tree, "fetch", "--framework", "tiny", **dead)
     assert done.returncode == 10, done.stderr
     assert "cannot be fetched" in done.stderr

@@ -37,7 +37,12 @@ Look = Callable[..., Finding]
 def _bare_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """No engine, no registry, no AWS account, a store of its own, and nothing remembered from another test."""
     for name in list(os.environ):
-        if name.startswith(("AWS_", "TRAINWRIGHT_")) or name in ("SSL_CERT_FILE", "PIP_CERT", "DOCKER_CONFIG"):
+        if name.startswith(("AWS_", "TRAINWRIGHT_")) or name in (
+            "SSL_CERT_FILE",
+            "PIP_CERT",
+            "GIT_SSL_CAINFO",
+            "DOCKER_CONFIG",
+        ):
             monkeypatch.delenv(name)
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "no-credentials"))
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/no.sock")
@@ -309,6 +314,27 @@ def test_ca_bundle_in_pips_configuration(tmp_path: Path, monkeypatch: pytest.Mon
     assert "lost.pem (pip's setting `cert`)" in found.found
 
 
+def test_ca_of_the_setting(authority: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, look: Look) -> None:
+    monkeypatch.setattr(indexes, "pip_settings", dict)
+    monkeypatch.setenv("TRAINWRIGHT_CA", str(authority / "ca.pem"))
+    assert "TRAINWRIGHT_CA: 1 certificates" in look("ca").found
+    monkeypatch.setenv("TRAINWRIGHT_CA", str(tmp_path / "lost"))
+    found = look("ca")
+    assert found.state == "failed"
+    assert f"understood as the path {tmp_path}/lost" in found.found
+
+
+def test_indexes_with_mirrors(monkeypatch: pytest.MonkeyPatch, look: Look) -> None:
+    given = {"index-url": "https://one.example/simple", "extra-index-url": "https://two.example/simple"}
+    monkeypatch.setattr(indexes, "pip_settings", lambda: given)
+    monkeypatch.setenv("TRAINWRIGHT_MIRRORS", "https://two.example=https://me:s3cret@mirror.example/two")
+    assert look("indexes").found == (
+        "index https://one.example/simple, extra-index-url https://***@mirror.example/two/simple"
+    )
+    monkeypatch.setenv("TRAINWRIGHT_MIRRORS", "python=https://me:s3cret@mirror.example/simple")
+    assert look("indexes").found.startswith("index https://***@mirror.example/simple (TRAINWRIGHT_MIRRORS), ")
+
+
 def test_indexes_without_credentials(monkeypatch: pytest.MonkeyPatch, look: Look) -> None:
     given = {
         "index-url": "https://me:s3cret@one.example/simple",
@@ -336,12 +362,33 @@ def test_mirrors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, look: Look) ->
     monkeypatch.setenv("APT_CONFIG", str(nothing))
     found = look("mirrors")
     assert found.state == "failed"
-    assert "export TRAINWRIGHT_MIRROR_" in found.fix
-    for archive in ("DEBIAN", "DEBIAN_SECURITY"):
-        monkeypatch.setenv(f"TRAINWRIGHT_MIRROR_{archive}", "https://me:s3cret@mirror.example/debian")
+    assert found.fix.startswith("export TRAINWRIGHT_MIRRORS='debian=<address of a mirror> debian-security=")
+    archives = [f"{name}=https://me:s3cret@mirror.example/debian" for name in ("debian", "debian-security")]
+    monkeypatch.setenv("TRAINWRIGHT_MIRRORS", " ".join([*archives, f"https://git.example/a={tmp_path}"]))
+    monkeypatch.setenv("HTTPS_PROXY", "http://me:s3cret@proxy.example:3128")
     found = look("mirrors")
     assert found.state == "ok"
     assert "debian https://***@mirror.example/debian" in found.found
+    assert f"https://git.example/a file://{tmp_path}" in found.found
+    assert "https proxy http://***@proxy.example:3128" in found.found
+    assert "s3cret" not in found.found
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("debain=http://a.example", "did you mean 'debian'?"),
+        ("https://git.example/a=/nowhere", "not there: https://git.example/a;"),
+        ("https://git.example/a=nowhere", "the mirror of https://git.example/a is no address"),
+    ],
+)
+def test_mirrors_that_lead_nowhere(word: str, said: str, monkeypatch: pytest.MonkeyPatch, look: Look) -> None:
+    archives = [f"{name}=http://mirror.example/{name}" for name in ("debian", "debian-security")]
+    monkeypatch.setenv("TRAINWRIGHT_MIRRORS", " ".join([*archives, word]))
+    found = look("mirrors")
+    assert found.state == "failed"
+    assert said in found.found
+    assert "TRAINWRIGHT_MIRRORS" in found.fix
 
 
 # --- the registry --------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from trainwright import indexes
+from trainwright import certificates, indexes, store
 from trainwright.errors import LockError
 from trainwright.matrix import Intent
 from trainwright.model import Base
@@ -90,12 +90,39 @@ def test_no_index(monkeypatch: pytest.MonkeyPatch, value: str, said: bool) -> No
     assert ("--no-index" in indexes.uv_options()[0]) is said
 
 
-def test_ca_bundle(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(indexes, "pip_settings", functools.cache(lambda: {"cert": "/corporate.pem"}))
-    monkeypatch.delenv("SSL_CERT_FILE", raising=False)
-    assert indexes.uv_options()[1] == {"SSL_CERT_FILE": "/corporate.pem"}
-    monkeypatch.setenv("SSL_CERT_FILE", "/own.pem")
+@pytest.mark.usefixtures("bare_network")
+def test_ca_bundle_and_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
     assert indexes.uv_options()[1] == {}
+    monkeypatch.setattr(certificates, "bundle", lambda: "/bundle.pem")
+    monkeypatch.setenv("ALL_PROXY", "http://proxy.invalid")
+    said = indexes.uv_options()[1]
+    assert said["SSL_CERT_FILE"] == "/bundle.pem"
+    assert said["https_proxy"] == "http://proxy.invalid"
+
+
+@pytest.mark.usefixtures("bare_network")
+def test_mirrors_in_uvs_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The mirror `python` is the one default index, whatever pip is told of its own; other indexes have their own."""
+    given = {"index-url": "https://public.invalid/simple", "extra-index-url": "https://team.invalid/simple"}
+    given |= {"find-links": "https://team.invalid/links /wheels", "no-index": "true"}
+    monkeypatch.setattr(indexes, "pip_settings", lambda: given)
+    monkeypatch.setenv("TRAINWRIGHT_MIRRORS", "https://team.invalid=https://me:s3cret@mirror.invalid/team")
+    said = indexes.uv_options("https://team.invalid/cpu")[0]
+    assert ("--default-index", "https://public.invalid/simple") in pairs(said)
+    assert "--no-index" in said
+    monkeypatch.setenv(
+        "TRAINWRIGHT_MIRRORS",
+        "python=https://mirror.invalid/simple https://team.invalid=https://me:s3cret@mirror.invalid/team",
+    )
+    said = indexes.uv_options("https://team.invalid/cpu")[0]
+    assert [value for word, value in pairs(said) if word.endswith("index")] == [
+        "https://mirror.invalid/simple",
+        "https://me:s3cret@mirror.invalid/team/simple",
+        "https://me:s3cret@mirror.invalid/team/cpu",
+    ]
+    assert "--no-index" not in said
+    assert "https://me:s3cret@mirror.invalid/team/links" in said
+    assert indexes._with_credentials("https://mirror.invalid/a.whl") == "https://me:s3cret@mirror.invalid/a.whl"
 
 
 # --- the file that fits ----------------------------------------------------------------------------------------------
@@ -200,17 +227,51 @@ def folder(tmp_path: Path, wheel: Wheel, configured: Callable[..., None]) -> Pat
 
 
 def test_resolve_in_a_folder_with_no_network(folder: Path, base: Base) -> None:
-    from trainwright.store import sha256_of
-
     found = indexes.resolve(["alpha"], "3.11", base)
     assert [(offer.name, offer.version) for offer in found] == [("alpha", "1.0"), ("beta", "2.0")]
     for offer in found:
         assert offer.url == (folder / offer.file).as_uri()
-        assert offer.sha256 == sha256_of(folder / offer.file)
+        assert offer.sha256 == store.sha256_of(folder / offer.file)
     with pytest.raises(LockError, match="cannot be resolved") as raised:
         indexes.resolve(["alpha==9"], "3.11", base)
     assert "alpha==9" in raised.value.why
     assert raised.value.exit_code == 4
+
+
+@pytest.mark.usefixtures("bare_network")
+def test_a_mirror_over_tls_with_a_password(
+    tls_site: Any, authority: Path, tmp_path: Path, base: Base, wheel: Wheel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An index whose pages link elsewhere: the resolution, and the file by another mirror, both with the CA."""
+
+    def guarded(handler: Any, body: bytes) -> None:
+        right = handler.headers.get("Authorization") == "Basic bWU6czNjcmV0"  # me:s3cret
+        handler.send_response(200 if right else 401)
+        handler.send_header("Content-Length", str(len(body) if right else 0))
+        handler.send_header("Content-Type", "text/html")
+        handler.send_header("WWW-Authenticate", "Basic realm=x")
+        handler.end_headers()
+        handler.wfile.write(body if right else b"")
+
+    digest = wheel(tmp_path, "alpha", "1.0")
+    name = "alpha-1.0-py3-none-any.whl"
+    metadata = b"Metadata-Version: 2.1\nName: alpha\nVersion: 1.0\n"
+    link = f'<a href="{tls_site.address}/files/{name}#sha256={digest}" data-core-metadata="true">{name}</a>'
+    tls_site.offer("simple/alpha/", link.encode(), *[guarded] * 9)
+    tls_site.offer(f"files/{name}.metadata", metadata, *[guarded] * 9)
+    tls_site.offer(f"moved/{name}", (tmp_path / name).read_bytes(), *[guarded] * 9)
+    monkeypatch.setenv("SSL_CERT_FILE", str(authority / "public.pem"))
+    monkeypatch.setenv("UV_HTTP_RETRIES", "0")
+    own = tls_site.address.replace("://", "://me:s3cret@")
+    monkeypatch.setenv("TRAINWRIGHT_MIRRORS", f"python={own}/simple {tls_site.address}/files={own}/moved")
+    with pytest.raises(LockError, match="cannot be resolved") as raised:
+        indexes.resolve(["alpha"], "3.11", base)
+    assert "s3cret" not in str(raised.value.as_dict())
+    monkeypatch.setenv("TRAINWRIGHT_CA", str(authority / "ca.pem"))
+    (offer,) = indexes.resolve(["alpha"], "3.11", base)
+    wanted = store.Wanted(name=name, sha256=offer.sha256, size=0, urls=[offer.url])
+    assert store.fetch([wanted], **indexes.trust()) == {}
+    assert store.has(digest)
 
 
 @pytest.mark.parametrize("flipped", [False, True])

@@ -94,7 +94,7 @@ def test_two_clones_in_two_folders(tmp_path: Path, committed: dict[str, str]) ->
             "PYTHONHASHSEED": str(number),
             "USER": f"user{number}",
             "TRAINWRIGHT_STORE": str(root / "store"),
-            "TRAINWRIGHT_MIRROR_DEBIAN": f"http://mirror{number}.invalid/debian",
+            "TRAINWRIGHT_MIRRORS": f"debian=http://mirror{number}.invalid/debian",
             "PIP_INDEX_URL": f"http://index{number}.invalid/simple",
             "SOURCE_DATE_EPOCH": str(number),
             "COLUMNS": str(40 + number),

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from tenacity import wait_none
 
-from trainwright import store
+from trainwright import certificates, store
 from trainwright.errors import BuildError, EnvironmentProblem
 from trainwright.store import Wanted
 
@@ -29,10 +29,11 @@ TRUST = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 @pytest.fixture(autouse=True)
 def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store, "wait_exponential_jitter", lambda **_: wait_none())
+    monkeypatch.setattr(certificates, "pip_settings", dict)  # a third of a second
     monkeypatch.setattr(ssl, "create_default_context", lambda: TRUST)  # 30 ms a time, and loopback needs none
 
 
-def wanted(*urls: str, digest: str = SUM, size: int = len(BODY)) -> Wanted:
+def wanted(*urls: str, digest: str = SUM, size: int | None = len(BODY)) -> Wanted:
     return Wanted(name="a file", sha256=digest, size=size, urls=list(urls))
 
 
@@ -170,6 +171,38 @@ def test_a_password_is_not_shown(site: Any) -> None:
     with pytest.raises(EnvironmentProblem) as raised:
         store.fetch([wanted("http://me:s3cret@127.0.0.1:1/file")])
     assert "s3cret" not in raised.value.why
+
+
+def test_a_mirror_is_asked_instead(site: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of every address, and nobody else."""
+    monkeypatch.setenv("TRAINWRIGHT_MIRRORS", f"https://upstream.invalid={site.address}/mirror")
+    site.offer("mirror/a/file", BODY)
+    assert store.fetch([wanted("https://upstream.invalid/a/file", size=None)]) == {}
+    assert kept() == [SUM]
+
+
+@pytest.mark.parametrize("body", [b"other bytes", None])
+def test_a_mirror_that_is_no_good(site: Any, body: bytes | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other bytes are refused; one that does not answer is an error, and upstream is not asked behind its back."""
+    upstream = site.offer("file", BODY)
+    mirror = site.address + "/mirror" if body else "http://me:s3cret@127.0.0.1:1"
+    monkeypatch.setenv("TRAINWRIGHT_MIRRORS", f"{site.address}={mirror}")
+    site.offer("mirror/file", body or b"")
+    with pytest.raises(BuildError if body else EnvironmentProblem) as raised:
+        store.fetch([wanted(upstream)])
+    assert raised.value.exit_code == (5 if body else 10)
+    assert "s3cret" not in str(raised.value.as_dict())
+    assert [path for path, _ in site.asked] == (["/mirror/file"] if body else [])
+    assert kept() == []
+
+
+def test_through_a_proxy(site: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    site.files["http://upstream.invalid/file"] = BODY
+    for name in ("no_proxy", "NO_PROXY", "http_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HTTP_PROXY", site.address)
+    assert store.fetch([wanted("http://upstream.invalid/file")]) == {}
+    assert kept() == [SUM]
 
 
 def test_endless_redirects_are_no_crash(site: Any) -> None:
