@@ -231,3 +231,47 @@ def test_no_error_shows_a_password(text: str, field: str) -> None:
 def test_what_is_no_password_is_shown() -> None:
     text = "apt-get install https://mirror.invalid/a '?essential' me@example.com https://b.invalid:80/@types/node"
     assert TrainwrightError(text).what == text
+
+
+@pytest.mark.parametrize("how", ["https", "proxy", "netrc"])
+@pytest.mark.usefixtures("bare_network")
+def test_apt_is_told_the_ca_the_proxy_and_the_password(
+    mirrored: Set, tls_site: Any, site: Any, authority: Path, tmp_path: Path, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As far as a server without an archive shows it: apt gets through to be told that there is none."""
+
+    def resolve() -> str:
+        with pytest.raises(EnvironmentProblem, match="the package index cannot be had") as raised:
+            distribution.resolve(BASE, ["bash"])
+        assert "s3cret" not in str(raised.value.as_dict())
+        return raised.value.why
+
+    (tmp_path / "apt.conf").write_text('Acquire::Retries "0";')
+    monkeypatch.setenv("APT_CONFIG", str(tmp_path / "apt.conf"))
+    if how == "https":
+        mirrored(*(f"{name}={tls_site.address}/{name}" for name in BASE.archives))
+        assert "certificate" in resolve()
+        monkeypatch.setenv("TRAINWRIGHT_CA", str(authority / "ca.pem"))
+        assert "does not have a Release file" in resolve()
+    elif how == "proxy":
+        mirrored(*(f"{name}=http://mirror.invalid/{name}" for name in BASE.archives))
+        monkeypatch.setenv("HTTP_PROXY", site.address)
+        assert "does not have a Release file" in resolve()
+        assert any(path.startswith("http://mirror.invalid/debian/dists/trixie/") for path, _ in site.asked)
+    else:
+        sent: list[str] = []
+
+        def note(handler: Any, body: bytes) -> None:
+            sent.append(handler.headers.get("Authorization", ""))
+            handler.send_error(404)
+
+        for archive, suites in BASE.archives.items():
+            for suite in suites:
+                for file in ("InRelease", "Release"):
+                    site.offer(f"{archive}/dists/{suite}/{file}", b"", *[note] * 3)
+        mirrored(*(f"{name}={site.address}/{name}" for name in BASE.archives))
+        host = site.address.removeprefix("http://")
+        (tmp_path / ".netrc").write_text(f"machine http://{host} login me password s3cret\n")
+        resolve()
+        assert sent
+        assert set(sent) == {"Basic bWU6czNjcmV0"}  # me:s3cret
