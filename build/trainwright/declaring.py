@@ -22,7 +22,7 @@ def declared(intent: Intent, variant: Variant, name: str, text: str) -> tuple[st
         ("common", matrix.common.pins, ("common",)),
     ]
     what, path = next((what, path) for what, pins, path in tables if name in pins)
-    lines, start = text.splitlines(), line_of(text, (*path, "pins")) - 1
+    lines, start = text.splitlines(), line_of(text, path) - 1
     key = re.compile(rf"""(^|[\s,{{.]|["']){re.escape(name)}["']?\s*=""")
     line = next((n for n in range(start, len(lines)) if key.search(lines[n].split("#")[0])), start)
     return what, f"{MATRIX}:{line + 1}"

@@ -10,7 +10,7 @@ import pytest
 
 from trainwright import facts, inputs, lock, packages
 from trainwright.errors import ConfigError, IncompatibleError
-from trainwright.finding import Query, find, query
+from trainwright.finding import Held, Query, find, query
 from trainwright.matrix import load_intent
 from trainwright.model import Lock, PythonFile, Source
 
@@ -20,13 +20,14 @@ EFA, DISTRO = "pytorch-2.15-cu132-py313-ec2", "pytorch-2.15-cu132-py313-ec2-dist
 MATRIX = """\
 [common.pins]
 pip = "26.3"
-numpy = "2.4.6" # torch = "1.0" in a comment is no pin
+numpy = "2.4.6"
 
 [devel.pins]
 ninja = "1.13.0"
+pip = "26.3"
 
-[targets.ec2.pins]
-numpy = "2.4.7"
+[targets.ec2]
+pins = { numpy = "2.4.7" }
 
 [frameworks.pytorch]
 default = "pytorch-2.15-cu132-py313-ec2"
@@ -39,7 +40,12 @@ targets = ["ec2"]
 bases = ["debian-13"]
 instances = ["p5.48xlarge", "p4d.24xlarge"]
 devel = true
-pins = { libfabric = "efa-installer", aws-ofi-nccl = "efa-installer", efa-installer = "1.50.0", torch = "2.15.0" }
+
+[frameworks.pytorch.rows.pins]
+libfabric = "efa-installer" # torch = "2.14.1" had another
+aws-ofi-nccl = "efa-installer"
+efa-installer = "1.50.0"
+torch = "2.15.0"
 
 [[frameworks.pytorch.rows]]
 release = "2.15"
@@ -48,6 +54,7 @@ pythons = ["3.13"]
 targets = ["ec2"]
 bases = ["debian-13"]
 flavour = "distro"
+driver = "580.65.06"
 
 [frameworks.pytorch.rows.pins]
 libfabric = "distro"
@@ -161,12 +168,16 @@ def settle(root: Path) -> None:
         path = inputs.packages_path(intent, "debian-13", tools)
         path.write_text(packages.dump(said, {entry["Package"]: entry for entry in held}))
     python = [wheel("pip", "26.3"), wheel("numpy", "2.4.7"), wheel("nvidia-nccl-cu13", "2.30.7")]
-    python += [wheel("torch", "2.15.0", "nvidia-nccl-cu13"), wheel("ninja", "1.13.0", group="devel")]
+    python += [
+        wheel("torch", "2.15.0+cu132", "nvidia-nccl-cu13"),
+        wheel("ninja", "1.13.0", group="devel"),
+        wheel("cmake", "4.1.0", group="devel"),
+    ]
     python += [wheel("uv", "0.13.9", group="tools")]
     efa = Source(name="efa-installer", version="1.50.0", url="https://x/efa.tar.gz", sha256="fa" * 32, licence="x")
     plugin = Source(
         **{"name": "aws-ofi-nccl", "version": "1.21.0", "url": "https://github.com/aws/aws-ofi-nccl"},
-        **{"tag": "v1.21.0", "commit": "24" * 20, "licence": "Apache-2.0"},
+        **{"tag": "v1.21.0", "commit": "24" * 20, "sha256": "00" * 32, "licence": "Apache-2.0"},
     )
     for variant, source in zip([v for v in intent.variants if not v.devel], [efa, plugin], strict=True):
         said_of = {"intent": lock.intent_digest(intent, variant), "entries": lock.entries_digest(python)}
@@ -206,6 +217,41 @@ def explained(cli: Cli, checkout: Path) -> Callable[[str], dict[str, dict[str, A
 Explain = Callable[[str], dict[str, dict[str, Any]]]
 
 
+# --- the facts that rules are judged on -----------------------------------------------------------------------------
+
+
+def facts_of(root: Path, identity: str, locked: bool = True) -> dict[str, str]:
+    intent = load_intent(root)
+    variant = next(variant for variant in intent.variants if variant.id == identity)
+    said = inputs.known(intent, variant) if locked else (None, {}, {})
+    return facts.facts_of(intent, variant, *said, intent.instances)
+
+
+def test_facts_of_an_image(checkout: Path) -> None:
+    assert facts_of(checkout, DISTRO) == {
+        **{"pip": "26.3", "numpy": "2.4.7", "torch": "2.15.0+cu132", "nccl": "2.30.7", "libfabric": "2.1.0-1.1"},
+        **{"aws-ofi-nccl": "1.21.0", "plugin-libfabric": "2.1.0-1.1", "base": "debian-13", "glibc": "2.41"},
+        "driver": "580.65.06",
+    }
+    efa = facts_of(checkout, EFA)
+    assert (efa["sm"], efa["highest-sm"], "driver" in efa) == ("80", "90", False)
+    assert (efa["libfabric"], efa["plugin-libfabric"]) == ("2.6.0amzn1.0", "2.6.0amzn1.0")
+
+
+def test_facts_without_locks_are_those_of_the_pins(checkout: Path) -> None:
+    found = facts_of(checkout, DISTRO, locked=False)
+    assert (found["torch"], found["aws-ofi-nccl"]) == ("2.15.0", "1.21.0")
+    assert not found.keys() & {"libfabric", "plugin-libfabric"}
+
+
+def test_what_is_known_of_releases(checkout: Path) -> None:
+    intent = load_intent(checkout)
+    known = facts.known_releases(intent)
+    assert (known["aws-ofi-nccl"], known["nccl"], known["libfabric"]) == (["1.21.0", "1.21.1"], ["2.30.7"], [])
+    brings = {"libfabric": "2.6.0amzn1.0", "aws-ofi-nccl": "1.21.1"}
+    assert facts.bundles(intent) == {"efa-installer": {"1.50.0": brings}}
+
+
 # --- explain --------------------------------------------------------------------------------------------------------
 
 
@@ -233,12 +279,13 @@ def test_to_what_a_pin_was_resolved(
     ("image", "component", "said", "line"),
     [
         (DISTRO, "pip", "common", 2),
-        (DISTRO, "numpy", "target ec2", 9),  # which overrules common
-        (EFA, "torch", "row 1 of pytorch", 22),
-        (EFA, "efa-installer", "row 1 of pytorch", 22),
-        (DISTRO, "torch", "row 2 of pytorch", 35),
-        (DISTRO, "nccl", "row 2 of pytorch", 36),  # not the line of aws-ofi-nccl
+        (f"{EFA}-devel", "pip", "devel", 7),
         (f"{EFA}-devel", "ninja", "devel", 6),
+        (DISTRO, "numpy", "target ec2", 10),  # which overrules common
+        (EFA, "efa-installer", "row 1 of pytorch", 27),  # not where another component names it
+        (EFA, "torch", "row 1 of pytorch", 28),  # not where a comment does
+        (DISTRO, "torch", "row 2 of pytorch", 42),
+        (DISTRO, "nccl", "row 2 of pytorch", 43),  # not where a longer name ends like it
     ],
 )
 def test_where_a_pin_was_declared(explained: Explain, image: str, component: str, said: str, line: int) -> None:
@@ -263,7 +310,7 @@ def test_rules_are_told_from_each_side(explained: Explain) -> None:
     assert [(rule["other"], rule["wanted"]) for rule in library] == [("aws-ofi-nccl 1.21.0", ">=1.14")]
     assert rows["pip"]["rules"] == []
     assert [rule["state"] for rule in explained(EFA)["aws-ofi-nccl"]["rules"]] == ["holds", "holds"]
-    assert explained(EFA)["nccl"]["rules"][0]["other"] == "torch 2.15.0"
+    assert explained(EFA)["nccl"]["rules"][0]["other"] == "torch 2.15.0+cu132"
 
 
 @pytest.mark.parametrize("harm", ["missing", "stale"])
@@ -285,12 +332,21 @@ def test_without_a_current_lock_only_what_pins_say(cli: Cli, tmp_path: Path, har
     assert f"trainwright lock --only {DISTRO}" in ended.err
 
 
+def test_a_stale_package_lock_says_no_version(cli: Cli, tmp_path: Path) -> None:
+    checkout = plant(tmp_path)
+    path = checkout / "dockerfiles/locks/debian-13.packages"
+    path.write_text(re.sub(r"(?m)^Intent: .*$", f"Intent: {'0' * 64}", path.read_text()))
+    rows = {row["component"]: row for row in json.loads(cli(checkout, "explain", DISTRO, "--json").out)}
+    assert (rows["libfabric"]["version"], rows["libfabric"]["resolved"]) == ("", "not locked")
+    assert "libfabric     unknown" in cli(checkout, "explain", DISTRO).out
+
+
 def test_for_people(cli: Cli, checkout: Path) -> None:
     out = cli(checkout, "explain", DISTRO).out
     assert out.startswith("component ")
     assert out.index("aws-ofi-nccl 1.21.0  broken (warn)  not ==1.21.0") < out.index("aws-ofi-nccl 1.21.0  holds")
     assert out.count("the plugin needs libfabric 1.22") == 1  # though it touches two components
-    assert "row 2 of pytorch, matrix.toml:36" in out
+    assert "row 2 of pytorch, matrix.toml:43" in out
 
 
 def test_which_image_is_meant_must_be_clear(cli: Cli, checkout: Path) -> None:
@@ -309,7 +365,7 @@ def test_a_refusal_points_at_the_pin(checkout: Path) -> None:
     }
     with pytest.raises(IncompatibleError, match=r"needs libfabric >=1\.22, and there is 1\.17\.0-3") as raised:
         facts.admit(intent, variant, None, old, {})
-    assert raised.value.where == "dockerfiles/matrix.toml:34"
+    assert raised.value.where == "dockerfiles/matrix.toml:41"
 
 
 # --- find ------------------------------------------------------------------------------------------------------------
@@ -352,7 +408,7 @@ def test_versions_that_differ_per_image(cli: Cli, checkout: Path) -> None:
 
 
 def test_what_only_the_twin_has(cli: Cli, checkout: Path) -> None:
-    assert ids(found(cli, checkout, "ninja")) == {"-devel"}
+    assert ids(found(cli, checkout, "ninja")) == ids(found(cli, checkout, "cmake=4")) == {"-devel"}
 
 
 def test_python_and_distribution_packages(cli: Cli, checkout: Path) -> None:
@@ -361,7 +417,9 @@ def test_python_and_distribution_packages(cli: Cli, checkout: Path) -> None:
 
 
 def test_a_component_that_is_a_python_package_is_one_thing(cli: Cli, checkout: Path) -> None:
-    assert found(cli, checkout, "torch") == {(i, "component", "torch", "2.15.0") for i in (EFA, f"{EFA}-devel", DISTRO)}
+    assert found(cli, checkout, "torch") == {
+        (i, "component", "torch", "2.15.0+cu132") for i in (EFA, f"{EFA}-devel", DISTRO)
+    }
 
 
 def test_all_that_was_asked_for_must_be_in_one_image(cli: Cli, checkout: Path) -> None:
@@ -369,7 +427,7 @@ def test_all_that_was_asked_for_must_be_in_one_image(cli: Cli, checkout: Path) -
     assert ids(rows) == {"", "-devel"}
     assert {row[2] for row in rows} == {"nccl", "libfabric"}
     ended = cli(checkout, "find", "--has", "ninja", "--has", "libfabric=2.1")
-    assert (ended.code, ended.out.strip()) == (0, "")
+    assert (ended.code, ended.out) == (0, "")
     assert "ninja exists as 1.13.0; libfabric exists as 2.1.0-1.1, 2.6.0amzn1.0" in ended.err
 
 
@@ -377,6 +435,11 @@ def test_a_tool_of_the_build_is_in_no_image(cli: Cli, checkout: Path) -> None:
     ended = cli(checkout, "find", "--has", "uv")
     assert ended.code == 2
     assert "nothing in any image is called 'uv'" in ended.err
+
+
+def test_versions_that_exist_are_in_numeric_order() -> None:
+    images = {v: [Held(id=v, what="component", name="x", version=v)] for v in ("1.100.0", "1.9.0", "1.44.0", "none")}
+    assert find([query("x=2")], images, []) == ([], "x exists as 1.9.0, 1.44.0, 1.100.0")
 
 
 def test_an_unknown_name(cli: Cli, checkout: Path) -> None:
