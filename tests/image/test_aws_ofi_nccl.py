@@ -2,27 +2,25 @@
 
 import json
 import re
-import tomllib
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from trainwright import versions
 from trainwright.inputs import Inputs
+from trainwright.matrix import Intent
 
 pytestmark = pytest.mark.component("aws-ofi-nccl")
-COMPAT = Path(__file__).parents[2] / "dockerfiles/compat.toml"
 ALONE = "env -i /opt/venv/bin/python"
 # Where each provider of libfabric puts it: a plugin that finds another one was not built against it.
 LIBFABRIC = {"distro": "/usr/lib/", "efa-installer": "/opt/amazon/efa/"}
 
 
-def net_apis(component: str, version: str) -> set[int]:
-    """Versions of the net API that it speaks, from the rules."""
-    rows = tomllib.loads(COMPAT.read_text())["interfaces"]
-    row = next(row for row in rows if row["component"] == component and versions.within(version, row["range"]))
-    return set(range(row["first"], row["last"] + 1))
+def net_apis(intent: Intent, component: str, version: str) -> set[int]:
+    """Versions of the net API that it speaks, as the rules of the matrix have it."""
+    rows = (row for row in intent.compat.interfaces if row.component == component)
+    row = next(row for row in rows if versions.within(version, row.range))
+    return set(range(row.first, row.last + 1))
 
 
 @pytest.fixture(scope="module")
@@ -58,11 +56,13 @@ def test_complete(host: Any, plugin: str) -> None:
 
 
 @pytest.mark.component("nccl")
-def test_nccl_understands_it(exported: set[str], declared: Inputs) -> None:
-    spoken = net_apis("aws-ofi-nccl", declared.pins["aws-ofi-nccl"])
+def test_nccl_understands_it(exported: set[str], declared: Inputs, intent: Intent) -> None:
+    spoken = net_apis(intent, "aws-ofi-nccl", declared.pins["aws-ofi-nccl"])
     found = {int(name.rpartition("_v")[2]) for name in exported if name.startswith("ncclNetPlugin_v")}
     assert found == spoken
-    assert max(found & net_apis("nccl", declared.pins["nccl"])) >= max(found) - 1, "NCCL would use an old interface"
+    assert max(found & net_apis(intent, "nccl", declared.pins["nccl"])) >= max(found) - 1, (
+        "NCCL would use an old interface"
+    )
 
 
 def test_built_for_ec2(exported: set[str]) -> None:
