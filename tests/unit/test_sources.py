@@ -37,7 +37,7 @@ WHEN = 1_755_600_000  # seconds: when its commits were made
 
 @dataclass
 class Upstream:
-    """A repository with two releases: the tag v1 is annotated, v2 is not; between them a commit without a tag."""
+    """A repository with three releases: the tags v1 and v1.1 are annotated, v2 is not."""
 
     bare: Path
     first: str
@@ -62,6 +62,7 @@ def upstream(tmp_path_factory: pytest.TempPathFactory) -> Upstream:
         git(work, "commit", "--quiet", "--message", f"change {number}")
         commits.append(git(work, "rev-parse", "HEAD"))
     git(work, "tag", "--annotate", "--message", "one", "v1", commits[0])
+    git(work, "tag", "--annotate", "--message", "between", "v1.1", commits[1])
     git(work, "tag", "v2", commits[2])
     bare = work / "bare"
     git(work, "clone", "--quiet", "--bare", str(work), str(bare))
@@ -178,7 +179,9 @@ def test_only_what_is_wanted_where_the_server_gives_that(upstream: Upstream, mir
     assert git(sources.path_of(getattr(upstream, commit)), "rev-list", "--count", "locked") == "1"
 
 
-@pytest.mark.parametrize(("commit", "tag", "depth"), [("first", "v1", "1"), ("middle", "", "2"), ("middle", "v9", "2")])
+@pytest.mark.parametrize(
+    ("commit", "tag", "depth"), [("middle", "v1.1", "1"), ("middle", "", "2"), ("middle", "v9", "2")]
+)
 def test_old_server_that_gives_only_what_it_advertises(
     upstream: Upstream, mirrored: Any, tmp_path: Path, commit: str, tag: str, depth: str
 ) -> None:
@@ -216,7 +219,11 @@ def test_inside_a_hook_of_another_repository(
 
 def test_tags(upstream: Upstream, mirrored: Any) -> None:
     mirrored(upstream.bare)
-    assert sources.tags(URL) == {"v1": upstream.first, "v2": upstream.last}  # an annotated one by its commit
+    assert sources.tags(URL) == {
+        "v1": upstream.first,
+        "v1.1": upstream.middle,
+        "v2": upstream.last,
+    }  # an annotated one by its commit
     mirrored("http://127.0.0.1:1")
     with pytest.raises(EnvironmentProblem, match="cannot be asked"):
         sources.tags(URL)
