@@ -60,8 +60,8 @@ def explain(image: Annotated[str, typer.Argument(metavar="ID")], as_json: Json =
         report.show(table, as_json)
     if as_json:
         report.show([row.model_dump(mode="json") for row in rows], as_json)
-    if locked is None:
-        typer.echo(f"\nno current lock: trainwright lock --only {variant.id}", err=True)
+    if any(row.resolved == explaining.NOT_LOCKED for row in rows):
+        typer.echo(f"\na lock is missing or stale: trainwright lock --only {variant.id}", err=True)
 
 
 @app.command()
@@ -90,18 +90,28 @@ def lock(
     only: Only = None,
     framework: Framework = None,
     check: Annotated[bool, typer.Option("--check", help="Only say whether the locks are current; no network.")] = False,
-    update: Annotated[bool, typer.Option("--update", help="Resolve anew even what is current.")] = False,
+    update: Annotated[bool, typer.Option("--update", help="Show how every lock would change; write nothing.")] = False,
+    write: Annotated[bool, typer.Option("--write", help="With --update: write that, too.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Resolve the intent to exact versions and checksums, and write dockerfiles/locks/."""
+    """Resolve the intent to exact versions and checksums, and write what is stale or missing of dockerfiles/locks/."""
     from trainwright import locking, report
 
+    if (write and not update) or (check and update):
+        raise ConfigError("--write belongs to --update, and --check to neither", fix="trainwright lock --help")
     intent, variants = _chosen(framework, only)
+    if check:
+        return report.show(locking.check_locks(intent, variants), as_json)
     with report.progress() as (say, advance):
-        rows = (
-            locking.check_locks(intent, variants) if check else locking.lock_all(intent, variants, update, say, advance)
-        )
-    report.show(rows, as_json)
+        if not update:
+            rows = locking.lock_all(intent, variants, say, advance)
+        else:
+            rows = [change.model_dump() for change in locking.update(intent, variants, write, say, advance)]
+            say(
+                f"{len(rows)} change(s)"
+                + ("; written" if write else "; `trainwright lock --update --write` writes them")
+            )
+    return report.show(rows, as_json)
 
 
 @app.command()

@@ -1,5 +1,6 @@
 """Which versions go together: the rows of compat.toml, judged on what a variant carries."""
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import date
 from pathlib import Path
@@ -120,9 +121,9 @@ def load_rules(root: Path, components: Iterable[str]) -> Compat:
 
 
 def complete(facts: Facts) -> Facts:
-    """With the release of the distribution, which the name of the base says."""
-    distribution, _, release = facts.get("base", "").rpartition("-")
-    return {**facts, **({distribution: release} if distribution in DISTRIBUTIONS else {})}
+    """With the release of the distribution, which the name of the base says: debian-13, debian-13-efa."""
+    named = re.match(rf"({'|'.join(DISTRIBUTIONS)})-(\d[\d.]*)(-|$)", facts.get("base", ""))
+    return {**facts, **({named[1]: named[2]} if named else {})}
 
 
 def judge(compat: Compat, facts: Facts) -> Iterator[Verdict]:

@@ -1,7 +1,6 @@
 """Why each version of an image is what it is."""
 
-from collections.abc import Iterator, Mapping
-from datetime import date
+from collections.abc import Mapping
 
 from trainwright.compat import Verdict, judge
 from trainwright.declaring import MATRIX, declared
@@ -10,18 +9,7 @@ from trainwright.lock import python_name
 from trainwright.matrix import Intent, packages_of, provider_of
 from trainwright.model import Lock, Model, Package, PythonFile, Source, Variant
 
-
-class Applied(Model):
-    """A rule that touches a component, from its side."""
-
-    row: int  # of compat.toml, from 1
-    state: str  # holds, broken, not established
-    severity: str
-    other: str  # the other side as it is: "libfabric 2.6.0"; "" for a ban
-    wanted: str  # as the rule wants it: ">=1.22"
-    rule: str
-    evidence: str
-    checked_on: date
+NOT_LOCKED = "not locked"
 
 
 class Explained(Model):
@@ -35,7 +23,7 @@ class Explained(Model):
     resolved: str  # to what
     digest: str  # of that: "sha256:…" or "commit:…"
     licence: str
-    rules: list[Applied]
+    rules: list[Verdict]  # those that touch it
 
 
 def explain(
@@ -77,7 +65,7 @@ def _row(
         resolved=resolved[0],
         digest=resolved[1],
         licence=intent.components.components[name].licence,
-        rules=list(_applied(name, judged)),
+        rules=[verdict for verdict in judged if name in (verdict.a.name, verdict.b and verdict.b.name)],
     )
 
 
@@ -85,7 +73,7 @@ def _resolved(
     intent: Intent, variant: Variant, name: str, locked: Lock | None, packages: Mapping[str, Package]
 ) -> tuple[str, str]:
     """To what a pin was resolved, and the digest of that."""
-    provider, nothing = provider_of(intent, variant, name), ("not locked", "")
+    provider, nothing = provider_of(intent, variant, name), (NOT_LOCKED, "")
     sources = {source.name: source for source in locked.sources} if locked else {}
     if provider.kind == "bundled":
         installer, held = provider.bundled_by, variant.pins.get(provider.bundled_by)
@@ -110,20 +98,6 @@ def _wheel(entry: PythonFile) -> tuple[str, str]:
     return entry.file, f"sha256:{entry.sha256}"
 
 
-def _applied(name: str, judged: list[Verdict]) -> Iterator[Applied]:
-    """The rules about a component, each with the other side."""
-    for verdict in judged:
-        sides = [side for side in (verdict.a, verdict.b) if side]
-        if name in [side.name for side in sides]:
-            other = next((side for side in sides if side.name != name), None)
-            wanted = other.range if other else f"not {verdict.a.range}"
-            yield Applied(
-                other=f"{other.name} {other.version}" if other else "",
-                wanted=wanted,
-                **verdict.model_dump(include={"row", "state", "severity", "rule", "evidence", "checked_on"}),
-            )
-
-
 def as_tables(rows: list[Explained]) -> tuple[list[dict[str, str]], list[dict[str, str]]]:
     """For people: the components, and the rules that touch them, each rule once; what does not hold comes first."""
     components = [
@@ -137,15 +111,16 @@ def as_tables(rows: list[Explained]) -> tuple[list[dict[str, str]], list[dict[st
         }
         for row in rows
     ]
-    rules: dict[int, dict[str, str]] = {}
-    for row in sorted(rows, key=lambda row: row.component):
-        for rule in row.rules:
-            because = f"{rule.rule} ({rule.evidence}; checked {rule.checked_on})"
-            said = {
-                "component": f"{row.component} {row.version}",
-                "rule": rule.state if rule.state != "broken" else f"broken ({rule.severity})",
-                "goes with": f"{rule.other} ({rule.wanted})" if rule.other else rule.wanted,
-                "because": because,
-            }
-            rules.setdefault(rule.row, said)
-    return components, sorted(rules.values(), key=lambda said: said["rule"] == "holds")
+    verdicts = {verdict.row: verdict for row in rows for verdict in row.rules}
+    rules = [
+        {
+            "rule": verdict.state if verdict.state != "broken" else f"broken ({verdict.severity})",
+            "component": f"{verdict.a.name} {verdict.a.version}",
+            "goes with": f"{verdict.b.name} {verdict.b.version} ({verdict.b.range})"
+            if verdict.b
+            else f"not {verdict.a.range}",
+            "because": f"{verdict.rule} ({verdict.evidence}; checked {verdict.checked_on})",
+        }
+        for verdict in sorted(verdicts.values(), key=lambda verdict: (verdict.state == "holds", verdict.row))
+    ]
+    return components, rules

@@ -101,8 +101,8 @@ def test_when_is_a_condition(tmp_path: Path) -> None:
 
 def test_a_rule_about_a_distribution_reads_the_base(tmp_path: Path) -> None:
     compat = rules(tmp_path, row(">=13", a="debian"))
-    assert broken(compat, base="debian-13", cuda="1") == ["refuse"]
-    assert broken(compat, base="debian-12", cuda="1") == broken(compat, base="fedora-13", cuda="1") == []
+    assert broken(compat, base="debian-13", cuda="1") == broken(compat, base="debian-13-efa", cuda="1") == ["refuse"]
+    assert broken(compat, base="debian-12-13", cuda="1") == broken(compat, base="fedora-13", cuda="1") == []
     assert broken(rules(tmp_path, row()), base="nccl-2", cuda="1") == []  # a base that is called like a component
 
 

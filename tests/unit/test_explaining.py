@@ -299,18 +299,20 @@ def test_what_came_along_says_who_requires_it(explained: Explain) -> None:
     assert "ninja" not in explained(EFA)
 
 
-def test_rules_are_told_from_each_side(explained: Explain) -> None:
+def test_rules_with_both_sides(explained: Explain) -> None:
     rows = explained(DISTRO)
-    plugin, library = rows["aws-ofi-nccl"]["rules"], rows["libfabric"]["rules"]
-    assert plugin[0] == {
-        **{"row": 1, "state": "holds", "severity": "refuse", "other": "libfabric 2.1.0-1.1", "wanted": ">=1.22"},
+    needs, banned = rows["aws-ofi-nccl"]["rules"]
+    assert needs == {
+        **{"row": 1, "state": "holds", "severity": "refuse"},
+        "a": {"name": "aws-ofi-nccl", "version": "1.21.0", "range": ">=1.14"},
+        "b": {"name": "libfabric", "version": "2.1.0-1.1", "range": ">=1.22"},
         **{"rule": "the plugin needs libfabric 1.22", "evidence": "its release notes", "checked_on": "2026-11-21"},
     }
-    assert (plugin[1]["state"], plugin[1]["severity"], plugin[1]["wanted"]) == ("broken", "warn", "not ==1.21.0")
-    assert [(rule["other"], rule["wanted"]) for rule in library] == [("aws-ofi-nccl 1.21.0", ">=1.14")]
+    assert (banned["state"], banned["severity"], banned["a"]["range"]) == ("broken", "warn", "==1.21.0")
+    assert rows["libfabric"]["rules"] == [needs]
     assert rows["pip"]["rules"] == []
     assert [rule["state"] for rule in explained(EFA)["aws-ofi-nccl"]["rules"]] == ["holds", "holds"]
-    assert explained(EFA)["nccl"]["rules"][0]["other"] == "torch 2.15.0+cu132"
+    assert explained(EFA)["nccl"]["rules"][0]["a"]["version"] == "2.15.0+cu132"
 
 
 @pytest.mark.parametrize("harm", ["missing", "stale"])
@@ -338,13 +340,16 @@ def test_a_stale_package_lock_says_no_version(cli: Cli, tmp_path: Path) -> None:
     path.write_text(re.sub(r"(?m)^Intent: .*$", f"Intent: {'0' * 64}", path.read_text()))
     rows = {row["component"]: row for row in json.loads(cli(checkout, "explain", DISTRO, "--json").out)}
     assert (rows["libfabric"]["version"], rows["libfabric"]["resolved"]) == ("", "not locked")
-    assert "libfabric     unknown" in cli(checkout, "explain", DISTRO).out
+    ended = cli(checkout, "explain", DISTRO)
+    assert "libfabric     unknown" in ended.out
+    assert f"trainwright lock --only {DISTRO}" in ended.err
 
 
 def test_for_people(cli: Cli, checkout: Path) -> None:
     out = cli(checkout, "explain", DISTRO).out
     assert out.startswith("component ")
-    assert out.index("aws-ofi-nccl 1.21.0  broken (warn)  not ==1.21.0") < out.index("aws-ofi-nccl 1.21.0  holds")
+    broken = out.index("broken (warn)  aws-ofi-nccl 1.21.0  not ==1.21.0")
+    assert broken < out.index("holds          aws-ofi-nccl 1.21.0  libfabric 2.1.0-1.1 (>=1.22)")
     assert out.count("the plugin needs libfabric 1.22") == 1  # though it touches two components
     assert "row 2 of pytorch, matrix.toml:43" in out
 
