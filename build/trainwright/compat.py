@@ -122,7 +122,7 @@ def load_rules(root: Path, components: Iterable[str]) -> Compat:
 
 def complete(facts: Facts) -> Facts:
     """With the release of the distribution, which the name of the base says: debian-13, debian-13-efa."""
-    named = re.match(rf"({'|'.join(DISTRIBUTIONS)})-(\d[\d.]*)(-|$)", facts.get("base", ""))
+    named = re.match(rf"({'|'.join(DISTRIBUTIONS)})-(\d[\d.]*)", facts.get("base", ""))
     return {**facts, **({named[1]: named[2]} if named else {})}
 
 
