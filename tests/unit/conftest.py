@@ -99,9 +99,15 @@ def settle() -> Callable[[Path], None]:
     def rewrite(root: Path) -> None:
         intent = load_intent(root)
         for base in {variant.base for variant in intent.variants}:
-            path = inputs.packages_path(intent, base)
-            header, stanzas = packages.parse(path.read_text(), path.name)
-            path.write_text(packages.dump({**header, "Intent": lock.packages_digest(intent, base)}, stanzas))
+            for tools, names in (
+                (False, lock.distribution_packages(intent, base)),
+                (True, lock.build_packages(intent, base)),
+            ):
+                path = inputs.packages_path(intent, base, tools)
+                if names:
+                    header, stanzas = packages.parse(path.read_text(), path.name)
+                    header["Intent"] = lock.packages_digest(intent, base, names)
+                    path.write_text(packages.dump(header, stanzas))
         for variant in intent.variants:
             path = inputs.lock_path(intent, variant)
             held = parse(path.read_text(), Lock, path.name)
