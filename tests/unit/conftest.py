@@ -22,7 +22,7 @@ from zipfile import ZipFile
 import pytest
 from hypothesis import settings
 
-from trainwright import certificates, engine, indexes, inputs, lock, packages
+from trainwright import certificates, engine, indexes, inputs, lock, locking, packages
 from trainwright import cli as command_line
 from trainwright.config import parse
 from trainwright.matrix import Intent, load_intent
@@ -98,20 +98,18 @@ def settle() -> Callable[[Path], None]:
 
     def rewrite(root: Path) -> None:
         intent = load_intent(root)
-        for base in {variant.base for variant in intent.variants}:
-            for tools, names in (
-                (False, lock.distribution_packages(intent, base)),
-                (True, lock.build_packages(intent, base)),
-            ):
-                path = inputs.packages_path(intent, base, tools)
-                if names:
-                    header, stanzas = packages.parse(path.read_text(), path.name)
-                    header["Intent"] = lock.packages_digest(intent, base, names)
-                    path.write_text(packages.dump(header, stanzas))
+        bases = {(variant.base, False) for variant in intent.variants}
+        bases |= {(variant.base, True) for variant in intent.variants if lock.compiles(intent, variant)}
+        for base, tools in bases:
+            path = inputs.packages_path(intent, base, tools)
+            names = lock.build_packages(intent, base) if tools else lock.distribution_packages(intent, base)
+            header, stanzas = packages.parse(path.read_text(), path.name)
+            path.write_text(packages.dump({**header, "Intent": lock.packages_digest(intent, base, names)}, stanzas))
         for variant in intent.variants:
             path = inputs.lock_path(intent, variant)
             held = parse(path.read_text(), Lock, path.name)
-            path.write_text(lock.dump(held.model_copy(update={"intent": lock.intent_digest(intent, variant)})))
+            fresh = {"intent": lock.intent_digest(intent, variant), "sources": locking.lock_sources(intent, variant)}
+            path.write_text(lock.dump(held.model_copy(update=fresh)))
 
     return rewrite
 
