@@ -95,7 +95,7 @@ def lock(
     as_json: Json = False,
 ) -> None:
     """Resolve the intent to exact versions and checksums, and write what is stale or missing of dockerfiles/locks/."""
-    from trainwright import locking, report
+    from trainwright import locking, relocking, report
 
     if (write and not update) or (check and update):
         raise ConfigError("--write belongs to --update, and --check to neither", fix="trainwright lock --help")
@@ -106,12 +106,21 @@ def lock(
         if not update:
             rows = locking.lock_all(intent, variants, say, advance)
         else:
-            rows = [change.model_dump() for change in locking.update(intent, variants, write, say, advance)]
-            say(
-                f"{len(rows)} change(s)"
-                + ("; written" if write else "; `trainwright lock --update --write` writes them")
-            )
+            rows = [change.model_dump() for change in relocking.update(intent, variants, write, say, advance)]
+            after = "; written" if write else "; `trainwright lock --update --write` writes them"
+            say(f"{len(rows)} changes{after}" if rows else "every lock is what it would be, were it resolved now")
     return report.show(rows, as_json)
+
+
+@app.command()
+def outdated(only: Only = None, framework: Framework = None, as_json: Json = False) -> None:
+    """What upstream has newer than the pins, as far as it can be reached."""
+    from trainwright import report, updates
+
+    intent, variants = _chosen(framework, only)
+    with report.progress() as (say, _):
+        rows = updates.outdated(intent, variants, say)
+    report.show([row.model_dump() for row in rows], as_json)
 
 
 @app.command()

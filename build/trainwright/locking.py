@@ -2,8 +2,9 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
-from trainwright import facts, indexes, inputs, lock, packages, render, store
+from trainwright import facts, indexes, inputs, lock, mirrors, packages, render, store
 from trainwright.errors import LockError
 from trainwright.fetching import must, own_index, resolve_packages
 from trainwright.files import write
@@ -25,8 +26,16 @@ def lock_packages(intent: Intent, base: str, tools: bool, below: packages.Stanza
     return path, packages.dump(header, stanzas)
 
 
-def lock_python(intent: Intent, variant: Variant, say: Say, progress: Progress) -> tuple[Path, str]:
-    """Resolve a variant's Python packages and sources; every wheel is fetched, so that size and existence are facts.
+class Solved(NamedTuple):
+    """One Python package of a solution: what it is for, and the file that the image's platform takes."""
+
+    group: Group
+    compile: bool
+    offer: indexes.Offer
+
+
+def solve(intent: Intent, variant: Variant, say: Say) -> list[Solved]:
+    """Resolve a variant's Python packages; nothing but metadata is fetched.
 
     One solution for the image, its twin and its compile stages; a solution of fewer requirements, held to these
     versions, then says which package belongs to which of them.
@@ -53,11 +62,21 @@ def lock_python(intent: Intent, variant: Variant, say: Say, progress: Progress) 
         offer.name: "framework" if offer.name in framework else "toolkit" if offer.name in runtime else "devel"
         for offer in solved
     }
-    offers: list[tuple[Group, indexes.Offer]] = [(groups[offer.name], offer) for offer in solved]
-    for group, tool in (("tools", components.tools.python_tools), ("sdist-build", components.tools.sdist_build)):
-        found = indexes.resolve([f"{name}=={version}" for name, version in tool.items()], variant.python, base, index)
-        offers += [(group, offer) for offer in found]  # type: ignore[misc]  # mypy widens the literals
-    files = [store.Wanted(name=offer.file, sha256=offer.sha256, size=0, urls=[offer.url]) for _, offer in offers]
+    found = [Solved(groups[offer.name], offer.name in compiled, offer) for offer in solved]
+    tables: list[tuple[Group, dict[str, str]]] = [
+        ("tools", components.tools.python_tools),
+        ("sdist-build", components.tools.sdist_build),
+    ]
+    for group, table in tables:
+        pinned = [f"{name}=={version}" for name, version in table.items()]
+        found += [Solved(group, False, offer) for offer in indexes.resolve(pinned, variant.python, base, index)]
+    return found
+
+
+def lock_python(intent: Intent, variant: Variant, solved: list[Solved], progress: Progress) -> tuple[Path, str]:
+    """A solution and the variant's sources as a lock; every wheel is fetched, so that size and existence are facts."""
+    base = intent.components.bases[variant.base]
+    files = [store.Wanted(name=offer.file, sha256=offer.sha256, size=0, urls=[offer.url]) for _, _, offer in solved]
     must(store.fetch(files, progress, **indexes.trust()), "cannot be had")
     entries = [
         PythonFile(
@@ -67,21 +86,26 @@ def lock_python(intent: Intent, variant: Variant, say: Say, progress: Progress) 
             sha256=offer.sha256,
             size=store.path_of(offer.sha256).stat().st_size,
             group=group,
-            compile=group in ("framework", "toolkit", "devel") and offer.name in compiled,
+            compile=compiled,
             licence=indexes.licence(store.path_of(offer.sha256), offer.file),
             needs=indexes.needs(store.path_of(offer.sha256), offer.file, variant.python, base),
         )
-        for group, offer in offers
+        for group, compiled, offer in solved
     ]
     text = lock.dump(
         Lock(
             intent=lock.intent_digest(intent, variant),
             entries=lock.entries_digest(entries),
             python=entries,
-            sources=[lock_source(intent, image, pin) for pin in image.pins if is_source(intent, image, pin)],
+            sources=lock_sources(intent, variant),
         )
     )
     return inputs.lock_path(intent, variant), text
+
+
+def lock_sources(intent: Intent, variant: Variant) -> list[Source]:
+    image = next(twin for twin in lock.twins(intent, variant) if not twin.devel)
+    return [lock_source(intent, image, pin) for pin in image.pins if is_source(intent, image, pin)]
 
 
 def is_source(intent: Intent, variant: Variant, pin: str) -> bool:
@@ -105,27 +129,37 @@ def lock_source(intent: Intent, variant: Variant, name: str) -> Source:
     )
 
 
-def lock_all(
-    intent: Intent, variants: list[Variant], update: bool, say: Say, progress: Progress
-) -> list[dict[str, str]]:
-    """Write the locks that are stale or missing; with `update` resolve the others anew, too."""
+def admit(intent: Intent, variants: list[Variant]) -> None:
+    """Raises before anything is resolved for what could not be built, or would be asked of a mirror that is none."""
+    mirrors.check_names(archive for base in intent.components.bases.values() for archive in base.archives)
     for variant in variants:
-        render.check(intent, variant)  # nothing is resolved for what could not be built
+        render.check(intent, variant)
         facts.admit(intent, variant, None, {}, {})
+
+
+def bases_of(intent: Intent, variants: list[Variant]) -> list[tuple[str, bool]]:
+    """Bases, and whether what compile stages have beyond them is meant: those come last."""
+    compiling = {variant.base for variant in variants if lock.compiles(intent, variant)}
+    return [(base, False) for base in sorted({v.base for v in variants})] + [(base, True) for base in sorted(compiling)]
+
+
+def lock_all(intent: Intent, variants: list[Variant], say: Say, progress: Progress) -> list[dict[str, str]]:
+    """Write the locks that are stale or missing."""
+    admit(intent, variants)
     rows = []
-    for base in sorted({variant.base for variant in variants}):
-        stale = update or not is_current(inputs.current_distribution, intent, base)
-        rows.append(_written(base, *lock_packages(intent, base, False, {}, say)) if stale else _kept(base))
-    for base in sorted({variant.base for variant in variants if lock.compiles(intent, variant)}):
-        stale = update or not is_current(inputs.current_distribution, intent, base, True)
-        name = inputs.packages_path(intent, base, True).stem
-        below = inputs.read_distribution(intent, base).locked
-        rows.append(_written(name, *lock_packages(intent, base, True, below, say)) if stale else _kept(name))
+    for base, tools in bases_of(intent, variants):
+        name = inputs.packages_path(intent, base, tools).stem
+        if is_current(inputs.current_distribution, intent, base, tools):
+            rows.append(_kept(name))
+        else:
+            below = inputs.read_distribution(intent, base).locked if tools else {}
+            rows.append(_written(name, *lock_packages(intent, base, tools, below, say)))
     for variant in {variant.lock: variant for variant in variants}.values():
-        stale = update or not is_current(inputs.load, intent, variant)
-        rows.append(
-            _written(variant.lock, *lock_python(intent, variant, say, progress)) if stale else _kept(variant.lock)
-        )
+        if is_current(inputs.load, intent, variant):
+            rows.append(_kept(variant.lock))
+        else:
+            solved = solve(intent, variant, say)
+            rows.append(_written(variant.lock, *lock_python(intent, variant, solved, progress)))
     return rows
 
 

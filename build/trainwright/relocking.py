@@ -1,0 +1,48 @@
+"""Resolve anew what is locked: what would change, and on request the change itself."""
+
+from contextlib import suppress
+from pathlib import Path
+
+from trainwright import differences, inputs, locking, packages
+from trainwright.config import parse
+from trainwright.differences import Change
+from trainwright.errors import ConfigError, LockError
+from trainwright.files import write
+from trainwright.matrix import Intent
+from trainwright.model import Lock, Variant
+from trainwright.progress import Progress, Say
+
+
+def update(intent: Intent, variants: list[Variant], keep: bool, say: Say, progress: Progress) -> list[Change]:
+    """How every lock would change if it were resolved anew. With `keep` they are written, once all are resolved."""
+    locking.admit(intent, variants)
+    texts: dict[Path, str] = {}
+    fresh: dict[str, packages.Stanzas] = {}
+    rows: list[Change] = []
+    for base, tools in locking.bases_of(intent, variants):
+        path, text = locking.lock_packages(intent, base, tools, fresh.get(base, {}), say)
+        found = packages.parse(text, path.name)[1]
+        fresh.setdefault(base, found)
+        old: differences.Held = {}
+        with suppress(LockError, FileNotFoundError):  # one that is missing or broken has nothing to compare with
+            old = differences.packages_held(packages.parse(path.read_text(), path.name)[1])
+        moved = differences.changes(path.stem, "distribution", old, differences.packages_held(found))
+        if moved or not locking.is_current(inputs.current_distribution, intent, base, tools):
+            texts[path] = text  # else it stays: another date alone would be another key
+        rows += moved
+    for variant in {variant.lock: variant for variant in variants}.values():
+        path, solved, before = inputs.lock_path(intent, variant), locking.solve(intent, variant, say), None
+        with suppress(ConfigError, FileNotFoundError):
+            before = parse(path.read_text(), Lock, path.name)
+        new = {differences.python_name(o.name, group): (o.version, o.sha256) for group, _, o in solved}
+        moved = differences.changes(path.stem, "python", differences.python_held(before) if before else {}, new)
+        sources = differences.sources_held(locking.lock_sources(intent, variant))
+        moved += differences.changes(
+            path.stem, "source", differences.sources_held(before.sources) if before else {}, sources
+        )
+        rows += moved
+        if keep and (moved or not locking.is_current(inputs.load, intent, variant)):
+            texts[path] = locking.lock_python(intent, variant, solved, progress)[1]
+    for path, text in texts.items() if keep else ():
+        write(path, text)
+    return rows

@@ -1,0 +1,204 @@
+"""What upstream has newer than what is pinned, as far as it can be reached. No answer is "unknown", never "current"."""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Literal
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from trainwright import compat, differences, facts, fetching, indexes, inputs, locking, mirrors, sources, versions
+from trainwright.errors import TrainwrightError
+from trainwright.matrix import Intent, provider_of, requirement
+from trainwright.model import Base, Model, Variant
+from trainwright.progress import Say
+
+Kind = Literal["python", "source", "file", "distribution"]
+WORKERS = 4  # servers asked side by side
+
+
+class Update(Model):
+    """One pinned thing. `allowed` is the newest version that is known and breaks no rule of compat.toml that held."""
+
+    kind: Kind
+    name: str
+    pinned: str
+    newest: str = ""
+    allowed: str = ""
+    state: Literal["current", "newer", "unknown"]
+    why: str = ""
+
+
+class Pinned(Model):
+    """Something to ask for, and one image that has it."""
+
+    kind: Kind
+    name: str
+    version: str
+    variant: Variant
+    ask: str  # name of the Python package, address of the repository; "" where nobody can be asked
+    tag: str = ""
+
+
+def outdated(intent: Intent, variants: list[Variant], say: Say) -> list[Update]:
+    """Every pin of these images and of the build's own tools, then the packages of their bases that have moved."""
+    mirrors.check_names(archive for base in intent.components.bases.values() for archive in base.archives)
+    pinned = list({(p.kind, p.name, p.version): p for p in _pinned(intent, variants)}.values())
+    say(f"asking for {len(pinned)} pins")
+    with ThreadPoolExecutor(WORKERS) as pool:
+        rows = [row for found in pool.map(partial(_ask, intent), _together(pinned)) for row in found]
+    rows.sort(key=lambda row: (row.kind, row.name, row.pinned))
+    bases = locking.bases_of(intent, variants)
+    say(f"asking for the packages of {', '.join(_stem(intent, *base) for base in bases)}")
+    with ThreadPoolExecutor(WORKERS) as pool:
+        for found in pool.map(lambda base: _distribution(intent, *base), bases):
+            rows += found
+    return rows
+
+
+def _pinned(intent: Intent, variants: list[Variant]) -> Iterator[Pinned]:
+    for variant in variants:
+        for name, pin in variant.pins.items():
+            provider = provider_of(intent, variant, name)
+            ask = provider.git
+            if text := requirement(provider, variant.accelerator, pin.version):
+                ask = canonicalize_name(Requirement(text).name)
+            if provider.kind in ("python", "source", "file"):
+                yield Pinned.model_validate(
+                    {"kind": provider.kind, "name": name, "version": pin.version, "variant": variant, "ask": ask}
+                    | {"tag": provider.tag}
+                )
+        for table in (intent.components.tools.python_tools, intent.components.tools.sdist_build):
+            for name, version in table.items():
+                yield Pinned(kind="python", name=f"{name} (build)", version=version, variant=variant, ask=name)
+
+
+def _together(pinned: Iterable[Pinned]) -> list[list[Pinned]]:
+    """What one question can settle: the Python packages for one platform, the releases of one repository."""
+    groups: dict[tuple[str, ...], list[Pinned]] = {}
+    for pin in pinned:
+        where = (pin.variant.base, pin.variant.python) if pin.kind == "python" else (pin.name,)
+        groups.setdefault((pin.kind, *where), []).append(pin)
+    return list(groups.values())
+
+
+def _ask(intent: Intent, pins: list[Pinned]) -> list[Update]:
+    kind = pins[0].kind
+    if kind == "python":
+        return _python(intent, pins)
+    if kind == "file":
+        return [_known(intent, pin) for pin in pins]
+    try:
+        tags = sources.tags(pins[0].ask)
+    except TrainwrightError as error:
+        return [_unknown(pin, error) for pin in pins]
+    return [_judged(intent, pin, _releases(pin.tag, tags)) for pin in pins]
+
+
+def _releases(pattern: str, tags: Iterable[str]) -> list[str]:
+    """The versions that tags of this pattern name: numbers alone, so no candidate and no vendor's rebuild."""
+    before, _, after = pattern.partition("{version}")
+    shape = re.compile(rf"{re.escape(before)}(\d+(?:\.\d+)*){re.escape(after)}")
+    return versions.in_order([match[1] for tag in tags if (match := shape.fullmatch(tag))])
+
+
+def _known(intent: Intent, pin: Pinned) -> Update:
+    """Nobody lists files: what a person has written down is all that is known."""
+    known = versions.in_order([*intent.components.components[pin.name].releases, pin.version])
+    why = "upstream has no listing; this is the newest release written down in its file in dockerfiles/layers/"
+    row = _judged(intent, pin, known)
+    return row.model_copy(update={"state": row.state if row.state == "newer" else "unknown", "why": row.why or why})
+
+
+def _python(intent: Intent, pins: list[Pinned]) -> list[Update]:
+    """The newest of each that fits the image's Python and platform. One question for all; where that fails, each."""
+    variant, base = pins[0].variant, intent.components.bases[pins[0].variant.base]
+    try:
+        found = _newest(intent, variant, base, sorted({pin.ask for pin in pins}))
+        return [_judged(intent, pin, [found[pin.ask]]) for pin in pins]
+    except TrainwrightError:
+        return [_alone(intent, base, pin) for pin in pins]
+
+
+def _alone(intent: Intent, base: Base, pin: Pinned) -> Update:
+    try:
+        return _judged(intent, pin, [_newest(intent, pin.variant, base, [pin.ask])[pin.ask]])
+    except TrainwrightError as error:
+        return _unknown(pin, error)
+
+
+def _newest(intent: Intent, variant: Variant, base: Base, names: list[str]) -> Mapping[str, str]:
+    index = fetching.own_index(intent, variant)
+    offers = indexes.resolve(names, variant.python, base, index, deps=False)
+    return {canonicalize_name(offer.name): offer.version for offer in offers}
+
+
+def _unknown(pin: Pinned, error: TrainwrightError) -> Update:
+    return Update(kind=pin.kind, name=pin.name, pinned=pin.version, state="unknown", why=_reason(error))
+
+
+def _reason(error: TrainwrightError) -> str:
+    return (error.why or error.what).strip().splitlines()[-1].strip()
+
+
+def _judged(intent: Intent, pin: Pinned, known: list[str]) -> Update:
+    """`known` are oldest first."""
+    row = {"kind": pin.kind, "name": pin.name, "pinned": pin.version}
+    if not known:
+        return Update.model_validate(row | {"state": "unknown", "why": "who answered has no release of it"})
+    newest = known[-1]
+    if versions.older(newest, pin.version):
+        return Update.model_validate(
+            row | {"newest": newest, "state": "unknown", "why": "who answered has only older ones"}
+        )
+    if not versions.older(pin.version, newest):
+        return Update.model_validate(row | {"newest": newest, "allowed": newest, "state": "current"})
+    refused, breaks = "", _breaks(intent, pin)
+    for version in reversed([version for version in known if not versions.older(version, pin.version)]):
+        if not (said := breaks(version)):
+            return Update.model_validate(
+                row
+                | {"newest": newest, "allowed": version, "state": "newer", "why": refused and f"{newest}: {refused}"}
+            )
+        refused = refused or said
+    return Update.model_validate(row | {"newest": newest, "state": "newer", "why": f"{newest}: {refused}"})
+
+
+def _breaks(intent: Intent, pin: Pinned) -> Callable[[str], str]:
+    """A way to ask which rule another version would break, of those that hold now; "" for none."""
+    locked, packages, build_packages = inputs.known(intent, pin.variant)
+    held = facts.facts_of(intent, pin.variant, locked, packages, build_packages, intent.instances)
+
+    def refusals(version: str) -> dict[int, str]:
+        found = compat.violations(intent.compat, {**held, **({pin.name: version} if version else {})})
+        return {verdict.row: verdict.rule for verdict in found if verdict.severity == "refuse"}
+
+    now = refusals("")
+    return lambda version: next((rule for row, rule in refusals(version).items() if row not in now), "")
+
+
+def _stem(intent: Intent, base: str, tools: bool) -> str:
+    return inputs.packages_path(intent, base, tools).stem
+
+
+def _distribution(intent: Intent, base: str, tools: bool) -> list[Update]:
+    """What has moved since the lock, and one row for all that has not."""
+    name = _stem(intent, base, tools)
+    try:
+        locked = inputs.current_distribution(intent, base, tools).locked
+        below = inputs.read_distribution(intent, base).locked if tools else {}
+        _, fresh = fetching.resolve_packages(intent, base, tools, below)
+    except TrainwrightError as error:
+        return [Update(kind="distribution", name=name, pinned="as locked", state="unknown", why=_reason(error))]
+    rows = []
+    for change in differences.changes(
+        name, "distribution", differences.packages_held(locked), differences.packages_held(fresh)
+    ):
+        why = "" if change.old and change.new else "it would come along" if change.new else "it would not be needed"
+        row = {"kind": "distribution", "name": f"{change.name} ({name})", "pinned": change.old, "newest": change.new}
+        rows.append(Update.model_validate(row | {"allowed": change.new, "state": "newer", "why": why}))
+    kept = sum(locked[package] == fresh.get(package) for package in locked)
+    rest = Update(kind="distribution", name=f"{name}: {kept} packages", pinned="as locked", state="current")
+    return [*rows, rest] if kept else rows
