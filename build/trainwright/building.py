@@ -5,8 +5,8 @@ import shutil
 import time
 from pathlib import Path
 
-from trainwright import distribution, engine, inputs, probe, registry, sources, store
-from trainwright.errors import LockError, NotRunError
+from trainwright import distribution, engine, inputs, lock, probe, registry, sources, store
+from trainwright.errors import NotRunError
 from trainwright.fetching import fetch, to_fetch
 from trainwright.files import write
 from trainwright.images import Done, out_folder, plan_one, published_image, read_image, write_image
@@ -27,11 +27,11 @@ def lay_out(intent: Intent, found: Inputs, out: Path) -> None:
             store.place(entry.sha256, out / "wheels" / folder / entry.file, entry.file)
     for source in found.lock.sources:
         sources.lay_out(source, out / "sources" / source.name)
-    for name, source in found.rootfs.items():
+    for name, path in found.rootfs.items():
         target = out / "rootfs" / name
         target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(source, target)
-        target.chmod(0o755 if source.stat().st_mode & 0o100 else 0o644)
+        shutil.copyfile(path, target)
+        target.chmod(0o755 if path.stat().st_mode & 0o100 else 0o644)
     definition, state = intent.components.bases[found.variant.base], found.distribution
     if definition.provider == "packages":
         store.place(base_tar(intent, found), out / "base" / "base.tar", f"the base {found.variant.base}")
@@ -106,14 +106,8 @@ def build(intent: Intent, variant: Variant, repository: str | None, say: Say, pr
     """Build one image if nothing else will do, and prove that it is what its lock says. Raises BuildError."""
     began = time.monotonic()
     found = inputs.load(intent, variant)
+    lock.refuse_blocked(variant, found.lock)
     entry = plan_one(found, repository, engine.answers)
-    if entry.action == "blocked":
-        raise LockError(
-            f"{variant.id} is blocked: {entry.reason}",
-            where=f"dockerfiles/locks/{variant.lock}.toml",
-            why="nothing enters an image that no checksum, commit or signature vouches for",
-            fix="add what is missing to its release in dockerfiles/layers/, with the evidence, and `trainwright lock`",
-        )
     if entry.action == "build":
         engine.must_keep_layers()
         fetch(intent, [variant], say, progress)

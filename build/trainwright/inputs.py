@@ -1,6 +1,7 @@
 """Everything that goes into one image, known without network and without engine: from the locks and the store."""
 
 import hashlib
+from functools import lru_cache
 from pathlib import Path
 
 from trainwright import bake, facts, lock, packages, plan, probe, render, store
@@ -79,9 +80,20 @@ def _read_lock(intent: Intent, variant: Variant) -> Lock:
 def read_distribution(intent: Intent, base: str, tools: bool = False) -> Distribution:
     """The lock of a base's packages, with the drift that an earlier fetch recorded. Raises LockError."""
     path = packages_path(intent, base, tools)
-    header, locked = packages.parse(_read(path), path.name)
-    recorded = drift_path(locked)
-    effective = packages.parse(recorded.read_text(), recorded.name)[1] if recorded.exists() else locked
+    text = _read(path)
+    recorded = store.root() / "drift" / _drift_name(text, path.name)
+    return _distribution(text, path.name, recorded.read_text() if recorded.exists() else "")
+
+
+@lru_cache(maxsize=16)
+def _drift_name(text: str, name: str) -> str:
+    return drift_path(packages.parse(text, name)[1]).name
+
+
+@lru_cache(maxsize=16)  # many images, few bases: what is read is the same object for all of them
+def _distribution(text: str, name: str, recorded: str) -> Distribution:
+    header, locked = packages.parse(text, name)
+    effective = packages.parse(recorded, f"the drift of {name}")[1] if recorded else locked
     return Distribution(
         intent=header["Intent"],
         epoch=packages.epoch_of(header),
@@ -133,7 +145,8 @@ def known(intent: Intent, variant: Variant) -> tuple[Lock | None, dict[str, Pack
 
 def load(intent: Intent, variant: Variant) -> Inputs:
     """Read the locks and render. Raises LockError (stale, missing) and ConfigError (templates, unused pin)."""
-    render.check(intent, variant)  # first: no new lock would mend it
+    render.check(intent, variant)  # first: no new lock would mend it,
+    facts.admit(intent, variant, None, {}, {})  # nor pins that do not go together
     base = intent.components.bases[variant.base]
     distribution = current_distribution(intent, variant.base)
     tools = current_distribution(intent, variant.base, tools=True) if lock.compiles(intent, variant) else None

@@ -2,7 +2,8 @@
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache
 
 import tomlkit
 from packaging.requirements import Requirement
@@ -11,7 +12,7 @@ from packaging.version import Version
 
 from trainwright.errors import ConfigError, LockError
 from trainwright.matrix import Intent, bundled, packages_of, provider_of, requirement
-from trainwright.model import Base, Lock, Package, PythonFile, Release, Variant
+from trainwright.model import Base, Lock, Package, PythonFile, Release, Source, Variant
 
 RELOCK = "trainwright lock --only {id}"
 
@@ -135,7 +136,12 @@ def entries_digest(files: Iterable[PythonFile]) -> str:
 
 def python_name(intent: Intent, variant: Variant, name: str) -> str:
     """The Python package of a pinned component; "" where it is none."""
-    text = requirements(intent, variant).get(name, "")
+    pin = variant.pins[name]
+    return _name(requirement(provider_of(intent, variant, name), variant.accelerator, pin.version))
+
+
+@cache
+def _name(text: str) -> str:
     return canonicalize_name(Requirement(text).name) if text else ""
 
 
@@ -168,8 +174,8 @@ def check(intent: Intent, variant: Variant, lock: Lock, packages: Iterable[Packa
                 raise missing(f"pin {name}", f"{variant.id} pins {name} = {pin.version}")
             if Version(Version(entry.version).public) != Version(pin.version):
                 raise missing(f"pin {name} {pin.version}", f"the lock holds {entry.version}")
-        if provider.kind in ("source", "file") and (name not in sources or sources[name].version != pin.version):
-            raise missing(f"source {name} {pin.version}", f"{variant.id} is made from it")
+        if provider.kind in ("source", "file"):
+            _check_source(variant, name, sources.pop(name, None), release_of(intent, variant, name), missing)
         for package in packages_of(provider, variant):
             if package not in present:
                 raise missing(f"package {package}", f"component {name} takes it from the distribution")
@@ -187,9 +193,31 @@ def check(intent: Intent, variant: Variant, lock: Lock, packages: Iterable[Packa
         for need in entry.needs:
             if need not in groups.get(entry.group, whole):
                 raise missing(f"Python package {need}", f"{entry.name} {entry.version} requires it")
+    if sources:
+        raise LockError(
+            f"the lock holds a source that nobody pinned: {min(sources)}",
+            where=where,
+            why=f"{variant.id} is not made from it: the lock was edited",
+            fix=RELOCK.format(id=variant.id),
+        )
     if entries_digest(lock.python) != lock.entries:
         raise missing(
             "an entry", "its files are not the ones that `trainwright lock` wrote: one was taken out or edited"
+        )
+
+
+def _check_source(
+    variant: Variant, name: str, source: Source | None, release: Release, missing: Callable[[str, str], LockError]
+) -> None:
+    """A source of a lock is the one that its component's release describes: only there it has evidence."""
+    pin = variant.pins[name]
+    if source is None or source.version != pin.version:
+        raise missing(f"source {name} {pin.version}", f"{variant.id} is made from it")
+    if (source.commit, source.sha256) != (release.commit, release.sha256):
+        raise missing(
+            f"source {name} {pin.version}",
+            f"the lock has {source.commit or source.sha256 or 'nothing'}, dockerfiles/layers/{name}.toml "
+            f"{release.commit or release.sha256 or 'nothing'}",
         )
 
 
@@ -214,6 +242,17 @@ def pin_versions(intent: Intent, variant: Variant, lock: Lock, packages: Mapping
         else:
             versions[name] = pin.version
     return versions
+
+
+def refuse_blocked(variant: Variant, lock: Lock) -> None:
+    """Raises LockError for what can be shown, and neither built nor published."""
+    if missing := blocked(lock):
+        raise LockError(
+            f"{variant.id} is blocked: {'; '.join(missing)}",
+            where=f"dockerfiles/locks/{variant.lock}.toml",
+            why="nothing enters an image that no checksum, commit or signature vouches for",
+            fix="add what is missing to its release in dockerfiles/layers/, with the evidence, and `trainwright lock`",
+        )
 
 
 def blocked(lock: Lock) -> list[str]:

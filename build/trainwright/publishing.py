@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Literal
 from xml.etree import ElementTree
 
-from trainwright import engine, inputs, plan, registry, store
+from trainwright import engine, inputs, lock, plan, registry, store
 from trainwright.building import at_hand
 from trainwright.errors import NotRunError, RegistryError, TestError
 from trainwright.images import Done, known_image, out_folder, published_image, write_image
@@ -75,6 +75,7 @@ def push(intent: Intent, variant: Variant, repository: str, release: str, dry_ru
     """
     began = time.monotonic()
     found = inputs.load(intent, variant)
+    lock.refuse_blocked(variant, found.lock)
     out = out_folder(intent, variant)
     if release:
         _refuse_drift(found)

@@ -20,6 +20,7 @@ from trainwright.instances import architectures
 from trainwright.lock import build_packages, compiles, pin_versions, python_name
 from trainwright.matrix import Intent, provider_of
 from trainwright.model import Lock, Package, Position, PythonFile, Variant
+from trainwright.versions import within
 from trainwright.wheels import LIBRARIES, folders, is_wheel
 
 
@@ -77,7 +78,8 @@ def folders_of(intent: Intent, variant: Variant, lock: Lock) -> dict[str, list[P
     """Folder below out/<id>/wheels/ to its files."""
     own = {python_name(intent, variant, pin) for pin in variant.pins}
     replaced = {provider_of(intent, variant, pin).replaces for pin in variant.pins}
-    return folders(lock.python, own, replaced, intent.components.tools.layers, variant.devel)
+    compiling = compiles(intent, variant)
+    return folders(lock.python, own, replaced, intent.components.tools.layers, variant.devel, compiling)
 
 
 def _dockerfile(
@@ -131,7 +133,7 @@ def licences(intent: Intent, variant: Variant) -> str:
 @cache
 def _environment(root: Path) -> Environment:
     """One for a checkout: a template that has not changed is compiled once, for however many images."""
-    return Environment(
+    made = Environment(
         loader=FileSystemLoader(root / "dockerfiles"),
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -139,6 +141,8 @@ def _environment(root: Path) -> Environment:
         keep_trailing_newline=True,
         autoescape=False,
     )
+    made.tests["within"] = within  # {{ pins.cuda is within(">=13") }}: never compared as text
+    return made
 
 
 def _render(root: Path, name: str, context: dict[str, object]) -> str:
@@ -161,7 +165,7 @@ def _render(root: Path, name: str, context: dict[str, object]) -> str:
             why=f"{error.message}; {hint}",
             fix=f"$EDITOR +{line} dockerfiles/{path}",
         ) from None
-    except TemplateError as error:
+    except (TemplateError, ValueError) as error:  # ValueError: of a test or filter, such as `within` on no version
         raise ConfigError("a template does not render", where=f"dockerfiles/{name}", why=str(error)) from None
 
 

@@ -33,11 +33,12 @@ def parts(entries: Iterable[PythonFile], own: set[str], limits: LayerLimits) -> 
 
 
 def folders(
-    entries: Iterable[PythonFile], own: set[str], replaced: set[str], limits: LayerLimits, devel: bool
+    entries: Iterable[PythonFile], own: set[str], replaced: set[str], limits: LayerLimits, devel: bool, compiles: bool
 ) -> dict[str, list[PythonFile]]:
     """Folder to its files, sorted by name, in the order in which an image installs them.
 
-    `own` are the packages that pins name, `replaced` those in whose place an image compiles its own.
+    `own` are the packages that pins name, `replaced` those in whose place an image compiles its own;
+    `compiles` says whether a stage compiles at all: else nobody fetches compilers for it.
     """
     found = sorted(entries, key=lambda entry: entry.name)
     framework = [entry for entry in found if entry.group == "framework" and entry.name not in replaced]
@@ -47,6 +48,6 @@ def folders(
     made[LIBRARIES] = [entry for entry in framework if entry.name not in placed]
     for group in ("toolkit", "tools", "sdist-build", *(["devel"] if devel else [])):
         made[group] = [entry for entry in found if entry.group == group]
-    if compiled := [entry for entry in found if entry.compile]:
-        made["compile"] = compiled
+    if compiles:
+        made["compile"] = [entry for entry in found if entry.compile]
     return made
