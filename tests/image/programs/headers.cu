@@ -3,7 +3,6 @@
 #include <cublas_v2.h>
 #include <cuda_runtime.h>
 #include <cudnn.h>
-#include <curand_kernel.h>
 #include <cusolverDn.h>
 #include <cusparse.h>
 #include <nccl.h>
