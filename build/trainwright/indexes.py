@@ -115,6 +115,7 @@ def _resolve(
                     "--format",
                     "pylock.toml",
                 ),
+                *("--python", sys.executable),  # else uv looks for the image's Python, and would download one
                 *("--python-version", python, "--python-platform", f"{machine}-manylinux_{glibc(base)}"),
                 *([] if deps else ["--no-deps"]),
                 *options,

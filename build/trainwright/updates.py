@@ -1,7 +1,7 @@
 """What upstream has newer than what is pinned, as far as it can be reached. No answer is "unknown", never "current"."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Literal
@@ -12,7 +12,7 @@ from packaging.utils import canonicalize_name
 from trainwright import compat, differences, facts, fetching, indexes, inputs, locking, mirrors, sources, versions
 from trainwright.errors import TrainwrightError
 from trainwright.matrix import Intent, provider_of, requirement
-from trainwright.model import Base, Model, Variant
+from trainwright.model import Model, Variant
 from trainwright.progress import Say
 
 Kind = Literal["python", "source", "file", "distribution"]
@@ -40,6 +40,7 @@ class Pinned(Model):
     variant: Variant
     ask: str  # name of the Python package, address of the repository; "" where nobody can be asked
     tag: str = ""
+    index: str = ""  # the framework's own, for its own packages
 
 
 def outdated(intent: Intent, variants: list[Variant], say: Say) -> list[Update]:
@@ -68,7 +69,7 @@ def _pinned(intent: Intent, variants: list[Variant]) -> Iterator[Pinned]:
             if provider.kind in ("python", "source", "file"):
                 yield Pinned.model_validate(
                     {"kind": provider.kind, "name": name, "version": pin.version, "variant": variant, "ask": ask}
-                    | {"tag": provider.tag}
+                    | {"tag": provider.tag, "index": provider.index.get(variant.accelerator, "")}
                 )
         for table in (intent.components.tools.python_tools, intent.components.tools.sdist_build):
             for name, version in table.items():
@@ -79,7 +80,7 @@ def _together(pinned: Iterable[Pinned]) -> list[list[Pinned]]:
     """What one question can settle: the Python packages for one platform, the releases of one repository."""
     groups: dict[tuple[str, ...], list[Pinned]] = {}
     for pin in pinned:
-        where = (pin.variant.base, pin.variant.python) if pin.kind == "python" else (pin.name,)
+        where = (pin.variant.base, pin.variant.python, pin.index) if pin.kind == "python" else (pin.name,)
         groups.setdefault((pin.kind, *where), []).append(pin)
     return list(groups.values())
 
@@ -114,25 +115,15 @@ def _known(intent: Intent, pin: Pinned) -> Update:
 
 def _python(intent: Intent, pins: list[Pinned]) -> list[Update]:
     """The newest of each that fits the image's Python and platform. One question for all; where that fails, each."""
-    variant, base = pins[0].variant, intent.components.bases[pins[0].variant.base]
+    names, base = sorted({pin.ask for pin in pins}), intent.components.bases[pins[0].variant.base]
     try:
-        found = _newest(intent, variant, base, sorted({pin.ask for pin in pins}))
-        return [_judged(intent, pin, [found[pin.ask]]) for pin in pins]
-    except TrainwrightError:
-        return [_alone(intent, base, pin) for pin in pins]
-
-
-def _alone(intent: Intent, base: Base, pin: Pinned) -> Update:
-    try:
-        return _judged(intent, pin, [_newest(intent, pin.variant, base, [pin.ask])[pin.ask]])
+        offers = indexes.resolve(names, pins[0].variant.python, base, pins[0].index, deps=False)
     except TrainwrightError as error:
-        return _unknown(pin, error)
-
-
-def _newest(intent: Intent, variant: Variant, base: Base, names: list[str]) -> Mapping[str, str]:
-    index = fetching.own_index(intent, variant)
-    offers = indexes.resolve(names, variant.python, base, index, deps=False)
-    return {canonicalize_name(offer.name): offer.version for offer in offers}
+        if len(names) > 1:
+            return [row for pin in pins for row in _python(intent, [pin])]
+        return [_unknown(pin, error) for pin in pins]
+    found: dict[str, str] = {canonicalize_name(offer.name): offer.version for offer in offers}
+    return [_judged(intent, pin, [found[pin.ask]]) for pin in pins]
 
 
 def _unknown(pin: Pinned, error: TrainwrightError) -> Update:
@@ -191,7 +182,15 @@ def _distribution(intent: Intent, base: str, tools: bool) -> list[Update]:
         below = inputs.read_distribution(intent, base).locked if tools else {}
         _, fresh = fetching.resolve_packages(intent, base, tools, below)
     except TrainwrightError as error:
-        return [Update(kind="distribution", name=name, pinned="as locked", state="unknown", why=_reason(error))]
+        return [
+            Update(
+                kind="distribution",
+                name=name,
+                pinned="as locked",
+                state="unknown",
+                why=f"{error.what}: {_reason(error)}",
+            )
+        ]
     rows = []
     for change in differences.changes(
         name, "distribution", differences.packages_held(locked), differences.packages_held(fresh)

@@ -16,6 +16,7 @@ from trainwright import certificates, indexes, store
 from trainwright.errors import LockError
 from trainwright.matrix import Intent
 from trainwright.model import Base
+from trainwright.process import run
 
 UV = Path(sys.executable).with_name("uv")
 Wheel = Callable[..., str]
@@ -236,6 +237,19 @@ def test_resolve_in_a_folder_with_no_network(folder: Path, base: Base) -> None:
         indexes.resolve(["alpha==9"], "3.11", base)
     assert "alpha==9" in raised.value.why
     assert raised.value.exit_code == 4
+
+
+def test_no_python_is_downloaded(folder: Path, base: Base, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For an image whose Python this host does not have, uv would fetch one from wherever it likes."""
+    said: list[str] = []
+
+    def noted(words: list[object], **given: Any) -> str:
+        said.extend(map(str, words))
+        return run(said, **given)
+
+    monkeypatch.setattr(indexes, "run", noted)
+    assert indexes.resolve(["alpha"], "3.99", base)
+    assert said[said.index("--python") + 1] == sys.executable
 
 
 @pytest.mark.usefixtures("bare_network")
