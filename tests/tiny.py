@@ -41,34 +41,43 @@ pins = {{}}
 """
 
 TEMPLATE = """\
-{% import "layers/base.j2" as distribution with context %}
-{% import "layers/pip.j2" as pip with context %}
-{% import "layers/python.j2" as python with context %}
-{{ distribution.stage() }}
-{{ python.stage() }}
-FROM base
-{{ python.runtime() }}
-{{ python.install("framework") }}
-{{ pip.runtime() }}
-LABEL io.trainwright.test="{nonce}"
-CMD ["bash"]
+{% extends "frameworks/image.j2" %}
+{% block description %}Python and pip{% endblock %}
+{% block version %}1.0{% endblock %}
 """
+IMAGE = "dockerfiles/frameworks/image.j2"  # where a test puts one more step, late in the image
+LAST = 'CMD ["bash"]'
+COMPONENTS = ("python", "pip")
+TEMPLATES = ("base", "python", "pip")
 
 
 def plant(tree: Path) -> None:
     """A checkout whose only framework is `tiny`, with the project's own layers, scripts and settings."""
     import tomlkit
 
-    shutil.copytree(ROOT / "dockerfiles", tree / "dockerfiles", ignore=shutil.ignore_patterns("locks"))
+    shutil.copytree(ROOT / "dockerfiles", tree / "dockerfiles", ignore=shutil.ignore_patterns("locks", "layers"))
     shutil.copytree(ROOT / "scripts", tree / "scripts")
-    components = tomlkit.parse((ROOT / "dockerfiles/components.toml").read_text())
-    for name in set(components["components"]) - {"python", "pip"}:
-        del components["components"][name]
-    components["bases"]["debian-12"]["packages"] = ["apt", "ca-certificates", "tzdata"]
+    (tree / "dockerfiles/layers").mkdir()
+    for name in [*(f"{name}.toml" for name in COMPONENTS), *(f"{name}.j2" for name in TEMPLATES)]:
+        shutil.copy(ROOT / "dockerfiles/layers" / name, tree / "dockerfiles/layers")
+    bases = tomlkit.parse((ROOT / "dockerfiles/bases.toml").read_text())
+    for name in set(bases["bases"]) - {"debian-12"}:
+        del bases["bases"][name]
+    bases["bases"]["debian-12"]["packages"] = ["apt", "ca-certificates", "tzdata"]
+    (tree / "dockerfiles/bases.toml").write_text(tomlkit.dumps(bases))
     matrix = tomlkit.parse((ROOT / "dockerfiles/matrix.toml").read_text())
-    (tree / "dockerfiles/components.toml").write_text(tomlkit.dumps(components))
     (tree / "dockerfiles/matrix.toml").write_text(MATRIX.format(pip=matrix["common"]["pins"]["pip"]))
-    (tree / "dockerfiles/frameworks/tiny.j2").write_text(TEMPLATE.replace("{nonce}", uuid4().hex))
+    # What rules are about is no component here: none applies.
+    (tree / "dockerfiles/compat.toml").write_text("rules = []\n")
+    (tree / "dockerfiles/frameworks/tiny.j2").write_text(TEMPLATE)
+    add(tree, f'LABEL io.trainwright.test="{uuid4().hex}"')
+
+
+def add(tree: Path, step: str) -> None:
+    """One more step, late in the image."""
+    text = (tree / IMAGE).read_text()
+    assert text.count(LAST) == 1
+    (tree / IMAGE).write_text(text.replace(LAST, f"{step}\n{LAST}"))
 
 
 def trainwright(tree: Path, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -103,7 +112,7 @@ def built_in_this_run() -> Path:
     """A checkout that is locked and built, in the store of this run. What a test changes, it changes in a copy."""
     tree = _store() / "tiny"
     plant(tree)
-    label = re.search(r'(io\.trainwright\.test)="(\w+)"', (tree / "dockerfiles/frameworks/tiny.j2").read_text())
+    label = re.search(r'(io\.trainwright\.test)="(\w+)"', (tree / IMAGE).read_text())
     assert label
     atexit.register(_forget, f"label={label[1]}={label[2]}")
     locked = trainwright(tree, "lock")

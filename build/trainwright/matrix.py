@@ -1,6 +1,7 @@
 """Intent into variants: expand the axes, name each image, select by framework, id or glob."""
 
 from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from itertools import product
 from pathlib import Path
@@ -23,6 +24,9 @@ from trainwright.model import (
     Tools,
     Variant,
 )
+
+
+VERSIONLESS = ("distro", "bundled")  # kinds of provider where a pin has no choice of versions
 
 
 class Intent(Model):
@@ -89,15 +93,18 @@ def _pin(identity: str, name: str, text: str, components: Mapping[str, Component
             fix=f"add dockerfiles/layers/{name}.toml and {name}.j2, or correct the pin",
         )
     providers = components[name].providers
-    first, _, rest = text.partition(" ")
+    first, *rest = text.strip().split(maxsplit=1) or [""]
     if first in providers:
-        return Pin(provider=first, version=rest.strip())
-    if rest or len(providers) > 1:
+        return Pin(provider=first, version=" ".join(rest))
+    if rest or len(providers) > 1 or not first:
+        meant = next(iter(get_close_matches(first, providers, 1)), min(providers))
+        version = "" if providers[meant].kind in VERSIONLESS else f" {''.join(rest) or first or '<version>'}"
+        wrong = f"unknown provider {first!r} of {name}" if rest else f"pin {name!r} of {identity} names no provider"
         raise ConfigError(
-            f"pin {name!r} of {identity} names no provider" if not rest else f"unknown provider {first!r} of {name}",
+            wrong if first else f"pin {name!r} of {identity} says nothing",
             where=where,
             why=did_you_mean(first, providers),
-            fix=f'{name} = "{min(providers)} <version>", or add [providers.{first}] to dockerfiles/layers/{name}.toml',
+            fix=f'{name} = "{meant}{version}", or another provider in dockerfiles/layers/{name}.toml',
         )
     return Pin(provider=next(iter(providers)), version=text)
 
@@ -232,7 +239,7 @@ def _check_pin(components: Components, variant: Variant, name: str) -> None:
     where = f"dockerfiles/matrix.toml: {name} = {f'{pin.provider} {pin.version}'.strip()!r}"
     if provider.kind == "bundled":
         bundled(components, variant, name)
-    if provider.kind in ("distro", "bundled"):
+    if provider.kind in VERSIONLESS:
         if pin.version:
             raise ConfigError(
                 f"pin {name!r} of {variant.id} asks for a version that nobody could honour",

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 import tomlkit
-from tiny import ID, built_in_this_run, store_of_this_run, trainwright
+from tiny import ID, IMAGE, add, built_in_this_run, store_of_this_run, trainwright
 
 pytestmark = pytest.mark.engine
 LOCK = Path("dockerfiles/locks") / f"{ID}.toml"
@@ -45,12 +45,6 @@ def image(tree: Path) -> dict[str, object]:
 
 def build(tree: Path) -> subprocess.CompletedProcess[str]:
     return trainwright(tree, "build", "--only", ID)
-
-
-def add(tree: Path, step: str) -> None:
-    """One more step, late in the image."""
-    template = tree / "dockerfiles/frameworks/tiny.j2"
-    template.write_text(template.read_text().replace("CMD [", f"{step}\nCMD ["))
 
 
 def test_built_image_is_what_the_lock_says(built: Path) -> None:
@@ -137,7 +131,7 @@ def test_a_wheel_with_other_bytes_is_refused_by_the_install(built: Path, tmp_pat
     """The last line of defence: uv inside the build, without us."""
     folder = tmp_path / "out"
     shutil.copytree(built / "out" / ID, folder)
-    [wheel] = (folder / "wheels/framework").glob("pip-*.whl")
+    [wheel] = (folder / "wheels/libraries").glob("pip-*.whl")
     with zipfile.ZipFile(wheel, "a") as archive:
         archive.writestr("pip/extra.py", "")
     done = subprocess.run(["docker", "buildx", "bake"], cwd=folder, capture_output=True, text=True, timeout=300)
@@ -232,7 +226,7 @@ def test_ctrl_c_in_the_middle_of_a_build(tree: Path) -> None:
     assert time.monotonic() - began < 20
     assert "interrupted" in rest
     assert not (tree / "out" / ID / "image.json").exists()
-    template = tree / "dockerfiles/frameworks/tiny.j2"
+    template = tree / IMAGE
     template.write_text(template.read_text().replace("RUN sleep 120\n", ""))
     assert build(tree).returncode == 0  # nothing is in the way of the next one
 
@@ -249,7 +243,7 @@ def test_a_base_from_a_registry_by_digest(tree: Path, store: Path, registry: str
     subprocess.run(["docker", "rmi", name], check=True, capture_output=True)
     assert digest
 
-    file = tree / "dockerfiles/components.toml"
+    file = tree / "dockerfiles/bases.toml"
     document = tomlkit.parse(file.read_text())
     document["bases"]["debian-12"].update(
         {

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import httpx
 import pytest
-from tiny import ID, built_in_this_run, store_of_this_run, trainwright
+from tiny import ID, IMAGE, built_in_this_run, store_of_this_run, trainwright
 
 pytestmark = [pytest.mark.engine, pytest.mark.registry]
 
@@ -217,7 +217,7 @@ def test_a_dry_run_changes_nothing(checkout: Checkout, release: tuple[str, ...])
 
 
 def test_a_dry_run_of_what_is_not_built(checkout: Checkout) -> None:
-    template = checkout.tree / "dockerfiles/frameworks/tiny.j2"
+    template = checkout.tree / IMAGE
     template.write_text(template.read_text() + "# more\n")
     done = checkout.run("push", "--dry-run")
     assert done.returncode == 7

@@ -24,7 +24,7 @@ def found(tree: Path, monkeypatch: pytest.MonkeyPatch) -> Inputs:
     monkeypatch.setattr(building, "base_tar", lambda *_: digest)
     intent = load_intent(tree)
     real = inputs.load(intent, next(variant for variant in intent.variants if variant.default))
-    return real.model_copy(update={"lock": real.lock.model_copy(update={"python": []})})
+    return real.model_copy(update={"wheels": {folder: [] for folder in real.wheels}})
 
 
 def test_what_is_copied_into_an_image_does_not_depend_on_the_umask(
@@ -37,7 +37,7 @@ def test_what_is_copied_into_an_image_does_not_depend_on_the_umask(
         os.umask(before)
     for part in ("rootfs", "requirements"):
         for path in [tmp_path / part, *(tmp_path / part).rglob("*")]:
-            executable = path.is_dir() or path.name == "train"
+            executable = path.is_dir() or path.name in ("train", "with-cuda")
             assert path.stat().st_mode & 0o777 == (0o755 if executable else 0o644), path
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from trainwright.config import load, parse
 from trainwright.errors import ConfigError, did_you_mean
-from trainwright.model import Components, Matrix
+from trainwright.model import Component, Matrix
 
 MATRIX = """\
 [common.pins]
@@ -69,11 +69,14 @@ def test_wrong_type_names_the_line_of_the_second_row() -> None:
 
 
 def test_unknown_key_of_a_component(tmp_path: Path) -> None:
-    path = tmp_path / "components.toml"
-    path.write_text('[components.pip]\nprovider = "python"\nlicence = "MIT"\nsummary = ""\nrequirment = "pip"\n')
+    path = tmp_path / "pip.toml"
+    path.write_text(
+        'licence = "MIT"\nsummary = ""\nposition = "python"\n[probe]\npattern = "(.*)"\n'
+        '[providers.wheel]\nrequirment = "pip"\n'
+    )
     with pytest.raises(ConfigError, match="does not say") as raised:
-        load(path, Components)
-    assert raised.value.where.endswith("components.toml:5")
+        load(path, Component)
+    assert raised.value.where.endswith("pip.toml:7")
     assert "did you mean 'requirement'" in raised.value.why
 
 

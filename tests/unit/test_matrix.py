@@ -1,5 +1,6 @@
 """Intent into variants: ids, defaults, selection, and names that lead nowhere."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import pytest
 
 from trainwright.errors import ConfigError
 from trainwright.matrix import Intent, expand, image_id, load_intent, select
-from trainwright.model import Framework, Matrix, Row, Target
+from trainwright.model import Component, Framework, Matrix, Pin, Probe, Provider, Row, Target, Variant
 
 Edit = Callable[[Path, str, str], None]
 DEFAULT = "pytorch-2.13-cpu-py311-sagemaker"
@@ -27,10 +28,34 @@ def row(**changes: object) -> Row:
 
 def matrix(*rows: Row) -> Matrix:
     return Matrix(
-        common=Target(pins={"pip": "1", "mpi": "1"}),
-        targets={"ec2": Target(pins={"mpi": "2"})},
+        common=Target(pins={"pip": "1", "mpi": "source 1"}),
+        devel=Target(pins={"pip": "3"}),
+        targets={"ec2": Target(pins={"mpi": "source 2"})},
         frameworks={"pytorch": Framework(default="pytorch-2.13-cpu-py311-ec2", rows=list(rows))},
     )
+
+
+PROBE = Probe(command=["true"], pattern="(.*)")
+
+
+def component(**providers: Provider) -> Component:
+    return Component(licence="MIT", summary="", position="python", probe=PROBE, providers=providers)
+
+
+WHEEL, PACKAGE, SOURCE = (
+    Provider(requirement="x=={version}"),
+    Provider(packages=["x"]),
+    Provider(git="g", tag="{version}"),
+)
+COMPONENTS = {
+    "torch": component(wheel=WHEEL),
+    "pip": component(wheel=WHEEL),
+    "mpi": component(distro=PACKAGE, source=SOURCE),
+}
+
+
+def expanded(*rows: Row) -> list[Variant]:
+    return list(expand(matrix(*rows), COMPONENTS))
 
 
 def test_ids() -> None:
@@ -39,20 +64,23 @@ def test_ids() -> None:
 
 
 def test_every_cell_once() -> None:
-    variants = list(expand(matrix(row())))
+    variants = expanded(row())
     assert len({variant.id for variant in variants}) == len(variants) == 8
     assert [variant.id for variant in variants if variant.default] == ["pytorch-2.13-cpu-py311-ec2"]
     assert {variant.id.endswith("-ubuntu") for variant in variants if variant.base == "ubuntu"} == {True}
 
 
 def test_the_nearer_pin_wins() -> None:
-    """A row speaks for its framework, a target for itself, both before what is common."""
-    assert next(expand(matrix(row()))).pins == {"torch": "2.13.0", "pip": "2", "mpi": "2"}
+    """A row speaks for its framework, a target for itself, a twin for what it has more, all before what is common."""
+    image, twin, *_ = expanded(row(devel=True))
+    pins = {"torch": Pin(provider="wheel", version="2.13.0"), "mpi": Pin(provider="source", version="2")}
+    assert image.pins == {**pins, "pip": Pin(provider="wheel", version="2")}
+    assert twin.pins == {**pins, "pip": Pin(provider="wheel", version="3")}
 
 
 def test_unknown_target() -> None:
     with pytest.raises(ConfigError, match="sagemakr"):
-        list(expand(matrix(row(targets=["sagemakr"]))))
+        expanded(row(targets=["sagemakr"]))
 
 
 def test_this_checkout_has_one_default_a_framework(intent: Intent) -> None:
@@ -68,9 +96,10 @@ def test_select(intent: Intent) -> None:
     assert ids("pytorch", None) == [DEFAULT]
     assert ids(None, None) == everything
     assert ids(None, DEFAULT) == [DEFAULT]
-    assert ids(None, "*-sagemaker") == [DEFAULT]
+    assert ids(None, "*-2.13-*-sagemaker") == [DEFAULT]
     assert ids("pytorch", "*") == everything
-    assert ids(None, "pytorch-*-ec2") == ["pytorch-2.13-cpu-py311-ec2"]
+    assert ids(None, "pytorch-*-ec2") == ["pytorch-2.13-cpu-py311-ec2", "pytorch-2.15-cu132-py313-ec2"]
+    assert "pytorch-2.15-cu132-py313-ec2-distro-devel" in ids(None, "*-devel")
 
 
 def test_unknown_framework_lists_the_valid_ones(intent: Intent) -> None:
@@ -144,21 +173,97 @@ def test_component_that_is_never_pinned(tree: Path, edit: Edit) -> None:
 
 
 def test_unknown_base(tree: Path, edit: Edit) -> None:
-    edit(tree / "dockerfiles/matrix.toml", r'bases = \["debian-12"\]', 'bases = ["debian-13"]')
-    assert "did you mean 'debian-12'" in refused(tree).why
+    edit(tree / "dockerfiles/matrix.toml", r'bases = \["debian-12"\]', 'bases = ["debian-21"]')
+    assert "valid: debian-12, debian-13, " in refused(tree).why
 
 
-def test_version_that_a_distro_component_cannot_honour(tree: Path, edit: Edit) -> None:
-    """`openmpi = "5.0.6"` would be advertised nowhere, and 4.1.4 would ship: a pin that is ignored."""
-    edit(tree / "dockerfiles/matrix.toml", r'^openmpi = "distro"', 'openmpi = "5.0.6"')
-    assert "openmpi" in refused(tree).what
+def test_component_without_a_template(tree: Path) -> None:
+    (tree / "dockerfiles/layers/mpi4py.j2").unlink()
+    assert refused(tree).fix == "write dockerfiles/layers/mpi4py.j2"
 
 
-def test_python_component_without_a_version(tree: Path, edit: Edit) -> None:
-    edit(tree / "dockerfiles/matrix.toml", r'^pip = "26.3"', 'pip = "distro"')
-    assert "pip" in refused(tree).what
+# --- version, provider version, provider -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("said", "provider", "version"),
+    [
+        ('pip = "26.3"', "wheel", "26.3"),
+        ('pip = "wheel 26.3"', "wheel", "26.3"),
+        ('pip = "wheel  26.3 "', "wheel", "26.3"),
+        ('python = "distro"', "distro", ""),
+        ('mpi = "source 1.0"', "source", "1.0"),
+        ('mpi = "distro"', "distro", ""),
+    ],
+)
+def test_what_a_pin_says(said: str, provider: str, version: str) -> None:
+    name, text = said.replace('"', "").split(" = ")
+    components = {**COMPONENTS, "python": component(distro=PACKAGE)}
+    alone = matrix(row(pins={})).model_copy(
+        update={"common": Target(pins={name: text}), "targets": {"ec2": Target(pins={})}}
+    )
+    held = next(expand(alone, components)).pins[name]
+    assert held == Pin(provider=provider, version=version)
+
+
+@pytest.mark.parametrize(
+    ("pin", "what", "why", "fix"),
+    [
+        ('nccl = "whel 2.30.7"', "unknown provider 'whel' of nccl", "did you mean 'wheel'", 'nccl = "wheel 2.30.7"'),
+        ('nccl = "2.30.7"', "names no provider", "source, wheel", 'nccl = "source 2.30.7"'),
+        ('nccl = ""', "says nothing", "source, wheel", "nccl = "),
+        ('nccl = "wheel"', "makes no requirement", "InvalidVersion", "an exact version"),
+        ('nccl = "wheel 2.30.7 2.30.8"', "makes no requirement", "InvalidVersion", "an exact version"),
+        ('nccl = "wheel >=2.30"', "makes no requirement", "InvalidVersion", "an exact version"),
+        ('openmpi = "5.0.6"', "names no provider", "distro, efa-installer", "openmpi = "),
+        ('openmpi = "distro 5.0.6"', "asks for a version that nobody could honour", "the lock names", '"distro"'),
+        ('openmpi = "efa-installer"', "takes openmpi from efa-installer", "efa-installer is not pinned", "pin efa-"),
+    ],
+)
+def test_pin_of_a_component_with_several_providers(tree: Path, pin: str, what: str, why: str, fix: str) -> None:
+    """Nobody is served by a pin that is ignored: what is advertised is what ships."""
+    path = tree / "dockerfiles/matrix.toml"
+    name = pin.split()[0]
+    own = re.compile(rf'\b{name} = "[^"]*"')
+    before, row, rest = path.read_text().partition('flavour = "single-node"')
+    path.write_text(before + row + own.sub(lambda _: pin, rest, count=1))
+    error = refused(tree)
+    assert error.exit_code == 2
+    assert what in error.what
+    assert why in error.why
+    assert fix in error.fix
+    assert "matrix.toml" in error.where or "layers/efa-installer.toml" in error.where
+
+
+@pytest.mark.parametrize(
+    ("pattern", "new", "what"),
+    [
+        (r'^openmpi = "efa-installer"', 'openmpi = "efa-installer 4.1.7"', "nobody could honour"),
+        (r'^python = "distro"', 'python = "3.13"', "nobody could honour"),
+        (r'^python = "distro"', 'python = ""', "says nothing"),
+        (r'^pip = "26.3"', 'pip = "distro"', "makes no requirement"),
+        (r'^pip = "26.3"', 'pip = "distro 26.3"', "unknown provider 'distro' of pip"),
+    ],
+)
+def test_version_that_a_provider_cannot_honour(tree: Path, edit: Edit, pattern: str, new: str, what: str) -> None:
+    edit(tree / "dockerfiles/matrix.toml", pattern, new)
+    assert what in refused(tree).what
+
+
+def test_bundle_that_the_installers_release_does_not_name(tree: Path, edit: Edit) -> None:
+    """Which Open MPI is in 1.51.0 nobody says: nothing could be compared with what ships."""
+    edit(tree / "dockerfiles/matrix.toml", r'^efa-installer = ".*"', 'efa-installer = "1.51.0"')
+    error = refused(tree)
+    assert "takes openmpi from efa-installer, which does not say that it brings one" in error.what
+    assert "1.51.0" in error.why
+    assert error.where == "dockerfiles/layers/efa-installer.toml"
+
+
+def test_installer_of_a_release_that_nobody_wrote_down(tree: Path, edit: Edit) -> None:
+    edit(tree / "dockerfiles/matrix.toml", r'^efa-installer = ".*"', 'efa-installer = "9.9.9"')
+    assert "[releases.'9.9.9']" in refused(tree).why
 
 
 def test_requirement_with_an_unknown_placeholder(tree: Path, edit: Edit) -> None:
-    edit(tree / "dockerfiles/components.toml", r"mpi4py==\{version\}", "mpi4py=={verison}")
+    edit(tree / "dockerfiles/layers/mpi4py.toml", r"mpi4py==\{version\}", "mpi4py=={verison}")
     assert "mpi4py" in refused(tree).what

@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
-from trainwright import inputs, linting, render
+from trainwright import inputs, linting, lock, render
 from trainwright.errors import ConfigError
-from trainwright.matrix import Intent, load_intent
+from trainwright.matrix import Intent, load_intent, select
 from trainwright.model import Variant
+from trainwright.wheels import is_wheel
 
 Edit = Callable[[Path, str, str], None]
 Settle = Callable[[Path], None]
@@ -25,9 +26,9 @@ def variant_of(intent: Intent, target: str) -> Variant:
     return next(variant for variant in intent.variants if variant.target == target)
 
 
-def rendered(root: Path) -> dict[str, dict[str, str]]:
+def rendered(root: Path, only: str = "*") -> dict[str, dict[str, str]]:
     intent = load_intent(root)
-    return {variant.id: inputs.load(intent, variant).text for variant in intent.variants}
+    return {variant.id: inputs.load(intent, variant).text for variant in select(intent.variants, None, only)}
 
 
 @pytest.fixture(scope="module")
@@ -39,10 +40,14 @@ def texts() -> dict[str, dict[str, str]]:
 
 
 @pytest.fixture
-def on_image(tree: Path, edit: Edit, settle: Settle) -> Path:
+def on_image(tree: Path, settle: Settle) -> Path:
     """The same variants on a registry image by digest."""
-    path = tree / "dockerfiles/components.toml"
-    edit(path, r'^provider = "packages".*', f'provider = "image"\nreference = "{REFERENCE}"')
+    path = tree / "dockerfiles/bases.toml"
+    path.write_text(
+        re.sub(
+            r'^provider = "packages".*', f'provider = "image"\nreference = "{REFERENCE}"', path.read_text(), flags=re.M
+        )
+    )
     settle(tree)
     return tree
 
@@ -74,7 +79,7 @@ def test_rules_of_every_rendered_dockerfile(texts: dict[str, dict[str, str]]) ->
 
 
 def test_rules_on_an_image(on_image: Path) -> None:
-    for files in rendered(on_image).values():
+    for files in rendered(on_image, "*-sagemaker*").values():
         assert rules(files["Dockerfile"]) == []
         assert f"FROM {REFERENCE} AS base\n" in files["Dockerfile"]
 
@@ -95,7 +100,7 @@ def test_the_rules_can_fail(line: str) -> None:
 
 
 def test_hadolint_has_nothing_to_say(texts: dict[str, dict[str, str]], on_image: Path) -> None:
-    for found in (texts, rendered(on_image)):
+    for found in (texts, rendered(on_image, "*-sagemaker*")):
         rows = linting.hadolint(ROOT, {identity: files["Dockerfile"] for identity, files in found.items()})
         assert [row for row in rows if row.state != "ok"] == []
         assert {row.subject for row in rows} == found.keys()
@@ -108,13 +113,13 @@ def test_no_clock_no_environment_no_random(
     for name in list(os.environ):
         monkeypatch.delenv(name)
     monkeypatch.setenv("TRAINWRIGHT_STORE", "/nowhere/else")
-    assert rendered(ROOT) == texts
+    assert rendered(ROOT, "*-distro") == {name: text for name, text in texts.items() if name.endswith("-distro")}
 
 
 def test_every_context_of_the_dockerfile_is_in_the_bake_file(texts: dict[str, dict[str, str]]) -> None:
     for files in texts.values():
         dockerfile = files["Dockerfile"]
-        stages = set(re.findall(r"^FROM \S+ AS (\S+)$", dockerfile, re.MULTILINE))
+        stages = {"base", *re.findall(r"^FROM \S+ AS (\S+)$", dockerfile, re.MULTILINE)}
         wanted = set(re.findall(r"[ ,]--from=(\S+)|[ ,]from=([\w-]+)", dockerfile))
         names = {one or other for one, other in wanted} - stages
         assert names <= json.loads(files["docker-bake.json"])["target"]["image"]["contexts"].keys()
@@ -125,10 +130,13 @@ def test_requirements_admit_exactly_the_locked_files(intent: Intent, texts: dict
     for variant in intent.variants:
         found, files = inputs.load(intent, variant), texts[variant.id]
         admitted = "".join(text for name, text in files.items() if name.startswith("requirements/"))
+        own = {"framework", "toolkit"} | ({"devel"} if variant.devel else set())
+        compiles = lock.compiles(intent, variant)
         for entry in found.lock.python:
-            if render.is_wheel(entry):
-                assert f"{entry.name}=={entry.version} --hash=sha256:{entry.sha256}\n" in admitted
-        installed = {entry.name for entry in found.lock.python if entry.group in ("framework", "toolkit")}
+            wanted = entry.group in own | {"tools", "sdist-build"} or (entry.compile and compiles)
+            line = f"{entry.name}=={entry.version} --hash=sha256:{entry.sha256}\n"
+            assert (line in admitted) == (wanted and is_wheel(entry)), entry.name
+        installed = {entry.name for entry in found.lock.python if entry.group in own}
         constrained = files["requirements/constraints.txt"].splitlines()
         assert {line.split("==")[0] for line in constrained} == installed
         assert constrained == sorted(constrained)
@@ -146,17 +154,18 @@ def refused(tree: Path, target: str = "sagemaker") -> ConfigError:
 
 
 @pytest.mark.parametrize(
-    ("layer", "text", "line", "meant"),
+    ("layer", "text", "meant"),
     [
-        ("openmpi", "{{ pins.opnmpi }}", 3, "openmpi"),
-        ("openmpi", "{{ varaint.id }}", 3, "variant"),
-        ("openmpi", "{{ variant.nothing }}", 3, ""),
-        ("openmpi", '{{ pins["openmp"] }}', 3, "openmpi"),
+        ("openmpi", "{{ pins.opnmpi }}", "openmpi"),
+        ("openmpi", "{{ varaint.id }}", "variant"),
+        ("openmpi", "{{ variant.nothing }}", ""),
+        ("openmpi", '{{ pins["openmp"] }}', "openmpi"),
     ],
 )
-def test_undefined_variable(tree: Path, layer: str, text: str, line: int, meant: str) -> None:
+def test_undefined_variable(tree: Path, layer: str, text: str, meant: str) -> None:
     path = tree / f"dockerfiles/layers/{layer}.j2"
     rows = path.read_text().splitlines()
+    line = rows.index("{% macro runtime() %}") + 2
     path.write_text("\n".join([*rows[: line - 1], text, *rows[line - 1 :]]))
     error = refused(tree)
     assert error.where == f"dockerfiles/layers/{layer}.j2:{line}"
@@ -172,8 +181,8 @@ def test_template_that_is_not_valid(tree: Path, text: str) -> None:
 
 
 def test_layer_that_is_not_there(tree: Path, edit: Edit) -> None:
-    edit(tree / "dockerfiles/frameworks/pytorch.j2", r"layers/openmpi\.j2", "layers/openmpl.j2")
-    assert "openmpl" in refused(tree).why
+    edit(tree / "dockerfiles/frameworks/image.j2", r"layers/python\.j2", "layers/pyhton.j2")
+    assert "pyhton" in refused(tree).why
 
 
 def test_framework_without_a_template(tree: Path) -> None:
@@ -182,39 +191,41 @@ def test_framework_without_a_template(tree: Path) -> None:
 
 
 def test_pin_that_no_template_consumes(tree: Path, edit: Edit) -> None:
-    """The layer is still imported, and nobody calls it."""
-    edit(tree / "dockerfiles/frameworks/pytorch.j2", r"^\{\{ libfabric.runtime\(\) \}\}\n", "")
+    """The layer is still there, and installs whatever it likes."""
+    edit(tree / "dockerfiles/layers/libfabric.j2", r"\{\{ pins.libfabric \}\}", "1")
     error = refused(tree)
     assert error.what == "pin 'libfabric' of pytorch-2.13-cpu-py311-sagemaker is consumed by no template"
     assert error.where == "dockerfiles/frameworks/pytorch.j2"
 
 
-def test_pin_that_only_another_target_consumes(tree: Path, edit: Edit, settle: Settle) -> None:
-    edit(tree / "dockerfiles/matrix.toml", r"^\[targets.ec2.pins\]", '[targets.ec2.pins]\nsagemaker-training = "5.1.4"')
-    assert "'sagemaker-training' of pytorch-2.13-cpu-py311-ec2" in refused(tree, "ec2").what
-
-
 COMPONENT = """
-[components.gdrcopy]
-provider = "{provider}"
 licence = "MIT"
 summary = "consumed by nobody"
-{rest}
+position = "system"
+[probe]
+command = ["true"]
+pattern = "(.*)"
+[providers.one]
+{provider}
 """
 
 
 @pytest.mark.parametrize(
-    ("provider", "rest", "version"),
-    [("distro", 'packages = ["gdrcopy"]', "distro"), ("python", 'requirement = "gdrcopy=={version}"', "1.0")],
+    ("provider", "pin"),
+    [('packages = ["example"]', "one"), ('requirement = "example=={version}"', "1.0"), ('git = "x"\ntag = "v"', "1.0")],
 )
-def test_unused_pin_is_said_before_the_stale_lock(
-    tree: Path, edit: Edit, provider: str, rest: str, version: str
-) -> None:
+def test_unused_pin_is_said_before_the_stale_lock(tree: Path, edit: Edit, provider: str, pin: str) -> None:
     """Whoever adds one would otherwise be told to lock first, for minutes, and only then that nobody wants it."""
-    path = tree / "dockerfiles/components.toml"
-    path.write_text(path.read_text() + COMPONENT.format(provider=provider, rest=rest))
-    edit(tree / "dockerfiles/matrix.toml", r"^\[common.pins\]", f'[common.pins]\ngdrcopy = "{version}"')
-    assert "'gdrcopy'" in refused(tree).what
+    (tree / "dockerfiles/layers/example.toml").write_text(COMPONENT.format(provider=provider))
+    (tree / "dockerfiles/layers/example.j2").write_text("{% macro runtime() %}\nLABEL a=b\n{% endmacro %}\n")
+    edit(tree / "dockerfiles/matrix.toml", r"^\[common.pins\]", f'[common.pins]\nexample = "{pin}"')
+    assert "'example'" in refused(tree).what
+
+
+def test_a_test_of_versions_on_what_is_none(tree: Path, edit: Edit) -> None:
+    """`within` raises ValueError: an error of the template, and no traceback."""
+    edit(tree / "dockerfiles/layers/pip.j2", r"\{\{ python", '{{ "distro" is within(">=1") }}{{ python')
+    assert "is no version" in refused(tree).why
 
 
 def test_check_and_render_agree_on_what_is_consumed(intent: Intent) -> None:

@@ -13,6 +13,7 @@ from zipfile import ZipFile
 
 import pytest
 
+from trainwright import lock
 from trainwright.matrix import Intent
 
 ROOT = Path(__file__).parents[2]
@@ -222,22 +223,10 @@ def test_the_makefile_carries_no_version() -> None:
 # --- data and scripts ------------------------------------------------------------------------------------------------
 
 
-def test_every_component_has_a_layer_and_a_probe(intent: Intent) -> None:
-    text = (ROOT / "scripts/probe.py").read_text()
-    probes = next(
-        node.value
-        for node in ast.parse(text).body
-        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "COMPONENTS"
-    )
-    assert isinstance(probes, ast.Dict)
-    asked = {key.value for key in probes.keys if isinstance(key, ast.Constant)}
-    assert asked == intent.components.components.keys()
-    layers = {path.stem for path in (ROOT / "dockerfiles/layers").glob("*.j2")}
-    assert layers == intent.components.components.keys() | {"base"}
-
-
 def test_every_lock_has_a_variant(intent: Intent) -> None:
-    wanted = {f"{variant.id}.toml" for variant in intent.variants} | {f"{v.base}.packages" for v in intent.variants}
+    wanted = {f"{variant.lock}.toml" for variant in intent.variants}
+    wanted |= {f"{variant.base}.packages" for variant in intent.variants}
+    wanted |= {f"{variant.base}.build.packages" for variant in intent.variants if lock.compiles(intent, variant)}
     assert {path.name for path in (ROOT / "dockerfiles/locks").iterdir()} == wanted
 
 
