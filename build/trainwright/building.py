@@ -40,8 +40,8 @@ def lay_out(intent: Intent, found: Inputs, out: Path) -> None:
     if found.tools:
         lay_out_packages(definition, found.tools, out / "build-packages")
     write_text(found, out)
-    for folder in [path for part in ("rootfs", "requirements") for path in (out / part).rglob("") if path.is_dir()]:
-        folder.chmod(0o755)  # what is copied into the image must not depend on this user's umask
+    for copied in [path for part in ("rootfs", "requirements") for path in (out / part).rglob("") if path.is_dir()]:
+        copied.chmod(0o755)  # what is copied into the image must not depend on this user's umask
     write(out / KEY, found.key + "\n")  # last: what is half laid out has none
 
 
