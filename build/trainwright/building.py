@@ -108,6 +108,8 @@ def build(intent: Intent, variant: Variant, repository: str | None, say: Say, pr
     found = inputs.load(intent, variant)
     lock.refuse_blocked(variant, found.lock)
     entry = plan_one(found, repository, engine.answers)
+    for warning in entry.warnings:
+        say(f"{variant.id}: warning: {warning}")
     if entry.action == "build":
         engine.must_keep_layers()
         fetch(intent, [variant], say, progress)

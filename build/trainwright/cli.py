@@ -137,7 +137,7 @@ def fetch(only: Only = None, framework: Framework = None, as_json: Json = False)
 
 @app.command()
 def plan(only: Only = None, framework: Framework = None, registry: Registry = "", as_json: Json = False) -> None:
-    """Per image: skip, reuse or build, with the reason and the input key."""
+    """Per image: skip, reuse, build or blocked, with the reason and the input key."""
     from trainwright import engine, images, inputs, report
     from trainwright import plan as plan_module
 
@@ -146,8 +146,14 @@ def plan(only: Only = None, framework: Framework = None, registry: Registry = ""
     for variant in variants:
         repository = images.repository_if_any(intent, variant, registry)
         entry = images.plan_one(inputs.load(intent, variant), repository, engine.answers)
-        rows.append(entry.model_dump() | ({} if as_json else {"key": entry.key[: plan_module.SHORT]}))
-    report.show(rows, as_json)
+        rows.append(entry)
+    if as_json:
+        return report.show([entry.model_dump() for entry in rows], as_json)
+    shown = {"id", "action", "reason"}
+    report.show([{**row.model_dump(include=shown), "key": row.key[: plan_module.SHORT]} for row in rows], as_json)
+    for row in rows:
+        for warning in row.warnings:
+            typer.echo(f"warning: {row.id}: {warning}", err=True)
 
 
 @app.command()

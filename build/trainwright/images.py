@@ -13,6 +13,7 @@ from trainwright.files import write
 from trainwright.inputs import Inputs
 from trainwright.matrix import Intent
 from trainwright.model import Image, PlanEntry, Variant
+from trainwright.remedy import sentence
 
 
 @dataclass
@@ -71,15 +72,16 @@ def published_image(found: Inputs, out: Path, repository: str) -> Image:
 def plan_one(found: Inputs, repository: str | None, engine_answers: Callable[[], bool]) -> PlanEntry:
     """skip, reuse, build or blocked; a registry or an engine that does not answer is unknown, not empty."""
     published = None
+    warnings = [f"{sentence(warning)}: {warning.rule}" for warning in found.warnings]
     if missing := lock.blocked(found.lock):
-        return plan.decide(found.variant.id, found.key, None, None, missing)
+        return plan.decide(found.variant.id, found.key, None, None, warnings, missing)
     if repository:
         with suppress(EnvironmentProblem, RegistryError):  # a machine without oras, a registry that does not answer
             published = registry.resolve(repository, found.tag)
     present = None
     if not published and engine_answers():
         present = engine.image_id(found.name) is not None
-    return plan.decide(found.variant.id, found.key, published, present)
+    return plan.decide(found.variant.id, found.key, published, present, warnings)
 
 
 def repository(intent: Intent, variant: Variant, given: str) -> str:

@@ -320,6 +320,7 @@ class PlanEntry(Model):
     action: Action
     reason: str
     key: str
+    warnings: list[str] = []  # of compat.toml: what goes together, and not without doubt
 
 
 # --- this host: host.toml ------------------------------------------------------------------------------------

@@ -24,7 +24,12 @@ def tag(identity: str, key: str) -> str:
 
 
 def decide(
-    identity: str, key: str, published: str | None, present: bool | None, blocked: Sequence[str] = ()
+    identity: str,
+    key: str,
+    published: str | None,
+    present: bool | None,
+    warnings: Sequence[str] = (),
+    blocked: Sequence[str] = (),
 ) -> PlanEntry:
     """What to do with one image.
 
@@ -42,7 +47,7 @@ def decide(
     else:
         unknown = "engine: unknown, none answers" if present is None else "the engine does not hold it"
         action, reason = "build", f"{unknown}; {_of_registry(published)}"
-    return PlanEntry(id=identity, action=action, reason=reason, key=key)
+    return PlanEntry(id=identity, action=action, reason=reason, key=key, warnings=list(warnings))
 
 
 def _of_registry(published: str | None) -> str:
