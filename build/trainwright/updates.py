@@ -106,11 +106,16 @@ def _releases(pattern: str, tags: Iterable[str]) -> list[str]:
 
 
 def _known(intent: Intent, pin: Pinned) -> Update:
-    """Nobody lists files: what a person has written down is all that is known."""
-    known = versions.in_order([*intent.components.components[pin.name].releases, pin.version])
-    why = "upstream has no listing; this is the newest release written down in its file in dockerfiles/layers/"
-    row = _judged(intent, pin, known)
-    return row.model_copy(update={"state": row.state if row.state == "newer" else "unknown", "why": row.why or why})
+    """Nobody lists files: what a person has written down is all that is known; without its sha256 it cannot be locked."""
+    releases = intent.components.components[pin.name].releases
+    row = _judged(intent, pin, versions.in_order([*releases, pin.version]))
+    if row.state != "newer":
+        why = row.why or "upstream has no listing; nothing newer is written down in its file in dockerfiles/layers/"
+        return row.model_copy(update={"state": "unknown", "allowed": "", "why": why})
+    lockable = [version for version, release in releases.items() if release.sha256]
+    allowed = _judged(intent, pin, versions.in_order([*lockable, pin.version])).allowed
+    missing = "" if row.newest in lockable else f"the sha256 of {row.newest} is not established"
+    return row.model_copy(update={"allowed": allowed, "why": "; ".join(filter(None, [row.why, missing]))})
 
 
 def _python(intent: Intent, pins: list[Pinned]) -> list[Update]:

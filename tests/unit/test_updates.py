@@ -88,11 +88,17 @@ def test_who_does_not_answer_is_unknown(ask: Any, monkeypatch: pytest.MonkeyPatc
 def test_what_has_no_listing_is_never_current(intent: Intent, ask: Any) -> None:
     from trainwright import versions
 
-    known = versions.in_order(list(intent.components.components["efa-installer"].releases))
+    releases = intent.components.components["efa-installer"].releases
+    known = versions.in_order(list(releases))
     newest = ask("efa-installer", version=known[-1])
     assert (newest.state, newest.newest) == ("unknown", known[-1])
     assert "no listing" in newest.why
-    assert (ask("efa-installer", version=known[-2]).state, newest.newest) == ("newer", known[-1])
+    lockable = versions.in_order([version for version, release in releases.items() if release.sha256])
+    for version in (known[-2], lockable[-2]):
+        older = ask("efa-installer", version=version)
+        assert (older.state, older.newest) == ("newer", known[-1])
+        assert older.allowed == lockable[-1]  # AWS's own page has more releases than checksums that anybody wrote down
+        assert ("sha256" in older.why) is (known[-1] != lockable[-1])
 
 
 # --- Python --------------------------------------------------------------------------------------------------------
