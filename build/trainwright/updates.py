@@ -106,7 +106,7 @@ def _releases(pattern: str, tags: Iterable[str]) -> list[str]:
 
 
 def _known(intent: Intent, pin: Pinned) -> Update:
-    """Nobody lists files: what a person has written down is all that is known; without its sha256 it cannot be locked."""
+    """Nobody lists files: what a person has written down is known; without its sha256 it cannot be locked."""
     releases = intent.components.components[pin.name].releases
     row = _judged(intent, pin, versions.in_order([*releases, pin.version]))
     if row.state != "newer":
