@@ -4,6 +4,7 @@ import hashlib
 import importlib.util
 import os
 import re
+import time
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -91,6 +92,39 @@ def test_a_difference_of_any_kind_reaches_the_sum(intent: Intent, found: Inputs)
         f"{ONE} (2.30.7; mapped by nobody) is in the image and no NCCL in the lock",
         "component x: /opt/x is not the file that was built: a, in the image b",
     ]
+
+
+@pytest.fixture(scope="module")
+def stack(intent: Intent) -> Inputs:
+    """The devel twin of an image with the whole stack, of which much is compiled."""
+    return inputs.load(
+        intent,
+        next(
+            v
+            for v in intent.variants
+            if v.devel and v.pins["libfabric"].provider == "distro" and "nccl-tests" in v.pins
+        ),
+    )
+
+
+def test_an_empty_image_lacks_everything(intent: Intent, stack: Inputs) -> None:
+    """Each kind of question reaches the pins that it is about."""
+    said = differences(intent, stack, NOTHING)
+    nccl, tests = stack.pins["nccl"], stack.pins["nccl-tests"]
+    assert f"component nccl-tests {tests} is in the lock and not in the image" in said
+    assert f"libnccl {nccl} is in the lock and not in the image" in said
+    assert f"a process that loads torch maps no libnccl, and the lock says {nccl}" in said
+    assert f"no program of nccl-tests could be started to see that it maps libnccl {nccl}" in said
+    for name in ("nccl-tests", "aws-ofi-nccl", "gdrcopy"):
+        assert f"component {name} was compiled and lists no files" in said
+    assert "component torch was compiled and lists no files" not in said
+    devel = next(entry for entry in stack.lock.python if entry.group == "devel")
+    assert f"Python package {devel.name} {devel.version} is in the lock and not in the image" in said
+
+
+def test_only_a_package_of_the_distribution_has_a_revision(intent: Intent, stack: Inputs) -> None:
+    pins = {"openssh": "1:10.0p1-7+deb13u4", "torch": "2.15.0-1"}
+    assert probe.expected_versions(intent, stack.variant, pins) == {"openssh": "10.0", "torch": "2.15.0-1"}
 
 
 def test_spelling_of_a_python_name_is_no_difference(intent: Intent, found: Inputs) -> None:
@@ -275,7 +309,9 @@ def test_code_tells_what_its_process_maps(script: ModuleType, monkeypatch: pytes
 
 def test_program_that_would_end_at_once_is_seen(script: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(script, "NCCL", re.compile(r"libc[.-]"))
+    began = time.monotonic()
     assert [len(maps) for maps in script.mapped_by(["/bin/ls", "/bin/pwd"]).values()] == [1, 1]
+    assert time.monotonic() - began < 15, "it was waited for in vain"
 
 
 def test_full_pipe_takes_no_byte(script: ModuleType) -> None:
