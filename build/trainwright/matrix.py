@@ -25,7 +25,6 @@ from trainwright.model import (
     Variant,
 )
 
-
 VERSIONLESS = ("distro", "bundled")  # kinds of provider where a pin has no choice of versions
 
 
