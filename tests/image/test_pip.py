@@ -50,7 +50,8 @@ def pinned(declared: Inputs) -> str:
 
 def test_constraints_are_the_lock(host: Any, declared: Inputs) -> None:
     lines = host.file(CONSTRAINTS).content_string.splitlines()
-    installed = [entry for entry in declared.lock.python if entry.group in ("framework", "toolkit")]
+    groups = {"framework", "toolkit"} | ({"devel"} if declared.variant.devel else set())
+    installed = [entry for entry in declared.lock.python if entry.group in groups]
     assert lines == sorted(f"{entry.name}=={entry.version}" for entry in installed)
 
 
