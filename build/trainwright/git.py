@@ -3,7 +3,7 @@
 import hashlib
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from subprocess import DEVNULL, PIPE, Popen
 from typing import IO, NamedTuple, Protocol, cast
@@ -69,11 +69,11 @@ def _reader(repository: Path) -> Iterator[Read]:
     command = ["git", f"--git-dir={repository}", "cat-file", "--batch"]
     own: dict[str, str | None] = {**dict.fromkeys(FOREIGN), "GIT_NO_REPLACE_OBJECTS": "1"}
     with Popen(command, stdin=PIPE, stdout=PIPE, stderr=DEVNULL, env=environment(own)) as child:
-        questions, answers = cast(IO[bytes], child.stdin), cast(IO[bytes], child.stdout)
+        questions, answers = cast(IO[bytes], child.stdin).fileno(), cast(IO[bytes], child.stdout)
 
         def read(name: str, kind: str) -> bytes:
-            questions.write(f"{name}\n".encode())
-            questions.flush()
+            with suppress(BrokenPipeError):  # git has ended: it is no repository any more, and there is no answer
+                os.write(questions, f"{name}\n".encode())
             header = answers.readline().split()
             content = answers.read(int(header[2]) + 1)[:-1] if len(header) == 3 else b""
             algorithm = hashlib.sha1 if len(name) == 40 else hashlib.sha256
@@ -81,10 +81,7 @@ def _reader(repository: Path) -> Iterator[Read]:
                 raise Damaged(f"the {kind} {name} is missing or damaged")
             return content
 
-        try:
-            yield read
-        except BrokenPipeError:
-            raise Damaged("git cannot read it") from None
+        yield read
 
 
 def files(repository: Path, commit: str) -> Iterator[Entry]:

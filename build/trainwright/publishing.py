@@ -122,7 +122,7 @@ def _refuse_drift(found: Inputs) -> None:
         raise RegistryError(
             f"{found.variant.id} cannot be released: {len(drift)} of its packages drifted from the lock",
             why=", ".join(f"{d.package} {d.locked or '(new)'} -> {d.used}" for d in drift[:5]),
-            fix="trainwright lock --update, review the difference, and build again",
+            fix="trainwright lock --update, review the difference, lock --update --write, and build again",
         )
 
 
