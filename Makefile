@@ -62,8 +62,8 @@ unit: setup ## The tests that need no engine; seconds
 check: setup ## Python: format, lint, types
 	@.venv/bin/ruff format --check . && .venv/bin/ruff check . && .venv/bin/mypy
 
-test: check engine registry ## Everything; the image (pytorch's default one, or yours) is built if need be, tested, pushed, trained with
-	@scripts/test-all.sh $(or $(CHOSEN),--framework pytorch)
+test: check engine registry ## Everything; the images that the matrix marks as tested (or yours) are built if need be, tested, pushed, trained with
+	@scripts/test-all.sh $(CHOSEN)
 
 doctor: setup ## Every precondition on this machine, with the command that mends it
 	@$(TRAINWRIGHT) doctor

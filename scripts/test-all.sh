@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Every test there is: test-all.sh --framework NAME | --only '<id or glob>'. Each image is built if need be, tested, pushed
-# to the registry on loopback, and the training tests run on what that registry holds. A test that cannot run here fails:
-# --require-engine.
+# Every test there is: test-all.sh [--framework NAME | --only '<id or glob>']; without either, the images that the matrix
+# marks as tested. Each image is built if need be, tested, pushed to the registry on loopback, and the training tests run
+# on what that registry holds. A test that cannot run here fails: --require-engine.
 # shellcheck source=scripts/lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
@@ -11,20 +11,25 @@ REGISTRY=$(scripts/registry.sh up)
 export REGISTRY
 trainwright=.venv/bin/trainwright pytest=(.venv/bin/python -m pytest --quiet --require-engine)
 
-"$trainwright" plan "$@"   # a name that is none ends it here, not after the tests
+# A name that is none ends it here, not after the tests.
+chosen=$("$trainwright" list "$@" --json | .venv/bin/python -c '
+import json, sys
+print(*(row["id"] for row in json.load(sys.stdin) if len(sys.argv) > 1 or row["tested"]), sep="\n")' "$@")
 "$trainwright" lock --check
 "$trainwright" lint
 "${pytest[@]}" tests/unit tests/golden --numprocesses auto
-"$trainwright" build "$@"
-"$trainwright" test "$@"
+while read -r id; do
+  "$trainwright" build --only "$id" </dev/null
+  "$trainwright" test --only "$id" </dev/null
+done <<<"$chosen"
 "${pytest[@]}" tests/scripts tests/engine
-pushed=$("$trainwright" push "$@" --json |
-  .venv/bin/python -c 'import json, sys; [print(row["id"], row["uri"]) for row in json.load(sys.stdin)]')
-while read -r id uri; do
+while read -r id; do
+  uri=$("$trainwright" push --only "$id" --json </dev/null |
+    .venv/bin/python -c 'import json, sys; print(json.load(sys.stdin)[0]["uri"])')
   say "training with $uri"
   "${pytest[@]}" tests/train --image "$uri" --variant "$id" </dev/null || {
     code=$?
     [ "$code" = 5 ] || exit "$code"   # 5: every test of the folder is for a component that this image does not have
     say "no training test is for $id"
   }
-done <<<"$pushed"
+done <<<"$chosen"

@@ -39,7 +39,7 @@ def list_(only: Only = None, framework: Framework = None, as_json: Json = False)
     """Every image of the matrix."""
     from trainwright import report
 
-    fields = ("id", "framework", "accelerator", "target", "default")
+    fields = ("id", "framework", "accelerator", "target", "default", "tested")
     rows = [{name: getattr(variant, name) for name in fields} for variant in _chosen(framework, only)[1]]
     report.show(rows, as_json)
 

@@ -75,6 +75,7 @@ def expand(matrix: Matrix, components: Mapping[str, Component]) -> Iterator[Vari
                         flavour=flavour,
                         devel=devel,
                         default=identity == framework.default,
+                        tested=identity in (framework.default, *framework.tested),
                         instances=row.instances,
                         driver=row.driver,
                         pins={pin: _pin(identity, pin, text, components) for pin, text in said.items()},
@@ -198,12 +199,13 @@ def _check(root: Path, matrix: Matrix, components: Components, variants: list[Va
     if twice := {identity for identity in ids if ids.count(identity) > 1}:
         raise ConfigError(f"two cells of the matrix have the id {min(twice)!r}", where="dockerfiles/matrix.toml")
     for name, framework in matrix.frameworks.items():
-        if framework.default not in [variant.id for variant in variants if variant.framework == name]:
-            raise ConfigError(
-                f"the default of {name} is no cell of the matrix",
-                where=f"dockerfiles/matrix.toml: frameworks.{name}.default = {framework.default!r}",
-                why=did_you_mean(framework.default, ids),
-            )
+        for named in (framework.default, *framework.tested):
+            if named not in [variant.id for variant in variants if variant.framework == name]:
+                raise ConfigError(
+                    f"{named}, named as default or tested image of {name}, is no cell of the matrix",
+                    where=f"dockerfiles/matrix.toml: frameworks.{name}",
+                    why=did_you_mean(named, ids),
+                )
     for name in components.components:
         if not (root / f"dockerfiles/layers/{name}.j2").exists():
             raise ConfigError(

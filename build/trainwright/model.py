@@ -34,6 +34,7 @@ class Row(Model):
 
 class Framework(Model):
     default: str
+    tested: list[str] = []  # what `make test` builds and tests beside the default
     rows: list[Row]
 
 
@@ -202,6 +203,7 @@ class Variant(Model):
     flavour: str
     devel: bool
     default: bool
+    tested: bool
     instances: list[str]
     driver: str = ""
     pins: dict[str, Pin]
