@@ -147,13 +147,12 @@ def plan(only: Only = None, framework: Framework = None, registry: Registry = ""
         repository = images.repository_if_any(intent, variant, registry)
         entry = images.plan_one(inputs.load(intent, variant), repository, engine.answers)
         rows.append(entry)
-    if as_json:
-        return report.show([entry.model_dump() for entry in rows], as_json)
-    shown = {"id", "action", "reason"}
-    report.show([{**row.model_dump(include=shown), "key": row.key[: plan_module.SHORT]} for row in rows], as_json)
-    for row in rows:
-        for warning in row.warnings:
-            typer.echo(f"warning: {row.id}: {warning}", err=True)
+    shown = None if as_json else {"id", "action", "reason", "key"}
+    table = [row.model_dump(include=shown) for row in rows]
+    report.show(table if as_json else [row | {"key": row["key"][: plan_module.SHORT]} for row in table], as_json)
+    for entry in () if as_json else rows:
+        for warning in entry.warnings:
+            typer.echo(f"warning: {entry.id}: {warning}", err=True)
 
 
 @app.command()
