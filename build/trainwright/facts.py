@@ -9,7 +9,7 @@ from trainwright.compat import Verdict, violations
 from trainwright.declaring import MATRIX, declared
 from trainwright.instances import Instance, architectures
 from trainwright.lock import python_name
-from trainwright.matrix import Intent, bundled, packages_of, provider_of, requirement
+from trainwright.matrix import VERSIONLESS, Intent, bundled, packages_of, provider_of, requirement
 from trainwright.model import Lock, Package, PythonFile, Variant
 from trainwright.remedy import nearest, refuse
 
@@ -124,4 +124,13 @@ def admit(
         declared(intent, variant, pinned, text)[1],
         found,
         lambda broken: nearest(intent.compat, facts, broken, known, brought),
+        lambda name, version: _as_pinned(intent, variant, name, version),
     )
+
+
+def _as_pinned(intent: Intent, variant: Variant, name: str, version: str) -> str:
+    """How matrix.toml says this version by the provider that the variant has; "" where that one has no choice."""
+    if name not in variant.pins or provider_of(intent, variant, name).kind in VERSIONLESS:
+        return ""
+    several = len(intent.components.components[name].providers) > 1
+    return f'{name} = "{variant.pins[name].provider + " " if several else ""}{version}"'

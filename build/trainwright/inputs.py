@@ -153,7 +153,8 @@ def load(intent: Intent, variant: Variant) -> Inputs:
     locked = _read_lock(intent, variant)
     found = distribution.packages()
     lock.check(intent, variant, locked, found.values())
-    warnings = facts.admit(intent, variant, locked, found, tools.packages() if tools else {})
+    build = tools.packages() if tools else {}
+    warnings = facts.admit(intent, variant, locked, found, build)
     if base.provider == "packages" and (lacking := packages.unmet(distribution.effective)):
         raise LockError(
             f"package {lacking[1]} is missing from the lock",
@@ -162,7 +163,7 @@ def load(intent: Intent, variant: Variant) -> Inputs:
             fix="trainwright lock --update --write",
         )
 
-    text = render.render(intent, variant, locked, found, distribution.epoch)
+    text = render.render(intent, variant, locked, found, build, distribution.epoch)
     text["requirements/packages.txt"] = "".join(
         f"{package.name}={package.version} {package.sha256}\n" for package in found.values()
     )
@@ -177,7 +178,7 @@ def load(intent: Intent, variant: Variant) -> Inputs:
     files |= {f"sources/{source.name}": source.commit or source.sha256 for source in locked.sources}
     files["base"] = base_key
     if tools:
-        files["build-packages"] = packages.manifest_digest(tools.packages().values())
+        files["build-packages"] = packages.manifest_digest(build.values())
     folders = [f"wheels/{folder}" for folder in wheels] + ["requirements", "rootfs"]
     folders += ["sources"] if locked.sources else []
     folders += ["build-packages"] if tools else []

@@ -42,8 +42,8 @@ def build_requirements(intent: Intent, variant: Variant) -> list[str]:
 
 
 def twins(intent: Intent, variant: Variant) -> list[Variant]:
-    """The images that share a lock: this one, and its twin with compilers."""
-    return [other for other in intent.variants if other.lock == variant.lock]
+    """The images that share a lock: the one without compilers, and its twin with them."""
+    return sorted((other for other in intent.variants if other.lock == variant.lock), key=lambda other: other.devel)
 
 
 def distribution_packages(intent: Intent, base: str) -> list[str]:

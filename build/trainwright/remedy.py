@@ -56,18 +56,23 @@ def _changed(facts: Facts, name: str, version: str, bundles: Bundles) -> Facts:
 
 
 def refuse(
-    identity: str, where: str, found: list[Verdict], mend: Callable[[Verdict], tuple[str, str] | None]
+    identity: str,
+    where: str,
+    found: list[Verdict],
+    mend: Callable[[Verdict], tuple[str, str] | None],
+    pin: Callable[[str, str], str] = '{} = "{}"'.format,
 ) -> list[Verdict]:
     """Raise IncompatibleError where a variant breaks a rule; the rest comes back as warnings to show.
 
-    `where` is file:line of the variant's pins, `mend` is `nearest` for these facts.
+    `where` is file:line of the variant's pins, `mend` is `nearest` for these facts, `pin` says how a component and
+    its version are written in the matrix; "" where no pin could say so.
     """
     refused = [verdict for verdict in found if verdict.severity == "refuse"]
     if not refused:
         return found
     first, works = refused[0], mend(refused[0])
     file, _, line = where.partition(":")
-    pin = f'{works[0]} = "{works[1]}"' if works else ""
+    better = pin(*works) if works else ""
     raise IncompatibleError(
         f"{identity}: {sentence(first)}",
         where=where,
@@ -79,7 +84,7 @@ def refuse(
                 *(f"also: {sentence(verdict)}: {verdict.rule}" for verdict in refused[1:]),
             ]
         ),
-        fix=f"$EDITOR {f'+{line} ' if line else ''}{file}" + (f"   # {pin}" if pin else ""),
+        fix=f"$EDITOR {f'+{line} ' if line else ''}{file}" + (f"   # {better}" if better else ""),
     )
 
 

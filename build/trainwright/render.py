@@ -1,6 +1,6 @@
 """Templates into text: a pure function of the lock. No clock, no environment, no random."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import get_args
@@ -51,21 +51,33 @@ def constraint_lines(files: list[PythonFile]) -> str:
     return "".join(f"{entry.name}=={entry.version}\n" for entry in files)
 
 
-def check(intent: Intent, variant: Variant) -> None:
-    """Raises ConfigError for what no lock can mend: an undefined variable, a pin that no template consumes."""
+def check(intent: Intent, variant: Variant) -> str:
+    """The Dockerfile as far as it is known without a lock.
+
+    Raises ConfigError for what no lock can mend: an undefined variable, a pin that no template consumes.
+    """
     versions = {name: pin.version or pin.provider for name, pin in variant.pins.items()}
-    _dockerfile(intent, variant, versions, {"framework-1": [], LIBRARIES: [], "toolkit": [], "devel": []}, [], 0)
+    empty: dict[str, list[PythonFile]] = {"framework-1": [], LIBRARIES: [], "toolkit": [], "devel": []}
+    return _dockerfile(intent, variant, versions, empty, {}, {}, 0)
 
 
-def render(intent: Intent, variant: Variant, lock: Lock, packages: dict[str, Package], epoch: int) -> dict[str, str]:
+def render(
+    intent: Intent,
+    variant: Variant,
+    lock: Lock,
+    packages: Mapping[str, Package],
+    tools: Mapping[str, Package],
+    epoch: int,
+) -> dict[str, str]:
     """Path below out/<id>/ to text: the Dockerfile and the requirement files.
 
-    `epoch` is SOURCE_DATE_EPOCH in seconds. Raises ConfigError, with template and line, for an undefined variable
-    and for a pin that no template consumed.
+    `packages` are those of the base, `tools` what compile stages have beyond them; `epoch` is SOURCE_DATE_EPOCH in
+    seconds. Raises ConfigError, with template and line, for an undefined variable and for a pin that no template
+    consumed.
     """
     folders = folders_of(intent, variant, lock)
     versions = pin_versions(intent, variant, lock, packages)
-    text = _dockerfile(intent, variant, versions, folders, packages.values(), epoch)
+    text = _dockerfile(intent, variant, versions, folders, packages, tools, epoch)
     own = ("framework", "toolkit", "devel") if variant.devel else ("framework", "toolkit")
     installed = sorted((entry for entry in lock.python if entry.group in own), key=lambda entry: entry.name)
     rendered = {"Dockerfile": text, "requirements/constraints.txt": constraint_lines(installed)}
@@ -87,17 +99,18 @@ def _dockerfile(
     variant: Variant,
     versions: dict[str, str],
     folders: Mapping[str, list[PythonFile]],
-    packages: Iterable[Package],
+    packages: Mapping[str, Package],
+    tools: Mapping[str, Package],
     epoch: int,
 ) -> str:
     components = intent.components.components
-    pins = Pins(versions)
+    pins, held = Pins(versions), {**packages, **tools}
     context = {
         "variant": variant,
         "base": intent.components.bases[variant.base],
         "pins": pins,
         "providers": {name: pin.provider for name, pin in variant.pins.items()},
-        "components": {name: components[name] for name in variant.pins},
+        "components": {name: components[name] for name in _stage_order(intent, variant)},
         "positions": {
             place: sorted(name for name in variant.pins if components[name].position == place)
             for place in get_args(Position)
@@ -108,10 +121,12 @@ def _dockerfile(
         "parts": [folder for folder in folders if folder.startswith("framework-")],
         "sdists": {name: [entry for entry in entries if not is_wheel(entry)] for name, entries in folders.items()},
         "compiles": compiles(intent, variant),
-        "build_packages": build_packages(intent, variant.base),
+        "build_packages": [
+            f"{name}={held[name].version}" if name in held else name for name in build_packages(intent, variant.base)
+        ],
         "epoch": epoch,
         "licences": licences(intent, variant),
-        "packages": [f"{package.name}={package.version}" for package in packages if package.sha256],
+        "packages": [f"{package.name}={package.version}" for package in packages.values() if package.sha256],
     }
     text = _render(intent.root, f"frameworks/{variant.framework}.j2", context)
     if unused := sorted(set(pins) - pins.asked):
@@ -122,6 +137,19 @@ def _dockerfile(
             fix=f"use pins[{unused[0]!r}] in dockerfiles/layers/{unused[0]}.j2, or take the pin out of matrix.toml",
         )
     return text
+
+
+def _stage_order(intent: Intent, variant: Variant) -> list[str]:
+    """Components as their stages follow: the interpreter's installer, what others are compiled with, what is compiled.
+
+    A stage can name only those above it, and in which order somebody writes pins says nothing about that.
+    """
+
+    def place(name: str) -> tuple[bool, bool, str]:
+        compiled = provider_of(intent, variant, name).kind == "source"
+        return compiled, intent.components.components[name].position != "interpreter", name
+
+    return sorted(variant.pins, key=place)
 
 
 def licences(intent: Intent, variant: Variant) -> str:

@@ -104,12 +104,15 @@ def settle() -> Callable[[Path], None]:
             path = inputs.packages_path(intent, base, tools)
             names = lock.build_packages(intent, base) if tools else lock.distribution_packages(intent, base)
             header, stanzas = packages.parse(path.read_text(), path.name)
-            path.write_text(packages.dump({**header, "Intent": lock.packages_digest(intent, base, names)}, stanzas))
-        for variant in intent.variants:
-            path = inputs.lock_path(intent, variant)
+            fresh = {**header, "Intent": lock.packages_digest(intent, base, names)}
+            if fresh != header:
+                path.write_text(packages.dump(fresh, stanzas))
+        for variant in {variant.lock: variant for variant in intent.variants}.values():
+            path, digest = inputs.lock_path(intent, variant), lock.intent_digest(intent, variant)
             held = parse(path.read_text(), Lock, path.name)
-            fresh = {"intent": lock.intent_digest(intent, variant), "sources": locking.lock_sources(intent, variant)}
-            path.write_text(lock.dump(held.model_copy(update=fresh)))
+            if held.intent != digest:
+                sources = locking.lock_sources(intent, variant)
+                path.write_text(lock.dump(held.model_copy(update={"intent": digest, "sources": sources})))
 
     return rewrite
 

@@ -33,6 +33,7 @@ def test_list(cli: Cli, tree: Path) -> None:
         "accelerator": "cpu",
         "target": "sagemaker",
         "default": True,
+        "tested": True,
     }
 
 
@@ -40,7 +41,7 @@ def test_plan_without_engine_and_registry_says_unknown(cli: Cli, tree: Path) -> 
     ended = cli(tree, "plan", "--framework", "pytorch", "--json")
     (row,) = json.loads(ended.out)
     assert ended.code == 0
-    assert row.keys() == {"id", "action", "reason", "key"}
+    assert row.keys() == {"id", "action", "reason", "key", "warnings"}
     assert (row["id"], row["action"]) == (DEFAULT, "build")
     assert "engine: unknown" in row["reason"]
     assert "registry: unknown" in row["reason"]

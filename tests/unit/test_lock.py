@@ -203,3 +203,113 @@ def test_the_address_of_an_index_is_in_no_lock(tree: Path) -> None:
             assert source.url in {address.format(version=source.version) for address in said}
             text = text.replace(source.url, "")
         assert "://" not in text, path.name
+
+
+# --- twins, compile stages, sources ----------------------------------------------------------------------------------
+
+DISTRO = "pytorch-2.15-cu132-py313-ec2-distro"
+SOURCES = f"dockerfiles/locks/{DISTRO}.toml"
+
+
+def of(intent: Intent, identity: str) -> Variant:
+    return next(variant for variant in intent.variants if variant.id == identity)
+
+
+def test_twins_share_one_lock_and_differ_in_devel_only(intent: Intent) -> None:
+    image, twin = inputs.load(intent, of(intent, DISTRO)), inputs.load(intent, of(intent, f"{DISTRO}-devel"))
+    assert inputs.lock_path(intent, image.variant) == inputs.lock_path(intent, twin.variant)
+    assert image.lock == twin.lock
+    assert lock.intent_digest(intent, image.variant) == lock.intent_digest(intent, twin.variant)
+    more = {entry.name for entry in image.lock.python if entry.group == "devel"}
+    assert {"cmake", "ninja", "nvidia-cuda-nvcc"} <= more
+    assert {**image.wheels, "devel": twin.wheels["devel"]} == twin.wheels
+    assert {entry.name for entry in twin.wheels["devel"]} == more
+    constrained = [found.text["requirements/constraints.txt"].splitlines() for found in (image, twin)]
+    assert {line.split("==")[0] for line in set(constrained[1]) - set(constrained[0])} == more
+    assert image.pins.items() < twin.pins.items()
+    assert image.distribution == twin.distribution
+
+
+def test_a_twins_compilers_are_in_no_layer_of_its_image(intent: Intent) -> None:
+    found = inputs.load(intent, of(intent, DISTRO))
+    _, _, final = found.text["Dockerfile"].rpartition("\nFROM ")
+    installed = {entry.name for folder, files in found.wheels.items() if f"from={folder}," in final for entry in files}
+    assert "torch" in installed
+    assert not {entry.name for entry in found.lock.python if entry.group == "devel"} & installed
+    assert "nvcc" not in final
+
+
+def test_what_twins_pin_is_intent_of_both(tree: Path, edit: Edit) -> None:
+    """One lock answers both: a new CMake in the twin is a new resolution for the image, too."""
+    edit(tree / "dockerfiles/matrix.toml", r'^cmake = ".*"', 'cmake = "4.0.0"')
+    intent = load_intent(tree)
+    for identity in (DISTRO, f"{DISTRO}-devel"):
+        with pytest.raises(LockError, match="is stale"):
+            inputs.load(intent, of(intent, identity))
+    load(tree)  # an image without a twin has nothing to do with it
+
+
+def test_compile_stages_have_a_package_lock_of_their_own(intent: Intent) -> None:
+    found = inputs.load(intent, of(intent, DISTRO))
+    assert found.tools
+    names = found.tools.packages().keys()
+    assert {"autoconf", "libhwloc-dev", "libfabric-dev"} <= names
+    assert not names & found.distribution.packages().keys()
+    assert "autoconf" not in found.text["requirements/packages.txt"]
+    assert inputs.load(intent, of(intent, ID)).tools is None
+    assert inputs.load(intent, of(intent, DISTRO.replace("-distro", "-single-node-devel"))).tools is None
+
+
+def test_a_stale_package_lock_of_compile_stages(tree: Path, edit: Edit) -> None:
+    edit(tree / "dockerfiles/layers/aws-ofi-nccl.toml", r'"automake"', '"automake", "bison"')
+    intent = load_intent(tree)
+    with pytest.raises(LockError, match=r"debian-13\.build is stale"):
+        inputs.load(intent, of(intent, DISTRO))
+    inputs.load(intent, of(intent, DISTRO.replace("-distro", "-single-node")))  # the same base, and nothing compiled
+
+
+def test_a_lock_says_where_each_source_is_from(intent: Intent) -> None:
+    locked = inputs.load(intent, of(intent, "pytorch-2.15-cu132-py313-ec2")).lock
+    found = {source.name: source for source in locked.sources}
+    assert found.keys() == {"efa-installer", "gdrcopy", "nccl-tests"}
+    for name, source in found.items():
+        component = intent.components.components[name]
+        release = component.releases[source.version]
+        assert source.url.startswith("https://")
+        assert (source.commit, source.sha256) == (release.commit, release.sha256)
+        assert bool(source.commit) != bool(source.sha256)
+        assert source.licence.startswith(component.licence[:3])
+    assert found["efa-installer"].file == "aws-efa-installer-1.50.0.tar.gz"
+    assert found["gdrcopy"].tag == "v2.6"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "new", "says"),
+    [
+        (r'^commit = "9', 'commit = "8', "source gdrcopy 2.6"),  # of another tree: nobody vouches for it
+        (r"^commit = .*\n", "", "the lock has nothing"),
+        (r'^version = "2.6"', 'version = "2.5.2"', "source gdrcopy 2.6"),
+        (r'^name = "gdrcopy"', 'name = "gdrcpoy"', "source gdrcopy 2.6"),
+        (r"\Z", '\n[[sources]]\nname = "x"\nversion = "1"\nurl = "y"\nlicence = "MIT"\n', "nobody pinned: x"),
+    ],
+)
+def test_a_source_that_is_not_the_one_of_its_component(
+    tree: Path, edit: Edit, pattern: str, new: str, says: str
+) -> None:
+    path = tree / SOURCES
+    before, header, rest = path.read_text().partition('name = "gdrcopy"')
+    path.write_text(header + rest)
+    edit(path, pattern, new)
+    path.write_text(before + path.read_text())
+    intent = load_intent(tree)
+    with pytest.raises(LockError) as raised:
+        inputs.load(intent, of(intent, DISTRO))
+    assert says in f"{raised.value.what} {raised.value.why}"
+    assert raised.value.fix == f"trainwright lock --only {DISTRO}"
+
+
+def test_another_commit_for_the_same_version_makes_its_locks_stale(tree: Path, edit: Edit) -> None:
+    edit(tree / "dockerfiles/layers/gdrcopy.toml", r'^commit = "9', 'commit = "8')
+    intent = load_intent(tree)
+    with pytest.raises(LockError, match="is stale"):
+        inputs.load(intent, of(intent, DISTRO))

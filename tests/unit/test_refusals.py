@@ -1,0 +1,123 @@
+"""What is shown and never built: sources without a checksum, and versions that do not go together."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Edit = Callable[[Path, str, str], None]
+Cli = Callable[..., Any]
+FLAGSHIP = "pytorch-2.15-cu132-py313-ec2"
+SINGLE = f"{FLAGSHIP}-single-node"
+MATRIX, INSTALLER = "dockerfiles/matrix.toml", "dockerfiles/layers/efa-installer.toml"
+
+
+@pytest.fixture
+def blocked(tree: Path, edit: Edit, settle: Callable[[Path], None]) -> Path:
+    """A checkout with an EFA installer whose sha256 nobody has established; what it brings is known."""
+    edit(tree / MATRIX, r'^efa-installer = ".*"', 'efa-installer = "1.51.0"')
+    edit(tree / INSTALLER, r'aws-ofi-nccl = "1.22.0" \}', 'aws-ofi-nccl = "1.22.0", openmpi = "4.1.8" }')
+    settle(tree)
+    return tree
+
+
+def test_a_blocked_image_is_planned_with_what_is_missing(blocked: Path, cli: Cli) -> None:
+    ended = cli(blocked, "plan", "--only", f"{FLAGSHIP}*", "--json")
+    assert ended.code == 0, ended.err
+    rows = {row["id"]: row for row in json.loads(ended.out)}
+    assert {name for name, row in rows.items() if row["action"] == "blocked"} == {FLAGSHIP, f"{FLAGSHIP}-devel"}
+    assert rows[FLAGSHIP]["reason"] == "efa-installer 1.51.0: sha256 not established"
+    assert rows[f"{FLAGSHIP}-distro"]["action"] == "build"  # the others are as before
+
+
+def test_a_blocked_image_is_listed_rendered_and_its_lock_is_current(blocked: Path, cli: Cli) -> None:
+    for words in (["list"], ["render", "--only", FLAGSHIP], ["lock", "--check", "--only", FLAGSHIP]):
+        assert cli(blocked, *words).code == 0, words
+    assert "1.51.0" in (blocked / "out" / FLAGSHIP / "Dockerfile").read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "identity"),
+    [
+        ("build", FLAGSHIP),
+        ("build", f"{FLAGSHIP}-devel"),
+        ("push --registry 127.0.0.1:1", FLAGSHIP),
+        ("push --dry-run --registry 127.0.0.1:1", FLAGSHIP),
+    ],
+)
+def test_a_blocked_image_is_neither_built_nor_published(blocked: Path, cli: Cli, words: str, identity: str) -> None:
+    ended = cli(blocked, *words.split(), "--only", identity)
+    assert (ended.code, ended.out) == (4, "")
+    assert f"{identity} is blocked: efa-installer 1.51.0: sha256 not established" in ended.err
+    assert f"dockerfiles/locks/{FLAGSHIP}.toml" in ended.err
+
+
+def test_a_blocked_image_is_fetched_up_to_what_is_missing(
+    blocked: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from trainwright import fetching
+
+    monkeypatch.setattr(fetching, "_fetch_packages", lambda *_: None)
+    ended = cli(blocked, "fetch", "--only", FLAGSHIP)
+    assert ended.code == 4
+    assert "efa-installer 1.51.0" in ended.err
+
+
+COMMANDS = (["plan"], ["render"], ["build"], ["lock"], ["lock", "--check"], ["lock", "--update"], ["fetch"])
+
+
+@pytest.mark.parametrize(
+    ("pattern", "new", "identity", "blamed", "says"),
+    [
+        (
+            r'nccl = "wheel 2.30.7", openmpi',
+            'nccl = "wheel 2.29.7", openmpi',
+            SINGLE,
+            'nccl = "wheel 2.29.7", openmpi',
+            [
+                "torch 2.15.0 (of ==2.15.0) needs nccl ==2.30.7, and there is 2.29.7",
+                "nearest that works: nccl 2.30.7",
+                '# nccl = "wheel 2.30.7"',  # as it is written there: without the provider it would be refused again
+            ],
+        ),
+        (
+            r'^efa-installer = ".*"',
+            'efa-installer = "1.47.0"',
+            FLAGSHIP,
+            'aws-ofi-nccl = "efa-installer"',
+            [
+                "aws-ofi-nccl 1.18.0 is in the banned range ==1.18.0",
+                "efa-installer 1.47.0 is in the banned range ==1.47.0",
+                "nearest that works: efa-installer 1.48.0",
+                '# efa-installer = "1.48.0"',
+            ],
+        ),
+    ],
+    ids=["torch and NCCL", "a banned installer"],
+)
+def test_versions_that_do_not_go_together(
+    tree: Path, edit: Edit, cli: Cli, pattern: str, new: str, identity: str, blamed: str, says: list[str]
+) -> None:
+    """Before anything is resolved, and before a stale lock is said: no new lock would mend it."""
+    edit(tree / MATRIX, pattern, new)
+    line = next(n for n, row in enumerate((tree / MATRIX).read_text().splitlines(), 1) if blamed in row)
+    for words in COMMANDS:
+        ended = cli(tree, *words, "--only", identity)
+        assert (ended.code, ended.out) == (3, ""), words
+        for part in [*says, f"{MATRIX}:{line}", "evidence: ", "checked 2026-"]:
+            assert part in ended.err, words
+    assert cli(tree, "list").code == 0
+    assert cli(tree, "plan", "--only", f"{FLAGSHIP}-distro").code == 0  # the others are as before
+
+
+def test_a_refusal_that_only_the_lock_can_tell(
+    tree: Path, edit: Edit, cli: Cli, settle: Callable[[Path], None]
+) -> None:
+    """No pin says which libfabric the distribution has: with the lock it is known, and refused."""
+    path = tree / "dockerfiles/locks/debian-13.packages"
+    edit(path, r"^Package: libfabric-bin\nVersion: .*", "Package: libfabric-bin\nVersion: 1.17.0-3")
+    ended = cli(tree, "plan", "--only", f"{FLAGSHIP}-distro")
+    assert ended.code == 3
+    assert "libfabric" in ended.err
