@@ -1,5 +1,6 @@
 """Templates into text: a pure function of the lock. No clock, no environment, no random."""
 
+import re
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -129,6 +130,7 @@ def _dockerfile(
         "packages": [f"{package.name}={package.version}" for package in packages.values() if package.sha256],
     }
     text = _render(intent.root, f"frameworks/{variant.framework}.j2", context)
+    _check_stages(intent, variant, text)
     if unused := sorted(set(pins) - pins.asked):
         raise ConfigError(
             f"pin {unused[0]!r} of {variant.id} is consumed by no template",
@@ -137,6 +139,20 @@ def _dockerfile(
             fix=f"use pins[{unused[0]!r}] in dockerfiles/layers/{unused[0]}.j2, or take the pin out of matrix.toml",
         )
     return text
+
+
+def _check_stages(intent: Intent, variant: Variant, text: str) -> None:
+    """A stage that nobody defines above would be taken for an image of some registry."""
+    known = {"scratch", intent.components.bases[variant.base].reference}
+    for below, stage in re.findall(r"^FROM (\S+)(?: AS (\S+))?$", text, re.MULTILINE):
+        if below not in known:
+            raise ConfigError(
+                f"{variant.id} is compiled on a stage {below!r} that no component of it defines",
+                where=f"dockerfiles/frameworks/{variant.framework}.j2",
+                why=f"{did_you_mean(below, known - {''})}; the engine would look for an image of that name",
+                fix="pin the component whose stage it is in dockerfiles/matrix.toml",
+            )
+        known.add(stage)
 
 
 def _stage_order(intent: Intent, variant: Variant) -> list[str]:

@@ -228,6 +228,13 @@ def test_a_test_of_versions_on_what_is_none(tree: Path, edit: Edit) -> None:
     assert "is no version" in refused(tree).why
 
 
+def test_a_stage_that_nobody_defines(tree: Path, edit: Edit) -> None:
+    """`FROM cuda-compiler` in an image that pins no CUDA: the engine would ask a registry for it."""
+    edit(tree / "dockerfiles/layers/pip.j2", r"\A", "{% macro stage() %}\nFROM cuda-compiler AS pip\n{% endmacro %}\n")
+    error = refused(tree)
+    assert "a stage 'cuda-compiler'" in error.what
+
+
 def test_check_and_render_agree_on_what_is_consumed(intent: Intent) -> None:
     """The dry run of `check` must not be stricter, nor laxer, than the real one."""
     for variant in intent.variants:
