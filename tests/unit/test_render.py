@@ -100,7 +100,9 @@ def test_the_rules_can_fail(line: str) -> None:
 
 
 def test_hadolint_has_nothing_to_say(texts: dict[str, dict[str, str]], on_image: Path) -> None:
-    for found in (texts, rendered(on_image, "*-sagemaker*")):
+    """Those for SageMaker have all that the others have, and more; `make lint` is about every one."""
+    sagemaker = {identity: files for identity, files in texts.items() if "-sagemaker" in identity}
+    for found in (sagemaker, rendered(on_image, "*-sagemaker")):
         rows = linting.hadolint(ROOT, {identity: files["Dockerfile"] for identity, files in found.items()})
         assert [row for row in rows if row.state != "ok"] == []
         assert {row.subject for row in rows} == found.keys()
