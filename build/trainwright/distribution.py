@@ -14,7 +14,7 @@ from trainwright.certificates import bundle
 from trainwright.errors import BuildError, EnvironmentProblem, LockError
 from trainwright.mirrors import SETTING, named, proxies, redirect
 from trainwright.model import Base, Package
-from trainwright.packages import Stanzas, reduce
+from trainwright.packages import LICENCE, Stanzas, reduce
 from trainwright.process import run
 from trainwright.store import Wanted, path_of, scratch
 
@@ -157,7 +157,8 @@ def archive(folder: Path, base: Base, stanzas: Stanzas, epoch: int) -> None:
 
     mmdebstrap looks for essential packages in the suite that it was asked for, so the index says it is that one.
     """
-    rows = ("".join(f"{key}: {value}\n" for key, value in stanza.items()) for stanza in stanzas.values())
+    told = ({key: value for key, value in stanza.items() if key != LICENCE} for stanza in stanzas.values())
+    rows = ("".join(f"{key}: {value}\n" for key, value in stanza.items()) for stanza in told)
     index = "\n".join(rows).encode()
     (folder / "Packages").write_bytes(index)
     date = format_datetime(datetime.fromtimestamp(epoch, UTC), usegmt=True)

@@ -4,12 +4,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from trainwright import facts, indexes, inputs, lock, mirrors, packages, render, store
+from trainwright import distribution, facts, indexes, inputs, licences, lock, mirrors, packages, render, store
 from trainwright.errors import LockError
-from trainwright.fetching import must, own_index, resolve_packages
+from trainwright.fetching import files_of, must, own_index, resolve_packages
 from trainwright.files import write
 from trainwright.matrix import Intent, provider_of
-from trainwright.model import Group, Lock, PythonFile, Source, Variant
+from trainwright.model import Group, Lock, Package, PythonFile, Source, Variant
 from trainwright.progress import Progress, Say
 
 
@@ -24,6 +24,30 @@ def lock_packages(intent: Intent, base: str, tools: bool, below: packages.Stanza
     date, stanzas = resolve_packages(intent, base, tools, below)
     header = {"Intent": lock.packages_digest(intent, base, names), "Date": date}
     return path, packages.dump(header, stanzas)
+
+
+def with_licences(intent: Intent, base: str, text: str, below: packages.Stanzas, say: Say, progress: Progress) -> str:
+    """A resolved package lock, and in it what each package says of its licence; for that their files are fetched.
+
+    `below` is what compile stages find in the base: a package may leave its documentation to one of those.
+    """
+    header, stanzas = packages.parse(text, base)
+    own, known = packages.to_packages(stanzas), packages.to_packages({**below, **stanzas})
+    say(f"{base}: reading the licences of {len(files_of(own))} packages")
+
+    def lost(wanted: list[Package]) -> dict[str, str]:
+        sought, epoch = [package for package in wanted if not store.has(package.sha256)], packages.epoch_of(header)
+        files = distribution.wanted(intent.components.bases[base], sought, epoch) if sought else []
+        return store.fetch(files, progress)
+
+    def deb_of(name: str) -> Path | None:
+        found = files_of({name: known[name]} if name in known else {})
+        return store.path_of(found[0].sha256) if found and not lost(found) else None
+
+    must(lost(files_of(own)), "cannot be had")
+    said = {package.name: licences.licence(package.name, deb_of) for package in files_of(own)}
+    full = {name: stanza | ({packages.LICENCE: said[name]} if name in said else {}) for name, stanza in stanzas.items()}
+    return packages.dump(header, full)
 
 
 class Solved(NamedTuple):
@@ -153,7 +177,8 @@ def lock_all(intent: Intent, variants: list[Variant], say: Say, progress: Progre
             rows.append(_kept(name))
         else:
             below = inputs.read_distribution(intent, base).locked if tools else {}
-            rows.append(_written(name, *lock_packages(intent, base, tools, below, say)))
+            path, text = lock_packages(intent, base, tools, below, say)
+            rows.append(_written(name, path, with_licences(intent, base, text, below, say, progress)))
     for variant in {variant.lock: variant for variant in variants}.values():
         if is_current(inputs.load, intent, variant):
             rows.append(_kept(variant.lock))

@@ -34,6 +34,9 @@ FIELDS = [
     "SHA256",
 ]
 
+# Ours, at the end of a stanza: neither apt nor dpkg is told, and no key depends on it.
+LICENCE = "Licence"
+
 Stanzas = dict[str, dict[str, str]]  # package name to its fields
 
 
@@ -89,7 +92,11 @@ def dump(header: dict[str, str], stanzas: Stanzas) -> str:
 def status(stanzas: Stanzas) -> str:
     """dpkg's status file of a system that has exactly these."""
     rows = (
-        {field: value for field, value in stanza.items() if field not in ("Archive", "Filename", "Size", "SHA256")}
+        {
+            field: value
+            for field, value in stanza.items()
+            if field not in ("Archive", "Filename", "Size", "SHA256", LICENCE)
+        }
         for stanza in stanzas.values()
     )
     return "\n".join(

@@ -27,8 +27,9 @@ def update(intent: Intent, variants: list[Variant], keep: bool, say: Say, progre
         with suppress(LockError, FileNotFoundError):  # one that is missing or broken has nothing to compare with
             old = differences.packages_held(packages.parse(path.read_text(), path.name)[1])
         moved = differences.changes(path.stem, "distribution", old, differences.packages_held(found))
-        if moved or not locking.is_current(inputs.current_distribution, intent, base, tools):
-            texts[path] = text  # else it stays: another date alone would be another key
+        # What has not moved stays: another date alone would be another key. To compare, no package is fetched.
+        if keep and (moved or not locking.is_current(inputs.current_distribution, intent, base, tools)):
+            texts[path] = locking.with_licences(intent, base, text, fresh[base], say, progress)
         rows += moved
     for variant in {variant.lock: variant for variant in variants}.values():
         path, solved, before = inputs.lock_path(intent, variant), locking.solve(intent, variant, say), None
@@ -43,6 +44,6 @@ def update(intent: Intent, variants: list[Variant], keep: bool, say: Say, progre
         rows += moved
         if keep and (moved or not locking.is_current(inputs.load, intent, variant)):
             texts[path] = locking.lock_python(intent, variant, solved, progress)[1]
-    for path, text in texts.items() if keep else ():
+    for path, text in texts.items():
         write(path, text)
     return rows

@@ -13,6 +13,8 @@ from trainwright.packages import Stanzas
 ROOT = Path(__file__).parents[2]
 HEADER = {"Intent": "0" * 64, "Date": "Fri, 20 Nov 2026 02:11:10 GMT"}
 
+SAID: list[dict[str, str]] = [{}, {"Licence": "GPL-1+ or Artistic, GPL-2+ with OpenSSL exception, see: b"}]
+
 
 def stanza(name: str, version: str = "1") -> dict[str, str]:
     return {
@@ -33,7 +35,7 @@ def of(*names: str, **versions: str) -> Stanzas:
 
 @given(st.dictionaries(st.from_regex(r"[a-z0-9][a-z0-9+.-]{1,20}", fullmatch=True), st.integers(0, 99), max_size=5))
 def test_roundtrip(names: dict[str, int]) -> None:
-    stanzas = {name: stanza(name, f"1:{number}.0~rc-1+deb12u1") for name, number in names.items()}
+    stanzas = {name: stanza(name, f"1:{number}.0~rc-1+deb12u1") | SAID[number % 2] for name, number in names.items()}
     assert packages.parse(packages.dump(HEADER, stanzas), "lock") == (HEADER, stanzas)
 
 

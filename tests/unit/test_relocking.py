@@ -40,7 +40,10 @@ def now(tree: Path, variant: Variant, tmp_path: Path, wheel: Any, monkeypatch: p
     found = inputs.load(intent, variant)
 
     def resolve_packages(*_: object) -> tuple[str, packages.Stanzas]:
-        fresh = {name: dict(stanza) for name, stanza in found.distribution.locked.items()}
+        locked = found.distribution.locked.items()
+        fresh = {
+            name: {field: stanza[field] for field in packages.FIELDS if field in stanza} for name, stanza in locked
+        }
         for name in moved.keys() & fresh.keys():
             fresh[name] |= {"Version": moved[name], "SHA256": "9" * 64}
         return "Sat, 01 Jan 2028 00:00:00 GMT", fresh
@@ -58,6 +61,11 @@ def now(tree: Path, variant: Variant, tmp_path: Path, wheel: Any, monkeypatch: p
         url = (tmp_path / file).as_uri()
         return indexes.Offer(name=entry.name, version=version, file=file, url=url, sha256=sha256)
 
+    def with_licences(_: object, base: str, text: str, *__: object) -> str:
+        header, stanzas = packages.parse(text, base)
+        return packages.dump(header, {name: {**held, "Licence": "read"} for name, held in stanzas.items()})
+
+    monkeypatch.setattr(locking, "with_licences", with_licences)  # the real one fetches every package
     monkeypatch.setattr(locking, "resolve_packages", resolve_packages)
     monkeypatch.setattr(indexes, "resolve", resolve)
     return moved
@@ -76,8 +84,9 @@ def test_nothing_has_moved(cli: Cli, tree: Path, now: dict[str, str]) -> None:
         assert written(tree) == before
 
 
-def test_shown_and_not_written(cli: Cli, tree: Path, now: dict[str, str]) -> None:
+def test_shown_and_not_written(cli: Cli, tree: Path, now: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     before = written(tree)
+    monkeypatch.delattr(locking, "with_licences")  # to compare, no package is fetched
     now |= {"numpy": "2.99.0", "libc6": "9.9-1", "uv": "99.0"}
     rows = json.loads(cli(tree, "lock", "--update", "--only", ONLY, "--json").out)
     assert {(row["lock"], row["kind"], row["name"], row["new"]) for row in rows} == {
@@ -101,7 +110,7 @@ def test_written_on_request(cli: Cli, tree: Path, now: dict[str, str], variant: 
     after = written(tree)
     assert [name for name in after if after[name] != before[name]] == ["debian-12.packages"]
     header, stanzas = packages.parse(after["debian-12.packages"], "debian-12.packages")
-    assert stanzas["libc6"]["Version"] == "9.9-1"
+    assert (stanzas["libc6"]["Version"], stanzas["libc6"]["Licence"]) == ("9.9-1", "read")
     assert "2028" in header["Date"]
     assert differences.changes("", "distribution", differences.packages_held(stanzas), {})[0].new == ""
     assert inputs.load(load_intent(tree), variant).distribution.locked["libc6"]["Version"] == "9.9-1"
@@ -137,7 +146,8 @@ def test_plain_lock_touches_nothing_that_is_current(cli: Cli, tree: Path, now: d
     (tree / "dockerfiles/locks/debian-12.packages").unlink()
     rows = json.loads(cli(tree, "lock", "--only", ONLY, "--json").out)
     assert [row["state"] for row in rows] == ["written", "current"]
-    assert "9.9-1" in written(tree)["debian-12.packages"]
+    _, stanzas = packages.parse(written(tree)["debian-12.packages"], "debian-12.packages")
+    assert (stanzas["libc6"]["Version"], stanzas["libc6"]["Licence"]) == ("9.9-1", "read")
 
 
 @pytest.mark.parametrize("words", [["--write"], ["--check", "--update"], ["--check", "--write"]])

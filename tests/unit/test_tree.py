@@ -25,7 +25,7 @@ LEVELS = {
     "config versions compat remedy instances matrix declaring lock facts explaining finding "
     "packages render plan bake probe wheels differences": 1,  # pure
     "files process store host_settings inputs mirrors certificates git": 1,  # of the host, shared by the effects
-    "engine registry indexes distribution sources": 2,  # effects
+    "engine registry indexes distribution sources licences": 2,  # effects
     "locking relocking updates fetching building publishing images linting report cli doctor": 3,
 }
 LEVEL = {name: level for names, level in LEVELS.items() for name in names.split()}
