@@ -2,6 +2,7 @@
 
 import re
 import tomllib
+from functools import lru_cache
 from pathlib import Path
 from typing import TypeVar
 
@@ -27,6 +28,11 @@ def line_of(text: str, path: tuple[int | str, ...]) -> int:
 
 def parse(text: str, kind: type[M], name: str) -> M:
     """Text into `kind`. Raises ConfigError with file, line and cause; `name` is what the user calls the file."""
+    return _parse(text, kind, name)  # type: ignore[return-value]  # of this very kind
+
+
+@lru_cache(maxsize=128)  # twins share a lock; reading TOML is what takes long, and what comes out is frozen
+def _parse(text: str, kind: type[BaseModel], name: str) -> BaseModel:
     try:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:

@@ -21,6 +21,7 @@ class Distribution(Model):
     locked: packages.Stanzas
     effective: packages.Stanzas
     drift: list[Drift]
+    unmet: tuple[str, str] | None  # a package, and what it requires that none of these is
 
     def packages(self) -> dict[str, Package]:
         return packages.to_packages(self.effective)
@@ -100,6 +101,7 @@ def _distribution(text: str, name: str, recorded: str) -> Distribution:
         locked=locked,
         effective=effective,
         drift=packages.drift(locked, effective),
+        unmet=packages.unmet(effective),
     )
 
 
@@ -155,7 +157,7 @@ def load(intent: Intent, variant: Variant) -> Inputs:
     lock.check(intent, variant, locked, found.values())
     build = tools.packages() if tools else {}
     warnings = facts.admit(intent, variant, locked, found, build)
-    if base.provider == "packages" and (lacking := packages.unmet(distribution.effective)):
+    if base.provider == "packages" and (lacking := distribution.unmet):
         raise LockError(
             f"package {lacking[1]} is missing from the lock",
             where=f"dockerfiles/locks/{variant.base}.packages",
