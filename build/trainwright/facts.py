@@ -114,9 +114,11 @@ def admit(
 ) -> list[Verdict]:
     """Raises IncompatibleError for a variant that breaks a rule; the warnings. Without locks, as far as pins say."""
     facts = facts_of(intent, variant, locked, packages, build_packages, intent.instances)
+    found = violations(intent.compat, facts)
+    if not any(verdict.severity == "refuse" for verdict in found):
+        return found  # what follows is for a refusal alone, and takes longer than the judgement
     known, brought = known_releases(intent), bundles(intent)
     text = (intent.root / MATRIX).read_text()
-    found = violations(intent.compat, facts)
     sides = [side.name for verdict in found for side in (verdict.a, verdict.b) if side]
     pinned = next((name for name in sides if name in variant.pins), next(iter(variant.pins)))
     return refuse(
