@@ -32,6 +32,11 @@ def test_first_fit_decreasing_and_what_is_pinned_comes_last() -> None:
     assert names(parts(entries, {"torch"}, LIMITS)) == [["a", "b"], ["c", "d"], ["torch"]]
 
 
+def test_a_layer_that_is_full_to_the_byte() -> None:
+    assert names(parts([wheel("a", 600), wheel("b", 400)], set(), LIMITS)) == [["a", "b"]]
+    assert names(parts([wheel("a", 600), wheel("b", 401)], set(), LIMITS)) == [["a"], ["b"]]
+
+
 def test_one_that_is_larger_than_a_layer_has_one_of_its_own() -> None:
     assert names(parts([wheel("a", 5000), wheel("b", 100)], set(), LIMITS)) == [["a"], ["b"]]
 
