@@ -186,7 +186,7 @@ def prove(intent: Intent, found: Inputs, out: Path) -> Image:
         size=registry.size_of(manifest),
         versions=findings.versions,
         packages=findings.packages,
-        drift=found.distribution.drift,
+        drift=found.drift,
         proof=proof,
     )
     write_image(out, image)

@@ -134,7 +134,7 @@ def fetched(intent: Intent, variants: list[Variant]) -> list[dict[str, object]]:
                 "packages": len(found.distribution.packages()),
                 "sources": len(found.lock.sources),
                 "bytes": sum(sizes),
-                "drift": len(found.distribution.drift),
+                "drift": len(found.drift),
             }
         )
     return rows

@@ -43,7 +43,7 @@ def known_image(found: Inputs, out: Path) -> Image:
     image = read_image(out)
     if image and image.key == found.key:
         return image
-    return Image(id=found.variant.id, key=found.key, drift=found.distribution.drift)
+    return Image(id=found.variant.id, key=found.key, drift=found.drift)
 
 
 def write_image(out: Path, image: Image) -> None:

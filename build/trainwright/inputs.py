@@ -46,6 +46,11 @@ class Inputs(Model):
     tag: str
     name: str  # in the engine
 
+    @property
+    def drift(self) -> list[Drift]:
+        """Of the base's packages, and of what compilers had beyond them."""
+        return self.distribution.drift + (self.tools.drift if self.tools else [])
+
 
 def lock_path(intent: Intent, variant: Variant) -> Path:
     return intent.root / "dockerfiles/locks" / f"{variant.lock}.toml"
@@ -109,16 +114,23 @@ def record_drift(header: dict[str, str], locked: packages.Stanzas, effective: pa
     write(drift_path(locked), packages.dump(header, effective))
 
 
+def packages_intent(intent: Intent, base: str, tools: bool) -> str:
+    """What a package lock must have been resolved from; that of compile stages also from the packages below them."""
+    if not tools:
+        return lock.packages_digest(intent, base, lock.distribution_packages(intent, base))
+    below = packages.manifest_digest(packages.to_packages(read_distribution(intent, base).locked).values())
+    return lock.packages_digest(intent, base, lock.build_packages(intent, base), below)
+
+
 def current_distribution(intent: Intent, base: str, tools: bool = False) -> Distribution:
     """The same, if it answers the intent. Raises LockError where it is stale."""
     found = read_distribution(intent, base, tools)
-    names = lock.build_packages(intent, base) if tools else lock.distribution_packages(intent, base)
-    if found.intent != lock.packages_digest(intent, base, names):
+    if found.intent != packages_intent(intent, base, tools):
         path = packages_path(intent, base, tools)
         raise LockError(
             f"the package lock {path.stem} is stale",
             where=f"dockerfiles/locks/{path.name}",
-            why="what it was resolved from has changed since: matrix.toml, bases.toml or layers/*.toml",
+            why="what it was resolved from has changed since: the intent, or the base's lock",
             fix="trainwright lock",
         )
     return found
@@ -169,7 +181,7 @@ def load(intent: Intent, variant: Variant) -> Inputs:
     text["requirements/packages.txt"] = "".join(
         f"{package.name}={package.version} {package.sha256}\n" for package in found.values()
     )
-    rootfs = _rootfs(intent.root / "dockerfiles/rootfs")
+    rootfs = _rootfs(intent.root / "dockerfiles/rootfs", {"common", variant.target, *variant.pins})
     include = lock.distribution_packages(intent, variant.base)
     manifest = packages.manifest_digest(found.values())
     script = store.sha256_of(intent.root / "scripts/bootstrap-base.sh")
@@ -210,10 +222,12 @@ def load(intent: Intent, variant: Variant) -> Inputs:
     )
 
 
-def _rootfs(folder: Path) -> dict[str, Path]:
+def _rootfs(folder: Path, parts: set[str]) -> dict[str, Path]:
+    """The files of what the image has: common ones, its target's, its components'."""
     return {
         str(path.relative_to(folder)): path
-        for path in sorted(folder.rglob("*"))
+        for part in sorted(parts)
+        for path in sorted((folder / part).rglob("*"))
         if path.is_file() and "__pycache__" not in path.parts
     }
 

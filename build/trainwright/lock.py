@@ -99,9 +99,9 @@ def release_of(intent: Intent, variant: Variant, name: str) -> Release:
     return intent.components.components[name].releases.get(variant.pins[name].version, Release())
 
 
-def packages_digest(intent: Intent, base: str, names: list[str]) -> str:
-    """The same for distribution packages on a base."""
-    return digest([base_facts(intent.components.bases[base]), names])
+def packages_digest(intent: Intent, base: str, names: list[str], below: str = "") -> str:
+    """The same for distribution packages on a base. `below` is the manifest digest of what they go on top of."""
+    return digest([base_facts(intent.components.bases[base]), names, *([below] if below else [])])
 
 
 def base_facts(base: Base) -> dict[str, object]:

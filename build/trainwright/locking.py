@@ -22,7 +22,8 @@ def lock_packages(intent: Intent, base: str, tools: bool, below: packages.Stanza
     path = inputs.packages_path(intent, base, tools)
     say(f"{path.stem}: resolving {len(names)} packages and what they need")
     date, stanzas = resolve_packages(intent, base, tools, below)
-    header = {"Intent": lock.packages_digest(intent, base, names), "Date": date}
+    under = packages.manifest_digest(packages.to_packages(below).values()) if tools else ""
+    header = {"Intent": lock.packages_digest(intent, base, names, under), "Date": date}
     return path, packages.dump(header, stanzas)
 
 

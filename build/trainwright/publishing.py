@@ -118,7 +118,7 @@ def _publish(intent: Intent, found: Inputs, repository: str, say: Say) -> Image:
 
 
 def _refuse_drift(found: Inputs) -> None:
-    if drift := found.distribution.drift:
+    if drift := found.drift:
         raise RegistryError(
             f"{found.variant.id} cannot be released: {len(drift)} of its packages drifted from the lock",
             why=", ".join(f"{d.package} {d.locked or '(new)'} -> {d.used}" for d in drift[:5]),

@@ -136,7 +136,8 @@ def _unknown(pin: Pinned, error: TrainwrightError) -> Update:
 
 
 def _reason(error: TrainwrightError) -> str:
-    return (error.why or error.what).strip().splitlines()[-1].strip()
+    """Its words on one line: programs wrap them."""
+    return " ".join((error.why or error.what).split())[:300]
 
 
 def _judged(intent: Intent, pin: Pinned, known: list[str]) -> Update:

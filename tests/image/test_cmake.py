@@ -6,16 +6,12 @@ import pytest
 
 pytestmark = pytest.mark.component("cmake")
 
-PROJECT = """
-cmake_minimum_required(VERSION 3.20)
-project(example CUDA)
-"""
-
 
 def test_configures_a_cuda_project(host: Any) -> None:
+    lists = "cmake_minimum_required(VERSION 3.20)\\nproject(example CUDA)\\n"
+    folder = "/tmp/test-cmake"
     said = host.run(
-        "d=$(mktemp -d) && cat > $d/CMakeLists.txt <<'END'\n%s\nEND\ncmake -S $d -B $d/b -G Ninja; r=$?; rm -r $d; exit $r"
-        % PROJECT
+        f"mkdir {folder} && printf '{lists}' > {folder}/CMakeLists.txt && cmake -G Ninja -S {folder} -B {folder}/build"
     )
     assert said.rc == 0, said.stdout + said.stderr
     assert "Check for working CUDA compiler" in said.stdout

@@ -4,13 +4,16 @@ import json
 import time
 from collections import Counter
 from collections.abc import Callable
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import pytest
 
+from trainwright import compat as compatibility
 from trainwright.inputs import Inputs
+from trainwright.matrix import load_intent
 
+ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.component("cuda")
 ALONE = "env -i /opt/venv/bin/python"
 RUNTIME_VERSION = "n = ctypes.c_int(); assert lib.cudaRuntimeGetVersion(ctypes.byref(n)) == 0; said = n.value"
@@ -82,10 +85,14 @@ SHOW = "sh -c 'echo \"[$LD_LIBRARY_PATH]\"'"
 
 @pytest.fixture(scope="module")
 def floor(host: Any, declared: Inputs) -> str:
-    """The oldest driver for this CUDA, as the image has it."""
-    rows = host.check_output("cat /opt/trainwright/cuda/driver-floors").splitlines()
-    floors = dict(row.split() for row in rows if not row.startswith("#"))
-    return str(floors[declared.pins["cuda"].split(".")[0]])
+    """The oldest driver for this CUDA, as compat.toml has it."""
+    intent = load_intent(ROOT)
+    return compatibility.floor(intent.compat, "cuda", declared.pins["cuda"], "driver")
+
+
+def test_floor_is_that_of_the_rules(host: Any, floor: str) -> None:
+    assert floor
+    assert host.check_output("cat /opt/trainwright/cuda/driver-floor") == floor
 
 
 @pytest.fixture(scope="module")

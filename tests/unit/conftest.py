@@ -100,11 +100,10 @@ def settle() -> Callable[[Path], None]:
         intent = load_intent(root)
         bases = {(variant.base, False) for variant in intent.variants}
         bases |= {(variant.base, True) for variant in intent.variants if lock.compiles(intent, variant)}
-        for base, tools in bases:
+        for base, tools in sorted(bases):
             path = inputs.packages_path(intent, base, tools)
-            names = lock.build_packages(intent, base) if tools else lock.distribution_packages(intent, base)
             header, stanzas = packages.parse(path.read_text(), path.name)
-            fresh = {**header, "Intent": lock.packages_digest(intent, base, names)}
+            fresh = {**header, "Intent": inputs.packages_intent(intent, base, tools)}
             if fresh != header:
                 path.write_text(packages.dump(fresh, stanzas))
         for variant in {variant.lock: variant for variant in intent.variants}.values():

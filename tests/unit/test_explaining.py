@@ -160,11 +160,11 @@ def settle(root: Path) -> None:
     """Locks as `trainwright lock` would write them."""
     intent = load_intent(root)
     header = {"Date": "Fri, 20 Nov 2026 02:11:10 GMT"}
-    for tools, names, held in (
-        (False, lock.distribution_packages(intent, "debian-13"), [stanza("libfabric-bin", "2.1.0-1.1")]),
-        (True, lock.build_packages(intent, "debian-13"), [stanza("libfabric-dev", "2.1.0-1.1")]),
+    for tools, held in (
+        (False, [stanza("libfabric-bin", "2.1.0-1.1")]),
+        (True, [stanza("libfabric-dev", "2.1.0-1.1")]),
     ):
-        said = {"Intent": lock.packages_digest(intent, "debian-13", names), **header}
+        said = {"Intent": inputs.packages_intent(intent, "debian-13", tools), **header}
         path = inputs.packages_path(intent, "debian-13", tools)
         path.write_text(packages.dump(said, {entry["Package"]: entry for entry in held}))
     python = [wheel("pip", "26.3"), wheel("numpy", "2.4.7"), wheel("nvidia-nccl-cu13", "2.30.7")]

@@ -169,7 +169,7 @@ def test_keys_know_no_order(variant: Variant, rng: random.Random) -> None:
     intent = INTENT.model_copy(update={"variants": shuffled(twins), "components": components})
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(inputs, "_read_lock", lambda *_: lock)
-        patch.setattr(inputs, "_rootfs", lambda _: dict(shuffled(list(found.rootfs.items()))))
+        patch.setattr(inputs, "_rootfs", lambda *_: dict(shuffled(list(found.rootfs.items()))))
         again = inputs.load(intent, other)
     assert again.key == found.key
     assert again.text == found.text

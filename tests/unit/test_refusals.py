@@ -118,6 +118,7 @@ def test_a_refusal_that_only_the_lock_can_tell(
     """No pin says which libfabric the distribution has: with the lock it is known, and refused."""
     path = tree / "dockerfiles/locks/debian-13.packages"
     edit(path, r"^Package: libfabric-bin\nVersion: .*", "Package: libfabric-bin\nVersion: 1.17.0-3")
+    settle(tree)
     ended = cli(tree, "plan", "--only", f"{FLAGSHIP}-distro")
     assert ended.code == 3
     assert "libfabric" in ended.err
