@@ -170,8 +170,10 @@ def _stage_order(intent: Intent, variant: Variant) -> list[str]:
 
 def licences(intent: Intent, variant: Variant) -> str:
     """The SPDX expression of what the variant pins."""
-    found = {intent.components.components[pin].licence for pin in variant.pins}
-    return " AND ".join(sorted(f"({licence})" if " OR " in licence else licence for licence in found))
+    said = [intent.components.components[pin].licence for pin in variant.pins]
+    found = {f"({text})" if " OR " in text else text for text in said if " AND " not in text}
+    found |= {part for text in said if " AND " in text for part in text.split(" AND ")}
+    return " AND ".join(sorted(found))
 
 
 @cache
