@@ -106,7 +106,7 @@ def build(intent: Intent, variant: Variant, repository: str | None, say: Say, pr
     """Build one image if nothing else will do, and prove that it is what its lock says. Raises BuildError."""
     began = time.monotonic()
     found = inputs.load(intent, variant)
-    lock.refuse_blocked(variant, found.lock)
+    lock.refuse_blocked(variant, found.blocked)
     entry = plan_one(found, repository, engine.answers)
     for warning in entry.warnings:
         say(f"{variant.id}: warning: {warning}")

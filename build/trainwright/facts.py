@@ -41,7 +41,7 @@ def versions_of(
         provider = provider_of(intent, variant, name)
         entry = files.get(python_name(intent, variant, name))
         if provider.kind == "bundled":
-            found[name] = bundled(intent.components, variant, name)
+            found |= {name: version} if (version := bundled(intent.components, variant, name)) else {}
         elif provider.kind == "distro":
             first = next(iter(packages_of(provider, variant)), "")
             found |= {name: packages[first].version} if first in packages else {}

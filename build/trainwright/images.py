@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from trainwright import engine, host_settings, lock, plan, registry
+from trainwright import engine, host_settings, plan, registry
 from trainwright.errors import EnvironmentProblem, RegistryError
 from trainwright.files import write
 from trainwright.inputs import Inputs
@@ -73,8 +73,8 @@ def plan_one(found: Inputs, repository: str | None, engine_answers: Callable[[],
     """skip, reuse, build or blocked; a registry or an engine that does not answer is unknown, not empty."""
     published = None
     warnings = [f"{sentence(warning)}: {warning.rule}" for warning in found.warnings]
-    if missing := lock.blocked(found.lock):
-        return plan.decide(found.variant.id, found.key, None, None, warnings, missing)
+    if found.blocked:
+        return plan.decide(found.variant.id, found.key, None, None, warnings, found.blocked)
     if repository:
         with suppress(EnvironmentProblem, RegistryError):  # a machine without oras, a registry that does not answer
             published = registry.resolve(repository, found.tag)

@@ -42,6 +42,7 @@ class Inputs(Model):
     wheels: dict[str, list[PythonFile]]  # folder below out/<id>/wheels/ to what lies in it
     tools: Distribution | None  # distribution packages of compile stages; None where nothing is compiled
     warnings: list[Verdict]  # rules of compat.toml that only warn, and do not hold
+    blocked: list[str]  # what nobody could establish
     key: str
     tag: str
     name: str  # in the engine
@@ -216,6 +217,7 @@ def load(intent: Intent, variant: Variant) -> Inputs:
         include=include,
         base_key=base_key,
         warnings=warnings,
+        blocked=lock.blocked(locked, pins),
         key=key,
         tag=tag,
         name=name,

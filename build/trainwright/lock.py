@@ -15,6 +15,7 @@ from trainwright.matrix import Intent, bundled, packages_of, provider_of, requir
 from trainwright.model import Base, Lock, Package, PythonFile, Release, Source, Variant
 
 RELOCK = "trainwright lock --only {id}"
+NOT_ESTABLISHED = "not established"  # instead of the version of what a known release brings
 
 
 def digest(value: object) -> str:
@@ -230,7 +231,7 @@ def pin_versions(intent: Intent, variant: Variant, lock: Lock, packages: Mapping
         if package := python_name(intent, variant, name):
             versions[name] = locked[package]
         elif provider.kind == "bundled":
-            versions[name] = bundled(intent.components, variant, name)
+            versions[name] = bundled(intent.components, variant, name) or NOT_ESTABLISHED
         elif provider.kind == "distro":
             if not provider.packages:
                 raise ConfigError(
@@ -244,9 +245,9 @@ def pin_versions(intent: Intent, variant: Variant, lock: Lock, packages: Mapping
     return versions
 
 
-def refuse_blocked(variant: Variant, lock: Lock) -> None:
+def refuse_blocked(variant: Variant, missing: list[str]) -> None:
     """Raises LockError for what can be shown, and neither built nor published."""
-    if missing := blocked(lock):
+    if missing:
         raise LockError(
             f"{variant.id} is blocked: {'; '.join(missing)}",
             where=f"dockerfiles/locks/{variant.lock}.toml",
@@ -255,10 +256,11 @@ def refuse_blocked(variant: Variant, lock: Lock) -> None:
         )
 
 
-def blocked(lock: Lock) -> list[str]:
+def blocked(lock: Lock, versions: Mapping[str, str]) -> list[str]:
     """What nobody could establish, one sentence each: such an image can be shown, and neither built nor published."""
-    return [
+    missing = [
         f"{source.name} {source.version}: {'commit' if source.tag else 'sha256'} not established"
         for source in lock.sources
         if not source.commit and not source.sha256
     ]
+    return missing + [f"{name}: version {NOT_ESTABLISHED}" for name in versions if versions[name] == NOT_ESTABLISHED]

@@ -149,20 +149,21 @@ def packages_of(provider: Provider, variant: Variant) -> list[str]:
 
 
 def bundled(components: Components, variant: Variant, pin: str) -> str:
-    """The version of a component that comes with another one. Raises ConfigError where nobody knows it."""
+    """The version of a component that comes with another one; "" where the release is known and that is not.
+
+    Raises ConfigError for a release that nobody has written down.
+    """
     installer = components.components[pin].providers[variant.pins[pin].provider].bundled_by
     held = variant.pins.get(installer)
     release = components.components[installer].releases.get(held.version) if held else None
-    if release is None or pin not in release.bundles:
+    if release is None:
         raise ConfigError(
-            f"{variant.id} takes {pin} from {installer}, which does not say that it brings one",
+            f"{variant.id} takes {pin} from {installer}, and nobody has written down what that brings",
             where=f"dockerfiles/layers/{installer}.toml",
-            why=f"no [releases.{held.version!r}] with {pin} among its bundles"
-            if held
-            else f"{installer} is not pinned",
-            fix=f"pin {installer} in dockerfiles/matrix.toml" if held is None else "add what its release notes say",
+            why=f"there is no [releases.{held.version!r}]" if held else f"{installer} is not pinned",
+            fix=f"pin {installer} in dockerfiles/matrix.toml" if held is None else "add it, with its evidence",
         )
-    return release.bundles[pin]
+    return release.bundles.get(pin, "")
 
 
 def select(variants: list[Variant], framework: str | None, only: str | None) -> list[Variant]:

@@ -75,7 +75,7 @@ def push(intent: Intent, variant: Variant, repository: str, release: str, dry_ru
     """
     began = time.monotonic()
     found = inputs.load(intent, variant)
-    lock.refuse_blocked(variant, found.lock)
+    lock.refuse_blocked(variant, found.blocked)
     out = out_folder(intent, variant)
     if release:
         _refuse_drift(found)

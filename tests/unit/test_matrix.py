@@ -250,15 +250,6 @@ def test_version_that_a_provider_cannot_honour(tree: Path, edit: Edit, pattern: 
     assert what in refused(tree).what
 
 
-def test_bundle_that_the_installers_release_does_not_name(tree: Path, edit: Edit) -> None:
-    """Which Open MPI is in 1.51.0 nobody says: nothing could be compared with what ships."""
-    edit(tree / "dockerfiles/matrix.toml", r'^efa-installer = ".*"', 'efa-installer = "1.51.0"')
-    error = refused(tree)
-    assert "takes openmpi from efa-installer, which does not say that it brings one" in error.what
-    assert "1.51.0" in error.why
-    assert error.where == "dockerfiles/layers/efa-installer.toml"
-
-
 def test_installer_of_a_release_that_nobody_wrote_down(tree: Path, edit: Edit) -> None:
     edit(tree / "dockerfiles/matrix.toml", r'^efa-installer = ".*"', 'efa-installer = "9.9.9"')
     assert "[releases.'9.9.9']" in refused(tree).why
