@@ -16,8 +16,7 @@ from trainwright.remedy import nearest, refuse
 
 def installed(variant: Variant, locked: Lock | None) -> dict[str, PythonFile]:
     """The Python packages of the finished image, by name; what only the build needs is not among them."""
-    own = ("framework", "toolkit", "devel") if variant.devel else ("framework", "toolkit")
-    return {entry.name: entry for entry in (locked.python if locked else []) if entry.group in own}
+    return {entry.name: entry for entry in (locked.python if locked else []) if entry.group in variant.groups}
 
 
 def came_along(intent: Intent, variant: Variant, locked: Lock | None) -> dict[str, PythonFile]:

@@ -157,8 +157,7 @@ def check(intent: Intent, variant: Variant, lock: Lock, packages: Iterable[Packa
             fix=RELOCK.format(id=variant.id),
         )
     # Tools and what source distributions are built with never reach the image: they do not stand in for anything.
-    own = ("framework", "toolkit", "devel") if variant.devel else ("framework", "toolkit")
-    installed = {entry.name: entry for entry in lock.python if entry.group in own}
+    installed = {entry.name: entry for entry in lock.python if entry.group in variant.groups}
     groups = {group: {e.name for e in lock.python if e.group == group} for group in ("tools", "sdist-build")}
     whole = {entry.name for entry in lock.python if entry.group not in groups}
     sources = {source.name: source for source in lock.sources}

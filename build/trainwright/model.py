@@ -209,6 +209,11 @@ class Variant(Model):
     pins: dict[str, Pin]
 
     @property
+    def groups(self) -> "tuple[Group, ...]":
+        """Of a lock's Python packages, those that the finished image has: no tools, and compilers in a twin alone."""
+        return ("framework", "toolkit", "devel") if self.devel else ("framework", "toolkit")
+
+    @property
     def lock(self) -> str:
         """Name of its lock: a devel twin has that of its image."""
         return self.id.removesuffix("-devel") if self.devel else self.id

@@ -79,8 +79,7 @@ def render(
     folders = folders_of(intent, variant, lock)
     versions = pin_versions(intent, variant, lock, packages)
     text = _dockerfile(intent, variant, versions, folders, packages, tools, epoch)
-    own = ("framework", "toolkit", "devel") if variant.devel else ("framework", "toolkit")
-    installed = sorted((entry for entry in lock.python if entry.group in own), key=lambda entry: entry.name)
+    installed = sorted((entry for entry in lock.python if entry.group in variant.groups), key=lambda entry: entry.name)
     rendered = {"Dockerfile": text, "requirements/constraints.txt": constraint_lines(installed)}
     for folder, entries in folders.items():
         rendered[f"requirements/{folder}.txt"] = requirement_lines([entry for entry in entries if is_wheel(entry)])
@@ -106,6 +105,7 @@ def _dockerfile(
 ) -> str:
     components = intent.components.components
     pins, held = Pins(versions), {**packages, **tools}
+    installers = {provider_of(intent, variant, pin).bundled_by for pin in variant.pins}
     context = {
         "variant": variant,
         "base": intent.components.bases[variant.base],
@@ -113,7 +113,10 @@ def _dockerfile(
         "providers": {name: pin.provider for name, pin in variant.pins.items()},
         "components": {name: components[name] for name in _stage_order(intent, variant)},
         "positions": {
-            place: sorted(name for name in variant.pins if components[name].position == place)
+            place: sorted(
+                (name for name in variant.pins if components[name].position == place),
+                key=lambda name: (name not in installers, name),  # who brings others comes before them
+            )
             for place in get_args(Position)
         },
         "architectures": architectures(variant.instances, intent.instances),

@@ -1,7 +1,4 @@
-"""BuildKit's check on a real engine: nothing to say of what we render, and red where it should be.
-
-An engine that is too old for it is supported: there, the one thing to see is that this is said.
-"""
+"""BuildKit's check on a real engine: nothing to say of what we render, and red where it should be."""
 
 import json
 from pathlib import Path
@@ -18,16 +15,19 @@ IMAGE = "registry.invalid/debian@sha256:" + "d" * 64
 BAKE = json.dumps({"target": {"image": {"contexts": {"rootfs": "rootfs"}, "tags": ["trainwright/lint:test"]}}})
 
 
+@pytest.fixture(autouse=True)
+def _new_enough() -> None:
+    """An engine that knows no check is supported; here it has proved nothing."""
+    if why := linting.why_no_check(ROOT):
+        pytest.skip(f"not run: {why}")
+
+
 def checked(dockerfile: str) -> list[Row]:
     return linting.buildkit(ROOT, {"one": {"Dockerfile": dockerfile, "docker-bake.json": BAKE}})
 
 
 def red(rows: list[Row], *rules: str) -> bool:
-    """Are exactly these found? An engine that knows no check has to say so, and nothing else."""
-    if why := linting.why_no_check(ROOT):
-        assert [(row.state, row.finding) for row in rows] == [("not run", why)] * len(rows)
-        assert "is older than" in why
-        return True
+    """Are exactly these found?"""
     return {row.finding.split(":")[0] for row in rows if row.state == "failed"} == set(rules)
 
 
