@@ -1,11 +1,12 @@
 """The nouns: what the matrix declares, what the lock established, what an image is. Data only."""
 
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Action = Literal["skip", "reuse", "build", "blocked"]
+Group = Literal["framework", "toolkit", "devel", "tools", "sdist-build"]  # of the Python packages of a lock
 
 
 class Model(BaseModel):
@@ -209,7 +210,7 @@ class Variant(Model):
     pins: dict[str, Pin]
 
     @property
-    def groups(self) -> "tuple[Group, ...]":
+    def groups(self) -> tuple[Group, ...]:
         """Of a lock's Python packages, those that the finished image has: no tools, and compilers in a twin alone."""
         return ("framework", "toolkit", "devel") if self.devel else ("framework", "toolkit")
 
@@ -220,9 +221,6 @@ class Variant(Model):
 
 
 # --- facts: locks/ -----------------------------------------------------------------------------------------
-
-Group = Literal["framework", "toolkit", "devel", "tools", "sdist-build"]
-GROUPS: tuple[Group, ...] = get_args(Group)
 
 
 class PythonFile(Model):

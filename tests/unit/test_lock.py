@@ -239,6 +239,11 @@ def test_a_twins_compilers_are_in_no_layer_of_its_image(intent: Intent) -> None:
     assert "nvcc" not in final
 
 
+def test_which_groups_of_a_lock_an_image_has(intent: Intent) -> None:
+    assert of(intent, DISTRO).groups == ("framework", "toolkit")
+    assert of(intent, f"{DISTRO}-devel").groups == ("framework", "toolkit", "devel")
+
+
 def test_what_twins_pin_is_intent_of_both(tree: Path, edit: Edit) -> None:
     """One lock answers both: a new CMake in the twin is a new resolution for the image, too."""
     edit(tree / "dockerfiles/matrix.toml", r'^cmake = ".*"', 'cmake = "4.0.0"')
