@@ -139,11 +139,6 @@ def _keep(repository: Path, commit: str) -> None:
 # --- out of the store ------------------------------------------------------------------------------------------------
 
 
-def tree_size(commit: str) -> int:
-    """Bytes of all files of a commit that the store holds."""
-    return sum(len(entry.content) for entry in files(path_of(commit), commit))
-
-
 def lay_out(source: Source, target: Path) -> None:
     """A stored source below `target`: a git tree without .git, or one file. The same bytes, modes and times anywhere.
 
