@@ -98,7 +98,7 @@ def resolve(base: Base, packages: list[str], status: str = "") -> tuple[str, Sta
             ["apt-get", *words, "-qq", "install", *([] if status else ["?essential"]), *packages],
             error=LockError,
             what="the distribution's packages cannot be resolved",
-            fix="correct `packages` in dockerfiles/components.toml",
+            fix="correct `packages` in dockerfiles/layers/*.toml or dockerfiles/bases.toml",
         )
         chosen = re.findall(r"^Inst (\S+) (?:\[\S+\] )?\((\S+)", plan, re.MULTILINE)
         shown = run(["apt-cache", *words, "show", *(f"{name}={version}" for name, version in chosen)], error=LockError)

@@ -238,3 +238,14 @@ def test_scripts_stop_at_the_first_error(path: Path) -> None:
     text = path.read_text()
     assert re.search(r"^(set -Eeuo pipefail|\. .*/lib\.sh\"?)$", text, re.MULTILINE)
     assert path.name == "lib.sh" or (text.startswith("#!/usr/bin/env bash\n") and path.stat().st_mode & 0o100)
+
+
+def test_what_an_error_sends_a_person_to_is_there() -> None:
+    """Every file or glob of dockerfiles/ that a module names whole: a remedy for a file that is gone is none."""
+    said = [(name, place) for name, path in modules() for place in named(path.read_text())]
+    assert ("distribution", "dockerfiles/bases.toml") in said
+    assert [(name, place) for name, place in said if not any(ROOT.glob(place))] == []
+
+
+def named(text: str) -> list[str]:
+    return re.findall(r"dockerfiles/[\w./*-]*\w(?=[\s\"',;:)]|[.]\s)", text)
