@@ -1,11 +1,12 @@
 """Python packages: from where this host's pip configuration says, resolved by uv, chosen for the image's platform."""
 
+import re
 import sys
 import tarfile
 import tempfile
 import tomllib
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from email.message import Message
 from email.parser import Parser
 from pathlib import Path
@@ -17,11 +18,17 @@ from packaging.tags import Tag, compatible_tags, cpython_tags
 from packaging.utils import canonicalize_name, parse_wheel_filename
 
 from trainwright import certificates, mirrors
-from trainwright.errors import LockError
+from trainwright.errors import EnvironmentProblem, LockError
 from trainwright.host_settings import pip_settings as pip_settings
 from trainwright.model import Base, Model
 from trainwright.process import run
 
+# What uv 0.13 says where nothing answered: refused, no such host, no proxy, a certificate that nobody trusts; time-outs.
+UNREACHED = re.compile(
+    r"Failed to fetch: .*\n\s*cause: error sending request for url .*\n"
+    r"\s*cause: (client error \(Connect\)|operation timed out)$",
+    re.MULTILINE,
+)
 MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}  # the distribution's name to Python's
 
 
@@ -85,14 +92,20 @@ def resolve(
     `constraints` hold the versions of whatever comes along.
 
     The framework's own index is asked only where the host's sources do not have what is wanted, so that a host
-    with a mirror or a folder of wheels needs no other network. Raises LockError with uv's explanation.
+    with a mirror or a folder of wheels needs no other network. Raises LockError with uv's explanation, and
+    EnvironmentProblem where an index cannot be reached: what exists was not told then.
     """
     try:
         return _resolve(requirements, python, base, "", deps, constraints)
-    except LockError:
+    except LockError as error:
         if not index:
             raise
+        refused = error
+    try:
         return _resolve(requirements, python, base, index, deps, constraints)
+    except EnvironmentProblem as error:  # with what the others said: it may be that the version exists nowhere
+        both = f"{error.why}\nand without it: {refused.why}"
+        raise EnvironmentProblem(error.what, where=error.where, why=both, fix=error.fix) from None
 
 
 def _resolve(
@@ -105,7 +118,7 @@ def _resolve(
         held = Path(folder, "constraints.txt")
         wanted.write_text("\n".join(requirements) + "\n")
         held.write_text("\n".join(constraints) + "\n")
-        run(
+        _asked(
             [
                 *(
                     Path(sys.executable).with_name("uv"),
@@ -122,13 +135,22 @@ def _resolve(
                 *("--constraint", held),
                 *("--output-file", written, wanted),
             ],
-            env=env,
-            error=LockError,
-            what="the Python packages cannot be resolved",
-            fix="trainwright doctor: it shows the indexes in use",
+            env,
         )
         packages = tomllib.loads(written.read_text())["packages"]
     return [_best(package, python, base) for package in packages]
+
+
+def _asked(command: Sequence[str | Path], env: Mapping[str, str]) -> None:
+    """Run uv, which has one exit code for all that an index may do: only its words tell who is to blame."""
+    fix = "trainwright doctor: it shows the indexes in use"
+    try:
+        run(command, env=env, error=LockError, what="the Python packages cannot be resolved", fix=fix)
+    except LockError as error:
+        if not UNREACHED.search(error.why):
+            raise
+        what = "the Python package index cannot be reached"
+        raise EnvironmentProblem(what, where=error.where, why=error.why, fix=fix) from None
 
 
 def glibc(base: Base) -> str:

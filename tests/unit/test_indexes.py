@@ -3,6 +3,7 @@
 import functools
 import io
 import os
+import socket
 import subprocess
 import sys
 import tarfile
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 
 from trainwright import certificates, indexes, store
-from trainwright.errors import LockError
+from trainwright.errors import EnvironmentProblem, LockError
 from trainwright.matrix import Intent
 from trainwright.model import Base
 from trainwright.process import run
@@ -239,6 +240,66 @@ def test_resolve_in_a_folder_with_no_network(folder: Path, base: Base) -> None:
     assert raised.value.exit_code == 4
 
 
+@pytest.fixture
+def closed(monkeypatch: pytest.MonkeyPatch) -> str:
+    """An address of this host at which nobody listens; uv asks once."""
+    monkeypatch.setenv("UV_HTTP_RETRIES", "0")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return f"http://127.0.0.1:{free.getsockname()[1]}/simple"
+
+
+@pytest.mark.usefixtures("bare_network")
+@pytest.mark.parametrize("way", ["index", "find-links", "retries", "proxy"])
+def test_an_index_that_nobody_answers_for(way: str, closed: str, base: Base, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The environment's fault (exit code 10): the pins may be right, and no new lock would mend it."""
+    settings = {"find-links": closed, "no-index": "true"} if way == "find-links" else {"index-url": closed}
+    if way == "proxy":
+        monkeypatch.setenv("HTTPS_PROXY", closed)
+        settings = {"index-url": "https://index.invalid/simple"}
+    monkeypatch.setattr(indexes, "pip_settings", functools.cache(lambda: settings))
+    monkeypatch.setenv("UV_HTTP_RETRIES", str(int(way == "retries")))
+    with pytest.raises(EnvironmentProblem, match="cannot be reached") as raised:
+        indexes.resolve(["alpha"], "3.11", base)
+    assert "127.0.0.1" in raised.value.why or "index.invalid" in raised.value.why
+    assert "trainwright doctor" in raised.value.fix
+    assert raised.value.exit_code == 10
+
+
+def test_an_index_that_never_answers(base: Base, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("UV_HTTP_RETRIES", "0")
+    monkeypatch.setenv("UV_HTTP_TIMEOUT", "1")
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        address = f"http://127.0.0.1:{mute.getsockname()[1]}/simple"
+        monkeypatch.setattr(indexes, "pip_settings", functools.cache(lambda: {"index-url": address}))
+        with pytest.raises(EnvironmentProblem, match="cannot be reached"):
+            indexes.resolve(["alpha"], "3.11", base)
+
+
+@pytest.mark.usefixtures("bare_network")
+@pytest.mark.parametrize("status", [404, 401, 503])
+def test_an_index_that_answers_was_reached(site: Any, base: Base, monkeypatch: pytest.MonkeyPatch, status: int) -> None:
+    def act(handler: Any, body: bytes) -> None:
+        handler.send_error(status)
+
+    monkeypatch.setenv("UV_HTTP_RETRIES", "0")
+    site.offer("simple/alpha/", b"", *[act] * 9)
+    monkeypatch.setattr(indexes, "pip_settings", functools.cache(lambda: {"index-url": f"{site.address}/simple"}))
+    with pytest.raises(LockError, match="cannot be resolved"):
+        indexes.resolve(["alpha"], "3.11", base)
+
+
+@pytest.mark.usefixtures("bare_network")
+def test_a_frameworks_own_index_that_cannot_be_reached(
+    site: Any, closed: str, base: Base, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Asked second: what this host's own sources said is not lost, as the pin may be what is wrong."""
+    monkeypatch.setattr(indexes, "pip_settings", functools.cache(lambda: {"index-url": f"{site.address}/simple"}))
+    with pytest.raises(EnvironmentProblem, match="cannot be reached") as raised:
+        indexes.resolve(["gamma==9"], "3.11", base, index=closed)
+    assert "gamma" in raised.value.why.partition("without it:")[2]
+
+
 def test_no_python_is_downloaded(folder: Path, base: Base, monkeypatch: pytest.MonkeyPatch) -> None:
     """For an image whose Python this host does not have, uv would fetch one from wherever it likes."""
     said: list[str] = []
@@ -278,8 +339,9 @@ def test_a_mirror_over_tls_with_a_password(
     monkeypatch.setenv("UV_HTTP_RETRIES", "0")
     own = tls_site.address.replace("://", "://me:s3cret@")
     monkeypatch.setenv("TRAINWRIGHT_MIRRORS", f"python={own}/simple {tls_site.address}/files={own}/moved")
-    with pytest.raises(LockError, match="cannot be resolved") as raised:
+    with pytest.raises(EnvironmentProblem, match="cannot be reached") as raised:
         indexes.resolve(["alpha"], "3.11", base)
+    assert "UnknownIssuer" in raised.value.why
     assert "s3cret" not in str(raised.value.as_dict())
     monkeypatch.setenv("TRAINWRIGHT_CA", str(authority / "ca.pem"))
     (offer,) = indexes.resolve(["alpha"], "3.11", base)
