@@ -23,7 +23,7 @@ from trainwright.host_settings import pip_settings as pip_settings
 from trainwright.model import Base, Model
 from trainwright.process import run
 
-# What uv 0.13 says where nothing answered: refused, no such host, no proxy, a certificate that nobody trusts; time-outs.
+# What uv 0.13 says where none answered: refused, no such host, no proxy, a certificate that nobody trusts; time-outs.
 UNREACHED = re.compile(
     r"Failed to fetch: .*\n\s*cause: error sending request for url .*\n"
     r"\s*cause: (client error \(Connect\)|operation timed out)$",
