@@ -71,17 +71,20 @@ def facts_of(
 
 
 def _plugin_libfabric(intent: Intent, variant: Variant, build_packages: Mapping[str, Package]) -> str:
-    """The libfabric that the plugin was compiled against: its bundle's, or the headers of the compile stage."""
+    """The libfabric that the plugin was compiled against: its installer's, or the headers of the compile stage.
+
+    Headers come with libfabric, whose pin says where from, and not with the plugin, which takes what is there.
+    """
     plugin, library = "aws-ofi-nccl", "libfabric"
     if plugin not in variant.pins:
         return ""
-    provider = provider_of(intent, variant, plugin)
-    if provider.kind == "bundled":
-        held = variant.pins.get(provider.bundled_by)
-        releases = intent.components.components[provider.bundled_by].releases
+    brought = [provider_of(intent, variant, name) for name in (plugin, library) if name in variant.pins]
+    if installer := next((provider.bundled_by for provider in brought if provider.bundled_by), ""):
+        held = variant.pins.get(installer)
+        releases = intent.components.components[installer].releases
         return releases[held.version].bundles.get(library, "") if held and held.version in releases else ""
-    headers = (name for name in provider.build_packages if name.startswith(library) and name in build_packages)
-    return next((build_packages[name].version for name in headers), "")
+    names = [name for provider in brought for name in provider.build_packages if name.startswith(library)]
+    return next((build_packages[name].version for name in names if name in build_packages), "")
 
 
 def known_releases(intent: Intent) -> dict[str, list[str]]:

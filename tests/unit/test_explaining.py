@@ -12,9 +12,10 @@ from trainwright import facts, inputs, lock, packages
 from trainwright.errors import ConfigError, IncompatibleError
 from trainwright.finding import Held, Query, find, query
 from trainwright.matrix import load_intent
-from trainwright.model import Lock, PythonFile, Source
+from trainwright.model import Lock, Pin, PythonFile, Source
 
 Cli = Callable[..., Any]
+Edit = Callable[[Path, str, str], None]
 EFA, DISTRO = "pytorch-2.15-cu132-py313-ec2", "pytorch-2.15-cu132-py313-ec2-distro"
 
 MATRIX = """\
@@ -73,6 +74,7 @@ LAYERS = {
     "libfabric": """\
 [providers.distro]
 packages = ["libfabric-bin"]
+build_packages = ["libfabric-dev"]
 [providers.efa-installer]
 bundled_by = "efa-installer\"""",
     "efa-installer": """\
@@ -84,7 +86,6 @@ bundles = { libfabric = "2.6.0amzn1.0", aws-ofi-nccl = "1.21.1" }""",
 [providers.source]
 git = "https://github.com/aws/aws-ofi-nccl"
 tag = "v{version}"
-build_packages = ["libfabric-dev"]
 [providers.efa-installer]
 bundled_by = "efa-installer"
 [releases."1.21.0"]
@@ -242,6 +243,29 @@ def test_facts_without_locks_are_those_of_the_pins(checkout: Path) -> None:
     found = facts_of(checkout, DISTRO, locked=False)
     assert (found["torch"], found["aws-ofi-nccl"]) == ("2.15.0", "1.21.0")
     assert not found.keys() & {"libfabric", "plugin-libfabric"}
+
+
+def test_a_plugin_from_source_over_an_installers_libfabric(checkout: Path) -> None:
+    intent = load_intent(checkout)
+    variant = next(variant for variant in intent.variants if variant.id == EFA)
+    own = variant.model_copy(update={"pins": variant.pins | {"aws-ofi-nccl": Pin(provider="source", version="1.21.1")}})
+    held = inputs.known(intent, variant)  # the headers of the distribution are there, too, and are not those
+    assert facts.facts_of(intent, own, *held, intent.instances)["plugin-libfabric"] == "2.6.0amzn1.0"
+
+
+def test_what_the_plugin_of_this_checkout_is_compiled_against(tree: Path, edit: Edit, cli: Cli) -> None:
+    """Rule (b) of compat.toml: its libfabric is that of Debian's compile stages, and must not be the newer one."""
+    rows = json.loads(cli(tree, "explain", DISTRO, "--json").out)
+    rules = [rule for row in rows if row["component"] == "libfabric" for rule in row["rules"]]
+    (rule,) = [rule for rule in rules if rule["a"]["name"] == "plugin-libfabric"]
+    assert (rule["state"], rule["b"]["version"]) == ("holds", rule["a"]["version"])
+    path = tree / "dockerfiles/locks/debian-13.build.packages"
+    edit(path, r"^Package: libfabric-dev\nVersion: .*", "Package: libfabric-dev\nVersion: 2.6.0-1")
+    ended = cli(tree, "plan", "--only", DISTRO)
+    assert ended.code == 3
+    assert f"plugin-libfabric 2.6.0-1 (of >=0) needs libfabric >=2.6.0-1, and there is {rule['b']['version']}" in (
+        ended.err
+    )
 
 
 def test_what_is_known_of_releases(checkout: Path) -> None:
