@@ -92,7 +92,7 @@ def _resolved(intent: Intent, variant: Variant, name: str) -> list[object]:
     """What of a component decides over its lock; how it is installed does not."""
     provider = provider_of(intent, variant, name).model_copy(update={"packages": [], "build_packages": []})
     release = release_of(intent, variant, name)
-    return [provider.model_dump(mode="json"), release.commit, release.sha256]
+    return [provider.model_dump(mode="json", exclude={"installs"}), release.commit, release.sha256]
 
 
 def release_of(intent: Intent, variant: Variant, name: str) -> Release:

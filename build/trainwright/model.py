@@ -97,6 +97,7 @@ class Provider(Model):
     url: str = ""  # a file, by {version}
     bundled_by: str = ""  # another component, whose release says which version it brings
     replaces: str = ""  # the Python package whose place it takes
+    installs: list[str] = []  # globs: packages that it registers with dpkg itself, of a version that no lock can know
 
     @property
     def kind(self) -> Kind:

@@ -1,13 +1,14 @@
 """What the finished image must hold, and how it differs. The image answers scripts/probe.py; the judgement is here."""
 
 from collections.abc import Iterable, Iterator, Mapping
+from fnmatch import fnmatchcase
 from typing import Any
 
 from debian.debian_support import NativeVersion
 from packaging.utils import canonicalize_name
 
 from trainwright.errors import BuildError
-from trainwright.matrix import Intent
+from trainwright.matrix import Intent, provider_of
 from trainwright.model import Lock, Model, Package, Variant
 
 
@@ -134,6 +135,15 @@ def file_differences(compiled: Iterable[str], found: Findings) -> Iterator[str]:
                 yield f"component {name}: {path} is not the file that was built: {built}, in the image {there}"
 
 
+def installed_by_pins(intent: Intent, variant: Variant, found: Mapping[str, str]) -> dict[str, str]:
+    """The packages in the image that providers of the variant's own pins bring past apt's archive, as they were found.
+
+    They come with the bytes of a locked file, so that its sha256 stands for them; which they were, image.json records.
+    """
+    globs = [glob for pin in variant.pins for glob in provider_of(intent, variant, pin).installs]
+    return {name: version for name, version in found.items() if any(fnmatchcase(name, glob) for glob in globs)}
+
+
 def compare(
     intent: Intent,
     variant: Variant,
@@ -147,6 +157,7 @@ def compare(
     groups = {"framework", "toolkit"} | ({"devel"} if variant.devel else set())
     python = {str(canonicalize_name(entry.name)): entry.version for entry in lock.python if entry.group in groups}
     distribution = {name: package.version for name, package in packages.items()}
+    distribution |= installed_by_pins(intent, variant, found.packages)  # one of the base that is gone is none
     frameworks = [name for name in pins if components[name].position == "framework"]
     compiled = [name for name in pins if components[name].providers[variant.pins[name].provider].kind == "source"]
     return [

@@ -127,6 +127,69 @@ def test_only_a_package_of_the_distribution_has_a_revision(intent: Intent, stack
     assert probe.expected_versions(intent, stack.variant, pins) == {"openssh": "10.0", "torch": "2.15.0-1"}
 
 
+# --- packages that an installer registers itself --------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def flagship(intent: Intent) -> Inputs:
+    """An image with the EFA installer, which brings .deb packages of its own."""
+    return inputs.load(intent, next(v for v in intent.variants if "efa-installer" in v.pins and not v.devel))
+
+
+# As /opt/amazon/efa_installed_packages names them (aws/aws-ofi-nccl#141), in versions of 1.49.0 and 1.50.0.
+BROUGHT = {
+    **dict.fromkeys(("libfabric1-aws", "libfabric-aws-bin", "libfabric-aws-dev"), "2.6.0amzn1.0"),
+    **dict.fromkeys(
+        ("ibacm", "ibverbs-providers", "libibverbs1", "librdmacm1t64", "rdma-core", "rdmacm-utils"), "63.0-1"
+    ),
+    **{"openmpi40-aws": "4.1.7-1", "libnccl-ofi": "1.21.1-1", "efa-profile": "1.7"},
+}
+
+
+def of_packages(intent: Intent, image: Inputs, packages: dict[str, str], below: dict[str, str]) -> list[str]:
+    """Differences between the packages of an image and those of its base, to which `below` is added."""
+    printed = truthful(image)
+    said = Findings.model_validate(printed | {"packages": printed["packages"] | packages})
+    locked = image.distribution.packages()
+    model = next(iter(locked.values()))
+    locked |= {name: model.model_copy(update={"name": name, "version": version}) for name, version in below.items()}
+    compared = probe.compare(intent, image.variant, image.pins, image.lock, locked, said)
+    return [line for line in compared if line.startswith("distribution package ")]
+
+
+def test_packages_of_a_pinned_installer_are_no_differences(intent: Intent, flagship: Inputs) -> None:
+    assert of_packages(intent, flagship, {}, {}) == []
+    locked = {name: package.version for name, package in flagship.distribution.packages().items()}
+    assert probe.installed_by_pins(intent, flagship.variant, locked) == {}, "tests/image/expected.toml says otherwise"
+    assert of_packages(intent, flagship, BROUGHT, {}) == []
+    older = dict.fromkeys(("libibverbs1", "rdma-core"), "56.1-1")  # the distribution's, in whose place its own come
+    assert of_packages(intent, flagship, BROUGHT, older) == []
+
+
+@pytest.mark.parametrize("name", ["vim", "efa", "efa-config", "efa-nv-peermem", "openmpi50-aws", "libnccl-ofi-ngc-v3"])
+def test_an_installer_brings_only_what_its_patterns_name(intent: Intent, flagship: Inputs, name: str) -> None:
+    said = of_packages(intent, flagship, BROUGHT | {name: "1"}, {})
+    assert said == [f"distribution package {name} 1 is in the image and not in the lock"]
+
+
+def test_an_installer_changes_nothing_else_of_the_base(intent: Intent, flagship: Inputs) -> None:
+    was = flagship.distribution.packages()["libc6"].version
+    assert of_packages(intent, flagship, BROUGHT | {"libc6": "1"}, {"libibmad5": "56.1-1"}) == [
+        f"distribution package libc6: the lock says {was}, the image holds 1",
+        "distribution package libibmad5 56.1-1 is in the lock and not in the image",  # named, and gone
+    ]
+
+
+def test_without_the_installer_its_packages_are_differences(intent: Intent, found: Inputs, flagship: Inputs) -> None:
+    """Neither in another image nor in the same without the pin; the components that it bundles do not stand for it."""
+    own = {name: pin for name, pin in flagship.variant.pins.items() if name != "efa-installer"}
+    pins = {name: version for name, version in flagship.pins.items() if name in own}
+    variant = flagship.variant.model_copy(update={"pins": own})
+    for image in (found, flagship.model_copy(update={"variant": variant, "pins": pins})):
+        told = {line.split()[2].rstrip(":") for line in of_packages(intent, image, BROUGHT, {})}
+        assert told == BROUGHT.keys()
+
+
 def test_spelling_of_a_python_name_is_no_difference(intent: Intent, found: Inputs) -> None:
     entry = PythonFile(name="Typing_Extensions", version="1", file="a.whl", sha256="0" * 64, size=1, group="framework")
     held = Findings.model_validate(NOTHING | {"python_packages": {"typing-extensions": "1"}})
