@@ -10,7 +10,7 @@ from trainwright.declaring import MATRIX, declared
 from trainwright.instances import Instance, architectures
 from trainwright.lock import python_name
 from trainwright.matrix import VERSIONLESS, Intent, bundled, packages_of, provider_of, requirement
-from trainwright.model import Lock, Package, PythonFile, Variant
+from trainwright.model import Component, Lock, Package, PythonFile, Variant
 from trainwright.remedy import nearest, refuse
 
 
@@ -87,12 +87,22 @@ def _plugin_libfabric(intent: Intent, variant: Variant, build_packages: Mapping[
     return next((build_packages[name].version for name in names if name in build_packages), "")
 
 
-def known_releases(intent: Intent) -> dict[str, list[str]]:
-    """Component to the versions that are written down in its file, or pinned somewhere."""
+def lockable(component: Component) -> list[str]:
+    """The releases whose bytes somebody has established: what is no Python package can be locked by those alone."""
+    return [version for version, release in component.releases.items() if release.commit or release.sha256]
+
+
+def known_releases(intent: Intent, variant: Variant) -> dict[str, list[str]]:
+    """Component to the versions that the variant could have: written down in its file, or pinned somewhere.
+
+    Of what is fetched as a file or a git tree only those that can be locked: others would be the wrong advice.
+    """
     return {
         name: sorted(
-            {*component.releases}
-            | {variant.pins[name].version for variant in intent.variants if name in variant.pins} - {""}
+            lockable(component)
+            if name in variant.pins and provider_of(intent, variant, name).kind in ("source", "file")
+            else {*component.releases, *(held.pins[name].version for held in intent.variants if name in held.pins)}
+            - {""}
         )
         for name, component in intent.components.components.items()
     }
@@ -119,7 +129,7 @@ def admit(
     found = violations(intent.compat, facts)
     if not any(verdict.severity == "refuse" for verdict in found):
         return found  # what follows is for a refusal alone, and takes longer than the judgement
-    known, brought = known_releases(intent), bundles(intent)
+    known, brought = known_releases(intent, variant), bundles(intent)
     text = (intent.root / MATRIX).read_text()
     sides = [side.name for verdict in found for side in (verdict.a, verdict.b) if side]
     pinned = next((name for name in sides if name in variant.pins), next(iter(variant.pins)))

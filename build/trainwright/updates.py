@@ -107,12 +107,12 @@ def _releases(pattern: str, tags: Iterable[str]) -> list[str]:
 
 def _known(intent: Intent, pin: Pinned) -> Update:
     """Nobody lists files: what a person has written down is known; without its sha256 it cannot be locked."""
-    releases = intent.components.components[pin.name].releases
-    row = _judged(intent, pin, versions.in_order([*releases, pin.version]))
+    component = intent.components.components[pin.name]
+    row = _judged(intent, pin, versions.in_order([*component.releases, pin.version]))
     if row.state != "newer":
         why = row.why or "upstream has no listing; nothing newer is written down in its file in dockerfiles/layers/"
         return row.model_copy(update={"state": "unknown", "allowed": "", "why": why})
-    lockable = [version for version, release in releases.items() if release.sha256]
+    lockable = facts.lockable(component)
     allowed = _judged(intent, pin, versions.in_order([*lockable, pin.version])).allowed
     missing = "" if row.newest in lockable else f"the sha256 of {row.newest} is not established"
     return row.model_copy(update={"allowed": allowed, "why": "; ".join(filter(None, [row.why, missing]))})

@@ -89,7 +89,8 @@ tag = "v{version}"
 [providers.efa-installer]
 bundled_by = "efa-installer"
 [releases."1.21.0"]
-[releases."1.21.1"]""",
+[releases."1.21.1"]
+commit = "2475c4c736907e68ebeadb3848f31231ee4a44d0\"""",
 }
 
 COMPAT = """\
@@ -270,8 +271,13 @@ def test_what_the_plugin_of_this_checkout_is_compiled_against(tree: Path, edit: 
 
 def test_what_is_known_of_releases(checkout: Path) -> None:
     intent = load_intent(checkout)
-    known = facts.known_releases(intent)
-    assert (known["aws-ofi-nccl"], known["nccl"], known["libfabric"]) == (["1.21.0", "1.21.1"], ["2.30.7"], [])
+    bundle, source = (
+        facts.known_releases(intent, next(variant for variant in intent.variants if variant.id == identity))
+        for identity in (EFA, DISTRO)
+    )
+    assert (bundle["aws-ofi-nccl"], bundle["nccl"], bundle["libfabric"]) == (["1.21.0", "1.21.1"], ["2.30.7"], [])
+    assert source["aws-ofi-nccl"] == ["1.21.1"]  # of the other one no commit is established
+    assert bundle["efa-installer"] == []  # nor a sha256 of the one that is pinned
     brings = {"libfabric": "2.6.0amzn1.0", "aws-ofi-nccl": "1.21.1"}
     assert facts.bundles(intent) == {"efa-installer": {"1.50.0": brings}}
 

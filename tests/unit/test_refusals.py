@@ -91,8 +91,8 @@ COMMANDS = (["plan"], ["render"], ["build"], ["lock"], ["lock", "--check"], ["lo
             [
                 "aws-ofi-nccl 1.18.0 is in the banned range ==1.18.0",
                 "efa-installer 1.47.0 is in the banned range ==1.47.0",
-                "nearest that works: efa-installer 1.48.0",
-                '# efa-installer = "1.48.0"',
+                "nearest that works: efa-installer 1.49.0",  # of 1.48.0 no sha256 is established
+                '# efa-installer = "1.49.0"',
             ],
         ),
     ],
