@@ -6,8 +6,9 @@ from trainwright.compat import Verdict, judge
 from trainwright.declaring import MATRIX, declared
 from trainwright.facts import came_along, facts_of, installed
 from trainwright.lock import python_name
-from trainwright.matrix import Intent, packages_of, provider_of
+from trainwright.matrix import Intent, provider_of
 from trainwright.model import Lock, Model, Package, PythonFile, Source, Variant
+from trainwright.providers import packages_of
 
 NOT_LOCKED = "not locked"
 
@@ -37,7 +38,7 @@ def explain(
     found = facts_of(intent, variant, locked, packages, build_packages, intent.instances)
     judged, text, rows = list(judge(intent.compat, found)), (intent.root / MATRIX).read_text(), []
     for name, pin in variant.pins.items():
-        what, where = declared(intent, variant, name, text)
+        what, where = declared(intent.matrix, variant, name, text)
         resolved, digest = _resolved(intent, variant, name, locked, packages)
         rows.append(_row(intent, name, found.get(name, ""), pin.provider, (what, where), (resolved, digest), judged))
     for name, entry in came_along(intent, variant, locked).items():

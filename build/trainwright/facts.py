@@ -9,8 +9,9 @@ from trainwright.compat import Verdict, violations
 from trainwright.declaring import MATRIX, declared
 from trainwright.instances import Instance, architectures
 from trainwright.lock import python_name
-from trainwright.matrix import VERSIONLESS, Intent, bundled, packages_of, provider_of, requirement
+from trainwright.matrix import Intent, provider_of
 from trainwright.model import Component, Lock, Package, PythonFile, Variant
+from trainwright.providers import VERSIONLESS, bundled, packages_of, requirement
 from trainwright.remedy import nearest, refuse
 
 
@@ -135,7 +136,7 @@ def admit(
     pinned = next((name for name in sides if name in variant.pins), next(iter(variant.pins)))
     return refuse(
         variant.id,
-        declared(intent, variant, pinned, text)[1],
+        declared(intent.matrix, variant, pinned, text)[1],
         found,
         lambda broken: nearest(intent.compat, facts, broken, known, brought),
         lambda name, version: _as_pinned(intent, variant, name, version),

@@ -11,8 +11,9 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from trainwright.errors import ConfigError, LockError
-from trainwright.matrix import Intent, bundled, packages_of, provider_of, requirement
+from trainwright.matrix import Intent, provider_of
 from trainwright.model import Base, Lock, Package, PythonFile, Release, Source, Variant
+from trainwright.providers import bundled, packages_of, requirement
 
 RELOCK = "trainwright lock --only {id}"
 NOT_ESTABLISHED = "not established"  # instead of the version of what a known release brings

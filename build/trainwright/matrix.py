@@ -6,9 +6,7 @@ from fnmatch import fnmatchcase
 from itertools import product
 from pathlib import Path
 
-from packaging.requirements import InvalidRequirement, Requirement
-from packaging.version import InvalidVersion, Version
-
+from trainwright.checking import check
 from trainwright.compat import Compat, load_rules
 from trainwright.config import load
 from trainwright.errors import ConfigError, did_you_mean
@@ -24,8 +22,7 @@ from trainwright.model import (
     Tools,
     Variant,
 )
-
-VERSIONLESS = ("distro", "bundled")  # kinds of provider where a pin has no choice of versions
+from trainwright.providers import VERSIONLESS
 
 
 class Intent(Model):
@@ -48,7 +45,7 @@ def image_id(framework: str, release: str, accelerator: str, python: str, target
 def expand(matrix: Matrix, components: Mapping[str, Component]) -> Iterator[Variant]:
     """Every cell of the matrix. The first base of a row is unnamed in the id; another one is a flavour."""
     for name, framework in matrix.frameworks.items():
-        for row in framework.rows:
+        for number, row in enumerate(framework.rows):
             for accelerator, python, target, base in product(row.accelerators, row.pythons, row.targets, row.bases):
                 if target not in matrix.targets:
                     raise ConfigError(
@@ -78,6 +75,7 @@ def expand(matrix: Matrix, components: Mapping[str, Component]) -> Iterator[Vari
                         tested=identity in (framework.default, *framework.tested),
                         instances=row.instances,
                         driver=row.driver,
+                        row=number,
                         pins={pin: _pin(identity, pin, text, components) for pin, text in said.items()},
                     )
 
@@ -123,7 +121,7 @@ def load_intent(root: Path) -> Intent:
         tools=load(root / "dockerfiles/tools.toml", Tools),
     )
     variants = list(expand(matrix, components.components))
-    _check(root, matrix, components, variants)
+    check(root, matrix, components, variants)
     compat = load_rules(root, components.components)
     instances = load_instances(root)
     return Intent(
@@ -131,39 +129,8 @@ def load_intent(root: Path) -> Intent:
     )
 
 
-def requirement(provider: Provider, accelerator: str, version: str) -> str:
-    """The Python requirement that a pin means; "" where the provider has none for this accelerator."""
-    said = provider.requirement
-    if not isinstance(said, str):
-        said = next((text for glob, text in said.items() if fnmatchcase(accelerator, glob)), "")
-    return said.format(version=version, accelerator=accelerator)
-
-
 def provider_of(intent: Intent, variant: Variant, pin: str) -> Provider:
     return intent.components.components[pin].providers[variant.pins[pin].provider]
-
-
-def packages_of(provider: Provider, variant: Variant) -> list[str]:
-    """Distribution packages of a provider, for the variant's Python."""
-    return [package.format(python=variant.python) for package in provider.packages]
-
-
-def bundled(components: Components, variant: Variant, pin: str) -> str:
-    """The version of a component that comes with another one; "" where the release is known and that is not.
-
-    Raises ConfigError for a release that nobody has written down.
-    """
-    installer = components.components[pin].providers[variant.pins[pin].provider].bundled_by
-    held = variant.pins.get(installer)
-    release = components.components[installer].releases.get(held.version) if held else None
-    if release is None:
-        raise ConfigError(
-            f"{variant.id} takes {pin} from {installer}, and nobody has written down what that brings",
-            where=f"dockerfiles/layers/{installer}.toml",
-            why=f"there is no [releases.{held.version!r}]" if held else f"{installer} is not pinned",
-            fix=f"pin {installer} in dockerfiles/matrix.toml" if held is None else "add it, with its evidence",
-        )
-    return release.bundles.get(pin, "")
 
 
 def select(variants: list[Variant], framework: str | None, only: str | None) -> list[Variant]:
@@ -192,74 +159,3 @@ def select(variants: list[Variant], framework: str | None, only: str | None) -> 
             fix="trainwright list",
         )
     return chosen
-
-
-def _check(root: Path, matrix: Matrix, components: Components, variants: list[Variant]) -> None:
-    """Names that lead nowhere, and names that nothing leads to."""
-    ids = [variant.id for variant in variants]
-    if twice := {identity for identity in ids if ids.count(identity) > 1}:
-        raise ConfigError(f"two cells of the matrix have the id {min(twice)!r}", where="dockerfiles/matrix.toml")
-    for name, framework in matrix.frameworks.items():
-        for named in (framework.default, *framework.tested):
-            if named not in [variant.id for variant in variants if variant.framework == name]:
-                raise ConfigError(
-                    f"{named}, named as default or tested image of {name}, is no cell of the matrix",
-                    where=f"dockerfiles/matrix.toml: frameworks.{name}",
-                    why=did_you_mean(named, ids),
-                )
-    for name in components.components:
-        if not (root / f"dockerfiles/layers/{name}.j2").exists():
-            raise ConfigError(
-                f"component {name!r} has no template",
-                where=f"dockerfiles/layers/{name}.toml",
-                fix=f"write dockerfiles/layers/{name}.j2",
-            )
-    for variant in variants:
-        if variant.base not in components.bases:
-            raise ConfigError(
-                f"{variant.id} starts from unknown base {variant.base!r}",
-                where="dockerfiles/matrix.toml",
-                why=did_you_mean(variant.base, components.bases),
-            )
-        for pin in variant.pins:
-            _check_pin(components, variant, pin)
-    pinned = {pin for variant in variants for pin in variant.pins}
-    for name in components.components:
-        if name not in pinned:
-            raise ConfigError(
-                f"component {name!r} is declared and never pinned",
-                where=f"dockerfiles/layers/{name}.toml",
-                why="what is declared is what ships: no image of the matrix carries it",
-                fix=f"pin it in dockerfiles/matrix.toml, or delete dockerfiles/layers/{name}.*",
-            )
-
-
-def _check_pin(components: Components, variant: Variant, name: str) -> None:
-    """A version that its provider cannot honour would be declared, and not what ships."""
-    pin, component = variant.pins[name], components.components[name]
-    provider = component.providers[pin.provider]
-    where = f"dockerfiles/matrix.toml: {name} = {f'{pin.provider} {pin.version}'.strip()!r}"
-    if provider.kind == "bundled":
-        bundled(components, variant, name)
-    if provider.kind in VERSIONLESS:
-        if pin.version:
-            raise ConfigError(
-                f"pin {name!r} of {variant.id} asks for a version that nobody could honour",
-                where=where,
-                why="the distribution's packages bring the one that the lock names"
-                if provider.kind == "distro"
-                else f"{provider.bundled_by} brings its own",
-                fix=f'{name} = "{pin.provider}", or another provider of dockerfiles/layers/{name}.toml',
-            )
-        return
-    try:
-        Version(pin.version)
-        if provider.kind == "python":
-            Requirement(requirement(provider, variant.accelerator, pin.version))
-    except (InvalidVersion, InvalidRequirement, KeyError, IndexError, ValueError) as error:
-        raise ConfigError(
-            f"pin {name!r} of {variant.id} makes no requirement",
-            where=f"{where}, dockerfiles/layers/{name}.toml: providers.{pin.provider}",
-            why=f"{type(error).__name__}: {error}",
-            fix="an exact version, and a requirement with {version} and, if need be, {accelerator}",
-        ) from None

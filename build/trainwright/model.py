@@ -208,6 +208,7 @@ class Variant(Model):
     tested: bool
     instances: list[str]
     driver: str = ""
+    row: int = 0  # of its framework's rows, from 0
     pins: dict[str, Pin]
 
     @property

@@ -11,9 +11,10 @@ from packaging.utils import canonicalize_name
 
 from trainwright import compat, differences, facts, fetching, indexes, inputs, locking, mirrors, sources, versions
 from trainwright.errors import TrainwrightError
-from trainwright.matrix import Intent, provider_of, requirement
+from trainwright.matrix import Intent, provider_of
 from trainwright.model import Model, Variant
 from trainwright.progress import Say
+from trainwright.providers import requirement
 
 Kind = Literal["python", "source", "file", "distribution"]
 WORKERS = 4  # servers asked side by side

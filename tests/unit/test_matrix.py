@@ -258,3 +258,39 @@ def test_installer_of_a_release_that_nobody_wrote_down(tree: Path, edit: Edit) -
 def test_requirement_with_an_unknown_placeholder(tree: Path, edit: Edit) -> None:
     edit(tree / "dockerfiles/layers/mpi4py.toml", r"mpi4py==\{version\}", "mpi4py=={verison}")
     assert "mpi4py" in refused(tree).what
+
+
+CPU, SINGLE = 'torch = "2.13.0",', 'cuda = "13.2.2", nccl'
+ROW = 'accelerators = ["cu132"]\npythons = ["3.13"]\ntargets = ["ec2", "sagemaker"]\nbases = ["debian-13"]\n'
+ROW += 'flavour = "distro"'
+
+
+@pytest.mark.parametrize(
+    ("said", "new", "blamed", "what", "why"),
+    [
+        (ROW, ROW.replace("132", "130"), r"^cuda = ", "-cu130-py313-ec2-distro pins cuda = '13.2.2'", "which is cu132"),
+        (SINGLE, 'cuda = "13.3", nccl', " cuda = ", "-ec2-single-node pins cuda = '13.3'", "another CUDA than the pin"),
+        (SINGLE, 'cuda = "12.2.2", nccl', " cuda = ", "-ec2-single-node pins cuda = '12.2.2'", "which is cu122"),
+        (CPU, f'{CPU} cuda = "13.2.2",', " cuda = ", "-cpu-py311-ec2 pins cuda", "without a GPU"),
+        (CPU, f'{CPU} nccl = "source 2.29.7",', " nccl = ", "-cpu-py311-ec2 pins nccl", "without a GPU"),
+    ],
+    ids=["accelerator", "pin", "another major", "CUDA for the CPU", "NCCL for the CPU"],
+)
+def test_an_accelerator_and_the_pins_mean_one_cuda(
+    tree: Path, edit: Edit, said: str, new: str, blamed: str, what: str, why: str
+) -> None:
+    path = tree / "dockerfiles/matrix.toml"
+    edit(path, re.escape(said), new)
+    line = next(n for n, text in enumerate(path.read_text().splitlines(), 1) if re.search(blamed, text))
+    error = refused(tree)
+    assert what in error.what
+    assert why in error.why
+    assert error.where == f"dockerfiles/matrix.toml:{line}"
+    assert error.fix.startswith(f"$EDITOR +{line} dockerfiles/matrix.toml")
+    assert error.exit_code == 2
+
+
+def test_cuda_that_only_the_framework_says(tree: Path, edit: Edit) -> None:
+    """No pin, no contradiction: whether its templates can do without is their affair."""
+    edit(tree / "dockerfiles/matrix.toml", r'cuda = "13.2.2", nccl', "nccl")
+    assert load_intent(tree).variants

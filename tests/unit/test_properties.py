@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, Phase, event, given, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
 
-from trainwright import facts, inputs, matrix, render
+from trainwright import checking, facts, inputs, render
 from trainwright.errors import ConfigError, IncompatibleError
 from trainwright.matrix import Intent, expand, load_intent
 from trainwright.model import Framework, Matrix, Row, Target, Variant
@@ -102,7 +102,7 @@ def refused(intent: Intent, variant: Variant) -> str:
     """Why a variant is refused before anything is rendered; "" where it is not."""
     try:
         for name in variant.pins:
-            matrix._check_pin(intent.components, variant, name)
+            checking.check_pin(intent.components, variant, name)
         facts.admit(intent, variant, None, {}, {})
     except (ConfigError, IncompatibleError) as error:
         return type(error).__name__

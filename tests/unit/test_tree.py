@@ -22,7 +22,7 @@ BIN = Path(sys.executable).parent
 
 LEVELS = {
     "errors model progress": 0,
-    "config versions compat remedy instances matrix declaring lock facts explaining finding "
+    "config versions compat remedy instances providers declaring checking matrix lock facts explaining finding "
     "packages render plan bake probe wheels differences": 1,  # pure
     "files process store host_settings inputs mirrors certificates git": 1,  # of the host, shared by the effects
     "engine registry indexes distribution sources licences": 2,  # effects

@@ -1,0 +1,108 @@
+"""What the matrix says and nobody could build: names that lead nowhere, versions that nobody could honour."""
+
+import re
+from pathlib import Path
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.version import InvalidVersion, Version
+
+from trainwright.declaring import MATRIX, declared
+from trainwright.errors import ConfigError, did_you_mean
+from trainwright.model import Components, Matrix, Variant
+from trainwright.providers import VERSIONLESS, bundled, requirement
+
+CUDA = ("cuda", "nccl")  # components that are for GPUs alone
+
+
+def check(root: Path, matrix: Matrix, components: Components, variants: list[Variant]) -> None:
+    """Names that lead nowhere, and names that nothing leads to."""
+    ids = [variant.id for variant in variants]
+    if twice := {identity for identity in ids if ids.count(identity) > 1}:
+        raise ConfigError(f"two cells of the matrix have the id {min(twice)!r}", where="dockerfiles/matrix.toml")
+    for name, framework in matrix.frameworks.items():
+        for named in (framework.default, *framework.tested):
+            if named not in [variant.id for variant in variants if variant.framework == name]:
+                raise ConfigError(
+                    f"{named}, named as default or tested image of {name}, is no cell of the matrix",
+                    where=f"dockerfiles/matrix.toml: frameworks.{name}",
+                    why=did_you_mean(named, ids),
+                )
+    for name in components.components:
+        if not (root / f"dockerfiles/layers/{name}.j2").exists():
+            raise ConfigError(
+                f"component {name!r} has no template",
+                where=f"dockerfiles/layers/{name}.toml",
+                fix=f"write dockerfiles/layers/{name}.j2",
+            )
+    for variant in variants:
+        if variant.base not in components.bases:
+            raise ConfigError(
+                f"{variant.id} starts from unknown base {variant.base!r}",
+                where="dockerfiles/matrix.toml",
+                why=did_you_mean(variant.base, components.bases),
+            )
+        for pin in variant.pins:
+            check_pin(components, variant, pin)
+        _check_accelerator(root, matrix, variant)
+    pinned = {pin for variant in variants for pin in variant.pins}
+    for name in components.components:
+        if name not in pinned:
+            raise ConfigError(
+                f"component {name!r} is declared and never pinned",
+                where=f"dockerfiles/layers/{name}.toml",
+                why="what is declared is what ships: no image of the matrix carries it",
+                fix=f"pin it in dockerfiles/matrix.toml, or delete dockerfiles/layers/{name}.*",
+            )
+
+
+def check_pin(components: Components, variant: Variant, name: str) -> None:
+    """A version that its provider cannot honour would be declared, and not what ships."""
+    pin, component = variant.pins[name], components.components[name]
+    provider = component.providers[pin.provider]
+    where = f"dockerfiles/matrix.toml: {name} = {f'{pin.provider} {pin.version}'.strip()!r}"
+    if provider.kind == "bundled":
+        bundled(components, variant, name)
+    if provider.kind in VERSIONLESS:
+        if pin.version:
+            raise ConfigError(
+                f"pin {name!r} of {variant.id} asks for a version that nobody could honour",
+                where=where,
+                why="the distribution's packages bring the one that the lock names"
+                if provider.kind == "distro"
+                else f"{provider.bundled_by} brings its own",
+                fix=f'{name} = "{pin.provider}", or another provider of dockerfiles/layers/{name}.toml',
+            )
+        return
+    try:
+        Version(pin.version)
+        if provider.kind == "python":
+            Requirement(requirement(provider, variant.accelerator, pin.version))
+    except (InvalidVersion, InvalidRequirement, KeyError, IndexError, ValueError) as error:
+        raise ConfigError(
+            f"pin {name!r} of {variant.id} makes no requirement",
+            where=f"{where}, dockerfiles/layers/{name}.toml: providers.{pin.provider}",
+            why=f"{type(error).__name__}: {error}",
+            fix="an exact version, and a requirement with {version} and, if need be, {accelerator}",
+        ) from None
+
+
+def _check_accelerator(root: Path, matrix: Matrix, variant: Variant) -> None:
+    """The accelerator is in the image's name, and chooses its wheels: pins must mean the same CUDA."""
+    wrong = next((name for name in CUDA if name in variant.pins and variant.accelerator == "cpu"), "")
+    why, fix = f"{variant.accelerator} is for hosts without a GPU", f"take the pin of {wrong} out"
+    pin = variant.pins.get("cuda")
+    if pin and pin.version and re.fullmatch(r"cu\d+", variant.accelerator):
+        major, minor, *_ = [*Version(pin.version).release, 0]
+        if variant.accelerator != f"cu{major}{minor}":
+            wrong, why = "cuda", f"{variant.accelerator} names another CUDA than the pin, which is cu{major}{minor}"
+            fix = f'accelerators = ["cu{major}{minor}"], or pin the CUDA that {variant.accelerator} names'
+    if wrong:
+        text = (root / MATRIX).read_text()
+        where = declared(matrix, variant, wrong, text)[1]
+        file, _, line = where.partition(":")
+        raise ConfigError(
+            f"{variant.id} pins {wrong} = {variant.pins[wrong].version!r}",
+            where=where,
+            why=why,
+            fix=f"$EDITOR +{line} {file}   # {fix}",
+        )
