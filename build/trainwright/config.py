@@ -62,13 +62,20 @@ def _parse(text: str, kind: type[BaseModel], name: str) -> BaseModel:
 
 def load(path: Path, kind: type[M]) -> M:
     """Read one file. Raises ConfigError, also when the file is not there."""
-    name = f"{path.parent.name}/{path.name}"
+    name = from_root(path)
     try:
         return parse(path.read_text(), kind, name)
     except FileNotFoundError:
-        raise ConfigError(f"{name} is missing", where=str(path), fix=f"git checkout -- {path}") from None
+        raise ConfigError(f"{name} is missing", where=name, fix=f"git checkout -- {name}") from None
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{name} is not text", where=str(path), why=str(error), fix=f"file {path}") from None
+        raise ConfigError(f"{name} is not text", where=name, why=str(error), fix=f"file {name}") from None
+
+
+def from_root(path: Path) -> str:
+    """A file as its user calls it: from the root of the checkout, that is from the last dockerfiles/ of its path."""
+    parts = path.parts
+    folders = [n for n, part in enumerate(parts[:-1]) if part == "dockerfiles"]
+    return "/".join(parts[folders[-1] :]) if folders else str(path)
 
 
 def _siblings(kind: type[BaseModel], path: tuple[int | str, ...]) -> list[str]:

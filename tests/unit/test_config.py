@@ -80,6 +80,23 @@ def test_unknown_key_of_a_component(tmp_path: Path) -> None:
     assert "did you mean 'requirement'" in raised.value.why
 
 
+@pytest.mark.parametrize("name", ["matrix.toml", "layers/numpy.toml"])
+@pytest.mark.parametrize(
+    "content", [None, b"\xff\xfe", b"x = ", b"x = 1"], ids=["missing", "bytes", "no TOML", "no sense"]
+)
+def test_a_file_is_called_by_its_path_from_the_root(tmp_path: Path, name: str, content: bytes | None) -> None:
+    """What is said can be pasted in the root of the checkout, wherever that is."""
+    path = tmp_path / "dockerfiles/checkout/dockerfiles" / name
+    path.parent.mkdir(parents=True)
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(ConfigError) as raised:
+        load(path, Matrix)
+    error = raised.value
+    for said in (error.what.split(" ")[0], error.where.split(":")[0], error.fix.split(" ")[-1]):
+        assert said == f"dockerfiles/{name}"
+
+
 def test_missing_file(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="is missing"):
         load(tmp_path / "matrix.toml", Matrix)
