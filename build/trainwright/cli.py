@@ -101,7 +101,11 @@ def lock(
         raise ConfigError("--write belongs to --update, and --check to neither", fix="trainwright lock --help")
     intent, variants = _chosen(framework, only)
     if check:
-        return report.show(locking.check_locks(intent, variants), as_json)
+        rows, error = locking.check_locks(intent, variants)
+        report.show(rows, as_json)
+        if error:
+            raise error
+        return None
     with report.progress() as (say, advance):
         if not update:
             rows = locking.lock_all(intent, variants, say, advance)

@@ -189,17 +189,47 @@ def lock_all(intent: Intent, variants: list[Variant], say: Say, progress: Progre
     return rows
 
 
-def check_locks(intent: Intent, variants: list[Variant]) -> list[dict[str, str]]:
-    """No network: raises LockError for the first lock that is stale or lacks something."""
-    return [{"lock": inputs.load(intent, variant).variant.id, "state": "current"} for variant in variants]
+def check_locks(intent: Intent, variants: list[Variant]) -> tuple[list[dict[str, str]], LockError | None]:
+    """No network: every lock with its state and why, and the error to end with where one is not current.
+
+    Raises ConfigError and IncompatibleError: those no lock would mend.
+    """
+    found: dict[Path, LockError | None] = {}
+    for base, tools in bases_of(intent, variants):
+        found[inputs.packages_path(intent, base, tools)] = _complaint(inputs.current_distribution, intent, base, tools)
+    for variant in variants:
+        own, complaint = inputs.lock_path(intent, variant), _complaint(inputs.load, intent, variant)
+        blamed = next((path for path in found if complaint and complaint.where.endswith(f"/{path.name}")), own)
+        found[blamed] = found.get(blamed) or complaint
+        if blamed != own:  # its packages' lock is in the way: of its own, whether it answers the intent
+            stale = inputs.known(intent, variant)[0] is None
+            found[own] = found.get(own) or (LockError("it answers another intent, or is no lock") if stale else None)
+    rows = [_state(path, complaint) for path, complaint in found.items()]
+    wrong = [complaint for complaint in found.values() if complaint]
+    if not wrong:
+        return rows, None
+    lacking = next((complaint.fix for complaint in wrong if "--update" in complaint.fix), "")
+    what = f"{len(wrong)} of {len(rows)} locks {'is' if len(wrong) == 1 else 'are'} stale or missing"
+    return rows, LockError(what, where="dockerfiles/locks", fix=lacking or "trainwright lock")
+
+
+def _complaint(read: Callable[..., object], *words: object) -> LockError | None:
+    try:
+        read(*words)
+    except LockError as error:
+        return error
+    return None
+
+
+def _state(path: Path, complaint: LockError | None) -> dict[str, str]:
+    """One row of the table: what is wrong with a lock, without the address of the lock."""
+    state = "current" if complaint is None else "stale" if path.exists() else "missing"
+    why = "" if complaint is None or state == "missing" else ": ".join(filter(None, (complaint.what, complaint.why)))
+    return {"lock": path.stem, "state": state, "why": why}
 
 
 def is_current(read: Callable[..., object], *words: object) -> bool:
-    try:
-        read(*words)
-    except LockError:
-        return False
-    return True
+    return _complaint(read, *words) is None
 
 
 def _written(name: str, path: Path, text: str) -> dict[str, str]:
