@@ -133,7 +133,9 @@ def dump(lock: Lock) -> str:
 
 
 def entries_digest(files: Iterable[PythonFile]) -> str:
-    return digest(sorted([entry.group, entry.name, entry.version] for entry in files))
+    """Over every word of every file: none can be taken out, and none edited, without somebody noticing."""
+    words = [entry.model_dump(mode="json", exclude_defaults=True) for entry in files]
+    return digest(sorted(words, key=lambda entry: (entry["group"], entry["name"])))
 
 
 def python_name(intent: Intent, variant: Variant, name: str) -> str:
@@ -202,8 +204,11 @@ def check(intent: Intent, variant: Variant, lock: Lock, packages: Iterable[Packa
             fix=RELOCK.format(id=variant.id),
         )
     if entries_digest(lock.python) != lock.entries:
-        raise missing(
-            "an entry", "its files are not the ones that `trainwright lock` wrote: one was taken out or edited"
+        raise LockError(
+            f"the lock of {variant.id} was changed by hand",
+            where=where,
+            why="its files are not the ones that `trainwright lock` wrote: one was taken out or edited",
+            fix=RELOCK.format(id=variant.id),
         )
 
 

@@ -261,7 +261,7 @@ class Lock(Model):
     """locks/<id>.toml: what the intent resolved to."""
 
     intent: Sha256  # of the intent it was resolved from; another one means stale
-    entries: Sha256  # over group, name and version of every file: one that is missing is noticed whoever needs it
+    entries: Sha256  # over every word of every file: one that is missing or edited is noticed, whoever needs it
     python: list[PythonFile]
     sources: list[Source] = []
 

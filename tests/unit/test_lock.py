@@ -42,6 +42,12 @@ def without(path: Path, header: str, name: str, group: str = "") -> None:
     path.write_text(header.join(kept))
 
 
+def seal(path: Path) -> None:
+    """Say of the entries that a lock has that these are its entries, as `trainwright lock` does."""
+    held = parse(path.read_text(), Lock, path.name)
+    path.write_text(lock.dump(held.model_copy(update={"entries": lock.entries_digest(held.python)})))
+
+
 def test_roundtrip(tree: Path) -> None:
     held = parse((tree / LOCK).read_text(), Lock, "lock")
     again = parse(lock.dump(held), Lock, "lock")
@@ -121,6 +127,27 @@ def test_an_entry_is_missing_that_no_metadata_asks_for(tree: Path) -> None:
     assert "taken out or edited" in refused(tree).why
 
 
+@pytest.mark.parametrize(
+    ("pattern", "new"),
+    [
+        (r'^sha256 = "0', 'sha256 = "1'),
+        (r'^file = "mpi4py', 'file = "mpi5py'),
+        (r"^size = 1", "size = 2"),
+        (r"^compile = false", "compile = true"),
+        (r'^licence = ".*"', 'licence = "MIT-0"'),
+        (r"^needs = \[\]", 'needs = ["numpy"]'),
+        (r'^group = "toolkit"', 'group = "framework"'),
+    ],
+)
+def test_an_edited_entry(tree: Path, edit: Edit, pattern: str, new: str) -> None:
+    """What nobody resolved and nobody fetched: no word of a lock is anybody's to change."""
+    seal(tree / LOCK)
+    edit(tree / LOCK, pattern, new)
+    error = refused(tree)
+    assert "was changed by hand" in error.what
+    assert "taken out or edited" in error.why
+
+
 @pytest.mark.parametrize("group", ["framework", "sdist-build"])
 def test_what_builds_does_not_stand_in_for_what_is_installed(tree: Path, group: str) -> None:
     """setuptools is locked twice: torch needs it in the image, and source distributions are built with it."""
@@ -181,6 +208,7 @@ def test_empty_package_lock(tree: Path) -> None:
 def test_flipped_checksum_changes_the_key(tree: Path, edit: Edit) -> None:
     before = load(tree).key
     edit(tree / LOCK, r'^sha256 = "0', 'sha256 = "1')
+    seal(tree / LOCK)
     flipped = load(tree).key
     edit(tree / PACKAGES, r"^SHA256: \w{8}", "SHA256: 00000000")
     assert len({before, flipped, load(tree).key}) == 3
