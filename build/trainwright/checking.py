@@ -6,7 +6,8 @@ from pathlib import Path
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.version import InvalidVersion, Version
 
-from trainwright.declaring import MATRIX, declared
+from trainwright.config import line_of
+from trainwright.declaring import MATRIX, declared, edit, in_row, written
 from trainwright.errors import ConfigError, did_you_mean
 from trainwright.model import Components, Matrix, Variant
 from trainwright.providers import VERSIONLESS, bundled, requirement
@@ -38,11 +39,11 @@ def check(root: Path, matrix: Matrix, components: Components, variants: list[Var
         if variant.base not in components.bases:
             raise ConfigError(
                 f"{variant.id} starts from unknown base {variant.base!r}",
-                where="dockerfiles/matrix.toml",
+                where=in_row(variant.framework, variant.row, (root / MATRIX).read_text(), "bases", variant.base),
                 why=did_you_mean(variant.base, components.bases),
             )
         for pin in variant.pins:
-            check_pin(components, variant, pin)
+            check_pin(root, matrix, components, variant, pin)
         _check_accelerator(root, matrix, variant)
     pinned = {pin for variant in variants for pin in variant.pins}
     for name in components.components:
@@ -55,34 +56,51 @@ def check(root: Path, matrix: Matrix, components: Components, variants: list[Var
             )
 
 
-def check_pin(components: Components, variant: Variant, name: str) -> None:
+def check_pin(root: Path, matrix: Matrix, components: Components, variant: Variant, name: str) -> None:
     """A version that its provider cannot honour would be declared, and not what ships."""
     pin, component = variant.pins[name], components.components[name]
-    provider = component.providers[pin.provider]
-    where = f"dockerfiles/matrix.toml: {name} = {f'{pin.provider} {pin.version}'.strip()!r}"
+    provider, said = component.providers[pin.provider], written(matrix, variant, name)
+
+    def at(pinned: str) -> str:
+        return declared(matrix, variant, pinned, (root / MATRIX).read_text())[1]
+
     if provider.kind == "bundled":
-        bundled(components, variant, name)
+        try:
+            bundled(components, variant, name)
+        except ConfigError as error:  # the pin that is wrong is the installer's, where it has one
+            where = at(provider.bundled_by if provider.bundled_by in variant.pins else name)
+            raise ConfigError(error.what, where=where, why=error.why, fix=edit(where, error.fix)) from None
     if provider.kind in VERSIONLESS:
         if pin.version:
             raise ConfigError(
                 f"pin {name!r} of {variant.id} asks for a version that nobody could honour",
-                where=where,
-                why="the distribution's packages bring the one that the lock names"
+                where=at(name),
+                why=f"{said}: the distribution's packages bring the one that the lock names"
                 if provider.kind == "distro"
-                else f"{provider.bundled_by} brings its own",
-                fix=f'{name} = "{pin.provider}", or another provider of dockerfiles/layers/{name}.toml',
+                else f"{said}: {provider.bundled_by} brings its own",
+                fix=edit(at(name), f'{name} = "{pin.provider}", or another provider of dockerfiles/layers/{name}.toml'),
             )
         return
     try:
         Version(pin.version)
-        if provider.kind == "python":
-            Requirement(requirement(provider, variant.accelerator, pin.version))
-    except (InvalidVersion, InvalidRequirement, KeyError, IndexError, ValueError) as error:
+    except InvalidVersion:
         raise ConfigError(
             f"pin {name!r} of {variant.id} makes no requirement",
-            where=f"{where}, dockerfiles/layers/{name}.toml: providers.{pin.provider}",
+            where=at(name),
+            why=f"{said}: {pin.version!r} is no version" if pin.version else f"{said}: it lacks a version",
+            fix=edit(at(name), "an exact version"),
+        ) from None
+    try:
+        if provider.kind == "python":
+            Requirement(requirement(provider, variant.accelerator, pin.version))
+    except (InvalidRequirement, KeyError, IndexError, ValueError) as error:
+        file = f"dockerfiles/layers/{name}.toml"
+        line = line_of((root / file).read_text(), ("providers", pin.provider, "requirement"))
+        raise ConfigError(
+            f"pin {name!r} of {variant.id} makes no requirement",
+            where=f"{file}:{line}",
             why=f"{type(error).__name__}: {error}",
-            fix="an exact version, and a requirement with {version} and, if need be, {accelerator}",
+            fix=edit(f"{file}:{line}", "a requirement with {version} and, if need be, {accelerator}"),
         ) from None
 
 
@@ -99,10 +117,9 @@ def _check_accelerator(root: Path, matrix: Matrix, variant: Variant) -> None:
     if wrong:
         text = (root / MATRIX).read_text()
         where = declared(matrix, variant, wrong, text)[1]
-        file, _, line = where.partition(":")
         raise ConfigError(
             f"{variant.id} pins {wrong} = {variant.pins[wrong].version!r}",
             where=where,
             why=why,
-            fix=f"$EDITOR +{line} {file}   # {fix}",
+            fix=edit(where, fix),
         )

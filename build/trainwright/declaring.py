@@ -11,6 +11,31 @@ MATRIX = "dockerfiles/matrix.toml"
 
 def declared(matrix: Matrix, variant: Variant, name: str, text: str) -> tuple[str, str]:
     """Which table of the matrix has the last word on a pin, and its file:line. `text` is that of matrix.toml."""
+    what, path, _ = _last_word(matrix, variant, name)
+    lines, start = text.splitlines(), line_of(text, path) - 1
+    key = re.compile(rf"""(^|[\s,{{.]|["']){re.escape(name)}["']?\s*=""")
+    line = next((n for n in range(start, len(lines)) if key.search(lines[n].split("#")[0])), start)
+    return what, f"{MATRIX}:{line + 1}"
+
+
+def written(matrix: Matrix, variant: Variant, name: str) -> str:
+    """A pin as a person wrote it: `name = "text"`."""
+    return f'{name} = "{_last_word(matrix, variant, name)[2]}"'
+
+
+def in_row(framework: str, row: int, text: str, *path: str) -> str:
+    """file:line of what a row of the matrix says; `path` are the keys, and last what is searched for."""
+    return f"{MATRIX}:{line_of(text, ('frameworks', framework, 'rows', row, *path))}"
+
+
+def edit(where: str, remedy: str) -> str:
+    """The command that opens file:line, and what to do there."""
+    file, _, line = where.partition(":")
+    return f"$EDITOR +{line} {file}   # {remedy}"
+
+
+def _last_word(matrix: Matrix, variant: Variant, name: str) -> tuple[str, tuple[int | str, ...], str]:
+    """The table, its path in matrix.toml, and the pin as it is written there."""
     framework, row = variant.framework, variant.row
     of_row = matrix.frameworks[framework].rows[row].pins
     tables: list[tuple[str, Mapping[str, str], tuple[int | str, ...]]] = [
@@ -19,8 +44,4 @@ def declared(matrix: Matrix, variant: Variant, name: str, text: str) -> tuple[st
         (f"row {row + 1} of {framework}", of_row, ("frameworks", framework, "rows", row)),
         ("common", matrix.common.pins, ("common",)),
     ]
-    what, path = next((what, path) for what, pins, path in tables if name in pins)
-    lines, start = text.splitlines(), line_of(text, path) - 1
-    key = re.compile(rf"""(^|[\s,{{.]|["']){re.escape(name)}["']?\s*=""")
-    line = next((n for n in range(start, len(lines)) if key.search(lines[n].split("#")[0])), start)
-    return what, f"{MATRIX}:{line + 1}"
+    return next((what, path, pins[name]) for what, pins, path in tables if name in pins)

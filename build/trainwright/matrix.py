@@ -1,6 +1,6 @@
 """Intent into variants: expand the axes, name each image, select by framework, id or glob."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from itertools import product
@@ -9,6 +9,7 @@ from pathlib import Path
 from trainwright.checking import check
 from trainwright.compat import Compat, load_rules
 from trainwright.config import load
+from trainwright.declaring import MATRIX, declared, edit, in_row
 from trainwright.errors import ConfigError, did_you_mean
 from trainwright.instances import Instance, load_instances
 from trainwright.model import (
@@ -42,15 +43,18 @@ def image_id(framework: str, release: str, accelerator: str, python: str, target
     return "-".join(part for part in parts if part)
 
 
-def expand(matrix: Matrix, components: Mapping[str, Component]) -> Iterator[Variant]:
-    """Every cell of the matrix. The first base of a row is unnamed in the id; another one is a flavour."""
+def expand(matrix: Matrix, components: Mapping[str, Component], text: str = "") -> Iterator[Variant]:
+    """Every cell of the matrix. The first base of a row is unnamed in the id; another one is a flavour.
+
+    `text` is that of matrix.toml, for errors to say lines of it.
+    """
     for name, framework in matrix.frameworks.items():
         for number, row in enumerate(framework.rows):
             for accelerator, python, target, base in product(row.accelerators, row.pythons, row.targets, row.bases):
                 if target not in matrix.targets:
                     raise ConfigError(
                         f"unknown target {target!r}",
-                        where=f"dockerfiles/matrix.toml: frameworks.{name}",
+                        where=in_row(name, number, text, "targets", target),
                         why=did_you_mean(target, matrix.targets),
                         fix=f"add [targets.{target}.pins], or correct the row",
                     )
@@ -61,7 +65,7 @@ def expand(matrix: Matrix, components: Mapping[str, Component]) -> Iterator[Vari
                     identity = image_id(name, row.release, accelerator, python, target, flavour, twin)
                     said = matrix.common.pins | row.pins | matrix.targets[target].pins
                     said |= matrix.devel.pins if devel else {}
-                    yield Variant(
+                    variant = Variant(
                         id=identity,
                         framework=name,
                         release=row.release,
@@ -76,33 +80,40 @@ def expand(matrix: Matrix, components: Mapping[str, Component]) -> Iterator[Vari
                         instances=row.instances,
                         driver=row.driver,
                         row=number,
-                        pins={pin: _pin(identity, pin, text, components) for pin, text in said.items()},
+                        pins={},
                     )
 
+                    def where(pin: str, variant: Variant = variant) -> str:
+                        return declared(matrix, variant, pin, text)[1]
 
-def _pin(identity: str, name: str, text: str, components: Mapping[str, Component]) -> Pin:
-    """`version`, `provider version` or `provider`."""
-    where = f"dockerfiles/matrix.toml: {name} = {text!r}"
+                    pins = {pin: _pin(identity, pin, said[pin], components, where) for pin in said}
+                    yield variant.model_copy(update={"pins": pins})
+
+
+def _pin(identity: str, name: str, text: str, components: Mapping[str, Component], where: Callable[[str], str]) -> Pin:
+    """`version`, `provider version` or `provider`; `where` says file:line of a pin."""
     if name not in components:
         raise ConfigError(
             f"pin {name!r} of {identity} names no component",
-            where="dockerfiles/matrix.toml",
+            where=where(name),
             why=did_you_mean(name, components),
-            fix=f"add dockerfiles/layers/{name}.toml and {name}.j2, or correct the pin",
+            fix=edit(where(name), f"correct it, or add dockerfiles/layers/{name}.toml and {name}.j2"),
         )
     providers = components[name].providers
     first, *rest = text.strip().split(maxsplit=1) or [""]
     if first in providers:
         return Pin(provider=first, version=" ".join(rest))
     if rest or len(providers) > 1 or not first:
-        meant = next(iter(get_close_matches(first, providers, 1)), min(providers))
-        version = "" if providers[meant].kind in VERSIONLESS else f" {''.join(rest) or first or '<version>'}"
+        version = "".join(rest) or first or "<version>"
+        near = get_close_matches(first, providers, 1) or sorted(providers)
+        ways = [f'"{way}"' if providers[way].kind in VERSIONLESS else f'"{way} {version}"' for way in near]
         wrong = f"unknown provider {first!r} of {name}" if rest else f"pin {name!r} of {identity} names no provider"
         raise ConfigError(
             wrong if first else f"pin {name!r} of {identity} says nothing",
-            where=where,
-            why=did_you_mean(first, providers),
-            fix=f'{name} = "{meant}{version}", or another provider in dockerfiles/layers/{name}.toml',
+            where=where(name),
+            why=f'{name} = "{text}": a provider of dockerfiles/layers/{name}.toml belongs there; '
+            + did_you_mean(first, providers),
+            fix=edit(where(name), f"{name} = {' or '.join(ways)}"),
         )
     return Pin(provider=next(iter(providers)), version=text)
 
@@ -114,13 +125,13 @@ def load_components(root: Path) -> dict[str, Component]:
 
 def load_intent(root: Path) -> Intent:
     """Read the intent below `root`. Raises ConfigError with file and line."""
-    matrix = load(root / "dockerfiles/matrix.toml", Matrix)
+    matrix = load(root / MATRIX, Matrix)
     components = Components(
         components=load_components(root),
         bases=load(root / "dockerfiles/bases.toml", Bases).bases,
         tools=load(root / "dockerfiles/tools.toml", Tools),
     )
-    variants = list(expand(matrix, components.components))
+    variants = list(expand(matrix, components.components, (root / MATRIX).read_text()))
     check(root, matrix, components, variants)
     compat = load_rules(root, components.components)
     instances = load_instances(root)

@@ -34,6 +34,8 @@ def bundled(components: Components, variant: Variant, pin: str) -> str:
             f"{variant.id} takes {pin} from {installer}, and nobody has written down what that brings",
             where=f"dockerfiles/layers/{installer}.toml",
             why=f"there is no [releases.{held.version!r}]" if held else f"{installer} is not pinned",
-            fix=f"pin {installer} in dockerfiles/matrix.toml" if held is None else "add it, with its evidence",
+            fix=f"pin {installer} in dockerfiles/matrix.toml"
+            if held is None
+            else f"add it to dockerfiles/layers/{installer}.toml, with its evidence",
         )
     return release.bundles.get(pin, "")

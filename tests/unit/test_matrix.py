@@ -212,10 +212,18 @@ def test_what_a_pin_says(said: str, provider: str, version: str) -> None:
         ('nccl = "whel 2.30.7"', "unknown provider 'whel' of nccl", "did you mean 'wheel'", 'nccl = "wheel 2.30.7"'),
         ('nccl = "2.30.7"', "names no provider", "source, wheel", 'nccl = "source 2.30.7"'),
         ('nccl = ""', "says nothing", "source, wheel", "nccl = "),
-        ('nccl = "wheel"', "makes no requirement", "InvalidVersion", "an exact version"),
-        ('nccl = "wheel 2.30.7 2.30.8"', "makes no requirement", "InvalidVersion", "an exact version"),
-        ('nccl = "wheel >=2.30"', "makes no requirement", "InvalidVersion", "an exact version"),
-        ('openmpi = "5.0.6"', "names no provider", "distro, efa-installer", "openmpi = "),
+        ('nccl = "wheel"', "makes no requirement", 'nccl = "wheel": it lacks a version', "an exact version"),
+        ('nccl = "wheel 2.30.7 2.30.8"', "makes no requirement", "is no version", "an exact version"),
+        ('nccl = "wheel >=2.30"', "makes no requirement", 'nccl = "wheel >=2.30": ', "an exact version"),
+        (
+            'openmpi = "5.0.6"',
+            "names no provider",
+            'openmpi = "5.0.6": a provider of dockerfiles/layers/openmpi.toml belongs there; valid: distro, efa-ins',
+            'openmpi = "distro" or "efa-installer"',
+        ),
+        ('mpi5py = "1"', "names no component", "did you mean 'mpi4py'", "correct it, or add dockerfiles/layers/mpi5py"),
+        ('pip = "not one"', "unknown provider 'not' of pip", 'pip = "not one": ', 'pip = "wheel one"'),
+        ('pip = "26.x"', "makes no requirement", "pip = \"26.x\": '26.x' is no version", "an exact version"),
         ('openmpi = "distro 5.0.6"', "asks for a version that nobody could honour", "the lock names", '"distro"'),
         ('openmpi = "efa-installer"', "takes openmpi from efa-installer", "efa-installer is not pinned", "pin efa-"),
     ],
@@ -226,13 +234,17 @@ def test_pin_of_a_component_with_several_providers(tree: Path, pin: str, what: s
     name = pin.split()[0]
     own = re.compile(rf'\b{name} = "[^"]*"')
     before, row, rest = path.read_text().partition('flavour = "single-node"')
+    if not own.search(rest.split("]]")[0]):
+        rest = rest.replace("pins = { ", f'pins = {{ {name} = "", ', 1)
     path.write_text(before + row + own.sub(lambda _: pin, rest, count=1))
+    line = next(n for n, text in enumerate(path.read_text().splitlines(), 1) if pin in text and "pins = {" in text)
     error = refused(tree)
     assert error.exit_code == 2
     assert what in error.what
     assert why in error.why
     assert fix in error.fix
-    assert "matrix.toml" in error.where or "layers/efa-installer.toml" in error.where
+    assert error.where == f"dockerfiles/matrix.toml:{line}"
+    assert error.fix.startswith(f"$EDITOR +{line} dockerfiles/matrix.toml   # ")
 
 
 @pytest.mark.parametrize(
@@ -252,12 +264,19 @@ def test_version_that_a_provider_cannot_honour(tree: Path, edit: Edit, pattern: 
 
 def test_installer_of_a_release_that_nobody_wrote_down(tree: Path, edit: Edit) -> None:
     edit(tree / "dockerfiles/matrix.toml", r'^efa-installer = ".*"', 'efa-installer = "9.9.9"')
-    assert "[releases.'9.9.9']" in refused(tree).why
+    error, lines = refused(tree), (tree / "dockerfiles/matrix.toml").read_text().splitlines()
+    assert "[releases.'9.9.9']" in error.why
+    line = lines.index('efa-installer = "9.9.9"') + 1
+    assert error.where == f"dockerfiles/matrix.toml:{line}"
+    assert "add it to dockerfiles/layers/efa-installer.toml" in error.fix
 
 
 def test_requirement_with_an_unknown_placeholder(tree: Path, edit: Edit) -> None:
     edit(tree / "dockerfiles/layers/mpi4py.toml", r"mpi4py==\{version\}", "mpi4py=={verison}")
-    assert "mpi4py" in refused(tree).what
+    error, lines = refused(tree), (tree / "dockerfiles/layers/mpi4py.toml").read_text().splitlines()
+    assert "mpi4py" in error.what
+    line = next(n for n, text in enumerate(lines, 1) if "verison" in text)
+    assert error.where == f"dockerfiles/layers/mpi4py.toml:{line}"
 
 
 CPU, SINGLE = 'torch = "2.13.0",', 'cuda = "13.2.2", nccl'

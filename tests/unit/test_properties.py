@@ -102,7 +102,7 @@ def refused(intent: Intent, variant: Variant) -> str:
     """Why a variant is refused before anything is rendered; "" where it is not."""
     try:
         for name in variant.pins:
-            checking.check_pin(intent.components, variant, name)
+            checking.check_pin(intent.root, intent.matrix, intent.components, variant, name)
         facts.admit(intent, variant, None, {}, {})
     except (ConfigError, IncompatibleError) as error:
         return type(error).__name__
