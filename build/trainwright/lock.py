@@ -13,7 +13,7 @@ from packaging.version import Version
 from trainwright.errors import ConfigError, LockError
 from trainwright.matrix import Intent, provider_of
 from trainwright.model import Base, Lock, Package, PythonFile, Release, Source, Variant
-from trainwright.providers import bundled, packages_of, requirement
+from trainwright.providers import bundled, for_accelerator, packages_of, requirement
 
 RELOCK = "trainwright lock --only {id}"
 NOT_ESTABLISHED = "not established"  # instead of the version of what a known release brings
@@ -35,12 +35,18 @@ def requirements(intent: Intent, variant: Variant) -> dict[str, str]:
 
 
 def build_requirements(intent: Intent, variant: Variant) -> list[str]:
-    """What compile stages install, for every component that the image compiles, or that others compile against."""
-    return [
-        text.format(version=pin.version, accelerator=variant.accelerator)
+    """What compile stages and the devel twin install, for every component that is compiled, or compiled against.
+
+    None where there is neither: nobody would install them.
+    """
+    if not any(twin.devel or compiles(intent, twin) for twin in twins(intent, variant)):
+        return []
+    said = [
+        for_accelerator(text, variant.accelerator).format(version=pin.version, accelerator=variant.accelerator)
         for name, pin in variant.pins.items()
         for text in provider_of(intent, variant, name).build_requirements
     ]
+    return [text for text in said if text]
 
 
 def twins(intent: Intent, variant: Variant) -> list[Variant]:

@@ -54,6 +54,7 @@ class Matrix(Model):
 
 # --- intent: layers/<component>.toml -------------------------------------------------------------------------
 
+Text = str | dict[str, str]  # the same for all accelerators, or one per glob of them
 Kind = Literal["python", "distro", "source", "file", "bundled"]
 Position = Literal["system", "interpreter", "framework", "python", "toolkit", "compiled"]
 
@@ -87,16 +88,16 @@ class InstallPath(Model):
 class Provider(Model):
     """One way to get a component; what it is follows from what is said here."""
 
-    requirement: str | dict[str, str] = ""  # Python requirement with {version}; or one per accelerator (glob)
+    requirement: Text = ""  # Python requirement with {version}
     index: dict[str, str] = {}  # accelerator to the framework's own wheel index
-    build_requirements: list[str] = []  # Python requirements of compile stages and of the devel twin
+    build_requirements: list[Text] = []  # Python requirements of compile stages and of the devel twin
     packages: list[str] = []  # of the distribution; where there is nothing else, the first carries the version
     build_packages: list[str] = []  # of the distribution, for compile stages alone
     git: str = ""  # upstream's address, fetched at a commit
     tag: str = ""  # what upstream calls {version}
     url: str = ""  # a file, by {version}
     bundled_by: str = ""  # another component, whose release says which version it brings
-    replaces: str = ""  # the Python package whose place it takes
+    replaces: Text = ""  # the Python package whose place it takes
     installs: list[str] = []  # globs: packages that it registers with dpkg itself, of a version that no lock can know
 
     @property

@@ -3,17 +3,21 @@
 from fnmatch import fnmatchcase
 
 from trainwright.errors import ConfigError
-from trainwright.model import Components, Provider, Variant
+from trainwright.model import Components, Provider, Text, Variant
 
 VERSIONLESS = ("distro", "bundled")  # kinds of provider where a pin has no choice of versions
 
 
+def for_accelerator(said: Text, accelerator: str) -> str:
+    """What a text of a provider is for this accelerator; "" where there is none."""
+    if isinstance(said, str):
+        return said
+    return next((text for glob, text in said.items() if fnmatchcase(accelerator, glob)), "")
+
+
 def requirement(provider: Provider, accelerator: str, version: str) -> str:
     """The Python requirement that a pin means; "" where the provider has none for this accelerator."""
-    said = provider.requirement
-    if not isinstance(said, str):
-        said = next((text for glob, text in said.items() if fnmatchcase(accelerator, glob)), "")
-    return said.format(version=version, accelerator=accelerator)
+    return for_accelerator(provider.requirement, accelerator).format(version=version, accelerator=accelerator)
 
 
 def packages_of(provider: Provider, variant: Variant) -> list[str]:

@@ -21,6 +21,7 @@ from trainwright.instances import architectures
 from trainwright.lock import build_packages, compiles, pin_versions, python_name
 from trainwright.matrix import Intent, provider_of
 from trainwright.model import Lock, Package, Position, PythonFile, Variant
+from trainwright.providers import for_accelerator
 from trainwright.versions import within
 from trainwright.wheels import LIBRARIES, folders, is_wheel
 
@@ -89,7 +90,9 @@ def render(
 def folders_of(intent: Intent, variant: Variant, lock: Lock) -> dict[str, list[PythonFile]]:
     """Folder below out/<id>/wheels/ to its files."""
     own = {python_name(intent, variant, pin) for pin in variant.pins}
-    replaced = {provider_of(intent, variant, pin).replaces for pin in variant.pins}
+    replaced = {
+        for_accelerator(provider_of(intent, variant, pin).replaces, variant.accelerator) for pin in variant.pins
+    }
     compiling = compiles(intent, variant)
     return folders(lock.python, own, replaced, intent.components.tools.layers, variant.devel, compiling)
 

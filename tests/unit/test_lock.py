@@ -2,14 +2,15 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from trainwright import inputs, lock
+from trainwright import inputs, lock, render
 from trainwright.config import parse
 from trainwright.errors import LockError, TrainwrightError
 from trainwright.matrix import Intent, load_intent
-from trainwright.model import Lock, Variant
+from trainwright.model import Lock, Pin, PythonFile, Variant
 
 Edit = Callable[[Path, str, str], None]
 ID = "pytorch-2.13-cpu-py311-sagemaker"
@@ -346,3 +347,39 @@ def test_another_commit_for_the_same_version_makes_its_locks_stale(tree: Path, e
     intent = load_intent(tree)
     with pytest.raises(LockError, match="is stale"):
         inputs.load(intent, of(intent, DISTRO))
+
+
+# --- what compile stages and twins have ---------------------------------------------------------------------------
+
+SINGLE = "pytorch-2.15-cu132-py313-ec2-single-node"
+
+
+@pytest.mark.parametrize(("accelerator", "nccl"), [("cu132", "nvidia-nccl-cu13"), ("cu126", "nvidia-nccl-cu12")])
+def test_what_is_compiled_is_compiled_against_the_accelerators_wheels(
+    intent: Intent, accelerator: str, nccl: str
+) -> None:
+    other = as_if(intent, DISTRO, accelerator=accelerator)
+    assert f"{nccl}==2.30.7" in lock.build_requirements(other, of(other, DISTRO))
+    assert not [
+        text for text in lock.build_requirements(other, of(other, DISTRO)) if "nccl" in text and nccl not in text
+    ]
+    pins = of(other, DISTRO).pins | {"nccl": Pin(provider="source", version="2.30.7")}
+    own = of(as_if(other, DISTRO, pins=pins), DISTRO)
+    wheels = [PythonFile(name=nccl, version="2.30.7", file="x.whl", sha256="0" * 64, size=1, group="framework")]
+    held = Lock(intent="0" * 64, entries="0" * 64, python=wheels)
+    found = render.folders_of(other, own, held)
+    assert [entry.name for name in found if name != "compile" for entry in found[name]] == []  # its place is taken
+
+
+def test_build_requirements_of_nothing_compiled(intent: Intent) -> None:
+    """The lock of an image that compiles nothing and has no twin is not to hold compilers."""
+    assert lock.build_requirements(intent, of(intent, SINGLE))  # for its twin
+    alone = intent.model_copy(update={"variants": [v for v in intent.variants if v.id in (SINGLE, DISTRO)]})
+    assert lock.build_requirements(alone, of(alone, SINGLE)) == []
+    assert lock.build_requirements(alone, of(alone, DISTRO))  # for its own stages
+
+
+def as_if(intent: Intent, identity: str, **said: Any) -> Intent:
+    """The intent with one image that is declared in another way, and no other."""
+    variant = of(intent, identity).model_copy(update=said)
+    return intent.model_copy(update={"variants": [variant]})
