@@ -1,6 +1,7 @@
 """What the matrix says and nobody could build: names that lead nowhere, versions that nobody could honour."""
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 from packaging.requirements import InvalidRequirement, Requirement
@@ -9,6 +10,7 @@ from packaging.version import InvalidVersion, Version
 from trainwright.config import line_of
 from trainwright.declaring import MATRIX, declared, edit, in_row, written
 from trainwright.errors import ConfigError, did_you_mean
+from trainwright.instances import Instance, unknown
 from trainwright.model import Components, Matrix, Variant
 from trainwright.providers import VERSIONLESS, bundled, requirement
 
@@ -54,6 +56,15 @@ def check(root: Path, matrix: Matrix, components: Components, variants: list[Var
                 why="what is declared is what ships: no image of the matrix carries it",
                 fix=f"pin it in dockerfiles/matrix.toml, or delete dockerfiles/layers/{name}.*",
             )
+
+
+def check_instances(root: Path, variants: list[Variant], table: Mapping[str, Instance]) -> None:
+    """Instance types that nobody described: nothing could be compiled for their GPUs."""
+    for variant in variants:
+        for name in variant.instances:
+            if name not in table:
+                text = (root / MATRIX).read_text()
+                raise unknown(name, table, in_row(variant.framework, variant.row, text, "instances", name))
 
 
 def check_pin(root: Path, matrix: Matrix, components: Components, variant: Variant, name: str) -> None:

@@ -14,6 +14,8 @@ from trainwright.model import Component, Lock, Package, PythonFile, Variant
 from trainwright.providers import VERSIONLESS, bundled, packages_of, requirement
 from trainwright.remedy import nearest, refuse
 
+CAPABILITIES = ("sm", "highest-sm")  # the lowest and the highest of an image's instance types
+
 
 def installed(variant: Variant, locked: Lock | None) -> dict[str, PythonFile]:
     """The Python packages of the finished image, by name; what only the build needs is not among them."""
@@ -63,7 +65,7 @@ def facts_of(
     base = intent.components.bases[variant.base]
     facts |= {"base": variant.base, "glibc": base.glibc}
     if capabilities := architectures(variant.instances, table):
-        facts |= {"sm": capabilities[0], "highest-sm": capabilities[-1]}
+        facts |= dict(zip(CAPABILITIES, (capabilities[0], capabilities[-1]), strict=True))
     if variant.driver:
         facts["driver"] = variant.driver
     if compiled := _plugin_libfabric(intent, variant, build_packages):
@@ -140,7 +142,15 @@ def admit(
         found,
         lambda broken: nearest(intent.compat, facts, broken, known, brought),
         lambda name, version: _as_pinned(intent, variant, name, version),
+        lambda verdict: _of_instances(variant, verdict, intent.instances),
     )
+
+
+def _of_instances(variant: Variant, verdict: Verdict, table: Mapping[str, Instance]) -> str:
+    """Which instance types of the row a compute capability is that of; "" where the rule is about none."""
+    held = {side.version for side in (verdict.a, verdict.b) if side and side.name in CAPABILITIES}
+    found = [f"{name} ({table[name].gpu}) is sm {table[name].sm}" for name in variant.instances]
+    return ", ".join(text for text in found if text.rpartition(" ")[2] in held)
 
 
 def _as_pinned(intent: Intent, variant: Variant, name: str, version: str) -> str:

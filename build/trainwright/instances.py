@@ -1,13 +1,14 @@
 """Instance types as data: what their GPUs and networks are, and which architectures a set of them needs."""
 
 from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated
 
 from pydantic import Field
 
 from trainwright.config import load
-from trainwright.errors import ConfigError, did_you_mean
+from trainwright.errors import ConfigError
 from trainwright.model import Model
 
 FILE = "dockerfiles/instances.toml"
@@ -45,10 +46,16 @@ def architectures(names: Iterable[str], table: Mapping[str, Instance]) -> list[s
     names = list(names)
     for name in names:
         if name not in table:
-            raise ConfigError(
-                f"unknown instance type {name!r}",
-                where=FILE,
-                why=did_you_mean(name, table),
-                fix=f"correct the row, or add [instances.{name!r}] with what it has and who says so".replace("'", '"'),
-            )
+            raise unknown(name, table)
     return sorted({table[name].sm for name in names}, key=int)
+
+
+def unknown(name: str, table: Iterable[str], where: str = "") -> ConfigError:
+    """An instance type that nobody described; `where` is file:line of the row that asks for it."""
+    near = get_close_matches(name, table, n=3)
+    return ConfigError(
+        f"unknown instance type {name!r}",
+        where=where,
+        why=f"did you mean {' or '.join(map(repr, near))}?" if near else f"no name in {FILE} is like it",
+        fix=f'correct the row, or add [instances."{name}"] to {FILE}, with what it has and who says so',
+    )

@@ -6,7 +6,7 @@ from fnmatch import fnmatchcase
 from itertools import product
 from pathlib import Path
 
-from trainwright.checking import check
+from trainwright.checking import check, check_instances
 from trainwright.compat import Compat, load_rules
 from trainwright.config import load
 from trainwright.declaring import MATRIX, declared, edit, in_row
@@ -135,6 +135,7 @@ def load_intent(root: Path) -> Intent:
     check(root, matrix, components, variants)
     compat = load_rules(root, components.components)
     instances = load_instances(root)
+    check_instances(root, variants, instances)
     return Intent(
         root=root, matrix=matrix, components=components, variants=variants, compat=compat, instances=instances
     )

@@ -61,11 +61,13 @@ def refuse(
     found: list[Verdict],
     mend: Callable[[Verdict], tuple[str, str] | None],
     pin: Callable[[str, str], str] = '{} = "{}"'.format,
+    origin: Callable[[Verdict], str] = lambda _: "",
 ) -> list[Verdict]:
     """Raise IncompatibleError where a variant breaks a rule; the rest comes back as warnings to show.
 
     `where` is file:line of the variant's pins, `mend` is `nearest` for these facts, `pin` says how a component and
-    its version are written in the matrix; "" where no pin could say so.
+    its version are written in the matrix; "" where no pin could say so. `origin` is one sentence on where a side is
+    from that nobody pinned, or "".
     """
     refused = [verdict for verdict in found if verdict.severity == "refuse"]
     if not refused:
@@ -79,6 +81,7 @@ def refuse(
         why="\n".join(
             [
                 first.rule,
+                *filter(None, [origin(first)]),
                 f"evidence: {first.evidence} (checked {first.checked_on})",
                 f"nearest that works: {works[0]} {works[1]}" if works else "no known release of either side works",
                 *(f"also: {sentence(verdict)}: {verdict.rule}" for verdict in refused[1:]),

@@ -262,6 +262,21 @@ def test_version_that_a_provider_cannot_honour(tree: Path, edit: Edit, pattern: 
     assert what in refused(tree).what
 
 
+@pytest.mark.parametrize(
+    ("pattern", "new"), [("p5en.48xlarge", "p5em.48xlarge"), ("p4d.24", 'p4d.2xlarge", \n "p4d.24')]
+)
+def test_unknown_instance_type_is_named_by_its_row(tree: Path, edit: Edit, pattern: str, new: str) -> None:
+    path = tree / "dockerfiles/matrix.toml"
+    edit(path, re.escape(pattern), new)
+    wrong = new.partition('"')[0]
+    line = next(n for n, text in enumerate(path.read_text().splitlines(), 1) if f'"{wrong}"' in text)
+    error = refused(tree)
+    assert f"unknown instance type '{wrong}'" in error.what
+    assert error.where == f"dockerfiles/matrix.toml:{line}"
+    assert error.why.count("xlarge") <= 3
+    assert "dockerfiles/instances.toml" in error.fix
+
+
 def test_installer_of_a_release_that_nobody_wrote_down(tree: Path, edit: Edit) -> None:
     edit(tree / "dockerfiles/matrix.toml", r'^efa-installer = ".*"', 'efa-installer = "9.9.9"')
     error, lines = refused(tree), (tree / "dockerfiles/matrix.toml").read_text().splitlines()

@@ -113,6 +113,15 @@ def test_versions_that_do_not_go_together(
     assert cli(tree, "plan", "--only", f"{FLAGSHIP}-distro").code == 0  # the others are as before
 
 
+def test_a_refusal_because_of_an_instance_type_names_it(tree: Path, edit: Edit, cli: Cli) -> None:
+    edit(tree / MATRIX, r'instances = \["p4d.24xlarge",', 'instances = ["p3dn.24xlarge", "p4d.24xlarge",')
+    ended = cli(tree, "plan", "--only", SINGLE)
+    assert ended.code == 3
+    assert "sm >=75, and there is 70" in ended.err
+    assert "p3dn.24xlarge (V100) is sm 70" in ended.err
+    assert "p4d" not in ended.err
+
+
 def test_a_refusal_that_only_the_lock_can_tell(
     tree: Path, edit: Edit, cli: Cli, settle: Callable[[Path], None]
 ) -> None:
