@@ -130,17 +130,20 @@ def admit(
     """Raises IncompatibleError for a variant that breaks a rule; the warnings. Without locks, as far as pins say."""
     facts = facts_of(intent, variant, locked, packages, build_packages, intent.instances)
     found = violations(intent.compat, facts)
-    if not any(verdict.severity == "refuse" for verdict in found):
+    first = next((verdict for verdict in found if verdict.severity == "refuse"), None)
+    if first is None:
         return found  # what follows is for a refusal alone, and takes longer than the judgement
     known, brought = known_releases(intent, variant), bundles(intent)
     text = (intent.root / MATRIX).read_text()
-    sides = [side.name for verdict in found for side in (verdict.a, verdict.b) if side]
+    remedy = nearest(intent.compat, facts, first, known, brought)
+    sides = [remedy[0]] if remedy and _as_pinned(intent, variant, *remedy) else []  # the pin to change, where one is
+    sides += [side.name for verdict in found for side in (verdict.a, verdict.b) if side]
     pinned = next((name for name in sides if name in variant.pins), next(iter(variant.pins)))
     return refuse(
         variant.id,
         declared(intent.matrix, variant, pinned, text)[1],
         found,
-        lambda broken: nearest(intent.compat, facts, broken, known, brought),
+        lambda _: remedy,
         lambda name, version: _as_pinned(intent, variant, name, version),
         lambda verdict: _of_instances(variant, verdict, intent.instances),
     )

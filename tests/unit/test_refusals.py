@@ -87,7 +87,7 @@ COMMANDS = (["plan"], ["render"], ["build"], ["lock"], ["lock", "--check"], ["lo
             r'^efa-installer = ".*"',
             'efa-installer = "1.47.0"',
             FLAGSHIP,
-            'aws-ofi-nccl = "efa-installer"',
+            'efa-installer = "1.47.0"',  # not that of aws-ofi-nccl, which says no version
             [
                 "aws-ofi-nccl 1.18.0 is in the banned range ==1.18.0",
                 "efa-installer 1.47.0 is in the banned range ==1.47.0",
@@ -109,6 +109,7 @@ def test_versions_that_do_not_go_together(
         assert (ended.code, ended.out) == (3, ""), words
         for part in [*says, f"{MATRIX}:{line}", "evidence: ", "checked 2026-"]:
             assert part in ended.err, words
+        assert f"$EDITOR +{line} {MATRIX}" in ended.err
     assert cli(tree, "list").code == 0
     assert cli(tree, "plan", "--only", f"{FLAGSHIP}-distro").code == 0  # the others are as before
 
