@@ -154,8 +154,9 @@ def compare(
 ) -> list[str]:
     """Every difference between lock and image, one sentence each; empty means declared = shipped."""
     components = intent.components.components
-    groups = {"framework", "toolkit"} | ({"devel"} if variant.devel else set())
-    python = {str(canonicalize_name(entry.name)): entry.version for entry in lock.python if entry.group in groups}
+    python = {
+        str(canonicalize_name(entry.name)): entry.version for entry in lock.python if entry.group in variant.groups
+    }
     distribution = {name: package.version for name, package in packages.items()}
     distribution |= installed_by_pins(intent, variant, found.packages)  # one of the base that is gone is none
     frameworks = [name for name in pins if components[name].position == "framework"]
