@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from trainwright.config import line_of
@@ -46,6 +47,7 @@ def check(root: Path, matrix: Matrix, components: Components, variants: list[Var
             )
         for pin in variant.pins:
             check_pin(root, matrix, components, variant, pin)
+        _check_packages(components, variant)
         _check_accelerator(root, matrix, variant)
     pinned = {pin for variant in variants for pin in variant.pins}
     for name in components.components:
@@ -113,6 +115,23 @@ def check_pin(root: Path, matrix: Matrix, components: Components, variant: Varia
             why=f"{type(error).__name__}: {error}",
             fix=edit(f"{file}:{line}", "a requirement with {version} and, if need be, {accelerator}"),
         ) from None
+
+
+def _check_packages(components: Components, variant: Variant) -> None:
+    """One Python package, one component: of two, the image could hold only one, and both would claim it."""
+    held: dict[str, str] = {}
+    for name, pin in variant.pins.items():
+        said = requirement(components.components[name].providers[pin.provider], variant.accelerator, pin.version)
+        if package := said and canonicalize_name(Requirement(said).name):
+            other = held.setdefault(package, name)
+            if other != name:
+                files = " and ".join(f"dockerfiles/layers/{one}.toml" for one in (other, name))
+                raise ConfigError(
+                    f"components {other!r} and {name!r} of {variant.id} are one Python package, {package!r}",
+                    where=files,
+                    why="an image holds one version of it, and each of them would pin its own",
+                    fix=f"$EDITOR {files.replace(' and ', ' ')}   # another requirement in one, or take its pin out",
+                )
 
 
 def _check_accelerator(root: Path, matrix: Matrix, variant: Variant) -> None:

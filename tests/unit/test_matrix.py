@@ -263,18 +263,30 @@ def test_version_that_a_provider_cannot_honour(tree: Path, edit: Edit, pattern: 
 
 
 @pytest.mark.parametrize(
-    ("pattern", "new"), [("p5en.48xlarge", "p5em.48xlarge"), ("p4d.24", 'p4d.2xlarge", \n "p4d.24')]
+    ("pattern", "new"), [("p5en.48xlarge", "p5em.48xlarge"), ('"p4d.24xlarge",', '"p4d.24xlarge",\n"p5em.48xlarge",')]
 )
 def test_unknown_instance_type_is_named_by_its_row(tree: Path, edit: Edit, pattern: str, new: str) -> None:
     path = tree / "dockerfiles/matrix.toml"
     edit(path, re.escape(pattern), new)
-    wrong = new.partition('"')[0]
+    wrong = "p5em.48xlarge"
     line = next(n for n, text in enumerate(path.read_text().splitlines(), 1) if f'"{wrong}"' in text)
     error = refused(tree)
     assert f"unknown instance type '{wrong}'" in error.what
     assert error.where == f"dockerfiles/matrix.toml:{line}"
     assert error.why.count("xlarge") <= 3
     assert "dockerfiles/instances.toml" in error.fix
+
+
+def test_two_components_that_are_one_python_package(tree: Path, edit: Edit) -> None:
+    layers = tree / "dockerfiles/layers"
+    for suffix in ("toml", "j2"):
+        (layers / f"cmake2.{suffix}").write_text((layers / f"cmake.{suffix}").read_text())
+    edit(layers / "cmake2.toml", r'requirement = "cmake==', 'requirement = "CMake==')
+    edit(tree / "dockerfiles/matrix.toml", r"^cmake = ", 'cmake2 = "4.4.4"\ncmake = ')
+    error = refused(tree)
+    assert error.exit_code == 2
+    assert "one Python package, 'cmake'" in error.what
+    assert {"dockerfiles/layers/cmake.toml", "dockerfiles/layers/cmake2.toml"} <= set(error.where.split())
 
 
 def test_installer_of_a_release_that_nobody_wrote_down(tree: Path, edit: Edit) -> None:
