@@ -14,6 +14,8 @@ from trainwright.errors import TrainwrightError
 if TYPE_CHECKING:
     from trainwright.images import Done
 
+NARROW = 3  # characters: below that a column is no column
+
 
 def show(rows: list[dict[str, Any]], as_json: bool) -> None:
     """A list as a table, or as a JSON array."""
@@ -25,13 +27,16 @@ def show(rows: list[dict[str, Any]], as_json: bool) -> None:
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     names = list(rows[0]) if rows else []
-    for name in names:
-        table.add_column(name, overflow="fold")
+    # The first column says which row it is: what is copied from it must be whole. The others fold, down to NARROW.
+    whole = max((len(line) for row in rows for line in [names[0], *_cell(row[names[0]]).splitlines()]), default=0)
+    for number, name in enumerate(names):
+        table.add_column(name, overflow="fold", no_wrap=number == 0, min_width=NARROW if number else whole)
     for row in rows:
         table.add_row(*(_cell(row[name]) for name in names))
     console = Console(highlight=False, markup=False)
     if not console.is_terminal:
         console.width = 240  # a pipe has no width: one row stays one line
+    console.size = (max(console.width, whole + len(names[1:]) * (NARROW + 1)), console.height)
     console.print(table)
 
 

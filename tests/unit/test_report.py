@@ -1,6 +1,7 @@
 """Tables that say what is there: a number is not a yes, a bracket is not markup, a pipe gets whole lines."""
 
 import json
+import re
 
 import pytest
 
@@ -30,6 +31,23 @@ def test_brackets_are_text(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_a_pipe_gets_one_line_a_row(capsys: pytest.CaptureFixture[str]) -> None:
     assert len(shown(capsys, {"id": "i" * 60, "digest": "sha256:" + "d" * 64, "why": "w " * 30})) == 2
+
+
+@pytest.mark.parametrize("length", [47, 78, 120])
+def test_the_first_column_is_whole_on_a_terminal_of_80_columns(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, length: int
+) -> None:
+    """An id is there to be copied; what does not fit beside it goes over several lines."""
+    monkeypatch.setenv("FORCE_COLOR", "1")  # a terminal, for rich
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("TERM", "xterm")
+    long = {"id": "i" * length, "digest": "sha256:" + "0" * 64, "why": "w " * 90, "mark": "x"}
+    lines = [re.sub(r"\x1b\[[\d;]*m", "", line) for line in shown(capsys, long, {**long, "id": "other"})]
+    assert sum("i" * length in line for line in lines) == 1
+    assert sum(line.count("0") for line in lines) == 2 * 64
+    if length < 70:
+        assert max(map(len, lines)) <= 80
+        assert len(lines) < 200
 
 
 def test_nothing_to_show(capsys: pytest.CaptureFixture[str]) -> None:
