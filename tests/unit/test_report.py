@@ -2,6 +2,7 @@
 
 import json
 import re
+from typing import Any
 
 import pytest
 
@@ -11,7 +12,7 @@ from trainwright.images import Done
 from trainwright.model import Drift, Image
 
 
-def shown(capsys: pytest.CaptureFixture[str], *rows: dict[str, object]) -> list[str]:
+def shown(capsys: pytest.CaptureFixture[str], *rows: dict[str, Any]) -> list[str]:
     report.show(list(rows), as_json=False)
     return capsys.readouterr().out.splitlines()
 
