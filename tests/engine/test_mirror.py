@@ -1,9 +1,18 @@
-"""Mirrors that do not answer: nothing is locked or replaced as if it were gone. Needs the distribution's mirror."""
+"""Settings of this host: a mirror that does not answer is no absence, and what serves to fetch stays out of images.
 
+Needs the distribution's mirror.
+"""
+
+import gzip
+import subprocess
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 from tiny import plant, trainwright
+
+from trainwright import engine, inputs
+from trainwright.matrix import load_intent
 
 pytestmark = pytest.mark.engine
 NOBODY = "http://127.0.0.1:1/debian-security"
@@ -31,3 +40,31 @@ def test_an_outage_is_no_drift(tree: Path, tmp_path: Path) -> None:
     assert done.returncode == 10, done.stderr
     assert "cannot be fetched" in done.stderr
     assert not (store / "drift").exists()
+
+
+def test_no_setting_of_this_host_gets_into_an_image(tree: Path, tmp_path: Path) -> None:
+    """A mirror's password and a corporate CA serve while sources are fetched: neither a layer nor a file has them."""
+    password = f"secret-{uuid4().hex}"
+    certificate = subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", "/dev/null", "-subj", "/CN=corporate"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    marks = [password.encode(), certificate.splitlines()[5].encode()]
+    settings = {
+        "TRAINWRIGHT_MIRRORS": f"https://github.com=https://me:{password}@127.0.0.1:1/git",
+        "TRAINWRIGHT_CA": certificate,
+    }
+    for words in (["lock"], ["build", "--framework", "tiny"]):
+        done = trainwright(tree, *words, **settings)
+        assert done.returncode == 0, done.stderr
+        assert password not in done.stdout + done.stderr
+    intent = load_intent(tree)
+    name = inputs.load(intent, intent.variants[0]).name
+    engine.save(name, tmp_path / "layout")
+    written = [path for folder in ("out", "dockerfiles", "layout") for path in (tmp_path / folder).rglob("*")]
+    for path in filter(Path.is_file, written):
+        content = path.read_bytes()
+        content = gzip.decompress(content) if content.startswith(b"\x1f\x8b") else content
+        assert not [mark for mark in marks if mark in content], path
