@@ -15,6 +15,10 @@ import pytest
 import tomlkit
 from tiny import ID, IMAGE, add, built_in_this_run, store_of_this_run, trainwright
 
+from trainwright.config import parse
+from trainwright.lock import dump, entries_digest
+from trainwright.model import Lock
+
 pytestmark = pytest.mark.engine
 LOCK = Path("dockerfiles/locks") / f"{ID}.toml"
 PACKAGES = Path("dockerfiles/locks/debian-12.packages")
@@ -114,13 +118,15 @@ def test_a_package_that_nobody_declared_fails_by_name(tree: Path) -> None:
 
 
 def test_a_flipped_checksum_of_a_wheel_stops_the_build(tree: Path, store: Path) -> None:
-    document = tomlkit.parse((tree / LOCK).read_text())
-    entry = next(entry for entry in document["python"] if entry["name"] == "pip")
-    good = str(entry["sha256"])
-    entry["sha256"] = bad = ("0" if good[0] != "0" else "1") + good[1:]
-    (tree / LOCK).write_text(tomlkit.dumps(document))
+    """A lock that is whole in itself, and names other bytes than the index has."""
+    held = parse((tree / LOCK).read_text(), Lock, str(LOCK))
+    good = next(entry.sha256 for entry in held.python if entry.name == "pip")
+    bad = ("0" if good[0] != "0" else "1") + good[1:]
+    files = [entry.model_copy(update={"sha256": bad}) if entry.name == "pip" else entry for entry in held.python]
+    changed = held.model_copy(update={"python": files, "entries": entries_digest(files)})
+    (tree / LOCK).write_text(dump(changed))
     done = build(tree)
-    assert done.returncode == 5
+    assert done.returncode == 5, done.stderr
     assert bad in done.stderr
     assert good in done.stderr
     assert not list(store.glob(".partial-*"))
