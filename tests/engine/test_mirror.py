@@ -63,6 +63,7 @@ def test_no_setting_of_this_host_gets_into_an_image(tree: Path, tmp_path: Path) 
     intent = load_intent(tree)
     name = inputs.load(intent, intent.variants[0]).name
     engine.save(name, tmp_path / "layout")
+    engine.client().images.remove(name, force=True)  # an image of this test alone
     written = [path for folder in ("out", "dockerfiles", "layout") for path in (tmp_path / folder).rglob("*")]
     for path in filter(Path.is_file, written):
         content = path.read_bytes()
