@@ -26,7 +26,7 @@ LEVELS = {
     "packages render plan bake probe wheels differences": 1,  # pure
     "files process store host_settings inputs mirrors certificates git": 1,  # of the host, shared by the effects
     "engine registry indexes distribution sources licences": 2,  # effects
-    "locking relocking updates fetching building publishing images linting report cli doctor": 3,
+    "locking relocking updates fetching building publishing images linting report commands cli doctor": 3,
 }
 LEVEL = {name: level for names, level in LEVELS.items() for name in names.split()}
 PURE = {name for name, level in LEVEL.items() if level == 0} | set(list(LEVELS)[1].split())

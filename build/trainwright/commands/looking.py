@@ -1,0 +1,123 @@
+"""Commands that look and change nothing but out/<id>/'s text."""
+
+from typing import Annotated
+
+import typer
+
+from trainwright.commands.options import Framework, Json, Only, Registry, app, chosen, find_root
+from trainwright.errors import ConfigError, did_you_mean
+
+
+@app.command("list")
+def list_(only: Only = None, framework: Framework = None, as_json: Json = False) -> None:
+    """Every image of the matrix."""
+    from trainwright import report
+
+    fields = ("id", "framework", "accelerator", "target", "default", "tested")
+    rows = [{name: getattr(variant, name) for name in fields} for variant in chosen(framework, only)[1]]
+    report.show(rows, as_json)
+
+
+@app.command()
+def explain(image: Annotated[str, typer.Argument(metavar="ID")], as_json: Json = False) -> None:
+    """Why each version of an image is what it is: declared where, resolved to what, held by which rules."""
+    from trainwright import explaining, inputs, report
+
+    intent, variants = chosen(None, image)
+    if len(variants) > 1:
+        raise ConfigError(f"{image!r} is {len(variants)} images", why=did_you_mean("", [v.id for v in variants]))
+    (variant,) = variants
+    locked, packages, build_packages = inputs.known(intent, variant)
+    rows = explaining.explain(intent, variant, locked, packages, build_packages)
+    for number, table in enumerate(explaining.as_tables(rows) if not as_json else ()):
+        print(end="\n" * number)
+        report.show(table, as_json)
+    if as_json:
+        report.show([row.model_dump(mode="json") for row in rows], as_json)
+    if any(row.resolved == explaining.NOT_LOCKED for row in rows):
+        typer.echo(f"\na lock is missing or stale: trainwright lock --only {variant.id}", err=True)
+
+
+@app.command()
+def find(
+    has: Annotated[list[str], typer.Option(metavar="NAME[=VERSION]", help="nccl=2.30, 'nccl>=2.29'; repeat for more.")],
+    as_json: Json = False,
+) -> None:
+    """Which images hold a version: of a component, a Python package, a package of the distribution."""
+    from trainwright import finding, inputs, report
+
+    intent, variants = chosen(None, None)
+    queries = [finding.query(text) for text in has]
+    images = {}
+    for variant in variants:
+        locked, packages, _ = inputs.known(intent, variant)
+        images[variant.id] = finding.holdings(intent, variant, locked, packages)
+    rows, exists = finding.find(queries, images, intent.components.components)
+    if rows or as_json:
+        report.show([row.model_dump() for row in rows], as_json)
+    if exists:
+        typer.echo(f"no image has it; {exists}", err=True)
+
+
+@app.command()
+def plan(only: Only = None, framework: Framework = None, registry: Registry = "", as_json: Json = False) -> None:
+    """Per image: skip, reuse, build or blocked, with the reason and the input key."""
+    from trainwright import engine, images, inputs, report
+    from trainwright import plan as plan_module
+
+    intent, variants = chosen(framework, only)
+    rows = []
+    for variant in variants:
+        repository = images.repository_if_any(intent, variant, registry)
+        entry = images.plan_one(inputs.load(intent, variant), repository, engine.answers)
+        rows.append(entry)
+    shown = None if as_json else {"id", "action", "reason", "key"}
+    table = [row.model_dump(include=shown) for row in rows]
+    report.show(table if as_json else [row | {"key": row["key"][: plan_module.SHORT]} for row in table], as_json)
+    for entry in () if as_json else rows:
+        for warning in entry.warnings:
+            typer.echo(f"warning: {entry.id}: {warning}", err=True)
+
+
+@app.command()
+def render(only: Only = None, framework: Framework = None, as_json: Json = False) -> None:
+    """Write the Dockerfile, the bake file and the requirement files to out/<id>/."""
+    from trainwright import building, images, inputs, report
+
+    intent, variants = chosen(framework, only)
+    rows = []
+    for variant in variants:
+        found = inputs.load(intent, variant)
+        building.write_text(found, images.out_folder(intent, variant))
+        rows.append({"id": variant.id, "key": found.key, "folder": f"out/{variant.id}"})
+    report.show(rows, as_json)
+
+
+@app.command()
+def lint(
+    only: Only = None,
+    framework: Framework = None,
+    require_check: Annotated[
+        bool, typer.Option("--require-check", help="An engine that knows no check is an error (7).")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """hadolint and BuildKit's check on every rendered Dockerfile, shellcheck on every script."""
+    from trainwright import linting, report
+
+    rows = linting.lint(*chosen(framework, only))
+    report.show([row.model_dump() for row in rows], as_json)
+    with report.progress() as (say, _):
+        linting.judge(rows, require_check, say)
+
+
+@app.command()
+def doctor(registry: Registry = "", as_json: Json = False) -> None:
+    """Every precondition on this machine, with the command that mends it."""
+    from trainwright import report
+    from trainwright.doctor import examine
+
+    findings = examine(find_root(), registry)
+    report.show([finding.model_dump() for finding in findings], as_json)
+    if any(finding.state == "failed" for finding in findings):
+        raise typer.Exit(10)

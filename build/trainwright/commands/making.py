@@ -1,0 +1,111 @@
+"""Commands that lock, fetch, build, test and push."""
+
+from typing import Annotated
+
+import typer
+
+from trainwright.commands.options import Framework, Json, Only, Registry, app, asked_for, chosen
+from trainwright.errors import ConfigError
+
+
+@app.command()
+def lock(
+    only: Only = None,
+    framework: Framework = None,
+    check: Annotated[bool, typer.Option("--check", help="Only say whether the locks are current; no network.")] = False,
+    update: Annotated[bool, typer.Option("--update", help="Show how every lock would change; write nothing.")] = False,
+    write: Annotated[bool, typer.Option("--write", help="With --update: write that, too.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Resolve the intent to exact versions and checksums, and write what is stale or missing of dockerfiles/locks/."""
+    from trainwright import locking, relocking, report
+
+    if (write and not update) or (check and update):
+        raise ConfigError("--write belongs to --update, and --check to neither", fix="trainwright lock --help")
+    intent, variants = chosen(framework, only)
+    if check:
+        rows, error = locking.check_locks(intent, variants)
+        report.show(rows, as_json)
+        if error:
+            raise error
+        return None
+    with report.progress() as (say, advance):
+        if not update:
+            rows = locking.lock_all(intent, variants, say, advance)
+        else:
+            rows = [change.model_dump() for change in relocking.update(intent, variants, write, say, advance)]
+            after = "; written" if write else "; `trainwright lock --update --write` writes them"
+            say(f"{len(rows)} changes{after}" if rows else "every lock is what it would be, were it resolved now")
+    return report.show(rows, as_json)
+
+
+@app.command()
+def outdated(only: Only = None, framework: Framework = None, as_json: Json = False) -> None:
+    """What upstream has newer than the pins, as far as it can be reached."""
+    from trainwright import report, updates
+
+    intent, variants = chosen(framework, only)
+    with report.progress() as (say, _):
+        rows = updates.outdated(intent, variants, say)
+    report.show([row.model_dump() for row in rows], as_json)
+
+
+@app.command()
+def fetch(only: Only = None, framework: Framework = None, as_json: Json = False) -> None:
+    """Bring every locked file into the store, verified."""
+    from trainwright import fetching, report
+
+    intent, variants = chosen(framework, only)
+    with report.progress(fetching.to_fetch(intent, variants)) as (say, advance):
+        fetching.fetch(intent, variants, say, advance)
+        rows = fetching.fetched(intent, variants)
+    report.show(rows, as_json)
+
+
+@app.command()
+def build(only: Only = None, framework: Framework = None, registry: Registry = "", as_json: Json = False) -> None:
+    """Build what is not built yet, and probe it: what the image holds must be what the lock says."""
+    from trainwright import building, fetching, images, report
+
+    intent, variants = asked_for(framework, only)
+    with report.alone(intent.root), report.progress(fetching.to_fetch(intent, variants)) as (say, advance):
+        done = [
+            building.build(intent, variant, images.repository_if_any(intent, variant, registry), say, advance)
+            for variant in variants
+        ]
+    report.final(done, as_json)
+
+
+@app.command("test")
+def test_(only: Only = None, framework: Framework = None, registry: Registry = "", as_json: Json = False) -> None:
+    """Run the image tests on the built images."""
+    from trainwright import images, publishing, report
+
+    intent, variants = asked_for(framework, only)
+    with report.alone(intent.root), report.progress() as (say, _):
+        done = [
+            publishing.test(intent, variant, images.repository_if_any(intent, variant, registry), say)
+            for variant in variants
+        ]
+    report.final(done, as_json)
+
+
+@app.command()
+def push(
+    only: Only = None,
+    framework: Framework = None,
+    registry: Registry = "",
+    release: Annotated[str, typer.Option(metavar="TAG", help="One more tag, for people; it never moves.")] = "",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would happen.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Prove, push by digest, verify what the registry holds, and only then tag."""
+    from trainwright import images, publishing, report
+
+    intent, variants = asked_for(framework, only)
+    with report.alone(intent.root), report.progress() as (say, _):
+        done = [
+            publishing.push(intent, variant, images.repository(intent, variant, registry), release, dry_run, say)
+            for variant in variants
+        ]
+    report.final(done, as_json)

@@ -1,0 +1,48 @@
+"""What commands share: the program itself, options, the images that were asked for."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from trainwright.errors import ConfigError, did_you_mean
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    help="Training images that are what they say they are.",
+)
+
+Framework = Annotated[str | None, typer.Option(help="The framework's one default image.")]
+Only = Annotated[str | None, typer.Option(metavar="GLOB", help="Images by id or glob; see `trainwright list`.")]
+Json = Annotated[bool, typer.Option("--json", help="Machine-readable, to standard output.")]
+Registry = Annotated[str, typer.Option(envvar="REGISTRY", help="host[:port][/prefix]; empty: the one on loopback.")]
+
+
+def find_root() -> Path:
+    """The checkout that the command works on: the nearest folder upwards with dockerfiles/matrix.toml."""
+    for folder in [Path.cwd(), *Path.cwd().parents]:
+        if (folder / "dockerfiles/matrix.toml").exists():
+            return folder
+    raise ConfigError("no checkout here", where=str(Path.cwd()), fix="cd to the folder that holds dockerfiles/")
+
+
+def chosen(framework: str | None, only: str | None) -> tuple[Any, Any]:
+    from trainwright.matrix import load_intent, select
+
+    intent = load_intent(find_root())
+    return intent, select(intent.variants, framework, only)
+
+
+def asked_for(framework: str | None, only: str | None) -> tuple[Any, Any]:
+    """For what costs hours: never "everything" because nothing was said."""
+    intent, variants = chosen(framework, only)
+    if framework is None and only is None:
+        raise ConfigError(
+            "nothing was asked for",
+            why=did_you_mean("", {variant.framework for variant in intent.variants}),
+            fix=f"make build FRAMEWORK={intent.variants[0].framework}",
+        )
+    return intent, variants
