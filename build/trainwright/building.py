@@ -3,6 +3,7 @@
 import json
 import shutil
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 from trainwright import distribution, engine, inputs, lock, probe, registry, sources, store
@@ -39,7 +40,7 @@ def lay_out(intent: Intent, found: Inputs, out: Path) -> None:
         lay_out_packages(definition, state, out / "packages")
     if found.tools:
         lay_out_packages(definition, found.tools, out / "build-packages")
-    write_text(found, out)
+    write_text(found.text, out)
     for copied in [path for part in ("rootfs", "requirements") for path in (out / part).rglob("") if path.is_dir()]:
         copied.chmod(0o755)  # what is copied into the image must not depend on this user's umask
     write(out / KEY, found.key + "\n")  # last: what is half laid out has none
@@ -70,9 +71,9 @@ def is_laid_out(found: Inputs, out: Path) -> bool:
     return (out / KEY).is_file() and (out / KEY).read_text().strip() == found.key
 
 
-def write_text(found: Inputs, out: Path) -> None:
-    """The rendered part of out/<id>/ alone."""
-    for name, text in found.text.items():
+def write_text(texts: Mapping[str, str], out: Path) -> None:
+    """The rendered part of out/<id>/ alone: path in it to text."""
+    for name, text in texts.items():
         write(out / name, text)
 
 
@@ -123,13 +124,13 @@ def build(intent: Intent, variant: Variant, repository: str | None, say: Say, pr
             else:  # what is published needs no gigabyte of sources here
                 clear(out, found)
                 say(f"{variant.id}: published, so its sources are not fetched; out/{variant.id}/ holds text alone")
-        write_text(found, out)
+        write_text(found.text, out)
         return Done(published_image(found, out, str(repository)), "skip", entry.reason, time.monotonic() - began)
     if entry.action == "build" or not is_laid_out(found, out):
         fetch(intent, [variant], say, progress)
         say(f"{variant.id}: laying out its sources")
         lay_out(intent, found, out)
-    write_text(found, out)
+    write_text(found.text, out)
     if entry.action == "build":
         say(f"{variant.id}: building in {out}")
         engine.bake(out)

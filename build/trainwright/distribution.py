@@ -60,7 +60,7 @@ def resolve(base: Base, packages: list[str], status: str = "") -> tuple[str, Sta
     addresses = mirrors(base)
     keyring = f"/usr/share/keyrings/{base.distribution}-archive-keyring.gpg"
     sources = [
-        f"deb [signed-by={keyring}] {addresses[archive]} {suite} main"
+        f"deb [signed-by={keyring}] {addresses[archive]} {suite} {' '.join(base.sections)}"
         for archive, suites in base.archives.items()
         for suite in suites
     ]

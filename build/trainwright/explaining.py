@@ -81,7 +81,9 @@ def _resolved(
         what = f"bundled by {installer}" + (f" {held.version}" if held else "")
         return what, _source(sources[installer])[1] if installer in sources else ""
     if provider.kind == "distro":
-        package = packages.get(next(iter(packages_of(provider, variant)), ""))
+        package = packages.get(
+            next(iter(packages_of(provider.packages, variant, intent.components.bases[variant.base])), "")
+        )
         return (f"{package.name} {package.version}", f"sha256:{package.sha256}") if package else nothing
     if name in sources:
         return _source(sources[name])

@@ -45,7 +45,7 @@ def versions_of(
         if provider.kind == "bundled":
             found |= {name: version} if (version := bundled(intent.components, variant, name)) else {}
         elif provider.kind == "distro":
-            first = next(iter(packages_of(provider, variant)), "")
+            first = next(iter(packages_of(provider.packages, variant, intent.components.bases[variant.base])), "")
             found |= {name: packages[first].version} if first in packages else {}
         else:
             found[name] = entry.version if entry else pin.version
@@ -86,7 +86,9 @@ def _plugin_libfabric(intent: Intent, variant: Variant, build_packages: Mapping[
         held = variant.pins.get(installer)
         releases = intent.components.components[installer].releases
         return releases[held.version].bundles.get(library, "") if held and held.version in releases else ""
-    names = [name for provider in brought for name in provider.build_packages if name.startswith(library)]
+    base = intent.components.bases[variant.base]
+    wanted = (name for provider in brought for name in packages_of(provider.build_packages, variant, base))
+    names = [name for name in wanted if name.startswith(library)]
     return next((build_packages[name].version for name in names if name in build_packages), "")
 
 

@@ -158,10 +158,38 @@ def known(intent: Intent, variant: Variant) -> tuple[Lock | None, dict[str, Pack
     return locked, packages_of(False), packages_of(True) if lock.compiles(intent, variant) else {}
 
 
+def awaited(intent: Intent, variant: Variant) -> list[str]:
+    """Why an image has no lock where the intent says so, one sentence each; none where it has, or where nobody knows.
+
+    The intent's word counts only as long as the lock is missing: whoever has what is awaited writes it by name.
+    """
+    base, found = intent.components.bases[variant.base], lock.without_digest(intent, variant)
+    parts = (False, True) if lock.compiles(intent, variant) else (False,)
+    if base.awaits and not all(packages_path(intent, variant.base, tools).exists() for tools in parts):
+        found.append(base.awaits)
+    if variant.awaits and not lock_path(intent, variant).exists():
+        found.append(variant.awaits)
+    return found
+
+
+def text_of(intent: Intent, variant: Variant) -> dict[str, str]:
+    """Path below out/<id>/ to rendered text; of an image that awaits something, as far as the intent alone knows it.
+
+    Raises as `load` does.
+    """
+    reasons = awaited(intent, variant)
+    if not reasons:
+        return load(intent, variant).text
+    facts.admit(intent, variant, None, {}, {})
+    said = "".join(f"# Blocked, and not built: {reason}\n" for reason in reasons)
+    return {"Dockerfile": said + render.check(intent, variant)}
+
+
 def load(intent: Intent, variant: Variant) -> Inputs:
-    """Read the locks and render. Raises LockError (stale, missing) and ConfigError (templates, unused pin)."""
+    """Read the locks and render. Raises LockError (stale, missing, blocked) and ConfigError (templates, unused pin)."""
     render.check(intent, variant)  # first: no new lock would mend it,
     facts.admit(intent, variant, None, {}, {})  # nor pins that do not go together
+    lock.refuse_blocked(variant, awaited(intent, variant))
     base = intent.components.bases[variant.base]
     distribution = current_distribution(intent, variant.base)
     tools = current_distribution(intent, variant.base, tools=True) if lock.compiles(intent, variant) else None

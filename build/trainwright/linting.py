@@ -36,7 +36,7 @@ class Row(Model):
 
 def lint(intent: Intent, variants: Iterable[Variant]) -> list[Row]:
     """Every check of every image given, and of all scripts. Raises LockError and ConfigError as rendering does."""
-    texts = {variant.id: inputs.load(intent, variant).text for variant in variants}
+    texts = {variant.id: inputs.text_of(intent, variant) for variant in variants}
     dockerfiles = {identity: text["Dockerfile"] for identity, text in texts.items()}
     return hadolint(intent.root, dockerfiles) + buildkit(intent.root, texts) + shellcheck(intent.root)
 

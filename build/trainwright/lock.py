@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 
@@ -12,10 +13,11 @@ from packaging.version import Version
 
 from trainwright.errors import ConfigError, LockError
 from trainwright.matrix import Intent, provider_of
-from trainwright.model import Base, Lock, Package, PythonFile, Release, Source, Variant
+from trainwright.model import Base, Lock, Package, PythonFile, Release, Source, Toolkit, Variant
 from trainwright.providers import bundled, for_accelerator, packages_of, requirement
 
 RELOCK = "trainwright lock --only {id}"
+DIGEST = re.compile(r"@sha256:[0-9a-f]{64}$")
 NOT_ESTABLISHED = "not established"  # instead of the version of what a known release brings
 
 
@@ -61,7 +63,7 @@ def distribution_packages(intent: Intent, base: str) -> list[str]:
     """
     found = set(intent.components.bases[base].packages)
     for variant, pin in _pins_on(intent, base):
-        found.update(packages_of(provider_of(intent, variant, pin), variant))
+        found.update(packages_of(provider_of(intent, variant, pin).packages, variant, intent.components.bases[base]))
     return sorted(found)
 
 
@@ -71,7 +73,9 @@ def build_packages(intent: Intent, base: str) -> list[str]:
         {
             package
             for variant, pin in _pins_on(intent, base)
-            for package in provider_of(intent, variant, pin).build_packages
+            for package in packages_of(
+                provider_of(intent, variant, pin).build_packages, variant, intent.components.bases[base]
+            )
         }
     )
 
@@ -92,14 +96,17 @@ def intent_digest(intent: Intent, variant: Variant) -> str:
         chosen = {name: [pin.model_dump(), _resolved(intent, twin, name)] for name, pin in twin.pins.items()}
         facts.append([twin.accelerator, twin.python, chosen])
     tools = [intent.components.tools.python_tools, intent.components.tools.sdist_build]
-    return digest([facts, tools, intent.components.bases[variant.base].glibc])
+    base = intent.components.bases[variant.base]
+    machine = [base.architecture] if base.architecture != "amd64" else []  # which older locks do not say
+    return digest([facts, tools, base.glibc, *machine])
 
 
 def _resolved(intent: Intent, variant: Variant, name: str) -> list[object]:
     """What of a component decides over its lock; how it is installed does not."""
     provider = provider_of(intent, variant, name).model_copy(update={"packages": [], "build_packages": []})
     release = release_of(intent, variant, name)
-    return [provider.model_dump(mode="json", exclude={"installs"}), release.commit, release.sha256]
+    facts = provider.model_dump(mode="json", exclude={"installs", *([] if provider.in_base else ["in_base"])})
+    return [facts, release.commit, release.sha256]
 
 
 def release_of(intent: Intent, variant: Variant, name: str) -> Release:
@@ -113,7 +120,9 @@ def packages_digest(intent: Intent, base: str, names: list[str], below: str = ""
 
 
 def base_facts(base: Base) -> dict[str, object]:
-    return base.model_dump(mode="json", exclude={"snapshots", "glibc", "packages", "family"})
+    facts = base.model_dump(mode="json", exclude={"snapshots", "glibc", "packages", "family", "evidence", "awaits"})
+    usual = {"sections": ["main"], "manager": "apt"}  # which older locks do not say
+    return {name: value for name, value in facts.items() if usual.get(name) != value}
 
 
 def dump(lock: Lock) -> str:
@@ -185,7 +194,7 @@ def check(intent: Intent, variant: Variant, lock: Lock, packages: Iterable[Packa
                 raise missing(f"pin {name} {pin.version}", f"the lock holds {entry.version}")
         if provider.kind in ("source", "file"):
             _check_source(variant, name, sources.pop(name, None), release_of(intent, variant, name), missing)
-        for package in packages_of(provider, variant):
+        for package in packages_of(provider.packages, variant, intent.components.bases[variant.base]):
             if package not in present:
                 raise missing(f"package {package}", f"component {name} takes it from the distribution")
     for package in distribution_packages(intent, variant.base):
@@ -244,13 +253,14 @@ def pin_versions(intent: Intent, variant: Variant, lock: Lock, packages: Mapping
         elif provider.kind == "bundled":
             versions[name] = bundled(intent.components, variant, name) or NOT_ESTABLISHED
         elif provider.kind == "distro":
-            if not provider.packages:
+            names = packages_of(provider.packages, variant, intent.components.bases[variant.base])
+            if not names:
                 raise ConfigError(
                     f"component {name!r} names no distribution package",
                     where=f"dockerfiles/layers/{name}.toml: [providers.{pin.provider}]",
                     why="it takes its version from the first of `packages`",
                 )
-            versions[name] = packages[packages_of(provider, variant)[0]].version
+            versions[name] = packages[names[0]].version
         else:
             versions[name] = pin.version
     return versions
@@ -263,8 +273,23 @@ def refuse_blocked(variant: Variant, missing: list[str]) -> None:
             f"{variant.id} is blocked: {'; '.join(missing)}",
             where=f"dockerfiles/locks/{variant.lock}.toml",
             why="nothing enters an image that no checksum, commit or signature vouches for",
-            fix="add what is missing to its release in dockerfiles/layers/, with the evidence, and `trainwright lock`",
+            fix=f"add what is missing to dockerfiles/, with the evidence; then trainwright lock --only {variant.id}",
         )
+
+
+def toolkit_of(intent: Intent, variant: Variant) -> Toolkit | None:
+    """The image that compilers are copied from; None where packages bring them, or where nothing is compiled."""
+    if not (variant.devel or compiles(intent, variant)):
+        return None
+    found = (intent.components.components[name].toolkits.get(pin.version) for name, pin in variant.pins.items())
+    return next(filter(None, found), None)
+
+
+def without_digest(intent: Intent, variant: Variant) -> list[str]:
+    """Images of other registries that nothing vouches for, one sentence each."""
+    base, toolkit = intent.components.bases[variant.base], toolkit_of(intent, variant)
+    references = [base.reference if base.provider == "image" else "", toolkit.reference if toolkit else ""]
+    return [f"{name}: digest {NOT_ESTABLISHED}" for name in references if name and not DIGEST.search(name)]
 
 
 def blocked(lock: Lock, versions: Mapping[str, str]) -> list[str]:

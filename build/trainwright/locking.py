@@ -156,6 +156,22 @@ def lock_source(intent: Intent, variant: Variant, name: str) -> Source:
 
 def admit(intent: Intent, variants: list[Variant]) -> None:
     """Raises before anything is resolved for what could not be built, or would be asked of a mirror that is none."""
+    for variant in variants:
+        base = intent.components.bases[variant.base]
+        if missing := lock.without_digest(intent, variant):
+            raise LockError(
+                missing[0],
+                where="dockerfiles/bases.toml",
+                why="an image of a registry may only be taken by digest: a tag names another one tomorrow",
+                fix=f"$EDITOR dockerfiles/bases.toml dockerfiles/layers   # the digest that {base.reference} has",
+            )
+        if base.manager == "dnf":
+            raise LockError(
+                f"the packages of {variant.base} cannot be locked",
+                where="dockerfiles/bases.toml",
+                why=f"{base.distribution} has rpm packages, and only apt's are resolved and verified so far",
+                fix="choose another base for this row in dockerfiles/matrix.toml",
+            )
     mirrors.check_names(archive for base in intent.components.bases.values() for archive in base.archives)
     for variant in variants:
         render.check(intent, variant)
@@ -168,10 +184,22 @@ def bases_of(intent: Intent, variants: list[Variant]) -> list[tuple[str, bool]]:
     return [(base, False) for base in sorted({v.base for v in variants})] + [(base, True) for base in sorted(compiling)]
 
 
-def lock_all(intent: Intent, variants: list[Variant], say: Say, progress: Progress) -> list[dict[str, str]]:
-    """Write the locks that are stale or missing."""
+def waiting(intent: Intent, variants: list[Variant]) -> tuple[list[Variant], list[dict[str, str]]]:
+    """Those that can be locked, and a row for each lock that awaits what could not be had here."""
+    reasons = {variant.id: inputs.awaited(intent, variant) for variant in variants}
+    rows = {v.lock: {"lock": v.lock, "state": "blocked", "why": "; ".join(reasons[v.id])} for v in variants}
+    held = [variant for variant in variants if not reasons[variant.id]]
+    return held, [row for name, row in rows.items() if name not in {variant.lock for variant in held}]
+
+
+def lock_all(
+    intent: Intent, variants: list[Variant], by_name: bool, say: Say, progress: Progress
+) -> list[dict[str, str]]:
+    """Write the locks that are stale or missing; what awaits something is only tried where it is asked for by name."""
+    rows: list[dict[str, str]] = []
+    if not by_name:
+        variants, rows = waiting(intent, variants)
     admit(intent, variants)
-    rows = []
     for base, tools in bases_of(intent, variants):
         name = inputs.packages_path(intent, base, tools).stem
         if is_current(inputs.current_distribution, intent, base, tools):
@@ -195,6 +223,7 @@ def check_locks(intent: Intent, variants: list[Variant]) -> tuple[list[dict[str,
     Raises ConfigError and IncompatibleError: those no lock would mend.
     """
     found: dict[Path, LockError | None] = {}
+    variants, blocked = waiting(intent, variants)
     for base, tools in bases_of(intent, variants):
         found[inputs.packages_path(intent, base, tools)] = _complaint(inputs.current_distribution, intent, base, tools)
     for variant in variants:
@@ -204,12 +233,12 @@ def check_locks(intent: Intent, variants: list[Variant]) -> tuple[list[dict[str,
         if blamed != own:  # its packages' lock is in the way: of its own, whether it answers the intent
             stale = inputs.known(intent, variant)[0] is None
             found[own] = found.get(own) or (LockError("it answers another intent, or is no lock") if stale else None)
-    rows = [_state(path, complaint) for path, complaint in found.items()]
+    rows = [_state(path, complaint) for path, complaint in found.items()] + blocked
     wrong = [complaint for complaint in found.values() if complaint]
     if not wrong:
         return rows, None
     lacking = next((complaint.fix for complaint in wrong if "--update" in complaint.fix), "")
-    what = f"{len(wrong)} of {len(rows)} locks {'is' if len(wrong) == 1 else 'are'} stale or missing"
+    what = f"{len(wrong)} of {len(found)} locks {'is' if len(wrong) == 1 else 'are'} stale or missing"
     return rows, LockError(what, where="dockerfiles/locks", fix=lacking or "trainwright lock")
 
 

@@ -25,6 +25,8 @@ from trainwright.model import (
 )
 from trainwright.providers import VERSIONLESS
 
+ABSENT = "none"  # instead of a version: these images do not have what others have in common
+
 
 class Intent(Model):
     """Everything a person wrote: the matrix, the components, and the variants that follow."""
@@ -65,6 +67,7 @@ def expand(matrix: Matrix, components: Mapping[str, Component], text: str = "") 
                     identity = image_id(name, row.release, accelerator, python, target, flavour, twin)
                     said = matrix.common.pins | row.pins | matrix.targets[target].pins
                     said |= matrix.devel.pins if devel else {}
+                    said = {pin: word for pin, word in said.items() if word != ABSENT}
                     variant = Variant(
                         id=identity,
                         framework=name,
@@ -79,6 +82,7 @@ def expand(matrix: Matrix, components: Mapping[str, Component], text: str = "") 
                         tested=identity in (framework.default, *framework.tested),
                         instances=row.instances,
                         driver=row.driver,
+                        awaits=row.awaits,
                         row=number,
                         pins={},
                     )

@@ -31,6 +31,7 @@ class Row(Model):
     instances: list[str] = []  # of instances.toml: what is compiled here is compiled for their GPUs
     driver: str = ""  # the oldest GPU driver of the hosts, where it is known
     devel: bool = False  # whether each image has a twin with compilers
+    awaits: str = ""  # what could not be had where this was written: without it these images have no lock
 
 
 class Framework(Model):
@@ -55,7 +56,8 @@ class Matrix(Model):
 # --- intent: layers/<component>.toml -------------------------------------------------------------------------
 
 Text = str | dict[str, str]  # the same for all accelerators, or one per glob of them
-Kind = Literal["python", "distro", "source", "file", "bundled"]
+Names = list[str] | dict[str, list[str]]  # the same for all distributions, or by glob of `<distribution>-<suite>`
+Kind = Literal["python", "distro", "source", "file", "bundled", "base"]
 Position = Literal["system", "interpreter", "framework", "python", "toolkit", "compiled"]
 
 
@@ -91,14 +93,15 @@ class Provider(Model):
     requirement: Text = ""  # Python requirement with {version}
     index: dict[str, str] = {}  # accelerator to the framework's own wheel index
     build_requirements: list[Text] = []  # Python requirements of compile stages and of the devel twin
-    packages: list[str] = []  # of the distribution; where there is nothing else, the first carries the version
-    build_packages: list[str] = []  # of the distribution, for compile stages alone
+    packages: Names = []  # of the distribution; where there is nothing else, the first carries the version
+    build_packages: Names = []  # of the distribution, for compile stages alone
     git: str = ""  # upstream's address, fetched at a commit
     tag: str = ""  # what upstream calls {version}
     url: str = ""  # a file, by {version}
     bundled_by: str = ""  # another component, whose release says which version it brings
     replaces: Text = ""  # the Python package whose place it takes
     installs: list[str] = []  # globs: packages that it registers with dpkg itself, of a version that no lock can know
+    in_base: bool = False  # the base image brings it; the pin says which version, and the probe whether that is true
 
     @property
     def kind(self) -> Kind:
@@ -108,6 +111,8 @@ class Provider(Model):
             return "file"
         if self.bundled_by:
             return "bundled"
+        if self.in_base:
+            return "base"
         return "python" if self.requirement else "distro"
 
 
@@ -123,6 +128,14 @@ class Release(Model):
     evidence: str = ""
 
 
+class Toolkit(Model):
+    """An image to copy compilers from, where no package brings them."""
+
+    reference: str  # with its digest, or it blocks what compiles with it
+    path: str  # of the folder in it
+    evidence: str
+
+
 class Component(Model):
     """The whole of layers/<component>.toml."""
 
@@ -134,6 +147,7 @@ class Component(Model):
     releases: dict[str, Release] = {}
     flags: list[Flag] = []
     paths: list[InstallPath] = []
+    toolkits: dict[str, Toolkit] = {}  # by version
 
 
 # --- intent: bases.toml, tools.toml --------------------------------------------------------------------------
@@ -145,13 +159,17 @@ class Base(Model):
     provider: Literal["packages", "image"]
     distribution: str  # debian
     suite: str  # bookworm
+    manager: Literal["apt", "dnf"] = "apt"  # what installs packages; those of dnf are not locked yet
+    sections: list[str] = ["main"]  # of its archives
     family: str = ""  # whose image it is, where somebody treats it in a way of its own: nvidia
     architecture: str = "amd64"  # the distribution's name for it
-    archives: dict[str, list[str]]  # archive ("debian", "debian-security") to its suites
+    archives: dict[str, list[str]] = {}  # archive ("debian", "debian-security") to its suites
     snapshots: dict[str, str] = {}  # archive to the address of its snapshot service
     glibc: str  # decides which manylinux wheels fit
     packages: list[str] = []
-    reference: Annotated[str, Field(pattern=r"^(|.+@sha256:[0-9a-f]{64})$")] = ""  # provider image
+    reference: str = ""  # provider image; without its digest it blocks whatever starts from it
+    evidence: str = ""  # who says that this is the digest
+    awaits: str = ""  # what could not be had where this was written: without it there is no lock of its packages
 
 
 class Bases(Model):
@@ -209,6 +227,7 @@ class Variant(Model):
     tested: bool
     instances: list[str]
     driver: str = ""
+    awaits: str = ""
     row: int = 0  # of its framework's rows, from 0
     pins: dict[str, Pin]
 

@@ -3,7 +3,7 @@
 from fnmatch import fnmatchcase
 
 from trainwright.errors import ConfigError
-from trainwright.model import Components, Provider, Text, Variant
+from trainwright.model import Base, Components, Names, Provider, Text, Variant
 
 VERSIONLESS = ("distro", "bundled")  # kinds of provider where a pin has no choice of versions
 
@@ -20,9 +20,12 @@ def requirement(provider: Provider, accelerator: str, version: str) -> str:
     return for_accelerator(provider.requirement, accelerator).format(version=version, accelerator=accelerator)
 
 
-def packages_of(provider: Provider, variant: Variant) -> list[str]:
-    """Distribution packages of a provider, for the variant's Python."""
-    return [package.format(python=variant.python) for package in provider.packages]
+def packages_of(said: Names, variant: Variant, base: Base) -> list[str]:
+    """Distribution packages as this base calls them, for the variant's Python; none where it has none."""
+    if not isinstance(said, list):
+        place = f"{base.distribution}-{base.suite}"
+        said = next((names for glob, names in said.items() if fnmatchcase(place, glob)), [])
+    return [package.format(python=variant.python) for package in said]
 
 
 def bundled(components: Components, variant: Variant, pin: str) -> str:

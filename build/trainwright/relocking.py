@@ -15,6 +15,7 @@ from trainwright.progress import Progress, Say
 
 def update(intent: Intent, variants: list[Variant], keep: bool, say: Say, progress: Progress) -> list[Change]:
     """How every lock would change if it were resolved anew. With `keep` they are written, once all are resolved."""
+    variants, _ = locking.waiting(intent, variants)
     locking.admit(intent, variants)
     texts: dict[Path, str] = {}
     fresh: dict[str, packages.Stanzas] = {}

@@ -68,9 +68,11 @@ def plan(only: Only = None, framework: Framework = None, registry: Registry = ""
     intent, variants = chosen(framework, only)
     rows = []
     for variant in variants:
+        if missing := inputs.awaited(intent, variant):
+            rows.append(plan_module.decide(variant.id, "", None, None, blocked=missing))
+            continue
         repository = images.repository_if_any(intent, variant, registry)
-        entry = images.plan_one(inputs.load(intent, variant), repository, engine.answers)
-        rows.append(entry)
+        rows.append(images.plan_one(inputs.load(intent, variant), repository, engine.answers))
     shown = None if as_json else {"id", "action", "reason", "key"}
     table = [row.model_dump(include=shown) for row in rows]
     report.show(table if as_json else [row | {"key": row["key"][: plan_module.SHORT]} for row in table], as_json)
@@ -87,9 +89,10 @@ def render(only: Only = None, framework: Framework = None, as_json: Json = False
     intent, variants = chosen(framework, only)
     rows = []
     for variant in variants:
-        found = inputs.load(intent, variant)
-        building.write_text(found, images.out_folder(intent, variant))
-        rows.append({"id": variant.id, "key": found.key, "folder": f"out/{variant.id}"})
+        blocked = "; ".join(inputs.awaited(intent, variant))
+        building.write_text(inputs.text_of(intent, variant), images.out_folder(intent, variant))
+        key = "" if blocked else inputs.load(intent, variant).key
+        rows.append({"id": variant.id, "key": key, "folder": f"out/{variant.id}", "blocked": blocked})
     report.show(rows, as_json)
 
 

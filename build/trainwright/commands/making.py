@@ -31,7 +31,7 @@ def lock(
         return None
     with report.progress() as (say, advance):
         if not update:
-            rows = locking.lock_all(intent, variants, say, advance)
+            rows = locking.lock_all(intent, variants, only is not None, say, advance)
         else:
             rows = [change.model_dump() for change in relocking.update(intent, variants, write, say, advance)]
             after = "; written" if write else "; `trainwright lock --update --write` writes them"
@@ -53,9 +53,13 @@ def outdated(only: Only = None, framework: Framework = None, as_json: Json = Fal
 @app.command()
 def fetch(only: Only = None, framework: Framework = None, as_json: Json = False) -> None:
     """Bring every locked file into the store, verified."""
-    from trainwright import fetching, report
+    from trainwright import fetching, locking, report
 
     intent, variants = chosen(framework, only)
+    if framework is None and only is None:
+        variants, blocked = locking.waiting(intent, variants)
+        if blocked:
+            typer.echo(f"{len(blocked)} locks are blocked, and not fetched: trainwright plan", err=True)
     with report.progress(fetching.to_fetch(intent, variants)) as (say, advance):
         fetching.fetch(intent, variants, say, advance)
         rows = fetching.fetched(intent, variants)

@@ -36,8 +36,9 @@ class Context:
 
     @cached_property
     def inputs(self) -> dict[str, Inputs | LockError]:
-        """Image id to what goes into it, or to what is wrong with its lock."""
-        return {variant.id: self._load(variant) for variant in self.intent.variants}
+        """Image id to what goes into it, or to what is wrong with its lock; without those that await something."""
+        held = (variant for variant in self.intent.variants if not inputs.awaited(self.intent, variant))
+        return {variant.id: self._load(variant) for variant in held}
 
     def _load(self, variant: Variant) -> Inputs | LockError:
         try:
@@ -63,9 +64,9 @@ class Context:
         found = []
         try:
             for variant in self.intent.variants:
-                given = self.inputs[variant.id]
-                if not variant.default:
+                if not variant.default or variant.id not in self.inputs:
                     continue
+                given = self.inputs[variant.id]
                 if isinstance(given, LockError):
                     raise given
                 asked = self.registry_answers  # and not one beyond loopback

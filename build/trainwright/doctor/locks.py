@@ -8,6 +8,8 @@ from trainwright.model import Finding
 def check(context: Context) -> Finding:
     wrong = [problem for problem in context.inputs.values() if isinstance(problem, LockError)]
     if not wrong:
-        return Finding(check="locks", state="ok", found=f"{len(context.inputs)} current")
-    said = dict.fromkeys(problem.what for problem in wrong)  # images on one base share its package lock
-    return Finding(check="locks", state="failed", found="; ".join(said), fix="trainwright lock")
+        blocked = len(context.intent.variants) - len(context.inputs)
+        said = f"{len(context.inputs)} current" + (f"; {blocked} blocked: trainwright plan" if blocked else "")
+        return Finding(check="locks", state="ok", found=said)
+    problems = dict.fromkeys(problem.what for problem in wrong)  # images on one base share its package lock
+    return Finding(check="locks", state="failed", found="; ".join(problems), fix="trainwright lock")
