@@ -112,6 +112,17 @@ def declared(pytestconfig: pytest.Config) -> "Inputs":
 
 
 @pytest.fixture(scope="session")
+def held(declared: "Inputs") -> list[str]:
+    """Python packages that a job must not move: those of the framework, or of every component where there is none."""
+    from trainwright.lock import python_name
+
+    intent, variant = _intent(), declared.variant
+    packages = {pin: python_name(intent, variant, pin) for pin in variant.pins}
+    own = [packages[pin] for pin in packages if intent.components.components[pin].position == "framework"]
+    return sorted(filter(None, own)) or sorted(filter(None, packages.values()))
+
+
+@pytest.fixture(scope="session")
 def image(pytestconfig: pytest.Config, declared: "Inputs") -> str:
     """The name of the image under test, which the engine holds."""
     from trainwright import engine

@@ -121,6 +121,14 @@ def digits() -> dict[str, dict[str, bytes]]:
     return {"training": {"digits-train.npz": packed(~held_back)}, "test": {"digits-test.npz": packed(held_back)}}
 
 
-@pytest.fixture(scope="session")
-def digits_script() -> dict[str, str]:
-    return {"digits.py": (HERE / "digits.py").read_text()}
+# One script for each framework, called as its component.
+SCRIPTS = {path.stem.removeprefix("digits_"): path for path in sorted(HERE.glob("digits_*.py"))}
+
+
+@pytest.fixture(
+    scope="session",
+    params=[pytest.param(path, marks=pytest.mark.component(name), id=name) for name, path in SCRIPTS.items()],
+)
+def digits_script(request: pytest.FixtureRequest) -> dict[str, str]:
+    """The same task in the words of the image's own framework; where there is none, there is no such test."""
+    return {"digits.py": request.param.read_text()}

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-pytestmark = [pytest.mark.component("sagemaker-training"), pytest.mark.component("torch")]
+pytestmark = pytest.mark.component("sagemaker-training")
 TWO = {"sagemaker_mpi_num_of_processes_per_host": 2}
 RANKS = """
 import os, sys
@@ -19,6 +19,7 @@ sys.stdout.write(f"rank {world.rank} of {world.size} sums to {total.max()} with 
 """
 
 
+@pytest.mark.component("torch")
 def test_torch_distributed(job: Callable[..., Any], digits_script: Any, digits: Any) -> None:
     wanted = {"sagemaker_torch_distributed_enabled": True, **TWO, "epochs": 25}
     outcome = job("digits.py", digits_script, wanted, digits)
@@ -30,6 +31,7 @@ def test_torch_distributed(job: Callable[..., Any], digits_script: Any, digits: 
     assert metrics["accuracy"] >= 0.95
 
 
+@pytest.mark.component("torch")
 def test_a_failing_rank_fails_the_job(job: Callable[..., Any]) -> None:
     script = "import os\nif os.environ['RANK'] == '1':\n    raise RuntimeError('rank one gave up')\n"
     outcome = job("ranks.py", {"ranks.py": script}, {"sagemaker_torch_distributed_enabled": True, **TWO})

@@ -1,4 +1,4 @@
-"""Learns handwritten digits: the example of the README, and what the training tests run.
+"""Learns handwritten digits: what the training tests run as digits.py, and an example of a script for PyTorch.
 
 A SageMaker script like any other: channels, hyperparameters and folders come from the SM_* environment. Under
 torchrun (`torch_distributed`) every rank learns from its share of the data.
@@ -32,6 +32,14 @@ def accuracy(model: nn.Module, file: Path) -> float:
     images, labels = load(file)
     with torch.no_grad():
         return (model(images).argmax(dim=1) == labels).float().mean().item()
+
+
+def saved(folder: Path, file: Path) -> tuple[int, float]:
+    """Of a model that `train` wrote: its hidden size, and its accuracy on a file."""
+    found = torch.load(folder / "model.pt", weights_only=True)
+    model = network(found["hidden_size"])
+    model.load_state_dict(found["weights"])
+    return model[0].out_features, accuracy(model, file)
 
 
 def train(args: argparse.Namespace) -> None:
