@@ -105,7 +105,9 @@ def _resolved(intent: Intent, variant: Variant, name: str) -> list[object]:
     """What of a component decides over its lock; how it is installed does not."""
     provider = provider_of(intent, variant, name).model_copy(update={"packages": [], "build_packages": []})
     release = release_of(intent, variant, name)
-    facts = provider.model_dump(mode="json", exclude={"installs", *([] if provider.in_base else ["in_base"])})
+    facts = provider.model_dump(
+        mode="json", exclude={"installs", "refuses", *([] if provider.in_base else ["in_base"])}
+    )
     return [facts, release.commit, release.sha256]
 
 

@@ -100,6 +100,7 @@ class Provider(Model):
     url: str = ""  # a file, by {version}
     bundled_by: str = ""  # another component, whose release says which version it brings
     replaces: Text = ""  # the Python package whose place it takes
+    refuses: Text = ""  # the Python package of the same content under another name: a job cannot lay it over this one
     installs: list[str] = []  # globs: packages that it registers with dpkg itself, of a version that no lock can know
     in_base: bool = False  # the base image brings it; the pin says which version, and the probe whether that is true
 

@@ -48,9 +48,10 @@ def requirement_lines(files: list[PythonFile]) -> str:
     return "".join(f"{entry.name}=={entry.version} --hash=sha256:{entry.sha256}\n" for entry in files)
 
 
-def constraint_lines(files: list[PythonFile]) -> str:
-    """Constraints that hold a job's own requirements to what the image was proved with."""
-    return "".join(f"{entry.name}=={entry.version}\n" for entry in files)
+def constraint_lines(files: list[PythonFile], refused: list[str]) -> str:
+    """Constraints that hold a job's own requirements to what the image was proved with; no version of `refused`."""
+    held = "".join(f"{entry.name}=={entry.version}\n" for entry in files)
+    return held + "".join(f"{name}<0\n" for name in refused)
 
 
 def check(intent: Intent, variant: Variant) -> str:
@@ -81,10 +82,19 @@ def render(
     versions = pin_versions(intent, variant, lock, packages)
     text = _dockerfile(intent, variant, versions, folders, packages, tools, epoch)
     installed = sorted((entry for entry in lock.python if entry.group in variant.groups), key=lambda entry: entry.name)
-    rendered = {"Dockerfile": text, "requirements/constraints.txt": constraint_lines(installed)}
+    rendered = {
+        "Dockerfile": text,
+        "requirements/constraints.txt": constraint_lines(installed, refused(intent, variant)),
+    }
     for folder, entries in folders.items():
         rendered[f"requirements/{folder}.txt"] = requirement_lines([entry for entry in entries if is_wheel(entry)])
     return rendered
+
+
+def refused(intent: Intent, variant: Variant) -> list[str]:
+    """Python packages that have the content of a pinned one under another name."""
+    said = {for_accelerator(provider_of(intent, variant, pin).refuses, variant.accelerator) for pin in variant.pins}
+    return sorted(said - {""})
 
 
 def folders_of(intent: Intent, variant: Variant, lock: Lock) -> dict[str, list[PythonFile]]:
