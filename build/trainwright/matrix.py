@@ -156,10 +156,11 @@ def select(variants: list[Variant], framework: str | None, only: str | None) -> 
     """
     frameworks = {variant.framework for variant in variants}
     if framework is not None and framework not in frameworks:
+        near = get_close_matches(framework, frameworks, 1) or sorted(frameworks)
         raise ConfigError(
             f"unknown framework {framework!r}" if framework else "FRAMEWORK is empty",
             why=did_you_mean(framework, frameworks),
-            fix=f"make build FRAMEWORK={min(frameworks)}" if frameworks else "add one to dockerfiles/matrix.toml",
+            fix=f"make build FRAMEWORK={near[0]}" if near else "add one to dockerfiles/matrix.toml",
         )
     if framework is not None and only is None:
         return [variant for variant in variants if variant.framework == framework and variant.default]

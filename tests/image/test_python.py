@@ -7,6 +7,8 @@ import pytest
 pytestmark = pytest.mark.component("python")
 MODULES = {
     "torch": "torch",
+    "tensorflow": "tensorflow, keras",
+    "jax": "jax, jaxlib",
     "numpy": "numpy",
     "mpi4py": "mpi4py.MPI",
     "sagemaker-training": "boto3, scipy, paramiko, sagemaker_training.trainer, gethostname",

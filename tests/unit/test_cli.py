@@ -26,8 +26,8 @@ def test_list(cli: Cli, tree: Path) -> None:
     assert ended.err == ""
     for row in rows:
         assert row.keys() >= {"id", "framework", "accelerator", "target", "default"}
-    assert [row["id"] for row in rows if row["default"]] == [DEFAULT]
-    assert next(row for row in rows if row["default"]) == {
+    assert len([row for row in rows if row["default"]]) == len({row["framework"] for row in rows})
+    assert next(row for row in rows if row["id"] == DEFAULT) == {
         "id": DEFAULT,
         "framework": "pytorch",
         "accelerator": "cpu",
@@ -115,7 +115,7 @@ COMMANDS = ("list", "lock", "fetch", "plan", "render", "build", "test", "push")
 def test_unknown_framework(cli: Cli, tree: Path, command: str) -> None:
     ended = cli(tree, command, "--framework", "pytroch")
     assert (ended.code, ended.out) == (2, "")
-    assert "did you mean 'pytorch'? valid: pytorch" in ended.err
+    assert "did you mean 'pytorch'? valid: " in ended.err
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -14,7 +14,10 @@ from trainwright.remedy import Bundles, nearest, refuse, sentence
 
 ROOT = Path(__file__).parents[2]
 # What rules may be about beside what follows from a variant; whether each is a component is asked of the matrix.
-COMPONENTS = ("aws-ofi-nccl", "efa-installer", "gdrcopy", "libfabric", "nccl", "nccl-tests")
+COMPONENTS = (
+    *("aws-ofi-nccl", "efa-installer", "gdrcopy", "libfabric", "nccl", "nccl-tests"),
+    *("tensorflow", "jax", "jaxlib", "numpy", "python"),
+)
 RULES = load_rules(ROOT, COMPONENTS)
 
 ROW = """\
@@ -244,6 +247,24 @@ R, W = "refuse", "warn"
         (W, {"torch": "2.6.0", "cuda": "12.1.1"}, "needs cuda ==12.4.*"),
         (W, {"torch": "2.4.1", "cuda": "12.4.1"}, "needs cuda ==12.1.*"),
         (R, {"nccl": "2.32.3", "glibc": "2.17"}, "needs glibc >=2.27"),
+        # TensorFlow
+        (R, {"tensorflow": "2.15.1", "nccl": "2.19.3"}, "needs nccl ==2.16.5"),
+        (R, {"tensorflow": "2.17.1", "nccl": "2.30.7"}, "needs nccl ==2.19.3"),
+        (R, {"tensorflow": "2.18.1", "nccl": "2.23.4"}, "needs nccl ==2.21.5"),
+        (R, {"tensorflow": "2.19.1", "nccl": "2.21.5"}, "needs nccl ==2.23.4"),
+        (R, {"tensorflow": "2.20.0", "nccl": "2.23.4"}, "needs nccl >=2.25.1,<3"),
+        (R, {"tensorflow": "2.21.0", "nccl": "2.26.5"}, "needs nccl >=2.27.7,<3"),
+        (R, {"tensorflow": "2.21.0", "cuda": "13.2.2"}, "needs cuda >=12.5.82,<13"),
+        (R, {"tensorflow": "2.17.1", "numpy": "2.4.6"}, "needs numpy >=1.23.5,<2"),
+        (R, {"tensorflow": "2.18.1", "numpy": "2.4.6"}, "needs numpy >=1.26,<2.1"),
+        (R, {"tensorflow": "2.19.1", "numpy": "2.4.6"}, "needs numpy >=1.26,<2.2"),
+        (R, {"tensorflow": "2.21.0", "python": "3.14.0-1"}, "needs python >=3.10,<3.14"),
+        # JAX
+        (R, {"jax": "0.11.2", "jaxlib": "0.12.0"}, "needs jax >=0.12.0"),
+        (R, {"jax": "0.12.0.1", "jaxlib": "0.10.2"}, "needs jaxlib >=0.11.2"),
+        (R, {"jax": "0.12.0.1", "numpy": "2.1.3"}, "needs numpy >=2.2"),
+        (R, {"jax": "0.11.2", "numpy": "2.0.2"}, "needs numpy >=2.1"),
+        (R, {"jax": "0.12.0.1", "python": "3.11.2-1+b1"}, "needs python >=3.12"),
         # (g)
         (R, {"aws-ofi-nccl": "1.21.1", "compiler": "4:9.3.0-1ubuntu2"}, "needs compiler >=11"),
         (W, {"aws-ofi-nccl": "1.21.1", "compiler": "12.2.0-14+deb12u1"}, "needs compiler >=13"),
@@ -294,6 +315,8 @@ def test_every_row_was_broken_by_one_of_them(request: pytest.FixtureRequest) -> 
         {"NCCL_ALGO": "1"},  # no plugin in the image
         {"aws-ofi-nccl": "1.20.0", "compiler": "9.4.0"},  # C++17
         {"torch": "2.15.0"},  # for a CPU: no NCCL
+        {"tensorflow": "2.21.0", "numpy": "2.4.6", "python": "3.13.5-1", "nccl": "2.30.7", "cuda": "12.9.79"},
+        {"jax": "0.12.0.1", "jaxlib": "0.12.0", "numpy": "2.4.6", "python": "3.13.5-1"},  # as jax itself allows
         {"aws-ofi-nccl": "1.21.1", "libfabric": "2.1.0-1.1", "nccl": "2.30.7"},
         {"nccl": "2.18.5", "efa-installer": "1.29.0"},
     ],
