@@ -10,7 +10,7 @@ CHOSEN = $(if $(call given,ONLY),--only '$(ONLY)',$(if $(call given,FRAMEWORK),-
 
 .DEFAULT_GOAL := help
 .PHONY: help setup engine registry registry-stop engine-stop list plan render lint lock fetch build push test unit check \
-	doctor requirements dist clean
+	test-ci matrix doctor requirements dist clean
 
 help: ## What there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -62,8 +62,14 @@ unit: setup ## The tests that need no engine; seconds
 check: setup ## Python: format, lint, types
 	@.venv/bin/ruff format --check . && .venv/bin/ruff check . && .venv/bin/mypy
 
-test: check engine registry ## Everything; the images that the matrix marks as tested (or yours) are built if need be, tested, pushed, trained with
+test: check engine registry ## Everything, under 20 minutes; an image (or yours) is built if need be, tested, pushed, trained with
 	@scripts/test-all.sh $(CHOSEN)
+
+test-ci: setup engine registry ## The further images that CI builds, tests, pushes and trains with; KEEP=1: they stay in the engine
+	@scripts/test-images.sh --by CI $(if $(KEEP),--keep)
+
+matrix: setup ## docs/matrix.md and docs/matrix.html anew
+	@$(TRAINWRIGHT) matrix --markdown docs/matrix.md --html docs/matrix.html
 
 doctor: setup ## Every precondition on this machine, with the command that mends it
 	@$(TRAINWRIGHT) doctor

@@ -5,6 +5,8 @@ under --require-engine. Nothing of this touches the engine before a test asks fo
 """
 
 import io
+import os
+import platform
 import shutil
 import signal
 import tarfile
@@ -123,8 +125,13 @@ def held(declared: "Inputs") -> list[str]:
 
 
 @pytest.fixture(scope="session")
-def image(pytestconfig: pytest.Config, declared: "Inputs") -> str:
-    """The name of the image under test, which the engine holds."""
+def image(
+    pytestconfig: pytest.Config, declared: "Inputs", record_testsuite_property: Callable[[str, object], None]
+) -> str:
+    """The name of the image under test, which the engine holds.
+
+    The report of the tests says which it was and what it ran on: `trainwright record` reads that.
+    """
     from trainwright import engine
 
     name = pytestconfig.getoption("--image") or declared.name
@@ -135,6 +142,9 @@ def image(pytestconfig: pytest.Config, declared: "Inputs") -> str:
     says = engine.client().images.get(name).labels.get("io.trainwright.id")
     if says != declared.variant.id:
         raise pytest.UsageError(f"{name} calls itself {says}, not {declared.variant.id}: say --variant {says}")
+    host = {"architecture": platform.machine(), "cpus": os.cpu_count(), "engine": engine.facts()["version"]}
+    for said, value in {"name": name, "image": engine.image_id(name), **host}.items():
+        record_testsuite_property(said, value)
     return str(name)
 
 

@@ -62,7 +62,7 @@ def clear(out: Path, found: Inputs) -> None:
     (out / KEY).unlink(missing_ok=True)
     image = read_image(out)
     if image is None or image.key != found.key:
-        for name in ("image.json", "sbom.json", "tests.xml"):
+        for name in ("image.json", "sbom.json", "tests.xml", "training.xml"):
             (out / name).unlink(missing_ok=True)
 
 

@@ -24,13 +24,19 @@ def check(root: Path, matrix: Matrix, components: Components, variants: list[Var
     if twice := {identity for identity in ids if ids.count(identity) > 1}:
         raise ConfigError(f"two cells of the matrix have the id {min(twice)!r}", where="dockerfiles/matrix.toml")
     for name, framework in matrix.frameworks.items():
-        for named in (framework.default, *framework.tested):
-            if named not in [variant.id for variant in variants if variant.framework == name]:
-                raise ConfigError(
-                    f"{named}, named as default or tested image of {name}, is no cell of the matrix",
-                    where=f"dockerfiles/matrix.toml: frameworks.{name}",
-                    why=did_you_mean(named, ids),
-                )
+        if framework.default not in [variant.id for variant in variants if variant.framework == name]:
+            raise ConfigError(
+                f"{framework.default}, named as default image of {name}, is no cell of the matrix",
+                where=f"dockerfiles/matrix.toml: frameworks.{name}",
+                why=did_you_mean(framework.default, ids),
+            )
+    for named in (*matrix.tested.make_test, *matrix.tested.ci):
+        if named not in ids:
+            raise ConfigError(
+                f"{named}, named as tested, is no cell of the matrix",
+                where="dockerfiles/matrix.toml: tested",
+                why=did_you_mean(named, ids),
+            )
     for name in components.components:
         if not (root / f"dockerfiles/layers/{name}.j2").exists():
             raise ConfigError(

@@ -7,10 +7,44 @@ from collections import ChainMap
 from functools import cache
 from pathlib import Path
 
+from pydantic import BaseModel, ConfigDict
+
 from trainwright.config import load
 from trainwright.errors import ConfigError, LockError
-from trainwright.model import Host
+from trainwright.model import Model
 from trainwright.process import run
+
+
+class HostRegistry(Model):
+    host: str
+    port: int
+    ready_seconds: int
+
+
+class HostEngine(BaseModel):
+    """The part of [engine] that is judged here; scripts/engine.sh reads the rest."""
+
+    model_config = ConfigDict(frozen=True)
+    minimum: str
+    buildx_minimum: str
+    check_minimum: str
+    check_buildx_minimum: str
+
+
+class HostDisk(Model):
+    """What a build takes beyond its sources, as multiples of their compressed size."""
+
+    store: float
+    engine: float
+
+
+class Host(BaseModel):
+    """The whole of host.toml; scripts read the tables that are not named here."""
+
+    model_config = ConfigDict(frozen=True)
+    engine: HostEngine
+    registry: HostRegistry
+    disk: HostDisk
 
 
 def host(root: Path) -> Host:

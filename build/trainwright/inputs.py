@@ -84,12 +84,15 @@ def _read_lock(intent: Intent, variant: Variant) -> Lock:
         raise LockError(error.what, where=error.where, why=error.why, fix=lock.RELOCK.format(id=variant.id)) from None
 
 
-def read_distribution(intent: Intent, base: str, tools: bool = False) -> Distribution:
-    """The lock of a base's packages, with the drift that an earlier fetch recorded. Raises LockError."""
+def read_distribution(intent: Intent, base: str, tools: bool = False, as_locked: bool = False) -> Distribution:
+    """The lock of a base's packages, with the drift that an earlier fetch recorded unless `as_locked`.
+
+    Raises LockError.
+    """
     path = packages_path(intent, base, tools)
     text = _read(path)
     recorded = store.root() / "drift" / _drift_name(text, path.name)
-    return _distribution(text, path.name, recorded.read_text() if recorded.exists() else "")
+    return _distribution(text, path.name, recorded.read_text() if not as_locked and recorded.exists() else "")
 
 
 @lru_cache(maxsize=16)
@@ -123,9 +126,9 @@ def packages_intent(intent: Intent, base: str, tools: bool) -> str:
     return lock.packages_digest(intent, base, lock.build_packages(intent, base), below)
 
 
-def current_distribution(intent: Intent, base: str, tools: bool = False) -> Distribution:
+def current_distribution(intent: Intent, base: str, tools: bool = False, as_locked: bool = False) -> Distribution:
     """The same, if it answers the intent. Raises LockError where it is stale."""
-    found = read_distribution(intent, base, tools)
+    found = read_distribution(intent, base, tools, as_locked)
     if found.intent != packages_intent(intent, base, tools):
         path = packages_path(intent, base, tools)
         raise LockError(
@@ -185,14 +188,18 @@ def text_of(intent: Intent, variant: Variant) -> dict[str, str]:
     return {"Dockerfile": said + render.check(intent, variant)}
 
 
-def load(intent: Intent, variant: Variant) -> Inputs:
-    """Read the locks and render. Raises LockError (stale, missing, blocked) and ConfigError (templates, unused pin)."""
+def load(intent: Intent, variant: Variant, as_locked: bool = False) -> Inputs:
+    """Read the locks and render. Raises LockError (stale, missing, blocked) and ConfigError (templates, unused pin).
+
+    `as_locked`: without the drift that this host's store remembers; the same everywhere.
+    """
     render.check(intent, variant)  # first: no new lock would mend it,
     facts.admit(intent, variant, None, {}, {})  # nor pins that do not go together
     lock.refuse_blocked(variant, awaited(intent, variant))
     base = intent.components.bases[variant.base]
-    distribution = current_distribution(intent, variant.base)
-    tools = current_distribution(intent, variant.base, tools=True) if lock.compiles(intent, variant) else None
+    distribution = current_distribution(intent, variant.base, as_locked=as_locked)
+    compiling = lock.compiles(intent, variant)
+    tools = current_distribution(intent, variant.base, True, as_locked) if compiling else None
     locked = _read_lock(intent, variant)
     found = distribution.packages()
     lock.check(intent, variant, locked, found.values())

@@ -20,6 +20,8 @@ from trainwright.model import (
     Model,
     Pin,
     Provider,
+    Tested,
+    TestedBy,
     Tools,
     Variant,
 )
@@ -43,6 +45,13 @@ def image_id(framework: str, release: str, accelerator: str, python: str, target
     """`<framework>-<major.minor>-<accelerator>-<pyXY>-<target>[-<flavour>]`."""
     parts = [framework, release, accelerator, "py" + python.replace(".", ""), target, *flavours]
     return "-".join(part for part in parts if part)
+
+
+def tested_by(tested: Tested, identity: str) -> TestedBy:
+    """Who builds and tests an image without being asked for it."""
+    if identity in tested.make_test:
+        return "make test"
+    return "CI" if identity in tested.ci else ""
 
 
 def expand(matrix: Matrix, components: Mapping[str, Component], text: str = "") -> Iterator[Variant]:
@@ -79,7 +88,7 @@ def expand(matrix: Matrix, components: Mapping[str, Component], text: str = "") 
                         flavour=flavour,
                         devel=devel,
                         default=identity == framework.default,
-                        tested=identity in (framework.default, *framework.tested),
+                        tested=tested_by(matrix.tested, identity),
                         instances=row.instances,
                         driver=row.driver,
                         awaits=row.awaits,

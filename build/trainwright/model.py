@@ -6,6 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Action = Literal["skip", "reuse", "build", "blocked"]
+TestedBy = Literal["make test", "CI", ""]  # "": nobody, unless somebody does so by hand
 Group = Literal["framework", "toolkit", "devel", "tools", "sdist-build"]  # of the Python packages of a lock
 
 
@@ -36,7 +37,6 @@ class Row(Model):
 
 class Framework(Model):
     default: str
-    tested: list[str] = []  # what `make test` builds and tests beside the default
     rows: list[Row]
 
 
@@ -44,9 +44,17 @@ class Target(Model):
     pins: dict[str, str]
 
 
+class Tested(Model):
+    """Ids of the images that are built and tested without anybody asking for them."""
+
+    make_test: Annotated[list[str], Field(alias="make-test")] = []
+    ci: list[str] = []  # beside those of `make test`
+
+
 class Matrix(Model):
     """The whole of matrix.toml. A pin is `version`, `provider version`, or `provider` where that one has no choice."""
 
+    tested: Tested = Tested()
     common: Target
     devel: Target = Target(pins={})  # what the twin with compilers has beyond its image
     targets: dict[str, Target]
@@ -225,7 +233,7 @@ class Variant(Model):
     flavour: str
     devel: bool
     default: bool
-    tested: bool
+    tested: TestedBy
     instances: list[str]
     driver: str = ""
     awaits: str = ""
@@ -349,41 +357,6 @@ class PlanEntry(Model):
     reason: str
     key: str
     warnings: list[str] = []  # of compat.toml: what goes together, and not without doubt
-
-
-# --- this host: host.toml ------------------------------------------------------------------------------------
-
-
-class HostRegistry(Model):
-    host: str
-    port: int
-    ready_seconds: int
-
-
-class HostEngine(BaseModel):
-    """The part of [engine] that is judged here; scripts/engine.sh reads the rest."""
-
-    model_config = ConfigDict(frozen=True)
-    minimum: str
-    buildx_minimum: str
-    check_minimum: str
-    check_buildx_minimum: str
-
-
-class HostDisk(Model):
-    """What a build takes beyond its sources, as multiples of their compressed size."""
-
-    store: float
-    engine: float
-
-
-class Host(BaseModel):
-    """The whole of host.toml; scripts read the tables that are not named here."""
-
-    model_config = ConfigDict(frozen=True)
-    engine: HostEngine
-    registry: HostRegistry
-    disk: HostDisk
 
 
 class Finding(Model):

@@ -40,6 +40,11 @@ def show(rows: list[dict[str, Any]], as_json: bool) -> None:
     console.print(table)
 
 
+def data(value: Any) -> None:
+    """What machines read, to standard output."""
+    print(json.dumps(value, indent=2))
+
+
 def _cell(value: Any) -> str:
     if value is None or value is False:
         return ""

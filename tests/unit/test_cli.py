@@ -21,9 +21,12 @@ TRAINWRIGHT = Path(sys.executable).with_name("trainwright")
 
 def test_list(cli: Cli, tree: Path) -> None:
     ended = cli(tree, "list", "--json")
-    rows = json.loads(ended.out)
+    said = json.loads(ended.out)
+    rows = said["images"]
     assert ended.code == 0
     assert ended.err == ""
+    assert sum(said["counts"][state] for state in ("proved", "unproved", "blocked")) == said["counts"]["all"]
+    assert said["counts"]["all"] == len(rows)
     for row in rows:
         assert row.keys() >= {"id", "framework", "accelerator", "target", "default"}
     assert len([row for row in rows if row["default"]]) == len({row["framework"] for row in rows})
@@ -33,7 +36,10 @@ def test_list(cli: Cli, tree: Path) -> None:
         "accelerator": "cpu",
         "target": "sagemaker",
         "default": True,
-        "tested": True,
+        "tested": "make test",
+        "state": "unproved",
+        "reason": "no proof of it is recorded",
+        "digest": "",
     }
 
 

@@ -21,12 +21,12 @@ PACKAGE = ROOT / "build/trainwright"
 BIN = Path(sys.executable).parent
 
 LEVELS = {
-    "errors model progress": 0,
+    "errors model standing progress": 0,
     "config versions compat remedy instances providers declaring checking matrix lock facts explaining finding "
-    "packages render plan bake probe wheels differences": 1,  # pure
-    "files process store host_settings inputs mirrors certificates git": 1,  # of the host, shared by the effects
+    "packages render plan bake probe wheels differences overview": 1,  # pure
+    "files process store host_settings inputs proofs mirrors certificates git": 1,  # of the host, shared by the effects
     "engine registry indexes distribution sources licences": 2,  # effects
-    "locking relocking updates fetching building publishing images linting report commands cli doctor": 3,
+    "locking recording relocking updates fetching building publishing images linting report commands cli doctor": 3,
 }
 LEVEL = {name: level for names, level in LEVELS.items() for name in names.split()}
 PURE = {name for name, level in LEVEL.items() if level == 0} | set(list(LEVELS)[1].split())

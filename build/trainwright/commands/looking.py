@@ -1,21 +1,75 @@
 """Commands that look and change nothing but out/<id>/'s text."""
 
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
 from trainwright.commands.options import Framework, Json, Only, Registry, app, chosen, find_root
 from trainwright.errors import ConfigError, did_you_mean
 
+State = Annotated[str | None, typer.Option(metavar="STATE", help="proved, unproved or blocked.")]
+Instance = Annotated[str | None, typer.Option(metavar="TYPE", help="Those that are for it, such as p5.48xlarge.")]
+
+
+def _rows(framework: str | None, only: str | None, state: str | None, instance: str | None) -> list[dict[str, Any]]:
+    """Everything that is known of the images that were asked for. Raises ConfigError for a name that is none."""
+    from trainwright import instances, overview, proofs
+
+    intent, variants = chosen(framework, only)
+    if state is not None and state not in overview.STATES:
+        raise ConfigError(f"unknown state {state!r}", why=did_you_mean(state, overview.STATES), fix="trainwright list")
+    if instance is not None:
+        instances.architectures([instance], intent.instances)
+    held = [variant for variant in variants if instance is None or instance in variant.instances]
+    rows = [overview.row(intent, variant, proofs.standing(intent, variant)) for variant in held]
+    return [row for row in rows if state in (None, row["state"])]
+
 
 @app.command("list")
-def list_(only: Only = None, framework: Framework = None, as_json: Json = False) -> None:
-    """Every image of the matrix."""
-    from trainwright import report
+def list_(
+    only: Only = None,
+    framework: Framework = None,
+    state: State = None,
+    instance: Instance = None,
+    as_json: Json = False,
+) -> None:
+    """Every image of the matrix, and whether it is proved with its present inputs; no engine, registry or network."""
+    from trainwright import overview, report
 
-    fields = ("id", "framework", "accelerator", "target", "default", "tested")
-    rows = [{name: getattr(variant, name) for name in fields} for variant in chosen(framework, only)[1]]
-    report.show(rows, as_json)
+    rows = _rows(framework, only, state, instance)
+    if as_json:
+        fields = ("id", "framework", "accelerator", "target", "default", "tested", "state", "reason", "digest")
+        report.data({**overview.summary(rows), "images": [{name: row[name] for name in fields} for row in rows]})
+        return
+    report.show([{name: row[name] for name in ("id", "state", "default", "tested", "reason")} for row in rows], as_json)
+    typer.echo(overview.sentence(overview.summary(rows)["counts"]), err=True)
+
+
+@app.command()
+def matrix(
+    only: Only = None,
+    framework: Framework = None,
+    state: State = None,
+    instance: Instance = None,
+    markdown: Annotated[Path | None, typer.Option(metavar="FILE", help="Write it as a table of Markdown.")] = None,
+    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write it as one page with filters.")] = None,
+    as_json: Json = False,
+) -> None:
+    """The whole matrix: versions, base, transport, who tests it where, what is proved of it."""
+    from trainwright import overview, report
+    from trainwright.files import write
+
+    rows = _rows(framework, only, state, instance)
+    for path, text in ((markdown, overview.markdown), (html, overview.html)):
+        if path:
+            write(path, text(rows))
+            typer.echo(f"{path}: {overview.sentence(overview.summary(rows)['counts'])}", err=True)
+    if as_json:
+        report.data({**overview.summary(rows), "images": rows})
+    elif not markdown and not html:
+        report.show([{title: row[name] for name, title in overview.COLUMNS.items()} for row in rows], as_json)
+        typer.echo(overview.sentence(overview.summary(rows)["counts"]), err=True)
 
 
 @app.command()

@@ -1,5 +1,6 @@
 """Commands that lock, fetch, build, test and push."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -113,3 +114,29 @@ def push(
             for variant in variants
         ]
     report.final(done, as_json)
+
+
+@app.command()
+def record(
+    only: Only = None,
+    framework: Framework = None,
+    training: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The training tests' report, of one image.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Write down what was proved here, in dockerfiles/proofs/: probed, tested and pushed with the present inputs.
+
+    Without --only and --framework: every image that out/ says something of.
+    """
+    from trainwright import recording, report
+
+    intent, variants = chosen(framework, only)
+    if framework is None and only is None:
+        variants = recording.candidates(intent, variants)
+    if training and len(variants) != 1:
+        raise ConfigError(f"--training is about one image, and {len(variants)} were asked for", fix="add --only <id>")
+    rows, error = recording.record(intent, variants, training)
+    report.show(rows, as_json)
+    if error:
+        raise error

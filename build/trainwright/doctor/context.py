@@ -11,7 +11,7 @@ from trainwright import engine, host_settings, images, inputs, matrix, registry
 from trainwright.errors import EnvironmentProblem, LockError, NotRunError, RegistryError
 from trainwright.inputs import Inputs
 from trainwright.matrix import Intent
-from trainwright.model import Host, Variant
+from trainwright.model import Variant
 
 
 @dataclass
@@ -20,7 +20,7 @@ class Context:
     registry: str  # REGISTRY; "" for the one on loopback
 
     @cached_property
-    def host(self) -> Host:
+    def host(self) -> host_settings.Host:
         return host_settings.host(self.root)
 
     @cached_property

@@ -1,0 +1,120 @@
+"""Write down what was proved: out/<id>/image.json and the reports of its tests into dockerfiles/proofs/<id>.toml."""
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+from trainwright import inputs, proofs
+from trainwright.errors import NotRunError, TrainwrightError
+from trainwright.files import write
+from trainwright.images import out_folder, read_image
+from trainwright.matrix import Intent
+from trainwright.model import Image, Variant
+from trainwright.standing import Record, Where
+
+
+def candidates(intent: Intent, variants: Iterable[Variant]) -> list[Variant]:
+    """Of these, those of which out/ says something."""
+    return [variant for variant in variants if (out_folder(intent, variant) / "image.json").exists()]
+
+
+def record(
+    intent: Intent, variants: Iterable[Variant], training: Path | None = None
+) -> tuple[list[dict[str, Any]], TrainwrightError | None]:
+    """Write what is proved of each image. One row an image; and a NotRunError where something was not proved."""
+    rows, missing = [], []
+    for variant in variants:
+        try:
+            proved = proof_of(intent, variant, training)
+        except TrainwrightError as error:
+            missing.append(error)
+            rows.append({"id": variant.id, "state": "not recorded", "digest": "", "why": error.what})
+            continue
+        write(proofs.record_path(intent, variant), proofs.dump(proved))
+        tests = ", ".join(f"{count} {kind} tests" for kind, count in proved.tests.items())
+        rows.append({"id": variant.id, "state": "recorded", "digest": proved.digest, "why": tests})
+    if not missing:
+        return rows, None
+    first = missing[0]
+    return rows, NotRunError(
+        f"{len(missing)} of {len(rows)} images are not proved here, and were not recorded",
+        where=first.where,
+        why=f"{first.what}{f': {first.why}' if first.why else ''}",
+        fix=first.fix,
+    )
+
+
+def proof_of(intent: Intent, variant: Variant, training: Path | None = None) -> Record:
+    """What image.json and the reports prove of the present inputs. Raises NotRunError for whatever is not proved.
+
+    `training` is the report of the training tests; out/<id>/training.xml where none is given and that is there.
+    """
+    found, out = inputs.load(intent, variant, as_locked=True), out_folder(intent, variant)
+    image, again = read_image(out), f"trainwright test --only {variant.id}, then trainwright push --only {variant.id}"
+    where = f"out/{variant.id}/image.json"
+    if image and image.drift:
+        raise NotRunError(
+            f"{variant.id} was built with {len(image.drift)} packages that are not the locked ones",
+            where=where,
+            fix="trainwright lock --update, review the difference, lock --update --write, and build again",
+        )
+    if image is None or image.key != found.key:
+        raise NotRunError(
+            f"{variant.id} is not built with its present inputs",
+            where=where,
+            why=f"it says key {image.key[:12]}, the inputs are {found.key[:12]}" if image else "it is not there",
+            fix=f"trainwright build --only {variant.id}, then {again}",
+        )
+    if image.proof is None or {image.proof.probe.state, image.proof.tests.state} != {"passed"}:
+        raise NotRunError(f"{variant.id} is not probed and tested here", where=where, fix=again)
+    if image.digest is None:
+        raise NotRunError(
+            f"{variant.id} is proved and not pushed", where=where, fix=f"trainwright push --only {variant.id}"
+        )
+    return _record(variant, out, image, training)
+
+
+def _record(variant: Variant, out: Path, image: Image, training: Path | None) -> Record:
+    assert image.proof is not None  # proof_of() has refused anything else
+    assert image.digest is not None
+    again = f"trainwright test --only {variant.id}"
+    day, passed, said = _report(out / "tests.xml", again)
+    if said.get("image") != image.proof.image:
+        raise NotRunError(
+            f"the report of the image tests of {variant.id} is about another image",
+            where=str(out / "tests.xml"),
+            why=f"it says {said.get('image', 'none')}, image.json {image.proof.image}",
+            fix=again,
+        )
+    tests = {"image": passed}
+    report = training or out / "training.xml"
+    if training or report.exists():
+        again = f"scripts/test-images.sh --only {variant.id}"
+        _, tests["training"], trained = _report(report, again)
+        if not trained.get("name", "").endswith(f"@{image.digest}"):
+            raise NotRunError(
+                f"the report of the training tests is not about {variant.id} as it was pushed",
+                where=str(report),
+                why=f"it says {trained.get('name', 'none')}, image.json {image.digest}",
+                fix=again,
+            )
+    where = Where.model_validate({name: said[name] for name in Where.model_fields if name in said})
+    return Record(key=image.key, digest=image.digest, day=day, size=image.size, tests=tests, where=where)
+
+
+def _report(path: Path, fix: str) -> tuple[Any, int, dict[str, str]]:
+    """A JUnit report: UTC day, how many tests passed, its properties. Raises NotRunError unless all of them passed."""
+    try:
+        suite = ElementTree.parse(path).getroot()[0]
+        counts = {name: int(suite.attrib[name]) for name in ("tests", "failures", "errors", "skipped")}
+        day = datetime.fromisoformat(suite.attrib["timestamp"]).astimezone(UTC).date()
+        said = {one.attrib["name"]: one.attrib["value"] for one in suite.iterfind("properties/property")}
+    except (OSError, ElementTree.ParseError, IndexError, KeyError, ValueError) as error:
+        raise NotRunError("there is no report of tests", where=str(path), why=str(error), fix=fix) from None
+    failed = counts["failures"] + counts["errors"] + counts["skipped"]
+    if failed or not counts["tests"]:
+        why = f"{failed} of {counts['tests']} tests did not pass"
+        raise NotRunError("not every test passed", where=str(path), why=why, fix=fix)
+    return day, counts["tests"], said

@@ -1,0 +1,68 @@
+#!/usr/bin/env bash
+# Images, one after the other: built if need be, tested, pushed to the registry on loopback, trained with from there,
+# and taken out of the engine again unless it held them before. What `trainwright record` reads stays in out/<id>/.
+#   test-images.sh [--dry-run] [--keep] (--by 'make test'|CI | --framework NAME | --only '<id or glob>')
+# --by: those that matrix.toml says are built and tested by it. --keep: nothing leaves the engine.
+# shellcheck source=scripts/lib.sh
+. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+trap - ERR # what fails here has said why
+cd "$TW_ROOT"
+trainwright=.venv/bin/trainwright python=.venv/bin/python
+by='' keep='' dry='' choice=()
+while [ $# -gt 0 ]; do
+  case $1 in
+    --by) by=${2?--by whom} && shift ;;
+    --keep) keep=1 ;;
+    --dry-run) dry=1 ;;
+    *) choice+=("$1") ;;
+  esac
+  shift
+done
+[ -n "$by" ] || [ ${#choice[@]} -gt 0 ] || die "$TW_USAGE" "no image was asked for" "Say --by CI, or --only '<id or glob>'."
+
+# A name that is none ends it here, not after an hour.
+chosen=$("$trainwright" list "${choice[@]}" --json | "$python" -c '
+import json, sys
+for row in json.load(sys.stdin)["images"]:
+    if sys.argv[1] in ("", row["tested"]):
+        print(row["id"], row["target"])' "$by")
+[ -n "$chosen" ] || die "$TW_USAGE" "no image is built and tested by '$by'" "[tested] in dockerfiles/matrix.toml says which are."
+if [ -n "$dry" ]; then
+  printf '%s\n' "$chosen"
+  exit
+fi
+REGISTRY=$(scripts/registry.sh up)
+export REGISTRY
+
+first() { # a key of the one row that a command printed as JSON
+  "$python" -c 'import json, sys; value = json.load(sys.stdin)[0][sys.argv[1]]
+print(value if isinstance(value, str) else value[0])' "$1"
+}
+
+train() { # id target uri
+  local code=0
+  if [ "$2" != sagemaker ]; then
+    say "no training test is for $2 images: $1"
+    return
+  fi
+  say "training with $3"
+  "$python" -m pytest --quiet --require-engine tests/train --image "$3" --variant "$1" \
+    --junitxml "out/$1/training.xml" </dev/null || code=$?
+  [ "$code" != 5 ] || say "no training test is for this framework: $1" # pytest's word for "nothing to do"
+  [ "$code" = 0 ] || [ "$code" = 5 ] || exit "$code"
+}
+
+while read -r id target; do
+  began=$SECONDS
+  did=$("$trainwright" build --only "$id" --json </dev/null | first action)
+  "$trainwright" test --only "$id" </dev/null
+  pushed=$("$trainwright" push --only "$id" --json </dev/null)
+  uri=$(first uri <<<"$pushed")
+  train "$id" "$target" "$uri"
+  if [ -z "$keep" ] && [ "$did" != reuse ]; then
+    name=${uri##*/} tag=$(first tags <<<"$pushed")
+    docker image rm --force "trainwright/${name%@*}:$tag" "$uri" >/dev/null 2>&1 || say "$id stays in the engine"
+  fi
+  say "$id took $((SECONDS - began)) s"
+done <<<"$chosen"
