@@ -240,6 +240,14 @@ def test_broken_matrix_names_the_line(tree: Path, look: Look) -> None:
     assert found.fix
 
 
+@pytest.fixture
+def modest(tree: Path) -> None:
+    """A build that takes next to nothing: what is free on the disk of this machine is no matter of a test."""
+    for factor in ("store", "engine"):
+        edit(tree / "dockerfiles/host.toml", rf"^{factor} = \d.*$", f"{factor} = 0.01")
+
+
+@pytest.mark.usefixtures("modest")
 def test_disk(daemon: dict[str, Any], look: Look) -> None:
     found = look("disk")
     assert found.state == "ok"
@@ -266,6 +274,7 @@ def test_store_and_engine_on_one_disk_share_its_room(
     assert look("disk").state == "failed"
 
 
+@pytest.mark.usefixtures("modest")
 def test_disk_without_engine_is_unknown_but_the_store_is_judged(tree: Path, look: Look) -> None:
     found = look("disk")
     assert (found.state, found.fix) == ("unknown", "unset DOCKER_HOST")
@@ -282,6 +291,7 @@ def test_disk_with_stale_lock_is_unknown(tree: Path, look: Look) -> None:
     assert found.fix.startswith("trainwright lock")
 
 
+@pytest.mark.usefixtures("modest")
 def test_disk_without_oras_is_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, look: Look) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with _serving(partial(HTTPServer, ("127.0.0.1", 0)), {"/v2/": {"a": "registry"}}) as server:
