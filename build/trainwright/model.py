@@ -76,6 +76,7 @@ class Probe(Model):
     code: str = ""
     pattern: str  # one group: the version
     shows: str = "{version}"  # how a pinned version looks there; {major}, {minor}, {micro} are its parts
+    at_start: bool = False  # whether it is asked again before each job: what decides how ranks compute and talk
 
 
 class Flag(Model):
@@ -152,6 +153,9 @@ class Component(Model):
     summary: str
     position: Position
     probe: Probe
+    libraries: list[str] = []  # globs of file names: a process may load these from the image's own files alone
+    symbol: str = ""  # a function of theirs: whoever preloads another one of that name replaces them
+    variables: dict[str, list[str]] = {}  # what makes it load something else: to the file names that {value} can mean
     providers: dict[str, Provider]
     releases: dict[str, Release] = {}
     flags: list[Flag] = []
@@ -200,6 +204,7 @@ class Tools(Model):
     layers: LayerLimits
     python_tools: dict[str, str]  # wheels the build itself needs: name to version
     sdist_build: dict[str, str]  # what source distributions are built with: name to version
+    may_move: list[str] = []  # Python packages that a job may move: they install others, and train nothing
 
 
 class Components(Model):

@@ -15,6 +15,7 @@ from jinja2 import (
     UndefinedError,
 )
 
+from trainwright import declaration
 from trainwright.compat import floor
 from trainwright.errors import ConfigError, did_you_mean
 from trainwright.instances import architectures
@@ -85,6 +86,7 @@ def render(
     rendered = {
         "Dockerfile": text,
         "requirements/constraints.txt": constraint_lines(installed, refused(intent, variant)),
+        "requirements/declared.json": declaration.text(intent, variant, versions, installed, packages),
     }
     for folder, entries in folders.items():
         rendered[f"requirements/{folder}.txt"] = requirement_lines([entry for entry in entries if is_wheel(entry)])

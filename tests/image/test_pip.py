@@ -1,13 +1,12 @@
 """What was proved stays: a requirements.txt that would move a package is refused, by name."""
 
-import io
 import sys
-import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+from wheel import wheel
 
 from trainwright.inputs import Inputs
 
@@ -18,32 +17,13 @@ ASKED = ["{name}==0.0.1", "{name}<0.0.2", "greedy-{name}"]
 CONSTRAINTS = "/opt/trainwright/constraints.txt"
 
 
-def wheel(name: str, version: str, *requires: str) -> tuple[str, bytes]:
-    """Path and content of a wheel that pip and uv install like any other."""
-    file = f"{name.replace('-', '_')}-{version}"
-    info = f"{file}.dist-info"
-    packed = io.BytesIO()
-    with zipfile.ZipFile(packed, "w") as archive:
-        archive.writestr(f"{file}_marker.py", "")
-        metadata = [
-            f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}",
-            *(f"Requires-Dist: {r}" for r in requires),
-        ]
-        archive.writestr(f"{info}/METADATA", "\n".join(metadata) + "\n")
-        archive.writestr(
-            f"{info}/WHEEL", "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
-        )
-        archive.writestr(f"{info}/RECORD", f"{file}_marker.py,,\n{info}/METADATA,,\n{info}/WHEEL,,\n{info}/RECORD,,\n")
-    return f"{WHEELS}/{file}-py3-none-any.whl", packed.getvalue()
-
-
 @pytest.fixture(scope="module")
 def wheels(container: Any, pack: Callable[[Mapping[str, bytes]], bytes], held: list[str]) -> str:
     """An index in a folder: another version of each pinned package, one that needs it, and one that harms nobody."""
-    files = [wheel("harmless", "1.0")]
+    made = [wheel("harmless", "1.0")]
     for name in held:
-        files += [wheel(name, OLD), wheel(f"greedy-{name}", "1.0", f"{name}=={OLD}")]
-    container.put_archive("/", pack(dict(files)))
+        made += [wheel(name, OLD), wheel(f"greedy-{name}", "1.0", f"{name}=={OLD}")]
+    container.put_archive("/", pack({f"{WHEELS}/{file}": content for file, content in made}))
     return f"--no-index --find-links {WHEELS}"
 
 

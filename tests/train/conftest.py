@@ -64,9 +64,16 @@ def unpacked(archive: bytes, above: str) -> dict[str, bytes]:
 def run(image: str, pack: Callable[[Mapping[str, bytes]], bytes]) -> Callable[..., Outcome]:
     """Run a command of the image in a container of its own, with these files; `keep` names folders to bring back."""
 
-    def run(command: list[str] | None, files: Mapping[str, bytes], keep: tuple[str, ...] = ("/opt/ml",)) -> Outcome:
-        client = engine.client()
-        started = client.containers.create(image, command=command, hostname=HOST, labels={"io.trainwright.test": "job"})
+    def run(
+        command: list[str] | None,
+        files: Mapping[str, bytes],
+        keep: tuple[str, ...] = ("/opt/ml",),
+        environment: Mapping[str, str] | None = None,
+    ) -> Outcome:
+        client, labels = engine.client(), {"io.trainwright.test": "job"}
+        started = client.containers.create(
+            image, command=command, hostname=HOST, labels=labels, environment=dict(environment or {})
+        )
         try:
             started.put_archive("/", pack(files))
             began = time.monotonic()
@@ -89,17 +96,19 @@ def job(run: Callable[..., Outcome]) -> Callable[..., Outcome]:
 
     def job(
         script: str,
-        code: Mapping[str, str],
+        code: Mapping[str, str | bytes],
         hyperparameters: Mapping[str, Any] | None = None,
         channels: Mapping[str, Mapping[str, bytes]] | None = None,
         keep: tuple[str, ...] = ("/opt/ml",),
+        environment: Mapping[str, str] | None = None,
     ) -> Outcome:
         channels = channels or {}
         toolkit = {"sagemaker_program": script, "sagemaker_submit_directory": "/opt/ml/code"}
         files = config({**toolkit, **(hyperparameters or {})}, channels)
-        files |= {f"/opt/ml/code/{name}": content.encode() for name, content in code.items()}
+        for name, content in code.items():
+            files[f"/opt/ml/code/{name}"] = content.encode() if isinstance(content, str) else content
         files |= {f"/opt/ml/input/data/{c}/{n}": content for c, data in channels.items() for n, content in data.items()}
-        return run(["train"], files, keep)
+        return run(["train"], files, keep, environment)
 
     return job
 

@@ -36,7 +36,8 @@ def test_requirements_cannot_move_what_was_proved(job: Callable[..., Any], held:
         assert outcome.code == 1
         assert "trained" not in outcome.logs
         assert f"The user requested (constraint) {package}" in outcome.logs
-        assert "requirements.txt" in outcome.failure[:SHOWN]  # why, is in the log: the toolkit keeps only tracebacks
+        assert "requirements.txt cannot be installed" in outcome.failure[:SHOWN]
+        assert f"The user requested (constraint) {package}" in outcome.failure[:SHOWN]
 
 
 def test_folder_that_lacks_everything(run: Callable[..., Any]) -> None:

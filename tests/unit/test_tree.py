@@ -23,7 +23,7 @@ BIN = Path(sys.executable).parent
 LEVELS = {
     "errors model standing progress": 0,
     "config versions compat remedy instances providers declaring checking matrix lock facts explaining finding "
-    "packages render plan bake probe wheels differences overview": 1,  # pure
+    "packages render declaration plan bake probe wheels differences overview": 1,  # pure
     "files process store host_settings inputs proofs mirrors certificates git": 1,  # of the host, shared by the effects
     "engine registry indexes distribution sources licences": 2,  # effects
     "locking recording relocking updates fetching building publishing images linting report commands cli doctor": 3,
