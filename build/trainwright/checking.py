@@ -44,6 +44,15 @@ def check(root: Path, matrix: Matrix, components: Components, variants: list[Var
                 where=f"dockerfiles/layers/{name}.toml",
                 fix=f"write dockerfiles/layers/{name}.j2",
             )
+        for other in {
+            other for provider in components.components[name].providers.values() for other in provider.extras
+        }:
+            if other not in components.components:
+                raise ConfigError(
+                    f"component {name!r} asks for parts of {other!r}, which is no component",
+                    where=f"dockerfiles/layers/{name}.toml",
+                    why=did_you_mean(other, components.components),
+                )
     for variant in variants:
         if variant.base not in components.bases:
             raise ConfigError(

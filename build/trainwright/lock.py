@@ -27,13 +27,20 @@ def digest(value: object) -> str:
 
 
 def requirements(intent: Intent, variant: Variant) -> dict[str, str]:
-    """Component to the Python requirement that its pin means."""
+    """Component to the Python requirement that its pin means, with the parts of it that other components ask for."""
     found = {}
+    providers = {name: provider_of(intent, variant, name) for name in variant.pins}
     for name, pin in variant.pins.items():
-        text = requirement(provider_of(intent, variant, name), variant.accelerator, pin.version)
-        if text:
-            found[name] = text
+        if text := requirement(providers[name], variant.accelerator, pin.version):
+            asked = [part for provider in providers.values() for part in provider.extras.get(name, [])]
+            found[name] = _with_extras(text, asked) if asked else text
     return found
+
+
+def _with_extras(text: str, extras: list[str]) -> str:
+    wanted = Requirement(text)
+    wanted.extras |= set(extras)
+    return str(wanted)
 
 
 def build_requirements(intent: Intent, variant: Variant) -> list[str]:
@@ -105,9 +112,8 @@ def _resolved(intent: Intent, variant: Variant, name: str) -> list[object]:
     """What of a component decides over its lock; how it is installed does not."""
     provider = provider_of(intent, variant, name).model_copy(update={"packages": [], "build_packages": []})
     release = release_of(intent, variant, name)
-    facts = provider.model_dump(
-        mode="json", exclude={"installs", "refuses", *([] if provider.in_base else ["in_base"])}
-    )
+    unsaid = [field for field in ("in_base", "extras") if not getattr(provider, field)]
+    facts = provider.model_dump(mode="json", exclude={"installs", "refuses", *unsaid})
     return [facts, release.commit, release.sha256]
 
 

@@ -100,6 +100,7 @@ class Provider(Model):
     """One way to get a component; what it is follows from what is said here."""
 
     requirement: Text = ""  # Python requirement with {version}
+    extras: dict[str, list[str]] = {}  # another component to the parts of its Python package that this one loads
     index: dict[str, str] = {}  # accelerator to the framework's own wheel index
     build_requirements: list[Text] = []  # Python requirements of compile stages and of the devel twin
     packages: Names = []  # of the distribution; where there is nothing else, the first carries the version

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 # What rules may be about beside what follows from a variant; whether each is a component is asked of the matrix.
 COMPONENTS = (
     *("aws-ofi-nccl", "efa-installer", "gdrcopy", "libfabric", "nccl", "nccl-tests"),
-    *("tensorflow", "jax", "jaxlib", "numpy", "python"),
+    *("tensorflow", "jax", "jaxlib", "jax-cuda", "numpy", "python"),
 )
 RULES = load_rules(ROOT, COMPONENTS)
 
@@ -262,6 +262,10 @@ R, W = "refuse", "warn"
         # JAX
         (R, {"jax": "0.11.2", "jaxlib": "0.12.0"}, "needs jax >=0.12.0"),
         (R, {"jax": "0.12.0.1", "jaxlib": "0.10.2"}, "needs jaxlib >=0.11.2"),
+        (R, {"jax-cuda": "0.12.0.1", "jaxlib": "0.12.0"}, "needs jaxlib >=0.12.0.1"),
+        (R, {"jaxlib": "0.12.0.1", "jax-cuda": "0.12.0"}, "needs jax-cuda >=0.12.0.1"),
+        (R, {"jax-cuda": "0.12.0.1", "nccl": "2.26.5"}, "needs nccl >=2.27.7"),
+        (R, {"jax-cuda": "0.12.0.1", "cuda": "12.9.79"}, "needs cuda >=13"),
         (R, {"jax": "0.12.0.1", "numpy": "2.1.3"}, "needs numpy >=2.2"),
         (R, {"jax": "0.11.2", "numpy": "2.0.2"}, "needs numpy >=2.1"),
         (R, {"jax": "0.12.0.1", "python": "3.11.2-1+b1"}, "needs python >=3.12"),

@@ -8,7 +8,7 @@ import pytest
 
 from trainwright import inputs, lock, render
 from trainwright.config import parse
-from trainwright.errors import LockError, TrainwrightError
+from trainwright.errors import ConfigError, LockError, TrainwrightError
 from trainwright.matrix import Intent, load_intent
 from trainwright.model import Lock, Pin, PythonFile, Variant
 
@@ -383,3 +383,30 @@ def as_if(intent: Intent, identity: str, **said: Any) -> Intent:
     """The intent with one image that is declared in another way, and no other."""
     variant = of(intent, identity).model_copy(update=said)
     return intent.model_copy(update={"variants": [variant]})
+
+
+def test_parts_that_a_component_asks_another_one_for(tree: Path, edit: Edit) -> None:
+    """Only where both are pinned, without the order mattering; and such a wish is intent."""
+    layer = tree / "dockerfiles/layers/mpi4py.toml"
+    edit(layer, r"^\[providers.wheel\]", '[providers.wheel]\nextras = { numpy = ["b", "a"], nccl = ["c"] }')
+    variant = variant_of(load_intent(tree))
+    wanted = lock.requirements(load_intent(tree), variant)
+    assert wanted["numpy"].startswith("numpy[a,b]==")
+    assert "nccl" not in wanted
+    assert "stale" in refused(tree).what
+    edit(layer, r"numpy = \[", "numqy = [")
+    with pytest.raises(ConfigError, match="'numqy', which is no component") as raised:
+        load_intent(tree)
+    assert "did you mean 'numpy'" in raised.value.why
+
+
+def test_a_package_of_the_same_content_is_refused_and_makes_nothing_stale(tree: Path, edit: Edit) -> None:
+    edit(
+        tree / "dockerfiles/layers/torch.toml",
+        r"^index = ",
+        'refuses = { cpu = "torch-gpu", "cu*" = "torch-cpu" }\nindex = ',
+    )
+    variant = variant_of(load_intent(tree))
+    text = inputs.load(load_intent(tree), variant).text["requirements/constraints.txt"]
+    assert text.splitlines()[-1] == "torch-gpu<0"
+    assert "torch-cpu" not in text
