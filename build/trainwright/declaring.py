@@ -11,7 +11,7 @@ MATRIX = "dockerfiles/matrix.toml"
 
 def declared(matrix: Matrix, variant: Variant, name: str, text: str) -> tuple[str, str]:
     """Which table of the matrix has the last word on a pin, and its file:line. `text` is that of matrix.toml."""
-    what, path, _ = _last_word(matrix, variant, name)
+    what, path, _ = last_word(matrix, variant, name)
     lines, start = text.splitlines(), line_of(text, path) - 1
     key = re.compile(rf"""(^|[\s,{{.]|["']){re.escape(name)}["']?\s*=""")
     line = next((n for n in range(start, len(lines)) if key.search(lines[n].split("#")[0])), start)
@@ -20,7 +20,7 @@ def declared(matrix: Matrix, variant: Variant, name: str, text: str) -> tuple[st
 
 def written(matrix: Matrix, variant: Variant, name: str) -> str:
     """A pin as a person wrote it: `name = "text"`."""
-    return f'{name} = "{_last_word(matrix, variant, name)[2]}"'
+    return f'{name} = "{last_word(matrix, variant, name)[2]}"'
 
 
 def in_row(framework: str, row: int, text: str, *path: str) -> str:
@@ -34,7 +34,7 @@ def edit(where: str, remedy: str) -> str:
     return f"$EDITOR +{line} {file}   # {remedy}"
 
 
-def _last_word(matrix: Matrix, variant: Variant, name: str) -> tuple[str, tuple[int | str, ...], str]:
+def last_word(matrix: Matrix, variant: Variant, name: str) -> tuple[str, tuple[int | str, ...], str]:
     """The table, its path in matrix.toml, and the pin as it is written there."""
     framework, row = variant.framework, variant.row
     of_row = matrix.frameworks[framework].rows[row].pins

@@ -41,7 +41,7 @@ class Query(NamedTuple):
             return False
 
 
-def query(text: str) -> Query:
+def query(text: str, option: str = "--has") -> Query:
     """`nccl`, `nccl=2.30` (2.30 and all below it), or a range: `nccl>=2.29`. Raises ConfigError."""
     match = re.fullmatch(r"([A-Za-z0-9][A-Za-z0-9._+-]*)\s*(.*)", text.strip())
     name, rest = (match[1], match[2]) if match else ("", text)
@@ -56,7 +56,7 @@ def query(text: str) -> Query:
         versions.specifiers(rest or ">=0")
     except ValueError as error:
         raise ConfigError(
-            f"--has {text!r} asks for nothing", why=str(error), fix="trainwright find --has nccl=2.30"
+            f"{option} {text!r} asks for nothing", why=str(error), fix="trainwright find --has nccl=2.30"
         ) from None
     return Query(name, rest or ">=0")
 

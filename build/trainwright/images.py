@@ -84,13 +84,13 @@ def plan_one(found: Inputs, repository: str | None, engine_answers: Callable[[],
     return plan.decide(found.variant.id, found.key, published, present, warnings)
 
 
-def repository(intent: Intent, variant: Variant, given: str) -> str:
-    """Where the variant's images go: below `given` (REGISTRY), else in the registry on loopback.
+def registry_host(root: Path, given: str) -> str:
+    """Where images are: `given` (REGISTRY), else the registry on loopback.
 
     Raises RegistryError where that one does not answer, or where an AWS account is configured: publishing to ECR by
     default is not there yet, and loopback instead would be a silent fallback.
     """
-    host = given or host_settings.registry_address(intent.root)
+    host = given or host_settings.registry_address(root)
     if not given and (account := host_settings.aws_account()):
         raise RegistryError(
             "an AWS account is configured, and this version does not publish to Amazon ECR by itself yet",
@@ -99,7 +99,17 @@ def repository(intent: Intent, variant: Variant, given: str) -> str:
         )
     if not given and not registry.answers(host):
         raise RegistryError(f"no registry answers at {host}", fix="make registry")
-    return f"{host}/trainwright/{variant.framework}"
+    return host
+
+
+def below_registry(variant: Variant) -> str:
+    """The path of the variant's repository below the registry."""
+    return f"trainwright/{variant.framework}"
+
+
+def repository(intent: Intent, variant: Variant, given: str) -> str:
+    """Where the variant's images go. Raises RegistryError as registry_host() does."""
+    return f"{registry_host(intent.root, given)}/{below_registry(variant)}"
 
 
 def repository_if_any(intent: Intent, variant: Variant, given: str) -> str | None:

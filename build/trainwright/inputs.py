@@ -77,7 +77,7 @@ def _read(path: Path) -> str:
         ) from None
 
 
-def _read_lock(intent: Intent, variant: Variant) -> Lock:
+def read_lock(intent: Intent, variant: Variant) -> Lock:
     try:
         return parse(_read(lock_path(intent, variant)), Lock, f"dockerfiles/locks/{variant.lock}.toml")
     except ConfigError as error:  # nobody edits a lock: the remedy is to write it again
@@ -153,7 +153,7 @@ def known(intent: Intent, variant: Variant) -> tuple[Lock | None, dict[str, Pack
             return {}
 
     try:
-        locked: Lock | None = _read_lock(intent, variant)
+        locked: Lock | None = read_lock(intent, variant)
     except LockError:
         locked = None
     if locked and locked.intent != lock.intent_digest(intent, variant):
@@ -200,7 +200,7 @@ def load(intent: Intent, variant: Variant, as_locked: bool = False) -> Inputs:
     distribution = current_distribution(intent, variant.base, as_locked=as_locked)
     compiling = lock.compiles(intent, variant)
     tools = current_distribution(intent, variant.base, True, as_locked) if compiling else None
-    locked = _read_lock(intent, variant)
+    locked = read_lock(intent, variant)
     found = distribution.packages()
     lock.check(intent, variant, locked, found.values())
     build = tools.packages() if tools else {}

@@ -79,6 +79,12 @@ def unmet(stanzas: Stanzas) -> tuple[str, str] | None:
     return None
 
 
+def requires(stanza: dict[str, str]) -> set[str]:
+    """Names of all that a package depends on; of alternatives, each."""
+    fields = ("Pre-Depends", "Depends")
+    return {choice["name"] for field in fields for group in _relations(stanza, field) for choice in group}
+
+
 def _relations(stanza: dict[str, str], field: str) -> list[list[Any]]:
     return PkgRelation.parse_relations(stanza[field]) if field in stanza else []
 

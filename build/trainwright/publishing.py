@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 
 from trainwright import engine, inputs, lock, plan, registry, store
 from trainwright.building import at_hand
-from trainwright.errors import NotRunError, RegistryError, TestError
+from trainwright.errors import ConfigError, NotRunError, RegistryError, TestError
 from trainwright.images import Done, known_image, out_folder, published_image, write_image
 from trainwright.inputs import Inputs
 from trainwright.matrix import Intent
@@ -78,7 +78,8 @@ def push(intent: Intent, variant: Variant, repository: str, release: str, dry_ru
     lock.refuse_blocked(variant, found.blocked)
     out = out_folder(intent, variant)
     if release:
-        _refuse_drift(found)
+        _refuse_alias(intent, release)
+        refuse_drift(found)
     held = registry.resolve(repository, found.tag)  # a registry that does not answer ends a push at once
     if release:
         _refuse_taken(found, repository, release, held)
@@ -117,7 +118,17 @@ def _publish(intent: Intent, found: Inputs, repository: str, say: Say) -> Image:
     return image
 
 
-def _refuse_drift(found: Inputs) -> None:
+def _refuse_alias(intent: Intent, release: str) -> None:
+    """The bare id of an image is an alias, which moves with every release: a tag for ever must not be called that."""
+    if release in {variant.id for variant in intent.variants}:
+        raise ConfigError(
+            f"--release {release} is the alias of an image, which moves",
+            fix=f"trainwright release <year>.<month>.0 --only {release}",
+        )
+
+
+def refuse_drift(found: Inputs) -> None:
+    """Raises RegistryError for an image that is not what its lock says: it can be used, and never released."""
     if drift := found.drift:
         raise RegistryError(
             f"{found.variant.id} cannot be released: {len(drift)} of its packages drifted from the lock",

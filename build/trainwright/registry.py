@@ -9,6 +9,7 @@ from typing import Any
 
 from tenacity import retry, retry_if_exception, stop_after_attempt, wait_exponential_jitter
 
+from trainwright import trains
 from trainwright.errors import RegistryError
 from trainwright.process import run
 
@@ -152,3 +153,18 @@ def tag(repository: str, digest: str, name: str) -> None:
         )
     if not held:
         _oras("tag", f"{repository}@{digest}", name, repository=repository, what=f"{name} could not be tagged")
+
+
+def move(repository: str, digest: str, alias: str) -> None:
+    """Point an alias at another image. Raises RegistryError for the name of a key or a release: those never move."""
+    if trains.is_fixed(alias):
+        raise RegistryError(
+            f"{alias} is the tag of a key or of a release, and never moves",
+            where=f"{repository}:{alias}",
+            fix="move the bare id of the image",
+        )
+    _oras("tag", f"{repository}@{digest}", alias, repository=repository, what=f"{alias} could not be moved")
+    if (held := resolve(repository, alias)) != digest:
+        raise RegistryError(
+            f"{alias} was moved and names another image", where=f"{repository}:{alias}", why=f"{held}, not {digest}"
+        )

@@ -157,7 +157,7 @@ KINDS = [
 @pytest.mark.parametrize("variant", KINDS, ids=lambda variant: variant.id)
 def test_keys_know_no_order(variant: Variant, rng: random.Random) -> None:
     """Of pins in matrix.toml, of entries and sources in a lock, of files in a folder: none of them is an input."""
-    found, held = inputs.load(INTENT, variant), inputs._read_lock(INTENT, variant)
+    found, held = inputs.load(INTENT, variant), inputs.read_lock(INTENT, variant)
 
     def shuffled(rows: list[Any]) -> list[Any]:
         return rng.sample(rows, len(rows))
@@ -168,7 +168,7 @@ def test_keys_know_no_order(variant: Variant, rng: random.Random) -> None:
     components = INTENT.components.model_copy(update={"components": dict(shuffled(list(COMPONENTS.items())))})
     intent = INTENT.model_copy(update={"variants": shuffled(twins), "components": components})
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(inputs, "_read_lock", lambda *_: lock)
+        patch.setattr(inputs, "read_lock", lambda *_: lock)
         patch.setattr(inputs, "_rootfs", lambda *_: dict(shuffled(list(found.rootfs.items()))))
         again = inputs.load(intent, other)
     assert again.key == found.key

@@ -1,0 +1,143 @@
+"""Which images hold something bad: those of the matrix, and those of every release. What cannot be read is unknown."""
+
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import NamedTuple
+
+from packaging.utils import canonicalize_name
+
+from trainwright import checkout, finding, inputs, packages, registry, releasing
+from trainwright.errors import ConfigError, EnvironmentProblem, RegistryError, TrainwrightError
+from trainwright.finding import Held, Query
+from trainwright.images import below_registry
+from trainwright.matrix import Intent, load_intent
+from trainwright.model import Model, Variant
+from trainwright.trains import Train
+
+UNKNOWN = "unknown"
+Ask = Callable[[str, str], str]  # repository below the registry, tag: the digest, "" or "unknown"
+
+
+class Row(Model):
+    """One bad thing in one image; or, where `what` is "unknown", an image of which nobody can say it."""
+
+    id: str
+    release: str  # "" for the matrix as it is now
+    digest: str  # "" where it is not published, "unknown" where no registry answered
+    alias: str  # whether the image's alias names this digest now: yes, no, unknown
+    what: str
+    name: str
+    version: str
+    why: str = ""
+
+
+class Place(NamedTuple):
+    """One image, in the matrix or in a release, and what it holds; or why that cannot be said."""
+
+    id: str
+    release: str
+    digest: str
+    repository: str
+    held: list[Held]
+    why: str
+
+
+def affected(intent: Intent, queries: list[Query], host: str | None) -> tuple[list[Row], str]:
+    """Rows, and where there are none, in which versions these things exist. `host` None: no registry answers.
+
+    Raises ConfigError for a name that nothing has ever had, where everything could be read.
+    """
+    ask = _asking(host)
+    places = [*_of_the_matrix(intent)]
+    for train in releasing.known(intent.root).values():
+        places += _of_a_release(intent, train)
+    everything = {f"{place.release}/{place.id}": place.held for place in places}
+    components, exists = {*intent.components.components}, ""
+    try:
+        _, exists = finding.find(queries, everything, components)
+    except ConfigError:
+        if not any(place.why for place in places):
+            raise
+    names = components | {canonicalize_name(query.name) for query in queries}
+    rows = []
+    for place in places:
+        found, _ = finding.find(queries, {place.id: place.held}, names)
+        if not found and not place.why:
+            continue
+        digest = place.digest if place.release else _published(intent, place, ask)
+        alias = ask(place.repository, place.id)
+        now = UNKNOWN if UNKNOWN in (alias, digest) else "yes" if alias and alias == digest else "no"
+        where = {"id": place.id, "release": place.release, "digest": digest, "alias": now}
+        if place.why:
+            rows.append(Row(**where, what=UNKNOWN, name="", version="", why=place.why))
+        rows += [Row(**where, what=held.what, name=held.name, version=held.version) for held in found]
+    return rows, "" if rows else exists
+
+
+def _asking(host: str | None) -> Ask:
+    """Digests behind tags, each asked for once; a registry that failed is not asked again."""
+    silent = host is None
+
+    @cache
+    def ask(repository: str, tag: str) -> str:
+        nonlocal silent
+        if silent:
+            return UNKNOWN
+        try:
+            return registry.resolve(f"{host}/{repository}", tag)
+        except (RegistryError, EnvironmentProblem):
+            silent = True
+            return UNKNOWN
+
+    return ask
+
+
+def _published(intent: Intent, place: Place, ask: Ask) -> str:
+    """The digest of an image of the matrix under its present key; none where it is blocked."""
+    variant = next(variant for variant in intent.variants if variant.id == place.id)
+    try:
+        return "" if inputs.awaited(intent, variant) else ask(place.repository, inputs.load(intent, variant).tag)
+    except TrainwrightError:
+        return UNKNOWN
+
+
+def _of_the_matrix(intent: Intent) -> Iterator[Place]:
+    """By the locks of this tree. What is blocked was never published from it; of that, what its pins say."""
+    for variant in intent.variants:
+        locked, found, _ = inputs.known(intent, variant)
+        readable = (locked and found) or inputs.awaited(intent, variant)
+        held = finding.holdings(intent, variant, locked, found) if readable else []
+        why = "" if readable else "its lock is missing or stale: trainwright lock"
+        yield Place(variant.id, "", "", below_registry(variant), held, why)
+
+
+def _of_a_release(intent: Intent, train: Train) -> list[Place]:
+    """By the intent and the locks of the day; where those cannot be had, every image of it is unknown."""
+
+    def place(identity: str, held: list[Held], why: str) -> Place:
+        image = train.images[identity]
+        return Place(identity, train.name, image.digest, image.repository, held, why)
+
+    try:
+        commit = checkout.commit_of(intent.root, train.commit)
+        with checkout.exported(intent.root, commit) as folder:
+            old = load_intent(folder)
+            variants = {variant.id: variant for variant in old.variants}
+            return [place(identity, *_as_it_was(old, variants.get(identity))) for identity in train.images]
+    except TrainwrightError as error:
+        return [place(identity, [], _line(error)) for identity in train.images]
+
+
+def _as_it_was(old: Intent, variant: Variant | None) -> tuple[list[Held], str]:
+    if variant is None:
+        return [], "the matrix of that commit has no such image"
+    try:
+        locked = inputs.read_lock(old, variant)
+        found = packages.to_packages(inputs.read_distribution(old, variant.base).locked)
+        return finding.holdings(old, variant, locked, found), ""
+    except TrainwrightError as error:
+        return [], _line(error)
+
+
+def _line(error: TrainwrightError) -> str:
+    return " ".join(f"{error.what}: {error.why or error.fix}".split())

@@ -1,0 +1,179 @@
+"""Which images change between two trees, and why."""
+
+from collections.abc import Iterator, Mapping
+from difflib import unified_diff
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from trainwright import checkout, differences, inputs
+from trainwright.errors import TrainwrightError
+from trainwright.inputs import Inputs
+from trainwright.matrix import Intent, load_intent
+from trainwright.model import Model, Variant
+
+Kind = Literal["component", "Python package", "source", "distribution package", "file"]
+SHOWN = 3  # of each kind, in a sentence
+UNKNOWN, BLOCKED = "unknown", "blocked"  # instead of a key
+
+
+class Moved(Model):
+    """One image whose key is another one. "" for a tree that does not have it; "unknown" and "blocked" are no keys."""
+
+    id: str
+    old: str
+    new: str
+    why: str
+
+
+class Difference(NamedTuple):
+    """One thing that two images of the same id do not share. "" where one does not have it."""
+
+    kind: Kind
+    name: str
+    old: str
+    new: str
+
+    def __str__(self) -> str:
+        moved = f" {self.old or '(new)'} -> {self.new or '(gone)'}" if self.old or self.new else ""
+        return f"{self.name}{moved}"
+
+
+class State(NamedTuple):
+    """One image in one tree; without inputs, why it has none."""
+
+    key: str
+    text: Mapping[str, str]
+    why: str = ""
+    inputs: Inputs | None = None
+
+
+ABSENT = State("", {})
+
+
+def since(intent: Intent, reference: str) -> list[Moved]:
+    """What changed between a commit and the tree as it lies here. Raises ConfigError for a commit that is not there."""
+    with checkout.exported(intent.root, checkout.commit_of(intent.root, reference)) as folder:
+        return between(load_intent(folder), intent)
+
+
+def between(old: Intent, new: Intent) -> list[Moved]:
+    """Every image whose key differs, or cannot be said. Of one that is blocked in both, the text has to differ."""
+    return compare(old, load_all(old), new, load_all(new))
+
+
+def compare(old: Intent, before: Mapping[str, State], new: Intent, after: Mapping[str, State]) -> list[Moved]:
+    rows = []
+    for identity in dict.fromkeys([*before, *after]):
+        one, other = before.get(identity, ABSENT), after.get(identity, ABSENT)
+        if one.key == other.key != UNKNOWN and one.text == other.text:
+            continue
+        if one.inputs and other.inputs:
+            why = sentence(differ(old, one.inputs, new, other.inputs))
+        elif ABSENT in (one, other):
+            why = "a new image" if one is ABSENT else "not in the matrix any more"
+        else:
+            why = other.why or f"it was {one.why}"
+        rows.append(Moved(id=identity, old=one.key, new=other.key, why=why))
+    return rows
+
+
+def load_all(intent: Intent) -> dict[str, State]:
+    return {variant.id: _load(intent, variant) for variant in intent.variants}
+
+
+def _load(intent: Intent, variant: Variant) -> State:
+    try:
+        if reasons := inputs.awaited(intent, variant):
+            return State(BLOCKED, inputs.text_of(intent, variant), f"blocked: {'; '.join(reasons)}")
+        found = inputs.load(intent, variant, as_locked=True)
+        return State(found.key, found.text, inputs=found)
+    except TrainwrightError as error:  # a stale lock, for one
+        return State(UNKNOWN, {}, " ".join(f"{error.what}: {error.why}".split()))
+
+
+def differ(old: Intent, one: Inputs, new: Intent, other: Inputs) -> list[Difference]:
+    """All that explains another key, what a person declared first."""
+    found = _pins(one.variant, other.variant)
+    declared = {difference.name for difference in found}
+    for kind, before, after in (
+        ("Python package", _python(one), _python(other)),
+        ("source", differences.sources_held(one.lock.sources), differences.sources_held(other.lock.sources)),
+        ("distribution package", _packages(one), _packages(other)),
+    ):
+        for row in differences.changes("", "python", before, after):
+            if row.name not in declared:
+                found.append(Difference(kind, row.name, row.old, row.new))  # type: ignore[arg-type]  # of these
+    files = [
+        *_files(_templates(old, one.variant), _templates(new, other.variant)),
+        *_files(_rootfs(one), _rootfs(other)),
+    ]
+    found += [Difference("file", name, "", "") for name in files]
+    if not found:  # neither pins nor files of its own: the base's facts, how wheels become layers, a script
+        said = [name for name in other.text if one.text.get(name) != other.text[name] and name != "docker-bake.json"]
+        found = [Difference("file", f"rendered {name}", "", "") for name in said or ["base"]]
+    return found
+
+
+def sentence(found: list[Difference]) -> str:
+    """For people: of each kind a few by name, and how many more."""
+    parts = []
+    for kind in dict.fromkeys(difference.kind for difference in found):
+        rows = [str(difference) for difference in found if difference.kind == kind]
+        more = f" and {len(rows) - SHOWN} more" if len(rows) > SHOWN else ""
+        parts.append(f"{kind}{'s' * (len(rows) > 1)} {', '.join(rows[:SHOWN])}{more}")
+    return "; ".join(parts)
+
+
+def rendered(before: Mapping[str, State], after: Mapping[str, State], rows: list[Moved]) -> str:
+    """What is rendered of these images, old against new, as a unified diff."""
+    lines: list[str] = []
+    for row in rows:
+        old, new = before.get(row.id, ABSENT).text, after.get(row.id, ABSENT).text
+        for name in sorted(old.keys() | new.keys()):
+            words = (old.get(name, "").splitlines(True), new.get(name, "").splitlines(True))
+            lines += unified_diff(*words, f"a/out/{row.id}/{name}", f"b/out/{row.id}/{name}")
+    return "".join(lines)
+
+
+def _pins(one: Variant, other: Variant) -> list[Difference]:
+    """What the matrix itself says otherwise."""
+    before = {name: f"{pin.provider} {pin.version}".strip() for name, pin in one.pins.items()} | {"base": one.base}
+    after = {name: f"{pin.provider} {pin.version}".strip() for name, pin in other.pins.items()} | {"base": other.base}
+    return [
+        Difference("component", name, before.get(name, ""), after.get(name, ""))
+        for name in sorted(before.keys() | after.keys())
+        if before.get(name) != after.get(name)
+    ]
+
+
+def _python(found: Inputs) -> differences.Held:
+    """What this image is made with, and not its twin alone."""
+    entries = [entry for folder in found.wheels.values() for entry in folder]
+    return {differences.python_name(entry.name, entry.group): (entry.version, entry.sha256) for entry in entries}
+
+
+def _packages(found: Inputs) -> differences.Held:
+    tools = found.tools.effective if found.tools else {}
+    build = {f"{name} (build)": held for name, held in differences.packages_held(tools).items()}
+    return {**differences.packages_held(found.distribution.effective), **build}
+
+
+def _templates(intent: Intent, variant: Variant) -> Iterator[tuple[str, Path]]:
+    """The templates that an image may be rendered from: not those of other components and other frameworks."""
+    others = {*intent.components.components, *intent.matrix.frameworks} - {*variant.pins, variant.framework}
+    for path in sorted((intent.root / "dockerfiles").rglob("*.j2")):
+        if path.stem not in others:
+            yield str(path.relative_to(intent.root)), path
+
+
+def _rootfs(found: Inputs) -> Iterator[tuple[str, Path]]:
+    return ((f"rootfs/{name}", path) for name, path in found.rootfs.items())
+
+
+def _files(old: Iterator[tuple[str, Path]], new: Iterator[tuple[str, Path]]) -> list[str]:
+    before, after = _contents(dict(old)), _contents(dict(new))
+    return [name for name in sorted(before.keys() | after.keys()) if before.get(name) != after.get(name)]
+
+
+def _contents(files: Mapping[str, Path]) -> dict[str, tuple[bytes, bool]]:
+    return {name: (path.read_bytes(), bool(path.stat().st_mode & 0o100)) for name, path in files.items()}

@@ -1,0 +1,72 @@
+"""The checkout as git sees it: its commits, what is not committed, trees of another day. It is read, never changed."""
+
+import tarfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from trainwright import store
+from trainwright.errors import ConfigError, EnvironmentProblem
+from trainwright.git import FOREIGN
+from trainwright.process import run
+
+# What says what is in an image, and the scripts that are part of its key.
+PARTS = ("dockerfiles", "scripts")
+
+
+def git(root: Path, *words: str | Path) -> str:
+    """What git prints. Raises EnvironmentProblem with its last words; a hook of this user does not run."""
+    return run(
+        ["git", "-c", "core.hooksPath=/dev/null", "-C", root, *words],
+        env=dict.fromkeys(FOREIGN),
+        error=EnvironmentProblem,
+        fix=f"git -C {root} status",
+    )
+
+
+def commit_of(root: Path, reference: str) -> str:
+    """The commit (40 hex digits) that a branch, tag or commit names. Raises ConfigError where it names none."""
+    try:
+        return git(root, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{reference}^{{commit}}").strip()
+    except EnvironmentProblem as error:
+        raise ConfigError(
+            f"git knows no commit {reference!r} here",
+            why=error.why,
+            fix="git fetch --unshallow --tags, or name another commit",
+        ) from None
+
+
+def uncommitted(root: Path, but: str = "") -> list[str]:
+    """Files that differ from the last commit, or that git does not know; none below `but`."""
+    words = ["status", "--porcelain", "--untracked-files=all", "--", "."]
+    rows = git(root, *words, *([f":(exclude){but}"] if but else [])).splitlines()
+    return [row[3:] for row in rows]
+
+
+def changed(root: Path, commit: str, *but: str) -> list[str]:
+    """Files that differ between a commit and the last one; none below `but`."""
+    without = [f":(exclude){folder}" for folder in but]
+    return git(root, "diff", "--name-only", commit, "HEAD", "--", ".", *without).splitlines()
+
+
+@contextmanager
+def exported(root: Path, commit: str) -> Iterator[Path]:
+    """dockerfiles/ and scripts/ as a commit has them, in a folder that is gone afterwards."""
+    with store.scratch() as folder:
+        git(root, "archive", f"--output={folder / 'tree.tar'}", commit, *PARTS)
+        with tarfile.open(folder / "tree.tar") as archive:
+            archive.extractall(folder / "tree", filter="data")
+        yield folder / "tree"
+
+
+@contextmanager
+def worktree(root: Path, commit: str) -> Iterator[Path]:
+    """A whole work tree at a commit, on no branch; gone afterwards whatever happens."""
+    git(root, "worktree", "prune")  # of one that was killed before it could put its things away
+    with store.scratch() as folder:
+        try:
+            git(root, "worktree", "add", "--quiet", "--detach", folder / "tree", commit)
+            yield folder / "tree"
+        finally:
+            with suppress(EnvironmentProblem):
+                git(root, "worktree", "remove", "--force", folder / "tree")

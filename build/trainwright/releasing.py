@@ -1,0 +1,240 @@
+"""Releases: tags that never move, a record in dockerfiles/releases/, and last the alias of each image, which does."""
+
+import shutil
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from trainwright import changes, checkout, inputs, lock, registry, trains
+from trainwright.config import load
+from trainwright.errors import (
+    ConfigError,
+    IncompatibleError,
+    NotRunError,
+    RegistryError,
+    TrainwrightError,
+    did_you_mean,
+)
+from trainwright.files import write
+from trainwright.images import below_registry
+from trainwright.inputs import Inputs
+from trainwright.matrix import Intent, load_intent
+from trainwright.model import Model, Variant
+from trainwright.progress import Say
+from trainwright.publishing import refuse_drift
+from trainwright.trains import FOLDER, Shipped, Train
+
+PROOFS = "dockerfiles/proofs"  # written after a build, and about it; no input
+
+
+class Step(Model):
+    """What became of one image, or would become."""
+
+    id: str
+    release: str
+    action: str
+    digest: str
+    why: str
+
+
+def known(root: Path) -> dict[str, Train]:
+    """Every release of this checkout, oldest first. Raises ConfigError for a record that is none."""
+    found = {path.name.removesuffix(".toml"): load(path, Train) for path in (root / FOLDER).glob("*.toml")}
+    for name, train in found.items():
+        if train.name != name:
+            where = f"{FOLDER}/{name}.toml"
+            raise ConfigError(f"{where} is the record of {train.name}", where=where, fix=f"git checkout -- {where}")
+    return {name: found[name] for name in sorted(found, key=trains.version)}
+
+
+def release(intent: Intent, variants: list[Variant], name: str, host: str, dry_run: bool, say: Say) -> list[Step]:
+    """Prove all, tag all, write the record, and last move the aliases. In this order, so that a release that was
+    broken off is completed by the same command.
+
+    Raises before anything is written: ConfigError (the name, the tree), IncompatibleError (a patch with more than
+    security updates), NotRunError (not published), LockError (blocked), RegistryError (drift, a tag that is taken).
+    """
+    patch, records = trains.version(name).micro, known(intent.root)
+    record, commit = records.get(name), _clean(intent.root)
+    _refuse_additions(intent.root, record, variants)
+    shipped = {}
+    for variant in variants:
+        say(f"{variant.id}: what the registry holds of it")
+        shipped[variant.id] = _proved(intent, variant, name, host, record)
+    if patch:
+        _refuse_more_than_security(intent, variants, name, records, say)
+    today = datetime.now(UTC).date().isoformat()
+    old = record or Train(name=name, date=today, commit=commit, images={})
+    new = old.model_copy(update={"images": old.images | shipped})
+    records[name] = new
+    if not dry_run:
+        for identity, image in shipped.items():
+            registry.tag(f"{host}/{image.repository}", image.digest, trains.tag(identity, name))
+        if new != record:
+            write(intent.root / FOLDER / f"{name}.toml", trains.dump(new))
+    return [_aliased(identity, image, name, records, host, dry_run) for identity, image in shipped.items()]
+
+
+def rollback(root: Path, name: str, only: str, host: str, dry_run: bool) -> list[Step]:
+    """Point aliases at the digests that a release names; its tags, and those of others, stay.
+
+    Raises ConfigError for a release or an image that is not recorded, RegistryError where the registry holds
+    something else than the record says; then no alias has moved.
+    """
+    records = known(root)
+    if name not in records:
+        raise ConfigError(f"there is no release {name!r}", why=did_you_mean(name, records), fix=f"ls {FOLDER}")
+    images = {identity: image for identity, image in records[name].images.items() if fnmatchcase(identity, only)}
+    if not images:
+        raise ConfigError(f"{name} has no image {only!r}", why=did_you_mean(only, records[name].images))
+    for identity, image in images.items():
+        repository, tag = f"{host}/{image.repository}", trains.tag(identity, name)
+        registry.manifest(repository, image.digest)
+        if (held := registry.resolve(repository, tag)) != image.digest:
+            raise RegistryError(
+                f"{identity} is not there as {name} released it; no alias was moved",
+                where=f"{repository}:{tag}",
+                why=f"the record names {image.digest}, the tag {held or 'is not there'}",
+                fix=f"git log -- {FOLDER}/{name}.toml",
+            )
+    return [_moved(identity, image, name, host, dry_run, "by request") for identity, image in images.items()]
+
+
+def _clean(root: Path) -> str:
+    """The commit of the checkout. Raises ConfigError where the tree is not what that commit says."""
+    if files := checkout.uncommitted(root, FOLDER):
+        raise ConfigError(
+            f"the tree is not clean: {', '.join(files[:3])}{' and others' if len(files) > 3 else ''}",
+            why="a release names the commit that says what is in it",
+            fix="git status; commit what belongs to the release, or put it away",
+        )
+    return checkout.commit_of(root, "HEAD")
+
+
+def _refuse_additions(root: Path, record: Train | None, variants: list[Variant]) -> None:
+    """One release, one commit: another image joins it only where nothing has changed since, but records and proofs."""
+    added = [variant.id for variant in variants if record and variant.id not in record.images]
+    if record and added and (files := checkout.changed(root, record.commit, FOLDER, PROOFS)):
+        raise ConfigError(
+            f"{added[0]} cannot join {record.name}",
+            why=f"it was released from {record.commit[:12]}, and since then these changed: {', '.join(files[:3])}",
+            fix=f"git checkout {record.commit[:12]}, or release under another name",
+        )
+
+
+def _proved(intent: Intent, variant: Variant, name: str, host: str, record: Train | None) -> Shipped:
+    """The image as the registry holds it under its key: that tag is given to what was built, probed and tested."""
+    found = inputs.load(intent, variant)
+    lock.refuse_blocked(variant, found.blocked)
+    refuse_drift(found)
+    path = below_registry(variant)
+    repository, tag = f"{host}/{path}", trains.tag(variant.id, name)
+    digest = registry.resolve(repository, found.tag)
+    if not digest:
+        raise NotRunError(
+            f"{variant.id} is not published with its present inputs",
+            where=f"{repository}:{found.tag}",
+            why="what the registry does not hold under its key was not proved",
+            fix=f"trainwright build --only {variant.id} && trainwright push --only {variant.id}",
+        )
+    registry.manifest(repository, digest)
+    image = Shipped(key=found.key, digest=digest, repository=path)
+    out = record.images.get(variant.id) if record else None
+    taken = registry.resolve(repository, tag)
+    if (out and out != image) or taken not in ("", digest):
+        said = f"{FOLDER}/{name}.toml names {out.digest}" if out else f"no record of {name} names it: broken off before"
+        raise RegistryError(
+            f"{variant.id} is out as {name} already, and a release never moves",
+            where=f"{repository}:{tag}",
+            why=f"the tag {f'names {taken}' if taken else 'is not there'}; {said}; this image is {digest}",
+            fix="release under another name",
+        )
+    return image
+
+
+def _refuse_more_than_security(
+    intent: Intent, variants: list[Variant], name: str, records: Mapping[str, Train], say: Say
+) -> None:
+    """A patch is what the train was, with packages of the distribution's security archive, and what follows."""
+    before = trains.earlier(name, records)
+    if not before:
+        train = ".".join(map(str, trains.version(name).release[:2]))
+        raise ConfigError(
+            f"there is no train {train} that {name} could be a patch of",
+            why=did_you_mean(name, records),
+            fix=f"trainwright release {train}.0",
+        )
+    found: dict[str, list[str]] = {}
+    for variant in variants:
+        base = next((train for train in before if variant.id in train.images), None)
+        if base is None:
+            found[variant.id] = [f"it is new: {before[0].name} has no such image"]
+            continue
+        say(f"{variant.id}: comparing with {base.name}")
+        found[variant.id] = _beyond(intent, variant, base)
+    if any(found.values()):
+        lines = [f"{identity}: {', '.join(problems)}" for identity, problems in found.items() if problems]
+        raise IncompatibleError(
+            f"{name} would hold more than security updates",
+            where=f"{FOLDER}/{before[0].name}.toml",
+            why="\n".join(lines),
+            fix=f"trainwright release {trains.next_train(records)}   # a new train, with the same images",
+        )
+
+
+def _beyond(intent: Intent, variant: Variant, base: Train) -> list[str]:
+    """What of an image differs from a release, and is no security update; one phrase each."""
+    with checkout.exported(intent.root, checkout.commit_of(intent.root, base.commit)) as folder:
+        try:
+            old = load_intent(folder)
+            twin = next(other for other in old.variants if other.id == variant.id)
+            one, other = inputs.load(old, twin, as_locked=True), inputs.load(intent, variant, as_locked=True)
+            found = _of_the_builder(one, base.images[variant.id])
+            if one.key == other.key:
+                return found
+            rows = changes.differ(old, one, intent, other)
+            found += [f"{row.kind} {row}" for row in rows if row.kind != "distribution package"]
+            found += trains.beyond_security(one.distribution.locked, other.distribution.locked)
+            if one.tools and other.tools:
+                found += trains.beyond_security(one.tools.locked, other.tools.locked)
+            if not found:  # the tree of that day with the packages of today: then this very image comes out of it
+                for tools in (False, True) if other.tools else (False,):
+                    source = inputs.packages_path(intent, variant.base, tools)
+                    shutil.copyfile(source, inputs.packages_path(old, variant.base, tools))
+                patched = inputs.load(old, twin, as_locked=True)
+                found += [str(row) for row in changes.differ(old, patched, intent, other)] * (patched.key != other.key)
+        except TrainwrightError as error:
+            return [f"what {base.name} was cannot be compared: {' '.join(f'{error.what}: {error.why}'.split())}"]
+    return found
+
+
+def _of_the_builder(one: Inputs, shipped: Shipped) -> list[str]:
+    """What a release was made from has to give its key today, too."""
+    if one.key == shipped.key:
+        return []
+    return [f"build/trainwright itself: of what was key {shipped.key[:12]} it makes {one.key[:12]} now"]
+
+
+def _aliased(identity: str, image: Shipped, name: str, records: Mapping[str, Train], host: str, dry_run: bool) -> Step:
+    """The alias of a released image; it never goes back to an older release by itself."""
+    newest = trains.newest(identity, records.values())
+    if newest != name:
+        why = f"the alias stays: {newest} is newer; `trainwright rollback --to {name}` moves it"
+        action = "would release" if dry_run else "released"
+        return Step(id=identity, release=name, action=action, digest=image.digest, why=why)
+    step = _moved(identity, image, name, host, dry_run, f"tag {trains.tag(identity, name)}")
+    return step.model_copy(update={"action": "would release" if dry_run else "released"})
+
+
+def _moved(identity: str, image: Shipped, name: str, host: str, dry_run: bool, why: str) -> Step:
+    repository = f"{host}/{image.repository}"
+    held = registry.resolve(repository, identity)
+    if held == image.digest:
+        action, said = "stays", "the alias is there already"
+    elif dry_run:
+        action, said = "would move", f"the alias names {held or 'nothing'}"
+    else:
+        registry.move(repository, image.digest, identity)
+        action, said = "moved", f"the alias named {held or 'nothing'}"
+    return Step(id=identity, release=name, action=action, digest=image.digest, why=f"{why}; {said}")

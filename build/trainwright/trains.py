@@ -1,0 +1,117 @@
+"""Release trains: 2026.11.0 begins one, 2026.11.1 is the same with security updates and nothing else."""
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Annotated
+
+import tomlkit
+from packaging.version import InvalidVersion, Version
+from pydantic import Field
+
+from trainwright.errors import ConfigError
+from trainwright.model import Model, Sha256
+from trainwright.packages import Stanzas, requires
+from trainwright.plan import SHORT
+
+FOLDER = "dockerfiles/releases"
+SECURITY = "-security"  # how bases.toml names the archive of a distribution's security updates: debian-security
+MONTHS = 12
+
+
+class Shipped(Model):
+    """One image of a release."""
+
+    key: Sha256
+    digest: Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
+    repository: str  # path below the registry
+
+
+class Train(Model):
+    """releases/<name>.toml: what went out under one name. What is in an image is said by the locks of its commit."""
+
+    name: str
+    date: str
+    commit: Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]  # of the checkout that it was released from
+    images: dict[str, Shipped]
+
+
+def version(name: str) -> Version:
+    """A release's name as something that has an order. Raises ConfigError for what is no <year>.<month>.<patch>."""
+    try:
+        found = Version(name)
+    except InvalidVersion:
+        found = Version("0")
+    shaped = re.fullmatch(r"\d{4}\.\d{1,2}\.\d+", name) and str(found) == name and 1 <= found.minor <= MONTHS
+    if not shaped:
+        raise ConfigError(
+            f"{name!r} is no name of a release",
+            why="a release is <year>.<month>.<patch> without leading zeros; patch 0 begins a train, others are for "
+            "security alone",
+            fix="trainwright release 2026.11.0 --only '<id or glob>'",
+        )
+    return found
+
+
+def tag(identity: str, name: str) -> str:
+    """The tag of one image of a release; it never moves. The bare id is the alias, which does."""
+    return f"{identity}-{name}"
+
+
+def is_fixed(name: str) -> bool:
+    """Whether a tag is that of a key or of a release: it means one image for ever."""
+    return bool(re.search(rf"-([0-9a-f]{{{SHORT}}}|\d{{4}}\.\d{{1,2}}\.\d+)$", name))
+
+
+def earlier(name: str, trains: Mapping[str, Train]) -> list[Train]:
+    """The releases of the same train before this one, newest first."""
+    own = version(name)
+    found = [train for train in trains.values() if version(train.name) < own]
+    found = [train for train in found if version(train.name).release[:2] == own.release[:2]]
+    return sorted(found, key=lambda train: version(train.name), reverse=True)
+
+
+def newest(identity: str, trains: Iterable[Train]) -> str:
+    """The newest release that has an image; "" for none."""
+    names = [train.name for train in trains if identity in train.images]
+    return max(names, key=version, default="")
+
+
+def next_train(names: Iterable[str]) -> str:
+    """What to call the train after all of these."""
+    year, month = max(version(name).release[:2] for name in names)
+    return f"{year + month // MONTHS}.{month % MONTHS + 1}.0"
+
+
+def dump(train: Train) -> str:
+    """As TOML, sorted by image."""
+    document = tomlkit.document()
+    document.add(tomlkit.comment("Written by `trainwright release`; a person reads it, nobody edits it."))
+    for field in ("name", "date", "commit"):
+        document[field] = getattr(train, field)
+    images = tomlkit.table(is_super_table=True)
+    for identity in sorted(train.images):
+        row = tomlkit.table()
+        row.update(train.images[identity].model_dump())
+        images[identity] = row
+    document["images"] = images
+    return tomlkit.dumps(document)
+
+
+def beyond_security(old: Stanzas, new: Stanzas) -> list[str]:
+    """What moved and is no security update, one phrase each. What a security update newly requires comes along."""
+    moved = {name for name in new if _identity(old.get(name)) != _identity(new[name])}
+    allowed = {name for name in moved if new[name]["Archive"].endswith(SECURITY)}
+    following = list(allowed)
+    while following:
+        for name in requires(new[following.pop()]) & (moved - old.keys()) - allowed:
+            allowed.add(name)
+            following.append(name)
+    found = [
+        f"{name} {old[name]['Version'] if name in old else '(new)'} -> {new[name]['Version']} ({new[name]['Archive']})"
+        for name in sorted(moved - allowed)
+    ]
+    return found + [f"{name} {old[name]['Version']} is gone" for name in sorted(old.keys() - new.keys())]
+
+
+def _identity(stanza: dict[str, str] | None) -> tuple[str, str] | None:
+    return (stanza["Version"], stanza["SHA256"]) if stanza else None

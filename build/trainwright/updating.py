@@ -1,0 +1,214 @@
+"""Newer versions as a branch: pins moved, locks and golden texts with them, one commit. No other tree is touched."""
+
+import sys
+from pathlib import Path
+
+import tomlkit
+
+from trainwright import changes, checkout, locking, updates, versions
+from trainwright.changes import Moved
+from trainwright.declaring import MATRIX, last_word
+from trainwright.errors import ConfigError, EnvironmentProblem, TestError, TrainwrightError, did_you_mean
+from trainwright.files import write
+from trainwright.matrix import load_intent, provider_of, select
+from trainwright.model import Model
+from trainwright.process import run
+from trainwright.progress import Progress, Say
+from trainwright.providers import VERSIONLESS
+from trainwright.updates import Update
+
+TOOLS = "dockerfiles/tools.toml"
+BUILD = " (build)"  # behind the name of what only the build uses
+
+
+class Asked(Model):
+    """Whose pins are looked at, and of these which; all, where nothing is named."""
+
+    framework: str | None = None
+    only: str | None = None
+    pins: tuple[str, ...] = ()
+
+
+class Move(Model):
+    """One pin, and what became of it."""
+
+    name: str
+    old: str
+    new: str
+    state: str  # moved, refused, unknown
+    why: str = ""
+
+
+class Result(Model):
+    """A branch: its moves, the images that are other ones there, and how."""
+
+    branch: str
+    commit: str  # "" where nothing moved, or in a dry run
+    moves: list[Move]
+    images: list[Moved]
+    diff: str  # of what is rendered, and of the locks
+
+
+def update(root: Path, branch: str, asked: Asked, dry_run: bool, say: Say, advance: Progress) -> Result:
+    """Move every pin for which upstream has something newer that no rule refuses.
+
+    The work is done in a work tree of the last commit; the branch is made last, and only where something moved.
+    Raises ConfigError for a branch that exists or a name that is no pin.
+    """
+    refuse_branch(root, branch)
+    with checkout.worktree(root, "HEAD") as tree:
+        old = load_intent(tree)
+        before = changes.load_all(old)
+        held, _ = locking.waiting(old, select(old.variants, asked.framework, asked.only))
+        rows = [row for row in updates.outdated(old, held, say) if row.kind != "distribution"]
+        if lacking := set(asked.pins) - {_plain(row.name) for row in rows}:
+            why = did_you_mean(min(lacking), {_plain(row.name) for row in rows})
+            raise ConfigError(f"no pin is called {min(lacking)!r}", why=why, fix="trainwright outdated")
+        wanted = [row for row in rows if not asked.pins or _plain(row.name) in asked.pins]
+        moves = [_unknown(row) for row in wanted if row.state == "unknown"]
+        moves += [_refused(row, row.why) for row in wanted if row.state == "newer" and not row.allowed]
+        able = [row for row in wanted if row.state == "newer" and row.allowed]
+        moves += _apply(tree, able, say, advance)
+        new = load_intent(tree)
+        after = changes.load_all(new)
+        images = changes.compare(old, before, new, after)
+        _accept_golden(tree, say)
+        checkout.git(tree, "add", "--all")
+        diff = changes.rendered(before, after, images) + checkout.git(tree, "diff", "--cached", "--", "dockerfiles")
+        done = [move for move in moves if move.state == "moved"]
+        commit = ""
+        if done and not dry_run:
+            checkout.git(tree, "commit", "--quiet", "--no-verify", "--message", message(done, images))
+            commit = checkout.commit_of(tree, "HEAD")
+            checkout.git(root, "branch", branch, commit)  # last: no branch is half made
+    return Result(branch=branch, commit=commit, moves=moves, images=images, diff=diff)
+
+
+def refuse_branch(root: Path, branch: str) -> None:
+    """Raises ConfigError for a name that git refuses, or that a branch has."""
+    try:
+        checkout.git(root, "check-ref-format", "--branch", branch)
+    except EnvironmentProblem as error:
+        raise ConfigError(f"{branch!r} is no name of a branch", why=error.why) from None
+    if checkout.git(root, "branch", "--list", branch).strip():
+        raise ConfigError(
+            f"the branch {branch} exists",
+            why="what somebody may have worked on is not overwritten",
+            fix=f"another name, or git branch -D {branch}",
+        )
+
+
+def message(moves: list[Move], images: list[Moved]) -> str:
+    """Of the commit: the moves, one a line."""
+    names = ", ".join(move.name for move in moves)
+    subject = f"Move {names}" if len(names) < 60 else f"Move {len(moves)} pins"
+    lines = [f"{move.name}: {move.old} -> {move.new}" for move in moves]
+    return "\n".join([subject, "", *lines, "", f"{len(images)} images change.", ""])
+
+
+def edit(tree: Path, name: str, old: str, new: str) -> None:
+    """Write another version of a pin wherever the matrix, or for the build's own tools tools.toml, says the old one.
+
+    Comments and layout stay. Raises ConfigError for one that moves an image out of its release.
+    """
+    if name.endswith(BUILD):
+        _replace(tree / TOOLS, [(("python_tools",), _plain(name)), (("sdist_build",), _plain(name))], old, new)
+        return
+    intent, places = load_intent(tree), dict[tuple[tuple[int | str, ...], str], None]()
+    for variant in intent.variants:
+        pin = variant.pins.get(name)
+        if pin and pin.version == old and provider_of(intent, variant, name).kind not in VERSIONLESS:
+            if intent.components.components[name].position == "framework":
+                _refuse_another_release(variant.release, name, old, new)
+            places[(*last_word(intent.matrix, variant, name)[1], "pins"), name] = None
+    _replace(tree / MATRIX, list(places), old, new)
+
+
+def _refuse_another_release(release: str, name: str, old: str, new: str) -> None:
+    """The framework's own pin: `2.13` in the id of an image that holds 2.14 would be a lie."""
+    held = f"=={release}.*"
+    if versions.within(old, held) and not versions.within(new, held):
+        raise ConfigError(
+            f"{name} {new} is another release than {release}",
+            why=f"{release} is in the image's id; a new release is a new row of {MATRIX}",
+        )
+
+
+def _replace(file: Path, places: list[tuple[tuple[int | str, ...], str]], old: str, new: str) -> None:
+    document = tomlkit.parse(file.read_text())
+    for path, key in places:
+        table: object = document
+        for part in path:
+            table = table[part]  # type: ignore[index]  # a table or an array of them
+        said = str(table.get(key, ""))  # type: ignore[attr-defined]
+        if said.split()[-1:] == [old]:
+            table[key] = " ".join([*said.split()[:-1], new])  # type: ignore[index]
+    write(file, tomlkit.dumps(document))
+
+
+def _apply(tree: Path, rows: list[Update], say: Say, advance: Progress) -> list[Move]:
+    """All at once; where that cannot be locked, one after the other, each kept where it can.
+
+    git's index is what was good last.
+    """
+    try:
+        for row in rows:
+            edit(tree, row.name, row.pinned, row.allowed)
+        _lock(tree, say, advance)
+        return [_moved(row) for row in rows]
+    except TrainwrightError:
+        _put_back(tree)
+    moves = []
+    for row in rows:
+        try:
+            say(f"{row.name} {row.pinned} -> {row.allowed}")
+            edit(tree, row.name, row.pinned, row.allowed)
+            _lock(tree, say, advance)
+            checkout.git(tree, "add", "--all")
+            moves.append(_moved(row))
+        except TrainwrightError as error:
+            _put_back(tree)
+            moves.append(_refused(row, " ".join(f"{error.what}: {error.why}".split())))
+    return moves
+
+
+def _lock(tree: Path, say: Say, advance: Progress) -> None:
+    """Every lock that the edit made stale, of all images; what awaits something stays without."""
+    intent = load_intent(tree)
+    locking.lock_all(intent, intent.variants, False, say, advance)
+
+
+def _put_back(tree: Path) -> None:
+    checkout.git(tree, "checkout", "--quiet", "--", ".")
+    checkout.git(tree, "clean", "--quiet", "--force", "-d")
+
+
+def _accept_golden(tree: Path, say: Say) -> None:
+    """The golden texts of the project's own tests, where the tree has such."""
+    if not (tree / "tests/golden").is_dir():
+        return
+    say("accepting the golden texts")
+    run(
+        [sys.executable, "-m", "pytest", "--quiet", "-p", "no:cacheprovider", "tests/golden"],
+        cwd=tree,
+        env={"TRAINWRIGHT_UPDATE_GOLDEN": "1"},
+        error=TestError,
+        what="the golden texts cannot be written anew",
+        fix="make setup",
+    )
+
+
+def _plain(name: str) -> str:
+    return name.removesuffix(BUILD)
+
+
+def _moved(row: Update) -> Move:
+    return Move(name=row.name, old=row.pinned, new=row.allowed, state="moved", why=row.why)
+
+
+def _refused(row: Update, why: str) -> Move:
+    return Move(name=row.name, old=row.pinned, new=row.allowed or row.newest, state="refused", why=why)
+
+
+def _unknown(row: Update) -> Move:
+    return Move(name=row.name, old=row.pinned, new="", state="unknown", why=row.why)
