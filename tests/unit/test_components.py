@@ -96,6 +96,19 @@ def test_image_tests(name: str) -> None:
     assert re.search(r"^def test_", path.read_text(), re.MULTILINE)
 
 
+def test_every_framework_is_trained_with(intent: Intent) -> None:
+    """A framework without digits in its own words would skip the training tests in silence."""
+    scripts = {path.stem.removeprefix("digits_") for path in (ROOT / "tests/train").glob("digits_*.py")}
+    components = intent.components.components
+    assert scripts <= {name for name in components if components[name].position == "framework"}
+    without = {
+        variant.framework
+        for variant in intent.variants
+        if variant.target == "sagemaker" and not scripts & variant.pins.keys()
+    }
+    assert without == {"base"}, "only this one has no framework"
+
+
 # --- another component: files only ------------------------------------------------------------------------------------
 
 EXAMPLE = """
