@@ -1,7 +1,7 @@
 """Everything that goes into one image, known without network and without engine: from the locks and the store."""
 
 import hashlib
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 
 from trainwright import bake, facts, lock, packages, plan, probe, render, store
@@ -23,8 +23,12 @@ class Distribution(Model):
     drift: list[Drift]
     unmet: tuple[str, str] | None  # a package, and what it requires that none of these is
 
-    def packages(self) -> dict[str, Package]:
+    @cached_property
+    def held(self) -> dict[str, Package]:
         return packages.to_packages(self.effective)
+
+    def packages(self) -> dict[str, Package]:
+        return dict(self.held)  # made once for all images on this base
 
 
 class Inputs(Model):
@@ -188,21 +192,29 @@ def text_of(intent: Intent, variant: Variant) -> dict[str, str]:
     return {"Dockerfile": said + render.check(intent, variant)}
 
 
+def _read_locks(intent: Intent, variant: Variant, as_locked: bool) -> tuple[Distribution, Distribution | None, Lock]:
+    """The locks of one image, if they answer the intent and lack nothing. Raises LockError."""
+    lock.refuse_blocked(variant, awaited(intent, variant))
+    distribution = current_distribution(intent, variant.base, as_locked=as_locked)
+    compiling = lock.compiles(intent, variant)
+    tools = current_distribution(intent, variant.base, True, as_locked) if compiling else None
+    locked = read_lock(intent, variant)
+    lock.check(intent, variant, locked, distribution.packages().values())
+    return distribution, tools, locked
+
+
 def load(intent: Intent, variant: Variant, as_locked: bool = False) -> Inputs:
     """Read the locks and render. Raises LockError (stale, missing, blocked) and ConfigError (templates, unused pin).
 
     `as_locked`: without the drift that this host's store remembers; the same everywhere.
     """
-    render.check(intent, variant)  # first: no new lock would mend it,
-    facts.admit(intent, variant, None, {}, {})  # nor pins that do not go together
-    lock.refuse_blocked(variant, awaited(intent, variant))
-    base = intent.components.bases[variant.base]
-    distribution = current_distribution(intent, variant.base, as_locked=as_locked)
-    compiling = lock.compiles(intent, variant)
-    tools = current_distribution(intent, variant.base, True, as_locked) if compiling else None
-    locked = read_lock(intent, variant)
-    found = distribution.packages()
-    lock.check(intent, variant, locked, found.values())
+    try:
+        distribution, tools, locked = _read_locks(intent, variant, as_locked)
+    except LockError:
+        render.check(intent, variant)  # said first: no new lock would mend it,
+        facts.admit(intent, variant, None, {}, {})  # nor pins that do not go together
+        raise
+    base, found = intent.components.bases[variant.base], distribution.packages()
     build = tools.packages() if tools else {}
     warnings = facts.admit(intent, variant, locked, found, build)
     if base.provider == "packages" and (lacking := distribution.unmet):

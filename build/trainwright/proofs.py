@@ -1,17 +1,18 @@
 """What was proved of which image, as dockerfiles/proofs/ says, and whether that is still about its present inputs."""
 
-from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import tomlkit
 
 from trainwright import facts, inputs
 from trainwright.config import parse
 from trainwright.errors import ConfigError, LockError, TrainwrightError
+from trainwright.inputs import Inputs
 from trainwright.matrix import Intent
 from trainwright.model import Variant
 from trainwright.plan import SHORT
-from trainwright.standing import Record, Standing
+from trainwright.standing import Record, Standing, State
 
 
 def record_path(intent: Intent, variant: Variant) -> Path:
@@ -42,30 +43,37 @@ def standing(intent: Intent, variant: Variant) -> Standing:
 
     Never raises for one image: what cannot be had or rendered is shown with its reason, like everything else.
     """
-    locked, packages, _ = inputs.known(intent, variant)
-    said = Standing(id=variant.id, state="unproved", reason="", versions={})
+    record, missing = None, inputs.awaited(intent, variant)
     try:
         record = read(intent, variant)
-        said = said.model_copy(update={"record": record})
-        said = said.model_copy(update={"versions": facts.versions_of(intent, variant, locked, packages)})
-        if missing := inputs.awaited(intent, variant):
-            return said.model_copy(update={"state": "blocked", "reason": "; ".join(missing)})
-        found = inputs.load(intent, variant, as_locked=True)
+        found = None if missing else inputs.load(intent, variant, as_locked=True)
     except TrainwrightError as error:
-        return said.model_copy(update={"reason": error.what})
-    said = said.model_copy(update={"key": found.key, "versions": {**said.versions, **found.versions}})
+        said: dict[str, Any] = {"state": "unproved", "reason": error.what, "versions": _known(intent, variant)}
+        return Standing(id=variant.id, record=record, **said)
+    if found is None:
+        said = {"state": "blocked", "reason": "; ".join(missing), "versions": _known(intent, variant)}
+        return Standing(id=variant.id, record=record, **said)
+    state, reason = _judge(record, found)
+    versions = facts.versions_of(intent, variant, found.lock, found.distribution.held) | found.versions
+    return Standing(id=variant.id, state=state, reason=reason, key=found.key, record=record, versions=versions)
+
+
+def _judge(record: Record | None, found: Inputs) -> tuple[State, str]:
+    """What a record, or none, means for these inputs."""
     if found.blocked:
-        return said.model_copy(update={"state": "blocked", "reason": "; ".join(found.blocked)})
+        return "blocked", "; ".join(found.blocked)
     if record is None:
-        return said.model_copy(update={"reason": "no proof of it is recorded"})
+        return "unproved", "no proof of it is recorded"
     if record.key != found.key:
-        reason = f"proved on {record.day} with other inputs (key {record.key[:SHORT]}), not with the present ones"
-        return said.model_copy(update={"reason": reason})
+        return "unproved", f"proved on {record.day} with other inputs (key {record.key[:SHORT]}), not with the present"
     tests = ", ".join(f"{count} {kind} tests" for kind, count in record.tests.items())
-    return said.model_copy(update={"state": "proved", "reason": f"on {record.day}: {tests} passed"})
+    return "proved", f"on {record.day}: {tests} passed"
 
 
-def counts(standings: Iterable[Standing]) -> dict[str, int]:
-    """How many images are in each state, and in all."""
-    states = [one.state for one in standings]
-    return {state: states.count(state) for state in ("proved", "unproved", "blocked")} | {"all": len(states)}
+def _known(intent: Intent, variant: Variant) -> dict[str, str]:
+    """Versions as far as the intent and current locks say them."""
+    locked, packages, _ = inputs.known(intent, variant)
+    try:
+        return facts.versions_of(intent, variant, locked, packages)
+    except TrainwrightError:
+        return {}

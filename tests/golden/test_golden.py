@@ -1,44 +1,93 @@
-"""The rendered text of one variant of each kind, as a person reviews it. After a wanted change:
+"""Every image, as text. After a wanted change:
 
 TRAINWRIGHT_UPDATE_GOLDEN=1 .venv/bin/python -m pytest tests/golden
 
-That every other one renders too, and obeys the rules, is tested in tests/unit/test_render.py.
+One of each kind in full, as a person reviews it; and for every image a line in matrix.txt, so that a change of any of
+them is seen in a diff. That each obeys the rules is tested in tests/unit/test_render.py and test_whole_matrix.py.
 """
 
+import hashlib
 import os
+import shutil
 from pathlib import Path
 
 import pytest
 
 from trainwright import inputs
-from trainwright.matrix import load_intent
+from trainwright.matrix import Intent, load_intent
+from trainwright.model import Variant
 
 HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
 FILES = ("Dockerfile", "docker-bake.json")
-KINDS = (
-    "pytorch-2.13-cpu-py311-ec2",
-    "pytorch-2.13-cpu-py311-sagemaker",  # source distributions, and no shell
-    "pytorch-2.15-cu132-py313-ec2-single-node-devel",  # compilers, and nothing compiled
-    "pytorch-2.15-cu132-py313-sagemaker-distro",  # compiled from git
-    "pytorch-2.15-cu132-py313-ec2",  # the EFA installer
-)
+UPDATING = bool(os.environ.get("TRAINWRIGHT_UPDATE_GOLDEN"))
+ACCEPT = "accept a wanted change with: TRAINWRIGHT_UPDATE_GOLDEN=1 .venv/bin/python -m pytest tests/golden"
+
+
+def kind(variant: Variant) -> tuple[str, ...]:
+    """Framework, family of accelerator, flavour; a twin with compilers is a kind of its own once a family."""
+    family = variant.accelerator.rstrip("0123456789")
+    return (variant.framework, family, "devel" if variant.devel else variant.flavour)
+
+
+def kinds(intent: Intent) -> list[str]:
+    """One image of each kind: for SageMaker, because that has all that the other target has, and more.
+
+    Twins are for EC2, and so is one image more: the first of the matrix. Those that are blocked come last.
+    """
+    found: dict[tuple[str, ...], Variant] = {}
+
+    def rank(variant: Variant) -> tuple[bool, bool]:
+        return bool(inputs.awaited(intent, variant)), (variant.target == "sagemaker") == variant.devel
+
+    for variant in sorted(intent.variants, key=rank):
+        found.setdefault(kind(variant), variant)
+    return [intent.variants[0].id, *(variant.id for variant in found.values())]
+
+
+INTENT = load_intent(ROOT)
+KINDS = kinds(INTENT)
+
+
+@pytest.fixture(autouse=True)
+def _no_drift_of_this_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRAINWRIGHT_STORE", "/nowhere")
 
 
 @pytest.mark.parametrize("identity", KINDS)
-def test_golden(identity: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TRAINWRIGHT_STORE", "/nowhere")  # no drift of this host's store
-    intent = load_intent(HERE.parents[1])
-    found = inputs.load(intent, next(variant for variant in intent.variants if variant.id == identity))
-    for name in FILES:
+def test_golden(identity: str) -> None:
+    variant = next(variant for variant in INTENT.variants if variant.id == identity)
+    texts = inputs.text_of(INTENT, variant)
+    blocked = bool(inputs.awaited(INTENT, variant))
+    key = "" if blocked else inputs.load(INTENT, variant).key
+    for name in FILES[: 1 if blocked else 2]:
         # The key follows from everything, a relock for instance: what it changes is shown by the locks already.
-        text = found.text[name].replace(found.key, "<key>").replace(found.key[:12], "<short key>")
+        text = texts[name].replace(key, "<key>").replace(key[:12], "<short key>") if key else texts[name]
         path = HERE / identity / name
-        if os.environ.get("TRAINWRIGHT_UPDATE_GOLDEN"):
+        if UPDATING:
             path.parent.mkdir(exist_ok=True)
             path.write_text(text)
-        assert text == path.read_text(), "see the top of this file for how to accept a wanted change"
+        assert text == path.read_text(), ACCEPT
 
 
-def test_nothing_is_left_of_variants_that_are_gone() -> None:
-    kept = {path.name for path in HERE.iterdir() if path.is_dir() and path.name != "__pycache__"}
-    assert kept == set(KINDS)
+def test_nothing_is_left_of_images_that_are_gone() -> None:
+    folders = {path.name: path for path in HERE.iterdir() if path.is_dir() and path.name != "__pycache__"}
+    for gone in (folders.keys() - set(KINDS)) if UPDATING else ():
+        shutil.rmtree(folders.pop(gone))
+    assert folders.keys() == set(KINDS), ACCEPT
+
+
+def test_every_image_has_its_line() -> None:
+    """`id sha256(Dockerfile) sha256(docker-bake.json)`; a bake file holds the key, and so all that goes in."""
+
+    def line(variant: Variant) -> str:
+        texts = inputs.text_of(INTENT, variant)
+        sums = [hashlib.sha256(texts[name].encode()).hexdigest() if name in texts else "blocked" for name in FILES]
+        return " ".join([variant.id, *sums])
+
+    lines, path = [line(variant) for variant in INTENT.variants], HERE / "matrix.txt"
+    if UPDATING:
+        path.write_text("\n".join(lines) + "\n")
+    before = path.read_text().splitlines()
+    changed = sorted({text.split()[0] for text in {*lines} ^ {*before}})
+    assert lines == before, f"these images have changed: {', '.join(changed) or 'the order'}; {ACCEPT}"
