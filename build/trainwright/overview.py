@@ -16,8 +16,10 @@ COMPONENTS = ("cuda", "nccl", "openmpi", "libfabric", "aws-ofi-nccl")  # what th
 
 COLUMNS = {
     "id": "image",
+    "state": "state",
+    "tested": "tested by",
     "version": "version",
-    "accelerator": "for",
+    "accelerator": "accelerator",
     "python": "Python",
     "target": "target",
     "base": "base",
@@ -28,8 +30,6 @@ COLUMNS = {
     "openmpi": "Open MPI",
     "libfabric": "libfabric",
     "aws-ofi-nccl": "aws-ofi-nccl",
-    "tested": "tested by",
-    "state": "state",
     "day": "proved on",
     "digest": "digest",
 }
@@ -146,11 +146,12 @@ def html(rows: Sequence[Mapping[str, Any]]) -> str:
     values = {name: sorted({str(one[name]) for one in rows} - {""}) for name in FILTERS}
     values["state"] = [state for state in STATES if state in values["state"]]
     names = COLUMNS | {"framework": "framework"}
+    columns = COLUMNS | {"reason": "why"}
     template = environment.from_string(PAGE.read_text())
     return (
         template.render(
             rows=rows,
-            columns=COLUMNS,
+            columns=columns,
             filters={name: (names[name], values[name]) for name in FILTERS},
             states=STATES,
             counts=summary(rows)["counts"],

@@ -67,7 +67,8 @@ def _judge(record: Record | None, found: Inputs) -> tuple[State, str]:
     if record.key != found.key:
         return "unproved", f"proved on {record.day} with other inputs (key {record.key[:SHORT]}), not with the present"
     tests = ", ".join(f"{count} {kind} tests" for kind, count in record.tests.items())
-    return "proved", f"on {record.day}: {tests} passed"
+    where = f"{record.where.architecture}, {record.where.cpus} CPUs, {record.where.gpu}, engine {record.where.engine}"
+    return "proved", f"on {record.day}: {tests} passed ({where})"
 
 
 def _known(intent: Intent, variant: Variant) -> dict[str, str]:
