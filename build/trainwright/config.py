@@ -31,7 +31,7 @@ def parse(text: str, kind: type[M], name: str) -> M:
     return _parse(text, kind, name)  # type: ignore[return-value]  # of this very kind
 
 
-@lru_cache(maxsize=128)  # twins share a lock; reading TOML is what takes long, and what comes out is frozen
+@lru_cache(maxsize=512)  # twins share a lock; reading TOML is what takes long, and what comes out is frozen
 def _parse(text: str, kind: type[BaseModel], name: str) -> BaseModel:
     try:
         data = tomllib.loads(text)

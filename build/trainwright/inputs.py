@@ -99,12 +99,12 @@ def read_distribution(intent: Intent, base: str, tools: bool = False, as_locked:
     return _distribution(text, path.name, recorded.read_text() if not as_locked and recorded.exists() else "")
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=32)
 def _drift_name(text: str, name: str) -> str:
     return drift_path(packages.parse(text, name)[1]).name
 
 
-@lru_cache(maxsize=16)  # many images, few bases: what is read is the same object for all of them
+@lru_cache(maxsize=32)  # many images, few bases: what is read is the same object for all of them
 def _distribution(text: str, name: str, recorded: str) -> Distribution:
     header, locked = packages.parse(text, name)
     effective = packages.parse(recorded, f"the drift of {name}")[1] if recorded else locked

@@ -40,7 +40,7 @@ LICENCE = "Licence"
 Stanzas = dict[str, dict[str, str]]  # package name to its fields
 
 
-@lru_cache(maxsize=8)  # many images, few bases
+@lru_cache(maxsize=32)  # many images, few bases
 def parse(text: str, name: str) -> tuple[dict[str, str], Stanzas]:
     """A lock's header (Intent, Date) and its packages. Raises LockError for what `dump` would not have written."""
     header, *rest = [dict(paragraph) for paragraph in Deb822.iter_paragraphs(text, use_apt_pkg=False)] or [{}]
