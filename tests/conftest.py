@@ -31,6 +31,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("trainwright")
     group.addoption("--image", metavar="NAME", help="an image in the engine, or repository@digest, which is pulled")
     group.addoption("--variant", metavar="ID", help="which image of the matrix that is; default: the first default")
+    group.addoption("--with", metavar="FILE", help="packages of a requirements file on top of that image, of which")
+    group.addoption("--name", metavar="NAME", default="", help="the image's name says so: <id>-with-NAME")
     group.addoption("--require-engine", action="store_true", help="what could not run is a failure, not a skip")
 
 
@@ -97,20 +99,23 @@ def _intent() -> "Intent":
 
 
 def _variant(config: pytest.Config, intent: "Intent") -> "Variant":
+    from trainwright import additions
     from trainwright.matrix import select
 
-    if wanted := config.getoption("--variant"):
-        return select(intent.variants, None, wanted)[0]
-    return next(variant for variant in intent.variants if variant.default)
+    wanted = config.getoption("--variant")
+    found = select(intent.variants, None, wanted)[0] if wanted else next(v for v in intent.variants if v.default)
+    if requirements := config.getoption("--with"):
+        return additions.on_top(found, requirements, config.getoption("--name"))
+    return found
 
 
 @pytest.fixture(scope="session")
 def declared(pytestconfig: pytest.Config) -> "Inputs":
     """What the variant says that its image is: pins, locks, key, name."""
-    from trainwright import inputs
+    from trainwright import children
 
     intent = _intent()
-    return inputs.load(intent, _variant(pytestconfig, intent))
+    return children.load(intent, _variant(pytestconfig, intent))
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,8 @@
 """A build as a docker-bake.json: BuildKit runs the graph, with or without us."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 
 from trainwright.model import Base, Variant
 
@@ -11,20 +12,30 @@ def engine_name(variant: Variant, tag: str) -> str:
     return f"trainwright/{variant.framework}:{tag}"
 
 
-def bake(base: Base, epoch: int, folders: Iterable[str], name: str = "", key: str = "") -> str:
+def bake(
+    base: Base,
+    epoch: int,
+    folders: Iterable[str],
+    name: str = "",
+    key: str = "",
+    images: Mapping[str, str] = MappingProxyType({}),
+    target_folder: str = "",
+) -> str:
     """The bake file. Without name and key it is the part that the key itself is computed over.
 
     `folders` below out/<id>/ are the named contexts of the Dockerfile; each is called by its last part.
+    `images` are contexts that the engine holds; with `target_folder` the outcome is files there, and no image.
     """
     target: dict[str, object] = {
         "context": ".",
         "dockerfile": "Dockerfile",
-        "contexts": {folder.rpartition("/")[2]: folder for folder in folders},
+        "contexts": {folder.rpartition("/")[2]: folder for folder in folders}
+        | {context: f"docker-image://{image}" for context, image in images.items()},
         "args": {"SOURCE_DATE_EPOCH": str(epoch)},
         "platforms": [f"linux/{base.architecture}"],
         # SageMaker pulls a plain single-platform image with Docker media types: no attestation makes it an index.
         "attest": ["type=provenance,disabled=true", "type=sbom,disabled=true"],
-        "output": ["type=image,oci-mediatypes=false"],
+        "output": [f"type=local,dest={target_folder}" if target_folder else "type=image,oci-mediatypes=false"],
     }
     if name:
         target |= {"tags": [name], "labels": {"io.trainwright.key": key}}

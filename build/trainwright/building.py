@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from trainwright import distribution, engine, inputs, lock, probe, registry, sources, store
+from trainwright import children, compiling, distribution, engine, lock, probe, registry, sources, store
 from trainwright.errors import NotRunError
 from trainwright.fetching import fetch, to_fetch
 from trainwright.files import write
@@ -33,17 +33,23 @@ def lay_out(intent: Intent, found: Inputs, out: Path) -> None:
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, target)
         target.chmod(0o755 if path.stat().st_mode & 0o100 else 0o644)
-    definition, state = intent.components.bases[found.variant.base], found.distribution
-    if definition.provider == "packages":
-        store.place(base_tar(intent, found), out / "base" / "base.tar", f"the base {found.variant.base}")
-    else:
-        lay_out_packages(definition, state, out / "packages")
-    if found.tools:
-        lay_out_packages(definition, found.tools, out / "build-packages")
+    if found.parent is None:
+        lay_out_base(intent, found, out)
     write_text(found.text, out)
     for copied in [path for part in ("rootfs", "requirements") for path in (out / part).rglob("") if path.is_dir()]:
         copied.chmod(0o755)  # what is copied into the image must not depend on this user's umask
     write(out / KEY, found.key + "\n")  # last: what is half laid out has none
+
+
+def lay_out_base(intent: Intent, found: Inputs, out: Path) -> None:
+    """What an image of the matrix starts from, and what its compile stages have beyond that."""
+    definition = intent.components.bases[found.variant.base]
+    if definition.provider == "packages":
+        store.place(base_tar(intent, found), out / "base" / "base.tar", f"the base {found.variant.base}")
+    else:
+        lay_out_packages(definition, found.distribution, out / "packages")
+    if found.tools:
+        lay_out_packages(definition, found.tools, out / "build-packages")
 
 
 def lay_out_packages(base: Base, state: Distribution, folder: Path) -> None:
@@ -84,8 +90,8 @@ def known_base(found: Inputs) -> Path:
 
 def has_base(intent: Intent, found: Inputs) -> bool:
     known = known_base(found)
-    image = intent.components.bases[found.variant.base].provider == "image"
-    return image or (known.exists() and store.has(known.read_text().strip()))
+    given = found.parent is not None or intent.components.bases[found.variant.base].provider == "image"
+    return given or (known.exists() and store.has(known.read_text().strip()))
 
 
 def base_tar(intent: Intent, found: Inputs) -> str:
@@ -106,7 +112,7 @@ def base_tar(intent: Intent, found: Inputs) -> str:
 def build(intent: Intent, variant: Variant, repository: str | None, say: Say, progress: Progress) -> Done:
     """Build one image if nothing else will do, and prove that it is what its lock says. Raises BuildError."""
     began = time.monotonic()
-    found = inputs.load(intent, variant)
+    found = children.load(intent, variant)
     lock.refuse_blocked(variant, found.blocked)
     entry = plan_one(found, repository, engine.answers)
     for warning in entry.warnings:
@@ -114,9 +120,11 @@ def build(intent: Intent, variant: Variant, repository: str | None, say: Say, pr
     if entry.action == "build":
         engine.must_keep_layers()
         fetch(intent, [variant], say, progress)
-        found = inputs.load(intent, variant)  # a drift that the fetch met changes the key
+        found = children.load(intent, variant)  # a drift that the fetch met changes the key
         entry = plan_one(found, repository, engine.answers)
     out = out_folder(intent, variant)
+    if entry.action == "build" and found.parent:
+        found = stand_on(intent, found, repository, say, progress)
     if entry.action == "skip":
         if not is_laid_out(found, out):
             if to_fetch(intent, [variant]) == 0 and has_base(intent, found):
@@ -137,6 +145,19 @@ def build(intent: Intent, variant: Variant, repository: str | None, say: Say, pr
     return Done(at_hand(intent, found, say), entry.action, entry.reason, time.monotonic() - began)
 
 
+def stand_on(intent: Intent, found: Inputs, repository: str | None, say: Say, progress: Progress) -> Inputs:
+    """What an image on top of another one needs in the engine, and the wheels that only its compilers make."""
+    out = out_folder(intent, found.variant)
+    jobs = [job for job in found.compile if job.wheel is None]
+    wanted = {job.image for job in jobs} | {found.variant.parent}
+    for variant in (other for other in intent.variants if other.id in wanted):
+        build(intent, variant, repository, say, progress)
+        at_hand(intent, children.load(intent, variant), say, repository)
+    for job in jobs:
+        compiling.compile_wheel(intent, found, job, out, say)
+    return children.load(intent, found.variant)  # with these wheels
+
+
 def at_hand(intent: Intent, found: Inputs, say: Say, repository: str | None = None) -> Image:
     """What the engine holds under this key, proved; pulled if only `repository` has it.
 
@@ -149,7 +170,7 @@ def at_hand(intent: Intent, found: Inputs, say: Say, repository: str | None = No
     if identity is None:
         raise NotRunError(
             f"{found.variant.id} is not built with its present inputs",
-            fix=f"trainwright build --only {found.variant.id}",
+            fix=f"trainwright build {found.variant.words}",
         )
     image = read_image(out)
     if image and image.key == found.key and image.proof and image.proof.image == identity:

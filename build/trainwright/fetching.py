@@ -2,12 +2,13 @@
 
 from collections.abc import Mapping
 
-from trainwright import distribution, engine, indexes, inputs, lock, mirrors, packages, sources, store
+from trainwright import children, distribution, engine, indexes, inputs, lock, mirrors, packages, sources, store
 from trainwright.errors import LockError
 from trainwright.inputs import Inputs
 from trainwright.matrix import Intent, provider_of
 from trainwright.model import Base, Package, PythonFile, Variant
 from trainwright.progress import Progress, Say
+from trainwright.wheels import is_wheel
 
 
 def own_index(intent: Intent, variant: Variant) -> str:
@@ -56,45 +57,56 @@ def to_fetch(intent: Intent, variants: list[Variant]) -> int:
     """Bytes that are not in the store yet, of what has a known size."""
     sizes: dict[str, int] = {}
     for variant in variants:
-        found = inputs.load(intent, variant)
+        found = children.load(intent, variant)
         sizes |= {entry.sha256: entry.size for entry in wheels_of(found)}
         sizes |= {source.sha256: source.size or 0 for source in found.lock.sources if source.sha256}
-        for state in filter(None, (found.distribution, found.tools)):
+        for state in filter(None, (found.distribution, found.tools) if found.parent is None else ()):
             sizes |= {package.sha256: package.size for package in files_of(state.packages())}
     return sum(size for sha256, size in sizes.items() if not store.has(sha256))
 
 
 def wheels_of(found: Inputs) -> list[PythonFile]:
     """Every Python file that the image or one of its stages installs: a twin's compilers are not its image's."""
-    return list({entry.sha256: entry for entries in found.wheels.values() for entry in entries}.values())
+    folders = [found.wheels, *(job.wheels for job in found.compile if job.wheel is None)]
+    return list({entry.sha256: entry for held in folders for entries in held.values() for entry in entries}.values())
 
 
 def fetch(intent: Intent, variants: list[Variant], say: Say, progress: Progress) -> None:
     """Bring every locked file into the store, verified. What has left the mirror is replaced and recorded as drift."""
     mirrors.check_names(archive for base in intent.components.bases.values() for archive in base.archives)
-    for base in sorted({variant.base for variant in variants}):
+    whole = [variant for variant in variants if not variant.parent]  # what stands on an image has its base already
+    for base in sorted({variant.base for variant in whole}):
         _fetch_packages(intent, base, False, say, progress)
-    for base in sorted({variant.base for variant in variants if lock.compiles(intent, variant)}):
+    for base in sorted({variant.base for variant in whole if lock.compiles(intent, variant)}):
         _fetch_packages(intent, base, True, say, progress)
     for variant in variants:
-        found = inputs.load(intent, variant)
+        found = children.load(intent, variant)
         for source in found.lock.sources:
             sources.fetch(source, say, progress)
         missing = [entry for entry in wheels_of(found) if not store.has(entry.sha256)]
         if not missing:
             continue
-        definition = intent.components.bases[variant.base]
-        pinned = [f"{entry.name}=={entry.version}" for entry in missing]
-        offers = {
-            offer.file: offer
-            for offer in indexes.resolve(pinned, variant.python, definition, own_index(intent, variant), deps=False)
-        }
+        offers = _offers(intent, variant, missing)
         files = []
         for entry in missing:
             offer = offers.get(entry.file)
             urls = [offer.url] if offer else []
             files.append(store.Wanted(name=entry.file, sha256=entry.sha256, size=entry.size, urls=urls))
         must(store.fetch(files, progress, **indexes.trust()), "cannot be had any more")
+
+
+def _offers(intent: Intent, variant: Variant, missing: list[PythonFile]) -> dict[str, indexes.Offer]:
+    """Locked files as the indexes offer them now."""
+    found: dict[str, indexes.Offer] = {}
+    definition, index = intent.components.bases[variant.base], own_index(intent, variant)
+    # Two groups may hold two versions of one package; a source distribution may be locked although there is a wheel.
+    for group, wheel in sorted({(entry.group, is_wheel(entry)) for entry in missing}):
+        entries = [entry for entry in missing if (entry.group, is_wheel(entry)) == (group, wheel)]
+        pinned = [f"{entry.name}=={entry.version}" for entry in entries]
+        beside = indexes.Beside(from_source=() if wheel else tuple(entry.name for entry in entries))
+        offers = indexes.resolve(pinned, variant.python, definition, index, deps=False, beside=beside)
+        found |= {offer.file: offer for offer in offers}
+    return found
 
 
 def _fetch_packages(intent: Intent, base: str, tools: bool, say: Say, progress: Progress) -> None:
@@ -123,7 +135,7 @@ def fetched(intent: Intent, variants: list[Variant]) -> list[dict[str, object]]:
     """What the store now holds for each variant."""
     rows = []
     for variant in variants:
-        found = inputs.load(intent, variant)
+        found = children.load(intent, variant)
         package_files = files_of(found.distribution.packages())
         python = wheels_of(found)
         sizes = [entry.size for entry in python] + [package.size for package in package_files]

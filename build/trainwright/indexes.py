@@ -13,15 +13,18 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+import tomlkit
 from packaging.requirements import Requirement
 from packaging.tags import Tag, compatible_tags, cpython_tags
 from packaging.utils import canonicalize_name, parse_wheel_filename
+from pydantic import Field
 
 from trainwright import certificates, mirrors
 from trainwright.errors import EnvironmentProblem, LockError
 from trainwright.host_settings import pip_settings as pip_settings
 from trainwright.model import Base, Model
 from trainwright.process import run
+from trainwright.wheels import MACHINES, marker_environment
 
 # What uv 0.13 says where none answered: refused, no such host, no proxy, a certificate that nobody trusts; time-outs.
 UNREACHED = re.compile(
@@ -29,7 +32,6 @@ UNREACHED = re.compile(
     r"\s*cause: (client error \(Connect\)|operation timed out)$",
     re.MULTILINE,
 )
-MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}  # the distribution's name to Python's
 
 
 class Offer(Model):
@@ -40,6 +42,18 @@ class Offer(Model):
     file: str
     url: str
     sha256: str
+
+
+class Beside(Model):
+    """What is known of packages beside the indexes."""
+
+    folder: str = ""  # further files, wheels alone
+    requires: dict[str, list[str]] = Field(default={})  # `name==version` to its requirements: to ask it would run it
+    from_source: tuple[str, ...] = ()  # names of which only the source distribution will do
+
+    def tables(self) -> list[dict[str, Any]]:
+        rows = ((*pinned.split("=="), texts) for pinned, texts in sorted(self.requires.items()))
+        return [{"name": name, "version": version, "requires-dist": texts} for name, version, texts in rows]
 
 
 def trust() -> dict[str, Any]:
@@ -86,59 +100,94 @@ def resolve(
     index: str = "",
     deps: bool = True,
     constraints: Sequence[str] = (),
+    beside: Beside | None = None,
 ) -> list[Offer]:
     """The newest set of versions that satisfies the requirements on the image's platform, best file of each.
 
-    `constraints` hold the versions of whatever comes along.
+    `constraints` hold the versions of whatever comes along, `beside` is what is known of packages beside the indexes.
 
     The framework's own index is asked only where the host's sources do not have what is wanted, so that a host
     with a mirror or a folder of wheels needs no other network. Raises LockError with uv's explanation, and
     EnvironmentProblem where an index cannot be reached: what exists was not told then.
     """
     try:
-        return _resolve(requirements, python, base, "", deps, constraints)
+        return _resolve(requirements, python, base, "", deps, constraints, beside)
     except LockError as error:
         if not index:
             raise
         refused = error
     try:
-        return _resolve(requirements, python, base, index, deps, constraints)
+        return _resolve(requirements, python, base, index, deps, constraints, beside)
     except EnvironmentProblem as error:  # with what the others said: it may be that the version exists nowhere
         both = f"{error.why}\nand without it: {refused.why}"
         raise EnvironmentProblem(error.what, where=error.where, why=both, fix=error.fix) from None
 
 
 def _resolve(
-    requirements: list[str], python: str, base: Base, index: str, deps: bool, constraints: Sequence[str]
+    requirements: list[str],
+    python: str,
+    base: Base,
+    index: str,
+    deps: bool,
+    constraints: Sequence[str],
+    beside: Beside | None,
 ) -> list[Offer]:
+    words = ["--format", "pylock.toml", *([] if deps else ["--no-deps"])]
+    text = _compiled(requirements, python, base, index, constraints, beside or Beside(), words, "pylock.toml")
+    return [_best(package, python, base) for package in tomllib.loads(text)["packages"]]
+
+
+def who_wants(
+    requirements: list[str], python: str, base: Base, constraints: Sequence[str], beside: Beside
+) -> dict[str, tuple[str, list[str]]]:
+    """The same solution as a graph: package to its version and to the packages that require it ([]: a requirement)."""
+    words = ["--no-header", "--annotation-style", "line"]
+    text = _compiled(requirements, python, base, "", constraints, beside, words, "requirements.txt")
+    found: dict[str, tuple[str, list[str]]] = {}
+    for line in text.splitlines():
+        pinned, _, via = line.partition("#")
+        name, _, version = pinned.strip().partition("==")
+        wanted = [word.strip() for word in via.replace(" via ", "").split(",")]
+        found[canonicalize_name(name)] = (version, [word for word in wanted if word and not word.startswith("-")])
+    return found
+
+
+def _compiled(
+    requirements: list[str],
+    python: str,
+    base: Base,
+    index: str,
+    constraints: Sequence[str],
+    beside: Beside,
+    words: list[str],
+    name: str,
+) -> str:
+    """What `uv pip compile` writes, into a file called `name`."""
     machine = MACHINES[base.architecture]
     options, env = uv_options(index)
     with tempfile.TemporaryDirectory() as folder:
-        wanted, written = Path(folder, "requirements.in"), Path(folder, "pylock.toml")
-        held = Path(folder, "constraints.txt")
+        wanted, written = Path(folder, "requirements.in"), Path(folder, name)
+        held, settings = Path(folder, "constraints.txt"), Path(folder, "uv.toml")
         wanted.write_text("\n".join(requirements) + "\n")
         held.write_text("\n".join(constraints) + "\n")
+        if beside.requires:  # a file that we name is as good as none: nobody's own settings are read
+            settings.write_text(tomlkit.dumps({"dependency-metadata": beside.tables()}))
+            options = ["--config-file", str(settings), *(word for word in options if word != "--no-config")]
         _asked(
             [
-                *(
-                    Path(sys.executable).with_name("uv"),
-                    "pip",
-                    "compile",
-                    "--quiet",
-                    "--format",
-                    "pylock.toml",
-                ),
+                *(Path(sys.executable).with_name("uv"), "pip", "compile", "--quiet"),
                 *("--python", sys.executable),  # else uv looks for the image's Python, and would download one
                 *("--python-version", python, "--python-platform", f"{machine}-manylinux_{glibc(base)}"),
-                *([] if deps else ["--no-deps"]),
+                *words,
                 *options,
+                *(["--find-links", beside.folder] if beside.folder else []),
+                *(f"--no-binary={name}" for name in beside.from_source),
                 *("--constraint", held),
                 *("--output-file", written, wanted),
             ],
             env,
         )
-        packages = tomllib.loads(written.read_text())["packages"]
-    return [_best(package, python, base) for package in packages]
+        return written.read_text()
 
 
 def _asked(command: Sequence[str | Path], env: Mapping[str, str]) -> None:
@@ -221,31 +270,38 @@ def licence(path: Path, file: str) -> str:
     return next(iter((said.get("License") or "").strip().splitlines()), "")[:80] or "not said"
 
 
+def requires(path: Path, file: str) -> list[str]:
+    """What a wheel or source distribution says that it requires, for whatever platform and extra."""
+    return [str(line) for line in metadata(path, file).get_all("Requires-Dist") or []]
+
+
 def needs(path: Path, file: str, python: str, base: Base) -> list[str]:
     """Names of what a wheel or source distribution requires on the image's platform, from its own metadata."""
-    environment = {
-        "python_version": python,
-        "python_full_version": f"{python}.0",
-        "implementation_name": "cpython",
-        "platform_python_implementation": "CPython",
-        "sys_platform": "linux",
-        "platform_system": "Linux",
-        "os_name": "posix",
-        "platform_machine": MACHINES[base.architecture],
-        "extra": "",
-    }
+    environment = marker_environment(python, base)
     found = set()
-    for line in metadata(path, file).get_all("Requires-Dist") or []:
+    for line in requires(path, file):
         requirement = Requirement(line)
         if requirement.marker is None or requirement.marker.evaluate(environment):
             found.add(canonicalize_name(requirement.name))
     return sorted(found)
 
 
+def build_requirements(path: Path) -> list[str] | None:
+    """What a source distribution says that it is built with; None where it says nothing."""
+    text = _member(path, "pyproject.toml")
+    said = tomllib.loads(text).get("build-system", {}).get("requires")
+    return None if said is None else [str(row) for row in said]
+
+
 def _sdist_metadata(path: Path) -> str:
+    return _member(path, "PKG-INFO")
+
+
+def _member(path: Path, file: str) -> str:
+    """A text file at the top of a source distribution; "" where it has none."""
     with tarfile.open(path) as archive:
         for member in archive:
-            if member.name.count("/") == 1 and member.name.endswith("/PKG-INFO"):
+            if member.name.count("/") == 1 and member.name.endswith(f"/{file}"):
                 reader = archive.extractfile(member)
                 if reader:
                     return reader.read().decode()

@@ -31,6 +31,18 @@ class Distribution(Model):
         return dict(self.held)  # made once for all images on this base
 
 
+class Compilation(Model):
+    """What compiles one source distribution against the image it goes on top of."""
+
+    name: str
+    image: str  # id of the image that holds the compilers
+    sdist: PythonFile
+    wheels: dict[str, list[PythonFile]]  # folder to what lies in it
+    text: dict[str, str]  # path to rendered text
+    key: str  # sha256 (hex) of all that decides over the wheel
+    wheel: PythonFile | None  # what it gave before; None: nobody compiled it here yet
+
+
 class Inputs(Model):
     """One image, ready to be laid out and built."""
 
@@ -50,6 +62,8 @@ class Inputs(Model):
     key: str
     tag: str
     name: str  # in the engine
+    parent: "Inputs | None" = None  # the image that a requirements file puts packages on
+    compile: tuple[Compilation, ...] = ()  # what of them is compiled against that one
 
     @property
     def drift(self) -> list[Drift]:

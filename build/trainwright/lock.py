@@ -152,6 +152,8 @@ def dump(lock: Lock) -> str:
             table.update(source.model_dump(mode="json", exclude_defaults=True))
             sources.append(table)
         document["sources"] = sources
+    if lock.compiled:
+        document["compiled"] = [entry.model_dump() for entry in sorted(lock.compiled, key=lambda entry: entry.name)]
     return tomlkit.dumps(document)
 
 

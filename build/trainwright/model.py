@@ -7,7 +7,8 @@ from pydantic import BaseModel, ConfigDict, Field
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Action = Literal["skip", "reuse", "build", "blocked"]
 TestedBy = Literal["make test", "CI", ""]  # "": nobody, unless somebody does so by hand
-Group = Literal["framework", "toolkit", "devel", "tools", "sdist-build"]  # of the Python packages of a lock
+# Of the Python packages of a lock: what images hold, and what only builds use.
+Group = Literal["framework", "toolkit", "devel", "added", "tools", "sdist-build", "compile-build"]
 
 
 class Model(BaseModel):
@@ -245,16 +246,31 @@ class Variant(Model):
     awaits: str = ""
     row: int = 0  # of its framework's rows, from 0
     pins: dict[str, Pin]
+    parent: str = ""  # the image that a requirements file puts packages on; "": an image of the matrix itself
+    requirements: str = ""  # that file
 
     @property
     def groups(self) -> tuple[Group, ...]:
         """Of a lock's Python packages, those that the finished image has: no tools, and compilers in a twin alone."""
-        return ("framework", "toolkit", "devel") if self.devel else ("framework", "toolkit")
+        own: tuple[Group, ...] = ("framework", "toolkit", "devel") if self.devel else ("framework", "toolkit")
+        return (*own, "added") if self.parent else own
 
     @property
     def lock(self) -> str:
         """Name of its lock: a devel twin has that of its image."""
-        return self.id.removesuffix("-devel") if self.devel else self.id
+        return (self.parent or self.id).removesuffix("-devel") if self.devel else self.parent or self.id
+
+    @property
+    def words(self) -> str:
+        """How the command line is told which image is meant."""
+        if not self.parent:
+            return f"--only {self.id}"
+        return f"--only {self.parent} --with {self.requirements} --name {self.name}"
+
+    @property
+    def name(self) -> str:
+        """What tells images on top of one and the same image apart."""
+        return self.id.removeprefix(f"{self.parent}-with-")
 
 
 # --- facts: locks/ -----------------------------------------------------------------------------------------
@@ -292,6 +308,13 @@ class Source(Model):
         return self.url.rpartition("/")[2]
 
 
+class Compiled(Model):
+    """A source distribution of a lock that is compiled against the image it goes on top of."""
+
+    name: str
+    build: list[str]  # names of what its compilation needs beyond that image; group compile-build
+
+
 class Lock(Model):
     """locks/<id>.toml: what the intent resolved to."""
 
@@ -299,6 +322,7 @@ class Lock(Model):
     entries: Sha256  # over every word of every file: one that is missing or edited is noticed, whoever needs it
     python: list[PythonFile]
     sources: list[Source] = []
+    compiled: list[Compiled] = []  # of what a requirements file adds
 
 
 class Package(Model):

@@ -178,5 +178,5 @@ def refuse(variant: Variant, differences: list[str]) -> None:
             f"{variant.id} is not what its lock says: {differences[0]}",
             why="; ".join(differences[:5]) + rest,
             where=f"dockerfiles/locks/{variant.lock}.toml",
-            fix=f"trainwright lock --only {variant.id}, then trainwright build --only {variant.id}",
+            fix=f"trainwright lock {variant.words}, then trainwright build {variant.words}",
         )

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Literal
 from xml.etree import ElementTree
 
-from trainwright import engine, inputs, lock, plan, registry, store
+from trainwright import children, engine, lock, plan, registry, store
 from trainwright.building import at_hand
 from trainwright.errors import ConfigError, NotRunError, RegistryError, TestError
 from trainwright.images import Done, known_image, out_folder, published_image, write_image
@@ -24,7 +24,7 @@ def test(intent: Intent, variant: Variant, repository: str | None, say: Say) -> 
     test was skipped.
     """
     began = time.monotonic()
-    found = inputs.load(intent, variant)
+    found = children.load(intent, variant)
     out, image = out_folder(intent, variant), at_hand(intent, found, say, repository)
     report = out / "tests.xml"
     report.unlink(missing_ok=True)
@@ -34,12 +34,13 @@ def test(intent: Intent, variant: Variant, repository: str | None, say: Say) -> 
         run(
             [
                 *(sys.executable, "-m", "pytest", "--quiet", intent.root / "tests/image"),
-                *("--image", found.name, "--variant", variant.id, f"--junitxml={report}"),
+                *("--image", found.name, "--variant", variant.parent or variant.id, f"--junitxml={report}"),
+                *(("--with", Path(variant.requirements).absolute(), "--name", variant.name) if variant.parent else ()),
             ],
             cwd=intent.root,
             error=TestError,
             what=f"{variant.id} failed its image tests",
-            fix=f"trainwright test --only {variant.id}",
+            fix=f"trainwright test {variant.words}",
             show=True,
             out_to_err=True,
         )
@@ -53,7 +54,7 @@ def test(intent: Intent, variant: Variant, repository: str | None, say: Say) -> 
             f"{counts['skipped']} image test(s) of {variant.id} did not run",
             where=str(report),
             why="what did not run has proved nothing",
-            fix=f"trainwright test --only {variant.id}",
+            fix=f"trainwright test {variant.words}",
         )
     image = _write_outcome(out, image, "passed", f"{counts['tests']} tests")
     return Done(image, "tested", f"{counts['tests']} image tests passed", time.monotonic() - began)
@@ -74,7 +75,7 @@ def push(intent: Intent, variant: Variant, repository: str, release: str, dry_ru
     would refuse, and writes nothing: not here, not in the engine, not in the registry.
     """
     began = time.monotonic()
-    found = inputs.load(intent, variant)
+    found = children.load(intent, variant)
     lock.refuse_blocked(variant, found.blocked)
     out = out_folder(intent, variant)
     if release:

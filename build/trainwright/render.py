@@ -147,7 +147,7 @@ def _dockerfile(
         "licences": licences(intent, variant),
         "packages": [f"{package.name}={package.version}" for package in packages.values() if package.sha256],
     }
-    text = _render(intent.root, f"frameworks/{variant.framework}.j2", context)
+    text = fill(intent.root, f"frameworks/{variant.framework}.j2", context)
     _check_stages(intent, variant, text)
     if unused := sorted(set(pins) - pins.asked):
         raise ConfigError(
@@ -209,7 +209,8 @@ def _environment(root: Path) -> Environment:
     return made
 
 
-def _render(root: Path, name: str, context: dict[str, object]) -> str:
+def fill(root: Path, name: str, context: dict[str, object]) -> str:
+    """A template with its variables. Raises ConfigError with template and line."""
     try:
         return _environment(root).get_template(name).render(context)
     except TemplateSyntaxError as error:

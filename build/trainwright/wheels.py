@@ -2,9 +2,25 @@
 
 from collections.abc import Iterable
 
-from trainwright.model import LayerLimits, PythonFile
+from trainwright.model import Base, LayerLimits, PythonFile
 
 LIBRARIES = "libraries"  # all that is small, above the large layers: what changes most often costs least
+MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}  # the distribution's name to Python's
+
+
+def marker_environment(python: str, base: Base) -> dict[str, str]:
+    """What the markers of requirements ask, as the image answers it; no extra."""
+    return {
+        "python_version": python,
+        "python_full_version": f"{python}.0",
+        "implementation_name": "cpython",
+        "platform_python_implementation": "CPython",
+        "sys_platform": "linux",
+        "platform_system": "Linux",
+        "os_name": "posix",
+        "platform_machine": MACHINES[base.architecture],
+        "extra": "",
+    }
 
 
 def is_wheel(entry: PythonFile) -> bool:

@@ -1,11 +1,11 @@
 """Commands that lock, fetch, build, test and push."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from trainwright.commands.options import Framework, Json, Only, Registry, app, asked_for, chosen
+from trainwright.commands.options import Framework, Json, Name, Only, Registry, With, app, asked_for, chosen, on_top
 from trainwright.errors import ConfigError
 
 
@@ -16,6 +16,8 @@ def lock(
     check: Annotated[bool, typer.Option("--check", help="Only say whether the locks are current; no network.")] = False,
     update: Annotated[bool, typer.Option("--update", help="Show how every lock would change; write nothing.")] = False,
     write: Annotated[bool, typer.Option("--write", help="With --update: write that, too.")] = False,
+    with_: With = None,
+    name: Name = "",
     as_json: Json = False,
 ) -> None:
     """Resolve the intent to exact versions and checksums, and write what is stale or missing of dockerfiles/locks/."""
@@ -24,6 +26,8 @@ def lock(
     if (write and not update) or (check and update):
         raise ConfigError("--write belongs to --update, and --check to neither", fix="trainwright lock --help")
     intent, variants = chosen(framework, only)
+    if with_ or name:
+        return _lock_additions(intent, on_top(variants, with_, name)[0], check, update, as_json)
     if check:
         rows, error = locking.check_locks(intent, variants)
         report.show(rows, as_json)
@@ -38,6 +42,20 @@ def lock(
             after = "; written" if write else "; `trainwright lock --update --write` writes them"
             say(f"{len(rows)} changes{after}" if rows else "every lock is what it would be, were it resolved now")
     return report.show(rows, as_json)
+
+
+def _lock_additions(intent: Any, variant: Any, check: bool, update: bool, as_json: bool) -> None:
+    from trainwright import adding, report
+
+    if check:
+        rows, error = adding.check_lock(intent, variant)
+        report.show(rows, as_json)
+        if error:
+            raise error
+        return
+    with report.progress() as (say, advance):
+        rows = adding.lock_additions(intent, variant, update, say, advance)
+    report.show(rows, as_json)
 
 
 @app.command()
@@ -68,11 +86,18 @@ def fetch(only: Only = None, framework: Framework = None, as_json: Json = False)
 
 
 @app.command()
-def build(only: Only = None, framework: Framework = None, registry: Registry = "", as_json: Json = False) -> None:
+def build(
+    only: Only = None,
+    framework: Framework = None,
+    with_: With = None,
+    name: Name = "",
+    registry: Registry = "",
+    as_json: Json = False,
+) -> None:
     """Build what is not built yet, and probe it: what the image holds must be what the lock says."""
     from trainwright import building, fetching, images, report
 
-    intent, variants = asked_for(framework, only)
+    intent, variants = asked_for(framework, only, with_, name)
     with report.alone(intent.root), report.progress(fetching.to_fetch(intent, variants)) as (say, advance):
         done = [
             building.build(intent, variant, images.repository_if_any(intent, variant, registry), say, advance)
@@ -82,11 +107,18 @@ def build(only: Only = None, framework: Framework = None, registry: Registry = "
 
 
 @app.command("test")
-def test_(only: Only = None, framework: Framework = None, registry: Registry = "", as_json: Json = False) -> None:
+def test_(
+    only: Only = None,
+    framework: Framework = None,
+    with_: With = None,
+    name: Name = "",
+    registry: Registry = "",
+    as_json: Json = False,
+) -> None:
     """Run the image tests on the built images."""
     from trainwright import images, publishing, report
 
-    intent, variants = asked_for(framework, only)
+    intent, variants = asked_for(framework, only, with_, name)
     with report.alone(intent.root), report.progress() as (say, _):
         done = [
             publishing.test(intent, variant, images.repository_if_any(intent, variant, registry), say)
@@ -99,6 +131,8 @@ def test_(only: Only = None, framework: Framework = None, registry: Registry = "
 def push(
     only: Only = None,
     framework: Framework = None,
+    with_: With = None,
+    name: Name = "",
     registry: Registry = "",
     release: Annotated[str, typer.Option(metavar="TAG", help="One more tag, for people; it never moves.")] = "",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would happen.")] = False,
@@ -107,7 +141,7 @@ def push(
     """Prove, push by digest, verify what the registry holds, and only then tag."""
     from trainwright import images, publishing, report
 
-    intent, variants = asked_for(framework, only)
+    intent, variants = asked_for(framework, only, with_, name)
     with report.alone(intent.root), report.progress() as (say, _):
         done = [
             publishing.push(intent, variant, images.repository(intent, variant, registry), release, dry_run, say)

@@ -20,6 +20,9 @@ Only = Annotated[str | None, typer.Option(metavar="GLOB", help="Images by id or 
 Json = Annotated[bool, typer.Option("--json", help="Machine-readable, to standard output.")]
 Registry = Annotated[str, typer.Option(envvar="REGISTRY", help="host[:port][/prefix]; empty: the one on loopback.")]
 
+With = Annotated[Path | None, typer.Option("--with", metavar="FILE", help="Packages of a requirements file on top.")]
+Name = Annotated[str, typer.Option(metavar="NAME", help="With --with: the image is <id>-with-NAME.")]
+
 
 def find_root() -> Path:
     """The checkout that the command works on: the nearest folder upwards with dockerfiles/matrix.toml."""
@@ -36,7 +39,9 @@ def chosen(framework: str | None, only: str | None) -> tuple[Any, Any]:
     return intent, select(intent.variants, framework, only)
 
 
-def asked_for(framework: str | None, only: str | None) -> tuple[Any, Any]:
+def asked_for(
+    framework: str | None, only: str | None, requirements: Path | None = None, name: str = ""
+) -> tuple[Any, Any]:
     """For what costs hours: never "everything" because nothing was said."""
     intent, variants = chosen(framework, only)
     if framework is None and only is None:
@@ -45,4 +50,19 @@ def asked_for(framework: str | None, only: str | None) -> tuple[Any, Any]:
             why=did_you_mean("", {variant.framework for variant in intent.variants}),
             fix=f"make build FRAMEWORK={intent.variants[0].framework}",
         )
-    return intent, variants
+    return intent, on_top(variants, requirements, name) if requirements or name else variants
+
+
+def on_top(variants: Any, requirements: Path | None, name: str) -> Any:
+    """The one image that packages of a requirements file make of another one."""
+    from trainwright import additions
+
+    if requirements is None:
+        raise ConfigError("--name belongs to --with", fix="trainwright build --help")
+    if len(variants) != 1:
+        raise ConfigError(
+            f"--with goes on top of one image, and {len(variants)} were asked for",
+            why=", ".join(variant.id for variant in variants[:5]),
+            fix=f"--only {variants[0].id}",
+        )
+    return [additions.on_top(variants[0], str(requirements), name)]

@@ -1,0 +1,200 @@
+"""A requirements file into a lock of its own: solved against what the image was proved with."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from zipfile import ZipFile
+
+from trainwright import additions, children, conflicts, indexes, inputs, lock, render, requirements, store
+from trainwright.conflicts import Question
+from trainwright.errors import LockError, TrainwrightError
+from trainwright.fetching import must
+from trainwright.files import write
+from trainwright.indexes import Beside, Offer
+from trainwright.matrix import Intent
+from trainwright.model import Compiled, Group, Lock, PythonFile, Variant
+from trainwright.progress import Progress, Say
+from trainwright.wheels import is_wheel
+
+
+def lock_additions(
+    intent: Intent, variant: Variant, update: bool, say: Say, progress: Progress
+) -> list[dict[str, str]]:
+    """Write the lock of a requirements file for one image, unless it is current; with `update`, in any case.
+
+    Raises ConfigError for a line that could not be locked, IncompatibleError for one that would move what the image
+    was proved with, LockError for what exists nowhere.
+    """
+    path = additions.lock_path(variant)
+    below = inputs.load(intent, additions.parent_of(intent, variant))
+    stale = check_lock(intent, variant)[1]
+    if not stale and not update:
+        return [{"lock": str(path), "state": "current"}]
+    asked, known = requirements.read(Path(variant.requirements)), additions.settings(intent.root)
+    table = additions.to_compile(known, asked)
+    say(f"{variant.id}: resolving {len(asked.lines)} requirements against {variant.parent}")
+    with stand_ins(below.lock.python) as folder:
+        question = Question.of(intent, variant, below, asked, folder)
+        conflicts.check_lines(question)
+        question = _with_sources(question, table, progress)
+        offers = conflicts.solve(question)
+        conflicts.check_refused(question, known.refused | _twice(intent, variant), offers)
+        files = _files(question, offers, "added", progress)
+        for line in asked.lines:
+            for entry in files:
+                additions.check_hashes(line, entry)
+        sources = [entry for entry in files if not is_wheel(entry)]
+        plain = _built_with(intent, question, [entry for entry in sources if entry.name not in table], progress)
+        compiled, tools = _compiled_with(intent, question, [e for e in sources if e.name in table], table, progress)
+    entries = [*files, *plain, *tools]
+    text = lock.dump(
+        Lock(
+            intent=additions.intent_digest(intent, variant, below.lock, asked, known),
+            entries=lock.entries_digest(entries),
+            python=entries,
+            compiled=compiled,
+        )
+    )
+    same = path.exists() and path.read_text() == text
+    write(path, text)
+    return [{"lock": str(path), "state": "unchanged" if same else "written"}]
+
+
+def check_lock(intent: Intent, variant: Variant) -> tuple[list[dict[str, str]], TrainwrightError | None]:
+    """No network: whether the lock is current, and the error to end with where it is not."""
+    path = additions.lock_path(variant)
+    try:
+        children.load(intent, variant)
+    except LockError as error:
+        state = "stale" if path.exists() else "missing"
+        return [{"lock": str(path), "state": state, "why": ": ".join(filter(None, (error.what, error.why)))}], error
+    return [{"lock": str(path), "state": "current", "why": ""}], None
+
+
+def _twice(intent: Intent, variant: Variant) -> dict[str, str]:
+    """What no job may install on this image, so that nobody puts it there before, either."""
+    harm = "the content of a package of the image under another name: one would lie over the other"
+    return dict.fromkeys(render.refused(intent, variant), harm)
+
+
+@contextmanager
+def stand_ins(entries: Iterable[PythonFile]) -> Iterator[Path]:
+    """A folder with what the image holds and no public index ever had: versions such as 2.13.0+cpu.
+
+    Metadata alone: the resolver asks for nothing else, and what the image holds is not installed again. Not so for the
+    rest of the image: uv installs from here what it asks a source distribution with, setuptools for one.
+    """
+    with store.scratch() as folder:
+        for entry in entries:
+            if is_wheel(entry) and "+" in entry.version:
+                known = store.path_of(entry.sha256)
+                said = indexes.metadata(known, entry.file).as_string() if known.is_file() else _metadata(entry)
+                info = "-".join(entry.file.split("-")[:2]) + ".dist-info"
+                with ZipFile(folder / entry.file, "w") as wheel:
+                    wheel.writestr(f"{info}/METADATA", said)
+                    wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\n")
+                    wheel.writestr(f"{info}/RECORD", "")
+        yield folder
+
+
+def _metadata(entry: PythonFile) -> str:
+    """What a lock knows of a wheel that is not here."""
+    needs = "".join(f"Requires-Dist: {need}\n" for need in entry.needs)
+    return f"Metadata-Version: 2.1\nName: {entry.name}\nVersion: {entry.version}\n{needs}"
+
+
+def _with_sources(question: Question, rows: Mapping[str, additions.Compilable], progress: Progress) -> Question:
+    """The same, with what sources that are compiled say of themselves: uv would run them for it, without torch."""
+    lines = [line for line in question.lines if line.name in rows]
+    if not lines:
+        return question
+    beside = question.beside.model_copy(update={"from_source": tuple(line.name for line in lines)})
+    offers = conflicts.resolve(question.model_copy(update={"lines": lines, "beside": beside}), deps=False)
+    files = _files(question, offers, "added", progress)
+    requires = {
+        f"{entry.name}=={entry.version}": indexes.requires(store.path_of(entry.sha256), entry.file) for entry in files
+    }
+    beside = beside.model_copy(update={"requires": requires})
+    return question.model_copy(update={"beside": beside, "constraints": [*question.constraints, *requires]})
+
+
+def _files(question: Question, offers: Iterable[Offer], group: Group, progress: Progress) -> list[PythonFile]:
+    """Offers as entries of a lock; every file is fetched, so that size and existence are facts."""
+    offers = list(offers)
+    wanted = [store.Wanted(name=offer.file, sha256=offer.sha256, size=0, urls=[offer.url]) for offer in offers]
+    must(store.fetch(wanted, progress, **indexes.trust()), "cannot be had")
+
+    def entry(offer: Offer) -> PythonFile:
+        path = store.path_of(offer.sha256)
+        return PythonFile(
+            name=offer.name,
+            version=offer.version,
+            file=offer.file,
+            sha256=offer.sha256,
+            size=path.stat().st_size,
+            group=group,
+            licence=indexes.licence(path, offer.file),
+            needs=indexes.needs(path, offer.file, question.python, question.base),
+        )
+
+    return [entry(offer) for offer in offers]
+
+
+def _built_with(intent: Intent, question: Question, sources: list[PythonFile], progress: Progress) -> list[PythonFile]:
+    """What source distributions become wheels with: their own build requirements, else tools.toml's."""
+    if not sources:
+        return []
+    own = [f"{name}=={version}" for name, version in intent.components.tools.sdist_build.items()]
+    said = [indexes.build_requirements(store.path_of(entry.sha256)) for entry in sources]
+    wanted = list(dict.fromkeys([*own, *(text for rows in said for text in rows or [])]))
+    return _wheels(question, wanted, [], "sdist-build", progress)
+
+
+def _compiled_with(
+    intent: Intent,
+    question: Question,
+    sources: list[PythonFile],
+    rows: Mapping[str, additions.Compilable],
+    progress: Progress,
+) -> tuple[list[Compiled], list[PythonFile]]:
+    """What each compilation needs beyond the image with the compilers, whose versions hold."""
+    if not sources:
+        return [], []
+    tools = list(intent.components.tools.sdist_build)
+    wanted: dict[str, list[str]] = {}
+    for entry in sources:
+        said = rows[entry.name].build_requirements
+        if said is None:
+            said = indexes.build_requirements(store.path_of(entry.sha256))
+        wanted[entry.name] = tools if said is None else said
+    below = question.below
+    compiler = additions.compiler_of(intent, below.variant, sources[0].name)
+    present = {entry.name: entry.version for entry in below.lock.python if entry.group in compiler.groups}
+    held = [f"{name}=={version}" for name, version in present.items()]
+    every = list(dict.fromkeys(text for texts in wanted.values() for text in texts))
+    files = [e for e in _wheels(question, every, held, "compile-build", progress) if e.name not in present]
+    pinned = [*held, *(f"{entry.name}=={entry.version}" for entry in files)]
+    names = {entry.name for entry in files}
+    compiled = []
+    for name, texts in wanted.items():
+        offers = indexes.resolve(texts, question.python, question.base, constraints=pinned, beside=question.beside)
+        compiled.append(Compiled(name=name, build=sorted(names & {offer.name for offer in offers})))
+    return compiled, files
+
+
+def _wheels(
+    question: Question, wanted: list[str], held: list[str], group: Group, progress: Progress
+) -> list[PythonFile]:
+    """What something is built with, as wheels. Raises LockError for what has none."""
+    plain = Beside(folder=question.beside.folder)
+    offers = indexes.resolve(wanted, question.python, question.base, constraints=held, beside=plain)
+    present = {text.partition("==")[0] for text in held}
+    offers = [offer for offer in offers if offer.name not in present]
+    if source := next((offer for offer in offers if not offer.file.endswith(".whl")), None):
+        raise LockError(
+            f"{source.name} {source.version}, which something is built with, has no wheel for this image",
+            where=question.file,
+            why=f"the index offers {source.file}",
+            fix="offer a wheel of it by an index or a find-links folder of pip's",
+        )
+    return _files(question, offers, group, progress)

@@ -1,0 +1,129 @@
+"""A requirements file as people write it: each line with its place; what could not be locked is refused. Pure."""
+
+import re
+from pathlib import Path
+from typing import NoReturn
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+from pydantic import Field
+
+from trainwright.errors import ConfigError
+from trainwright.model import Model
+
+HASH = re.compile(r"--hash[= ](\S+)")
+COMPILE = re.compile(r"#\s*trainwright:\s*compile\b(.*)")  # behind a line: build it against torch, in the devel twin
+FROM_ELSEWHERE = re.compile(r"^(-e\b|--editable\b|[\w.+-]+://|git\+|\.{0,2}/|.+\.(whl|tar\.gz|zip)$)")
+
+
+class Line(Model):
+    """One requirement."""
+
+    text: str  # without hashes and comment
+    where: str  # file:line
+    hashes: tuple[str, ...] = ()  # sha256 (hex) that its file may have; none: any
+    compile: bool = False
+    environment: dict[str, str] = Field(default={})  # of its compilation
+
+    @property
+    def name(self) -> str:
+        return str(canonicalize_name(Requirement(self.text).name))
+
+
+class Asked(Model):
+    """What a requirements file and those that it includes ask for."""
+
+    lines: list[Line]
+    constraints: list[Line]  # of -c files: they ask for nothing, and hold versions
+
+
+def read(path: Path) -> Asked:
+    """A requirements file with what it includes. Raises ConfigError with file and line."""
+    found = _read(path, [])
+    if not found.lines:
+        raise ConfigError("the requirements file asks for nothing", where=str(path), fix=f"$EDITOR {path}")
+    return found
+
+
+def _read(path: Path, within: list[Path]) -> Asked:
+    try:
+        text = path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError("the requirements file cannot be read", where=str(path), why=str(error)) from None
+    lines: list[Line] = []
+    constraints: list[Line] = []
+    for where, row in _rows(text, path):
+        included = re.match(r"(-r|--requirement|-c|--constraint)[ =]?\s*(\S+)", row)
+        if not included:
+            lines.append(_line(row, where))
+            continue
+        other = path.parent / included[2]
+        if other in (path, *within):
+            raise ConfigError("a requirements file includes itself", where=where, why=row, fix=_edit(where))
+        below = _read(other, [path, *within])
+        if included[1] in ("-r", "--requirement"):
+            lines += below.lines
+            constraints += below.constraints
+        else:
+            constraints += below.lines
+    return Asked(lines=lines, constraints=constraints)
+
+
+def _rows(text: str, path: Path) -> list[tuple[str, str]]:
+    """file:line and text of every line that says something, continued lines in one; a comment of ours stays."""
+    rows, begun, whole = [], 0, ""
+    for number, row in enumerate(text.splitlines(), 1):
+        begun = begun if whole else number
+        if row.rstrip().endswith("\\"):
+            whole += row.rstrip()[:-1] + " "
+            continue
+        whole += row
+        ours = COMPILE.search(whole)
+        plain = re.sub(r"(^|\s)#.*", "", whole).strip()
+        if plain:
+            rows.append((f"{path}:{begun}", f"{plain} {ours[0]}" if ours else plain))
+        whole = ""
+    if whole:
+        rows.append((f"{path}:{begun}", whole.strip()))
+    return rows
+
+
+def _line(row: str, where: str) -> Line:
+    def refuse(what: str, why: str) -> NoReturn:
+        raise ConfigError(what, where=where, why=why, fix=_edit(where))
+
+    def refuse_address() -> NoReturn:
+        refuse(
+            f"{text} comes from no package index",
+            "nothing of it vouches for its bytes, nor that they are there tomorrow: build it into a wheel or a source "
+            "distribution, offer that by an index or a find-links folder of pip's, and name it with its version",
+        )
+
+    plain = re.sub(r"\s*#.*", "", row)
+    ours, hashes = COMPILE.search(row), HASH.findall(plain)
+    text = HASH.sub("", plain).strip()
+    if FROM_ELSEWHERE.match(text):
+        refuse_address()
+    if text.startswith("-"):
+        refuse(
+            f"{text.split()[0]} has no place in this file",
+            "indexes come from this host's pip configuration and TRAINWRIGHT_MIRRORS; see `trainwright doctor`",
+        )
+    if wrong := next((given for given in hashes if not re.fullmatch(r"sha256:[0-9a-f]{64}", given)), ""):
+        refuse("a hash that is no sha256", f"--hash={wrong}")
+    try:
+        if Requirement(text).url:
+            refuse_address()
+    except InvalidRequirement as error:
+        refuse("this is no requirement", f"{text}: {str(error).splitlines()[0]}")
+    words = ours[1].split() if ours else []
+    if wrong := next((word for word in words if not re.fullmatch(r"[A-Z][A-Z0-9_]*=[\w.;,:+/-]*", word)), ""):
+        refuse("`# trainwright: compile` takes NAME=value", wrong)
+    environment = dict(word.split("=", 1) for word in words)
+    sums = tuple(given.removeprefix("sha256:") for given in hashes)
+    return Line(text=text, where=where, hashes=sums, compile=bool(ours), environment=environment)
+
+
+def _edit(where: str) -> str:
+    path, _, line = where.rpartition(":")
+    return f"$EDITOR +{line} {path}"
