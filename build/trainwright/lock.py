@@ -4,7 +4,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import cache
+from functools import cache, lru_cache
 
 import tomlkit
 from packaging.requirements import Requirement
@@ -68,23 +68,28 @@ def distribution_packages(intent: Intent, base: str) -> list[str]:
 
     One base for all its images, so that they share its layer.
     """
+    return list(_distribution_packages(intent, base))
+
+
+@lru_cache(maxsize=64)
+def _distribution_packages(intent: Intent, base: str) -> tuple[str, ...]:
     found = set(intent.components.bases[base].packages)
     for variant, pin in _pins_on(intent, base):
         found.update(packages_of(provider_of(intent, variant, pin).packages, variant, intent.components.bases[base]))
-    return sorted(found)
+    return tuple(sorted(found))
 
 
 def build_packages(intent: Intent, base: str) -> list[str]:
     """What compile stages have beyond the base; no finished image has them."""
-    return sorted(
-        {
-            package
-            for variant, pin in _pins_on(intent, base)
-            for package in packages_of(
-                provider_of(intent, variant, pin).build_packages, variant, intent.components.bases[base]
-            )
-        }
-    )
+    return list(_build_packages(intent, base))
+
+
+@lru_cache(maxsize=64)
+def _build_packages(intent: Intent, base: str) -> tuple[str, ...]:
+    definition, found = intent.components.bases[base], set[str]()
+    for variant, pin in _pins_on(intent, base):
+        found.update(packages_of(provider_of(intent, variant, pin).build_packages, variant, definition))
+    return tuple(sorted(found))
 
 
 def _pins_on(intent: Intent, base: str) -> Iterator[tuple[Variant, str]]:

@@ -40,6 +40,9 @@ class Intent(Model):
     compat: Compat
     instances: dict[str, Instance]
 
+    # As itself, so that what follows from the whole of it is worked out once, and not for every image again.
+    __hash__ = object.__hash__
+
 
 def image_id(framework: str, release: str, accelerator: str, python: str, target: str, *flavours: str) -> str:
     """`<framework>-<major.minor>-<accelerator>-<pyXY>-<target>[-<flavour>]`."""
