@@ -125,8 +125,8 @@ def markdown(rows: Sequence[Mapping[str, Any]]) -> str:
             for one in rows
             if one["framework"] == framework
         ]
-    for state in ("blocked", "unproved"):
-        lines += ["", f"## Why {state}", ""] if said["reasons"][state] else []
+    for state, title in (("proved", "How proved"), ("unproved", "Why unproved"), ("blocked", "Why blocked")):
+        lines += ["", f"## {title}", ""] if said["reasons"][state] else []
         for reason in said["reasons"][state]:
             held = [one["id"] for one in rows if (one["state"], one["reason"]) == (state, reason)]
             lines.append(f"- {reason}: " + ", ".join(f"`{identity}`" for identity in held))
