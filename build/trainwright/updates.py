@@ -47,17 +47,25 @@ class Pinned(Model):
 def outdated(intent: Intent, variants: list[Variant], say: Say) -> list[Update]:
     """Every pin of these images and of the build's own tools, then the packages of their bases that have moved."""
     mirrors.check_names(archive for base in intent.components.bases.values() for archive in base.archives)
-    pinned = list({(p.kind, p.name, p.version): p for p in _pinned(intent, variants)}.values())
-    say(f"asking for {len(pinned)} pins")
-    with ThreadPoolExecutor(WORKERS) as pool:
-        rows = [row for found in pool.map(partial(_ask, intent), _together(pinned)) for row in found]
-    rows.sort(key=lambda row: (row.kind, row.name, row.pinned))
+    rows = of_pins(intent, pins_of(intent, variants), say)
     bases = locking.bases_of(intent, variants)
     say(f"asking for the packages of {', '.join(_stem(intent, *base) for base in bases)}")
     with ThreadPoolExecutor(WORKERS) as pool:
         for found in pool.map(lambda base: _distribution(intent, *base), bases):
             rows += found
     return rows
+
+
+def pins_of(intent: Intent, variants: list[Variant]) -> list[Pinned]:
+    """Every pin of these images and of the build's own tools, each version of it once."""
+    return list({(p.kind, p.name, p.version): p for p in _pinned(intent, variants)}.values())
+
+
+def of_pins(intent: Intent, pinned: list[Pinned], say: Say) -> list[Update]:
+    say(f"asking for {len(pinned)} pins")
+    with ThreadPoolExecutor(WORKERS) as pool:
+        rows = [row for found in pool.map(partial(_ask, intent), _together(pinned)) for row in found]
+    return sorted(rows, key=lambda row: (row.kind, row.name, row.pinned))
 
 
 def _pinned(intent: Intent, variants: list[Variant]) -> Iterator[Pinned]:

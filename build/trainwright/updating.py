@@ -58,13 +58,14 @@ def update(root: Path, branch: str, asked: Asked, dry_run: bool, say: Say, advan
     refuse_branch(root, branch)
     with checkout.worktree(root, "HEAD") as tree:
         old = load_intent(tree)
-        before = changes.load_all(old)
         held, _ = locking.waiting(old, select(old.variants, asked.framework, asked.only))
-        rows = [row for row in updates.outdated(old, held, say) if row.kind != "distribution"]
-        if lacking := set(asked.pins) - {_plain(row.name) for row in rows}:
-            why = did_you_mean(min(lacking), {_plain(row.name) for row in rows})
+        pinned = updates.pins_of(old, held)
+        if lacking := set(asked.pins) - {_plain(pin.name) for pin in pinned}:
+            why = did_you_mean(min(lacking), {_plain(pin.name) for pin in pinned})
             raise ConfigError(f"no pin is called {min(lacking)!r}", why=why, fix="trainwright outdated")
-        wanted = [row for row in rows if not asked.pins or _plain(row.name) in asked.pins]
+        meant = [pin for pin in pinned if not asked.pins or _plain(pin.name) in asked.pins]
+        wanted = updates.of_pins(old, meant, say)
+        before = changes.load_all(old)
         moves = [_unknown(row) for row in wanted if row.state == "unknown"]
         moves += [_refused(row, row.why) for row in wanted if row.state == "newer" and not row.allowed]
         able = [row for row in wanted if row.state == "newer" and row.allowed]
@@ -117,7 +118,7 @@ def edit(tree: Path, name: str, old: str, new: str) -> None:
     intent, places = load_intent(tree), dict[tuple[tuple[int | str, ...], str], None]()
     for variant in intent.variants:
         pin = variant.pins.get(name)
-        if pin and pin.version == old and provider_of(intent, variant, name).kind not in VERSIONLESS:
+        if pin and provider_of(intent, variant, name).kind not in VERSIONLESS:
             if intent.components.components[name].position == "framework":
                 _refuse_another_release(variant.release, name, old, new)
             places[(*last_word(intent.matrix, variant, name)[1], "pins"), name] = None

@@ -363,8 +363,3 @@ def test_ctrl_c_leaves_no_work_tree_and_no_branch(lagging: Checkout) -> None:
     assert child.returncode == 130
     assert state(lagging.tree) == before
     assert git(lagging.tree, "branch", "--list", "newer") == ""
-
-
-def test_a_pin_that_is_none(lagging: Checkout) -> None:
-    refused = lagging.run("update", "--branch", "newer", "--pins", "pipp", code=2)
-    assert "did you mean 'pip'" in refused["why"]

@@ -57,6 +57,22 @@ def test_a_template_changes_the_images_that_are_rendered_from_it(changes: Any, c
     assert not any(row["id"].startswith("pytorch-2.13-cpu") for row in rows)
 
 
+def test_a_template_of_another_component_is_no_reason(changes: Any, committed: Path, edit: Any) -> None:
+    edit(committed / "dockerfiles/layers/gdrcopy.j2", "RUN ", "RUN true; ")
+    edit(committed / "dockerfiles/layers/openssh.j2", r"LABEL ", "LABEL more=true ")
+    rows = {row["id"]: row["why"] for row in changes()}
+    assert rows[DEFAULT] == "file dockerfiles/layers/openssh.j2"
+    assert "gdrcopy.j2, dockerfiles/layers/openssh.j2" in rows["pytorch-2.15-cu132-py313-ec2-distro"]
+
+
+def test_what_was_stale_before_is_not_unchanged(cli: Any, committed: Path, edit: Any) -> None:
+    edit(committed / "dockerfiles/matrix.toml", r"5\.1\.4", "5.1.3")
+    git(committed, "commit", "--quiet", "--all", "--message", "stale")
+    rows = json.loads(cli(committed, "changes", "--since", "HEAD", "--json").out)
+    assert {(row["old"], row["new"]) for row in rows} == {("unknown", "unknown")}
+    assert DEFAULT in {row["id"] for row in rows}
+
+
 def test_a_pin_that_is_not_locked_yet_is_unknown_and_says_why(changes: Any, committed: Path, edit: Any) -> None:
     edit(committed / "dockerfiles/matrix.toml", r"5\.1\.4", "5.1.3")
     rows = changes()

@@ -64,6 +64,16 @@ def test_a_tool_of_the_build_and_the_comment_behind_it(committed: Path) -> None:
     assert lines_of(committed) == ['wheel = "0.49" # stays']
 
 
+def test_a_tool_that_has_another_version_elsewhere(committed: Path) -> None:
+    path = committed / "dockerfiles/tools.toml"
+    path.write_text(
+        path.read_text().replace("[python_tools]", '[python_tools]\nwheel = "0.1"').replace(" # never", "\n#")
+    )
+    git(committed, "commit", "--quiet", "--all", "--message", "two of them")
+    updating.edit(committed, "wheel (build)", "0.48.0", "0.49")
+    assert lines_of(committed) == ['wheel = "0.49"']
+
+
 def test_only_the_version_that_was_outdated_moves(committed: Path) -> None:
     before = {v.id: v.pins["torch"].version for v in load_intent(committed).variants if "torch" in v.pins}
     updating.edit(committed, "torch", "2.13.0", "2.13.1")
@@ -140,3 +150,13 @@ def test_a_branch_that_exists_or_is_none(cli: Any, committed: Path, branch: str,
     ended = cli(committed, "update", f"--branch={branch}")
     assert (ended.code, ended.out) == (2, "")
     assert says in ended.err
+
+
+def test_a_pin_that_is_none(cli: Any, committed: Path) -> None:
+    """Said before anybody is asked, and before the lock is resolved."""
+    ended = cli(committed, "update", "--branch", "newer", "--pins", "numpi")
+    assert (ended.code, ended.out) == (2, "")
+    assert "did you mean 'numpy'" in ended.err
+    assert "asking" not in ended.err
+    assert git(committed, "branch", "--list", "newer") == ""
+    assert len(git(committed, "worktree", "list").splitlines()) == 1
