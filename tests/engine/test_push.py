@@ -61,12 +61,9 @@ def test_push_verify_tag(layout: Path, registry: str) -> None:
     assert registries.manifest(repository, digest)["mediaType"].startswith("application/vnd.docker")
 
 
-def test_a_tag_never_moves(layout: Path, registry: str) -> None:
-    repository = f"{registry}/trainwright/moves"
+def another(layout: Path) -> str:
+    """The same image with other white space in its manifest, in the place of the first; its digest."""
     digest, _ = registries.manifest_of(layout)
-    registries.push(layout, repository, digest)
-    registries.tag(repository, digest, "v1")
-    registries.tag(repository, digest, "v1")  # the same image: nothing to do
     file = layout / "blobs" / digest.replace(":", "/")
     changed = json.dumps(json.loads(file.read_text()), indent=1).encode()
     other = hashlib.sha256(changed).hexdigest()
@@ -74,10 +71,38 @@ def test_a_tag_never_moves(layout: Path, registry: str) -> None:
     index = json.loads((layout / "index.json").read_text())
     index["manifests"][0] |= {"digest": f"sha256:{other}", "size": len(changed)}
     (layout / "index.json").write_text(json.dumps(index))
-    registries.push(layout, repository, f"sha256:{other}")
+    return f"sha256:{other}"
+
+
+def test_a_tag_never_moves(layout: Path, registry: str) -> None:
+    repository = f"{registry}/trainwright/moves"
+    digest, _ = registries.manifest_of(layout)
+    registries.push(layout, repository, digest)
+    registries.tag(repository, digest, "v1")
+    registries.tag(repository, digest, "v1")  # the same image: nothing to do
+    other = another(layout)
+    registries.push(layout, repository, other)
     with pytest.raises(RegistryError, match="never moves"):
-        registries.tag(repository, f"sha256:{other}", "v1")
+        registries.tag(repository, other, "v1")
     assert registries.resolve(repository, "v1") == digest
+
+
+def test_an_alias_moves_and_the_tags_of_keys_and_releases_do_not(layout: Path, registry: str) -> None:
+    repository, alias = f"{registry}/trainwright/alias", "tiny-1.0-cpu-py311-ec2"
+    fixed = [f"{alias}-0123456789ab", f"{alias}-2026.11.0"]
+    digest, _ = registries.manifest_of(layout)
+    registries.push(layout, repository, digest)
+    for name in fixed:
+        registries.tag(repository, digest, name)
+    registries.move(repository, digest, alias)
+    other = another(layout)
+    registries.push(layout, repository, other)
+    registries.move(repository, other, alias)
+    assert registries.resolve(repository, alias) == other
+    for name in fixed:
+        with pytest.raises(RegistryError, match="never moves"):
+            registries.move(repository, other, name)
+        assert registries.resolve(repository, name) == digest
 
 
 @pytest.mark.parametrize(

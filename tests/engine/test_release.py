@@ -191,6 +191,8 @@ def test_a_patch_of_the_same_packages(checkout: Checkout) -> None:
     checkout.release("2026.11.0")
     (row,) = checkout.release("2026.11.1")
     assert checkout.tags[f"{ID}-2026.11.1"] == checkout.tags[ID] == row["digest"] == digest
+    (row,) = checkout.release("2026.11.0")  # once more: the alias is not its own any longer
+    assert "2026.11.1 is newer" in row["why"]
 
 
 def test_a_dry_run_writes_nothing(checkout: Checkout) -> None:
