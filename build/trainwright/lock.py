@@ -14,7 +14,7 @@ from packaging.version import Version
 from trainwright.errors import ConfigError, LockError
 from trainwright.matrix import Intent, provider_of
 from trainwright.model import Base, Lock, Package, PythonFile, Release, Source, Toolkit, Variant
-from trainwright.providers import bundled, for_accelerator, packages_of, requirement
+from trainwright.providers import bundled, for_accelerator, is_compiled, packages_of, requirement
 
 RELOCK = "trainwright lock --only {id}"
 DIGEST = re.compile(r"@sha256:[0-9a-f]{64}$")
@@ -98,7 +98,7 @@ def _pins_on(intent: Intent, base: str) -> Iterator[tuple[Variant, str]]:
 
 def compiles(intent: Intent, variant: Variant) -> bool:
     """Whether the image has a stage that compiles."""
-    return any(provider_of(intent, variant, pin).kind == "source" for pin in variant.pins)
+    return any(is_compiled(provider_of(intent, variant, pin)) for pin in variant.pins)
 
 
 def intent_digest(intent: Intent, variant: Variant) -> str:
@@ -118,7 +118,7 @@ def _resolved(intent: Intent, variant: Variant, name: str) -> list[object]:
     provider = provider_of(intent, variant, name).model_copy(update={"packages": [], "build_packages": []})
     release = release_of(intent, variant, name)
     unsaid = [field for field in ("in_base", "extras") if not getattr(provider, field)]
-    facts = provider.model_dump(mode="json", exclude={"installs", "refuses", *unsaid})
+    facts = provider.model_dump(mode="json", exclude={"installs", "refuses", "compile", *unsaid})
     return [facts, release.commit, release.sha256]
 
 

@@ -113,6 +113,7 @@ class Provider(Model):
     replaces: Text = ""  # the Python package whose place it takes
     refuses: Text = ""  # the Python package of the same content under another name: a job cannot lay it over this one
     installs: list[str] = []  # globs: packages that it registers with dpkg itself, of a version that no lock can know
+    compile: bool = False  # its source distribution is compiled in a stage of its own, against the image's packages
     in_base: bool = False  # the base image brings it; the pin says which version, and the probe whether that is true
 
     @property

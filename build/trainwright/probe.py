@@ -10,6 +10,7 @@ from packaging.utils import canonicalize_name
 from trainwright.errors import BuildError
 from trainwright.matrix import Intent, provider_of
 from trainwright.model import Lock, Model, Package, Variant
+from trainwright.providers import is_compiled
 
 
 class Findings(Model):
@@ -160,7 +161,7 @@ def compare(
     distribution = {name: package.version for name, package in packages.items()}
     distribution |= installed_by_pins(intent, variant, found.packages)  # one of the base that is gone is none
     frameworks = [name for name in pins if components[name].position == "framework"]
-    compiled = [name for name in pins if components[name].providers[variant.pins[name].provider].kind == "source"]
+    compiled = [name for name in pins if is_compiled(provider_of(intent, variant, name))]
     return [
         *version_differences(intent, variant, pins, found.versions),
         *_differences("Python package", python, found.python_packages),

@@ -15,6 +15,11 @@ def for_accelerator(said: Text, accelerator: str) -> str:
     return next((text for glob, text in said.items() if fnmatchcase(accelerator, glob)), "")
 
 
+def is_compiled(provider: Provider) -> bool:
+    """Whether a stage of its own makes it, of a git tree or a source distribution, with a list of its files."""
+    return provider.compile or provider.kind == "source"
+
+
 def requirement(provider: Provider, accelerator: str, version: str) -> str:
     """The Python requirement that a pin means; "" where the provider has none for this accelerator."""
     return for_accelerator(provider.requirement, accelerator).format(version=version, accelerator=accelerator)

@@ -22,9 +22,9 @@ from trainwright.instances import architectures
 from trainwright.lock import build_packages, compiles, pin_versions, python_name
 from trainwright.matrix import Intent, provider_of
 from trainwright.model import Lock, Package, Position, PythonFile, Variant
-from trainwright.providers import for_accelerator
+from trainwright.providers import for_accelerator, is_compiled
 from trainwright.versions import within
-from trainwright.wheels import LIBRARIES, folders, is_wheel
+from trainwright.wheels import LIBRARIES, SDISTS, folders, is_wheel
 
 
 class Pins(Mapping[str, str]):
@@ -61,7 +61,7 @@ def check(intent: Intent, variant: Variant) -> str:
     Raises ConfigError for what no lock can mend: an undefined variable, a pin that no template consumes.
     """
     versions = {name: pin.version or pin.provider for name, pin in variant.pins.items()}
-    empty: dict[str, list[PythonFile]] = {"framework-1": [], LIBRARIES: [], "toolkit": [], "devel": []}
+    empty: dict[str, list[PythonFile]] = {"framework-1": [], LIBRARIES: [], "toolkit": [], "devel": [], SDISTS: []}
     return _dockerfile(intent, variant, versions, empty, {}, {}, 0)
 
 
@@ -105,8 +105,9 @@ def folders_of(intent: Intent, variant: Variant, lock: Lock) -> dict[str, list[P
     replaced = {
         for_accelerator(provider_of(intent, variant, pin).replaces, variant.accelerator) for pin in variant.pins
     }
+    compiled = {python_name(intent, variant, pin) for pin in variant.pins if provider_of(intent, variant, pin).compile}
     compiling = compiles(intent, variant)
-    return folders(lock.python, own, replaced, intent.components.tools.layers, variant.devel, compiling)
+    return folders(lock.python, own, replaced, intent.components.tools.layers, variant.devel, compiling, compiled)
 
 
 def _dockerfile(
@@ -180,7 +181,7 @@ def _stage_order(intent: Intent, variant: Variant) -> list[str]:
     """
 
     def place(name: str) -> tuple[bool, bool, str]:
-        compiled = provider_of(intent, variant, name).kind == "source"
+        compiled = is_compiled(provider_of(intent, variant, name))
         return compiled, intent.components.components[name].position != "interpreter", name
 
     return sorted(variant.pins, key=place)

@@ -1,10 +1,11 @@
 """Which wheels lie in which folder of out/<id>/wheels/: one folder is one layer, or what one stage installs."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from trainwright.model import Base, LayerLimits, PythonFile
 
 LIBRARIES = "libraries"  # all that is small, above the large layers: what changes most often costs least
+SDISTS = "sdist-compile"  # source distributions that stages of their own compile against all of the above
 MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}  # the distribution's name to Python's
 
 
@@ -49,15 +50,22 @@ def parts(entries: Iterable[PythonFile], own: set[str], limits: LayerLimits) -> 
 
 
 def folders(
-    entries: Iterable[PythonFile], own: set[str], replaced: set[str], limits: LayerLimits, devel: bool, compiles: bool
+    entries: Iterable[PythonFile],
+    own: set[str],
+    replaced: set[str],
+    limits: LayerLimits,
+    devel: bool,
+    compiles: bool,
+    compiled: Collection[str] = (),
 ) -> dict[str, list[PythonFile]]:
     """Folder to its files, sorted by name, in the order in which an image installs them.
 
     `own` are the packages that pins name, `replaced` those in whose place an image compiles its own;
-    `compiles` says whether a stage compiles at all: else nobody fetches compilers for it.
+    `compiles` says whether a stage compiles at all: else nobody fetches compilers for it. `compiled` are the packages
+    that a stage of their own makes of their source distribution, when all others are there.
     """
     found = sorted(entries, key=lambda entry: entry.name)
-    framework = [entry for entry in found if entry.group == "framework" and entry.name not in replaced]
+    framework = [entry for entry in found if entry.group == "framework" and entry.name not in {*replaced, *compiled}]
     large = parts(framework, own, limits)
     placed = {entry.name for part in large for entry in part}
     made = {f"framework-{number}": part for number, part in enumerate(large, 1)}
@@ -66,4 +74,6 @@ def folders(
         made[group] = [entry for entry in found if entry.group == group]
     if compiles:
         made["compile"] = [entry for entry in found if entry.compile]
+    if compiled:
+        made[SDISTS] = [entry for entry in found if entry.name in compiled]
     return made

@@ -122,6 +122,11 @@ def test_an_empty_image_lacks_everything(intent: Intent, stack: Inputs) -> None:
     assert f"Python package {devel.name} {devel.version} is in the lock and not in the image" in said
 
 
+def test_a_source_distribution_that_is_compiled_lists_its_files(intent: Intent) -> None:
+    held = inputs.load(intent, next(v for v in intent.variants if "horovod" in v.pins))
+    assert "component horovod was compiled and lists no files" in differences(intent, held, NOTHING)
+
+
 def test_only_a_package_of_the_distribution_has_a_revision(intent: Intent, stack: Inputs) -> None:
     pins = {"openssh": "1:10.0p1-7+deb13u4", "torch": "2.15.0-1"}
     assert probe.expected_versions(intent, stack.variant, pins) == {"openssh": "10.0", "torch": "2.15.0-1"}

@@ -245,6 +245,20 @@ def test_check_and_render_agree_on_what_is_consumed(intent: Intent) -> None:
         render.check(intent, variant)
 
 
+def test_what_is_compiled_against_the_others_comes_after_them(texts: dict[str, dict[str, str]]) -> None:
+    """Its stage has the wheels of the image, and a job's constraints hold it as they hold those."""
+    found = texts["horovod-0.28-cpu-py311-sagemaker"]
+    stages = re.split(r"^FROM ", found["Dockerfile"], flags=re.M)
+    (stage,) = [text for text in stages if text.startswith("builder AS horovod")]
+    installed = re.findall(r"-r (/requirements\S*)", stages[-1])
+    own = re.findall(r"-r (/requirements\S*)", stage)
+    assert own == [f"/requirements/{name}.txt" for name in ("framework-1", "libraries", "sdist-build")]
+    assert len(installed) == len(own), "the image has layers that its stage knows nothing of"
+    assert stages[-1].rindex("from=horovod,source=/out/wheel") > stages[-1].rindex("-r /requirements")
+    assert re.findall(r"from=([\w-]+),source=horovod-[\d.]+\.tar\.gz", found["Dockerfile"]) == ["sdist-compile"]
+    assert "\nhorovod==" in found["requirements/constraints.txt"]
+
+
 def test_bake_file_builds_one_plain_image(texts: dict[str, dict[str, str]]) -> None:
     """SageMaker pulls a single-platform image with Docker media types; an attestation would make it an index."""
     for files in texts.values():

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from trainwright import render
 from trainwright.matrix import Intent
 from trainwright.model import LayerLimits, PythonFile, Variant
-from trainwright.wheels import LIBRARIES, folders, parts
+from trainwright.wheels import LIBRARIES, SDISTS, folders, parts
 
 LIMITS = LayerLimits(most=1000, alone=100)
 
@@ -90,6 +90,15 @@ def test_what_the_image_compiles_itself_is_not_installed_as_a_wheel() -> None:
     assert LIBRARIES not in [folder for folder, found in held.items() if found]
     assert held["compile"] == [entries[0]]
     assert folders(entries, set(), {""}, LIMITS, False, True)["framework-1"] == entries
+
+
+def test_what_is_compiled_against_all_others_is_in_no_layer_below_them() -> None:
+    """It lies where its own stage finds it, and is installed as what that stage hands over."""
+    sdist = wheel("horovod", 500).model_copy(update={"file": "horovod-1.tar.gz"})
+    torch, small = wheel("torch", 500), wheel("numpy", 5)
+    held = folders([sdist, torch, small], {"horovod"}, set(), LIMITS, False, True, {"horovod"})
+    assert (held["framework-1"], held[LIBRARIES], held[SDISTS]) == ([torch], [small], [sdist])
+    assert SDISTS not in folders([torch], set(), set(), LIMITS, False, True)
 
 
 # --- of the images of this checkout ---------------------------------------------------------------------------------
