@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[1]
 NOT_RUN = "not run: "
+NOT_APPLICABLE = pytest.StashKey[list[pytest.Item]]()  # tests of what a derived image may change
 TEST_LABEL = "io.trainwright.test"  # on every container of a test: `docker ps --filter label=...` finds left-overs
 
 
@@ -33,6 +34,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--variant", metavar="ID", help="which image of the matrix that is; default: the first default")
     group.addoption("--with", metavar="FILE", help="packages of a requirements file on top of that image, of which")
     group.addoption("--name", metavar="NAME", default="", help="the image's name says so: <id>-with-NAME")
+    group.addoption("--derived", action="store_true", help="the image is built on top of that variant's image")
     group.addoption("--require-engine", action="store_true", help="what could not run is a failure, not a skip")
 
 
@@ -41,6 +43,7 @@ def pytest_configure(config: pytest.Config) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     config.addinivalue_line("markers", "component(name): only for images that pin this component; else deselected")
     config.addinivalue_line("markers", "devel: only for images with compilers; else deselected")
+    config.addinivalue_line("markers", "exact(why): not for a derived image, which may change this; else deselected")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -48,6 +51,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if "image" in getattr(item, "fixturenames", ()):
             item.add_marker("engine")
+    if config.getoption("--derived"):
+        exact = [item for item in items if item.get_closest_marker("exact")]
+        config.stash[NOT_APPLICABLE] = exact
+        config.hook.pytest_deselected(items=exact)
+        items[:] = [item for item in items if item not in exact]
     needed = {item: {str(mark.args[0]) for mark in item.iter_markers("component")} for item in items}
     twins = {item for item in items if item.get_closest_marker("devel")}
     if twins or any(needed.values()):
@@ -84,6 +92,11 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     reasons = Counter(_why_not_run(report) for report in terminalreporter.stats.get("skipped", []))
+    if exact := terminalreporter.config.stash.get(NOT_APPLICABLE, []):
+        terminalreporter.write_line(f"NOT APPLICABLE to a derived image: {len(exact)} tests", yellow=True)
+        for item in exact:
+            mark = item.get_closest_marker("exact")
+            terminalreporter.write_line(f"  {item.nodeid.rpartition('/')[2]}: {mark.args[0] if mark else ''}")
     for why, count in reasons.items():
         if why:
             terminalreporter.write_line(f"NOT RUN: {count} test{'s' * (count > 1)} ({why})", yellow=True, bold=True)

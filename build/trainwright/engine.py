@@ -98,6 +98,22 @@ def image_id(name: str) -> str | None:
         return None
 
 
+def labels(name: str) -> dict[str, str]:
+    """Labels of an image that the engine holds."""
+    return dict(client().images.get(name).labels or {})
+
+
+def layers(name: str) -> list[str]:
+    """Digests of an image's unpacked layers, lowest first."""
+    return [str(digest) for digest in client().images.get(name).attrs["RootFS"].get("Layers") or []]
+
+
+def pull_only(uri: str) -> None:
+    """An image from a registry, under no other name. Raises EnvironmentProblem."""
+    with _told(f"{uri} cannot be pulled"):
+        client().images.pull(uri)
+
+
 def read_file(reference: str, path: str) -> str:
     """One file of an image, pulled if need be; nothing of it runs. Raises EnvironmentProblem."""
     with _told(f"{path} of {reference} cannot be read"):

@@ -93,6 +93,17 @@ def manifest(repository: str, digest: str) -> dict[str, Any]:
     return content
 
 
+def config(repository: str, digest: str) -> dict[str, Any]:
+    """An image's configuration: labels, history. Raises RegistryError."""
+    held = _oras(
+        *("manifest", "fetch-config", f"{repository}@{digest}"),
+        repository=repository,
+        what=f"{repository}@{digest} cannot be read",
+    )
+    content: dict[str, Any] = json.loads(held)
+    return content
+
+
 def manifest_of(layout: Path) -> tuple[str, dict[str, Any]]:
     """Digest and content of the one manifest of an OCI layout."""
     descriptor = json.loads((layout / "index.json").read_text())["manifests"][0]

@@ -33,6 +33,12 @@ def expected(declared: Inputs) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="session")
+def derived(pytestconfig: pytest.Config) -> bool:
+    """Whether the image under test is built on top of that of the variant."""
+    return bool(pytestconfig.getoption("--derived"))
+
+
+@pytest.fixture(scope="session")
 def config(image: str) -> dict[str, Any]:
     """The image's configuration, as a container gets it."""
     found: dict[str, Any] = engine.client().images.get(image).attrs["Config"]

@@ -49,11 +49,13 @@ def test_platform(saved: Any) -> None:
     assert (saved.config["os"], saved.config["architecture"]) == ("linux", "amd64")
 
 
+@pytest.mark.exact("it has layers of its own, of any size")
 def test_layers_pull_in_parallel(saved: Any) -> None:
     """One layer above about 1 GB is what a job start waits for."""
     assert max(layer["size"] for layer in saved.manifest["layers"]) < 1.1e9
 
 
+@pytest.mark.exact("it has a title and an identity of its own")
 def test_labels_of_identity(config: dict[str, Any], declared: Inputs) -> None:
     labels = config["Labels"]
     assert labels["io.trainwright.id"] == labels["org.opencontainers.image.title"] == declared.variant.id

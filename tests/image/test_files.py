@@ -35,6 +35,7 @@ def test_program_is_on_path(host: Any, program: str) -> None:
     assert host.run(f"command -v {program}").rc == 0
 
 
+@pytest.mark.exact("it may have package sources of its own")
 def test_apt_knows_the_distribution(host: Any) -> None:
     """People build on top; sources are the distribution's public ones, not the mirror of the build."""
     (path,) = host.check_output(
@@ -51,6 +52,7 @@ def test_no_package_is_half_installed(host: Any) -> None:
     assert host.check_output("dpkg --audit") == ""
 
 
+@pytest.mark.exact("it has files of its own")
 def test_temporary_folders_are_empty(saved: Any) -> None:
     left = [entry.name for layer in saved.layers for entry in layer if entry.name.startswith(("tmp/", "var/tmp/"))]
     assert left == []

@@ -5,6 +5,8 @@ from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
 from typing import Any
 
+import pytest
+
 from trainwright.inputs import Inputs
 from trainwright.matrix import Intent
 
@@ -31,6 +33,7 @@ def test_no_path_crosses_a_symlink(saved: Any) -> None:
     assert crossed == []
 
 
+@pytest.mark.exact("it may replace files; verify names those that matter")
 def test_nothing_is_deleted_or_replaced_unseen(saved: Any, expected: dict[str, Any], declared: Inputs) -> None:
     """Such bytes are shipped twice, and package records stop being true."""
     parts = {*declared.pins, *(["--with"] if declared.parent else [])}
@@ -52,6 +55,7 @@ def test_nothing_is_deleted_or_replaced_unseen(saved: Any, expected: dict[str, A
     assert {line for line in unknown if not any(fnmatchcase(line, glob) for glob in known)} == set()
 
 
+@pytest.mark.exact("it may have packages of its own")
 def test_setuid_files_are_the_expected_ones(
     saved: Any, host: Any, expected: dict[str, Any], declared: Inputs, intent: Intent
 ) -> None:
@@ -72,6 +76,7 @@ def test_setuid_files_are_the_expected_ones(
     }
 
 
+@pytest.mark.exact("it may have packages of its own")
 def test_no_file_capabilities(saved: Any) -> None:
     """The other way to run as somebody else."""
     capable = [
@@ -83,6 +88,7 @@ def test_no_file_capabilities(saved: Any) -> None:
     assert capable == []
 
 
+@pytest.mark.exact("it has files of its own")
 def test_nobody_else_can_write(saved: Any) -> None:
     """A file that everybody may write; folders only with the sticky bit, as /tmp."""
     writable = [

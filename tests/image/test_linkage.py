@@ -4,7 +4,10 @@ import json
 from fnmatch import fnmatchcase
 from typing import Any
 
+import pytest
 
+
+@pytest.mark.exact("it has libraries of its own")
 def test_nothing_is_missing(host: Any, programs: str, expected: dict[str, Any]) -> None:
     found = json.loads(host.check_output(f"python {programs}/missing_libraries.py"))
     assert found["files"] > 500, "the search has lost its object"

@@ -58,7 +58,7 @@ def test_pip_installs_what_harms_nobody(host: Any, wheels: str) -> None:
     """The refusal above is for the constraint's sake, not because nothing can be installed."""
     result = host.run(f"pip install --no-cache-dir {wheels} --target /tmp/target harmless")
     assert result.rc == 0, result.stderr
-    assert host.file("/tmp/target/harmless-1.0_marker.py").exists
+    assert host.file("/tmp/target/harmless_marker.py").exists
 
 
 @pytest.fixture(scope="module")

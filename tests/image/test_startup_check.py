@@ -53,7 +53,7 @@ def test_every_library_of_a_component_is_recorded(says: dict[str, Any], recorded
 def test_the_image_is_what_it_declares(own: Callable[..., tuple[int, str]], declared: Inputs) -> None:
     code, said = own(CHECK)
     assert code == 0, said
-    assert said.startswith(f"trainwright-check: {declared.variant.id} is what it declares")
+    assert f"trainwright-check: {declared.variant.id} is what it declares" in said
 
 
 @pytest.mark.component("pip")

@@ -23,11 +23,12 @@ BIN = Path(sys.executable).parent
 LEVELS = {
     "errors model standing progress": 0,
     "config versions compat remedy instances providers declaring checking matrix lock facts explaining finding "
-    "packages render declaration plan bake probe wheels differences overview trains requirements additions": 1,  # pure
+    "packages render declaration heredity derived plan bake probe wheels differences overview trains requirements "
+    "additions": 1,  # pure
     "files process store host_settings inputs proofs mirrors certificates git checkout children": 1,  # of the host
     "engine registry indexes distribution sources licences": 2,  # effects
     "locking recording relocking updates fetching building publishing images linting report commands cli doctor": 3,
-    "adding conflicts compiling": 3,
+    "adding conflicts compiling parents deriving verifying": 3,
     "changes releasing affected updating": 3,
 }
 LEVEL = {name: level for names, level in LEVELS.items() for name in names.split()}

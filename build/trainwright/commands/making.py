@@ -112,12 +112,25 @@ def test_(
     framework: Framework = None,
     with_: With = None,
     name: Name = "",
+    image: Annotated[
+        str, typer.Option(metavar="NAME", help="An image on top of one of ours: its parent's tests.")
+    ] = "",
     registry: Registry = "",
     as_json: Json = False,
 ) -> None:
     """Run the image tests on the built images."""
-    from trainwright import images, publishing, report
+    from trainwright import images, publishing, report, verifying
 
+    if image:
+        if only or framework or with_:
+            raise ConfigError(
+                "--image says which image", why="its labels name the parent", fix="trainwright test --help"
+            )
+        intent, _ = chosen(None, None)
+        with report.progress() as (say, _):
+            passed = verifying.test(intent, image, say)
+        report.show([{"image": image, "tests": f"{passed} passed"}], as_json)
+        return
     intent, variants = asked_for(framework, only, with_, name)
     with report.alone(intent.root), report.progress() as (say, _):
         done = [

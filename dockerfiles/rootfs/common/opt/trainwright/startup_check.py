@@ -321,9 +321,8 @@ def compare() -> tuple[list[str], list[str]]:
     return lines, added(declared, packages)
 
 
-def record() -> Json:
-    """As the image is built: every library on disk that carries a component's name."""
-    declared = json.loads(DECLARED.read_text())
+def libraries(declared: Json) -> Json:
+    """Every library on disk that carries a component's name. What the image holds as it is built, is recorded."""
     names: dict[str, list[str]] = {}
     for line in printed_by(["/sbin/ldconfig", "-p"]).splitlines():
         name, _, path = line.strip().partition(" => ")
@@ -334,7 +333,7 @@ def record() -> Json:
     found = set()
     for folder, folders, files in os.walk("/"):
         if folder == "/":
-            folders[:] = [name for name in folders if name not in ("proc", "sys", "dev", "tmp")]
+            folders[:] = [name for name in folders if name not in ("proc", "sys", "dev")]
         found |= {str(Path(folder, name).resolve()) for name in files if owner(declared, name)}
     return {
         path: {"component": owner(declared, path), "sha256": sha256(path), "names": sorted(names.get(path, []))}
@@ -345,7 +344,11 @@ def record() -> Json:
 
 def main(words: list[str]) -> int:
     if words == ["--record"]:
-        RECORDED.write_text(json.dumps(record(), indent=1, sort_keys=True) + "\n")
+        found = libraries(json.loads(DECLARED.read_text()))
+        RECORDED.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n")
+        return 0
+    if words[:1] == ["--libraries"]:  # as another declaration asks
+        print(json.dumps(libraries(json.loads(words[1]))))
         return 0
     mode = os.environ.get(MODE) or "refuse"
     if words or mode not in ("refuse", "warn", "off"):

@@ -1,0 +1,66 @@
+"""Commands for whoever builds on top of an image."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from trainwright.commands.options import Json, Registry, app, find_root
+from trainwright.errors import ConfigError
+
+
+@app.command()
+def derive(
+    image: Annotated[str, typer.Argument(metavar="ID|URI", help="An id of the matrix, or repository@digest.")],
+    into: Annotated[Path | None, typer.Option(metavar="DIR", help="Where the project is written.")] = None,
+    name: Annotated[str, typer.Option(help="What the built image is called; default: the folder's name.")] = "",
+    dockerfile: Annotated[Path | None, typer.Option(help="One that exists: show how its FROM would change.")] = None,
+    write: Annotated[bool, typer.Option("--write", help="With --dockerfile: change it.")] = False,
+    registry: Registry = "",
+    as_json: Json = False,
+) -> None:
+    """Start a project from an image by its digest, or show what an existing Dockerfile lacks of that."""
+    from trainwright import deriving, parents, report
+    from trainwright.matrix import load_intent
+
+    if (dockerfile is None) == (into is None) or (write and not dockerfile):
+        raise ConfigError(
+            "either --into DIR, or --dockerfile FILE with or without --write", fix="trainwright derive --help"
+        )
+    parent = parents.parent_of(load_intent(find_root()), image, registry)
+    if into:
+        files = deriving.write_project(into, name or into.resolve().name, parent)
+        report.show([{"file": str(into / file), "parent": parent.uri} for file in files], as_json)
+    elif dockerfile:
+        told = deriving.rewrite(dockerfile, name or dockerfile.resolve().parent.name, parent, write)
+        if as_json:
+            report.data({"file": str(dockerfile), "parent": parent.uri, "difference": told, "written": write})
+        else:
+            print(told or f"{dockerfile} starts from {parent.uri}", end="" if told else "\n")
+
+
+@app.command()
+def verify(
+    image: Annotated[str, typer.Argument(metavar="IMAGE|DIR", help="In the engine; or a folder with derived.toml.")],
+    parent: Annotated[str, typer.Option(metavar="URI", help="What it starts from, where it does not say so.")] = "",
+    tests: Annotated[bool, typer.Option("--tests", help="Run the parent's image tests on it, too.")] = False,
+    registry: Registry = "",
+    as_json: Json = False,
+) -> None:
+    """Whether an image holds what it starts from unchanged: communication layers, framework, packages (5: not)."""
+    from trainwright import report, verifying
+    from trainwright.matrix import load_intent
+
+    intent = load_intent(find_root())
+    with report.progress() as (say, _):
+        verdict = verifying.verify(intent, image, parent, registry, say)
+    rows = [row.model_dump(exclude={"traces"}) for row in verdict.rows]
+    if as_json:
+        report.data({**verdict.model_dump(exclude={"rows"}), "rows": rows})
+    else:
+        report.show(rows, as_json)
+        typer.echo(f"{verdict.image} on {verdict.parent} ({verdict.id}); {verdict.checkout}", err=True)
+    verifying.judge(verdict)
+    if tests:
+        with report.progress() as (say, _):
+            say(f"{verifying.test(intent, verdict.image, say)} image tests passed")

@@ -1,0 +1,110 @@
+"""A project that starts from an image: its files as text, and whether a Dockerfile starts from it by digest."""
+
+import re
+from difflib import unified_diff
+
+import tomlkit
+from pydantic import Field
+
+from trainwright.errors import ConfigError
+from trainwright.model import Model
+
+FILE = "derived.toml"
+PARENT_LABEL = "io.trainwright.parent"
+FROM = re.compile(r"^(\s*FROM\s+(?:--\S+\s+)*)(\S+)((?:\s+AS\s+(\S+))?\s*)$", re.IGNORECASE)
+
+
+class Parent(Model):
+    """The image that a project starts from. Nothing of it moves: the digest is of every byte."""
+
+    id: str
+    key: str
+    digest: str = Field(pattern=r"^sha256:[0-9a-f]{64}$")
+    uri: str  # repository@digest
+
+
+class Derived(Model):
+    """The whole of derived.toml."""
+
+    name: str  # what the built image is called in the engine
+    parent: Parent
+    may_change: tuple[str, ...] = ()  # for people: what `verify` does not mind
+
+
+MAY_CHANGE = (
+    "Python packages that are added, and pip itself",
+    "packages of the distribution, as long as no library that ranks talk with is another one",
+    "files, labels, CMD, and the size",
+)
+
+
+def project(name: str, parent: Parent) -> dict[str, str]:
+    """File name to text."""
+    return {
+        "Dockerfile": DOCKERFILE.format(id=parent.id, uri=parent.uri, label=PARENT_LABEL),
+        "requirements.txt": "# Packages of your own; what the parent was proved with stays as it is.\n",
+        FILE: toml(name, parent),
+        ".dockerignore": "*\n!Dockerfile\n!requirements.txt\n",
+        "README.md": README.format(name=name, id=parent.id, file=FILE),
+    }
+
+
+def toml(name: str, parent: Parent) -> str:
+    head = "# Written by `trainwright derive`; `trainwright verify` reads it.\n"
+    return head + tomlkit.dumps(Derived(name=name, parent=parent, may_change=MAY_CHANGE).model_dump())
+
+
+DOCKERFILE = """\
+# On top of {id}. A digest is one image for ever: it moves only when somebody writes another one here.
+FROM {uri}
+LABEL {label}="{uri}"
+
+# pip holds requirements.txt to what the parent was proved with, and says which requirement would move it.
+RUN --mount=type=bind,source=requirements.txt,target=/requirements.txt \\
+    pip install --no-cache-dir -r /requirements.txt
+"""
+
+README = """\
+# {name}
+
+Starts from `{id}` by digest ({file}).
+
+Build, with Docker media types and without attestations, which is what SageMaker pulls:
+
+    docker buildx build --provenance=false --sbom=false --output type=image,name={name},oci-mediatypes=false .
+
+See that nothing of the parent was changed underneath, and run the parent's image tests on this image (in a checkout of
+trainwright; FOLDER is this one):
+
+    trainwright verify FOLDER
+    trainwright test --image {name}
+
+What the parent needs is all there; what you install comes on top, and `.dockerignore` lets in what the Dockerfile uses.
+"""
+
+
+def rewritten(dockerfile: str, uri: str, where: str) -> str:
+    """The same Dockerfile, whose last stage starts from the parent. Raises ConfigError where it has no FROM."""
+    lines = dockerfile.splitlines(keepends=True)
+    stages = {n: match for n, line in enumerate(lines) if (match := FROM.match(line))}
+    if not stages:
+        raise ConfigError("a Dockerfile without FROM", where=where, fix=f"start it with FROM {uri}")
+    number = _origin(stages)
+    match = stages[number]
+    lines[number] = f"{match[1]}{uri}{match[3]}"
+    return "".join(lines)
+
+
+def _origin(stages: dict[int, re.Match[str]]) -> int:
+    """The line that says what the last stage starts from, through the stages that it is built upon."""
+    number = max(stages)
+    while True:
+        below = [n for n in stages if n < number and (stages[n][4] or "").lower() == stages[number][2].lower()]
+        if not below:
+            return number
+        number = below[-1]
+
+
+def difference(old: str, new: str, name: str) -> str:
+    """A diff for people; "" where both are the same."""
+    return "".join(unified_diff(old.splitlines(keepends=True), new.splitlines(keepends=True), name, name))

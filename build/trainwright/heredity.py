@@ -1,0 +1,187 @@
+"""What a derived image made of its parent: per component unchanged, changed, removed, or a second copy beside it."""
+
+from collections.abc import Iterable, Mapping
+from fnmatch import fnmatchcase
+from typing import Any, Literal
+
+from trainwright.declaration import PLACE
+from trainwright.model import Model
+from trainwright.probe import Findings
+
+State = Literal["unchanged", "changed", "removed", "second copy", "added"]
+CONSTRAINTS = "/opt/trainwright/constraints.txt"
+
+
+class OwnFiles(Model):
+    """What scripts/own_files.py printed."""
+
+    declared: str
+    constraints: list[str]
+    files: dict[str, str]  # path to sha256
+
+
+class Library(Model):
+    component: str
+    sha256: str
+    names: list[str]
+
+
+class Look(Model):
+    """What an image answered: the same questions to parent and child."""
+
+    own: OwnFiles
+    findings: Findings
+    libraries: dict[str, Library]  # path on disk, links followed
+
+
+class Row(Model):
+    """One thing of the parent, and what became of it."""
+
+    what: str
+    state: State
+    was: str = ""
+    now: str = ""
+    where: str = ""
+    by: str = ""  # the instruction of the child's Dockerfile, where it can be told
+    refused: bool = False
+    traces: tuple[str, ...] = ()  # globs of the paths that tell which layer did it
+
+
+def compare(declared: Mapping[str, Any], parent: Look, child: Look) -> list[Row]:
+    """Every component, and what else differs. `declared` is what the parent says of itself."""
+    return [
+        *(_component(name, facts, parent, child) for name, facts in declared["components"].items()),
+        *_python(declared, parent.findings.python_packages, child.findings.python_packages),
+        *_distribution(parent.findings.packages, child.findings.packages),
+        *_own_files(parent.own, child.own),
+    ]
+
+
+def layers(parent: list[str], child: list[str]) -> Row:
+    """Whether the parent's layers, by their digests, are the child's lowest ones."""
+    kept = next((n for n, pair in enumerate(zip(parent, child, strict=False)) if pair[0] != pair[1]), len(parent))
+    kept = min(kept, len(child))
+    whole = kept == len(parent)
+    now = f"all of them, and {len(child) - kept} more" if whole else f"{kept} of them: squashed, or rebased"
+    return Row(
+        what="stack of layers",
+        state="unchanged" if whole else "changed",
+        was=f"{len(parent)} layers",
+        now=now,
+        refused=not whole,
+    )
+
+
+def _component(name: str, facts: Mapping[str, Any], parent: Look, child: Look) -> Row:
+    """Version, libraries, and the files that were compiled; the worst of it is the component's state."""
+    was, now = parent.findings.versions.get(name, ""), child.findings.versions.get(name, "")
+    before = {path: library.sha256 for path, library in parent.libraries.items() if library.component == name}
+    after = {path: library.sha256 for path, library in child.libraries.items() if library.component == name}
+    built = {path: there for path, (_, there) in parent.findings.files.get(name, {}).items()}
+    found = {path: there for path, (_, there) in child.findings.files.get(name, {}).items()}
+    before |= built
+    after |= {path: found.get(path, "") for path in built}
+    gone = [path for path in before if not after.get(path)]
+    changed = [path for path in before if after.get(path) not in (None, "", before[path])]
+    more = sorted((after.keys() - before.keys()) | _mapped_elsewhere(name, parent, child))
+    # One file of many is a change; a component without its version or without any of its files is no more.
+    state: State = "unchanged"
+    if was and not now:
+        state = "removed"
+    elif was != now or gone or changed:
+        state = "changed"
+    elif more:
+        state = "second copy"
+    touched = gone or changed or more
+    return Row(
+        what=name,
+        state=state,
+        was=was,
+        now=now,
+        where=_some([f"{path} is gone" for path in gone] or [*changed, *more]),
+        refused=state != "unchanged" and _matters(facts),
+        traces=tuple(touched)
+        or (*_traces_of_package(name), *(f"*/bin/{word}" for word in facts["probe"].get("command", [])[:1])),
+    )
+
+
+def _matters(facts: Mapping[str, Any]) -> bool:
+    """Whether ranks compute or talk with it; the rest (pip, a shell's tools) a child may move."""
+    return bool(facts["at_start"] or facts["compiled"] or facts["libraries"])
+
+
+def _mapped_elsewhere(name: str, parent: Look, child: Look) -> set[str]:
+    """NCCL that a process of the child maps and no process of the parent does."""
+    if name != "nccl":
+        return set()
+    before = {path for paths in parent.findings.mapped.values() for path in paths}
+    return {path for paths in child.findings.mapped.values() for path in paths} - before
+
+
+def _some(items: list[str]) -> str:
+    return f"{items[0]}{f' and {len(items) - 1} more' if len(items) > 1 else ''}" if items else ""
+
+
+def _traces_of_package(name: str) -> tuple[str, ...]:
+    folder = f"*/site-packages/{name.replace('-', '[-_.]')}"
+    return (f"{folder}-*.dist-info*", f"{folder}", f"{folder}/*", f"/var/lib/dpkg/info/*{name}*.list")
+
+
+def _python(declared: Mapping[str, Any], was: Mapping[str, str], now: Mapping[str, str]) -> Iterable[Row]:
+    for name in sorted(was):
+        if was[name] != now.get(name):
+            yield Row(
+                what=f"Python package {name}",
+                state="changed" if name in now else "removed",
+                was=was[name],
+                now=now.get(name, ""),
+                refused=name not in declared["may_move"],
+                traces=_traces_of_package(name)[:3],
+            )
+    yield from _added("Python packages", was, now)
+
+
+def _distribution(was: Mapping[str, str], now: Mapping[str, str]) -> Iterable[Row]:
+    """A package of the distribution may get its security update; what ranks talk with is judged by its files."""
+    for name in sorted(was):
+        if was[name] != now.get(name):
+            state: State = "changed" if name in now else "removed"
+            traces = (f"/var/lib/dpkg/info/{name}.list", f"/var/lib/dpkg/info/{name}:*.list")
+            yield Row(what=f"package {name}", state=state, was=was[name], now=now.get(name, ""), traces=traces)
+    yield from _added("packages of the distribution", was, now)
+
+
+def _added(what: str, was: Mapping[str, str], now: Mapping[str, str]) -> Iterable[Row]:
+    if more := sorted(now.keys() - was.keys()):
+        yield Row(what=what, state="added", now=", ".join(f"{name} {now[name]}" for name in more))
+
+
+def _own_files(was: OwnFiles, now: OwnFiles) -> Iterable[Row]:
+    """The declaration, the constraints, the check before a job: a child that moves those is held by nothing."""
+    for path, digest in was.files.items():
+        found = now.files.get(path, "")
+        if found == digest or (path == CONSTRAINTS and set(was.constraints) <= set(now.constraints)):
+            continue
+        what = "declaration" if path == PLACE else "constraints" if path == CONSTRAINTS else "file of trainwright"
+        state: State = "changed" if found else "removed"
+        yield Row(what=what, state=state, was=digest[:12], now=found[:12], where=path, refused=True, traces=(path,))
+
+
+def blame(rows: Iterable[Row], steps: list[tuple[str, list[str]]]) -> list[Row]:
+    """Rows with the instruction whose layer touches what differs; `steps` are those above the parent, in order.
+
+    A path of a layer starts with "/"; one that the layer deletes is named like the file that it deletes.
+    """
+    return [row.model_copy(update={"by": _instruction(row.traces, steps)}) if differs(row) else row for row in rows]
+
+
+def differs(row: Row) -> bool:
+    return row.state not in ("unchanged", "added")
+
+
+def _instruction(traces: tuple[str, ...], steps: list[tuple[str, list[str]]]) -> str:
+    """The last one wins: what a job gets is what that one left."""
+    for text, paths in reversed(steps):
+        if any(fnmatchcase(path, trace) for trace in traces for path in paths):
+            return text
+    return ""

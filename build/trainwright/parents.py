@@ -1,0 +1,88 @@
+"""Which image another one starts from: what it says of itself, what lies in out/, what a registry holds."""
+
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from trainwright import engine, images, inputs, plan, registry
+from trainwright.config import load
+from trainwright.derived import FILE, PARENT_LABEL, Derived, Parent
+from trainwright.errors import ConfigError, NotRunError, RegistryError, TrainwrightError, did_you_mean
+from trainwright.matrix import Intent
+
+ID, KEY = "io.trainwright.id", "io.trainwright.key"
+
+
+def parent_of(intent: Intent, said: str, given: str) -> Parent:
+    """The parent that a person named: an id of the matrix, or repository@digest, or repository:tag.
+
+    `given` is the registry. Raises ConfigError for a name that is none, NotRunError where it is not published.
+    """
+    if said in (ids := [variant.id for variant in intent.variants]):
+        return _published(intent, said, given)
+    if "/" not in said:
+        raise ConfigError(f"{said!r} is no image of the matrix, and no repository@digest", why=did_you_mean(said, ids))
+    repository, at, digest = said.partition("@")
+    if not at:
+        repository, _, tag = said.rpartition(":")
+        digest = registry.resolve(repository, tag) if repository else ""
+        if not digest:
+            raise RegistryError(f"{said} is not in the registry", fix="trainwright push")
+    labels = registry.config(repository, digest).get("config", {}).get("Labels") or {}
+    if not {ID, KEY} <= labels.keys():
+        raise ConfigError(f"{said} was not built by trainwright", why=f"it has no label {ID}")
+    return Parent(id=labels[ID], key=labels[KEY], digest=digest, uri=f"{repository}@{digest}")
+
+
+def _published(intent: Intent, identity: str, given: str) -> Parent:
+    """The image of the matrix with its present inputs, as it was pushed: out/<id>/image.json, or the registry."""
+    variant = next(variant for variant in intent.variants if variant.id == identity)
+    found = inputs.load(intent, variant)
+    image = images.read_image(images.out_folder(intent, variant))
+    if image and image.key == found.key and image.digest and image.uri:
+        return Parent(id=identity, key=found.key, digest=image.digest, uri=image.uri)
+    repository = images.repository(intent, variant, given)
+    if digest := registry.resolve(repository, found.tag):
+        return Parent(id=identity, key=found.key, digest=digest, uri=f"{repository}@{digest}")
+    raise NotRunError(
+        f"{identity} is not published, so that it has no digest to start from",
+        where=repository,
+        fix=f"trainwright push --only {identity}",
+    )
+
+
+def read_project(folder: Path) -> Derived:
+    """derived.toml of a project. Raises ConfigError."""
+    if not (folder / FILE).is_file():
+        raise ConfigError(f"{folder} holds no {FILE}", fix=f"trainwright derive <id> --into {folder}")
+    return load(folder / FILE, Derived)
+
+
+def reference(intent: Intent | None, labels: Mapping[str, str], given: str) -> str:
+    """What an image that carries these labels starts from: by its own word, else by the key that it inherited.
+
+    `given` is the registry. Raises NotRunError where nobody can tell.
+    """
+    if said := labels.get(PARENT_LABEL):
+        return said
+    identity, key = labels.get(ID, ""), labels.get(KEY, "")
+    if intent and identity and key:
+        for path in (intent.root / "out").glob("*/image.json"):
+            image = images.read_image(path.parent)
+            if image and image.key == key and image.uri:
+                return image.uri
+        tag = plan.tag(identity, key)
+        local = f"trainwright/{identity.partition('-')[0]}:{tag}"
+        if engine.image_id(local):
+            return local
+        for variant in intent.variants:
+            if variant.id == identity:
+                with suppress(TrainwrightError):
+                    repository = images.repository(intent, variant, given)
+                    if digest := registry.resolve(repository, tag):
+                        return f"{repository}@{digest}"
+    raise NotRunError(
+        "nobody can tell what this image starts from",
+        why=f"it has no label {PARENT_LABEL}" + (f", and its key {key[:12]} is neither here nor published" * bool(key)),
+        fix="trainwright verify <image> --parent <repository@digest>",
+    )

@@ -1,0 +1,226 @@
+"""A derived image against its parent: the same questions to both, and the parent's tests on the child."""
+
+import hashlib
+import json
+import sys
+import tarfile
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+from pydantic import ValidationError
+
+from trainwright import declaration, engine, heredity, inputs, parents, registry, store
+from trainwright.errors import BuildError, ConfigError, NotRunError, TestError, TrainwrightError
+from trainwright.files import write
+from trainwright.heredity import Look, Row
+from trainwright.matrix import Intent
+from trainwright.model import Model
+from trainwright.process import run
+from trainwright.progress import Say
+
+OWN_FILES = "scripts/own_files.py"
+PROBE = "scripts/probe.py"
+CHECK = "dockerfiles/rootfs/common/opt/trainwright/startup_check.py"
+
+
+class Verdict(Model):
+    """What `verify` says."""
+
+    image: str
+    parent: str
+    id: str  # of the parent
+    key: str
+    checkout: str  # whether this checkout knows that key
+    unchanged: bool
+    rows: list[Row]
+
+
+def verify(intent: Intent, target: str, parent: str, given: str, say: Say) -> Verdict:
+    """Compare an image, or that of a project's folder, with what it starts from. `given` is the registry.
+
+    Raises ConfigError and NotRunError where there is nothing to compare, BuildError where an image does not answer.
+    """
+    name = target
+    if Path(target).is_dir():
+        held = parents.read_project(Path(target))
+        name, parent = held.name, parent or held.parent.uri
+    if engine.image_id(name) is None:
+        raise NotRunError(f"the engine holds no image {name}", fix=f"docker pull {name}, or build it")
+    parent = parent or parents.reference(intent, engine.labels(name), given)
+    if engine.image_id(parent) is None:
+        say(f"pulling the parent, {parent}")
+        engine.pull_only(parent)
+    labels = engine.labels(parent)
+    say(f"asking {labels.get(parents.ID, parent)} and {name}")
+    declared, before = _parent_look(intent, parent, labels)
+    after = _look(intent, name, declared)
+    below, own = engine.layers(parent), engine.layers(name)
+    rows = [heredity.layers(below, own), *heredity.compare(declared, before, after)]
+    if any(heredity.differs(row) for row in rows[1:]) and not rows[0].refused:
+        say("looking for the instructions that did it")
+        rows = heredity.blame(rows, _steps(name, len(below)))
+    key = labels.get(parents.KEY, "")
+    return Verdict(
+        image=name,
+        parent=parent,
+        id=declared["id"],
+        key=key,
+        checkout=_checkout(intent, declared["id"], key),
+        unchanged=not any(row.refused for row in rows),
+        rows=rows,
+    )
+
+
+def judge(verdict: Verdict) -> None:
+    """Raises BuildError, by name, for what a derived image must not change."""
+    refused = [row for row in verdict.rows if row.refused]
+    if not refused:
+        return
+    told = [_sentence(row) for row in refused]
+    raise BuildError(
+        f"{verdict.image} does not carry {verdict.id} unchanged: {told[0]}",
+        where=refused[0].by,
+        why="; ".join(told[:5]) + (f" (and {len(told) - 5} more)" if len(told) > 5 else ""),
+        fix="take that step out of its Dockerfile, or start from an image that declares it: trainwright list",
+    )
+
+
+def _sentence(row: Row) -> str:
+    versions = f" ({row.was} -> {row.now or 'none'})" if row.was != row.now else ""
+    state = "has a second copy" if row.state == "second copy" else f"is {row.state}"
+    return f"{row.what} {state}{versions}{f': {row.where}' * bool(row.where)}"
+
+
+def _parent_look(intent: Intent, parent: str, labels: dict[str, str]) -> tuple[dict[str, Any], Look]:
+    """What the parent declares, and what it answers; remembered in the store, because its bytes never change."""
+    scripts = "".join((intent.root / path).read_text() for path in (OWN_FILES, PROBE, CHECK))
+    name = hashlib.sha256(f"{engine.image_id(parent)}{scripts}".encode()).hexdigest()
+    known = store.root() / "looks" / f"{name}.json"
+    own = _own_files(intent, parent)
+    declared = json.loads(own.declared) if own.declared else _declared_here(intent, labels.get(parents.ID, ""), parent)
+    with suppress(FileNotFoundError, ValidationError):
+        return declared, Look.model_validate_json(known.read_bytes())
+    look = _look(intent, parent, declared)
+    write(known, look.model_dump_json())
+    return declared, look
+
+
+def _declared_here(intent: Intent, identity: str, parent: str) -> dict[str, Any]:
+    """For an image from before there were declarations: what this checkout would ask it."""
+    for variant in intent.variants:
+        if variant.id == identity:
+            content: dict[str, Any] = json.loads(inputs.load(intent, variant).text["requirements/declared.json"])
+            return content
+    raise NotRunError(
+        f"{parent} does not say what it declares, and this checkout does not know {identity or 'it'}",
+        why=f"it has no {declaration.PLACE}",
+        fix="git checkout the revision that built it, and say the same there",
+    )
+
+
+def _own_files(intent: Intent, name: str) -> heredity.OwnFiles:
+    return heredity.OwnFiles.model_validate(engine.ask(name, (intent.root / OWN_FILES).read_text()))
+
+
+def _look(intent: Intent, name: str, declared: dict[str, Any]) -> Look:
+    """Ask an image everything. Raises BuildError where it does not answer."""
+    questions = {component: facts["probe"] for component, facts in declared["components"].items()}
+    try:
+        return Look(
+            own=_own_files(intent, name),
+            findings=engine.ask(name, (intent.root / PROBE).read_text(), json.dumps(questions)),
+            libraries=engine.ask(name, (intent.root / CHECK).read_text(), "--libraries", json.dumps(declared)),
+        )
+    except ValidationError as error:
+        raise BuildError(f"{name} cannot be probed", why=str(error)) from None
+
+
+def _steps(name: str, above: int) -> list[tuple[str, list[str]]]:
+    """Instruction and paths of every layer above the parent's."""
+    with tempfile.TemporaryDirectory(prefix="trainwright-layers-") as folder:
+        layout = Path(folder, "layout")
+        engine.save(name, layout)
+        _, manifest = registry.manifest_of(layout)
+        config = json.loads(_blob(layout, manifest["config"]["digest"]).read_text())
+        made = [_instruction(step) for step in config.get("history", []) if not step.get("empty_layer")]
+        return [
+            (made[number] if number < len(made) else "", _paths(_blob(layout, layer["digest"])))
+            for number, layer in enumerate(manifest["layers"])
+            if number >= above
+        ]
+
+
+def _blob(layout: Path, digest: str) -> Path:
+    return layout / "blobs" / digest.replace(":", "/")
+
+
+def _instruction(step: dict[str, Any]) -> str:
+    """As somebody wrote it: without what BuildKit puts around it."""
+    text = str(step.get("created_by", ""))
+    for part in ("/bin/sh -c ", "# buildkit"):
+        text = text.replace(part, "")
+    return " ".join(text.split())[:200]
+
+
+def _paths(layer: Path) -> list[str]:
+    with tarfile.open(layer, "r|*") as archive:
+        return ["/" + entry.name.removeprefix("./").strip("/").replace(".wh.", "") for entry in archive]
+
+
+def _checkout(intent: Intent, identity: str, key: str) -> str:
+    """Whether this checkout knows what it compares with."""
+    for variant in intent.variants:
+        if variant.id == identity:
+            try:
+                own = inputs.load(intent, variant).key
+            except TrainwrightError as error:
+                return f"this checkout cannot say its own key: {error.what}"
+            if own == key:
+                return "this checkout builds the parent with the same key"
+            return f"this checkout builds {identity} with another key, {own[:12]}: the parent is {key[:12]}"
+    return f"this checkout does not know {identity}"
+
+
+def test(intent: Intent, name: str, say: Say) -> int:
+    """The image tests of the parent on an image that was built on top of it; how many passed.
+
+    Raises TestError, and NotRunError where tests did not run or the checkout is not the parent's.
+    """
+    if engine.image_id(name) is None:
+        raise NotRunError(f"the engine holds no image {name}", fix=f"docker pull {name}, or build it")
+    labels = engine.labels(name)
+    variant = next((v for v in intent.variants if v.id == labels.get(parents.ID)), None)
+    if variant is None:
+        raise ConfigError(
+            f"{name} starts from no image of this checkout", why=f"label {parents.ID}: {labels.get(parents.ID)}"
+        )
+    if (own := inputs.load(intent, variant).key) != labels.get(parents.KEY):
+        raise NotRunError(
+            f"the tests of this checkout are for another {variant.id} than {name} starts from",
+            why=f"its key is {labels.get(parents.KEY, '')[:12]}, this checkout's is {own[:12]}",
+            fix="git checkout the revision that built the parent, and say the same there",
+        )
+    say(f"{name}: the image tests of {variant.id}")
+    with tempfile.TemporaryDirectory(prefix="trainwright-tests-") as folder:
+        report = Path(folder, "tests.xml")
+        words = ("--image", name, "--variant", variant.id, "--derived", f"--junitxml={report}")
+        run(
+            [sys.executable, "-m", "pytest", "--quiet", intent.root / "tests/image", *words],
+            cwd=intent.root,
+            error=TestError,
+            what=f"{name} failed the image tests of {variant.id}",
+            fix=f"trainwright test --image {name}",
+            show=True,
+            out_to_err=True,
+        )
+        counts = ElementTree.parse(report).getroot()[0].attrib
+    if int(counts["skipped"]):
+        raise NotRunError(
+            f"{counts['skipped']} image test(s) of {name} did not run",
+            why="what did not run has proved nothing",
+            fix=f"trainwright test --image {name}",
+        )
+    return int(counts["tests"])

@@ -1,0 +1,128 @@
+"""A project that starts from an image: written once, by digest, and never over what is there."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from trainwright import derived, images
+from trainwright.config import load
+from trainwright.derived import Derived, Parent
+from trainwright.errors import ConfigError
+from trainwright.matrix import load_intent
+from trainwright.model import Image
+
+URI = "127.0.0.1:1/trainwright/pytorch@sha256:" + "1" * 64
+OWN = Parent(id="pytorch-x", key="k" * 64, digest="sha256:" + "1" * 64, uri=URI)
+
+
+def test_project_starts_from_the_digest_alone() -> None:
+    files = derived.project("mine", OWN)
+    lines = [line for line in files["Dockerfile"].splitlines() if line.startswith("FROM")]
+    assert lines == [f"FROM {URI}"]
+    assert f'LABEL io.trainwright.parent="{URI}"' in files["Dockerfile"]
+    assert derived.rewritten(files["Dockerfile"], URI, "Dockerfile") == files["Dockerfile"]
+
+
+def test_what_is_written_can_be_read(tmp_path: Path) -> None:
+    (tmp_path / "derived.toml").write_text(derived.toml("mine", OWN))
+    assert load(tmp_path / "derived.toml", Derived).parent == OWN
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("FROM debian\nRUN x\n", f"FROM {URI}\nRUN x\n"),
+        (
+            "ARG A=1\nfrom --platform=linux/amd64 torch:latest AS x\n",
+            f"ARG A=1\nfrom --platform=linux/amd64 {URI} AS x\n",
+        ),
+        ("FROM golang AS build\nRUN go\nFROM debian\n", f"FROM golang AS build\nRUN go\nFROM {URI}\n"),
+        (
+            "FROM debian AS base\nFROM golang\nFROM base AS last\n",
+            f"FROM {URI} AS base\nFROM golang\nFROM base AS last\n",
+        ),
+        ("FROM a AS Base\nFROM base\nRUN x", f"FROM {URI} AS Base\nFROM base\nRUN x"),
+    ],
+)
+def test_the_last_stage_starts_from_the_parent(old: str, new: str) -> None:
+    assert derived.rewritten(old, URI, "Dockerfile") == new
+
+
+def test_a_dockerfile_without_from() -> None:
+    with pytest.raises(ConfigError, match="without FROM"):
+        derived.rewritten("RUN x\n", URI, "Dockerfile")
+
+
+# --- the command ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def published(tree: Path) -> str:
+    """An image of the matrix that was pushed, as out/<id>/image.json says."""
+    from trainwright import inputs
+
+    intent = load_intent(tree)
+    variant = next(variant for variant in intent.variants if variant.default)
+    image = Image(id=variant.id, key=inputs.load(intent, variant).key, digest=OWN.digest, uri=URI)
+    images.write_image(images.out_folder(intent, variant), image)
+    return variant.id
+
+
+def test_derive(tree: Path, published: str, tmp_path: Path, cli) -> None:  # type: ignore[no-untyped-def]
+    folder = tmp_path / "mine"
+    ended = cli(tree, "derive", published, "--into", str(folder), "--json")
+    assert ended.code == 0, ended.err
+    assert {Path(row["file"]).name for row in json.loads(ended.out)} == {path.name for path in folder.iterdir()}
+    assert load(folder / "derived.toml", Derived).name == "mine"
+    before = {path: path.read_text() for path in folder.iterdir()}
+    again = cli(tree, "derive", published, "--into", str(folder), "--name", "other")
+    assert again.code == 2
+    assert "there is Dockerfile" in again.err
+    assert {path: path.read_text() for path in folder.iterdir()} == before
+
+
+def test_an_existing_dockerfile_is_changed_only_when_told(  # type: ignore[no-untyped-def]
+    tree: Path, published: str, tmp_path: Path, cli
+) -> None:
+    file = tmp_path / "Dockerfile"
+    file.write_text("FROM debian:latest\nRUN true\n")
+    shown = cli(tree, "derive", published, "--dockerfile", str(file))
+    assert shown.code == 0, shown.err
+    assert f"-FROM debian:latest\n+FROM {URI}\n" in shown.out
+    assert file.read_text() == "FROM debian:latest\nRUN true\n"
+    assert not (tmp_path / "derived.toml").exists()
+    assert cli(tree, "derive", published, "--dockerfile", str(file), "--write").code == 0
+    assert file.read_text() == f"FROM {URI}\nRUN true\n"
+    assert load(tmp_path / "derived.toml", Derived).parent.uri == URI
+    assert "starts from" in cli(tree, "derive", published, "--dockerfile", str(file)).out
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "told"),
+    [
+        (("pytorch", "--into", "x"), 2, "did you mean"),
+        (("pytorch",), 2, "--into DIR"),
+        (("pytorch", "--into", "x", "--dockerfile", "y"), 2, "--into DIR"),
+        (("pytorch", "--into", "x", "--write"), 2, "--into DIR"),
+    ],
+)
+def test_what_nobody_can_derive(  # type: ignore[no-untyped-def]
+    tree: Path, words: tuple[str, ...], code: int, told: str, cli
+) -> None:
+    ended = cli(tree, "derive", *words)
+    assert ended.code == code
+    assert told in ended.err + ended.out or "valid:" in ended.err
+
+
+def test_an_image_that_is_not_published(tree: Path, cli) -> None:  # type: ignore[no-untyped-def]
+    identity = next(variant.id for variant in load_intent(tree).variants if variant.default)
+    ended = cli(tree, "derive", identity, "--into", "x")
+    assert ended.code in (7, 8)
+    assert not (tree / "x").exists()
+
+
+def test_a_folder_without_a_project(tree: Path, tmp_path: Path, cli) -> None:  # type: ignore[no-untyped-def]
+    ended = cli(tree, "verify", str(tmp_path))
+    assert ended.code == 2
+    assert "derived.toml" in ended.err
