@@ -1,0 +1,172 @@
+"""Built on top of an image by digest: a harmless project passes; each way to change its parent is refused by name."""
+
+import hashlib
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from tiny import ID, built_in_this_run, store_of_this_run, trainwright
+from wheel import wheel
+
+from trainwright import engine
+
+pytestmark = pytest.mark.engine
+LIBRARY, VERSION = "/opt/foo/libfoo.so", "/opt/foo/version"
+OUTPUT = "type=image,oci-mediatypes=false,name="
+# What a compiled library that ranks talk through would be declared as.
+FOO = {
+    "version": "1.0",
+    "says": "1.0",
+    "position": "compiled",
+    "compiled": True,
+    "probe": {"code": f"print('version', open('{VERSION}').read())", "pattern": r"version (\S+)"},
+    "at_start": True,
+    "libraries": ["libfoo.so*"],
+    "symbol": "",
+    "variables": {},
+}
+PARENT = """\
+FROM {image}
+COPY libfoo.so version /opt/foo/
+COPY declared.json /opt/trainwright/declared.json
+COPY foo /opt/trainwright/files/foo
+RUN trainwright-check --record
+LABEL io.trainwright.test="{label}"
+"""
+
+
+@pytest.fixture(scope="module")
+def tree() -> Iterator[Path]:
+    with store_of_this_run():
+        yield built_in_this_run()
+
+
+@pytest.fixture(scope="module")
+def label() -> Iterator[str]:
+    """On every image of this module, so that they go again."""
+    value = uuid4().hex
+    yield value
+    own = ["docker", "images", "--quiet", "--filter", f"label=io.trainwright.test={value}"]
+    names = set(subprocess.run(own, capture_output=True, text=True, check=True).stdout.split())
+    subprocess.run(["docker", "rmi", "--force", *names], capture_output=True)
+
+
+def docker_build(folder: Path, name: str, more: str = "") -> str:
+    """Plain buildx; the digest of the image."""
+    said = folder.parent / f"{folder.name}.json"
+    words = ["--provenance=false", "--sbom=false", f"--output={OUTPUT}{name}{more}", f"--metadata-file={said}"]
+    done = subprocess.run(
+        [engine.buildx(), "build", "--progress=plain", *words, folder], capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    return str(json.loads(said.read_text())["containerimage.digest"])
+
+
+@pytest.fixture(scope="module")
+def parent(tree: Path, registry: str, label: str, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """repository@digest of an image with a library of its own, in a registry."""
+    image = json.loads((tree / "out" / ID / "docker-bake.json").read_text())["target"]["image"]["tags"][0]
+    declared = json.loads((tree / "out" / ID / "requirements/declared.json").read_text())
+    declared["components"]["foo"] = FOO
+    folder = tmp_path_factory.mktemp("parent")
+    files = {"libfoo.so": "a library\n", "version": "1.0\n", "declared.json": json.dumps(declared)}
+    files["foo"] = f"{hashlib.sha256(files['libfoo.so'].encode()).hexdigest()}  {LIBRARY}\n"
+    files["Dockerfile"] = PARENT.format(image=image, label=label)
+    for name, text in files.items():
+        (folder / name).write_text(text)
+    repository = f"{registry}/trainwright/tiny"
+    return f"{repository}@{docker_build(folder, f'{repository}:parent', ',push=true')}"
+
+
+@pytest.fixture
+def project(tree: Path, parent: str, tmp_path: Path) -> Path:
+    """What `derive` writes, by the parent's address."""
+    folder = tmp_path / "project"
+    done = trainwright(tree, "derive", parent, "--into", str(folder), "--name", f"tiny-child-{uuid4().hex[:8]}")
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def built(project: Path, label: str, *steps: str) -> Path:
+    file = project / "Dockerfile"
+    file.write_text("\n".join([file.read_text(), f'LABEL io.trainwright.test="{label}"', *steps, ""]))
+    name = next(line.split('"')[1] for line in (project / "derived.toml").read_text().splitlines() if "name" in line)
+    docker_build(project, name)
+    return project
+
+
+def verify(tree: Path, project: Path) -> tuple[int, dict[str, Any], str]:
+    done = trainwright(tree, "verify", str(project), "--json")
+    assert done.stdout, done.stderr
+    return done.returncode, json.loads(done.stdout), done.stderr
+
+
+def test_a_harmless_project(tree: Path, project: Path, parent: str, label: str) -> None:
+    file, packed = wheel("harmless", "1.0")
+    (project / file).write_bytes(packed)
+    (project / "requirements.txt").write_text(f"--no-index\n/src/{file}\n")
+    (project / ".dockerignore").unlink()
+    text = (project / "Dockerfile").read_text()
+    (project / "Dockerfile").write_text(text.replace("RUN --mount", "RUN --mount=type=bind,target=/src --mount", 1))
+    code, said, errors = verify(tree, built(project, label))
+    assert code == 0, errors
+    assert said["unchanged"]
+    assert (said["parent"], said["id"]) == (parent, ID)
+    assert said["checkout"] == "this checkout builds the parent with the same key"
+    states = {row["what"]: (row["state"], row["now"]) for row in said["rows"]}
+    assert states["foo"] == ("unchanged", "1.0")
+    assert states["Python packages"] == ("added", "harmless 1.0")
+
+
+@pytest.mark.parametrize(
+    ("step", "what", "told"),
+    [
+        (f"RUN echo more >> {LIBRARY}", "foo", f"foo is changed: {LIBRARY}"),
+        (f"RUN rm {LIBRARY}", "foo", f"foo is changed: {LIBRARY} is gone"),
+        (f"RUN echo 2.0 > {VERSION}", "foo", "foo is changed (1.0 -> 2.0)"),
+        (f"RUN rm {VERSION}", "foo", "foo is removed (1.0 -> none)"),
+        (f"RUN mkdir /opt/x && cp {LIBRARY} /opt/x", "foo", "foo has a second copy: /opt/x/libfoo.so"),
+        ("RUN echo > /opt/trainwright/constraints.txt", "constraints", "constraints is changed"),
+        ("RUN rm /etc/pip.conf", "file of trainwright", "is removed"),
+        ("RUN echo {} > /opt/trainwright/declared.json", "declaration", "declaration is changed"),
+    ],
+)
+def test_what_is_refused(tree: Path, project: Path, label: str, step: str, what: str, told: str) -> None:
+    code, said, errors = verify(tree, built(project, label, "RUN true > /opt/harmless", step))
+    assert code == 5
+    assert told in errors
+    (row,) = [row for row in said["rows"] if row["refused"]]
+    assert row["what"] == what
+    assert row["by"] == step or "version" in step
+
+
+def test_layers_that_were_squashed(tree: Path, project: Path, label: str) -> None:
+    """The same files, and nothing that shows where they come from."""
+    text = (project / "Dockerfile").read_text().replace("\nLABEL", " AS all\nLABEL", 1)
+    (project / "Dockerfile").write_text(text + "\nFROM scratch\nCOPY --from=all / /\n")
+    code, _, errors = verify(tree, built(project, label, "ENV PATH=/opt/venv/bin:/usr/bin:/bin:/usr/sbin:/sbin"))
+    assert code == 5
+    assert "stack of layers is changed" in errors
+
+
+def test_the_check_before_a_job_refuses_it_too(project: Path, label: str) -> None:
+    built(project, label, f"RUN echo more >> {LIBRARY}")
+    name = next(line.split('"')[1] for line in (project / "derived.toml").read_text().splitlines() if "name" in line)
+    done = subprocess.run(["docker", "run", "--rm", name, "trainwright-check"], capture_output=True, text=True)
+    assert done.returncode == 5, done.stderr
+    assert "library of foo: declared sha256" in done.stderr
+
+
+def test_an_image_that_says_nothing_of_a_parent(tree: Path, label: str, tmp_path: Path) -> None:
+    folder = tmp_path / "none"
+    folder.mkdir()
+    (folder / "Dockerfile").write_text(f'FROM scratch\nLABEL io.trainwright.test="{label}"\nCOPY Dockerfile /\n')
+    name = f"tiny-none-{uuid4().hex[:8]}"
+    docker_build(folder, name)
+    done = trainwright(tree, "verify", name)
+    assert done.returncode == 7
+    assert "--parent" in done.stderr
