@@ -13,7 +13,8 @@ from trainwright.files import write
 from trainwright.images import Done, out_folder, plan_one, published_image, read_image, write_image
 from trainwright.inputs import Distribution, Inputs
 from trainwright.matrix import Intent
-from trainwright.model import Base, Check, Image, Proof, Variant
+from trainwright.model import Base, Variant
+from trainwright.outcome import Check, Image, Proof
 from trainwright.progress import Progress, Say
 
 KEY = "key"  # out/<id>/key: whose sources lie here

@@ -12,7 +12,7 @@ from trainwright.config import line_of
 from trainwright.declaring import MATRIX, declared, edit, in_row, written
 from trainwright.errors import ConfigError, did_you_mean
 from trainwright.instances import Instance, unknown
-from trainwright.model import Components, Matrix, Variant
+from trainwright.model import Base, Components, Matrix, Variant
 from trainwright.providers import VERSIONLESS, bundled, requirement
 
 CUDA = ("cuda", "nccl")  # components that are for GPUs alone
@@ -60,10 +60,10 @@ def check(root: Path, matrix: Matrix, components: Components, variants: list[Var
                 where=in_row(variant.framework, variant.row, (root / MATRIX).read_text(), "bases", variant.base),
                 why=did_you_mean(variant.base, components.bases),
             )
+        _check_accelerator(root, matrix, variant)
         for pin in variant.pins:
             check_pin(root, matrix, components, variant, pin)
         _check_packages(components, variant)
-        _check_accelerator(root, matrix, variant)
     pinned = {pin for variant in variants for pin in variant.pins}
     for name in components.components:
         if name not in pinned:
@@ -75,19 +75,30 @@ def check(root: Path, matrix: Matrix, components: Components, variants: list[Var
             )
 
 
-def check_instances(root: Path, variants: list[Variant], table: Mapping[str, Instance]) -> None:
-    """Instance types that nobody described: nothing could be compiled for their GPUs."""
+def check_instances(
+    root: Path, variants: list[Variant], table: Mapping[str, Instance], bases: Mapping[str, Base]
+) -> None:
+    """Instance types that nobody described, or that run no image of this architecture."""
     for variant in variants:
         for name in variant.instances:
             if name not in table:
                 text = (root / MATRIX).read_text()
                 raise unknown(name, table, in_row(variant.framework, variant.row, text, "instances", name))
+            if table[name].architecture != bases[variant.base].architecture:
+                text = (root / MATRIX).read_text()
+                where = in_row(variant.framework, variant.row, text, "instances", name)
+                raise ConfigError(
+                    f"{variant.id} cannot run on {name}",
+                    where=where,
+                    why=f"{name} is {table[name].architecture}, base {variant.base} {bases[variant.base].architecture}",
+                    fix=edit(where, "take the instance type out of the row, or choose another base"),
+                )
 
 
 def check_pin(root: Path, matrix: Matrix, components: Components, variant: Variant, name: str) -> None:
     """A version that its provider cannot honour would be declared, and not what ships."""
     pin, component = variant.pins[name], components.components[name]
-    provider, said = component.providers[pin.provider], written(matrix, variant, name)
+    provider, said = component.provider(pin.provider), written(matrix, variant, name)
 
     def at(pinned: str) -> str:
         return declared(matrix, variant, pinned, (root / MATRIX).read_text())[1]
@@ -136,7 +147,7 @@ def _check_packages(components: Components, variant: Variant) -> None:
     """One Python package, one component: of two, the image could hold only one, and both would claim it."""
     held: dict[str, str] = {}
     for name, pin in variant.pins.items():
-        said = requirement(components.components[name].providers[pin.provider], variant.accelerator, pin.version)
+        said = requirement(components.components[name].provider(pin.provider), variant.accelerator, pin.version)
         if package := said and canonicalize_name(Requirement(said).name):
             other = held.setdefault(package, name)
             if other != name:
@@ -154,8 +165,9 @@ def _check_accelerator(root: Path, matrix: Matrix, variant: Variant) -> None:
     wrong = next((name for name in CUDA if name in variant.pins and variant.accelerator == "cpu"), "")
     why, fix = f"{variant.accelerator} is for hosts without a GPU", f"take the pin of {wrong} out"
     pin = variant.pins.get("cuda")
-    if pin and pin.version and re.fullmatch(r"cu\d+", variant.accelerator):
-        major, minor, *_ = [*Version(pin.version).release, 0]
+    number = pin and re.match(r"(\d+)\.(\d+)", pin.version)
+    if number and re.fullmatch(r"cu\d+", variant.accelerator):
+        major, minor = number.groups()
         if variant.accelerator != f"cu{major}{minor}":
             wrong, why = "cuda", f"{variant.accelerator} names another CUDA than the pin, which is cu{major}{minor}"
             fix = f'accelerators = ["cu{major}{minor}"], or pin the CUDA that {variant.accelerator} names'

@@ -17,11 +17,12 @@ FILE = "dockerfiles/compat.toml"
 Facts = Mapping[str, str]  # component, or one of DERIVED, to its exact version
 Said = Annotated[str, Field(min_length=1)]
 
-# Facts that no component carries. `plugin-libfabric` is the libfabric that aws-ofi-nccl was compiled against; `sm` and
-# `highest-sm` are those of the variant's GPUs; `driver` is the fleet's oldest; NCCL_* are "1" where a test sets them.
+# Facts that no component carries. `nvcc` is CUDA where something is compiled with it; `plugin-libfabric` is the
+# libfabric that aws-ofi-nccl was compiled against; `sm` and `highest-sm` are those of the variant's GPUs; `driver` is
+# the fleet's oldest; NCCL_* are "1" where a test sets them.
 DISTRIBUTIONS = ("debian", "ubuntu", "amazonlinux")  # read out of the name of the base: debian-13
 DERIVED = (
-    *("base", "compiler", "cuda", "driver", "glibc", "torch", "sm", "highest-sm", "plugin-libfabric"),
+    *("base", "compiler", "cuda", "driver", "glibc", "torch", "sm", "highest-sm", "plugin-libfabric", "nvcc"),
     *("NCCL_ALGO", "NCCL_PROTO", *DISTRIBUTIONS),
 )
 

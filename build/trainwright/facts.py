@@ -8,7 +8,7 @@ from packaging.utils import canonicalize_name
 from trainwright.compat import Verdict, violations
 from trainwright.declaring import MATRIX, declared
 from trainwright.instances import Instance, architectures
-from trainwright.lock import python_name
+from trainwright.lock import compiles, python_name
 from trainwright.matrix import Intent, provider_of
 from trainwright.model import Component, Lock, Package, PythonFile, Variant
 from trainwright.providers import VERSIONLESS, bundled, packages_of, requirement
@@ -66,6 +66,8 @@ def facts_of(
     facts |= {"base": variant.base, "glibc": base.glibc}
     if capabilities := architectures(variant.instances, table):
         facts |= dict(zip(CAPABILITIES, (capabilities[0], capabilities[-1]), strict=True))
+    if "cuda" in facts and (variant.devel or compiles(intent, variant)):
+        facts["nvcc"] = facts["cuda"]
     if variant.driver:
         facts["driver"] = variant.driver
     if compiled := _plugin_libfabric(intent, variant, build_packages):

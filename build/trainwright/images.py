@@ -12,7 +12,8 @@ from trainwright.errors import EnvironmentProblem, RegistryError
 from trainwright.files import write
 from trainwright.inputs import Inputs
 from trainwright.matrix import Intent
-from trainwright.model import Image, PlanEntry, Variant
+from trainwright.model import Variant
+from trainwright.outcome import Image, PlanEntry
 from trainwright.remedy import sentence
 
 

@@ -24,7 +24,7 @@ from trainwright.errors import EnvironmentProblem, LockError
 from trainwright.host_settings import pip_settings as pip_settings
 from trainwright.model import Base, Model
 from trainwright.process import run
-from trainwright.wheels import MACHINES, marker_environment
+from trainwright.wheels import marker_environment
 
 # What uv 0.13 says where none answered: refused, no such host, no proxy, a certificate that nobody trusts; time-outs.
 UNREACHED = re.compile(
@@ -163,7 +163,7 @@ def _compiled(
     name: str,
 ) -> str:
     """What `uv pip compile` writes, into a file called `name`."""
-    machine = MACHINES[base.architecture]
+    machine = base.machine
     options, env = uv_options(index)
     with tempfile.TemporaryDirectory() as folder:
         wanted, written = Path(folder, "requirements.in"), Path(folder, name)
@@ -209,7 +209,7 @@ def glibc(base: Base) -> str:
 def tags(python: str, base: Base) -> list[Tag]:
     """Wheel tags the image can use, best first."""
     major, minor = (int(part) for part in python.split("."))
-    machine, newest = MACHINES[base.architecture], int(base.glibc.split(".")[1])
+    machine, newest = base.machine, int(base.glibc.split(".")[1])
     platforms = [f"manylinux_2_{number}_{machine}" for number in range(newest, 4, -1)]
     platforms += [f"manylinux{year}_{machine}" for year in ("2014", "2010", "1")] + [f"linux_{machine}"]
     interpreter = f"cp{major}{minor}"

@@ -10,7 +10,8 @@ from trainwright.config import parse
 from trainwright.errors import ConfigError, LockError
 from trainwright.files import write
 from trainwright.matrix import Intent
-from trainwright.model import Drift, Lock, Model, Package, PythonFile, Variant
+from trainwright.model import Lock, Model, Package, PythonFile, Variant
+from trainwright.outcome import Drift
 
 
 class Distribution(Model):
@@ -191,6 +192,11 @@ def awaited(intent: Intent, variant: Variant) -> list[str]:
     if variant.awaits and not lock_path(intent, variant).exists():
         found.append(variant.awaits)
     return found
+
+
+def held(intent: Intent) -> list[Variant]:
+    """The images of the matrix that await nothing: each of them has a lock, or it is an error."""
+    return [variant for variant in intent.variants if not awaited(intent, variant)]
 
 
 def text_of(intent: Intent, variant: Variant) -> dict[str, str]:

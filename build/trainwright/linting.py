@@ -21,7 +21,8 @@ from trainwright.process import run
 
 SCRIPTS = ("scripts", "dockerfiles", "tests", ".ci")  # where scripts lie, known by their first line
 SHELL = re.compile(rb"#!\s*/\S*?(?:env\s+)?\b(?:ba|da|k|a)?sh\b|# shellcheck shell=")
-DIGEST = re.compile(r"[^\s=,]+@sha256:[0-9a-f]{64}")
+STAGE = re.compile(r"^FROM (\S+)(?: AS (\S+))?$", re.MULTILINE)
+NAMED = re.compile(r"(?:--from=|from=)([^\s,]+)")
 
 
 class Row(Model):
@@ -80,10 +81,10 @@ def buildkit(root: Path, texts: Mapping[str, Mapping[str, str]]) -> list[Row]:
 
     def ask(written: tuple[str, Path]) -> list[tuple[str, int, str]]:
         identity, path = written
-        targets = json.loads(texts[identity]["docker-bake.json"])["target"].values()
+        targets = json.loads(texts[identity].get("docker-bake.json", '{"target": {}}'))["target"].values()
         contexts = {name for target in targets for name in target.get("contexts", {})}
+        contexts |= outside(dockerfiles[identity])
         args = {name: value for target in targets for name, value in target.get("args", {}).items()}
-        contexts |= set(DIGEST.findall(dockerfiles[identity]))
         try:
             return [(identity, line, text) for line, text in _said(engine.check(path, sorted(contexts), args))]
         except EnvironmentProblem as problem:  # it should have run here: that is no "not run"
@@ -92,6 +93,13 @@ def buildkit(root: Path, texts: Mapping[str, Mapping[str, str]]) -> list[Row]:
     with TemporaryDirectory() as folder, ThreadPoolExecutor(4) as pool:
         found = [one for several in pool.map(ask, _written(Path(folder), dockerfiles)) for one in several]
     return _rows("buildkit", dockerfiles, found)
+
+
+def outside(dockerfile: str) -> set[str]:
+    """What a Dockerfile starts from or copies from and does not make itself: contexts, images of registries."""
+    made = {stage for _, stage in STAGE.findall(dockerfile) if stage}
+    named = {below for below, _ in STAGE.findall(dockerfile)} | set(NAMED.findall(dockerfile))
+    return named - made - {"scratch"}
 
 
 def why_no_check(root: Path) -> str:

@@ -119,7 +119,13 @@ def _resolved(intent: Intent, variant: Variant, name: str) -> list[object]:
     release = release_of(intent, variant, name)
     unsaid = [field for field in ("in_base", "extras") if not getattr(provider, field)]
     facts = provider.model_dump(mode="json", exclude={"installs", "refuses", "compile", *unsaid})
-    return [facts, release.commit, release.sha256]
+    chosen = {  # what is said of other accelerators decides nothing here
+        "requirement": for_accelerator(provider.requirement, variant.accelerator),
+        "index": provider.index.get(variant.accelerator, ""),
+        "build_requirements": [for_accelerator(text, variant.accelerator) for text in provider.build_requirements],
+        "replaces": for_accelerator(provider.replaces, variant.accelerator),
+    }
+    return [facts | chosen, release.commit, release.sha256]
 
 
 def release_of(intent: Intent, variant: Variant, name: str) -> Release:

@@ -13,6 +13,7 @@ from trainwright.declaring import MATRIX, declared, edit, in_row
 from trainwright.errors import ConfigError, did_you_mean
 from trainwright.instances import Instance, load_instances
 from trainwright.model import (
+    IN_BASE,
     Bases,
     Component,
     Components,
@@ -117,7 +118,7 @@ def _pin(identity: str, name: str, text: str, components: Mapping[str, Component
         )
     providers = components[name].providers
     first, *rest = text.strip().split(maxsplit=1) or [""]
-    if first in providers:
+    if first in providers or first == IN_BASE:
         return Pin(provider=first, version=" ".join(rest))
     if rest or len(providers) > 1 or not first:
         version = "".join(rest) or first or "<version>"
@@ -151,14 +152,14 @@ def load_intent(root: Path) -> Intent:
     check(root, matrix, components, variants)
     compat = load_rules(root, components.components)
     instances = load_instances(root)
-    check_instances(root, variants, instances)
+    check_instances(root, variants, instances, components.bases)
     return Intent(
         root=root, matrix=matrix, components=components, variants=variants, compat=compat, instances=instances
     )
 
 
 def provider_of(intent: Intent, variant: Variant, pin: str) -> Provider:
-    return intent.components.components[pin].providers[variant.pins[pin].provider]
+    return intent.components.components[pin].provider(variant.pins[pin].provider)
 
 
 def select(variants: list[Variant], framework: str | None, only: str | None) -> list[Variant]:

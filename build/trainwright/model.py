@@ -2,13 +2,16 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Action = Literal["skip", "reuse", "build", "blocked"]
 TestedBy = Literal["make test", "CI", ""]  # "": nobody, unless somebody does so by hand
 # Of the Python packages of a lock: what images hold, and what only builds use.
 Group = Literal["framework", "toolkit", "devel", "added", "tools", "sdist-build", "compile-build"]
+
+
+MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}  # the distribution's name to everybody else's
 
 
 class Model(BaseModel):
@@ -149,6 +152,9 @@ class Toolkit(Model):
     evidence: str
 
 
+IN_BASE = "base"  # the provider of whatever an image to start from brings: nobody has to declare it
+
+
 class Component(Model):
     """The whole of layers/<component>.toml."""
 
@@ -164,6 +170,9 @@ class Component(Model):
     flags: list[Flag] = []
     paths: list[InstallPath] = []
     toolkits: dict[str, Toolkit] = {}  # by version
+
+    def provider(self, name: str) -> Provider:
+        return Provider(in_base=True) if name == IN_BASE else self.providers[name]
 
 
 # --- intent: bases.toml, tools.toml --------------------------------------------------------------------------
@@ -187,11 +196,26 @@ class Base(Model):
     evidence: str = ""  # who says that this is the digest
     awaits: str = ""  # what could not be had where this was written: without it there is no lock of its packages
 
+    @property
+    def machine(self) -> str:
+        return MACHINES[self.architecture]
+
 
 class Bases(Model):
-    """The whole of bases.toml."""
+    """The whole of bases.toml. A base that is `like` another one has what that one has, but for what it says itself."""
 
     bases: dict[str, Base]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _likened(cls, data: dict[str, Any]) -> dict[str, Any]:
+        said, whole = data.get("bases", {}), {}
+        for name, own in said.items():
+            model = own.get("like", "")
+            if model and (model not in said or "like" in said[model]):
+                raise ValueError(f"{name} is like {model!r}, which is no base that says everything itself")
+            whole[name] = {key: value for key, value in {**said.get(model, {}), **own}.items() if key != "like"}
+        return {**data, "bases": whole}
 
 
 class LayerLimits(Model):
@@ -336,64 +360,3 @@ class Package(Model):
     filename: str  # path below the archive
     size: int  # bytes
     sha256: Sha256 | Literal[""]  # empty: it came with the base image, whose digest covers it
-
-
-class Drift(Model):
-    """A locked package that could not be had any more, and what was taken instead."""
-
-    package: str
-    locked: str
-    used: str
-
-
-class Check(Model):
-    """The state of one proof; 'not run' is never counted as passed."""
-
-    state: Literal["passed", "failed", "not run"]
-    detail: str = ""
-
-
-class Proof(Model):
-    """What was proved of this very image: `image` is the engine's id of what was tested."""
-
-    image: str
-    probe: Check
-    tests: Check
-
-
-class Image(Model):
-    """out/<id>/image.json: what this image is and what of it has been proved."""
-
-    schema_: Annotated[Literal[1], Field(alias="schema")] = 1
-    id: str
-    key: str
-    digest: str | None = None  # of the pushed manifest
-    uri: str | None = None  # repository@digest
-    tags: list[str] = []
-    size: int | None = None  # compressed bytes: the sum of config and layers as pushed
-    versions: dict[str, str] = {}  # as the probe read them out of the finished image
-    packages: dict[str, str] = {}  # of the distribution, likewise
-    drift: list[Drift] = []
-    proof: Proof | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        return self.model_dump(by_alias=True)
-
-
-class PlanEntry(Model):
-    """What would happen to one image, and why."""
-
-    id: str
-    action: Action
-    reason: str
-    key: str
-    warnings: list[str] = []  # of compat.toml: what goes together, and not without doubt
-
-
-class Finding(Model):
-    """One precondition as `trainwright doctor` found it."""
-
-    check: str
-    state: Literal["ok", "warning", "failed", "unknown"]
-    found: str
-    fix: str = ""

@@ -9,7 +9,8 @@ from debian.deb822 import Deb822, PkgRelation
 
 from trainwright.errors import LockError
 from trainwright.lock import digest
-from trainwright.model import Drift, Package
+from trainwright.model import Package
+from trainwright.outcome import Drift
 
 # What dpkg and apt need to know to install a package, in the order it is written; the rest is description.
 FIELDS = [

@@ -3,7 +3,8 @@
 from collections.abc import Mapping, Sequence
 
 from trainwright.lock import digest
-from trainwright.model import Action, PlanEntry
+from trainwright.model import Action
+from trainwright.outcome import PlanEntry
 
 SCHEMA = 1  # raise it by hand when the same inputs come to mean another image
 SHORT = 12  # hex digits of a key in a tag

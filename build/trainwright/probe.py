@@ -50,7 +50,7 @@ def expected_versions(intent: Intent, variant: Variant, pins: Mapping[str, str])
     expected = {}
     for name, version in pins.items():
         component = intent.components.components[name]
-        kind = component.providers[variant.pins[name].provider].kind
+        kind = component.provider(variant.pins[name].provider).kind
         expected[name] = shown(component.probe.shows, upstream_version(version) if kind == "distro" else version)
     return expected
 

@@ -38,7 +38,7 @@ def bundled(components: Components, variant: Variant, pin: str) -> str:
 
     Raises ConfigError for a release that nobody has written down.
     """
-    installer = components.components[pin].providers[variant.pins[pin].provider].bundled_by
+    installer = components.components[pin].provider(variant.pins[pin].provider).bundled_by
     held = variant.pins.get(installer)
     release = components.components[installer].releases.get(held.version) if held else None
     if release is None:

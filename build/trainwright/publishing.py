@@ -12,7 +12,8 @@ from trainwright.errors import ConfigError, NotRunError, RegistryError, TestErro
 from trainwright.images import Done, known_image, out_folder, published_image, write_image
 from trainwright.inputs import Inputs
 from trainwright.matrix import Intent
-from trainwright.model import Check, Image, PlanEntry, Variant
+from trainwright.model import Variant
+from trainwright.outcome import Check, Image, PlanEntry
 from trainwright.process import run
 from trainwright.progress import Say
 

@@ -11,7 +11,8 @@ from trainwright.errors import NotRunError, TrainwrightError
 from trainwright.files import write
 from trainwright.images import out_folder, read_image
 from trainwright.matrix import Intent
-from trainwright.model import Image, Variant
+from trainwright.model import Variant
+from trainwright.outcome import Image
 from trainwright.standing import Record, Where
 
 

@@ -19,7 +19,7 @@ from trainwright import declaration
 from trainwright.compat import floor
 from trainwright.errors import ConfigError, did_you_mean
 from trainwright.instances import architectures
-from trainwright.lock import build_packages, compiles, pin_versions, python_name
+from trainwright.lock import build_packages, compiles, pin_versions, python_name, toolkit_of
 from trainwright.matrix import Intent, provider_of
 from trainwright.model import Lock, Package, Position, PythonFile, Variant
 from trainwright.providers import for_accelerator, is_compiled
@@ -136,6 +136,7 @@ def _dockerfile(
             for place in get_args(Position)
         },
         "architectures": architectures(variant.instances, intent.instances),
+        "toolkit": toolkit_of(intent, variant),
         "driver_floor": floor(intent.compat, "cuda", versions.get("cuda", ""), "driver"),
         "site": f"/opt/venv/lib/python{variant.python}/site-packages",
         "parts": [folder for folder in folders if folder.startswith("framework-")],

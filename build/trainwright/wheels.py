@@ -6,7 +6,6 @@ from trainwright.model import Base, LayerLimits, PythonFile
 
 LIBRARIES = "libraries"  # all that is small, above the large layers: what changes most often costs least
 SDISTS = "sdist-compile"  # source distributions that stages of their own compile against all of the above
-MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}  # the distribution's name to Python's
 
 
 def marker_environment(python: str, base: Base) -> dict[str, str]:
@@ -19,7 +18,7 @@ def marker_environment(python: str, base: Base) -> dict[str, str]:
         "sys_platform": "linux",
         "platform_system": "Linux",
         "os_name": "posix",
-        "platform_machine": MACHINES[base.architecture],
+        "platform_machine": base.machine,
         "extra": "",
     }
 

@@ -33,7 +33,7 @@ def red(rows: list[Row], *rules: str) -> bool:
 
 def test_nothing_to_say_of_every_image() -> None:
     intent = load_intent(ROOT)
-    rows = linting.buildkit(ROOT, {variant.id: inputs.load(intent, variant).text for variant in intent.variants})
+    rows = linting.buildkit(ROOT, {variant.id: inputs.text_of(intent, variant) for variant in intent.variants})
     assert {row.subject for row in rows} == {variant.id for variant in intent.variants}
     assert red(rows), rows
 

@@ -105,11 +105,13 @@ def settle() -> Callable[[Path], None]:
         bases |= {(variant.base, True) for variant in intent.variants if lock.compiles(intent, variant)}
         for base, tools in sorted(bases):
             path = inputs.packages_path(intent, base, tools)
+            if not path.exists():  # of a base whose images await something
+                continue
             header, stanzas = packages.parse(path.read_text(), path.name)
             fresh = {**header, "Intent": inputs.packages_intent(intent, base, tools)}
             if fresh != header:
                 path.write_text(packages.dump(fresh, stanzas))
-        for variant in {variant.lock: variant for variant in intent.variants}.values():
+        for variant in {variant.lock: variant for variant in inputs.held(intent)}.values():
             path, digest = inputs.lock_path(intent, variant), lock.intent_digest(intent, variant)
             held = parse(path.read_text(), Lock, path.name)
             if held.intent != digest:

@@ -119,7 +119,10 @@ def test_build_refuses_what_is_not_locked(cli: Cli, tree: Path, team: Path) -> N
 @pytest.mark.parametrize(
     ("words", "what"),
     [
-        (["--only", "pytorch-2.13*", "--with", "{team}"], "--with goes on top of one image, and 2 were asked for"),
+        (
+            ["--only", "pytorch-2.13*-py311-*", "--with", "{team}"],
+            "--with goes on top of one image, and 2 were asked for",
+        ),
         (["--only", CPU, "--name", "team"], "--name belongs to --with"),
         (["--only", CPU, "--with", "{team}", "--name", "My Team"], "cannot be part of an image's name"),
         (["--only", CPU, "--with", "nowhere.txt"], "cannot be read"),

@@ -75,7 +75,7 @@ def test_what_was_stale_before_is_not_unchanged(cli: Any, committed: Path, edit:
 
 def test_a_pin_that_is_not_locked_yet_is_unknown_and_says_why(changes: Any, committed: Path, edit: Any) -> None:
     edit(committed / "dockerfiles/matrix.toml", r"5\.1\.4", "5.1.3")
-    rows = changes()
+    rows = [row for row in changes() if row["new"] != "blocked"]  # of those only the text is known, and has changed
     assert {row["new"] for row in rows} == {"unknown"}
     assert DEFAULT in {row["id"] for row in rows}
     assert all("-sagemaker" in row["id"] and "is stale" in row["why"] for row in rows)
@@ -91,7 +91,7 @@ def test_a_pin_is_named_with_both_versions(changes: Any, committed: Path, edit: 
         entries = lock.entries_digest(moved)
         path.write_text(lock.dump(locked.model_copy(update={"python": moved, "entries": entries})))
     settle(committed)
-    rows = changes()
+    rows = [row for row in changes() if row["new"] != "blocked"]
     assert rows
     assert all(row["why"].startswith("component mpi4py wheel 4.1.2 -> wheel 4.1.1") for row in rows), rows
 

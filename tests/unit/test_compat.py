@@ -224,6 +224,7 @@ R, W = "refuse", "warn"
         (R, {"cuda": "13.2.2", "sm": "70"}, "needs sm >=75"),
         (R, {"cuda": "12.8.1", "sm": "70", "torch": "2.10.0"}, "needs sm >=75"),
         (R, {"cuda": "12.6.3", "highest-sm": "100"}, "needs cuda >=12.8"),
+        (R, {"nvcc": "12.9.1", "base": "debian-13"}, "needs debian <13"),
         (R, {"cuda": "13.0.3", "driver": "535.183.01"}, "needs driver >=580"),
         (R, {"cuda": "12.9.1", "driver": "515.105.01"}, "needs driver >=525"),
         (R, {"cuda": "11.8.0", "driver": "440.33"}, "needs driver >=450"),

@@ -18,9 +18,8 @@ from typing import Any
 import pytest
 
 from trainwright import doctor, engine, indexes
-from trainwright.doctor.context import Context
+from trainwright.doctor.context import Context, Finding
 from trainwright.errors import NotRunError
-from trainwright.model import Finding
 
 ROOT = Path(__file__).parents[2]
 INFO = {
@@ -451,7 +450,7 @@ def test_every_check_in_its_order_even_if_one_breaks(tree: Path, monkeypatch: py
     monkeypatch.setitem(doctor.CHECKS, "mirrors", open_question)
     began = time.monotonic()
     findings = {finding.check: finding for finding in doctor.examine(tree, "")}
-    assert time.monotonic() - began < 5  # nobody waited for a network
+    assert time.monotonic() - began < 30  # nobody waited for a network: that would take a minute and more
     assert list(findings) == list(doctor.CHECKS)
     assert findings["tools"].state == "failed"
     assert "s3cret" not in findings["tools"].found

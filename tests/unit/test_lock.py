@@ -63,7 +63,7 @@ def test_written_in_one_order_whatever_came_first(tree: Path) -> None:
 
 
 def test_the_locks_of_this_checkout_are_current(intent: Intent) -> None:
-    for variant in intent.variants:
+    for variant in inputs.held(intent):
         inputs.load(intent, variant)
 
 

@@ -7,7 +7,7 @@ import jsonschema
 import pytest
 
 from trainwright.images import read_image, write_image
-from trainwright.model import Check, Drift, Image, Proof
+from trainwright.outcome import Check, Drift, Image, Proof
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "docs/image.schema.json").read_text())
 SAMPLE = Image(

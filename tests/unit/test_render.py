@@ -28,7 +28,7 @@ def variant_of(intent: Intent, target: str) -> Variant:
 
 def rendered(root: Path, only: str = "*") -> dict[str, dict[str, str]]:
     intent = load_intent(root)
-    return {variant.id: inputs.load(intent, variant).text for variant in select(intent.variants, None, only)}
+    return {variant.id: inputs.load(intent, variant).text for variant in select(inputs.held(intent), None, only)}
 
 
 @pytest.fixture(scope="module")
@@ -128,7 +128,7 @@ def test_every_context_of_the_dockerfile_is_in_the_bake_file(texts: dict[str, di
 
 
 def test_requirements_admit_exactly_the_locked_files(intent: Intent, texts: dict[str, dict[str, str]]) -> None:
-    for variant in intent.variants:
+    for variant in inputs.held(intent):
         found, files = inputs.load(intent, variant), texts[variant.id]
         admitted = "".join(text for name, text in files.items() if name.startswith("requirements/"))
         own = {"framework", "toolkit"} | ({"devel"} if variant.devel else set())
@@ -263,7 +263,7 @@ def test_bake_file_builds_one_plain_image(texts: dict[str, dict[str, str]]) -> N
     """SageMaker pulls a single-platform image with Docker media types; an attestation would make it an index."""
     for files in texts.values():
         target: dict[str, Any] = json.loads(files["docker-bake.json"])["target"]["image"]
-        assert target["platforms"] == ["linux/amd64"]
+        assert len(target["platforms"]) == 1
         assert target["attest"] == ["type=provenance,disabled=true", "type=sbom,disabled=true"]
         assert "oci-mediatypes=false" in target["output"][0]
         assert int(target["args"]["SOURCE_DATE_EPOCH"]) > 0

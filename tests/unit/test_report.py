@@ -9,7 +9,7 @@ import pytest
 from trainwright import report
 from trainwright.errors import BuildError
 from trainwright.images import Done
-from trainwright.model import Drift, Image
+from trainwright.outcome import Drift, Image
 
 
 def shown(capsys: pytest.CaptureFixture[str], *rows: dict[str, Any]) -> list[str]:

@@ -5,9 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from trainwright.doctor import buildx, ca, disk, engine, image_store, indexes, locks, mirrors, registry, tools
-from trainwright.doctor.context import Context
+from trainwright.doctor.context import Context, Finding
 from trainwright.errors import NotRunError, TrainwrightError
-from trainwright.model import Finding
 
 Check = Callable[[Context], Finding]
 

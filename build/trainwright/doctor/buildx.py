@@ -3,9 +3,8 @@
 import shutil
 
 from trainwright import engine
-from trainwright.doctor.context import Context, at_least
+from trainwright.doctor.context import Context, Finding, at_least
 from trainwright.errors import NotRunError, TrainwrightError
-from trainwright.model import Finding
 from trainwright.process import run
 
 

@@ -4,8 +4,7 @@ import os
 import ssl
 
 from trainwright import certificates, indexes
-from trainwright.doctor.context import Context
-from trainwright.model import Finding
+from trainwright.doctor.context import Context, Finding
 
 
 def check(_: Context) -> Finding:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from packaging.version import InvalidVersion, Version
 
@@ -11,7 +11,16 @@ from trainwright import engine, host_settings, images, inputs, matrix, registry
 from trainwright.errors import EnvironmentProblem, LockError, NotRunError, RegistryError
 from trainwright.inputs import Inputs
 from trainwright.matrix import Intent
-from trainwright.model import Variant
+from trainwright.model import Model, Variant
+
+
+class Finding(Model):
+    """One precondition as `trainwright doctor` found it."""
+
+    check: str
+    state: Literal["ok", "warning", "failed", "unknown"]
+    found: str
+    fix: str = ""
 
 
 @dataclass
@@ -37,8 +46,7 @@ class Context:
     @cached_property
     def inputs(self) -> dict[str, Inputs | LockError]:
         """Image id to what goes into it, or to what is wrong with its lock; without those that await something."""
-        held = (variant for variant in self.intent.variants if not inputs.awaited(self.intent, variant))
-        return {variant.id: self._load(variant) for variant in held}
+        return {variant.id: self._load(variant) for variant in inputs.held(self.intent)}
 
     def _load(self, variant: Variant) -> Inputs | LockError:
         try:

@@ -5,8 +5,7 @@ import shutil
 from pathlib import Path
 
 from trainwright import store
-from trainwright.doctor.context import Context
-from trainwright.model import Finding
+from trainwright.doctor.context import Context, Finding
 
 
 def check(context: Context) -> Finding:

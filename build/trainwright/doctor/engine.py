@@ -2,9 +2,8 @@
 
 import os
 
-from trainwright.doctor.context import Context, at_least
+from trainwright.doctor.context import Context, Finding, at_least
 from trainwright.errors import EnvironmentProblem
-from trainwright.model import Finding
 
 
 def check(context: Context) -> Finding:

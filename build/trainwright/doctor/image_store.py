@@ -1,9 +1,8 @@
 """The engine keeps images in the containerd store: only that one knows the digest an image will have."""
 
 from trainwright import engine
-from trainwright.doctor.context import Context
+from trainwright.doctor.context import Context, Finding
 from trainwright.errors import EnvironmentProblem
-from trainwright.model import Finding
 
 
 def check(context: Context) -> Finding:

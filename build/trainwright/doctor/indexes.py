@@ -4,8 +4,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from trainwright import indexes, mirrors
-from trainwright.doctor.context import Context
-from trainwright.model import Finding
+from trainwright.doctor.context import Context, Finding
 
 
 def check(_: Context) -> Finding:

@@ -1,8 +1,7 @@
 """Every image has a lock, and it answers the intent as it stands."""
 
-from trainwright.doctor.context import Context
+from trainwright.doctor.context import Context, Finding
 from trainwright.errors import LockError
-from trainwright.model import Finding
 
 
 def check(context: Context) -> Finding:

@@ -5,8 +5,7 @@ from urllib.parse import unquote, urlsplit
 
 from trainwright import distribution
 from trainwright import mirrors as setting
-from trainwright.doctor.context import Context
-from trainwright.model import Finding
+from trainwright.doctor.context import Context, Finding
 
 
 def check(context: Context) -> Finding:

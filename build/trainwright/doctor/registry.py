@@ -1,9 +1,8 @@
 """The registry that a push would go to. One beyond loopback is not asked: doctor uses no network."""
 
 from trainwright import images
-from trainwright.doctor.context import Context
+from trainwright.doctor.context import Context, Finding
 from trainwright.errors import RegistryError
-from trainwright.model import Finding
 
 
 def check(context: Context) -> Finding:

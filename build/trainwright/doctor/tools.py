@@ -5,8 +5,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from trainwright.doctor.context import Context
-from trainwright.model import Finding
+from trainwright.doctor.context import Context, Finding
 
 SYSTEM = ("oras", "mmdebstrap", "apt-get")  # from PATH
 OURS = ("syft", "uv")  # installed with us, called from beside our Python

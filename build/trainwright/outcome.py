@@ -1,0 +1,59 @@
+"""What became of an image: what drifted, what was proved, what it is, what would be done. Data only."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from trainwright.model import Action, Model
+
+
+class Drift(Model):
+    """A locked package that could not be had any more, and what was taken instead."""
+
+    package: str
+    locked: str
+    used: str
+
+
+class Check(Model):
+    """The state of one proof; 'not run' is never counted as passed."""
+
+    state: Literal["passed", "failed", "not run"]
+    detail: str = ""
+
+
+class Proof(Model):
+    """What was proved of this very image: `image` is the engine's id of what was tested."""
+
+    image: str
+    probe: Check
+    tests: Check
+
+
+class Image(Model):
+    """out/<id>/image.json: what this image is and what of it has been proved."""
+
+    schema_: Annotated[Literal[1], Field(alias="schema")] = 1
+    id: str
+    key: str
+    digest: str | None = None  # of the pushed manifest
+    uri: str | None = None  # repository@digest
+    tags: list[str] = []
+    size: int | None = None  # compressed bytes: the sum of config and layers as pushed
+    versions: dict[str, str] = {}  # as the probe read them out of the finished image
+    packages: dict[str, str] = {}  # of the distribution, likewise
+    drift: list[Drift] = []
+    proof: Proof | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        return self.model_dump(by_alias=True)
+
+
+class PlanEntry(Model):
+    """What would happen to one image, and why."""
+
+    id: str
+    action: Action
+    reason: str
+    key: str
+    warnings: list[str] = []  # of compat.toml: what goes together, and not without doubt
