@@ -38,11 +38,11 @@ class Image(Model):
     key: str
     digest: str | None = None  # of the pushed manifest
     uri: str | None = None  # repository@digest
-    tags: list[str] = []
+    tags: list[str] = Field(default=[])
     size: int | None = None  # compressed bytes: the sum of config and layers as pushed
-    versions: dict[str, str] = {}  # as the probe read them out of the finished image
-    packages: dict[str, str] = {}  # of the distribution, likewise
-    drift: list[Drift] = []
+    versions: dict[str, str] = Field(default={})  # as the probe read them out of the finished image
+    packages: dict[str, str] = Field(default={})  # of the distribution, likewise
+    drift: list[Drift] = Field(default=[])
     proof: Proof | None = None
 
     def to_json(self) -> dict[str, Any]:
@@ -56,4 +56,4 @@ class PlanEntry(Model):
     action: Action
     reason: str
     key: str
-    warnings: list[str] = []  # of compat.toml: what goes together, and not without doubt
+    warnings: list[str] = Field(default=[])  # of compat.toml: what goes together, and not without doubt
