@@ -214,7 +214,7 @@ def lock_all(
         else:
             solved = solve(intent, variant, say)
             rows.append(_written(variant.lock, *lock_python(intent, variant, solved, progress)))
-    return rows
+    return [row | {"why": row.get("why", "")} for row in rows] if any("why" in row for row in rows) else rows
 
 
 def check_locks(intent: Intent, variants: list[Variant]) -> tuple[list[dict[str, str]], LockError | None]:

@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -59,3 +60,12 @@ def test_keras_is_that_of_the_lock(host: Any, declared: Inputs) -> None:
     locked = {entry.name: entry.version for entry in declared.lock.python}
     code = "import keras, tensorflow; print(keras.__version__, tensorflow.keras.__version__)"
     assert host.check_output(f"python -c '{code}'").split() == [locked["keras"]] * 2
+
+
+@pytest.mark.component("cuda")
+def test_code_for_the_fleet(
+    host: Any, programs: str, declared: Inputs, lacking: Callable[[list[str]], list[str]]
+) -> None:
+    library = f"/opt/venv/lib/python{declared.variant.python}/site-packages/tensorflow/libtensorflow_cc.so.2"
+    built = json.loads(host.check_output(f"python {programs}/architectures.py {library}"))[library]["sass"]
+    assert lacking(built) == [], built

@@ -259,6 +259,7 @@ R, W = "refuse", "warn"
         (R, {"tensorflow": "2.17.1", "numpy": "2.4.6"}, "needs numpy >=1.23.5,<2"),
         (R, {"tensorflow": "2.18.1", "numpy": "2.4.6"}, "needs numpy >=1.26,<2.1"),
         (R, {"tensorflow": "2.19.1", "numpy": "2.4.6"}, "needs numpy >=1.26,<2.2"),
+        (W, {"tensorflow": "2.21.0", "highest-sm": "100"}, "needs highest-sm <100"),
         (R, {"tensorflow": "2.21.0", "python": "3.14.0-1"}, "needs python >=3.10,<3.14"),
         # JAX
         (R, {"jax": "0.11.2", "jaxlib": "0.12.0"}, "needs jax >=0.12.0"),
