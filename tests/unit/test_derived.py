@@ -10,7 +10,7 @@ from trainwright.config import load
 from trainwright.derived import Derived, Parent
 from trainwright.errors import ConfigError
 from trainwright.matrix import load_intent
-from trainwright.model import Image
+from trainwright.outcome import Image
 
 URI = "127.0.0.1:1/trainwright/pytorch@sha256:" + "1" * 64
 OWN = Parent(id="pytorch-x", key="k" * 64, digest="sha256:" + "1" * 64, uri=URI)
