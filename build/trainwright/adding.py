@@ -7,7 +7,7 @@ from zipfile import ZipFile
 
 from trainwright import additions, children, conflicts, indexes, inputs, lock, render, requirements, store
 from trainwright.conflicts import Question
-from trainwright.errors import LockError, TrainwrightError
+from trainwright.errors import ConfigError, LockError, TrainwrightError
 from trainwright.fetching import must
 from trainwright.files import write
 from trainwright.indexes import Beside, Offer
@@ -39,6 +39,12 @@ def lock_additions(
         question = _with_sources(question, table, progress)
         offers = conflicts.solve(question)
         conflicts.check_refused(question, known.refused | _twice(intent, variant), offers)
+        if not offers:
+            raise ConfigError(
+                f"{variant.parent} holds all of that already",
+                where=variant.requirements,
+                fix=f"trainwright build --only {variant.parent}",
+            )
         files = _files(question, offers, "added", progress)
         for line in asked.lines:
             for entry in files:

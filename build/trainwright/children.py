@@ -78,6 +78,8 @@ def _inputs(intent: Intent, variant: Variant, below: Inputs, own: Lock, jobs: li
     if known := [job.wheel for job in jobs if job.wheel]:
         wheels["added"] = sorted(wheels["added"] + known, key=lambda entry: entry.name)
         text["requirements/added.txt"] = render.requirement_lines([e for e in wheels["added"] if is_wheel(e)])
+    if any(job.wheel is None for job in jobs):  # a folder that was built from must not lose the line of such a wheel
+        del text["requirements/added.txt"]
     return below.model_copy(
         update={
             "variant": variant,

@@ -175,6 +175,13 @@ def test_a_line_for_another_python_asks_for_nothing(lock: Callable[..., Any], tr
     assert [entry.name for entry in loaded(tree, team).wheels["added"]] == ["fine"]
 
 
+@pytest.mark.usefixtures("folder")
+def test_a_file_that_adds_nothing(lock: Callable[..., Any]) -> None:
+    ended = lock("numpy>=2\n")
+    assert (ended.code, ended.out) == (2, "")
+    assert f"{CPU} holds all of that already" in ended.err
+
+
 # --- what is compiled ------------------------------------------------------------------------------------------------
 
 OPS = "ops==1.0  # trainwright: compile OPS_FAST=1\n"
@@ -217,6 +224,7 @@ def test_the_key_counts_what_a_compiler_is_given_and_not_what_it_makes(
 ) -> None:
     assert lock(OPS).code == 0
     before = loaded(tree, team)
+    assert "requirements/added.txt" not in before.text
     (tmp_path / "made.whl").write_bytes(b"a wheel")
     sha256 = store.sha256_of(tmp_path / "made.whl")
     file = "ops-1.0-cp311-cp311-linux_x86_64.whl"
