@@ -31,7 +31,8 @@ def folder(tmp_path: Path, wheel: Callable[..., str], intent: Intent, monkeypatc
                 wheel(place, entry.name.replace("-", "_"), entry.version)
     wheel(place, "numpy", "1.26.4")
     wheel(place, "alpha", "1.0", ("numpy>=2", "torch"))
-    wheel(place, "alpha", "2.0", ("numpy<2",))
+    wheel(place, "alpha", "2.0", ("numpy<2", "filelock"))
+    wheel(place, "filelock", "99.0")  # the image holds an older one, and nobody asks for this one
     wheel(place, "beta", "3.0", ("alpha>=2", "fine"))
     wheel(place, "fine", "1.0")
     wheel(place, "boost", "1.0", ("nvidia-nccl-cu12",))
@@ -100,7 +101,11 @@ def test_a_lock_answers_its_file_and_its_image(
     assert ended.code == 4
     assert "stale" in ended.out
     assert f"trainwright lock --only {CPU} --with {team} --name requirements" in ended.err
+    assert "stale" in lock("alpha<1.5\n", "--check").out  # what is locked would do, and nobody has asked
     assert lock("alpha\n", "--check").code == 0
+    template = tree / "dockerfiles/frameworks/image.j2"
+    edit(template, r"^# What changes most comes last\.", "# What changes most comes last!")
+    assert loaded(tree, team).key != before  # another image below
     edit(additions.lock_path(child(tree, team)[1]), r"^size = \d+", "size = 1")
     assert "changed by hand" in lock("", "--check").out
     edit(tree / "dockerfiles/locks" / f"{CPU}.toml", r'^version = "26.3"', 'version = "26.2"')  # the image has moved
@@ -165,6 +170,7 @@ def test_the_culprit_is_named(lock: Callable[..., Any], team: Path, text: str, c
     assert ended.code == code, ended.err
     for words in said:
         assert words in ended.err
+    assert "filelock" not in ended.err
     assert f"where: {team}:2" in ended.err
     assert not list(team.parent.glob("*.lock.toml"))
 
