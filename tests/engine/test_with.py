@@ -1,5 +1,6 @@
 """A team's requirements on top of an image, for real: locked, compiled once, built, proved, tested, pushed."""
 
+import hashlib
 import json
 import shutil
 import subprocess
@@ -20,9 +21,9 @@ OPS = """\
 import os, pip, setuptools
 with open("ops.py", "w") as file:
     file.write(f"against, fast = {pip.__version__!r}, {os.environ['OPS_FAST']!r}\\n")
-setuptools.setup(name="ops", version="1.0", py_modules=["ops"])
+setuptools.setup(name="trainwright-ops", version="1.0", py_modules=["ops"])
 """
-PURE = 'import setuptools\nsetuptools.setup(name="pure", version="1.0", py_modules=["pure"])\n'
+PURE = 'import setuptools\nsetuptools.setup(name="trainwright-pure", version="1.0", py_modules=["pure"])\n'
 TESTS = "def test_it(declared): assert declared.variant.id.endswith('-with-team')\n"
 
 
@@ -37,9 +38,9 @@ class Team:
 
     def __init__(self, tree: Path, folder: Path) -> None:
         self.tree, self.folder, self.file = tree, folder, folder / "requirements.txt"
-        sdist(folder, "ops", "1.0", {"setup.py": OPS})
-        sdist(folder, "pure", "1.0", {"setup.py": PURE, "pure.py": "answer = 42\n"})
-        self.file.write_text("pure\neinops\nops  # trainwright: compile OPS_FAST=yes\n")
+        sdist(folder, "trainwright_ops", "1.0", {"setup.py": OPS})
+        sdist(folder, "trainwright_pure", "1.0", {"setup.py": PURE, "pure.py": "answer = 42\n"})
+        self.file.write_text("trainwright-pure\neinops\ntrainwright-ops  # trainwright: compile OPS_FAST=yes\n")
 
     @property
     def out(self) -> Path:
@@ -80,9 +81,9 @@ def test_the_image_holds_what_was_added_and_what_was_below(team: Team) -> None:
     said = in_image(team, "import einops, ops, pip, pure; print(ops.against == pip.__version__, ops.fast, pure.answer)")
     assert said == "True yes 42"
     held = in_image(team, "print(open('/opt/trainwright/constraints.txt').read())").splitlines()
-    assert {"ops==1.0", "pure==1.0"} <= set(held)
+    assert {"trainwright-ops==1.0", "trainwright-pure==1.0"} <= set(held)
     assert any(line.startswith("pip==") for line in held)
-    [wheel] = (team.out / "wheels/added").glob("ops-*.whl")
+    [wheel] = (team.out / "wheels/added").glob("trainwright_ops-*.whl")
     assert (team.out / "requirements/added.txt").read_text().count("--hash=sha256:") == 2  # pure is a source
     with ZipFile(wheel) as archive:
         assert "ops.py" in archive.namelist()
@@ -97,7 +98,7 @@ def test_the_second_time_nothing_is_done_and_no_index_is_asked(team: Team) -> No
 def test_what_was_compiled_is_not_compiled_again(team: Team) -> None:
     """Another image on the same one, with the same extension: its wheel comes out of the store."""
     other = team.file.with_name("other.txt")
-    other.write_text("ops  # trainwright: compile OPS_FAST=yes\n")
+    other.write_text("trainwright-ops  # trainwright: compile OPS_FAST=yes\n")
     words = ("--only", ID, "--with", str(other), "--name", "team")
     for command in ("lock", "build"):
         done = trainwright(team.tree, command, *words, PIP_FIND_LINKS=str(team.folder))
@@ -129,7 +130,7 @@ def test_it_is_tested_and_pushed_like_any_other(team: Team, registry: str) -> No
 
 def test_a_folder_builds_without_us(team: Team) -> None:
     command = ["docker", "buildx", "bake"]
-    for folder in (team.out, team.out / "compile/ops"):
+    for folder in (team.out, team.out / "compile/trainwright-ops"):
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300)
         assert done.returncode == 0, done.stderr
 
@@ -154,23 +155,25 @@ def test_a_compilation_that_gives_something_else_is_refused(team: Team, tmp_path
     folder.mkdir()
     tree = tmp_path / "tree"
     shutil.copytree(team.tree, tree, ignore=shutil.ignore_patterns("out", "tests"))
-    sdist(folder, "ops", "1.0", {"setup.py": OPS.replace('version="1.0"', 'version="1.1"')})
+    sdist(folder, "trainwright_ops", "1.0", {"setup.py": OPS.replace('version="1.0"', 'version="1.1"')})
     file = folder / "requirements.txt"
-    file.write_text("ops  # trainwright: compile OPS_FAST=yes\n")
+    file.write_text("trainwright-ops  # trainwright: compile OPS_FAST=yes\n")
     own = ("--only", ID, "--with", str(file), "--name", "team")
     assert trainwright(tree, "lock", *own, PIP_FIND_LINKS=str(folder)).returncode == 0
     done = trainwright(tree, "build", *own, PIP_FIND_LINKS=str(folder))
     assert done.returncode == 5
-    assert "ops-1.0.tar.gz gave no wheel of that name and version" in done.stderr
+    assert "declares version 1.0, but the wheel declares version 1.1" in done.stderr  # uv sees it first
 
 
 def test_a_source_that_needs_the_image_and_does_not_say_so(team: Team, tmp_path: Path) -> None:
     """Without the word `compile` it is built alone, and cannot find what it asks."""
     file = tmp_path / "requirements.txt"
-    file.write_text("ops\n")
+    file.write_text("trainwright-ops\n")
     own = ("--only", ID, "--with", str(file), "--name", "team")
-    assert trainwright(team.tree, "lock", *own, PIP_FIND_LINKS=str(team.folder)).returncode == 0
-    done = trainwright(team.tree, "build", *own, PIP_FIND_LINKS=str(team.folder))
+    tree = tmp_path / "tree"
+    shutil.copytree(team.tree, tree, ignore=shutil.ignore_patterns("out", "tests"))
+    assert trainwright(tree, "lock", *own, PIP_FIND_LINKS=str(team.folder)).returncode == 0
+    done = trainwright(tree, "build", *own, PIP_FIND_LINKS=str(team.folder))
     assert done.returncode == 5
     assert "ModuleNotFoundError: No module named 'pip'" in done.stderr
 
@@ -181,8 +184,8 @@ def test_the_source_that_was_compiled_is_the_one_that_is_named(team: Team) -> No
     labels = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
     assert labels["io.trainwright.id"] == CHILD
     assert labels["io.trainwright.parent"] == ID
-    file, _, sha256 = labels["io.trainwright.compiled.ops"].partition(" sha256:")
+    file, _, sha256 = labels["io.trainwright.compiled.trainwright-ops"].partition(" sha256:")
     with tarfile.open(team.folder / file) as archive:
-        assert "ops-1.0/setup.py" in archive.getnames()
-    assert (team.out / "compile/ops/wheels/sdist" / file).stat().st_size == (team.folder / file).stat().st_size
-    assert len(sha256) == 64
+        assert "trainwright_ops-1.0/setup.py" in archive.getnames()
+    laid = team.out / "compile/trainwright-ops/wheels/sdist" / file
+    assert hashlib.sha256(laid.read_bytes()).hexdigest() == sha256
