@@ -40,8 +40,8 @@ def last_word(matrix: Matrix, variant: Variant, name: str) -> tuple[str, tuple[i
     of_row = matrix.frameworks[framework].rows[row].pins
     tables: list[tuple[str, Mapping[str, str], tuple[int | str, ...]]] = [
         ("devel", matrix.devel.pins if variant.devel else {}, ("devel",)),
-        (f"target {variant.target}", matrix.targets[variant.target].pins, ("targets", variant.target)),
         (f"row {row + 1} of {framework}", of_row, ("frameworks", framework, "rows", row)),
+        (f"target {variant.target}", matrix.targets[variant.target].pins, ("targets", variant.target)),
         ("common", matrix.common.pins, ("common",)),
     ]
     return next((what, path, pins[name]) for what, pins, path in tables if name in pins)

@@ -17,14 +17,14 @@ FILE = "dockerfiles/instances.toml"
 class Instance(Model):
     """One instance type. None: no source says it."""
 
-    gpu: str
-    count: int  # GPUs
-    sm: Annotated[str, Field(pattern=r"^\d{2,3}$")]  # compute capability without its dot
-    memory_gib: int  # of one GPU
-    nvlink: bool
+    gpu: str = ""  # "" where it has none
+    count: int = 0  # GPUs
+    sm: Annotated[str, Field(pattern=r"^(|\d{2,3})$")] = ""  # compute capability without its dot
+    memory_gib: int = 0  # of one GPU
+    nvlink: bool = False
     net_gbits: int | None = None  # of all its EFA interfaces together
     efa: int  # interfaces
-    gpudirect: bool  # whether aws-ofi-nccl insists on GPUDirect RDMA there
+    gpudirect: bool = False  # whether aws-ofi-nccl insists on GPUDirect RDMA there
     sagemaker: str = ""  # its name for training jobs; "" where it has none
     architecture: str = "amd64"
     note: str = ""
@@ -47,7 +47,7 @@ def architectures(names: Iterable[str], table: Mapping[str, Instance]) -> list[s
     for name in names:
         if name not in table:
             raise unknown(name, table)
-    return sorted({table[name].sm for name in names}, key=int)
+    return sorted({table[name].sm for name in names} - {""}, key=int)
 
 
 def unknown(name: str, table: Iterable[str], where: str = "") -> ConfigError:

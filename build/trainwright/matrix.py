@@ -78,7 +78,7 @@ def expand(matrix: Matrix, components: Mapping[str, Component], text: str = "") 
                     flavour = "-".join(filter(None, flavours))
                     twin = "devel" if devel else ""
                     identity = image_id(name, row.release, accelerator, python, target, flavour, twin)
-                    said = matrix.common.pins | row.pins | matrix.targets[target].pins
+                    said = matrix.common.pins | matrix.targets[target].pins | row.pins
                     said |= matrix.devel.pins if devel else {}
                     said = {pin: word for pin, word in said.items() if word != ABSENT}
                     variant = Variant(

@@ -19,7 +19,7 @@ from trainwright import declaration
 from trainwright.compat import floor
 from trainwright.errors import ConfigError, did_you_mean
 from trainwright.instances import architectures
-from trainwright.lock import build_packages, compiles, pin_versions, python_name, toolkit_of
+from trainwright.lock import build_packages, compiles, distribution_packages, pin_versions, python_name, toolkit_of
 from trainwright.matrix import Intent, provider_of
 from trainwright.model import Lock, Package, Position, PythonFile, Variant
 from trainwright.providers import for_accelerator, is_compiled
@@ -142,12 +142,11 @@ def _dockerfile(
         "parts": [folder for folder in folders if folder.startswith("framework-")],
         "sdists": {name: [entry for entry in entries if not is_wheel(entry)] for name, entries in folders.items()},
         "compiles": compiles(intent, variant),
-        "build_packages": [
-            f"{name}={held[name].version}" if name in held else name for name in build_packages(intent, variant.base)
-        ],
+        "build_packages": [_exactly(name, held) for name in build_packages(intent, variant.base)],
         "epoch": epoch,
         "licences": licences(intent, variant),
-        "packages": [f"{package.name}={package.version}" for package in packages.values() if package.sha256],
+        "packages": [f"{package.name}={package.version}" for package in packages.values() if package.sha256]
+        or [_exactly(name, held) for name in distribution_packages(intent, variant.base)],
     }
     text = fill(intent.root, f"frameworks/{variant.framework}.j2", context)
     _check_stages(intent, variant, text)
@@ -159,6 +158,11 @@ def _dockerfile(
             fix=f"use pins[{unused[0]!r}] in dockerfiles/layers/{unused[0]}.j2, or take the pin out of matrix.toml",
         )
     return text
+
+
+def _exactly(name: str, held: Mapping[str, Package]) -> str:
+    """A package as apt is asked for it; without a lock its version is yet to come."""
+    return f"{name}={held[name].version}" if name in held else f"{name}=awaited"
 
 
 def _check_stages(intent: Intent, variant: Variant, text: str) -> None:

@@ -51,7 +51,7 @@ def to_resolve(provider: Provider) -> str:
 def test_providers(intent: Intent, component: Component) -> None:
     assert component.providers
     for provider in component.providers.values():
-        assert to_resolve(provider)
+        assert to_resolve(provider) or provider.in_base
         if provider.kind in ("python", "file"):
             assert "{version}" in str(provider.requirement or provider.url)
         if provider.kind == "source":
@@ -67,14 +67,14 @@ def test_providers(intent: Intent, component: Component) -> None:
 def test_pin(intent: Intent, name: str, component: Component) -> None:
     pins = [variant.pins[name] for variant in intent.variants if name in variant.pins]
     assert pins, "no image of the matrix carries it"
-    assert {pin.provider for pin in pins} <= set(component.providers)
+    assert {pin.provider for pin in pins} <= {*component.providers, "base"}
 
 
 def test_releases_of_what_is_fetched(intent: Intent, name: str, component: Component) -> None:
     """A pinned version that is fetched from upstream is a known release: its commit or sha256 has evidence."""
     for variant in intent.variants:
         pin = variant.pins.get(name)
-        if pin and component.providers[pin.provider].kind in ("source", "file"):
+        if pin and component.provider(pin.provider).kind in ("source", "file"):
             release = component.releases[pin.version]
             assert release.evidence
             assert release.commit or release.sha256 or release.evidence.startswith("blocked"), variant.id

@@ -175,7 +175,7 @@ def test_component_that_is_never_pinned(tree: Path, edit: Edit) -> None:
 
 def test_unknown_base(tree: Path, edit: Edit) -> None:
     edit(tree / "dockerfiles/matrix.toml", r'bases = \["debian-12"\]', 'bases = ["debian-21"]')
-    assert "valid: debian-12, debian-12-efa, debian-13, " in refused(tree).why
+    assert "debian-12, debian-12-efa, debian-13, " in refused(tree).why
 
 
 def test_component_without_a_template(tree: Path) -> None:
