@@ -35,7 +35,7 @@ def show(rows: list[dict[str, Any]], as_json: bool) -> None:
         table.add_row(*(_cell(row[name]) for name in names))
     console = Console(highlight=False, markup=False)
     if not console.is_terminal:
-        console.width = 240  # a pipe has no width: one row stays one line
+        console.width = 2000  # a pipe has no width: one row stays one line
     console.size = (max(console.width, whole + len(names[1:]) * (NARROW + 1)), console.height)
     console.print(table)
 

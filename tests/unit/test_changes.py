@@ -52,8 +52,9 @@ def test_a_template_changes_the_images_that_are_rendered_from_it(changes: Any, c
     rows = changes()
     assert rows
     assert all("-distro" in row["id"] or "single-node" not in row["id"] for row in rows)
-    assert {row["why"] for row in rows} == {"file dockerfiles/layers/gdrcopy.j2"}
-    assert all(row["old"] != row["new"] and len(row["old"]) == len(row["new"]) == 64 for row in rows)
+    assert {row["why"] for row in rows if row["new"] != "blocked"} == {"file dockerfiles/layers/gdrcopy.j2"}
+    known = [row for row in rows if row["new"] != "blocked"]
+    assert all(row["old"] != row["new"] and len(row["old"]) == len(row["new"]) == 64 for row in known)
     assert not any(row["id"].startswith("pytorch-2.13-cpu") for row in rows)
 
 

@@ -84,10 +84,10 @@ def order_of_stages(dockerfile: str) -> list[str]:
     known, wrong = {"scratch", *CONTEXTS}, []
     for line in dockerfile.splitlines():
         if stage := re.match(r"FROM (\S+)(?: AS (\S+))?$", line):
-            wrong += [line] if stage[1] not in known else []
+            wrong += [line] if stage[1] not in known and "/" not in stage[1] else []  # a registry's: named in full
             known.add(stage[2] or "")
         elif named := re.search(r"[ ,-]from=([^,\s]+)", line.split("#")[0]):
-            wrong += [line] if named[1] not in known else []
+            wrong += [line] if named[1] not in known and "/" not in named[1] else []
     return wrong
 
 
