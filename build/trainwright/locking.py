@@ -264,8 +264,8 @@ def is_current(read: Callable[..., object], *words: object) -> bool:
 def _written(name: str, path: Path, text: str) -> dict[str, str]:
     same = path.exists() and path.read_text() == text
     write(path, text)
-    return {"lock": name, "state": "unchanged" if same else "written"}
+    return {"lock": name, "state": "unchanged" if same else "written", "why": ""}
 
 
 def _kept(name: str) -> dict[str, str]:
-    return {"lock": name, "state": "current"}
+    return {"lock": name, "state": "current", "why": ""}
