@@ -273,7 +273,7 @@ R, W = "refuse", "warn"
         (R, {"jax": "0.12.0.1", "python": "3.11.2-1+b1"}, "needs python >=3.12"),
         # Horovod
         (R, {"horovod": "0.28.1", "torch": "2.16.0"}, "needs torch <2.16"),
-        (W, {"horovod": "0.28.1", "torch": "2.12.1"}, "needs torch >=2.13"),
+        (W, {"horovod": "0.28.1", "torch": "2.12.1"}, "needs torch ==2.13.*"),
         (R, {"horovod": "0.28.1", "tensorflow": "2.21.0"}, "needs tensorflow <2.15"),
         (W, {"horovod": "0.28.1", "compiler": "4:15.1.0-1"}, "needs compiler >=12,<15"),
         (W, {"horovod": "0.28.1", "python": "3.14.0-1"}, "needs python >=3.11,<3.14"),
@@ -330,7 +330,7 @@ def test_every_row_was_broken_by_one_of_them(request: pytest.FixtureRequest) -> 
         {"tensorflow": "2.21.0", "numpy": "2.4.6", "python": "3.13.5-1", "nccl": "2.30.7", "cuda": "12.9.79"},
         {"jax": "0.12.0.1", "jaxlib": "0.12.0", "numpy": "2.4.6", "python": "3.13.5-1"},  # as jax itself allows
         {"horovod": "0.28.1", "torch": "2.13.0", "compiler": "12.2.0-14+deb12u1", "python": "3.11.2-1+b1"},
-        {"horovod": "0.28.1", "torch": "2.15.0", "compiler": "4:14.2.0-1", "python": "3.13.5-1"},
+        {"horovod": "0.28.1", "torch": "2.13.1", "compiler": "4:14.2.0-1", "python": "3.13.5-1"},
         {"aws-ofi-nccl": "1.21.1", "libfabric": "2.1.0-1.1", "nccl": "2.30.7"},
         {"nccl": "2.18.5", "efa-installer": "1.29.0"},
     ],
