@@ -65,7 +65,8 @@ check: setup ## Python: format, lint, types
 test: check engine registry ## Everything, under 20 minutes; an image (or yours) is built if need be, tested, pushed, trained with
 	@scripts/test-all.sh $(CHOSEN)
 
-test-ci: setup engine registry ## The further images that CI builds, tests, pushes and trains with; KEEP=1: they stay in the engine
+test-ci: setup engine registry ## What CI runs beyond `make test`: its slow tests and further images; KEEP=1: they stay in the engine
+	@.venv/bin/python -m pytest --quiet --require-engine tests/engine -m ci
 	@scripts/test-images.sh --by CI $(if $(KEEP),--keep)
 
 matrix: setup ## docs/matrix.md and docs/matrix.html anew
