@@ -120,6 +120,7 @@ def build(intent: Intent, variant: Variant, repository: str | None, say: Say, pr
         say(f"{variant.id}: warning: {warning}")
     if entry.action == "build":
         engine.must_keep_layers()
+        engine.must_build_for(intent.components.bases[variant.base].architecture)
         fetch(intent, [variant], say, progress)
         found = children.load(intent, variant)  # a drift that the fetch met changes the key
         entry = plan_one(found, repository, engine.answers)

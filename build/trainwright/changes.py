@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from trainwright import checkout, differences, inputs
-from trainwright.errors import TrainwrightError
+from trainwright.errors import ConfigError, TrainwrightError
 from trainwright.inputs import Inputs
 from trainwright.matrix import Intent, load_intent
 from trainwright.model import Model, Variant
@@ -53,7 +53,16 @@ ABSENT = State("", {})
 def since(intent: Intent, reference: str) -> list[Moved]:
     """What changed between a commit and the tree as it lies here. Raises ConfigError for a commit that is not there."""
     with checkout.exported(intent.root, checkout.commit_of(intent.root, reference)) as folder:
-        return between(load_intent(folder), intent)
+        try:
+            old = load_intent(folder)
+        except TrainwrightError as error:
+            raise ConfigError(
+                f"the intent of {reference} cannot be read by this version",
+                where=f"{error.where} at {reference}",
+                why=f"{error.what}: {error.why}",
+                fix=f"git worktree add ../then {reference}, and ask the version that lies there",
+            ) from None
+        return between(old, intent)
 
 
 def between(old: Intent, new: Intent) -> list[Moved]:

@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 import tarfile
@@ -146,6 +147,18 @@ def must_keep_layers() -> None:
             "this engine cannot say which digest an image will have",
             why=f"its image store is {store}; a push by digest needs the containerd image store",
             fix=CONTAINERD_FIX,
+        )
+
+
+def must_build_for(architecture: str) -> None:
+    """Raises EnvironmentProblem where neither this engine's processor nor an emulator runs `architecture`."""
+    said = run([buildx(), "inspect"], error=EnvironmentProblem, what="buildx cannot be asked what it builds for")
+    known = re.search(r"^Platforms:(.*)$", said, re.MULTILINE)
+    if known and f"linux/{architecture}" not in re.split(r"[\s,*]+", known[1]):
+        raise EnvironmentProblem(
+            f"this engine builds no image for {architecture}",
+            why=f"it builds for {known[1].strip()}",
+            fix=f"build on a host that is {architecture}, or give this one an emulator (binfmt_misc)",
         )
 
 

@@ -10,7 +10,7 @@ from trainwright.config import parse
 from trainwright.errors import ConfigError, LockError
 from trainwright.files import write
 from trainwright.matrix import Intent
-from trainwright.model import Lock, Model, Package, PythonFile, Variant
+from trainwright.model import IN_BASE, Lock, Model, Package, PythonFile, Variant
 from trainwright.outcome import Drift
 
 
@@ -191,6 +191,8 @@ def awaited(intent: Intent, variant: Variant) -> list[str]:
         found.append(base.awaits)
     if variant.awaits and not lock_path(intent, variant).exists():
         found.append(variant.awaits)
+    if "python" in variant.pins and variant.pins["python"].provider == IN_BASE:
+        found.append("a lock of what the base's own Python holds: such a base could not be had, so none is written yet")
     return found
 
 
