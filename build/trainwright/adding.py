@@ -1,12 +1,13 @@
 """A requirements file into a lock of its own: solved against what the image was proved with."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from zipfile import ZipFile
 
-from trainwright import additions, children, conflicts, indexes, inputs, lock, render, requirements, store
+from trainwright import additions, children, conflicts, differences, indexes, inputs, lock, render, requirements, store
 from trainwright.conflicts import Question
+from trainwright.differences import Change
 from trainwright.errors import ConfigError, LockError, TrainwrightError
 from trainwright.fetching import must
 from trainwright.files import write
@@ -17,19 +18,37 @@ from trainwright.progress import Progress, Say
 from trainwright.wheels import is_wheel
 
 
-def lock_additions(
-    intent: Intent, variant: Variant, update: bool, say: Say, progress: Progress
-) -> list[dict[str, str]]:
-    """Write the lock of a requirements file for one image, unless it is current; with `update`, in any case.
+def lock_additions(intent: Intent, variant: Variant, say: Say, progress: Progress) -> list[dict[str, str]]:
+    """Write the lock of a requirements file for one image, unless it is current. Raises as `solved` does."""
+    path = additions.lock_path(variant)
+    if not check_lock(intent, variant)[1]:
+        return [{"lock": str(path), "state": "current"}]
+    text = lock.dump(solved(intent, variant, say, progress))
+    same = path.exists() and path.read_text() == text
+    write(path, text)
+    return [{"lock": str(path), "state": "unchanged" if same else "written"}]
+
+
+def update(intent: Intent, variant: Variant, keep: bool, say: Say, progress: Progress) -> list[Change]:
+    """How the lock would change if it were resolved anew; with `keep` it is written. Raises as `solved` does."""
+    path, before = additions.lock_path(variant), None
+    with suppress(LockError):  # one that is missing or broken has nothing to compare with
+        before = children.read_lock(variant)
+    new = solved(intent, variant, say, progress)
+    held = differences.python_held(before) if before else {}
+    moved = differences.changes(path.name, "python", held, differences.python_held(new))
+    if keep and (moved or check_lock(intent, variant)[1]):
+        write(path, lock.dump(new))
+    return moved
+
+
+def solved(intent: Intent, variant: Variant, say: Say, progress: Progress) -> Lock:
+    """A requirements file resolved against what the image was proved with.
 
     Raises ConfigError for a line that could not be locked, IncompatibleError for one that would move what the image
     was proved with, LockError for what exists nowhere.
     """
-    path = additions.lock_path(variant)
     below = inputs.load(intent, additions.parent_of(intent, variant))
-    stale = check_lock(intent, variant)[1]
-    if not stale and not update:
-        return [{"lock": str(path), "state": "current"}]
     asked, known = requirements.read(Path(variant.requirements)), additions.settings(intent.root)
     table = additions.to_compile(known, asked)
     say(f"{variant.id}: resolving {len(asked.lines)} requirements against {variant.parent}")
@@ -38,7 +57,9 @@ def lock_additions(
         conflicts.check_lines(question)
         question = _with_sources(question, table, progress)
         offers = conflicts.solve(question)
-        conflicts.check_refused(question, known.refused | _twice(intent, variant), offers)
+        conflicts.check_refused(
+            question, additions.harms(known, intent, variant, below.lock) | _twice(intent, variant), offers
+        )
         if not offers:
             raise ConfigError(
                 f"{variant.parent} holds all of that already",
@@ -53,17 +74,12 @@ def lock_additions(
         plain = _built_with(intent, question, [entry for entry in sources if entry.name not in table], progress)
         compiled, tools = _compiled_with(intent, question, [e for e in sources if e.name in table], table, progress)
     entries = [*files, *plain, *tools]
-    text = lock.dump(
-        Lock(
-            intent=additions.intent_digest(intent, variant, below.lock, asked, known),
-            entries=lock.entries_digest(entries),
-            python=entries,
-            compiled=compiled,
-        )
+    return Lock(
+        intent=additions.intent_digest(intent, variant, below.lock, asked, known),
+        entries=lock.entries_digest(entries),
+        python=entries,
+        compiled=compiled,
     )
-    same = path.exists() and path.read_text() == text
-    write(path, text)
-    return [{"lock": str(path), "state": "unchanged" if same else "written"}]
 
 
 def check_lock(intent: Intent, variant: Variant) -> tuple[list[dict[str, str]], TrainwrightError | None]:

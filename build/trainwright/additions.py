@@ -14,7 +14,7 @@ from trainwright.config import line_of, load
 from trainwright.errors import ConfigError, IncompatibleError, LockError
 from trainwright.lock import digest, entries_digest
 from trainwright.matrix import Intent
-from trainwright.model import Base, Lock, Model, PythonFile, Variant
+from trainwright.model import IN_BASE, Base, Lock, Model, PythonFile, Variant
 from trainwright.requirements import Asked, Line
 from trainwright.wheels import is_wheel, marker_environment
 
@@ -31,10 +31,17 @@ class Compilable(Model):
     evidence: str = ""
 
 
+class Refused(Model):
+    """What an image holds once, or not at all."""
+
+    why: str  # what a second one would do
+    component: str = ""  # the pin that says that the image holds it, whichever package or source it comes from
+
+
 class Additions(Model):
     """The whole of additions.toml."""
 
-    refused: dict[str, str]  # glob of a package's name to why no image gets it on top
+    refused: dict[str, Refused]  # glob of a package's name to why no image that holds one gets another on top
     packages: dict[str, Compilable]
 
 
@@ -112,6 +119,23 @@ def check_line(line: Line, version: str, what: str) -> None:
 
 def _any_extras(requirement: Requirement) -> str:
     return f"[{','.join(sorted(requirement.extras))}]" if requirement.extras else ""
+
+
+def harms(known: Additions, intent: Intent, variant: Variant, lock: Lock) -> dict[str, str]:
+    """Glob of a package's name to why this image gets none: it holds one of that kind already.
+
+    Of an image that brings its framework nobody lists what is in it: all of them may be.
+    """
+    names = [entry.name for entry in held(variant, lock)]
+    components = intent.components.components
+    unknown = any(
+        pin.provider == IN_BASE and components[name].position == "framework" for name, pin in variant.pins.items()
+    )
+    return {
+        glob: row.why
+        for glob, row in known.refused.items()
+        if unknown or row.component in variant.pins or any(fnmatchcase(name, glob) for name in names)
+    }
 
 
 def refused(harms: Mapping[str, str], names: Sequence[str]) -> tuple[str, str]:

@@ -121,6 +121,8 @@ def compilation(intent: Intent, below: Inputs, own: Lock, sdist: PythonFile, row
     # Not the compiler's id nor its target: the second image of the same torch and CUDA compiles nothing.
     against = sorted((e.name, e.version, e.sha256) for e in below.lock.python if e.group in ("framework", "devel"))
     place = [base.architecture, base.glibc, compiler.python, below.pins.get("compiler", "")]
+    if toolkit := lock.toolkit_of(intent, compiler):  # CUDA 12's nvcc is in none of these wheels
+        place += [toolkit.reference, toolkit.path]
     key = lock.digest([plan.SCHEMA, text, sdist.sha256, against, place])
     folders = [f"wheels/{folder}" for folder in ("tools", "compile-build", "sdist")] + ["requirements"]
     name = inputs.load(intent, compiler).name if compiler.id != below.variant.id else below.name

@@ -1,23 +1,26 @@
 """Packages on top of an image: solved against what it holds, refused with the culprit, locked, keyed."""
 
 import functools
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from packaging.requirements import Requirement
 from sdists import sdist
 
 from trainwright import adding, additions, children, indexes, inputs, store
 from trainwright.errors import ConfigError
 from trainwright.inputs import Inputs
 from trainwright.matrix import Intent, load_intent
-from trainwright.model import PythonFile, Variant
+from trainwright.model import Lock, PythonFile, Variant
 
 Cli = Callable[..., Any]
 Edit = Callable[[Path, str, str], None]
 CPU = "pytorch-2.13-cpu-py311-sagemaker"
 GPU = "pytorch-2.15-cu132-py313-{}-single-node"
+BASE = "base-1.0-cu132-py313-ec2-distro"
 
 
 @pytest.fixture
@@ -25,7 +28,7 @@ def folder(tmp_path: Path, wheel: Callable[..., str], intent: Intent, monkeypatc
     """All that this host can install: what the images hold (but torch 2.13.0+cpu), an older numpy, and a few more."""
     place = tmp_path / "wheels"
     place.mkdir()
-    for variant in (v for v in intent.variants if v.id in (CPU, GPU.format("ec2"))):
+    for variant in (v for v in intent.variants if v.id in (CPU, GPU.format("ec2"), BASE)):
         for entry in inputs.load(intent, variant).lock.python:
             if "+" not in entry.version:
                 wheel(place, entry.name.replace("-", "_"), entry.version)
@@ -36,7 +39,8 @@ def folder(tmp_path: Path, wheel: Callable[..., str], intent: Intent, monkeypatc
     wheel(place, "beta", "3.0", ("alpha>=2", "fine"))
     wheel(place, "fine", "1.0")
     wheel(place, "boost", "1.0", ("nvidia-nccl-cu12",))
-    wheel(place, "nvidia_nccl_cu12", "2.30.7")
+    for name in ("nvidia_nccl_cu12", "nvidia_cublas_cu12", "nvidia_cuda_runtime_cu12"):
+        wheel(place, name, "2.30.7")
     sdist(place, "pure", "1.0", {}, ("fine",))
     sdist(place, "ops", "1.0", {}, ("torch",))
     monkeypatch.setattr(indexes, "pip_settings", functools.cache(lambda: {"find-links": str(place), "no-index": "1"}))
@@ -158,7 +162,6 @@ def test_wrong_words(cli: Cli, tree: Path, team: Path, words: list[str], what: s
             3,
             ["beta would move numpy", "beta 3.0 -> alpha 2.0 requires numpy<2", "no version of beta fits"],
         ),
-        ("boost\n", 3, ["would add nvidia-nccl-cu12 2.30.7", "boost 1.0 requires nvidia-nccl-cu12", "a second NCCL"]),
         ("nowhere\n", 4, ["nowhere cannot be had", "nowhere was not found"]),
         ("fine==9\n", 4, ["fine==9 cannot be had"]),
         (f"pure --hash=sha256:{'0' * 64}\n", 4, ["pure-1.0.tar.gz has none of the hashes", ":2"]),
@@ -173,6 +176,59 @@ def test_the_culprit_is_named(lock: Callable[..., Any], team: Path, text: str, c
     assert "filelock" not in ended.err
     assert f"where: {team}:2" in ended.err
     assert not list(team.parent.glob("*.lock.toml"))
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize(
+    ("image", "text", "said"),
+    [
+        (
+            BASE,
+            "boost\n",
+            ["would add nvidia-nccl-cu12 2.30.7", "boost 1.0 requires nvidia-nccl-cu12", "a second NCCL"],
+        ),
+        (BASE, "nvidia-cuda-runtime-cu12\n", ["would add nvidia-cuda-runtime-cu12", "a second CUDA runtime"]),
+        (BASE, "nvidia-cublas\n", []),  # a framework's own, and the only one
+        (GPU.format("ec2"), "nvidia-cublas-cu12\n", ["would add nvidia-cublas-cu12", "a second cuBLAS"]),
+        (CPU, "boost\n", []),
+    ],
+)
+@pytest.mark.usefixtures("folder")
+def test_a_second_one_is_refused_and_a_first_one_is_not(
+    lock: Callable[..., Any], image: str, text: str, said: list[str]
+) -> None:
+    ended = lock(text, image=image)
+    assert ended.code == (3 if said else 0), ended.err
+    for words in said:
+        assert words in ended.err
+
+
+def test_of_an_image_that_brings_its_framework_nobody_knows_what_it_holds(intent: Intent) -> None:
+    known = additions.settings(intent.root)
+    variant = next(v for v in intent.variants if v.pins.get("torch") and v.pins["torch"].provider == "base")
+    empty = Lock(intent="0" * 64, entries="0" * 64, python=[])
+    assert additions.harms(known, intent, variant, empty).keys() == known.refused.keys()
+    cpu = next(v for v in intent.variants if v.id == CPU)
+    assert additions.harms(known, intent, cpu, empty) == {}
+
+
+@pytest.mark.usefixtures("folder")
+def test_an_update_shows_what_would_change_and_writes_when_told(
+    lock: Callable[..., Any], tree: Path, team: Path, folder: Path, wheel: Callable[..., str]
+) -> None:
+    assert lock("fine\n").code == 0
+    path = additions.lock_path(child(tree, team)[1])
+    before = path.read_text()
+    wheel(folder, "fine", "2.0")
+    ended = lock("", "--update", "--json")
+    assert ended.code == 0, ended.err
+    assert [(row["name"], row["old"], row["new"]) for row in json.loads(ended.out)] == [("fine", "1.0", "2.0")]
+    assert f"trainwright lock --only {CPU} --with {team} --name requirements --update --write" in ended.err
+    assert path.read_text() == before
+    assert lock("", "--update", "--write").code == 0
+    assert loaded(tree, team).wheels["added"][0].version == "2.0"
+    ended = lock("", "--update")
+    assert (ended.code, "every lock is what it would be" in ended.err) == (0, True)
 
 
 @pytest.mark.usefixtures("folder")
@@ -225,6 +281,23 @@ def test_one_wheel_serves_every_image_of_one_torch_and_cuda(lock: Callable[..., 
 
 
 @pytest.mark.usefixtures("folder")
+def test_another_toolkit_is_another_wheel(lock: Callable[..., Any], tree: Path, team: Path) -> None:
+    """Of CUDA 12 nvcc comes out of an image, and is in none of the wheels."""
+    image, toml = GPU.format("ec2"), tree / "dockerfiles/layers/cuda.toml"
+    held = toml.read_text()
+    keys = []
+    for digest in ("a", "b"):
+        row = f'reference = "registry.example/cuda@sha256:{digest * 64}"\npath = "/usr/local/cuda"\nevidence = "none"'
+        toml.write_text(f"{held}\n[toolkits.'13.2.2']\n{row}\n")
+        assert lock(OPS, image=image).code == 0
+        [job] = loaded(tree, team, image).compile
+        keys.append(job.key)
+    toml.write_text(held)
+    [job] = loaded(tree, team, image).compile
+    assert len({*keys, job.key}) == 3
+
+
+@pytest.mark.usefixtures("folder")
 def test_the_key_counts_what_a_compiler_is_given_and_not_what_it_makes(
     lock: Callable[..., Any], tree: Path, team: Path, tmp_path: Path
 ) -> None:
@@ -267,6 +340,19 @@ def test_what_is_known_of_compiled_packages_is_well_formed(intent: Intent) -> No
     for row in known.packages.values():
         assert row.evidence
         additions.environment(row, [])
+
+
+def test_what_packages_are_compiled_with_is_pinned_and_goes_together_with_every_twin(intent: Intent) -> None:
+    known = additions.settings(intent.root)
+    twins = [v for v in inputs.held(intent) if v.devel and "torch" in v.pins]
+    assert twins
+    for row in known.packages.values():
+        for wanted in map(Requirement, row.build_requirements or []):
+            assert str(wanted.specifier).startswith("=="), wanted
+            for twin in twins:
+                found = [e for e in inputs.read_lock(intent, twin).python if e.group in twin.groups]
+                for entry in (e for e in found if e.name == wanted.name):
+                    assert entry.version in wanted.specifier, f"{twin.id} holds {entry.name} {entry.version}"
 
 
 def test_stand_ins_say_what_the_lock_knows(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ def lock(
         raise ConfigError("--write belongs to --update, and --check to neither", fix="trainwright lock --help")
     intent, variants = chosen(framework, only)
     if with_ or name:
-        return _lock_additions(intent, on_top(variants, with_, name)[0], check, update, as_json)
+        return _lock_additions(intent, on_top(variants, with_, name)[0], check, update, write, as_json)
     if check:
         rows, error = locking.check_locks(intent, variants)
         report.show(rows, as_json)
@@ -39,12 +39,17 @@ def lock(
             rows = locking.lock_all(intent, variants, only is not None, say, advance)
         else:
             rows = [change.model_dump() for change in relocking.update(intent, variants, write, say, advance)]
-            after = "; written" if write else "; `trainwright lock --update --write` writes them"
-            say(f"{len(rows)} changes{after}" if rows else "every lock is what it would be, were it resolved now")
+            say(_changes(len(rows), write, "lock"))
     return report.show(rows, as_json)
 
 
-def _lock_additions(intent: Any, variant: Any, check: bool, update: bool, as_json: bool) -> None:
+def _changes(count: int, written: bool, words: str) -> str:
+    if not count:
+        return "every lock is what it would be, were it resolved now"
+    return f"{count} changes" + ("; written" if written else f"; `trainwright {words} --update --write` writes them")
+
+
+def _lock_additions(intent: Any, variant: Any, check: bool, update: bool, write: bool, as_json: bool) -> None:
     from trainwright import adding, report
 
     if check:
@@ -54,7 +59,11 @@ def _lock_additions(intent: Any, variant: Any, check: bool, update: bool, as_jso
             raise error
         return
     with report.progress() as (say, advance):
-        rows = adding.lock_additions(intent, variant, update, say, advance)
+        if not update:
+            rows = adding.lock_additions(intent, variant, say, advance)
+        else:
+            rows = [change.model_dump() for change in adding.update(intent, variant, write, say, advance)]
+            say(_changes(len(rows), write, f"lock {variant.words}"))
     report.show(rows, as_json)
 
 
