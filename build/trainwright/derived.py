@@ -28,14 +28,6 @@ class Derived(Model):
 
     name: str  # what the built image is called in the engine
     parent: Parent
-    may_change: tuple[str, ...] = ()  # for people: what `verify` does not mind
-
-
-MAY_CHANGE = (
-    "Python packages that are added, and pip itself",
-    "packages of the distribution, as long as no library that ranks talk with is another one",
-    "files, labels, CMD, and the size",
-)
 
 
 def project(name: str, parent: Parent) -> dict[str, str]:
@@ -51,7 +43,7 @@ def project(name: str, parent: Parent) -> dict[str, str]:
 
 def toml(name: str, parent: Parent) -> str:
     head = "# Written by `trainwright derive`; `trainwright verify` reads it.\n"
-    return head + tomlkit.dumps(Derived(name=name, parent=parent, may_change=MAY_CHANGE).model_dump())
+    return head + tomlkit.dumps(Derived(name=name, parent=parent).model_dump())
 
 
 DOCKERFILE = """\
@@ -78,6 +70,9 @@ trainwright; FOLDER is this one):
 
     trainwright verify FOLDER
     trainwright test --image {name}
+
+Yours are: Python packages that are added, packages of the distribution as long as no library that ranks talk with is
+another one, files, labels, CMD, variables that the parent does not set, and the end of PATH. ENTRYPOINT and USER stay.
 
 What the parent needs is all there; what you install comes on top, and `.dockerignore` lets in what the Dockerfile uses.
 """

@@ -109,6 +109,11 @@ def layers(name: str) -> list[str]:
     return [str(digest) for digest in client().images.get(name).attrs["RootFS"].get("Layers") or []]
 
 
+def config(name: str) -> dict[str, Any]:
+    """What an image tells the engine of its processes: Env, Entrypoint, User and more."""
+    return dict(client().images.get(name).attrs["Config"] or {})
+
+
 def pull_only(uri: str) -> None:
     """An image from a registry, under no other name. Raises EnvironmentProblem."""
     with _told(f"{uri} cannot be pulled"):

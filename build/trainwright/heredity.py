@@ -43,6 +43,7 @@ class Row(Model):
     now: str = ""
     where: str = ""
     by: str = ""  # the instruction of the child's Dockerfile, where it can be told
+    fix: str = ""  # where it is another one than to take the instruction out
     refused: bool = False
     traces: tuple[str, ...] = ()  # globs of the paths that tell which layer did it
 
@@ -99,7 +100,8 @@ def _component(name: str, facts: Mapping[str, Any], parent: Look, child: Look) -
         was=was,
         now=now,
         where=_some([f"{path} is gone" for path in gone] or [*changed, *more]),
-        refused=state != "unchanged" and _matters(facts),
+        # A child may move what ranks do not compute or talk with; without it, a job that needs it ends all the same.
+        refused=state == "removed" or (state != "unchanged" and _matters(facts)),
         traces=tuple(touched)
         or (*_traces_of_package(name), *(f"*/bin/{word}" for word in facts["probe"].get("command", [])[:1])),
     )
@@ -170,7 +172,8 @@ def _own_files(was: OwnFiles, now: OwnFiles) -> Iterable[Row]:
 def blame(rows: Iterable[Row], steps: list[tuple[str, list[str]]]) -> list[Row]:
     """Rows with the instruction whose layer touches what differs; `steps` are those above the parent, in order.
 
-    A path of a layer starts with "/"; one that the layer deletes is named like the file that it deletes.
+    A path of a layer starts with "/"; one that the layer deletes is named like the file that it deletes. An instruction
+    without a layer stands for itself.
     """
     return [row.model_copy(update={"by": _instruction(row.traces, steps)}) if differs(row) else row for row in rows]
 

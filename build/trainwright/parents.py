@@ -1,5 +1,6 @@
 """Which image another one starts from: what it says of itself, what lies in out/, what a registry holds."""
 
+import re
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -11,6 +12,7 @@ from trainwright.errors import ConfigError, NotRunError, RegistryError, Trainwri
 from trainwright.matrix import Intent
 
 ID, KEY = "io.trainwright.id", "io.trainwright.key"
+PINNED = re.compile(r".@sha256:[0-9a-f]{64}$")
 
 
 def parent_of(intent: Intent, said: str, given: str) -> Parent:
@@ -39,7 +41,7 @@ def _published(intent: Intent, identity: str, given: str) -> Parent:
     variant = next(variant for variant in intent.variants if variant.id == identity)
     found = inputs.load(intent, variant)
     image = images.read_image(images.out_folder(intent, variant))
-    if image and image.key == found.key and image.digest and image.uri:
+    if image and image.key == found.key and image.digest and image.uri and _lies_in(given, image.uri):
         return Parent(id=identity, key=found.key, digest=image.digest, uri=image.uri)
     repository = images.repository(intent, variant, given)
     if digest := registry.resolve(repository, found.tag):
@@ -49,6 +51,21 @@ def _published(intent: Intent, identity: str, given: str) -> Parent:
         where=repository,
         fix=f"trainwright push --only {identity}",
     )
+
+
+def _lies_in(given: str, uri: str) -> bool:
+    """Whether an address is of the registry that a person named; of any where none is named."""
+    return not given or uri.startswith(f"{given.rstrip('/')}/")
+
+
+def must_be_pinned(parent: str) -> None:
+    """Raises ConfigError for a reference without a digest: a tag, or a bare name, can be anybody's image."""
+    if not PINNED.search(parent):
+        raise ConfigError(
+            f"{parent!r} names no parent by its digest",
+            why="the engine does not hold it, and what a tag stands for in a registry moves",
+            fix="trainwright verify <image> --parent <repository@sha256:...>",
+        )
 
 
 def read_project(folder: Path) -> Derived:
@@ -69,7 +86,7 @@ def reference(intent: Intent | None, labels: Mapping[str, str], given: str) -> s
     if intent and identity and key:
         for path in (intent.root / "out").glob("*/image.json"):
             image = images.read_image(path.parent)
-            if image and image.key == key and image.uri:
+            if image and image.key == key and image.uri and _lies_in(given, image.uri):
                 return image.uri
         tag = plan.tag(identity, key)
         local = f"trainwright/{identity.partition('-')[0]}:{tag}"

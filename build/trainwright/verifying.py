@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 
 from pydantic import ValidationError
 
-from trainwright import declaration, engine, heredity, inputs, parents, registry, store
+from trainwright import declaration, engine, heredity, image_config, inputs, parents, registry, store
 from trainwright.errors import BuildError, ConfigError, NotRunError, TestError, TrainwrightError
 from trainwright.files import write
 from trainwright.heredity import Look, Row
@@ -23,6 +23,7 @@ from trainwright.progress import Say
 
 OWN_FILES = "scripts/own_files.py"
 PROBE = "scripts/probe.py"
+TAKE_OUT = "take that step out of its Dockerfile, or start from an image that declares it: trainwright list"
 CHECK = "dockerfiles/rootfs/common/opt/trainwright/startup_check.py"
 
 
@@ -51,14 +52,21 @@ def verify(intent: Intent, target: str, parent: str, given: str, say: Say) -> Ve
         raise NotRunError(f"the engine holds no image {name}", fix=f"docker pull {name}, or build it")
     parent = parent or parents.reference(intent, engine.labels(name), given)
     if engine.image_id(parent) is None:
+        parents.must_be_pinned(parent)
         say(f"pulling the parent, {parent}")
         engine.pull_only(parent)
+    if engine.image_id(parent) == engine.image_id(name):
+        raise ConfigError(
+            f"{name} is {parent} itself: there is nothing to compare",
+            fix="trainwright verify <image> --parent <repository@sha256:...>",
+        )
     labels = engine.labels(parent)
     say(f"asking {labels.get(parents.ID, parent)} and {name}")
     declared, before = _parent_look(intent, parent, labels)
     after = _look(intent, name, declared)
     below, own = engine.layers(parent), engine.layers(name)
     rows = [heredity.layers(below, own), *heredity.compare(declared, before, after)]
+    rows += image_config.compare(declared, before, engine.config(parent), engine.config(name))
     if any(heredity.differs(row) for row in rows[1:]) and not rows[0].refused:
         say("looking for the instructions that did it")
         rows = heredity.blame(rows, _steps(name, len(below)))
@@ -84,7 +92,7 @@ def judge(verdict: Verdict) -> None:
         f"{verdict.image} does not carry {verdict.id} unchanged: {told[0]}",
         where=refused[0].by,
         why="; ".join(told[:5]) + (f" (and {len(told) - 5} more)" if len(told) > 5 else ""),
-        fix="take that step out of its Dockerfile, or start from an image that declares it: trainwright list",
+        fix="; ".join(dict.fromkeys(row.fix or TAKE_OUT for row in refused)),
     )
 
 
@@ -139,18 +147,20 @@ def _look(intent: Intent, name: str, declared: dict[str, Any]) -> Look:
 
 
 def _steps(name: str, above: int) -> list[tuple[str, list[str]]]:
-    """Instruction and paths of every layer above the parent's."""
+    """Instruction and paths of every layer above the parent's; one that only changes the configuration is its path."""
     with tempfile.TemporaryDirectory(prefix="trainwright-layers-") as folder:
         layout = Path(folder, "layout")
         engine.save(name, layout)
         _, manifest = registry.manifest_of(layout)
         config = json.loads(_blob(layout, manifest["config"]["digest"]).read_text())
-        made = [_instruction(step) for step in config.get("history", []) if not step.get("empty_layer")]
-        return [
-            (made[number] if number < len(made) else "", _paths(_blob(layout, layer["digest"])))
-            for number, layer in enumerate(manifest["layers"])
-            if number >= above
-        ]
+        paths = [_paths(_blob(layout, layer["digest"])) for layer in manifest["layers"][above:]]
+        steps, number = [], 0
+        for step in config.get("history", []):
+            text, made = _instruction(step), not step.get("empty_layer")
+            if number >= above and (not made or paths):
+                steps.append((text, paths.pop(0) if made else [text]))
+            number += made
+        return steps + [("", more) for more in paths]  # a tool that keeps no history
 
 
 def _blob(layout: Path, digest: str) -> Path:

@@ -27,7 +27,7 @@ FOO = {
     "at_start": True,
     "libraries": ["libfoo.so*"],
     "symbol": "",
-    "variables": {},
+    "variables": {"FOO_PLUGIN": ["{value}", "lib{value}.so"]},
 }
 PARENT = """\
 FROM {image}
@@ -36,6 +36,7 @@ COPY declared.json /opt/trainwright/declared.json
 COPY foo /opt/trainwright/files/foo
 RUN trainwright-check --record
 LABEL io.trainwright.test="{label}"
+ENTRYPOINT ["/usr/bin/env"]
 """
 
 
@@ -144,6 +145,27 @@ def test_what_is_refused(tree: Path, project: Path, label: str, step: str, what:
     assert row["by"] == step or "version" in step
 
 
+@pytest.mark.parametrize(
+    ("step", "what", "told"),
+    [
+        ("ENV UV_CONSTRAINT=", "variable UV_CONSTRAINT", "variable UV_CONSTRAINT is changed"),
+        ("ENV PATH=/opt/x:$PATH", "variable PATH", "put what is yours behind"),
+        ("ENV A=1 PIP_CONFIG_FILE=/dev/null", "variable PIP_CONFIG_FILE", "do not set PIP_CONFIG_FILE"),
+        ("ENV LD_PRELOAD=", "variable LD_PRELOAD", "do not set LD_PRELOAD"),
+        ("ENV FOO_PLUGIN=/opt/x.so", "variable FOO_PLUGIN", "foo loads something else then"),
+        ("ENTRYPOINT []", "entrypoint", "let it start with /usr/bin/env"),
+        ("USER nobody", "user", "user is changed (root -> nobody)"),
+    ],
+)
+def test_what_no_layer_shows_is_refused(tree: Path, project: Path, label: str, step: str, what: str, told: str) -> None:
+    code, said, errors = verify(tree, built(project, label, "ENV OWN=1", step))
+    assert code == 5
+    assert told in errors
+    (row,) = [row for row in said["rows"] if row["refused"]]
+    assert row["what"] == what
+    assert row["by"].split("=")[0] == step.split("=")[0]
+
+
 def test_layers_that_were_squashed(tree: Path, project: Path, label: str) -> None:
     """The same files, and nothing that shows where they come from."""
     text = (project / "Dockerfile").read_text().replace("\nLABEL", " AS all\nLABEL", 1)
@@ -170,3 +192,20 @@ def test_an_image_that_says_nothing_of_a_parent(tree: Path, label: str, tmp_path
     done = trainwright(tree, "verify", name)
     assert done.returncode == 7
     assert "--parent" in done.stderr
+
+
+def test_an_image_whose_parent_has_no_digest(tree: Path, label: str, tmp_path: Path) -> None:
+    """Its label is a bare name: a registry that everybody writes to would answer."""
+    folder = tmp_path / "named"
+    folder.mkdir()
+    labels = f'LABEL io.trainwright.test="{label}" io.trainwright.parent="pytorch-x"'
+    (folder / "Dockerfile").write_text(f"FROM scratch\n{labels}\nCOPY Dockerfile /\n")
+    name = f"tiny-named-{uuid4().hex[:8]}"
+    docker_build(folder, name)
+    done = trainwright(tree, "verify", name)
+    assert done.returncode == 2, done.stderr
+    assert "'pytorch-x' names no parent by its digest" in done.stderr
+    assert "pulling" not in done.stderr
+    itself = trainwright(tree, "verify", name, "--parent", name)
+    assert itself.returncode == 2
+    assert "there is nothing to compare" in itself.stderr

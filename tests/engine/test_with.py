@@ -183,7 +183,7 @@ def test_the_source_that_was_compiled_is_the_one_that_is_named(team: Team) -> No
     command = ["docker", "image", "inspect", image["proof"]["image"], "--format", "{{json .Config.Labels}}"]
     labels = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
     assert labels["io.trainwright.id"] == CHILD
-    assert labels["io.trainwright.parent"] == ID
+    assert labels["io.trainwright.on"] == ID
     file, _, sha256 = labels["io.trainwright.compiled.trainwright-ops"].partition(" sha256:")
     with tarfile.open(team.folder / file) as archive:
         assert "trainwright_ops-1.0/setup.py" in archive.getnames()

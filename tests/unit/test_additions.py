@@ -10,7 +10,7 @@ import pytest
 from packaging.requirements import Requirement
 from sdists import sdist
 
-from trainwright import adding, additions, children, indexes, inputs, store
+from trainwright import adding, additions, children, derived, indexes, inputs, store
 from trainwright.errors import ConfigError
 from trainwright.inputs import Inputs
 from trainwright.matrix import Intent, load_intent
@@ -88,7 +88,8 @@ def test_what_the_image_lacks_is_locked_and_nothing_else(lock: Callable[..., Any
     assert "/sdist/pure-1.0.tar.gz" in found.text["Dockerfile"]
     assert found.variant.id == f"{CPU}-with-requirements"
     assert found.parent
-    assert f'io.trainwright.parent.key="{found.parent.key}"' in found.text["Dockerfile"]
+    assert f'io.trainwright.on.key="{found.parent.key}"' in found.text["Dockerfile"]
+    assert derived.PARENT_LABEL not in found.text["Dockerfile"]  # there it is repository@digest, and pulled
     assert found.parent.name in found.text["docker-bake.json"]
 
 

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from trainwright import derived, images
+from trainwright import derived, images, parents
 from trainwright.config import load
 from trainwright.derived import Derived, Parent
-from trainwright.errors import ConfigError
+from trainwright.errors import ConfigError, NotRunError
 from trainwright.matrix import load_intent
 from trainwright.outcome import Image
 
@@ -22,6 +22,14 @@ def test_project_starts_from_the_digest_alone() -> None:
     assert lines == [f"FROM {URI}"]
     assert f'LABEL io.trainwright.parent="{URI}"' in files["Dockerfile"]
     assert derived.rewritten(files["Dockerfile"], URI, "Dockerfile") == files["Dockerfile"]
+
+
+@pytest.mark.parametrize("said", ["pytorch-x", "trainwright/pytorch:tag", f"{URI}0", URI[:-1]])
+def test_a_parent_without_a_digest_is_not_pulled(said: str) -> None:
+    """A bare name would be anybody's image on a public registry."""
+    with pytest.raises(ConfigError, match="by its digest"):
+        parents.must_be_pinned(said)
+    parents.must_be_pinned(URI)
 
 
 def test_what_is_written_can_be_read(tmp_path: Path) -> None:
@@ -75,11 +83,37 @@ def test_derive(tree: Path, published: str, tmp_path: Path, cli) -> None:  # typ
     assert ended.code == 0, ended.err
     assert {Path(row["file"]).name for row in json.loads(ended.out)} == {path.name for path in folder.iterdir()}
     assert load(folder / "derived.toml", Derived).name == "mine"
+    assert "ENTRYPOINT and USER stay" in (folder / "README.md").read_text()
     before = {path: path.read_text() for path in folder.iterdir()}
     again = cli(tree, "derive", published, "--into", str(folder), "--name", "other")
     assert again.code == 2
     assert "there is Dockerfile" in again.err
     assert {path: path.read_text() for path in folder.iterdir()} == before
+
+
+def test_another_registry_than_the_one_that_was_pushed_to(  # type: ignore[no-untyped-def]
+    tree: Path, published: str, tmp_path: Path, cli
+) -> None:
+    """What somebody names is where the image must be: never the address of another registry instead."""
+    assert cli(tree, "derive", published, "--into", str(tmp_path / "same"), "--registry", "127.0.0.1:1").code == 0
+    ended = cli(tree, "derive", published, "--into", str(tmp_path / "mine"), "--registry", "127.0.0.1:1/team")
+    assert ended.code in (1, 7, 8), ended.err
+    assert not (tmp_path / "mine").exists()
+
+
+def test_what_an_image_starts_from_is_in_the_registry_that_is_named(
+    tree: Path, published: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trainwright.engine.image_id", lambda _: None)
+    intent = load_intent(tree)
+    image = images.read_image(tree / "out" / published)
+    assert image
+    labels = {parents.ID: published, parents.KEY: image.key}
+    assert parents.reference(intent, labels, "") == URI
+    assert parents.reference(intent, labels, "127.0.0.1:1") == URI
+    for other in ("127.0.0.1:1/team", "127.0.0.1"):
+        with pytest.raises(NotRunError, match="nobody can tell"):
+            parents.reference(intent, labels, other)
 
 
 def test_an_existing_dockerfile_is_changed_only_when_told(  # type: ignore[no-untyped-def]

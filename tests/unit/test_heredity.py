@@ -87,6 +87,9 @@ def test_what_is_added_is_told_and_not_refused(
         (("findings", "versions", "torch"), "0.1", "torch", "changed", "", True),
         (("findings", "versions", "openmpi"), None, "openmpi", "removed", "", True),
         (("findings", "versions", "openssh"), "1", "openssh", "changed", "", False),
+        (("findings", "versions", "openssh"), None, "openssh", "removed", "", True),
+        (("findings", "versions", "compiler"), None, "compiler", "removed", "", True),
+        (("findings", "versions", "python"), None, "python", "removed", "", True),
         (("libraries", NCCL, "sha256"), B, "nccl", "changed", NCCL, True),
         (("libraries", FABRIC), None, "libfabric", "changed", f"{FABRIC} is gone", True),
         (("findings", "mapped", "torch"), [NCCL, "/tmp/libnccl.so"], "nccl", "second copy", "/tmp/libnccl.so", True),
@@ -172,4 +175,9 @@ def test_a_verdict_names_what_is_refused() -> None:
         verifying.judge(Verdict.model_validate({**facts, "rows": [row]}))
     assert raised.value.what == "child does not carry own unchanged: openmpi has a second copy: /opt/x"
     assert raised.value.where == "RUN cp"
+    assert raised.value.fix.startswith("take that step out")
+    told = [row, row, row.model_copy(update={"fix": "leave ENTRYPOINT out"})]
+    with pytest.raises(BuildError, match="openmpi") as raised:
+        verifying.judge(Verdict.model_validate({**facts, "rows": told}))
+    assert raised.value.fix == f"{verifying.TAKE_OUT}; leave ENTRYPOINT out"
     verifying.judge(Verdict.model_validate({**facts, "rows": [row.model_copy(update={"refused": False})]}))

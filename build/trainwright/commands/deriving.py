@@ -58,7 +58,7 @@ def verify(
     if as_json:
         report.data({**verdict.model_dump(exclude={"rows"}), "rows": rows})
     else:
-        report.show(rows, as_json)
+        report.show([{name: row[name] for name in row if name != "fix"} for row in rows], as_json)
         typer.echo(f"{verdict.image} on {verdict.parent} ({verdict.id}); {verdict.checkout}", err=True)
     verifying.judge(verdict)
     if tests:
