@@ -151,7 +151,7 @@ def _steps(name: str, above: int) -> list[tuple[str, list[str]]]:
     with tempfile.TemporaryDirectory(prefix="trainwright-layers-") as folder:
         layout = Path(folder, "layout")
         engine.save(name, layout)
-        _, manifest = registry.manifest_of(layout)
+        manifest = _manifest(layout)
         config = json.loads(_blob(layout, manifest["config"]["digest"]).read_text())
         paths = [_paths(_blob(layout, layer["digest"])) for layer in manifest["layers"][above:]]
         steps, number = [], 0
@@ -161,6 +161,15 @@ def _steps(name: str, above: int) -> list[tuple[str, list[str]]]:
                 steps.append((text, paths.pop(0) if made else [text]))
             number += made
         return steps + [("", more) for more in paths]  # a tool that keeps no history
+
+
+def _manifest(layout: Path) -> dict[str, Any]:
+    """Of a saved image; where BuildKit put an index around it, for its attestation, of what runs."""
+    _, found = registry.manifest_of(layout)
+    for entry in found.get("manifests", []):
+        if entry.get("platform", {}).get("os") != "unknown" and _blob(layout, entry["digest"]).is_file():
+            return dict(json.loads(_blob(layout, entry["digest"]).read_text()))
+    return found
 
 
 def _blob(layout: Path, digest: str) -> Path:

@@ -1,10 +1,12 @@
 """What a derived image must not tell the engine otherwise than its parent: environment, entrypoint, user."""
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from trainwright import heredity, image_config
+from trainwright import heredity, image_config, verifying
 from trainwright.heredity import Look, Row
 
 OFI = "/opt/aws-ofi-nccl/lib/libnccl-net-ofi.so"
@@ -107,3 +109,21 @@ def test_a_path_that_the_parent_does_not_set_is_set_by_a_child_alone() -> None:
 def test_the_instruction_that_did_it(steps: list[str], by: str) -> None:
     found = heredity.blame(rows(child("UV_CONSTRAINT=")), [(step, [step]) for step in steps])
     assert [row.by for row in found] == [by]
+
+
+@pytest.mark.parametrize("attested", [False, True])
+def test_a_saved_image_with_and_without_an_attestation(tmp_path: Path, attested: bool) -> None:
+    """A plain `docker build` puts an index around an image; other platforms of it need not be there."""
+
+    def blob(name: str, content: dict[str, Any]) -> str:
+        (tmp_path / "blobs/sha256").mkdir(parents=True, exist_ok=True)
+        (tmp_path / "blobs/sha256" / name).write_text(json.dumps(content))
+        return f"sha256:{name}"
+
+    image = {"config": {"digest": "sha256:c"}, "layers": []}
+    own = {"digest": blob("a", image), "platform": {"os": "linux"}}
+    proof = {"digest": blob("b", {"layers": []}), "platform": {"os": "unknown"}}
+    absent = {"digest": "sha256:none", "platform": {"os": "linux"}}
+    index = {"digest": blob("i", {"manifests": [proof, absent, own]})}
+    (tmp_path / "index.json").write_text(json.dumps({"manifests": [index if attested else own]}))
+    assert verifying._manifest(tmp_path) == image
