@@ -53,16 +53,26 @@ train() { # id target uri
   [ "$code" = 0 ] || [ "$code" = 5 ] || exit "$code"
 }
 
+take_out() { # names of images: out of the engine, but for what it held before
+  local name image
+  for name; do
+    image=$(docker image inspect --format '{{.Id}}' "$name" 2>/dev/null) || continue
+    grep -qxF "$image" <<<"$held" && continue
+    docker image rm --force "$name" >/dev/null 2>&1 || say "$name stays in the engine"
+  done
+}
+
 while read -r id target; do
   began=$SECONDS
-  did=$("$trainwright" build --only "$id" --json </dev/null | first action)
+  held=$(docker image ls --quiet --no-trunc) || held='' # the build's "skip" does not say
+  "$trainwright" build --only "$id" --json </dev/null >/dev/null
   "$trainwright" test --only "$id" </dev/null
   pushed=$("$trainwright" push --only "$id" --json </dev/null)
   uri=$(first uri <<<"$pushed")
   train "$id" "$target" "$uri"
-  if [ -z "$keep" ] && [ "$did" != reuse ]; then
+  if [ -z "$keep" ]; then
     name=${uri##*/} tag=$(first tags <<<"$pushed")
-    docker image rm --force "trainwright/${name%@*}:$tag" "$uri" >/dev/null 2>&1 || say "$id stays in the engine"
+    take_out "trainwright/${name%@*}:$tag" "$uri"
   fi
   say "$id took $((SECONDS - began)) s"
 done <<<"$chosen"

@@ -11,7 +11,7 @@ from packaging.version import InvalidVersion, Version
 from trainwright.config import line_of
 from trainwright.declaring import MATRIX, declared, edit, in_row, written
 from trainwright.errors import ConfigError, did_you_mean
-from trainwright.instances import Instance, unknown
+from trainwright.instances import FILE, Instance, unknown
 from trainwright.model import Base, Components, Matrix, Variant
 from trainwright.providers import VERSIONLESS, bundled, requirement
 
@@ -78,7 +78,7 @@ def check(root: Path, matrix: Matrix, components: Components, variants: list[Var
 def check_instances(
     root: Path, variants: list[Variant], table: Mapping[str, Instance], bases: Mapping[str, Base]
 ) -> None:
-    """Instance types that nobody described, or that run no image of this architecture."""
+    """Instance types that nobody described, that run no image of this architecture, or that SageMaker does not have."""
     for variant in variants:
         for name in variant.instances:
             if name not in table:
@@ -92,6 +92,15 @@ def check_instances(
                     where=where,
                     why=f"{name} is {table[name].architecture}, base {variant.base} {bases[variant.base].architecture}",
                     fix=edit(where, "take the instance type out of the row, or choose another base"),
+                )
+            if variant.target == "sagemaker" and not table[name].sagemaker:
+                text = (root / MATRIX).read_text()
+                where = in_row(variant.framework, variant.row, text, "instances", name)
+                raise ConfigError(
+                    f"SageMaker trains on no {name}, and {variant.id} is for it",
+                    where=where,
+                    why=f"{FILE} knows no name for training jobs of it",
+                    fix=edit(where, f"another row for target sagemaker, without {name}; or its name in {FILE}"),
                 )
 
 

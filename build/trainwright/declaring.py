@@ -1,12 +1,14 @@
 """Where the matrix says what: which of its tables has the last word on a pin, and on which line."""
 
 import re
+import tomllib
 from collections.abc import Mapping
 
 from trainwright.config import line_of
 from trainwright.model import Matrix, Variant
 
 MATRIX = "dockerfiles/matrix.toml"
+BASES = "dockerfiles/bases.toml"
 
 
 def declared(matrix: Matrix, variant: Variant, name: str, text: str) -> tuple[str, str]:
@@ -26,6 +28,13 @@ def written(matrix: Matrix, variant: Variant, name: str) -> str:
 def in_row(framework: str, row: int, text: str, *path: str) -> str:
     """file:line of what a row of the matrix says; `path` are the keys, and last what is searched for."""
     return f"{MATRIX}:{line_of(text, ('frameworks', framework, 'rows', row, *path))}"
+
+
+def in_base(bases: str, name: str, key: str) -> str:
+    """file:line of what a base says, or the one that it is like. `bases` is the text of bases.toml."""
+    said = tomllib.loads(bases)["bases"]
+    owner = name if key in said[name] else said[name].get("like", name)
+    return f"{BASES}:{line_of(bases, ('bases', owner, key))}"
 
 
 def edit(where: str, remedy: str) -> str:

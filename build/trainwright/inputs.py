@@ -6,7 +6,8 @@ from pathlib import Path
 
 from trainwright import bake, facts, lock, packages, plan, probe, render, store
 from trainwright.compat import Verdict
-from trainwright.config import parse
+from trainwright.config import line_of, parse
+from trainwright.declaring import BASES, MATRIX, edit, in_base, in_row
 from trainwright.errors import ConfigError, LockError
 from trainwright.files import write
 from trainwright.matrix import Intent
@@ -196,6 +197,35 @@ def awaited(intent: Intent, variant: Variant) -> list[str]:
     return found
 
 
+def refuse_awaiting(intent: Intent, variant: Variant) -> None:
+    """Raises LockError for an image that awaits something, with the line that says so."""
+    missing = awaited(intent, variant)
+    if not missing:
+        return
+    base, bases = intent.components.bases[variant.base], (intent.root / BASES).read_text()
+    fix = f"trainwright lock --only {variant.id}   # on a host that reaches it"
+    if lock.without_digest(intent, variant):
+        where = _without_digest(intent, variant, bases)
+        fix = edit(where, f"its digest; then trainwright lock --only {variant.id} on a host that reaches it")
+    elif base.awaits in missing:
+        where = in_base(bases, variant.base, "awaits")
+    else:
+        where = in_row(variant.framework, variant.row, (intent.root / MATRIX).read_text(), "awaits")
+    lock.refuse_blocked(variant, missing, where, fix)
+
+
+def _without_digest(intent: Intent, variant: Variant, bases: str) -> str:
+    """file:line of the reference to an image that nothing vouches for: of the base, else of the compilers."""
+    base = intent.components.bases[variant.base]
+    if base.provider == "image" and not lock.DIGEST.search(base.reference):
+        return in_base(bases, variant.base, "reference")
+    for name, pin in variant.pins.items():
+        if pin.version in intent.components.components[name].toolkits:
+            file = f"dockerfiles/layers/{name}.toml"
+            return f"{file}:{line_of((intent.root / file).read_text(), ('toolkits', pin.version, 'reference'))}"
+    raise AssertionError(f"{variant.id} has a digest of everything")
+
+
 def held(intent: Intent) -> list[Variant]:
     """The images of the matrix that await nothing: each of them has a lock, or it is an error."""
     return [variant for variant in intent.variants if not awaited(intent, variant)]
@@ -216,7 +246,7 @@ def text_of(intent: Intent, variant: Variant) -> dict[str, str]:
 
 def _read_locks(intent: Intent, variant: Variant, as_locked: bool) -> tuple[Distribution, Distribution | None, Lock]:
     """The locks of one image, if they answer the intent and lack nothing. Raises LockError."""
-    lock.refuse_blocked(variant, awaited(intent, variant))
+    refuse_awaiting(intent, variant)
     distribution = current_distribution(intent, variant.base, as_locked=as_locked)
     compiling = lock.compiles(intent, variant)
     tools = current_distribution(intent, variant.base, True, as_locked) if compiling else None

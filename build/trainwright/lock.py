@@ -287,14 +287,15 @@ def pin_versions(intent: Intent, variant: Variant, lock: Lock, packages: Mapping
     return versions
 
 
-def refuse_blocked(variant: Variant, missing: list[str]) -> None:
-    """Raises LockError for what can be shown, and neither built nor published."""
+def refuse_blocked(variant: Variant, missing: list[str], where: str = "", fix: str = "") -> None:
+    """Raises LockError for what can be shown, and neither built nor published; by default its lock says so."""
     if missing:
         raise LockError(
             f"{variant.id} is blocked: {'; '.join(missing)}",
-            where=f"dockerfiles/locks/{variant.lock}.toml",
+            where=where or f"dockerfiles/locks/{variant.lock}.toml",
             why="nothing enters an image that no checksum, commit or signature vouches for",
-            fix=f"add what is missing to dockerfiles/, with the evidence; then trainwright lock --only {variant.id}",
+            fix=fix
+            or f"add what is missing to dockerfiles/, with the evidence; then trainwright lock --only {variant.id}",
         )
 
 

@@ -69,7 +69,8 @@ def version(intent: Intent, variant: Variant, standing: Standing) -> str:
 
 def row(intent: Intent, variant: Variant, standing: Standing) -> dict[str, Any]:
     """Everything of one image that a table or a program may want."""
-    base, record = intent.components.bases[variant.base], standing.record
+    base = intent.components.bases[variant.base]
+    proved = standing.record if standing.state == "proved" else None  # of earlier inputs, the reason says it
     return {
         **variant.model_dump(include={"id", "framework", "release"}),
         "version": version(intent, variant, standing),
@@ -81,10 +82,10 @@ def row(intent: Intent, variant: Variant, standing: Standing) -> dict[str, Any]:
         "tested": tested_where(variant, standing),
         "state": standing.state,
         "reason": standing.reason,
-        "day": str(record.day) if record else "",
-        "digest": record.digest if record and standing.state == "proved" else "",
+        "day": str(proved.day) if proved else "",
+        "digest": proved.digest if proved else "",
         "key": standing.key,
-        "where": record.where.model_dump() if record else None,
+        "where": proved.where.model_dump() if proved else None,
     }
 
 

@@ -48,7 +48,8 @@ def standing(intent: Intent, variant: Variant) -> Standing:
         record = read(intent, variant)
         found = None if missing else inputs.load(intent, variant, as_locked=True)
     except TrainwrightError as error:
-        said: dict[str, Any] = {"state": "unproved", "reason": error.what, "versions": _known(intent, variant)}
+        reason = "; ".join(filter(None, (error.what, _before(record), error.fix)))
+        said: dict[str, Any] = {"state": "unproved", "reason": reason, "versions": _known(intent, variant)}
         return Standing(id=variant.id, record=record, **said)
     if found is None:
         said = {"state": "blocked", "reason": "; ".join(missing), "versions": _known(intent, variant)}
@@ -65,10 +66,14 @@ def _judge(record: Record | None, found: Inputs) -> tuple[State, str]:
     if record is None:
         return "unproved", "no proof of it is recorded"
     if record.key != found.key:
-        return "unproved", f"proved on {record.day} with other inputs (key {record.key[:SHORT]}), not with the present"
+        return "unproved", _before(record)
     tests = ", ".join(f"{count} {kind} tests" for kind, count in record.tests.items())
     where = f"{record.where.architecture}, {record.where.cpus} CPUs, {record.where.gpu}, engine {record.where.engine}"
     return "proved", f"on {record.day}: {tests} passed ({where})"
+
+
+def _before(record: Record | None) -> str:
+    return f"was proved on {record.day} with other inputs (key {record.key[:SHORT]})" if record else ""
 
 
 def _known(intent: Intent, variant: Variant) -> dict[str, str]:

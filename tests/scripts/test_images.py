@@ -1,8 +1,12 @@
 """scripts/test-images.sh: which images `make test` and CI take, without building one."""
 
 import os
+import shutil
 import subprocess
+import sys
 from pathlib import Path
+
+import pytest
 
 from trainwright.matrix import load_intent
 
@@ -28,6 +32,52 @@ def test_by_whom_is_what_the_matrix_says() -> None:
 
 def test_by_name() -> None:
     assert chosen("--keep", "--only", "pytorch-2.13-cpu-py311-ec2") == ["pytorch-2.13-cpu-py311-ec2"]
+
+
+DOCKER = """#!/usr/bin/env bash
+set -o pipefail
+case "$2 $*" in
+  ls*) cat {place}/engine ;;
+  inspect*) grep -m1 "$5" {place}/engine.after | cut -d' ' -f2 ;;
+  rm*) echo "${{@:4}}" >>{place}/removed ;;
+esac
+"""
+TRAINWRIGHT = """#!/usr/bin/env bash
+case $1 in
+  list) echo '{{"images": [{{"id": "a-1.0-cpu-py311-ec2", "target": "ec2", "tested": "CI"}}]}}' ;;
+  build) echo '[{{"id": "a-1.0-cpu-py311-ec2", "action": "{action}"}}]' ;;
+  push) echo '[{{"uri": "127.0.0.1:1/team/a@sha256:1", "tags": ["a-1.0-cpu-py311-ec2-key"]}}]' ;;
+esac
+"""
+
+
+@pytest.mark.parametrize("action", ["skip", "build", "reuse"])
+@pytest.mark.parametrize("held", [True, False])
+@pytest.mark.parametrize("keep", [True, False])
+def test_what_the_engine_held_before_stays(tmp_path: Path, action: str, held: bool, keep: bool) -> None:
+    """The engine and the command line stand in for themselves: only what is asked of them, and when, is of interest."""
+    (tmp_path / "scripts").mkdir()
+    for name in ("test-images.sh", "lib.sh"):
+        shutil.copy(ROOT / "scripts" / name, tmp_path / "scripts")
+    (tmp_path / ".venv/bin").mkdir(parents=True)
+    (tmp_path / ".venv/bin/python").symlink_to(sys.executable)
+    commands = {
+        "scripts/registry.sh": "#!/bin/sh\necho 127.0.0.1:1\n",
+        ".venv/bin/trainwright": TRAINWRIGHT.format(action=action),
+        "docker": DOCKER.format(place=tmp_path),
+    }
+    for name, text in commands.items():
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o755)
+    name = "trainwright/a:a-1.0-cpu-py311-ec2-key"
+    (tmp_path / "engine").write_text("sha256:other\n" + "sha256:own\n" * held)
+    (tmp_path / "engine.after").write_text(f"{name} sha256:own\n")
+    words = [str(tmp_path / "scripts/test-images.sh"), "--by", "CI", *["--keep"] * keep]
+    env = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    ended = subprocess.run(words, env=env, capture_output=True, text=True, timeout=60)
+    assert ended.returncode == 0, ended.stderr
+    removed = tmp_path / "removed"
+    assert (removed.read_text().split() if removed.exists() else []) == ([] if held or keep else [name])
 
 
 def test_nothing_and_nobody_are_errors() -> None:

@@ -211,6 +211,8 @@ def test_of_an_image_that_brings_its_framework_nobody_knows_what_it_holds(intent
     assert additions.harms(known, intent, variant, empty).keys() == known.refused.keys()
     cpu = next(v for v in intent.variants if v.id == CPU)
     assert additions.harms(known, intent, cpu, empty) == {}
+    cuda = next(v for v in intent.variants if v.base == "ubuntu-24.04-cuda-12.8")  # a pin says so, and no wheel
+    assert additions.harms(known, intent, cuda, empty).keys() == {"nvidia-nccl-*", "nvidia-cuda-runtime*"}
 
 
 @pytest.mark.usefixtures("folder")

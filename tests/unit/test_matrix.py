@@ -278,6 +278,17 @@ def test_unknown_instance_type_is_named_by_its_row(tree: Path, edit: Edit, patte
     assert "dockerfiles/instances.toml" in error.fix
 
 
+def test_instance_type_that_sagemaker_does_not_have(tree: Path, edit: Edit) -> None:
+    edit(tree / "dockerfiles/matrix.toml", r'"c6i.32xlarge"', '"hpc7a.96xlarge"')
+    error, lines = refused(tree), (tree / "dockerfiles/matrix.toml").read_text().splitlines()
+    assert "SageMaker trains on no hpc7a.96xlarge, and base-1.0-cpu-py313-sagemaker-mpi-efa is for it" in error.what
+    file, _, line = error.where.partition(":")
+    assert file == "dockerfiles/matrix.toml"
+    assert '"hpc7a.96xlarge"' in lines[int(line) - 1]
+    assert "c5n" in lines[int(line) - 1]
+    assert f"$EDITOR +{line} {file}" in error.fix
+
+
 def test_two_components_that_are_one_python_package(tree: Path, edit: Edit) -> None:
     layers = tree / "dockerfiles/layers"
     for suffix in ("toml", "j2"):

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from trainwright import inputs, proofs, recording
+from trainwright import inputs, overview, proofs, recording
 from trainwright.errors import NotRunError
 from trainwright.matrix import load_intent, select
 from trainwright.outcome import Check, Drift, Image, Proof
+from trainwright.plan import SHORT
 from trainwright.standing import Record, Standing, Where
 
 Edit = Callable[[Path, str, str], None]
@@ -96,7 +97,9 @@ def test_another_input_is_another_proof(tree: Path, out: Path, edit: Edit, file:
     edit(tree / "dockerfiles" / file, pattern, new)
     found = standing(tree)
     assert found.state == "unproved"
-    assert "with other inputs" in found.reason
+    assert "was proved on 2026-11-21 with other inputs" in found.reason
+    (row,) = [overview.row(i, v, found) for i in [load_intent(tree)] for v in i.variants if v.id == ID]
+    assert (row["day"], row["digest"]) == ("", "")
     assert found.record is not None  # when it last was proved is still said
 
 
@@ -125,12 +128,28 @@ def test_stale_and_missing_locks_and_edited_proofs_are_shown(tree: Path, out: Pa
     assert f"proofs/{ID}.toml" in said[ID]["reason"]
     assert (said["pytorch-2.13-cpu-py311-ec2"]["state"], said["pytorch-2.13-cpu-py311-ec2"]["reason"]) == (
         "unproved",
-        "there is no lock pytorch-2.13-cpu-py311-ec2.toml",
+        "there is no lock pytorch-2.13-cpu-py311-ec2.toml; trainwright lock",
     )
     edit(tree / f"dockerfiles/proofs/{ID}.toml", r"^digest = .*", f'digest = "{DIGEST}"')
     edit(tree / "dockerfiles/matrix.toml", r"2\.13\.0", "2.13.1")
     found = standing(tree)
-    assert (found.state, found.reason) == ("unproved", f"the lock of {ID} is stale")
+    assert found.record
+    assert (found.state, found.reason) == (
+        "unproved",
+        f"the lock of {ID} is stale; was proved on 2026-11-21 with other inputs (key {found.record.key[:SHORT]}); "
+        f"trainwright lock --only {ID}",
+    )
+    (row,) = json.loads(cli(tree, "matrix", "--only", ID, "--json").out)["images"]
+    assert (row["state"], row["day"], row["digest"], row["where"]) == ("unproved", "", "", None)
+    assert row["tested"] == "make test"
+
+
+def test_a_broken_rule_is_shown_with_its_remedy(tree: Path, edit: Edit) -> None:
+    edit(tree / "dockerfiles/matrix.toml", r'nccl = "wheel 2.30.7", openmpi', 'nccl = "wheel 2.29.7", openmpi')
+    found = standing(tree, "pytorch-2.15-cu132-py313-ec2-single-node")
+    assert found.state == "unproved"
+    assert "needs nccl ==2.30.7" in found.reason
+    assert "$EDITOR +" in found.reason
 
 
 def image_json(out: Path, **changed: Any) -> None:

@@ -1,11 +1,15 @@
 """What is shown and never built: sources without a checksum, and versions that do not go together."""
 
 import json
+import re
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from trainwright.matrix import load_intent
 
 Edit = Callable[[Path, str, str], None]
 Cli = Callable[..., Any]
@@ -64,6 +68,49 @@ def test_a_blocked_image_is_fetched_up_to_what_is_missing(
     ended = cli(blocked, "fetch", "--only", FLAGSHIP)
     assert ended.code == 4
     assert "efa-installer 1.51.0" in ended.err
+
+
+@pytest.mark.parametrize(
+    ("identity", "file", "line"),
+    [
+        ("pytorch-2.13-cpu-py313-ec2", MATRIX, 'awaits = "torch 2.13.0+cpu'),
+        ("pytorch-2.15-cu132-py312-sagemaker-ubuntu-24.04", "dockerfiles/bases.toml", "awaits = "),
+        ("base-1.0-cu128-py312-sagemaker-nvidia-cuda", "dockerfiles/bases.toml", "awaits = "),  # of what it is like
+        ("pytorch-2.8-cu129-py312-sagemaker-dlc", "dockerfiles/bases.toml", 'reference = "public.ecr.aws/deep'),
+    ],
+)
+def test_what_awaits_something_says_where_that_is_written(
+    tree: Path, cli: Cli, identity: str, file: str, line: str
+) -> None:
+    variant = next(v for v in load_intent(tree).variants if v.id == identity)
+    ended = cli(tree, "build", "--only", identity)
+    assert (ended.code, ended.out) == (4, "")
+    assert f"{identity} is blocked: " in ended.err
+    number = int(re.search(rf"where: {file}:(\d+)", ended.err)[1])  # type: ignore[index]
+    lines = (tree / file).read_text().splitlines()
+    assert lines[number - 1].startswith(line)
+    if file != MATRIX:
+        said = tomllib.loads((tree / file).read_text())["bases"][variant.base]
+        key = line.split()[0]
+        owner = variant.base if key in said else said["like"]
+        header = next(text for text in reversed(lines[:number]) if text.startswith("[bases."))
+        assert header.split("]")[0] == f'[bases."{owner}"'
+    assert f"trainwright lock --only {identity}" in ended.err
+    assert "on a host that reaches it" in ended.err
+    ended = cli(tree, "explain", identity)
+    assert ended.code == 0
+    assert f"{identity} is blocked: " in ended.err
+    assert "stale" not in ended.err
+
+
+def test_compilers_without_a_digest_are_named_where_they_are_written(tree: Path, edit: Edit, cli: Cli) -> None:
+    file, identity = "dockerfiles/layers/cuda.toml", "pytorch-2.10-cu128-py311-ec2"
+    edit(tree / file, r'(?<=devel-ubuntu22.04)@sha256:\w+"$', '"')
+    ended = cli(tree, "build", "--only", identity)
+    assert ended.code == 4
+    number = int(re.search(rf"where: {file}:(\d+)", ended.err)[1])  # type: ignore[index]
+    assert (tree / file).read_text().splitlines()[number - 1].startswith("reference = ")
+    assert f"$EDITOR +{number} {file}" in ended.err
 
 
 COMMANDS = (["plan"], ["render"], ["build"], ["lock"], ["lock", "--check"], ["lock", "--update"], ["fetch"])

@@ -88,7 +88,9 @@ def explain(image: Annotated[str, typer.Argument(metavar="ID")], as_json: Json =
         report.show(table, as_json)
     if as_json:
         report.show([row.model_dump(mode="json") for row in rows], as_json)
-    if any(row.resolved == explaining.NOT_LOCKED for row in rows):
+    if missing := inputs.awaited(intent, variant):
+        typer.echo(f"\n{variant.id} is blocked: {'; '.join(missing)}", err=True)
+    elif any(row.resolved == explaining.NOT_LOCKED for row in rows):
         typer.echo(f"\na lock is missing or stale: trainwright lock --only {variant.id}", err=True)
 
 
