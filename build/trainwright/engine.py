@@ -230,11 +230,20 @@ def container(name: str, **options: Any) -> Iterator[Any]:
         started.remove(force=True, v=True)
 
 
-def ask(name: str, script: str, *words: str) -> Any:
-    """What a Python script prints, as JSON, when it runs inside an image with these arguments. Raises BuildError."""
+def ask(name: str, script: str, *words: str, entrypoint: list[str] | None = None) -> Any:
+    """What a Python script prints, as JSON, when root runs it inside an image with these arguments. Raises BuildError.
+
+    `entrypoint` is taken instead of the image's own; an empty one is none.
+    """
     with (
         _told(f"{name} cannot be asked"),
-        container(name, command=["python", "-c", script, *words], network_mode="none") as running,
+        container(
+            name,
+            command=["python", "-c", script, *words],
+            entrypoint=entrypoint,
+            user="0",
+            network_mode="none",
+        ) as running,
     ):
         status = running.wait(timeout=600)["StatusCode"]
         printed = running.logs(stdout=True, stderr=False).decode()

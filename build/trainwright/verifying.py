@@ -63,7 +63,8 @@ def verify(intent: Intent, target: str, parent: str, given: str, say: Say) -> Ve
     labels = engine.labels(parent)
     say(f"asking {labels.get(parents.ID, parent)} and {name}")
     declared, before = _parent_look(intent, parent, labels)
-    after = _look(intent, name, declared)
+    # By the parent's entrypoint: what a child's own would start is not asked.
+    after = _look(intent, name, declared, engine.config(parent).get("Entrypoint") or [])
     below, own = engine.layers(parent), engine.layers(name)
     rows = [heredity.layers(below, own), *heredity.compare(declared, before, after)]
     rows += image_config.compare(declared, before, engine.config(parent), engine.config(name))
@@ -129,18 +130,21 @@ def _declared_here(intent: Intent, identity: str, parent: str) -> dict[str, Any]
     )
 
 
-def _own_files(intent: Intent, name: str) -> heredity.OwnFiles:
-    return heredity.OwnFiles.model_validate(engine.ask(name, (intent.root / OWN_FILES).read_text()))
+def _own_files(intent: Intent, name: str, entrypoint: list[str] | None = None) -> heredity.OwnFiles:
+    script = (intent.root / OWN_FILES).read_text()
+    return heredity.OwnFiles.model_validate(engine.ask(name, script, entrypoint=entrypoint))
 
 
-def _look(intent: Intent, name: str, declared: dict[str, Any]) -> Look:
+def _look(intent: Intent, name: str, declared: dict[str, Any], entrypoint: list[str] | None = None) -> Look:
     """Ask an image everything. Raises BuildError where it does not answer."""
     questions = {component: facts["probe"] for component, facts in declared["components"].items()}
     try:
         return Look(
-            own=_own_files(intent, name),
-            findings=engine.ask(name, (intent.root / PROBE).read_text(), json.dumps(questions)),
-            libraries=engine.ask(name, (intent.root / CHECK).read_text(), "--libraries", json.dumps(declared)),
+            own=_own_files(intent, name, entrypoint),
+            findings=engine.ask(name, (intent.root / PROBE).read_text(), json.dumps(questions), entrypoint=entrypoint),
+            libraries=engine.ask(
+                name, (intent.root / CHECK).read_text(), "--libraries", json.dumps(declared), entrypoint=entrypoint
+            ),
         )
     except ValidationError as error:
         raise BuildError(f"{name} cannot be probed", why=str(error)) from None

@@ -153,6 +153,7 @@ def test_what_is_refused(tree: Path, project: Path, label: str, step: str, what:
         ("ENV A=1 PIP_CONFIG_FILE=/dev/null", "variable PIP_CONFIG_FILE", "do not set PIP_CONFIG_FILE"),
         ("ENV LD_PRELOAD=", "variable LD_PRELOAD", "do not set LD_PRELOAD"),
         ("ENV FOO_PLUGIN=/opt/x.so", "variable FOO_PLUGIN", "foo loads something else then"),
+        ('ENTRYPOINT ["false"]', "entrypoint", "let it start with /usr/bin/env"),
         ("ENTRYPOINT []", "entrypoint", "let it start with /usr/bin/env"),
         ("USER nobody", "user", "user is changed (root -> nobody)"),
     ],
