@@ -33,7 +33,7 @@ registry-stop: ## Stop the registry on loopback; its data stays
 	@scripts/registry.sh down
 
 list: setup ## Every image of the matrix
-	@$(TRAINWRIGHT) list
+	@$(TRAINWRIGHT) list $(CHOSEN)
 
 plan: setup ## What would be skipped, reused or built, and why
 	@$(TRAINWRIGHT) plan $(CHOSEN)

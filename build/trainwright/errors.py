@@ -80,9 +80,14 @@ class EnvironmentProblem(TrainwrightError):
     exit_code = 10
 
 
+FEW, MANY = 5, 25  # names that an error shows, and from when on it does not show all
+
+
 def did_you_mean(name: str, valid: Iterable[str]) -> str:
     """One sentence that lists the valid names, nearest first if one is near."""
     names = sorted(valid)
-    near = difflib.get_close_matches(name, names, n=1)
+    near = difflib.get_close_matches(name, names, n=FEW)
     hint = f"did you mean {near[0]!r}? " if near else ""
+    if len(names) > MANY:  # nobody reads them all
+        return f"{hint}near: {', '.join(near)}" if near else f"{len(names)} names are valid, {names[0]} for one"
     return f"{hint}valid: {', '.join(names) or 'none'}"

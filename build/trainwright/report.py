@@ -37,7 +37,9 @@ def show(rows: list[dict[str, Any]], as_json: bool) -> None:
     if not console.is_terminal:
         console.width = 2000  # a pipe has no width: one row stays one line
     console.size = (max(console.width, whole + len(names[1:]) * (NARROW + 1)), console.height)
-    console.print(table)
+    with console.capture() as shown:
+        console.print(table)
+    print("\n".join(line.rstrip() for line in shown.get().splitlines()))
 
 
 def data(value: Any) -> None:
