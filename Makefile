@@ -10,7 +10,7 @@ CHOSEN = $(if $(call given,ONLY),--only '$(ONLY)',$(if $(call given,FRAMEWORK),-
 
 .DEFAULT_GOAL := help
 .PHONY: help setup engine registry registry-stop engine-stop list plan render lint lock fetch build push test unit check \
-	test-ci matrix doctor requirements dist clean
+	test-ci test-slow matrix doctor requirements dist clean
 
 help: ## What there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -65,8 +65,10 @@ check: setup ## Python: format, lint, types
 test: check engine registry ## Everything, under 20 minutes; an image (or yours) is built if need be, tested, pushed, trained with
 	@scripts/test-all.sh $(CHOSEN)
 
-test-ci: setup engine registry ## What CI runs beyond `make test`: its slow tests and further images; KEEP=1: they stay in the engine
-	@.venv/bin/python -m pytest --quiet --require-engine tests/engine -m ci
+test-slow: setup engine registry ## Tests that build many images of their own: --with, derive and verify, release
+	@.venv/bin/python -m pytest --quiet --require-engine tests/engine -m slow
+
+test-ci: setup engine registry ## The further images that CI builds, tests, pushes and trains with; KEEP=1: they stay in the engine
 	@scripts/test-images.sh --by CI $(if $(KEEP),--keep)
 
 matrix: setup ## docs/matrix.md and docs/matrix.html anew

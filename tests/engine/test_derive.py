@@ -14,7 +14,7 @@ from wheel import wheel
 
 from trainwright import engine
 
-pytestmark = [pytest.mark.engine, pytest.mark.ci]
+pytestmark = [pytest.mark.engine, pytest.mark.slow]
 LIBRARY, VERSION = "/opt/foo/libfoo.so", "/opt/foo/version"
 OUTPUT = "type=image,oci-mediatypes=false,name="
 # What a compiled library that ranks talk through would be declared as.

@@ -19,7 +19,7 @@ import pytest
 from flaky import Flaky
 from tiny import ID, built_in_this_run, store_of_this_run, trainwright
 
-pytestmark = [pytest.mark.engine, pytest.mark.registry, pytest.mark.ci]
+pytestmark = [pytest.mark.engine, pytest.mark.registry, pytest.mark.slow]
 
 OPTIONS = """\
 def pytest_addoption(parser):

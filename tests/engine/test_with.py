@@ -13,7 +13,7 @@ import pytest
 from sdists import sdist
 from tiny import ID, built_in_this_run, store_of_this_run, trainwright
 
-pytestmark = [pytest.mark.engine, pytest.mark.registry, pytest.mark.ci]
+pytestmark = [pytest.mark.engine, pytest.mark.registry, pytest.mark.slow]
 CHILD = f"{ID}-with-team"
 
 # Compiled against what the image holds, as an extension of torch is: it asks that very pip, and an environment.
