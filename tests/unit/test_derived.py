@@ -1,7 +1,9 @@
 """A project that starts from an image: written once, by digest, and never over what is there."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,6 +16,8 @@ from trainwright.outcome import Image
 
 URI = "127.0.0.1:1/trainwright/pytorch@sha256:" + "1" * 64
 OWN = Parent(id="pytorch-x", key="k" * 64, digest="sha256:" + "1" * 64, uri=URI)
+
+Cli = Callable[..., Any]
 
 
 def test_project_starts_from_the_digest_alone() -> None:
@@ -77,7 +81,7 @@ def published(tree: Path) -> str:
     return variant.id
 
 
-def test_derive(tree: Path, published: str, tmp_path: Path, cli) -> None:  # type: ignore[no-untyped-def]
+def test_derive(tree: Path, published: str, tmp_path: Path, cli: Cli) -> None:
     folder = tmp_path / "mine"
     ended = cli(tree, "derive", published, "--into", str(folder), "--json")
     assert ended.code == 0, ended.err
@@ -91,9 +95,7 @@ def test_derive(tree: Path, published: str, tmp_path: Path, cli) -> None:  # typ
     assert {path: path.read_text() for path in folder.iterdir()} == before
 
 
-def test_another_registry_than_the_one_that_was_pushed_to(  # type: ignore[no-untyped-def]
-    tree: Path, published: str, tmp_path: Path, cli
-) -> None:
+def test_another_registry_than_the_one_that_was_pushed_to(tree: Path, published: str, tmp_path: Path, cli: Cli) -> None:
     """What somebody names is where the image must be: never the address of another registry instead."""
     assert cli(tree, "derive", published, "--into", str(tmp_path / "same"), "--registry", "127.0.0.1:1").code == 0
     ended = cli(tree, "derive", published, "--into", str(tmp_path / "mine"), "--registry", "127.0.0.1:1/team")
@@ -116,9 +118,7 @@ def test_what_an_image_starts_from_is_in_the_registry_that_is_named(
             parents.reference(intent, labels, other)
 
 
-def test_an_existing_dockerfile_is_changed_only_when_told(  # type: ignore[no-untyped-def]
-    tree: Path, published: str, tmp_path: Path, cli
-) -> None:
+def test_an_existing_dockerfile_is_changed_only_when_told(tree: Path, published: str, tmp_path: Path, cli: Cli) -> None:
     file = tmp_path / "Dockerfile"
     file.write_text("FROM debian:latest\nRUN true\n")
     shown = cli(tree, "derive", published, "--dockerfile", str(file))
@@ -141,22 +141,20 @@ def test_an_existing_dockerfile_is_changed_only_when_told(  # type: ignore[no-un
         (("pytorch", "--into", "x", "--write"), 2, "--into DIR"),
     ],
 )
-def test_what_nobody_can_derive(  # type: ignore[no-untyped-def]
-    tree: Path, words: tuple[str, ...], code: int, told: str, cli
-) -> None:
+def test_what_nobody_can_derive(tree: Path, words: tuple[str, ...], code: int, told: str, cli: Cli) -> None:
     ended = cli(tree, "derive", *words)
     assert ended.code == code
     assert told in ended.err + ended.out or "valid" in ended.err
 
 
-def test_an_image_that_is_not_published(tree: Path, cli) -> None:  # type: ignore[no-untyped-def]
+def test_an_image_that_is_not_published(tree: Path, cli: Cli) -> None:
     identity = next(variant.id for variant in load_intent(tree).variants if variant.default)
     ended = cli(tree, "derive", identity, "--into", "x")
     assert ended.code in (7, 8)
     assert not (tree / "x").exists()
 
 
-def test_a_folder_without_a_project(tree: Path, tmp_path: Path, cli) -> None:  # type: ignore[no-untyped-def]
+def test_a_folder_without_a_project(tree: Path, tmp_path: Path, cli: Cli) -> None:
     ended = cli(tree, "verify", str(tmp_path))
     assert ended.code == 2
     assert "derived.toml" in ended.err
