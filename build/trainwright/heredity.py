@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
+from pathlib import PurePosixPath
 from typing import Any, Literal
 
 from trainwright.declaration import PLACE
@@ -84,27 +85,38 @@ def _component(name: str, facts: Mapping[str, Any], parent: Look, child: Look) -
     after |= {path: found.get(path, "") for path in built}
     gone = [path for path in before if not after.get(path)]
     changed = [path for path in before if after.get(path) not in (None, "", before[path])]
+    lost = _links_lost(name, parent.libraries, child.libraries)
     more = sorted((after.keys() - before.keys()) | _mapped_elsewhere(name, parent, child))
     # One file of many is a change; a component without its version or without any of its files is no more.
     state: State = "unchanged"
     if was and not now:
         state = "removed"
-    elif was != now or gone or changed:
+    elif was != now or gone or changed or lost:
         state = "changed"
     elif more:
         state = "second copy"
-    touched = gone or changed or more
+    touched = gone or changed or lost or more
     return Row(
         what=name,
         state=state,
         was=was,
         now=now,
-        where=_some([f"{path} is gone" for path in gone] or [*changed, *more]),
+        where=_some([f"{path} is gone" for path in [*gone, *lost]] or [*changed, *more]),
         # A child may move what ranks do not compute or talk with; without it, a job that needs it ends all the same.
         refused=state == "removed" or (state != "unchanged" and _matters(facts)),
         traces=tuple(touched)
         or (*_traces_of_package(name), *(f"*/bin/{word}" for word in facts["probe"].get("command", [])[:1])),
     )
+
+
+def _links_lost(component: str, was: Mapping[str, Library], now: Mapping[str, Library]) -> list[str]:
+    """Names that programs are linked against, such as libmpi.so.40, and that lead to the library no more."""
+    return [
+        str(PurePosixPath(path).with_name(name))
+        for path, library in was.items()
+        if library.component == component and path in now
+        for name in sorted(set(library.names) - set(now[path].names))
+    ]
 
 
 def _matters(facts: Mapping[str, Any]) -> bool:

@@ -33,6 +33,8 @@ UNREACHED = re.compile(
     re.MULTILINE,
 )
 
+_unreached: dict[str, EnvironmentProblem] = {}  # indexes of frameworks that did not answer in this run
+
 
 class Offer(Model):
     """One file that an index offers for a resolved version."""
@@ -117,10 +119,17 @@ def resolve(
             raise
         refused = error
     try:
+        if index in _unreached:  # one wait is enough: every image of a framework asks the same one
+            raise _unreached[index]
         return _resolve(requirements, python, base, index, deps, constraints, beside)
     except EnvironmentProblem as error:  # with what the others said: it may be that the version exists nowhere
-        both = f"{error.why}\nand without it: {refused.why}"
-        raise EnvironmentProblem(error.what, where=error.where, why=both, fix=error.fix) from None
+        _unreached[index] = error
+        raise EnvironmentProblem(
+            "the indexes of this host do not have these Python packages, and the framework's own cannot be reached",
+            where=index,
+            why=f"without it: {refused.why}\nwith it: {error.why}",
+            fix="correct the pin in dockerfiles/matrix.toml if no such version exists; else trainwright doctor",
+        ) from None
 
 
 def _resolve(
@@ -199,7 +208,7 @@ def _asked(command: Sequence[str | Path], env: Mapping[str, str]) -> None:
         if not UNREACHED.search(error.why):
             raise
         what = "the Python package index cannot be reached"
-        raise EnvironmentProblem(what, where=error.where, why=error.why, fix=fix) from None
+        raise EnvironmentProblem(what, why=error.why, fix=fix) from None
 
 
 def glibc(base: Base) -> str:

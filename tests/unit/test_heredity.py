@@ -67,6 +67,17 @@ def test_unchanged(declared: dict[str, Any], parent: Look, answered: dict[str, A
     assert {(row.state, row.refused) for row in found} == {("unchanged", False)}
 
 
+def test_a_link_that_is_gone_while_its_file_is_there(declared: dict[str, Any], answered: dict[str, Any]) -> None:
+    """A process that wants libfabric.so.1 finds none, though the file itself has not changed."""
+    answered["libraries"][FABRIC]["names"] = ["libfabric.so.1"]
+    before = Look.model_validate(answered)
+    answered["libraries"][FABRIC]["names"] = []
+    (row,) = rows(declared, before, answered)
+    assert (row.what, row.state, row.refused) == ("libfabric", "changed", True)
+    assert row.where == "/usr/lib/libfabric.so.1 is gone"
+    assert row.traces == ("/usr/lib/libfabric.so.1",)
+
+
 def test_what_is_added_is_told_and_not_refused(
     declared: dict[str, Any], parent: Look, answered: dict[str, Any]
 ) -> None:

@@ -297,7 +297,16 @@ def test_a_frameworks_own_index_that_cannot_be_reached(
     monkeypatch.setattr(indexes, "pip_settings", functools.cache(lambda: {"index-url": f"{site.address}/simple"}))
     with pytest.raises(EnvironmentProblem, match="cannot be reached") as raised:
         indexes.resolve(["gamma==9"], "3.11", base, index=closed)
-    assert "gamma" in raised.value.why.partition("without it:")[2]
+    assert "gamma" in raised.value.why.partition("with it:")[0]
+    assert "pin" in raised.value.fix
+    monkeypatch.setattr(indexes, "_resolve", refuse_index)
+    with pytest.raises(EnvironmentProblem, match="cannot be reached"):
+        indexes.resolve(["gamma==9"], "3.11", base, index=closed)  # not asked a second time
+
+
+def refuse_index(*given: Any) -> None:
+    assert not given[3], "the index that did not answer is asked again"
+    raise LockError("no such version")
 
 
 def test_no_python_is_downloaded(folder: Path, base: Base, monkeypatch: pytest.MonkeyPatch) -> None:
