@@ -1,0 +1,87 @@
+"""What a registry's scan found, judged under [scan] of publish.toml: what is not known is not clean."""
+
+from collections.abc import Sequence
+from datetime import date
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from trainwright.model import Model
+from trainwright.outcome import Check
+
+Severity = Literal["CRITICAL", "HIGH", "MEDIUM", "LOW", "INFORMATIONAL", "UNDEFINED"]
+SHOWN = 10  # findings that a refusal names
+
+
+class Finding(Model):
+    """One vulnerability in one package, as the registry's scanner tells it."""
+
+    id: str  # CVE-2026-1234
+    severity: str
+    package: str = ""
+    version: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.id} ({self.severity}) in {self.package or 'a package that is not named'} {self.version}".strip()
+
+
+class Scan(Model):
+    """The outcome of a scan. Only `complete` says anything of the image."""
+
+    state: Literal["complete", "pending", "failed", "unsupported", "none"]
+    why: str = ""
+    findings: list[Finding] = Field(default=[])
+
+
+class Allow(Model):
+    """A finding that somebody answers for, until a day."""
+
+    id: str
+    package: str = ""  # "": whichever
+    reason: Annotated[str, Field(min_length=1)]
+    expires: date
+
+
+class ScanPolicy(Model):
+    """[scan] of publish.toml."""
+
+    refuse: list[Severity]
+    unknown: Literal["refuse", "record"]  # what follows from a scan that says nothing
+    wait_seconds: Annotated[float, Field(gt=0)]
+    allow: list[Allow] = Field(default=[])
+
+
+def judge(scan: Scan, policy: ScanPolicy, today: date) -> Check:
+    """passed, failed, or "not run" where the scan says nothing; the detail names each refused finding.
+
+    A row of the allow-list counts up to and including the day on which it expires.
+    """
+    if scan.state != "complete":
+        return Check(state="not run", detail=f"unknown: the scan is {scan.state}{f', {scan.why}' * bool(scan.why)}")
+    grave = [finding for finding in scan.findings if finding.severity in policy.refuse]
+    expired = [row for row in policy.allow if row.expires < today]
+    valid = [row for row in policy.allow if row.expires >= today]
+    refused = [finding for finding in grave if not _allows(valid, finding)]
+    counts = f"{len(scan.findings)} findings, {len(grave)} of {' or '.join(policy.refuse) or 'no severity that counts'}"
+    if not refused:
+        answered = f"; each is allowed by publish.toml: {', '.join(sorted({f.id for f in grave}))}" * bool(grave)
+        return Check(state="passed", detail=counts + answered)
+    told = [f"{finding}{_expiry(expired, finding)}" for finding in refused[:SHOWN]]
+    more = f" and {len(refused) - SHOWN} more" * (len(refused) > SHOWN)
+    return Check(state="failed", detail=f"{counts}: {'; '.join(told)}{more}")
+
+
+def idle(scan: Scan, policy: ScanPolicy) -> list[str]:
+    """Rows of the allow-list that no finding needs: they outlive their reason unless somebody takes them out."""
+    if scan.state != "complete":
+        return []
+    return [row.id for row in policy.allow if not any(_allows([row], finding) for finding in scan.findings)]
+
+
+def _allows(rows: Sequence[Allow], finding: Finding) -> bool:
+    return any(row.id == finding.id and row.package in ("", finding.package) for row in rows)
+
+
+def _expiry(expired: Sequence[Allow], finding: Finding) -> str:
+    row = next((row for row in expired if _allows([row], finding)), None)
+    return f", allowed until {row.expires} and no longer" if row else ""
