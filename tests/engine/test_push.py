@@ -10,7 +10,7 @@ import tarfile
 from pathlib import Path
 
 import pytest
-from flaky import Flaky
+from faults import Flaky
 
 from trainwright import registry as registries
 from trainwright.errors import RegistryError

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import httpx
 import pytest
-from flaky import Flaky
+from faults import Flaky
 from tiny import ID, built_in_this_run, store_of_this_run, trainwright
 
 pytestmark = [pytest.mark.engine, pytest.mark.registry, pytest.mark.slow]
