@@ -48,7 +48,7 @@ TEMPLATE = """\
 IMAGE = "dockerfiles/frameworks/image.j2"  # where a test puts one more step, late in the image
 LAST = 'CMD ["bash"]'
 COMPONENTS = ("python", "pip")
-TEMPLATES = ("base", "python", "pip")
+TEMPLATES = ("base", "clamp", "python", "pip")
 
 
 def plant(tree: Path) -> None:

@@ -14,7 +14,8 @@ from trainwright.model import Component, Provider
 ROOT = Path(__file__).parents[2]
 LAYERS = ROOT / "dockerfiles/layers"
 NAMES = sorted(path.stem for path in LAYERS.glob("*.toml"))
-TEMPLATES_OF_NO_COMPONENT = {"base", "manifest"}  # what every image starts from, and what compiled ones hand over
+# What every image starts from, what compiled ones hand over, and what ends a step.
+TEMPLATES_OF_NO_COMPONENT = {"base", "manifest", "clamp"}
 
 
 def test_the_search_has_not_lost_its_object() -> None:
