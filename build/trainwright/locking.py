@@ -208,12 +208,14 @@ def lock_all(
             below = inputs.read_distribution(intent, base).locked if tools else {}
             path, text = lock_packages(intent, base, tools, below, say)
             rows.append(_written(name, path, with_licences(intent, base, text, below, say, progress)))
-    for variant in {variant.lock: variant for variant in variants}.values():
-        if is_current(inputs.load, intent, variant):
-            rows.append(_kept(variant.lock))
-        else:
-            solved = solve(intent, variant, say)
-            rows.append(_written(variant.lock, *lock_python(intent, variant, solved, progress)))
+    locks = {variant.lock: variant for variant in variants}
+    stale = [name for name, variant in locks.items() if not is_current(inputs.load, intent, variant)]
+    rows += [_kept(name) for name in locks if name not in stale]
+    for number, name in enumerate(stale, 1):
+        if len(stale) > 1:
+            say(f"lock {number} of {len(stale)}")
+        solved = solve(intent, locks[name], say)
+        rows.append(_written(name, *lock_python(intent, locks[name], solved, progress)))
     return [row | {"why": row.get("why", "")} for row in rows] if any("why" in row for row in rows) else rows
 
 

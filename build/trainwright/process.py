@@ -61,7 +61,7 @@ def run(
         raise error(
             what or f"{Path(words[0]).name} failed with exit code {child.returncode}",
             where=shlex.join(words),
-            why=last or f"exit code {child.returncode}; its output is above",
+            why=last or f"exit code {child.returncode}{'; its output is above' if show else ', and no word'}",
             fix=fix,
         )
     return out or ""
