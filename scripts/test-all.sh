@@ -14,5 +14,6 @@ images=(scripts/test-images.sh --keep "$@")
 "$trainwright" lock --check
 "$trainwright" lint --require-check
 "${pytest[@]}" tests/unit tests/golden --numprocesses auto
-"${pytest[@]}" tests/scripts tests/engine -m 'not slow'
+# Each file has an engine's image, a registry and a store of its own, and much of it waits: two files at a time.
+"${pytest[@]}" tests/scripts tests/engine -m 'not slow' --numprocesses 2 --dist loadfile
 "${images[@]}"
