@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The Docker Engine and the tools a build needs: use what is there, install only what is missing.
-#   engine.sh ensure [-v] [--tools "oras …"]   engine.sh status   engine.sh stop
+#   engine.sh ensure [-v] [--tools "mmdebstrap …"]   engine.sh status   engine.sh stop
 # shellcheck source=scripts/lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
@@ -76,7 +76,7 @@ refuse_unless_ours_to_install() {
         "This installs by itself on Debian and Ubuntu only; here is '${DISTRO:-unknown}'. Install them with your package" \
         "manager, or use an engine elsewhere through its socket:" \
         "  ssh -fNL /tmp/docker.sock:/var/run/docker.sock you@host && export DOCKER_HOST=unix:///tmp/docker.sock" \
-        "A host that needs fewer tools says so:  scripts/engine.sh ensure --tools 'oras'"
+        "A host that needs fewer tools says so:  scripts/engine.sh ensure --tools 'mmdebstrap'"
       ;;
   esac
   if [ "$(id -u)" != 0 ]; then

@@ -27,6 +27,14 @@ def bundle() -> str:
     return _bundle(given, pip, system, os.environ.get("GIT_SSL_CAINFO", ""))
 
 
+def context(path: str) -> ssl.SSLContext:
+    """For connections: the system's CAs, and those of a bundle if there is one."""
+    found = ssl.create_default_context()
+    if path:
+        found.load_verify_locations(path)
+    return found
+
+
 @cache
 def _bundle(given: str, *others: str) -> str:
     found = own(given) if given else []

@@ -77,7 +77,7 @@ def plan_one(found: Inputs, repository: str | None, engine_answers: Callable[[],
     if found.blocked:
         return plan.decide(found.variant.id, found.key, None, None, warnings, found.blocked)
     if repository:
-        with suppress(EnvironmentProblem, RegistryError):  # a machine without oras, a registry that does not answer
+        with suppress(EnvironmentProblem, RegistryError):  # a registry that does not answer
             published = registry.resolve(repository, found.tag)
     present = None
     if not published and engine_answers():

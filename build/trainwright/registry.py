@@ -1,107 +1,195 @@
-"""A registry: push by digest with oras, verify what it holds, and only then tag."""
+"""A registry: push by digest, verify what it holds, and only then tag.
+
+Every `repository` is `host[:port]/path`. On loopback it is plain http, elsewhere TLS with the CAs of `certificates`.
+All functions are safe to call from several threads, and raise RegistryError for what the registry refuses, does not
+answer after `[transfer]` of publish.toml, or holds wrongly.
+"""
 
 import hashlib
 import json
 import re
-from ipaddress import ip_address
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tenacity import retry, retry_if_exception, stop_after_attempt, wait_exponential_jitter
+import httpx
 
+from trainwright import registry_http as http
+from trainwright import registry_uploads as uploads
 from trainwright import trains
-from trainwright.errors import RegistryError
-from trainwright.process import run
+from trainwright.errors import EnvironmentProblem, RegistryError
+from trainwright.registry_auth import authenticate as authenticate
+from trainwright.registry_http import AGAIN, Broken, Refused
+from trainwright.registry_http import is_loopback as is_loopback
 
-# What a repeated try may mend. oras 1.2 panics when the registry answers the end of an upload with a 5xx.
-TRANSIENT = re.compile(r"\b(429|500|502|503|504)\b|connection reset|\bEOF\b|timeout|goroutine")
-
-
-def is_loopback(registry: str) -> bool:
-    """Whether `host[:port][/...]` is this machine, where plain http is safe and docker accepts it."""
-    host = registry.split("/")[0].rpartition(":")[0] or registry.split("/")[0]
-    try:
-        return ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
-def _plain(repository: str) -> list[str]:
-    """oras speaks https unless told otherwise."""
-    return ["--plain-http"] if is_loopback(repository) else []
-
-
-def _worth_retrying(error: BaseException) -> bool:
-    return isinstance(error, RegistryError) and bool(TRANSIENT.search(error.why))
-
-
-@retry(
-    retry=retry_if_exception(_worth_retrying),
-    stop=stop_after_attempt(4),
-    wait=wait_exponential_jitter(multiplier=0.5, max=8),
-    reraise=True,
+DOCKER = "application/vnd.docker"
+MANIFEST = f"{DOCKER}.distribution.manifest.v2+json"
+CONFIG = f"{DOCKER}.container.image.v1+json"
+LAYER = f"{DOCKER}.image.rootfs.diff.tar.gzip"
+MANIFESTS = (
+    MANIFEST,
+    f"{DOCKER}.distribution.manifest.list.v2+json",
+    "application/vnd.oci.image.manifest.v1+json",
+    "application/vnd.oci.image.index.v1+json",
 )
-def _oras(*words: str | Path, repository: str, what: str) -> str:
-    fix = "run the same command again: what the registry holds already is not sent twice"
-    try:
-        return run(["oras", *words, *_plain(repository)], error=RegistryError, what=what, fix=fix)
-    except RegistryError as error:
-        if "goroutine" in error.why:
-            error.why = "the registry broke off an upload, at which oras crashes (goroutine trace left out)"
-        raise
+# What registries call it when a tag must not move: ECR, Harbor, Quay and others.
+IMMUTABLE = re.compile(r"immutable|TAG_INVALID|tag invalid|ImageTagAlreadyExists|ImageAlreadyExists", re.IGNORECASE)
 
 
 def answers(registry: str) -> bool:
     """Whether something that speaks the registry protocol listens there; for a loopback one only, without retries."""
-    import httpx
-
     try:
-        return httpx.get(f"http://{registry}/v2/", timeout=2).status_code in (200, 401)
+        return httpx.get(f"http://{registry}/v2/", timeout=2, trust_env=False).status_code in (200, 401)
     except (httpx.HTTPError, httpx.InvalidURL):
         return False
 
 
+# --- reading ---------------------------------------------------------------------------------------------------------
+
+
 def resolve(repository: str, tag: str) -> str:
-    """The digest behind a tag; "" where the repository or the tag is not there. Raises RegistryError."""
-    try:
-        return _oras(
-            "resolve", f"{repository}:{tag}", repository=repository, what=f"{repository} cannot be read"
-        ).strip()
-    except RegistryError as error:
-        if ": not found" in error.why:
-            return ""
-        raise
+    """The digest behind a tag, of the very bytes; "" where the repository or the tag is not there."""
+    found = _document(repository, tag, f"{repository} cannot be read")
+    return _digest(found[0]) if found else ""
+
+
+def resolve_all(repository: str, tags: Sequence[str]) -> dict[str, str]:
+    """resolve() for many tags, side by side."""
+    return dict(zip(tags, http.side_by_side(lambda tag: resolve(repository, tag), tags), strict=True))
 
 
 def manifest(repository: str, digest: str) -> dict[str, Any]:
     """A manifest that the registry holds. Raises RegistryError where its bytes do not have that digest."""
-    held = _oras(
-        "manifest",
-        "fetch",
-        f"{repository}@{digest}",
-        repository=repository,
-        what=f"{digest} cannot be read back",
-    )
-    found = "sha256:" + hashlib.sha256(held.encode()).hexdigest()
-    if found != digest:
-        raise RegistryError(
-            f"{repository} holds another manifest than the one that was pushed",
-            why=f"pushed {digest}, read back {found}; it was not tagged",
-            fix="push again; if it stays so, the registry or a proxy before it corrupts data",
-        )
-    content: dict[str, Any] = json.loads(held)
-    return content
+    return _json(_held(repository, digest)[0], f"{repository}@{digest}")
 
 
 def config(repository: str, digest: str) -> dict[str, Any]:
-    """An image's configuration: labels, history. Raises RegistryError."""
-    held = _oras(
-        *("manifest", "fetch-config", f"{repository}@{digest}"),
-        repository=repository,
-        what=f"{repository}@{digest} cannot be read",
-    )
-    content: dict[str, Any] = json.loads(held)
-    return content
+    """An image's configuration: labels, history."""
+    described = manifest(repository, digest).get("config")
+    if not isinstance(described, dict):
+        raise RegistryError(
+            f"{repository}@{digest} is no image", why="its manifest names no configuration: it may be an index"
+        )
+    return _json(blob(repository, described["digest"]), f"{repository}@{digest}")
+
+
+def blob(repository: str, digest: str) -> bytes:
+    """A blob that fits into memory, of this very digest."""
+    found: list[bytes] = []
+    _read_back(repository, digest, None, found)
+    return b"".join(found)
+
+
+def tags(repository: str) -> list[str]:
+    """All tags, in the registry's order; [] where there is no such repository."""
+    what, place = f"the tags of {repository} cannot be listed", http.url_of(repository, "tags/list?n=1000")
+    found: list[str] = []
+    seen: set[httpx.URL] = set()
+    while place not in seen:
+        seen.add(place)
+        answer = http.ask("GET", repository, place, what=what, accept=(200, 404))
+        if answer.status_code == httpx.codes.NOT_FOUND:
+            return []
+        found += _json(answer.content, str(place)).get("tags") or []
+        if "next" not in answer.links:
+            break
+        place = answer.url.join(answer.links["next"]["url"]).copy_with(scheme=answer.url.scheme)
+    return [str(tag) for tag in dict.fromkeys(found)]
+
+
+def _document(repository: str, reference: str, what: str) -> tuple[bytes, str] | None:
+    """Bytes and media type of what a tag or a digest names; None where nothing is there. Bytes are what was meant."""
+
+    def attempt() -> tuple[bytes, str] | None:
+        answer = http.ask(
+            *("GET", repository, f"manifests/{reference}"),
+            what=what,
+            headers={"Accept": ", ".join(MANIFESTS)},
+            accept=(200, 404),
+            again=False,
+        )
+        if answer.status_code == httpx.codes.NOT_FOUND:
+            return None
+        meant = reference if ":" in reference else answer.headers.get("Docker-Content-Digest", "")
+        if meant and (found := _digest(answer.content)) != meant:
+            raise Broken(
+                f"{repository} holds another manifest than {reference}",
+                where=f"{repository}:{reference}",
+                why=f"{meant} was to be read, the bytes have {found}",
+                fix="push again; if it stays so, the registry or a proxy before it corrupts data",
+            )
+        return answer.content, answer.headers.get("Content-Type", "").split(";")[0]
+
+    return http.tried(attempt)
+
+
+def _held(repository: str, digest: str) -> tuple[bytes, str]:
+    found = _document(repository, digest, f"{digest} cannot be read back")
+    if found is None:
+        raise RegistryError(
+            f"{digest} cannot be read back", where=repository, why="registry answered 404: not found", fix="push again"
+        )
+    return found
+
+
+def _digest(content: bytes) -> str:
+    return "sha256:" + hashlib.sha256(content).hexdigest()
+
+
+def _json(content: bytes, where: str) -> dict[str, Any]:
+    try:
+        return dict(json.loads(content))
+    except (ValueError, TypeError) as error:
+        raise RegistryError("the registry's answer is no JSON object", where=where, why=str(error)) from None
+
+
+def _read_back(repository: str, digest: str, size: int | None, keep: list[bytes] | None) -> None:
+    """Read a blob and hash it; a broken line goes on where it broke. `keep` takes the bytes.
+
+    Raises RegistryError where it is lost, or has another digest or size at every attempt.
+    """
+    hasher, count = hashlib.sha256(), 0
+
+    def attempt() -> None:
+        nonlocal hasher, count
+        headers = {"Range": f"bytes={count}-"} if count else {}
+        what = f"{digest} cannot be read back from {repository}"
+        with http.opened(
+            "GET", repository, f"blobs/{digest}", what=what, headers=headers, accept=(200, 206, 404, 416)
+        ) as answer:
+            if answer.status_code == httpx.codes.NOT_FOUND:
+                raise _lost(repository, digest)
+            if answer.status_code != httpx.codes.PARTIAL_CONTENT or not count:
+                hasher, count = hashlib.sha256(), 0
+                if keep is not None:
+                    keep.clear()
+            for piece in answer.iter_raw(http.CHUNK) if answer.status_code != 416 else ():
+                http.end_if_stopped()
+                hasher.update(piece)
+                count += len(piece)
+                if keep is not None:
+                    keep.append(piece)
+                if size is not None and count > size:
+                    break
+        found, held = f"sha256:{hasher.hexdigest()}", count
+        if found != digest or (size is not None and held != size):
+            hasher, count = hashlib.sha256(), 0
+            raise Broken(
+                f"{repository} holds a corrupt layer; it was not tagged",
+                where=f"{repository}@{digest}",
+                why=f"{size or 'its'} bytes of {digest} were to be read, {held} bytes of {found} were",
+                fix="push again; if it stays so, have that blob deleted: the registry or a proxy corrupts data",
+            )
+
+    http.tried(attempt)
+
+
+def _lost(repository: str, digest: str) -> RegistryError:
+    what = f"{repository} has lost a layer: it was not tagged"
+    return RegistryError(what, where=f"{repository}@{digest}", why="registry answered 404: not found", fix="push again")
+
+
+# --- images as folders -----------------------------------------------------------------------------------------------
 
 
 def manifest_of(layout: Path) -> tuple[str, dict[str, Any]]:
@@ -116,54 +204,155 @@ def size_of(manifest: dict[str, Any]) -> int:
     return int(manifest["config"]["size"]) + sum(int(layer["size"]) for layer in manifest["layers"])
 
 
+def _blobs(manifest: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Config and layers, each once, the largest first: it takes longest."""
+    found = {row["digest"]: row for row in [manifest["config"], *manifest["layers"]]}
+    return sorted(found.values(), key=lambda row: -int(row["size"]))
+
+
+# --- writing ---------------------------------------------------------------------------------------------------------
+
+
 def push(layout: Path, repository: str, digest: str) -> None:
-    """Send blobs and manifest under the digest alone: nothing points at them yet. Raises RegistryError."""
-    _oras(
-        "cp",
-        "--from-oci-layout",
-        f"{layout}@{digest}",
-        *(["--to-plain-http"] if _plain(repository) else []),
-        "--no-tty",
-        f"{repository}@{digest}",
-        repository="",
-        what=f"the push to {repository} failed",
+    """Send blobs and manifest under the digest alone: nothing points at them yet.
+
+    What the registry holds, here or in another repository that we know of, is not sent; an upload that was broken
+    off goes on where the registry stands, where it can tell. Raises EnvironmentProblem for an image that is not
+    whole on this disk, and for a full disk.
+    """
+    what = f"the push to {repository} failed"
+    uploads.sweep()
+    place = layout / "blobs" / digest.replace(":", "/")
+    try:
+        content = place.read_bytes()
+        rows = _blobs(json.loads(content))
+        kind = str(json.loads(content).get("mediaType") or MANIFEST)
+    except (OSError, ValueError, KeyError) as error:
+        raise EnvironmentProblem("the saved image is not whole", where=str(place), why=str(error)) from None
+    if _digest(content) != digest:
+        why = f"{digest} expected, {_digest(content)} found"
+        raise EnvironmentProblem("the saved image is not whole", where=str(place), why=why, fix="df -h, and push again")
+
+    def send(row: Mapping[str, Any]) -> None:
+        path = layout / "blobs" / str(row["digest"]).replace(":", "/")
+        uploads.send(repository, uploads.of_file(path, str(row["digest"]), int(row["size"])), what)
+
+    http.side_by_side(send, rows)
+    try:
+        _put(repository, content, kind, digest, what)
+    except Refused as error:  # it had a blob a moment ago, and has lost it
+        if "MANIFEST_BLOB_UNKNOWN" not in error.codes and "BLOB_UNKNOWN" not in error.codes:
+            raise
+        http.side_by_side(send, rows)
+        _put(repository, content, kind, digest, what)
+
+
+def put_blob(repository: str, content: bytes) -> str:
+    """Send a blob that is in memory, unless it is there, and read it back. Its digest."""
+    sent = uploads.of_bytes(content)
+    uploads.send(repository, sent, f"a blob could not be sent to {repository}")
+    if uploads.is_unverified(repository, sent.digest):
+        _read_back(repository, sent.digest, sent.size, None)
+        uploads.verified(repository, sent.digest)
+    return sent.digest
+
+
+def put_manifest(repository: str, content: bytes, media_type: str, reference: str) -> str:
+    """Put a manifest under a tag or its digest, whatever a tag named before. Its digest."""
+    _put(repository, content, media_type, reference, f"{reference} could not be put into {repository}")
+    return _digest(content)
+
+
+def _put(repository: str, content: bytes, media_type: str, reference: str, what: str) -> None:
+    http.ask(
+        *("PUT", repository, f"manifests/{reference}"),
+        what=what,
+        headers={"Content-Type": media_type},
+        body=content,
+        accept=(200, 201, 202),
     )
 
 
 def verify(repository: str, digest: str, pushed: dict[str, Any]) -> None:
-    """Ask the registry for what it holds: the manifest under its digest, and every blob by its size.
+    """Ask the registry for what it holds: the manifest under its digest, every blob that was sent, byte for byte,
+    and every other blob by its size. What was sent stays to be verified until it was, also after a kill.
 
-    Raises RegistryError where it holds something else.
+    Raises RegistryError where it holds something else, and for what is not the one kind of image that SageMaker
+    pulls: a plain one of one platform, with Docker's media types.
     """
-    manifest(repository, digest)
-    for blob in [pushed["config"], *pushed["layers"]]:
-        descriptor = json.loads(
-            _oras(
-                *("blob", "fetch", "--descriptor", f"{repository}@{blob['digest']}"),
-                repository=repository,
-                what=f"{repository} has lost a layer: it was not tagged",
-            )
+    held = manifest(repository, digest)
+    if held != pushed:
+        why = "its bytes have the digest, and say something else than was pushed"
+        raise RegistryError(f"{repository} holds another manifest than the one that was pushed", why=why)
+    _refuse_other_kinds(repository, digest, held)
+
+    def check(row: Mapping[str, Any]) -> None:
+        if uploads.is_unverified(repository, str(row["digest"])):
+            _read_back(repository, str(row["digest"]), int(row["size"]), None)
+        else:
+            found = uploads.held_size(repository, str(row["digest"]), f"{repository} cannot be verified")
+            if found is None:
+                raise _lost(repository, str(row["digest"]))
+            if found != row["size"]:
+                raise RegistryError(
+                    f"{repository} holds a truncated layer; it was not tagged",
+                    why=f"{row['digest']}: {row['size']} bytes pushed, {found} held",
+                    fix="push again",
+                )
+        uploads.verified(repository, str(row["digest"]))
+
+    http.side_by_side(check, _blobs(held))
+
+
+def _refuse_other_kinds(repository: str, digest: str, held: Mapping[str, Any]) -> None:
+    kinds = [("manifest", held.get("mediaType"), MANIFEST)]
+    if "manifests" not in held:
+        kinds.append(("configuration", held["config"].get("mediaType"), CONFIG))
+        kinds += [("layer", layer.get("mediaType"), LAYER) for layer in held["layers"]]
+    if wrong := [row for row in kinds if row[1] != row[2]]:
+        part, found, wanted = wrong[0]
+        raise RegistryError(
+            f"{repository}@{digest} is not a plain image of one platform, which SageMaker pulls; it was not tagged",
+            why=f"its {part} is {found}, and must be {wanted}",
+            fix="trainwright build it again; a bake file of another tool may add attestations or OCI media types",
         )
-        if descriptor["size"] != blob["size"]:
-            raise RegistryError(
-                f"{repository} holds a truncated layer; it was not tagged",
-                why=f"{blob['digest']}: {blob['size']} bytes pushed, {descriptor['size']} held",
-                fix="push again",
-            )
 
 
 def tag(repository: str, digest: str, name: str) -> None:
-    """The last step: a name for what was verified. Raises RegistryError, also when the name means another image."""
+    """The last step: a name for what was verified. Raises RegistryError, also when the name means another image.
+
+    Looked up, put, looked up again. Where the registry itself keeps tags from moving, exactly one of two publishers
+    at the same moment wins: the other one learns here who did. Where it does not, both may find the name free, and
+    the second one overwrites the first one, which may have ended in success a moment before: nobody notices that.
+    """
+    held = resolve(repository, name)
+    if held == digest:
+        return
+    if held:
+        raise _taken(repository, digest, name, held)
+    content, kind = _held(repository, digest)
+    refused = None
+    try:
+        _put(repository, content, kind, name, f"{name} could not be tagged")
+    except Refused as error:
+        if error.status not in (400, 403, 409) or not IMMUTABLE.search(error.codes):
+            raise
+        refused = error
     held = resolve(repository, name)
     if held and held != digest:
-        raise RegistryError(
-            f"the tag {name} already names another image, and a released tag never moves",
-            where=f"{repository}:{name}",
-            why=f"it names {held}, this image is {digest}",
-            fix="choose another name",
-        )
+        raise _taken(repository, digest, name, held)
     if not held:
-        _oras("tag", f"{repository}@{digest}", name, repository=repository, what=f"{name} could not be tagged")
+        why = f"{refused.why}; and nothing is there" if refused else "it was put, and nothing is there"
+        raise RegistryError(f"{name} could not be tagged", where=f"{repository}:{name}", why=why, fix=AGAIN)
+
+
+def _taken(repository: str, digest: str, name: str, held: str) -> RegistryError:
+    return RegistryError(
+        f"the tag {name} already names another image, and a released tag never moves",
+        where=f"{repository}:{name}",
+        why=f"it names {held}, this image is {digest}",
+        fix="choose another name",
+    )
 
 
 def move(repository: str, digest: str, alias: str) -> None:
@@ -174,8 +363,15 @@ def move(repository: str, digest: str, alias: str) -> None:
             where=f"{repository}:{alias}",
             fix="move the bare id of the image",
         )
-    _oras("tag", f"{repository}@{digest}", alias, repository=repository, what=f"{alias} could not be moved")
+    content, kind = _held(repository, digest)
+    _put(repository, content, kind, alias, f"{alias} could not be moved")
     if (held := resolve(repository, alias)) != digest:
         raise RegistryError(
             f"{alias} was moved and names another image", where=f"{repository}:{alias}", why=f"{held}, not {digest}"
         )
+
+
+def delete(repository: str, digest: str) -> None:
+    """Take a manifest away, and every tag that names it; one that is not there already is fine."""
+    what = f"{repository}@{digest} could not be deleted"
+    http.ask("DELETE", repository, f"manifests/{digest}", what=what, accept=(200, 202, 204, 404))

@@ -4,7 +4,6 @@ import errno
 import hashlib
 import os
 import shutil
-import ssl
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -62,10 +61,25 @@ def sha256_of(path: Path) -> str:
 
 @contextmanager
 def scratch() -> Iterator[Path]:
-    """A folder on the store's own disk, gone afterwards whatever happens."""
-    root().mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".partial-", dir=root()) as folder:
+    """A folder on the store's own disk, gone afterwards whatever happens. Raises EnvironmentProblem."""
+    with told():
+        root().mkdir(parents=True, exist_ok=True)
+        made = tempfile.TemporaryDirectory(prefix=".partial-", dir=root())
+    with made as folder:
         yield Path(folder)
+
+
+@contextmanager
+def told() -> Iterator[None]:
+    """A store that cannot be written, as an EnvironmentProblem."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno == errno.ENOSPC:
+            raise _disk_full(str(error)) from None
+        raise EnvironmentProblem(
+            "the store cannot be written", where=str(root()), why=str(error), fix="TRAINWRIGHT_STORE=/some/folder"
+        ) from None
 
 
 def add(file: Path, sha256: str) -> Path:
@@ -102,13 +116,10 @@ def client(insecure: Sequence[str] = ()) -> httpx.Client:
 
     `insecure` are hosts whose certificate is not checked. Raises ConfigError, EnvironmentProblem for a CA that is none.
     """
-    context = ssl.create_default_context()
-    if bundle := certificates.bundle():
-        context.load_verify_locations(bundle)
     netrc = Path(os.environ.get("NETRC", "~/.netrc")).expanduser()
     return httpx.Client(
         auth=httpx.NetRCAuth(str(netrc)) if netrc.exists() else None,
-        verify=context,
+        verify=certificates.context(certificates.bundle()),
         mounts={f"https://{host}": httpx.HTTPTransport(verify=False, proxy=_proxy(host)) for host in insecure},
         follow_redirects=True,
         timeout=httpx.Timeout(60, connect=15),
@@ -227,25 +238,18 @@ def fetch(
         raise _disk_full(f"{need / 1e9:.2f} GB to fetch, {free / 1e9:.2f} GB free")
     lost: dict[str, str] = {}
     stop = Event()
-    try:
-        with scratch() as folder, client(insecure) as http, ThreadPoolExecutor(workers) as pool:
-            jobs = {file.sha256: pool.submit(_fetch_one, file, folder, http, progress, stop) for file in missing}
-            try:
-                for sha256, job in jobs.items():
-                    try:
-                        job.result()
-                    except Unobtainable as reason:
-                        lost[sha256] = str(reason)
-            except BaseException:
-                stop.set()
-                pool.shutdown(cancel_futures=True)
-                raise
-    except OSError as error:
-        if error.errno == errno.ENOSPC:
-            raise _disk_full(str(error)) from None
-        raise EnvironmentProblem(
-            "the store cannot be written", where=str(root()), why=str(error), fix="TRAINWRIGHT_STORE=/some/folder"
-        ) from None
+    with told(), scratch() as folder, client(insecure) as http, ThreadPoolExecutor(workers) as pool:
+        jobs = {file.sha256: pool.submit(_fetch_one, file, folder, http, progress, stop) for file in missing}
+        try:
+            for sha256, job in jobs.items():
+                try:
+                    job.result()
+                except Unobtainable as reason:
+                    lost[sha256] = str(reason)
+        except BaseException:
+            stop.set()
+            pool.shutdown(cancel_futures=True)
+            raise
     return lost
 
 

@@ -19,6 +19,8 @@ import pytest
 from faults import Flaky
 from tiny import ID, built_in_this_run, store_of_this_run, trainwright
 
+from trainwright import registry as registries
+
 pytestmark = [pytest.mark.engine, pytest.mark.registry, pytest.mark.slow]
 
 OPTIONS = """\
@@ -255,12 +257,7 @@ def test_interrupted_between_two_tags(checkout: Checkout, flaky: Flaky, after: i
     address, faults = flaky
     hanging = checkout._replace(registry=f"{address}/{checkout.registry.partition('/')[2]}")
     if after:  # the first tag is there: the next PUT is that of the alias
-        host, _, folder = checkout.registry.partition("/")
-        subprocess.run(
-            ["oras", "tag", "--plain-http", f"{host}/{folder}/trainwright/tiny@{digest}", f"{ID}-2026.11.0"],
-            check=True,
-            capture_output=True,
-        )
+        registries.tag(f"{checkout.registry}/trainwright/tiny", digest, f"{ID}-2026.11.0")
     faults.hang = "PUT"
     child = subprocess.Popen(
         [Path(sys.executable).with_name("trainwright"), "release", "2026.11.0", "--only", ID],

@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 HARMLESS = """awk bash cat cut dirname env flock grep ln mkdir mktemp mv realpath rm sed sh sleep sort tail
     touch tr"""
 HARMFUL = "apt-get dpkg dpkg-deb dockerd containerd setsid sudo systemctl unshare"
-TOOLS = "docker mmdebstrap oras docker-registry"
+TOOLS = "docker mmdebstrap docker-registry"
 
 DOCKER = """\
 case "$*" in
@@ -111,7 +111,7 @@ def test_an_engine_that_answers_is_used_and_nothing_is_installed(machine: Machin
 
 def test_ensure_says_what_it_found_where_asked(machine: Machine) -> None:
     done = machine.run("engine.sh", "ensure", "-v")
-    assert done.stderr == "Docker Engine 28.5.1, buildx 0.20.0, docker-registry, mmdebstrap, oras: ready\n"
+    assert done.stderr == "Docker Engine 28.5.1, buildx 0.20.0, docker-registry, mmdebstrap: ready\n"
 
 
 @pytest.mark.parametrize("buildx", ["", "v0.9.1"])
@@ -122,16 +122,19 @@ def test_without_root_a_client_that_lacks_buildx_is_refused(machine: Machine, bu
 
 
 def test_without_root_everything_that_is_missing_is_named_at_once(machine: Machine) -> None:
-    for name in ("oras", "mmdebstrap"):
+    for name in ("docker-registry", "mmdebstrap"):
         (machine.folder / "bin" / name).unlink()
     said = refused(machine.run("engine.sh", "ensure", STUB_SERVER="", STUB_BUILDX=""), machine)
-    assert re.search(r"missing: Docker Engine .*, docker buildx .*, mmdebstrap, oras; installing needs root", said)
+    assert re.search(
+        r"missing: Docker Engine .*, docker buildx .*, docker-registry, mmdebstrap; installing needs root", said
+    )
 
 
 def test_only_the_tools_that_are_asked_for_are_missed(machine: Machine) -> None:
-    (machine.folder / "bin/oras").unlink()
+    (machine.folder / "bin/mmdebstrap").unlink()
     assert machine.run("engine.sh", "ensure", "--tools", "").returncode == 0
-    assert "missing: oras;" in refused(machine.run("engine.sh", "ensure", "--tools", "mmdebstrap oras"), machine)
+    words = ("ensure", "--tools", "docker-registry mmdebstrap")
+    assert "missing: mmdebstrap;" in refused(machine.run("engine.sh", *words), machine)
 
 
 def test_another_distribution_is_left_alone(machine: Machine) -> None:
@@ -165,19 +168,19 @@ def test_a_socket_that_one_may_not_use_is_no_missing_engine(machine: Machine) ->
 
 
 def test_root_installs_what_is_missing_and_no_more(machine: Machine) -> None:
-    (machine.folder / "bin/oras").unlink()
-    path = machine.folder / "bin/oras"
+    (machine.folder / "bin/mmdebstrap").unlink()
+    path = machine.folder / "bin/mmdebstrap"
     machine.put("apt-get", f'echo "apt-get $*" >>{machine.folder}/called; echo >{path}; /bin/chmod +x {path}\n')
     machine.put("dpkg", "")
     done = machine.run("engine.sh", "ensure", STUB_UID="0")
     assert done.returncode == 0, done.stderr
-    assert "Missing: oras. Installing:\n  oras: apt-get, from debian trixie\n" in done.stderr
+    assert "Missing: mmdebstrap. Installing:\n  mmdebstrap: apt-get, from debian trixie\n" in done.stderr
     (call,) = machine.called
-    assert call.endswith(" install -y --no-install-recommends oras")
+    assert call.endswith(" install -y --no-install-recommends mmdebstrap")
 
 
 def test_what_apt_cannot_install_is_an_error_with_its_own_words(machine: Machine) -> None:
-    (machine.folder / "bin/oras").unlink()
+    (machine.folder / "bin/mmdebstrap").unlink()
     machine.put("apt-get", "echo E: Unable to locate package; exit 100\n")
     machine.put("dpkg", "")
     done = machine.run("engine.sh", "ensure", STUB_UID="0")
@@ -191,24 +194,24 @@ for word; do case $word in Dir::Etc::SourceParts=*) read -r line <"${word#*=}/ne
 case "$*" in
   *indextargets*) echo "Debian|bookworm|bookworm|main|http://mirror.invalid/debian" ;;
   *download*) case $line in *" $STUB_LOST "*) echo "E: Unable to locate package"; exit 100 ;; esac
-    echo "$line" >oras.deb ;;
+    echo "$line" >docker-registry.deb ;;
 esac
 """
 DPKG = """\
 [ "$1" = -x ] || exit 0
 mkdir -p "$3/usr/bin"
-cat "$2" >"$3/usr/bin/oras"
-/bin/chmod +x "$3/usr/bin/oras"
+cat "$2" >"$3/usr/bin/docker-registry"
+/bin/chmod +x "$3/usr/bin/docker-registry"
 """
 LDD = 'if grep -Eq " ($STUB_UNFIT) " "$1"; then echo "version \'GLIBC_9.99\' not found"; fi\n'
 
 
 @pytest.fixture
 def bookworm(machine: Machine) -> Machine:
-    """A Debian 12 that lacks oras; the test says which suites have none, or one that wants a newer libc."""
-    (machine.folder / "bin/oras").unlink()
+    """A Debian 12 that lacks docker-registry; the test says which suites have none, or one that wants a newer libc."""
+    (machine.folder / "bin/docker-registry").unlink()
     distribution(machine, "debian", "bookworm")
-    for name, script in {"apt-get": APT, "dpkg": DPKG, "dpkg-deb": "echo oras\n", "ldd": LDD}.items():
+    for name, script in {"apt-get": APT, "dpkg": DPKG, "dpkg-deb": "echo docker-registry\n", "ldd": LDD}.items():
         machine.put(name, script)
     machine.env |= {"STUB_UID": "0", "STUB_LOST": "none", "STUB_UNFIT": "none"}
     machine.env["PATH"] += f":{machine.folder}/host/usr/local/bin"
@@ -219,8 +222,8 @@ def bookworm(machine: Machine) -> Machine:
     ("lost", "unfit", "suite", "why"),
     [
         ("none", "none", 0, ""),
-        ("none", "{0}", 1, "oras of {0} does not start here: it wants newer libraries than bookworm has"),
-        ("{0}", "none", 1, "cannot download oras from {0}"),
+        ("none", "{0}", 1, "docker-registry of {0} does not start here: it wants newer libraries than bookworm has"),
+        ("{0}", "none", 1, "cannot download docker-registry from {0}"),
     ],
 )
 def test_programs_come_from_the_first_suite_that_this_host_can_use(
@@ -233,13 +236,13 @@ def test_programs_come_from_the_first_suite_that_this_host_can_use(
     assert f"from debian's {', else '.join(suites)}, signatures checked" in done.stderr
     assert ("trying the next suite" in done.stderr) == bool(why)
     assert why.format(*suites) in done.stderr
-    assert f" {suites[suite]} main" in (bookworm.folder / "host/opt/trainwright/bin/oras").read_text()
+    assert f" {suites[suite]} main" in (bookworm.folder / "host/opt/trainwright/bin/docker-registry").read_text()
 
 
 def test_no_suite_that_this_host_can_use_is_an_error_and_leaves_nothing(bookworm: Machine) -> None:
     done = bookworm.run("engine.sh", "ensure", STUB_UNFIT=".*")
     assert done.returncode == 10
-    assert "GLIBC_9.99' not found\nerror: oras of " in done.stderr
+    assert "GLIBC_9.99' not found\nerror: docker-registry of " in done.stderr
     assert not (bookworm.folder / "host/opt/trainwright/packages").exists()
 
 

@@ -62,13 +62,16 @@ def test_plan_with_an_engine_that_is_nowhere(cli: Cli, tree: Path, monkeypatch: 
     assert "engine: unknown" in json.loads(ended.out)[0]["reason"]
 
 
-def test_plan_with_an_oras_that_is_nowhere(
-    cli: Cli, tree: Path, monkeypatch: pytest.MonkeyPatch, site: Any, tmp_path: Path
+def test_plan_with_a_registry_that_refuses(
+    cli: Cli, tree: Path, monkeypatch: pytest.MonkeyPatch, site: Any, faults: Any
 ) -> None:
-    """A registry answers, and nothing here can ask it: unknown, too."""
+    """A registry answers, and does not say whether it has the image: unknown, too."""
     site.offer("v2/", b"{}")
     monkeypatch.setenv("TRAINWRIGHT_REGISTRY_PORT", site.address.rpartition(":")[2])
-    monkeypatch.setenv("PATH", str(tmp_path))
+    (row,) = json.loads(cli(tree, "plan", "--framework", "pytorch", "--json").out)
+    assert "registry: unknown" not in row["reason"]
+    tag = f"{DEFAULT}-{row['key'][:12]}"
+    site.offer(f"v2/trainwright/pytorch/manifests/{tag}", b"", *[faults.fails(403)] * 9)
     ended = cli(tree, "plan", "--framework", "pytorch", "--json")
     assert ended.code == 0, ended.err
     assert "registry: unknown" in json.loads(ended.out)[0]["reason"]

@@ -67,7 +67,7 @@ class Context:
     def to_build(self) -> list[Inputs]:
         """The default images that neither the registry on loopback nor the engine holds.
 
-        Raises NotRunError where a stale lock, a broken registry or a missing oras leaves that open.
+        Raises NotRunError where a stale lock or a broken registry leaves that open.
         """
         found = []
         try:

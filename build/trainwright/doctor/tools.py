@@ -7,7 +7,7 @@ from pathlib import Path
 
 from trainwright.doctor.context import Context, Finding
 
-SYSTEM = ("oras", "mmdebstrap", "apt-get")  # from PATH
+SYSTEM = ("mmdebstrap", "apt-get")  # from PATH
 OURS = ("syft", "uv")  # installed with us, called from beside our Python
 
 

@@ -1,0 +1,394 @@
+"""HTTP to registries: how long we wait, what is tried again, what a refusal means, and how Ctrl-C ends it all."""
+
+import json
+import re
+import socket
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from functools import cache
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any, TypeVar
+from weakref import WeakSet
+
+import httpx
+from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_attempt, wait_exponential_jitter
+
+from trainwright import certificates, registry_auth
+from trainwright.errors import ConfigError, RegistryError
+from trainwright.publication import FILE, Transfer, publication
+
+T = TypeVar("T")
+R = TypeVar("R")
+Body = bytes | Callable[[], Iterator[bytes]]  # a body that is made anew for every attempt
+
+AGAIN = "run the same command again: what the registry holds already is not sent twice"
+TRANSIENT = {408, 425, 429, 500, 502, 503, 504}
+FULL = re.compile(r"quota|no space left|insufficient.storage|limit.?exceeded", re.IGNORECASE)
+REDIRECTS = 5
+CHUNK = 1 << 20  # bytes, of a file or an answer, that are in memory at a time
+RENEWALS = 2  # of credentials, for one request
+SAID_BYTES = 1 << 16  # of what a refusal says, as much as is read
+
+_heard: set[str] = set()  # hosts that answered once
+_sockets: WeakSet[socket.socket] = WeakSet()
+_watching = threading.Lock()
+_here = threading.local()  # .stop: the Event of the work that a thread is part of
+
+
+class Refused(RegistryError):
+    """An answer that no further try changes."""
+
+    status = 0
+    codes = ""  # what the registry calls it, and its words
+
+
+class Broken(RegistryError):
+    """What a further try may mend."""
+
+    pause = 0.0  # seconds that the registry asks for
+
+
+def transfer() -> Transfer:
+    """Attempts, seconds and bytes: those of the checkout in which one stands. Raises ConfigError."""
+    here = Path.cwd()
+    for folder in (here, *here.parents, Path(__file__).parents[2]):
+        if (folder / FILE).exists():
+            return publication(folder).transfer
+    raise ConfigError(f"no {FILE} here", where=str(here), fix="cd to the folder that holds dockerfiles/")
+
+
+def is_loopback(registry: str) -> bool:
+    """Whether `host[:port][/...]` is this machine, where plain http is safe and docker accepts it."""
+    host = registry.split("/")[0].rpartition(":")[0] or registry.split("/")[0]
+    try:
+        return ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def split(repository: str) -> tuple[str, str]:
+    """host[:port] and the path below it. Raises ConfigError where there is no such thing in it."""
+    host, _, name = repository.partition("/")
+    if not host or not name or "://" in repository:
+        raise ConfigError(f"{repository!r} is no repository of a registry", fix="REGISTRY=host[:port][/prefix]")
+    return host, name
+
+
+def url_of(repository: str, path: str) -> httpx.URL:
+    """The address of a part of a repository; plain http for loopback alone."""
+    host, name = split(repository)
+    try:
+        return httpx.URL(f"{'http' if is_loopback(host) else 'https'}://{host}/v2/{name}/{path}")
+    except httpx.InvalidURL as error:
+        raise ConfigError(
+            f"{repository!r} is no repository of a registry", why=str(error), fix="REGISTRY=host[:port][/prefix]"
+        ) from None
+
+
+# --- requests --------------------------------------------------------------------------------------------------------
+
+
+def ask(
+    method: str,
+    repository: str,
+    place: str | httpx.URL,
+    *,
+    what: str,
+    headers: Mapping[str, str] | None = None,
+    body: Body = b"",
+    accept: Collection[int] = (200,),
+    again: bool = True,
+) -> httpx.Response:
+    """One request and its whole answer. `place` is below the repository, or a whole address.
+
+    `again`: what may be mended by trying is tried again. Raises RegistryError: Refused for an answer that is not
+    among `accept`, Broken for what did not work at any attempt.
+    """
+
+    def attempt() -> httpx.Response:
+        with opened(method, repository, place, what=what, headers=headers, body=body, accept=accept) as answer:
+            answer.read()
+            return answer
+
+    return tried(attempt) if again else attempt()
+
+
+@contextmanager
+def opened(
+    method: str,
+    repository: str,
+    place: str | httpx.URL,
+    *,
+    what: str,
+    headers: Mapping[str, str] | None = None,
+    body: Body = b"",
+    accept: Collection[int] = (200,),
+) -> Iterator[httpx.Response]:
+    """One attempt; the body of the answer is still to be read. Raises Refused, Broken."""
+    url = place if isinstance(place, httpx.URL) else url_of(repository, place)
+    with _told(what, method, url):
+        answer = _authorized(method, repository, url, dict(headers or {}), body)
+        try:
+            _heard.add(split(repository)[0])
+            if answer.status_code not in accept:
+                raise _refusal(answer, what, method, url, split(repository))
+            yield answer
+        finally:
+            answer.close()
+
+
+def _authorized(method: str, repository: str, url: httpx.URL, headers: dict[str, str], body: Body) -> httpx.Response:
+    """With the credentials that the registry asks for; an expired token is renewed."""
+    (host, name), write = split(repository), method not in ("GET", "HEAD")
+    for renewal in range(RENEWALS + 1):
+        said = registry_auth.header(host, name, write)
+        answer = _followed(method, host, url, headers, said, body)
+        if answer.status_code != httpx.codes.UNAUTHORIZED or renewal == RENEWALS:
+            break
+        answer.read()
+        challenges = answer.headers.get_list("WWW-Authenticate")
+        if not registry_auth.renew(host, name, write, challenges, said, _fetch):
+            break
+    return answer
+
+
+def _followed(
+    method: str, host: str, url: httpx.URL, headers: dict[str, str], authorization: str, body: Body
+) -> httpx.Response:
+    """Redirects of reads are followed; credentials go to the registry itself and nobody else."""
+    for _ in range(REDIRECTS):
+        own = {"Authorization": authorization} if authorization and _netloc(url) == host else {}
+        answer = _send(method, url, headers | own, body)
+        if method not in ("GET", "HEAD") or not answer.has_redirect_location:
+            return answer
+        answer.close()
+        url = url.join(answer.headers["Location"])
+    raise httpx.TooManyRedirects(f"{REDIRECTS} redirects")
+
+
+def _netloc(url: httpx.URL) -> str:
+    return url.netloc.decode()
+
+
+def _send(method: str, url: httpx.URL, headers: Mapping[str, str], body: Body) -> httpx.Response:
+    end_if_stopped()
+    plain = url.scheme != "https"
+    if plain and not is_loopback(_netloc(url)):
+        raise RegistryError(
+            "plain http is for loopback alone",
+            where=str(url),
+            why="the registry sends us to an address where anybody may listen",
+            fix="give that address TLS; where it should have been https, tell the registry its own address",
+        )
+    limits, client = transfer(), _client("" if plain else certificates.bundle(), plain)
+    request = client.build_request(
+        method,
+        url,
+        headers={"Accept-Encoding": "identity", "User-Agent": "trainwright"} | dict(headers),
+        content=body() if callable(body) else body or None,
+        timeout=httpx.Timeout(limits.silence_seconds, connect=limits.connect_seconds, pool=None),
+        extensions={"trace": _watch},
+    )
+    return client.send(request, stream=True)
+
+
+@cache
+def _client(bundle: str, plain: bool) -> httpx.Client:
+    """Plain is loopback, which no proxy stands before."""
+    return httpx.Client(verify=False, trust_env=False) if plain else httpx.Client(verify=certificates.context(bundle))
+
+
+def _fetch(
+    realm: str, asked: Mapping[str, str], who: tuple[str, str] | None, form: Mapping[str, str] | None
+) -> dict[str, object]:
+    """A token, from the service that a registry named."""
+    from urllib.parse import urlencode
+
+    url, headers, body = httpx.URL(realm), {}, b""
+    url = url.copy_merge_params({key: value for key, value in asked.items() if value})
+    if form:
+        headers, body = {"Content-Type": "application/x-www-form-urlencoded"}, urlencode(form).encode()
+    if who:
+        headers["Authorization"] = registry_auth.basic(*who)
+    answer = _send("POST" if form else "GET", url, headers, body)
+    try:
+        if answer.status_code != httpx.codes.OK:
+            where = (_netloc(url), "")
+            raise _refusal(answer, "the registry's token service refuses", "GET", url.copy_with(query=None), where)
+        return dict(json.loads(answer.read()))
+    except ValueError:
+        raise Broken("the registry's token service gave no token", where=realm, why="its answer is no JSON") from None
+    finally:
+        answer.close()
+
+
+# --- again, or what went wrong ---------------------------------------------------------------------------------------
+
+
+def tried(work: Callable[[], R], on: type[Broken] = Broken, but: tuple[type[Broken], ...] = ()) -> R:
+    """The result of `work`, tried again with growing pauses as long as it raises `on`, and not one of `but`."""
+    limits, stop = transfer(), getattr(_here, "stop", None)
+    growing = wait_exponential_jitter(
+        multiplier=limits.wait_seconds, max=limits.wait_most_seconds, jitter=limits.wait_seconds
+    )
+
+    def pause(state: RetryCallState) -> float:
+        error = state.outcome.exception() if state.outcome else None
+        return max(growing(state), getattr(error, "pause", 0.0))
+
+    def worth_it(error: BaseException) -> bool:
+        return isinstance(error, on) and not isinstance(error, but) and not stopped()
+
+    return Retrying(
+        retry=retry_if_exception(worth_it),
+        stop=stop_after_attempt(limits.attempts),
+        wait=pause,
+        sleep=stop.wait if stop else time.sleep,
+        reraise=True,
+    )(work)
+
+
+@contextmanager
+def _told(what: str, method: str, url: httpx.URL) -> Iterator[None]:
+    """What a connection did, as a RegistryError."""
+    where = f"{method} {url.copy_with(query=None)}"
+    try:
+        yield
+    except httpx.TransportError as error:
+        why, host = str(error) or type(error).__name__, _netloc(url)
+        if isinstance(error, httpx.ReadTimeout | httpx.WriteTimeout):
+            why = f"the registry said nothing for {transfer().silence_seconds:g} s"
+        if "CERTIFICATE_VERIFY_FAILED" in why:
+            fix = "export TRAINWRIGHT_CA=<the PEM file of the CA that vouches for it>"
+            raise RegistryError(what, where=where, why=why, fix=fix) from None
+        if "SSL" in why and host not in _heard:
+            why += "; does it speak TLS at all? Plain http is for loopback alone"
+            raise RegistryError(what, where=where, why=why, fix="trainwright doctor") from None
+        if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout) and host not in _heard:
+            fix = f"is {host} the registry, and does it run? then run the same command again"
+            raise RegistryError(what, where=where, why=why, fix=fix) from None
+        raise Broken(what, where=where, why=why, fix=AGAIN) from None
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        raise RegistryError(what, where=where, why=str(error), fix=AGAIN) from None
+
+
+def _refusal(answer: httpx.Response, what: str, method: str, url: httpx.URL, at: tuple[str, str]) -> RegistryError:
+    """What an answer means: what it says, and what to do about it."""
+    status, (host, name) = answer.status_code, at
+    said = _said(answer)
+    where, why = f"{method} {url.copy_with(query=None)}", f"registry answered {status}" + (f": {said}" if said else "")
+    if status != httpx.codes.TOO_MANY_REQUESTS and (FULL.search(said) or status == 507):
+        fix = "make room in the registry, or have its quota raised; then run the same command again"
+        return _refused(status, said, what, where, why, fix)
+    if status in TRANSIENT:
+        pause = _pause(answer.headers.get("Retry-After", ""))
+        if pause > (patience := transfer().patience_seconds):
+            why += f"; it asks to be left alone for {pause:.0f} s, and we wait {patience:g} s at most"
+            return _refused(status, said, what, where, why, f"in {pause / 60:.0f} minutes {AGAIN}")
+        broken = Broken(what, where=where, why=why, fix=AGAIN)
+        broken.pause = pause
+        return broken
+    fix = {
+        401: f"docker login {host}",
+        403: f"docker login {host} as somebody with the right to {name}, or have it granted",
+        404: f"is {name} a repository of {host}? create it, or name another REGISTRY",
+        405: "the registry does not allow this: see its configuration",
+        413: f"a proxy before the registry limits requests: have it raised, or lower chunk_bytes in {FILE}",
+    }.get(status, AGAIN)
+    return _refused(status, said, what, where, why, fix)
+
+
+def _refused(status: int, said: str, what: str, where: str, why: str, fix: str) -> Refused:
+    refused = Refused(what, where=where, why=why, fix=fix)
+    refused.status, refused.codes = status, said
+    return refused
+
+
+def _said(answer: httpx.Response) -> str:
+    """`CODE: message` of each error that a registry names; of another answer, its first words."""
+    content = b""
+    with suppress(httpx.HTTPError):
+        if answer.is_stream_consumed:
+            content = answer.content
+        else:
+            for piece in answer.iter_bytes():
+                content += piece
+                if len(content) > SAID_BYTES:
+                    break
+    try:
+        errors = json.loads(content)["errors"]
+        return "; ".join(
+            ": ".join(filter(None, (str(row.get("code", "")), str(row.get("message", "")), _detail(row.get("detail")))))
+            for row in errors
+        )
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return " ".join(re.sub(r"<[^>]*>", " ", content.decode(errors="replace")).split())[:200]
+
+
+def _detail(detail: Any) -> str:
+    return (detail if isinstance(detail, str) else json.dumps(detail))[:300] if detail else ""
+
+
+def _pause(text: str) -> float:
+    """Seconds of a Retry-After, which is a number or a date; 0 for none."""
+    if text.strip().isdigit():
+        return float(text)
+    try:
+        return max(0.0, (parsedate_to_datetime(text) - datetime.now(UTC)).total_seconds())
+    except (ValueError, TypeError):
+        return 0.0
+
+
+# --- side by side ----------------------------------------------------------------------------------------------------
+
+
+def side_by_side(work: Callable[[T], R], items: Sequence[T]) -> list[R]:
+    """`work` on each item, as many at a time as [transfer] says; the first failure, or Ctrl-C, ends all of it."""
+    if len(items) < 2:
+        return [work(item) for item in items]
+    stop = threading.Event()
+    workers = min(transfer().workers, len(items))
+    with ThreadPoolExecutor(workers, "registry", initializer=setattr, initargs=(_here, "stop", stop)) as pool:
+        jobs = [pool.submit(work, item) for item in items]
+        try:
+            for job in wait(jobs, return_when=FIRST_EXCEPTION).done:
+                job.result()
+        except BaseException as error:
+            stop.set()
+            pool.shutdown(wait=False, cancel_futures=True)
+            if isinstance(error, KeyboardInterrupt):
+                _hang_up()
+            raise
+        return [job.result() for job in jobs]
+
+
+def stopped() -> bool:
+    """Whether the work that this thread is part of has ended already."""
+    stop = getattr(_here, "stop", None)
+    return bool(stop and stop.is_set())
+
+
+def end_if_stopped() -> None:
+    if stopped():
+        raise Broken("stopped", why="other work that belongs to this has ended")
+
+
+def _watch(event: str, info: Mapping[str, Any]) -> None:
+    """Know every connection: to close it in another thread does not wake who waits for its answer."""
+    if event in ("connection.connect_tcp.complete", "connection.start_tls.complete"):
+        with _watching:
+            _sockets.add(info["return_value"].get_extra_info("socket"))
+        end_if_stopped()  # what Ctrl-C hung up must not be dialled again
+
+
+def _hang_up() -> None:
+    with _watching:
+        for connection in _sockets:
+            with suppress(OSError):
+                socket.socket.shutdown(connection, socket.SHUT_RDWR)
