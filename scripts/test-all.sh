@@ -15,5 +15,5 @@ images=(scripts/test-images.sh --keep "$@")
 "$trainwright" lint --require-check
 "${pytest[@]}" tests/unit tests/golden --numprocesses auto
 # Each file has an engine's image, a registry and a store of its own, and much of it waits: two files at a time.
-"${pytest[@]}" tests/scripts tests/engine -m 'not slow' --numprocesses 2 --dist loadfile
+"${pytest[@]}" tests/scripts tests/engine tests/aws -m 'not slow' --numprocesses 2 --dist loadfile
 "${images[@]}"

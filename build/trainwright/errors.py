@@ -74,6 +74,12 @@ class RegistryError(TrainwrightError):
     exit_code = 8
 
 
+class AwsError(TrainwrightError):
+    """Amazon refused a call, or nobody could make it: credentials, permissions, quotas, network."""
+
+    exit_code = 9
+
+
 class EnvironmentProblem(TrainwrightError):
     """This machine lacks something: engine, tool, disk, port, permission."""
 

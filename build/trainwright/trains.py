@@ -53,8 +53,13 @@ def version(name: str) -> Version:
 
 
 def tag(identity: str, name: str) -> str:
-    """The tag of one image of a release; it never moves. The bare id is the alias, which does."""
+    """The tag of one image of a release; it never moves."""
     return f"{identity}-{name}"
+
+
+def alias(identity: str) -> str:
+    """The tag that moves with every release. Not the bare id: no filter of ECR tells that from tags that never move."""
+    return f"{identity}-latest"
 
 
 def is_fixed(name: str) -> bool:

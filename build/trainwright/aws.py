@@ -1,0 +1,80 @@
+"""Clients of Amazon's services; whatever fails in one is an AwsError."""
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import TYPE_CHECKING, Any, Literal, overload
+
+from trainwright import certificates
+from trainwright.denials import Call, explain
+
+if TYPE_CHECKING:
+    from mypy_boto3_ecr import ECRClient
+    from mypy_boto3_sagemaker import SageMakerClient
+    from mypy_boto3_sts import STSClient
+
+
+@overload
+def client(service: Literal["ecr"], region: str) -> "ECRClient": ...
+@overload
+def client(service: Literal["sagemaker"], region: str) -> "SageMakerClient": ...
+@overload
+def client(service: Literal["sts"], region: str) -> "STSClient": ...
+
+
+def client(service: str, region: str) -> Any:
+    """A client that tries again as botocore's standard mode does: AWS_MAX_ATTEMPTS times. Raises AwsError."""
+    return _client(service, region)
+
+
+@cache
+def _client(service: str, region: str) -> Any:
+    import boto3  # lazily: half a second
+    from botocore.config import Config
+
+    with told(Call(service, region=region)):
+        # AWS_CA_BUNDLE is botocore's own; a company's CA is named once for all programs.
+        verify = certificates.bundle() if os.environ.get(certificates.SETTING) else None
+        return boto3.client(service, region_name=region, config=Config(retries={"mode": "standard"}), verify=verify)  # type: ignore[call-overload]
+
+
+def of(account: str) -> Any:
+    """Whose registry a call to ECR is about; "" is the caller's own."""
+    return {"registryId": account} if account else {}
+
+
+def forget() -> None:
+    """Clients are made anew: the environment says something else."""
+    _client.cache_clear()
+
+
+def regions(given: str = "") -> list[str]:
+    """Where to publish: `given` (comma-separated), else the one that AWS is configured for. Raises AwsError."""
+    found = [word for word in re.split(r"[,\s]+", given or os.environ.get("AWS_REGION", "")) if word]
+    if not found:
+        import botocore.session
+
+        with told(Call("ecr")):
+            found = [str(botocore.session.get_session().get_config_variable("region") or "")]
+    if not found[0]:
+        raise explain(Call("ecr"), "NoRegionError", "neither --region nor TRAINWRIGHT_REGIONS nor AWS_REGION says one")
+    return list(dict.fromkeys(found))
+
+
+@contextmanager
+def told(call: Call) -> Iterator[None]:
+    """What botocore raises, as an AwsError."""
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    try:
+        yield
+    except ClientError as error:
+        said, meta = error.response.get("Error", {}), error.response.get("ResponseMetadata", {})
+        call = call if call.operation else call._replace(operation=error.operation_name)
+        code, status = str(said.get("Code", "")), int(meta.get("HTTPStatusCode", 0))
+        attempts = int(meta.get("RetryAttempts", 0)) + 1
+        raise explain(call, code, str(said.get("Message", "")), status, attempts) from None
+    except BotoCoreError as error:
+        raise explain(call, type(error).__name__, str(error)) from None

@@ -1,0 +1,119 @@
+"""What Amazon refuses, as one error that says what, where, why, and what mends it."""
+
+import re
+from typing import NamedTuple
+
+from trainwright.errors import AwsError
+
+# "User: <who> is not authorized to perform: <action> on resource: <arn> because <reason>"; parts may be missing.
+DENIED = re.compile(
+    r"(?:User: (?P<who>\S+) )?is not authorized to perform: (?P<action>[\w*]+:[\w*]+)"
+    r"(?: on resource: (?P<resource>\S+))?(?: (?:because|with) (?P<reason>.*))?"
+)
+POLICY = "docs/iam-policy.json"
+
+
+class Call(NamedTuple):
+    """What was asked of Amazon."""
+
+    service: str  # as boto3 and IAM call it: ecr
+    operation: str = ""  # CreateRepository
+    region: str = ""
+    resource: str = ""  # what it was about, as a person would call it
+
+    def __str__(self) -> str:
+        return " ".join(filter(None, [f"{self.service}:{self.operation or '*'}", self.resource, self.region]))
+
+
+# Code of the service, or class of botocore's own error: what that means, and what to do about it.
+CREDENTIALS = {
+    "NoCredentialsError": ("there are no AWS credentials here", "export AWS_PROFILE=<profile>, or aws configure"),
+    "PartialCredentialsError": ("the AWS credentials are half there", "set AWS_SECRET_ACCESS_KEY beside the key id"),
+    "CredentialRetrievalError": ("the AWS credentials cannot be had", "aws sts get-caller-identity"),
+    "MetadataRetrievalError": ("the AWS credentials cannot be had", "aws sts get-caller-identity"),
+    "ProfileNotFound": ("there is no such AWS profile", "aws configure list-profiles"),
+    "ConfigParseError": ("the AWS configuration cannot be read", "aws configure list"),
+    "SSOTokenLoadError": ("nobody is signed in", "aws sso login"),
+    "UnauthorizedSSOTokenError": ("the sign-in has expired", "aws sso login"),
+    "TokenRetrievalError": ("the sign-in has expired", "aws sso login"),
+    "ExpiredToken": ("the AWS credentials have expired", "sign in again: aws sso login, or a new session token"),
+    "ExpiredTokenException": (
+        "the AWS credentials have expired",
+        "sign in again: aws sso login, or a new session token",
+    ),
+    "RequestExpired": ("Amazon takes the request for an old one", "set this machine's clock, then sign in again"),
+    "InvalidClientTokenId": ("Amazon does not know these credentials", "aws sts get-caller-identity"),
+    "UnrecognizedClientException": (
+        "Amazon does not know these credentials, or the region is not enabled for the account",
+        "aws sts get-caller-identity; aws account list-regions",
+    ),
+    "InvalidSignatureException": ("the AWS secret key is wrong, or the clock is", "date -u; aws configure"),
+    "SignatureDoesNotMatch": ("the AWS secret key is wrong, or the clock is", "date -u; aws configure"),
+    "IncompleteSignature": ("the AWS credentials are malformed", "aws configure"),
+    "MissingAuthenticationToken": ("the AWS credentials are malformed", "aws configure"),
+}
+PLACE = {
+    "NoRegionError": ("no AWS region is said", "trainwright push --region us-east-1, or export AWS_REGION=us-east-1"),
+    "InvalidRegionError": ("that is no AWS region", "aws account list-regions"),
+    "UnknownEndpointError": ("that is no AWS region", "aws account list-regions"),
+    "EndpointConnectionError": (
+        "Amazon does not answer: no network, or no such region",
+        "check --region; curl -I the endpoint",
+    ),
+    "ConnectTimeoutError": ("Amazon does not answer", "check --region and the proxy settings"),
+    "ReadTimeoutError": ("Amazon answers too slowly", "run the same command again"),
+    "ConnectionClosedError": ("Amazon closed the connection", "run the same command again"),
+    "ProxyConnectionError": ("the proxy does not answer", "echo $HTTPS_PROXY"),
+    "SSLError": ("Amazon's certificate is not trusted here", "export TRAINWRIGHT_CA=<your CA's PEM file>"),
+    "OptInRequired": ("the account has not enabled that region or service", "aws account list-regions"),
+}
+REFUSALS = {
+    "LimitExceededException": ("a quota of the account is used up", "ask for more: Service Quotas, Amazon ECR"),
+    "TooManyTagsException": ("that are too many tags", "fewer of [repository.tags] in dockerfiles/publish.toml"),
+    "RepositoryNotFoundException": ("there is no such repository", "trainwright repositories --apply"),
+    "RepositoryAlreadyExistsException": ("the repository is there already", "run the same command again"),
+    "RepositoryPolicyNotFoundException": ("the repository has no policy", "trainwright repositories --apply"),
+    "LifecyclePolicyNotFoundException": ("the repository has no lifecycle policy", "trainwright repositories --apply"),
+    "ImageNotFoundException": ("there is no such image", "trainwright plan"),
+    "ImageTagAlreadyExistsException": ("the tag names another image, and never moves", "choose another name"),
+    "ImageAlreadyExistsException": ("the image is there already, or its tag names another one", "trainwright plan"),
+    "KmsException": ("the repository's KMS key cannot be used", "check kms_key of publish.toml, and its policy"),
+    "InvalidParameterException": ("Amazon does not take what publish.toml says", "$EDITOR dockerfiles/publish.toml"),
+    "InvalidTagParameterException": ("Amazon does not take these tags", "$EDITOR dockerfiles/publish.toml"),
+    "ValidationException": ("Amazon does not take the request", "$EDITOR dockerfiles/publish.toml"),
+    "ParamValidationError": ("the request is malformed", "$EDITOR dockerfiles/publish.toml"),
+}  # fmt: skip
+ACCESS = {"AccessDenied", "AccessDeniedException", "UnauthorizedOperation", "NotAuthorized"}
+THROTTLED = {"ThrottlingException", "Throttling", "TooManyRequestsException", "RequestLimitExceeded", "SlowDown"}
+
+
+def explain(call: Call, code: str, message: str, status: int = 0, attempts: int = 1) -> AwsError:
+    """One error for whatever Amazon, or botocore, said: `code` is the service's, or botocore's class of error."""
+    if code in ACCESS or "is not authorized to perform" in message:
+        return _denied(call, message)
+    if code in THROTTLED:
+        what, fix = f"Amazon throttles the account, after {attempts} attempts", "run the same command again, later"
+    elif known := (CREDENTIALS | PLACE | REFUSALS).get(code):
+        what, fix = known
+    elif status >= 500 or code == "ServerException":
+        what, fix = f"Amazon failed, after {attempts} attempts", "run the same command again"
+    else:
+        what, fix = f"Amazon refused {call.operation or call.service}", "aws sts get-caller-identity"
+    return AwsError(what, where=str(call), why=f"{code}: {message}".removesuffix(": "), fix=fix)
+
+
+def _denied(call: Call, message: str) -> AwsError:
+    """Which action is missing on what: out of the message, else what was called."""
+    found = DENIED.search(message)
+    parts = found.groupdict() if found else {}
+    action = parts.get("action") or f"{call.service}:{call.operation}"
+    resource = (parts.get("resource") or call.resource or "*").rstrip(".")
+    explicit = "explicit deny" in message
+    return AwsError(
+        f"{parts.get('who') or 'these credentials'} may not {action}",
+        where=f"{resource} {call.region}".rstrip(),
+        why=message or "access denied",
+        fix=f"a policy denies it outright: find that one, for {action} on {resource}"
+        if explicit
+        else f"allow {action} on {resource}; {POLICY} has all that is needed",
+    )

@@ -1,0 +1,221 @@
+"""Amazon ECR's control plane: tokens, tags in batches, scans, deletion, and which images SageMaker uses.
+
+`account` is the twelve digits of another account's registry; "" is the caller's own. Everything here raises AwsError.
+"""
+
+import base64
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from threading import Lock
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+from trainwright.aws import client, of, told
+from trainwright.denials import Call
+from trainwright.errors import AwsError
+from trainwright.scanning import Finding, Scan
+
+BATCH = 100  # tags or digests that ECR takes in one call
+MANIFESTS = [
+    "application/vnd.docker.distribution.manifest.v2+json",
+    "application/vnd.docker.distribution.manifest.list.v2+json",
+    "application/vnd.oci.image.manifest.v1+json",
+    "application/vnd.oci.image.index.v1+json",
+]
+SCANS: dict[str, Literal["complete", "pending", "failed", "unsupported", "none"]] = {
+    "COMPLETE": "complete",
+    "ACTIVE": "complete",  # of Inspector, which goes on watching
+    "IN_PROGRESS": "pending",
+    "PENDING": "pending",
+    "FAILED": "failed",
+    "UNSUPPORTED_IMAGE": "unsupported",
+    "IMAGE_SIZE_EXCEEDED": "unsupported",
+    "LIMIT_EXCEEDED": "failed",
+}  # all others (too old, archived, not to be had): nothing is known
+POLL_SECONDS, POLL_MOST_SECONDS = 1.0, 15.0  # between two questions whether a scan has ended; doubled each time
+
+
+# --- who, and by which token ---------------------------------------------------------------------------------------
+
+
+def account(region: str) -> str:
+    """The twelve digits of the caller's account."""
+    with told(Call("sts", "GetCallerIdentity", region)):
+        return client("sts", region).get_caller_identity()["Account"]
+
+
+@dataclass
+class Token:
+    """What ECR takes for credentials, for twelve hours."""
+
+    host: str
+    user: str
+    password: str
+    expires: float  # of the clock
+    given: bool = False
+
+
+_tokens: dict[tuple[str, str], Token] = {}
+_lock = Lock()
+
+
+def _token(region: str, account: str) -> Token:
+    with told(Call("ecr", "GetAuthorizationToken", region)):
+        whose: Any = {"registryIds": [account]} if account else {}
+        (data,) = client("ecr", region).get_authorization_token(**whose)["authorizationData"]
+    user, _, password = base64.b64decode(data["authorizationToken"]).decode().partition(":")
+    return Token(urlsplit(data["proxyEndpoint"]).netloc, user, password, data["expiresAt"].timestamp())
+
+
+def host(region: str, account: str = "") -> str:
+    """host[:port] of the account's registry in a region, as its token says it."""
+    with _lock:
+        if (region, account) not in _tokens:
+            _tokens[region, account] = _token(region, account)
+        return _tokens[region, account].host
+
+
+def credentials(region: str, account: str = "") -> Callable[[], tuple[str, str]]:
+    """What to ask for user and password whenever the registry wants some: a token that nobody was given before.
+
+    So whoever was refused gets another one, whatever a clock says, and whoever asks once makes one call.
+    """
+
+    def provide() -> tuple[str, str]:
+        with _lock:
+            token = _tokens.get((region, account))
+            if token is None or token.given:
+                token = _tokens[region, account] = _token(region, account)
+            token.given = True
+            return token.user, token.password
+
+    return provide
+
+
+def forget() -> None:
+    """No token is known any longer."""
+    _tokens.clear()
+
+
+# --- images --------------------------------------------------------------------------------------------------------
+
+
+def lookup(region: str, name: str, tags: Iterable[str], account: str = "") -> dict[str, str]:
+    """Digest behind each tag, "" where there is none; one call for every hundred. No repository: no tag has one."""
+    ecr, wanted, found = client("ecr", region), list(dict.fromkeys(tags)), dict[str, str]()
+    batches = [wanted[start : start + BATCH] for start in range(0, len(wanted), BATCH)]
+    while batches:
+        batch = batches.pop()
+        with told(Call("ecr", "BatchGetImage", region, name)):
+            try:
+                ids: Any = [{"imageTag": tag} for tag in batch]
+                said = ecr.batch_get_image(
+                    repositoryName=name, imageIds=ids, acceptedMediaTypes=MANIFESTS, **of(account)
+                )
+            except ecr.exceptions.RepositoryNotFoundException:
+                return dict.fromkeys(wanted, "")
+        images = [row["imageId"] for row in said["images"]]
+        own = {row["imageTag"]: row["imageDigest"] for row in images if row.get("imageTag") in batch}
+        if len(batch) == 1 and images:  # asked for alone, it is the answer, whichever of the image's tags that names
+            own = {batch[0]: images[0]["imageDigest"]}
+        failed = {row["imageId"].get("imageTag"): row for row in said["failures"]}
+        for tag, row in failed.items():
+            if row.get("failureCode") != "ImageNotFound":
+                raise AwsError(f"{name}:{tag} cannot be looked up", where=region, why=str(row.get("failureReason")))
+        found |= dict.fromkeys((tag for tag in batch if tag in failed), "") | own
+        unsaid = [tag for tag in batch if tag not in found]
+        if len(batch) == 1 and unsaid:
+            raise AwsError(f"{name}:{unsaid[0]} was asked for, and nothing was said of it", where=region)
+        batches += [[tag] for tag in unsaid]
+    return {tag: found[tag] for tag in wanted}
+
+
+def findings(region: str, name: str, digest: str, wait_seconds: float, account: str = "") -> Scan:
+    """What the scan of an image found, once it has ended; after `wait_seconds` whatever it is then."""
+    ends, pause = time.monotonic() + wait_seconds, POLL_SECONDS
+    while (scan := _scan(region, name, digest, account)).state in ("pending", "none"):
+        left = ends - time.monotonic()
+        if left <= 0:
+            return scan.model_copy(update={"why": f"{scan.why or 'it has not ended'}, after {wait_seconds:g} s"})
+        time.sleep(min(pause, left))
+        pause = min(2 * pause, POLL_MOST_SECONDS)
+    return scan
+
+
+def _scan(region: str, name: str, digest: str, account: str) -> Scan:
+    ecr, rows, state, why = client("ecr", region), list[Finding](), "none", ""
+    with told(Call("ecr", "DescribeImageScanFindings", region, f"{name}@{digest}")):
+        try:
+            pages = ecr.get_paginator("describe_image_scan_findings").paginate(
+                repositoryName=name, imageId={"imageDigest": digest}, **of(account)
+            )
+            for page in pages:
+                said: Any = page.get("imageScanStatus", {})
+                state, why = (
+                    SCANS.get(said.get("status"), "none"),
+                    said.get("description", "") or said.get("status", ""),
+                )
+                found: Any = page.get("imageScanFindings", {})
+                rows += [_finding(row) for row in found.get("findings", [])]
+                rows += [row for enhanced in found.get("enhancedFindings", []) for row in _enhanced(enhanced)]
+        except ecr.exceptions.ScanNotFoundException:
+            return Scan(state="none", why="no scan was begun")
+    return Scan(state=state, why="" if state == "complete" else why, findings=rows if state == "complete" else [])
+
+
+def _finding(row: Any) -> Finding:
+    """Of ECR's own scanner."""
+    facts = {fact["key"]: fact.get("value", "") for fact in row.get("attributes", [])}
+    package, version = facts.get("package_name", ""), facts.get("package_version", "")
+    return Finding(id=row["name"], severity=row["severity"], package=package, version=version)
+
+
+def _enhanced(row: Any) -> list[Finding]:
+    """Of Amazon Inspector: one vulnerability in several packages."""
+    details = row.get("packageVulnerabilityDetails", {})
+    identity = details.get("vulnerabilityId") or row.get("title") or row["findingArn"]
+    severity = row.get("severity", "UNDEFINED")
+    packages = details.get("vulnerablePackages") or [{}]
+    return [
+        Finding(id=identity, severity=severity, package=each.get("name", ""), version=each.get("version", ""))
+        for each in packages
+    ]
+
+
+def delete(region: str, name: str, digests: Iterable[str], account: str = "") -> list[str]:
+    """Take images away, with all their tags; the digests that are gone now, those included that were gone before."""
+    ecr, wanted, gone = client("ecr", region), list(dict.fromkeys(digests)), set[str]()
+    for start in range(0, len(wanted), BATCH):
+        batch = wanted[start : start + BATCH]
+        with told(Call("ecr", "BatchDeleteImage", region, name)):
+            ids: Any = [{"imageDigest": digest} for digest in batch]
+            said = ecr.batch_delete_image(repositoryName=name, imageIds=ids, **of(account))
+        failed = {row["imageId"].get("imageDigest"): row for row in said["failures"]}
+        gone |= {digest for digest in batch if failed.get(digest, {}).get("failureCode") in (None, "ImageNotFound")}
+        bad = [row for digest, row in failed.items() if digest not in gone]
+        if bad:
+            why = "; ".join(f"{row['imageId'].get('imageDigest')}: {row.get('failureReason')}" for row in bad)
+            raise AwsError(f"{len(bad)} images of {name} were not deleted", where=region, why=why)
+    return [digest for digest in wanted if digest in gone]
+
+
+def images_in_use(region: str) -> set[str]:
+    """Image addresses that a running training job, or a model, of SageMaker names."""
+    sagemaker, found = client("sagemaker", region), set[str]()
+    with told(Call("sagemaker", region=region)):
+        for page in sagemaker.get_paginator("list_training_jobs").paginate(StatusEquals="InProgress"):
+            for job in page["TrainingJobSummaries"]:
+                said = sagemaker.describe_training_job(TrainingJobName=job["TrainingJobName"])
+                found.add(said["AlgorithmSpecification"].get("TrainingImage", ""))
+        for models in sagemaker.get_paginator("list_models").paginate():
+            for model in models["Models"]:
+                try:
+                    held = sagemaker.describe_model(ModelName=model["ModelName"])
+                except sagemaker.exceptions.ClientError as error:
+                    if "Could not find model" in str(error):  # deleted since it was listed
+                        continue
+                    raise
+                containers: list[Any] = [held.get("PrimaryContainer", {}), *held.get("Containers", [])]
+                found |= {container.get("Image", "") for container in containers}
+    return found - {""}

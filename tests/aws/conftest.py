@@ -1,0 +1,117 @@
+"""A registry like Amazon ECR for tests: see emulator.py. What lacks for it is "not run"."""
+
+import datetime
+import ipaddress
+import json
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from aws.emulator import Emulator
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+REGIONS = ("us-east-1", "eu-west-1")
+CONFIG = """\
+version: 0.1
+log: {{level: error, accesslog: {{disabled: true}}}}
+storage: {{filesystem: {{rootdirectory: {data}}}, delete: {{enabled: true}}}}
+http: {{addr: "127.0.0.1:{port}"}}
+"""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker("aws")
+
+
+def bridge() -> str:
+    """The address of Docker's bridge: one of this machine that is none of 127/8, where clients skip TLS."""
+    if not shutil.which("ip"):
+        pytest.skip("not run: no `ip` to ask for the address of Docker's bridge")
+    said = subprocess.run(["ip", "-json", "-4", "address", "show", "docker0"], capture_output=True, text=True)
+    if said.returncode:
+        pytest.skip("not run: there is no bridge docker0 to listen on; make engine")
+    return str(json.loads(said.stdout)[0]["addr_info"][0]["local"])
+
+
+def certify(folder: Path, address: str) -> None:
+    """ca.pem, and what it signed for an address: server.pem and server.key."""
+    now = datetime.datetime.now(datetime.UTC)
+    names = [x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]) for name in ("CA of a test run", address)]
+    keys = [ec.generate_private_key(ec.SECP256R1()) for _ in names]
+    for index, file in enumerate(("ca", "server")):
+        certificate = (
+            x509.CertificateBuilder(names[0], names[index], keys[index].public_key(), x509.random_serial_number())
+            .not_valid_before(now - datetime.timedelta(hours=1))
+            .not_valid_after(now + datetime.timedelta(days=1))
+            .add_extension(x509.BasicConstraints(ca=index == 0, path_length=None), critical=True)
+            .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(address))]), critical=False)
+            .sign(keys[0], hashes.SHA256())
+        )
+        (folder / f"{file}.pem").write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+    form = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    (folder / "server.key").write_bytes(keys[1].private_bytes(*form))
+
+
+@pytest.fixture(scope="session")
+def trust(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where ca.pem lies, and the certificate of the bridge's address."""
+    folder = tmp_path_factory.mktemp("tls")
+    certify(folder, bridge())
+    return folder
+
+
+@pytest.fixture(scope="session")
+def running(tmp_path_factory: pytest.TempPathFactory, trust: Path) -> Iterator[Emulator]:
+    if not shutil.which("docker-registry"):
+        pytest.skip("not run: docker-registry is not installed; make engine")
+    folder = tmp_path_factory.mktemp("registry")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = int(probe.getsockname()[1])
+    (folder / "config.yml").write_text(CONFIG.format(data=folder / "data", port=port))
+    server = subprocess.Popen(["docker-registry", "serve", folder / "config.yml"], stderr=subprocess.DEVNULL)
+    for _ in range(100):
+        try:
+            socket.create_connection(("127.0.0.1", port), 1).close()
+            break
+        except OSError:
+            time.sleep(0.05)
+    emulator = Emulator(f"127.0.0.1:{port}", bridge(), trust / "server.pem", trust / "server.key", REGIONS)
+    yield emulator
+    emulator.close()
+    server.terminate()
+    server.wait()
+
+
+@pytest.fixture
+def amazon(running: Emulator, trust: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Emulator:
+    """An account with nothing in it, and an environment that leads there: all that tells it from Amazon."""
+    from trainwright import aws, ecr
+
+    running.reset()
+    settings = {
+        "AWS_ENDPOINT_URL": f"https://{running.address(REGIONS[0])}",
+        "AWS_CA_BUNDLE": str(trust / "ca.pem"),
+        "SSL_CERT_FILE": str(trust / "ca.pem"),
+        "AWS_ACCESS_KEY_ID": "AKIATEST",
+        "AWS_SECRET_ACCESS_KEY": "secret",
+        "AWS_REGION": REGIONS[0],
+        "AWS_EC2_METADATA_DISABLED": "true",
+        "AWS_CONFIG_FILE": str(tmp_path / "none"),
+        "AWS_SHARED_CREDENTIALS_FILE": str(tmp_path / "none"),
+        "DOCKER_CONFIG": str(tmp_path / "docker"),
+    }
+    for name, value in settings.items():
+        monkeypatch.setenv(name, value)
+    aws.forget()
+    ecr.forget()
+    return running
