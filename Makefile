@@ -9,7 +9,7 @@ given = $(filter-out undefined,$(origin $1))
 CHOSEN = $(if $(call given,ONLY),--only '$(ONLY)',$(if $(call given,FRAMEWORK),--framework '$(FRAMEWORK)'))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup engine registry registry-stop engine-stop list plan render lint lock fetch build push test unit check \
+.PHONY: help setup engine signing registry registry-stop engine-stop list plan render lint lock fetch build push test unit check \
 	test-ci test-slow matrix doctor requirements dist clean
 
 help: ## What there is to make
@@ -22,6 +22,9 @@ setup: .venv/.complete ## The virtual environment .venv, from the hashed lock
 
 engine: setup ## A Docker engine: the one that answers, else installed from the distribution's packages
 	@scripts/engine.sh ensure
+
+signing: engine ## cosign, for whoever signs images or verifies them; no build needs it
+	@scripts/engine.sh ensure --tools cosign
 
 engine-stop: ## Stop the engine that `make engine` started
 	@scripts/engine.sh stop
@@ -53,7 +56,7 @@ fetch: setup ## Every locked file into the store, verified
 build: setup engine $(if $(filter push,$(MAKECMDGOALS)),$(if $(REGISTRY),,registry)) ## Build the image and probe it: FRAMEWORK=pytorch, or ONLY='<id or glob>'
 	@$(TRAINWRIGHT) build $(CHOSEN)
 
-push: build $(if $(REGISTRY),,registry) ## Prove, push by digest, verify, tag: REGISTRY=host[:port], else on loopback
+push: build $(if $(REGISTRY),,registry) $(if $(TRAINWRIGHT_SIGNING_KEY),signing) ## Prove, push by digest, verify, tag: REGISTRY=host[:port], else on loopback
 	@$(TRAINWRIGHT) push $(CHOSEN)
 
 unit: setup ## The tests that need no engine; seconds
@@ -62,13 +65,13 @@ unit: setup ## The tests that need no engine; seconds
 check: setup ## Python: format, lint, types
 	@.venv/bin/ruff format --check . && .venv/bin/ruff check . && .venv/bin/mypy
 
-test: check engine registry ## Everything, under 20 minutes; an image (or yours) is built if need be, tested, pushed, trained with
+test: check engine signing registry ## Everything, under 20 minutes; an image (or yours) is built if need be, tested, pushed, trained with
 	@scripts/test-all.sh $(CHOSEN)
 
-test-slow: setup engine registry ## Tests that build many images of their own: --with, derive and verify, release
+test-slow: setup engine signing registry ## Tests that build many images of their own: --with, derive and verify, release
 	@.venv/bin/python -m pytest --quiet --require-engine tests/engine -m slow
 
-test-ci: setup engine registry ## The further images that CI builds, tests, pushes and trains with; KEEP=1: they stay in the engine
+test-ci: setup engine signing registry ## The further images that CI builds, tests, pushes and trains with; KEEP=1: they stay in the engine
 	@scripts/test-images.sh --by CI $(if $(KEEP),--keep)
 
 matrix: setup ## docs/matrix.md and docs/matrix.html anew

@@ -6,7 +6,7 @@
 
 usage() {
   die "$TW_USAGE" "usage: engine.sh ensure [-v] [--tools 'NAME …'] | status | stop" \
-    "--tools: only these of [packages.tools] in host.toml are needed here; '' for none"
+    "--tools: only these of [packages.tools] and [packages.optional] in host.toml are needed here; '' for none"
 }
 
 # --- what is there ---------------------------------------------------------------------------------------------------
@@ -92,7 +92,7 @@ refuse_unless_ours_to_install() {
 # --- installing ------------------------------------------------------------------------------------------------------
 
 package_of() { # group command
-  printf '%s' "${CONF[packages.$DISTRO.$2]:-${CONF[packages.$1.$2]}}"
+  printf '%s' "${CONF[packages.$DISTRO.$2]:-${CONF[packages.$1.$2]:-${CONF[packages.optional.$2]}}}"
 }
 
 contains() { case " $1 " in *" $2 "*) true ;; *) false ;; esac; }
@@ -206,7 +206,7 @@ link_commands() { # makes what lies under the prefix callable; never hides a com
   while read -r name; do
     file=${CONF[engine.link_dir]}/$name
     if [ -x "$prefix/bin/$name" ] && ! have "$name" && [ ! -e "$file" ]; then ln -sfn "$prefix/bin/$name" "$file"; fi
-  done < <(echo docker; conf_keys packages.tools)
+  done < <(echo docker; conf_keys packages.tools; conf_keys packages.optional)
   file=$prefix/packages/docker-buildx/usr/libexec/docker/cli-plugins/docker-buildx
   # A folder of the system, not ~/.docker: it has to work for any client and any user.
   if [ -x "$file" ] && ! buildx_good && [ ! -e "$plugin" ]; then ln -sfn "$file" "$plugin"; fi
@@ -349,7 +349,7 @@ ensure() {
     esac
     shift
   done
-  for path in $TOOLS; do conf "packages.tools.$path" >/dev/null; done
+  for path in $TOOLS; do [ -n "${CONF[packages.optional.$path]:-}" ] || conf "packages.tools.$path" >/dev/null; done
   look
   if ! all_good; then
     refuse_unless_ours_to_install
@@ -399,6 +399,9 @@ status() {
   echo "client    $(command -v docker || echo none)"
   echo "buildx    ${BUILDX:-none}"
   for tool in $TOOLS; do printf '%-9s %s\n' tool "$(command -v "$tool" || echo "$tool: missing")"; done
+  for tool in $(conf_keys packages.optional); do
+    printf '%-9s %s\n' optional "$(command -v "$tool" || echo "$tool: missing; scripts/engine.sh ensure --tools $tool")"
+  done
   all_good || die "$TW_ENVIRONMENT" "missing: $(lacks)" "scripts/engine.sh ensure"
 }
 

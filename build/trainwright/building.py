@@ -194,7 +194,7 @@ def prove(intent: Intent, found: Inputs, out: Path) -> Image:
     with store.scratch() as folder:
         engine.save(found.name, folder / "layout")
         _, manifest = registry.manifest_of(folder / "layout")
-        engine.sbom(folder / "layout", folder / "sbom.json")
+        engine.sbom(folder / "layout", folder / "sbom.json", found.variant.id)
         write(out / "sbom.json", (folder / "sbom.json").read_text())
     proof = Proof(
         image=str(engine.image_id(found.name)),

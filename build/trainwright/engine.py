@@ -279,10 +279,13 @@ def save(name: str, target: Path) -> None:
             raise EnvironmentProblem(f"{name} cannot be saved", where=str(target), why=why, fix="df -h")
 
 
-def sbom(layout: Path, target: Path) -> None:
-    """A CycloneDX SBOM of a saved image, by syft. Raises BuildError."""
+def sbom(layout: Path, target: Path, name: str) -> None:
+    """A CycloneDX SBOM of a saved image, by syft; it names no folder of this host. Raises BuildError."""
     run(
-        [Path(sys.executable).with_name("syft"), "scan", f"oci-dir:{layout}", "--output", f"cyclonedx-json={target}"],
+        [
+            *(Path(sys.executable).with_name("syft"), "scan", f"oci-dir:{layout}", "--source-name", name),
+            *("--output", f"cyclonedx-json={target}"),
+        ],
         env={
             "SYFT_CHECK_FOR_APP_UPDATE": "false",
             "SYFT_FORMAT_PRETTY": "true",

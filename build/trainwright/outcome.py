@@ -28,6 +28,9 @@ class Proof(Model):
     image: str
     probe: Check
     tests: Check
+    sbom: Check = Check(state="not run")  # of these three, what the registry holds beside the image, signed
+    provenance: Check = Check(state="not run")
+    signature: Check = Check(state="not run")
 
 
 class Image(Model):

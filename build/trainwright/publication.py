@@ -66,11 +66,22 @@ class Repository(Model):
         return pattern
 
 
+class Signature(Model):
+    """Who vouches for what is published."""
+
+    required: Literal["never", "release", "always"]  # of what: nothing, what gets a release's tag, all
+    transparency_log: bool  # whether each signature is also told to Rekor, for everybody and for ever
+    attempts: Count  # to sign what another publisher has overwritten meanwhile
+    wait_seconds: Seconds  # before the second one; doubled each time, with jitter
+    builder: Annotated[str, Field(pattern=r"^[a-z][a-z0-9+.-]*:")]  # URI of who builds and signs: SLSA's builder.id
+
+
 class Publication(Model):
     """The whole of publish.toml."""
 
     transfer: Transfer
     repository: Repository
+    signature: Signature
 
 
 def publication(root: Path) -> Publication:

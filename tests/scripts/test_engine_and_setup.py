@@ -137,6 +137,24 @@ def test_only_the_tools_that_are_asked_for_are_missed(machine: Machine) -> None:
     assert "missing: mmdebstrap;" in refused(machine.run("engine.sh", *words), machine)
 
 
+def test_an_optional_tool_is_missed_only_where_it_is_asked_for(machine: Machine) -> None:
+    assert machine.run("engine.sh", "ensure").returncode == 0
+    assert "missing: cosign;" in refused(machine.run("engine.sh", "ensure", "--tools", "cosign"), machine)
+    status = machine.run("engine.sh", "status")
+    assert status.returncode == 0
+    assert "cosign: missing; scripts/engine.sh ensure --tools cosign\n" in status.stdout
+
+
+def test_an_optional_tool_is_installed_where_it_is_asked_for(machine: Machine) -> None:
+    path = machine.folder / "bin/cosign"
+    machine.put("apt-get", f'echo "apt-get $*" >>{machine.folder}/called; echo >{path}; /bin/chmod +x {path}\n')
+    machine.put("dpkg", "")
+    done = machine.run("engine.sh", "ensure", "--tools", "cosign", STUB_UID="0")
+    assert done.returncode == 0, done.stderr
+    (call,) = machine.called
+    assert call.endswith(" install -y --no-install-recommends cosign")
+
+
 def test_another_distribution_is_left_alone(machine: Machine) -> None:
     distribution(machine, "fedora", "")
     said = refused(machine.run("engine.sh", "ensure", STUB_BUILDX="", STUB_UID="0"), machine)

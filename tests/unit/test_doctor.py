@@ -429,6 +429,23 @@ def test_given_registry(given: str, state: str, look: Look) -> None:
     assert found.fix
 
 
+def test_signing_is_no_precondition_unless_somebody_says_so(
+    monkeypatch: pytest.MonkeyPatch, look: Look, tree: Path
+) -> None:
+    assert (look("signing").state, look("signing").fix) == ("ok", "")
+    edit(tree / "dockerfiles/publish.toml", '^required = "release"', 'required = "always"')
+    found = look("signing")
+    assert (found.state, "TRAINWRIGHT_SIGNING_KEY" in found.fix) == ("failed", True)
+    monkeypatch.setenv("TRAINWRIGHT_SIGNING_KEY", "awskms:///alias/images")
+    monkeypatch.setenv("PATH", str(tree))
+    assert (look("signing").state, look("signing").fix) == ("failed", "make signing")
+    script(tree / "cosign", "exit 1")
+    assert look("signing").state == "unknown"  # no network is asked
+    monkeypatch.setenv("TRAINWRIGHT_SIGNING_KEY", str(tree / "no.key"))
+    found = look("signing")
+    assert (found.state, "cannot be found" in found.found) == ("failed", True)
+
+
 def test_port_that_is_none(monkeypatch: pytest.MonkeyPatch, look: Look) -> None:
     monkeypatch.setenv("TRAINWRIGHT_REGISTRY_PORT", "many")
     found = look("registry")

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from trainwright.doctor import buildx, ca, disk, engine, image_store, indexes, locks, mirrors, registry, tools
+from trainwright.doctor import buildx, ca, disk, engine, image_store, indexes, locks, mirrors, registry, signing, tools
 from trainwright.doctor.context import Context, Finding
 from trainwright.errors import NotRunError, TrainwrightError
 
@@ -21,6 +21,7 @@ CHECKS: dict[str, Check] = {
     "indexes": indexes.check,
     "mirrors": mirrors.check,
     "registry": registry.check,
+    "signing": signing.check,
 }
 
 

@@ -1,0 +1,168 @@
+"""Say beside a published image who vouches for it, what it holds and what it was made from."""
+
+import json
+import os
+import random
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Literal
+
+from trainwright import checkout, provenance, publication, registry, sbom, signing
+from trainwright.errors import BuildError, NotRunError, RegistryError, TrainwrightError
+from trainwright.inputs import Inputs
+from trainwright.matrix import Intent
+from trainwright.model import Model
+from trainwright.outcome import Check, Proof
+from trainwright.progress import Say
+from trainwright.publication import Signature
+from trainwright.signing import Place
+
+NO_KEY = "no signing key"
+Purpose = Literal["push", "release"]
+
+
+class Attested(Model):
+    """What the registry holds beside an image; each was verified after it was written."""
+
+    sbom: Check
+    provenance: Check
+    signature: Check
+
+    def into(self, proof: Proof) -> Proof:
+        return proof.model_copy(update={name: getattr(self, name) for name in type(self).model_fields})
+
+
+def signing_key() -> str:
+    return os.environ.get(signing.KEY, "").strip()
+
+
+def must_be_possible(root: Path, purpose: Purpose) -> None:
+    """Before anything is sent: raises NotRunError where publish.toml wants a signature that nobody could give.
+
+    Also what is wrong with the key, the password or cosign: ConfigError, EnvironmentProblem.
+    """
+    if key := signing_key():
+        signing.public_key(key)
+        return
+    required = publication.publication(root).signature.required
+    if required == "always" or required == purpose:
+        raise NotRunError(
+            f"a {purpose} has to be signed, and there is no signing key",
+            where=f"{publication.FILE}: [signature] required = {required!r}",
+            why=f"{signing.KEY} is not set",
+            fix=f"export {signing.KEY}=<a file of `cosign generate-key-pair`, or awskms:///<ARN>>",
+        )
+
+
+def attest(intent: Intent, found: Inputs, repository: str, digest: str, bill: Path, say: Say) -> Attested:
+    """Sign the image, its SBOM (the file `bill`) and its provenance, as far as that was not done before; then verify.
+
+    Without a key nothing is signed, and each state says so: must_be_possible() decides whether that will do. Raises
+    BuildError for another image's SBOM, NotRunError without one, RegistryError where what was signed does not stay.
+    """
+    key = signing_key()
+    if not key:
+        unsigned = Check(state="not run", detail=NO_KEY)
+        return Attested(sbom=unsigned, provenance=unsigned, signature=unsigned)
+    policy = publication.publication(intent.root).signature
+    place = place_of(repository, digest, policy)
+    with tempfile.TemporaryDirectory(prefix="trainwright-attest-") as folder:
+        public = Path(folder, "key.pub")
+        public.write_text(signing.public_key(key))
+        made = Path(folder, "provenance.json")
+        made.write_text(json.dumps(provenance.predicate(intent, found, policy.builder, commit_of(intent.root))))
+        steps: dict[str, tuple[Callable[[], str], Callable[[], None]]] = {
+            "signature": (lambda: signing.unsigned(place, public), lambda: signing.sign(place, key)),
+            "sbom": (
+                lambda: _no_sbom(place, public),
+                lambda: signing.attest(place, key, "sbom", _of_this_image(bill, digest)),
+            ),
+            "provenance": (
+                lambda: _no_provenance(intent, found, place, public, policy),
+                lambda: signing.attest(place, key, "provenance", made),
+            ),
+        }
+        done = _until_it_holds(steps, policy, place, lambda what: say(f"{found.variant.id}: signing its {what}"))
+    return Attested(**{name: Check(state="passed", detail=done[name]) for name in steps})
+
+
+def _until_it_holds(
+    steps: dict[str, tuple[Callable[[], str], Callable[[], None]]], policy: Signature, place: Place, say: Say
+) -> dict[str, str]:
+    """What is there, and how it came there. Two publishers add to one tag: what the other one lost is added again."""
+    done = dict.fromkeys(steps, "was there, and verifies")
+    for attempt in range(policy.attempts + 1):
+        lacking = {name: why for name, (lacks, _) in steps.items() if (why := lacks())}
+        if not lacking:
+            return done
+        if attempt == policy.attempts:
+            break
+        if attempt:
+            time.sleep(random.uniform(0, policy.wait_seconds * 2 ** (attempt - 1)))
+        for name in lacking:
+            say("image" if name == "signature" else name)
+            steps[name][1]()
+            done[name] = "signed, and verified"
+    raise RegistryError(
+        f"what was signed of {place.digest} does not stay: its {' and '.join(lacking)}",
+        where=place.uri,
+        why=f"signed {policy.attempts} times, and then: {'; '.join(lacking.values())}",
+        fix="wait until nobody else publishes this image, and push again; no tag names it yet",
+    )
+
+
+def place_of(repository: str, digest: str, policy: Signature) -> Place:
+    return Place(
+        repository=repository,
+        digest=digest,
+        loopback=registry.is_loopback(repository),
+        transparency_log=policy.transparency_log,
+    )
+
+
+def commit_of(root: Path) -> str:
+    """The commit of a checkout that is what that commit says; "" for one with changes, and where there is no git."""
+    with suppress(TrainwrightError):
+        if not checkout.uncommitted(root):
+            return checkout.commit_of(root, "HEAD")
+    return ""
+
+
+def _no_sbom(place: Place, public: Path) -> str:
+    statements, why = signing.attested(place, public, "sbom")
+    if any(sbom.image(_predicate(statement)) == place.digest for statement in statements):
+        return ""
+    return why or "the SBOM there is another image's"
+
+
+def _no_provenance(intent: Intent, found: Inputs, place: Place, public: Path, policy: Signature) -> str:
+    statements, why = signing.attested(place, public, "provenance")
+    problems = [provenance.differences(intent, found, policy.builder, said, place.digest) for said in statements]
+    if [] in problems:
+        return ""
+    return why or provenance.few(problems[-1])
+
+
+def _predicate(statement: dict[str, Any]) -> dict[str, Any]:
+    said = statement.get("predicate")
+    return said if isinstance(said, dict) else {}
+
+
+def _of_this_image(bill: Path, digest: str) -> Path:
+    try:
+        about = sbom.image(json.loads(bill.read_bytes()))
+    except FileNotFoundError:
+        raise NotRunError(
+            f"there is no SBOM of {digest} to be signed",
+            where=str(bill),
+            why="it is written when the image is probed: another checkout built this one",
+            fix=f"rm -f {bill.with_name('image.json')} && trainwright build --only {bill.parent.name}",
+        ) from None
+    if about != digest:
+        raise BuildError(
+            "the SBOM is another image's", where=str(bill), why=f"it is about {about or 'none'}, not {digest}"
+        )
+    return bill

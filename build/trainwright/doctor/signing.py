@@ -1,0 +1,25 @@
+"""Whether what is published here is signed: no build needs that, and no network is asked."""
+
+import shutil
+
+from trainwright import attesting, publication, signing
+from trainwright.doctor.context import Context, Finding
+
+
+def check(context: Context) -> Finding:
+    required = publication.publication(context.root).signature.required
+    key = attesting.signing_key()
+    if key and not shutil.which("cosign"):
+        found = f"{signing.KEY} names a key, and there is no cosign"
+        return Finding(check="signing", state="failed", found=found, fix=signing.INSTALL)
+    if not key and required == "always":
+        found = f"{publication.FILE} wants all signed, and {signing.KEY} is not set"
+        return Finding(check="signing", state="failed", found=found, fix=f"export {signing.KEY}=<key>")
+    if not key:
+        found = f"nothing is signed: {signing.KEY} is not set" + "; a release has to be" * (required == "release")
+        return Finding(check="signing", state="ok", found=found)
+    if "://" not in key:
+        attesting.must_be_possible(context.root, "push")
+        return Finding(check="signing", state="ok", found=f"{key} opens")
+    found = f"{key} was not asked: doctor uses no network"
+    return Finding(check="signing", state="unknown", found=found, fix=f"cosign public-key --key {key}")

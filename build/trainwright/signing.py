@@ -1,0 +1,190 @@
+"""cosign: who vouches for an image, told beside it in its repository under tags of its own (sha256-<hex>.sig, .att).
+
+Of the layout that every registry can hold, and that `cosign verify` of any version reads.
+"""
+
+import base64
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from trainwright import certificates, registry_auth
+from trainwright.errors import ConfigError, EnvironmentProblem, RegistryError, TrainwrightError
+from trainwright.process import run
+
+KEY, VERIFY_KEY, PASSWORD = "TRAINWRIGHT_SIGNING_KEY", "TRAINWRIGHT_VERIFY_KEY", "COSIGN_PASSWORD"
+KINDS = {"sbom": "cyclonedx", "provenance": "slsaprovenance1"}  # what cosign calls these predicates
+INSTALL = "make signing"
+# What cosign says where the registry answered, and what it holds does not do.
+UNVERIFIED = ("no matching attestations", "none of the attestations matched", "no matching signatures")
+CHATTER = ("Flag --", "WARNING:", "error during command execution:")
+REFUSED = ("UNAUTHORIZED", "DENIED", "401 Unauthorized", "403 Forbidden")
+
+
+@dataclass(frozen=True)
+class Place:
+    """An image in a repository, and how cosign gets there."""
+
+    repository: str
+    digest: str
+    loopback: bool  # the only registry that may be spoken to without TLS
+    transparency_log: bool = False
+
+    @property
+    def uri(self) -> str:
+        return f"{self.repository}@{self.digest}"
+
+
+@cache
+def public_key(key: str) -> str:
+    """The PEM text that a signature by this key is verified with. Raises as `sign` does."""
+    if "://" not in key and not os.access(key, os.R_OK):
+        there = Path(key).exists()
+        raise ConfigError(
+            f"the signing key cannot be {'read' if there else 'found'}",
+            where=f"{KEY}={key}",
+            why="this user may not read it" if there else "there is no such file",
+            fix=f"cosign generate-key-pair && export {KEY}=$PWD/cosign.key" if not there else f"ls -l {key}",
+        )
+    with _about(key):
+        return _cosign("public-key", "--key", key, what="the signing key cannot be used")
+
+
+def must_be_there() -> None:
+    """Raises EnvironmentProblem where there is no cosign."""
+    try:
+        _takes_signing_config()
+    except EnvironmentProblem as error:
+        error.fix = INSTALL
+        raise
+
+
+def sign(place: Place, key: str) -> None:
+    """Raises ConfigError (key, password), EnvironmentProblem (no cosign, a KMS that refuses) and RegistryError."""
+    with _about(key):
+        what = f"{place.digest} could not be signed"
+        _cosign("sign", "--key", key, *_writing(place), place.uri, place=place, what=what)
+
+
+def attest(place: Place, key: str, kind: str, predicate: Path) -> None:
+    """Sign that a file says something of the image; `kind` is one of KINDS. Raises as `sign` does."""
+    words: list[str | Path]
+    words = ["attest", "--key", key, "--type", KINDS[kind], "--predicate", predicate, *_writing(place), place.uri]
+    with _about(key):
+        _cosign(*words, place=place, what=f"the {kind} of {place.digest} could not be attested")
+
+
+def unsigned(place: Place, public: Path) -> str:
+    """Why no signature of this key is on the image; "" where one is. Raises RegistryError where nobody can say."""
+    try:
+        _cosign("verify", "--key", public, *_reading(place), place.uri, place=place)
+    except RegistryError as error:
+        if error.why.startswith("no signatures found"):
+            return "there is no signature"
+        if any(words in error.why for words in UNVERIFIED):
+            return f"no signature is by this key: {error.why}"
+        raise
+    return ""
+
+
+def attested(place: Place, public: Path, kind: str) -> tuple[list[dict[str, Any]], str]:
+    """What was signed with this key as the image's `kind`, as in-toto statements; where there is none, why.
+
+    Raises RegistryError where nobody can say.
+    """
+    words: list[str | Path]
+    words = ["verify-attestation", "--key", public, "--type", KINDS[kind], *_reading(place), place.uri]
+    try:
+        said = _cosign(*words, place=place)
+    except RegistryError as error:
+        if any(words in error.why for words in UNVERIFIED):
+            return [], error.why
+        raise
+    statements = []
+    for line in filter(None, said.splitlines()):
+        statement = json.loads(base64.b64decode(json.loads(line)["payload"]))
+        statements.append(dict(statement))
+    return statements, ""
+
+
+def _writing(place: Place) -> list[str]:
+    words = ["--yes"] + ([] if place.transparency_log else ["--tlog-upload=false"])
+    if _takes_signing_config():  # cosign 3 writes another layout, which older registries and clients do not know
+        words += ["--use-signing-config=false", "--new-bundle-format=false"]
+    return words + ["--allow-http-registry=true"] * place.loopback
+
+
+def _reading(place: Place) -> list[str]:
+    words = ["--new-bundle-format=false"] + ([] if place.transparency_log else ["--insecure-ignore-tlog=true"])
+    return words + ["--allow-http-registry=true"] * place.loopback
+
+
+@cache
+def _takes_signing_config() -> bool:
+    """Distributions build cosign without its version: it is asked what it takes."""
+    return "--use-signing-config" in run(["cosign", "sign", "--help"], error=EnvironmentProblem, fix=INSTALL)
+
+
+def _cosign(*words: str | Path, what: str = "", place: Place | None = None) -> str:
+    must_be_there()
+    with _environment(place) as env:
+        try:
+            return run(["cosign", *words], env=env, error=RegistryError, what=what)
+        except RegistryError as error:
+            lines = [line for line in error.why.splitlines() if not line.startswith(CHATTER)]
+            error.why = " ".join(" ".join(lines).removeprefix("Error: ").split())
+            if place and any(word in error.why for word in REFUSED):
+                error.fix = f"docker login {place.repository.split('/')[0]}"
+            raise
+
+
+@contextmanager
+def _environment(place: Place | None) -> Iterator[dict[str, str | None]]:
+    """Whom cosign trusts, who it is, and a password that it need not ask a terminal for."""
+    env: dict[str, str | None] = {PASSWORD: os.environ.get(PASSWORD, "")}
+    if bundle := certificates.bundle():
+        env["SSL_CERT_FILE"] = bundle
+    host = place.repository.split("/")[0] if place else ""
+    who = registry_auth.credentials(host) if host else None  # each time: a token may have expired since
+    if who is None:
+        yield env
+        return
+    with tempfile.TemporaryDirectory(prefix="trainwright-login-") as folder:  # mode 700
+        user, password = who
+        told = {"auth": base64.b64encode(f"{user}:{password}".encode()).decode()}
+        if user == registry_auth.IDENTITY:
+            told = {"identitytoken": password}
+        Path(folder, "config.json").write_text(json.dumps({"auths": {host: told}}))
+        yield {**env, "DOCKER_CONFIG": folder}
+
+
+@contextmanager
+def _about(key: str) -> Iterator[None]:
+    """What a key is refused for, as one clear error; everything else is the registry's."""
+    try:
+        yield
+    except RegistryError as error:
+        raise _of_the_key(error, key) or error from None
+
+
+def _of_the_key(error: RegistryError, key: str) -> TrainwrightError | None:
+    where, why = f"{KEY}={key}", error.why
+    if "decryption failed" in why:
+        fix = f"export {PASSWORD}=<the password that `cosign generate-key-pair` was given>"
+        said = "is not its password" if os.environ.get(PASSWORD) else "is not set"
+        return ConfigError("the signing key does not open", where=where, why=f"{PASSWORD} {said}", fix=fix)
+    if "pem" in why.lower() or "unmarshal" in why:
+        fix = f"cosign generate-key-pair && export {KEY}=$PWD/cosign.key"
+        return ConfigError("the signing key is no key of cosign's", where=where, why=why, fix=fix)
+    if "KMS" in why:
+        fix = "allow kms:GetPublicKey, kms:DescribeKey and kms:Sign on that key: aws kms get-public-key --key-id <key>"
+        return EnvironmentProblem("the KMS does not let this key be used", where=where, why=why, fix=fix)
+    if "unrecognized scheme" in why:
+        return ConfigError("the signing key is of no kind that cosign knows", where=where, why=why, fix=f"unset {KEY}")
+    return None

@@ -1,0 +1,306 @@
+"""Signed, attested, and verified from outside: with cosign, on a real registry; each check is seen to fail."""
+
+import json
+import os
+import shutil
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from layouts import layout
+from packaging.utils import canonicalize_name
+
+from trainwright import attesting, inputs, publication, signing
+from trainwright.attesting import Attested
+from trainwright.errors import BuildError, ConfigError, EnvironmentProblem, NotRunError, RegistryError
+from trainwright.inputs import Inputs
+from trainwright.matrix import Intent, load_intent
+
+pytestmark = [pytest.mark.registry]
+ROOT = Path(__file__).parents[2]
+DONE = {"signature": "passed", "sbom": "passed", "provenance": "passed"}
+
+
+@pytest.fixture(scope="session")
+def keys(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Two key pairs: `ours.key`, `ours.pub`, and somebody else's."""
+    if not shutil.which("cosign"):
+        pytest.skip("not run: cosign is not installed; make signing")
+    folder = tmp_path_factory.mktemp("keys")
+    for name in ("ours", "theirs"):
+        words = ["cosign", "generate-key-pair", f"--output-key-prefix={name}"]
+        subprocess.run(words, cwd=folder, env={**os.environ, "COSIGN_PASSWORD": name}, check=True, capture_output=True)
+    return {path.name: path for path in folder.iterdir()}
+
+
+@pytest.fixture(autouse=True)
+def signer(keys: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    signing.public_key.cache_clear()
+    monkeypatch.setenv(signing.KEY, str(keys["ours.key"]))
+    monkeypatch.setenv(signing.PASSWORD, "ours")
+
+
+@pytest.fixture(scope="session")
+def intent() -> Intent:
+    return load_intent(ROOT)
+
+
+@pytest.fixture(scope="session")
+def found(intent: Intent) -> Inputs:
+    return inputs.load(intent, next(variant for variant in intent.variants if variant.default), as_locked=True)
+
+
+def bill_of(found: Inputs, digest: str) -> dict[str, Any]:
+    """An SBOM that lists what the lock says, as syft writes one."""
+    rows = [("deb/debian", package.name, package.version) for package in found.distribution.packages().values()]
+    rows += [("pypi", e.name, e.version) for e in found.lock.python if e.group in found.variant.groups]
+    return {
+        "bomFormat": "CycloneDX",
+        "specVersion": "1.6",
+        "metadata": {"component": {"type": "container", "name": "image", "version": digest}},
+        "components": [
+            {"type": "library", "name": name, "version": version, "purl": f"pkg:{kind}/{canonicalize_name(name)}"}
+            for kind, name, version in rows
+        ],
+    }
+
+
+@dataclass
+class Pushed:
+    """An image of this checkout as the registry holds it: a stand-in for the bytes, with the labels and the tag."""
+
+    intent: Intent
+    found: Inputs
+    repository: str
+    digest: str
+    bill: Path
+
+    def attest(self) -> Attested:
+        return attesting.attest(self.intent, self.found, self.repository, self.digest, self.bill, lambda _: None)
+
+    def states(self) -> dict[str, str]:
+        return {name: check["state"] for name, check in self.attest().model_dump().items()}
+
+    @property
+    def place(self) -> signing.Place:
+        return attesting.place_of(self.repository, self.digest, publication.publication(ROOT).signature)
+
+    def url(self, reference: str, kind: str = "manifests") -> str:
+        host, _, path = self.repository.partition("/")
+        return f"http://{host}/v2/{path}/{kind}/{reference}"
+
+    def tag_of(self, suffix: str) -> str:
+        return f"{self.digest.replace(':', '-')}.{suffix}"
+
+    def beside(self, suffix: str) -> dict[str, Any]:
+        """The manifest of what cosign keeps beside the image; {} for nothing."""
+        headers = {"Accept": "application/vnd.oci.image.manifest.v1+json"}
+        answer = httpx.get(self.url(self.tag_of(suffix)), headers=headers)
+        return dict(answer.json()) if answer.status_code == 200 else {}
+
+    def forget(self, suffix: str) -> None:
+        headers = {"Accept": "application/vnd.oci.image.manifest.v1+json"}
+        digest = httpx.head(self.url(self.tag_of(suffix)), headers=headers).headers["docker-content-digest"]
+        httpx.delete(self.url(digest)).raise_for_status()
+
+    def put_beside(self, suffix: str, manifest: dict[str, Any]) -> None:
+        headers = {"Content-Type": "application/vnd.oci.image.manifest.v1+json"}
+        httpx.put(self.url(self.tag_of(suffix)), content=json.dumps(manifest), headers=headers).raise_for_status()
+
+
+Push = Callable[..., Pushed]
+
+
+@pytest.fixture
+def push(intent: Intent, found: Inputs, registry: str, tmp_path: Path) -> Push:
+    from trainwright import registry as registries
+
+    def one(name: str = "one") -> Pushed:
+        labels = {"io.trainwright.id": found.variant.id, "io.trainwright.key": found.key}
+        repository = f"{registry}/{tmp_path.name.lower()}/trainwright/{found.variant.framework}"
+        digest = layout(tmp_path / name, labels, name)
+        registries.push(tmp_path / name, repository, digest)
+        (tmp_path / f"{name}.json").write_text(json.dumps(bill_of(found, digest)))
+        return Pushed(intent, found, repository, digest, tmp_path / f"{name}.json")
+
+    return one
+
+
+# --- signing ---------------------------------------------------------------------------------------------------------
+
+
+def test_an_image_is_signed_once_and_verifies(push: Push) -> None:
+    pushed = push()
+    first = pushed.attest()
+    assert {name: check["state"] for name, check in first.model_dump().items()} == DONE
+    held = pushed.beside("sig"), pushed.beside("att")
+    assert [len(manifest["layers"]) for manifest in held] == [1, 2]
+    again = pushed.attest()
+    assert again.signature.detail == again.sbom.detail == again.provenance.detail == "was there, and verifies"
+    assert (pushed.beside("sig"), pushed.beside("att")) == held
+
+
+def test_the_ordinary_command_verifies_it(push: Push, keys: dict[str, Path]) -> None:
+    pushed = push()
+    pushed.attest()
+    words = [f"--key={keys['ours.pub']}", "--insecure-ignore-tlog=true", pushed.place.uri]
+    assert subprocess.run(["cosign", "verify", *words], capture_output=True).returncode == 0
+    for kind in signing.KINDS.values():
+        command = ["cosign", "verify-attestation", f"--type={kind}", *words]
+        assert subprocess.run(command, capture_output=True).returncode == 0
+
+
+def test_without_a_key_nothing_is_signed_and_it_says_so(push: Push, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(signing.KEY)
+    pushed = push()
+    attested = pushed.attest()
+    assert attested.signature.state == attested.sbom.state == attested.provenance.state == "not run"
+    assert attested.signature.detail == "no signing key"
+    assert (pushed.beside("sig"), pushed.beside("att")) == ({}, {})
+
+
+def test_what_another_publisher_overwrote_is_signed_again(push: Push, monkeypatch: pytest.MonkeyPatch) -> None:
+    pushed, real = push(), signing.attest
+    before: list[dict[str, Any]] = []
+
+    def attest(place: signing.Place, key: str, kind: str, predicate: Path) -> None:
+        real(place, key, kind, predicate)
+        if not before:
+            before.append(pushed.beside("att"))
+        elif len(before) == 1:  # the other one had read the tag by then, and writes what it made of that
+            before.append(pushed.beside("att"))
+            pushed.put_beside("att", before[0])
+
+    monkeypatch.setattr(signing, "attest", attest)
+    assert pushed.states() == DONE
+    assert [len(manifest["layers"]) for manifest in (*before, pushed.beside("att"))] == [1, 2, 2]
+
+
+def test_what_never_stays_is_an_error_and_ends(push: Push, monkeypatch: pytest.MonkeyPatch) -> None:
+    pushed, real, count = push(), signing.attest, []
+
+    def attest(place: signing.Place, key: str, kind: str, predicate: Path) -> None:
+        real(place, key, kind, predicate)
+        count.append(kind)
+        pushed.forget("att")
+
+    monkeypatch.setattr(signing, "attest", attest)
+    policy = publication.publication(ROOT)
+    quick = policy.signature.model_copy(update={"wait_seconds": 0.01})
+    fast = policy.model_copy(update={"signature": quick})
+    monkeypatch.setattr(publication, "publication", lambda _: fast)
+    with pytest.raises(RegistryError, match="does not stay: its sbom and provenance"):
+        pushed.attest()
+    assert len(count) == 2 * policy.signature.attempts
+
+
+def test_two_publishers_at_once(push: Push) -> None:
+    pushed = push()
+    outcomes: list[dict[str, str]] = []
+    publishers = [threading.Thread(target=lambda: outcomes.append(pushed.states())) for _ in range(2)]
+    for publisher in publishers:
+        publisher.start()
+    for publisher in publishers:
+        publisher.join()
+    assert outcomes == [DONE, DONE]
+    assert {check["detail"] for check in pushed.attest().model_dump().values()} == {"was there, and verifies"}
+
+
+def test_the_sbom_of_another_image_is_not_signed(push: Push) -> None:
+    one, other = push("one"), push("other")
+    with pytest.raises(BuildError, match="SBOM is another image's"):
+        replace(one, bill=other.bill).attest()
+    with pytest.raises(NotRunError, match="there is no SBOM"):
+        replace(one, bill=one.bill.with_name("none.json")).attest()
+
+
+# --- what is wrong with a key ----------------------------------------------------------------------------------------
+
+
+def test_a_wrong_password_is_one_clear_error(push: Push, monkeypatch: pytest.MonkeyPatch) -> None:
+    for password, why in (("other", "is not its password"), ("", "is not set")):
+        monkeypatch.setenv(signing.PASSWORD, password)
+        with pytest.raises(ConfigError, match="does not open") as error:
+            push(f"image{password}").attest()
+        assert why in error.value.why
+        assert signing.PASSWORD in error.value.fix
+
+
+def test_a_key_that_is_none_is_one_clear_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv(signing.KEY, str(tmp_path / "none.key"))
+    with pytest.raises(ConfigError, match="cannot be found") as error:
+        attesting.must_be_possible(ROOT, "push")
+    assert "cosign generate-key-pair" in error.value.fix
+    (tmp_path / "text.key").write_text("no key\n")
+    monkeypatch.setenv(signing.KEY, str(tmp_path / "text.key"))
+    with pytest.raises(ConfigError, match="no key of cosign's"):
+        attesting.must_be_possible(ROOT, "push")
+    monkeypatch.setenv(signing.KEY, "foo://key")
+    with pytest.raises(ConfigError, match="no kind that cosign knows"):
+        attesting.must_be_possible(ROOT, "push")
+
+
+def test_without_cosign_the_error_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    signing._takes_signing_config.cache_clear()
+    with monkeypatch.context() as bare:
+        bare.setenv("PATH", str(tmp_path))
+        with pytest.raises(EnvironmentProblem, match="cosign is not on this machine") as error:
+            attesting.must_be_possible(ROOT, "push")
+    assert error.value.fix == "make signing"
+
+
+@pytest.fixture
+def kms(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A KMS that allows nothing."""
+
+    class Denies(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = b'{"__type":"AccessDeniedException","message":"not authorized to perform: kms:GetPublicKey"}'
+            self.send_response(400)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None: ...
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Denies) as server:
+        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+        monkeypatch.setenv("AWS_ENDPOINT_URL_KMS", f"http://127.0.0.1:{server.server_port}")
+        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+            monkeypatch.setenv(name, "test")
+        monkeypatch.setenv("AWS_REGION", "eu-west-1")
+        monkeypatch.setenv(signing.KEY, "awskms:///arn:aws:kms:eu-west-1:123456789012:alias/images")
+        yield
+        server.shutdown()
+
+
+def test_a_kms_that_denies_is_one_clear_error(kms: None) -> None:
+    with pytest.raises(EnvironmentProblem, match="KMS does not let this key be used") as error:
+        attesting.must_be_possible(ROOT, "push")
+    assert "not authorized to perform: kms:GetPublicKey" in error.value.why
+    assert "kms:Sign" in error.value.fix
+
+
+@pytest.mark.parametrize(
+    ("required", "purpose", "refused"),
+    [("never", "release", False), ("release", "push", False), ("release", "release", True), ("always", "push", True)],
+)
+def test_what_has_to_be_signed_is_refused_without_a_key(
+    monkeypatch: pytest.MonkeyPatch, required: str, purpose: attesting.Purpose, refused: bool
+) -> None:
+    policy = publication.publication(ROOT)
+    signature = policy.signature.model_copy(update={"required": required})
+    changed = policy.model_copy(update={"signature": signature})
+    monkeypatch.setattr(publication, "publication", lambda _: changed)
+    monkeypatch.delenv(signing.KEY)
+    if refused:
+        with pytest.raises(NotRunError, match="has to be signed"):
+            attesting.must_be_possible(ROOT, purpose)
+    else:
+        attesting.must_be_possible(ROOT, purpose)
