@@ -11,12 +11,14 @@ import struct
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import NamedTuple, cast
+
+from layouts import MANIFEST
 
 # Kind of fault to the requests (`METHOD path`) that it can strike.
 ANY, UPLOAD = r"\w+ /v2/.", r"(PATCH|PUT) \S+/blobs/uploads/"
@@ -45,7 +47,6 @@ KINDS = {
 WITH_BODY = {"reset in an upload", "hang in an upload", "corrupted upload"}  # an empty one has no middle
 RETRY_AFTER = 1  # seconds; the header knows no fractions
 PIECES, SLOW = 8, 0.02  # of a body on a slow link, and seconds before each
-MANIFEST = "application/vnd.docker.distribution.manifest.v2+json"
 USER = "AWS"
 
 
@@ -128,8 +129,30 @@ class Faults:
         self.until[request] = time.monotonic() + RETRY_AFTER
 
     def note(self, request: str) -> None:
+        if request.startswith("POST"):  # of several blobs at once: these cannot be told apart
+            return
         if time.monotonic() < self.until.pop(request, 0) - 0.05:  # clocks of two processes
             self.early.append(request)
+
+
+class Fired:
+    """What struck in the seeded runs; shown when all tests are over."""
+
+    def __init__(self) -> None:
+        self.seeds: set[int] = set()
+        self.kinds: Counter[str] = Counter()
+
+    def add(self, seeds: Iterable[int], fired: Mapping[str, int]) -> None:
+        self.seeds.update(seeds)
+        self.kinds.update(fired)
+
+    def __str__(self) -> str:
+        struck = ", ".join(f"{kind} {count}" for kind, count in self.kinds.most_common())
+        seeds = f"{len(self.seeds)} seeded runs (seeds {min(self.seeds)} to {max(self.seeds)})"
+        return f"{self.kinds.total()} faults of {len(self.kinds)} kinds fired in {seeds}: {struck}"
+
+
+FIRED = Fired()
 
 
 class Flaky(NamedTuple):

@@ -1,36 +1,47 @@
-"""Images made by hand: small, and without an engine."""
+"""Images of a few bytes, made by hand, as an engine would save them: an OCI layout with Docker's media types."""
 
 import hashlib
 import io
 import json
 import tarfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
 
-DOCKER = "application/vnd.docker"
+MANIFEST = "application/vnd.docker.distribution.manifest.v2+json"
+CONFIG = "application/vnd.docker.container.image.v1+json"
+LAYER = "application/vnd.docker.image.rootfs.diff.tar.gzip"
 
 
-def layout(folder: Path, labels: dict[str, str], file: str = "hello") -> str:
-    """An OCI layout with Docker media types, as the engine saves one; the digest of its one image."""
+class Layout(NamedTuple):
+    folder: Path
+    digest: str
+    manifest: dict[str, Any]
+
+
+def make(folder: Path, layers: Sequence[bytes], config: Mapping[str, Any]) -> Layout:
+    """`config` is what the engine would say: Env, Labels and the like."""
     blobs = folder / "blobs/sha256"
     blobs.mkdir(parents=True)
 
-    def blob(content: bytes, kind: str) -> dict[str, object]:
+    def blob(content: bytes, kind: str) -> dict[str, Any]:
         digest = hashlib.sha256(content).hexdigest()
         (blobs / digest).write_bytes(content)
         return {"mediaType": kind, "digest": f"sha256:{digest}", "size": len(content)}
 
+    held = [blob(content, LAYER) for content in layers]
+    unpacked = {"type": "layers", "diff_ids": [layer["digest"] for layer in held]}  # of layers that are no archives
+    said = json.dumps({"architecture": "amd64", "os": "linux", "config": config, "rootfs": unpacked}).encode()
+    manifest = {"schemaVersion": 2, "mediaType": MANIFEST, "config": blob(said, CONFIG), "layers": held}
+    head = blob(json.dumps(manifest).encode(), MANIFEST)
+    (folder / "index.json").write_text(json.dumps({"schemaVersion": 2, "manifests": [head]}))
+    (folder / "oci-layout").write_text('{"imageLayoutVersion":"1.0.0"}')
+    return Layout(folder, head["digest"], manifest)
+
+
+def layout(folder: Path, labels: dict[str, str], file: str = "hello") -> str:
+    """One with a layer that is an archive of one empty file; its digest."""
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w:gz") as archive:
         archive.addfile(tarfile.TarInfo(file), io.BytesIO())
-    layer = blob(packed.getvalue(), f"{DOCKER}.image.rootfs.diff.tar.gzip")
-    config = {"architecture": "amd64", "os": "linux", "config": {"Labels": labels}, "rootfs": {"type": "layers"}}
-    manifest = {
-        "schemaVersion": 2,
-        "mediaType": f"{DOCKER}.distribution.manifest.v2+json",
-        "config": blob(json.dumps(config).encode(), f"{DOCKER}.container.image.v1+json"),
-        "layers": [layer],
-    }
-    entry = blob(json.dumps(manifest).encode(), str(manifest["mediaType"]))
-    (folder / "index.json").write_text(json.dumps({"schemaVersion": 2, "manifests": [entry]}))
-    (folder / "oci-layout").write_text('{"imageLayoutVersion":"1.0.0"}')
-    return str(entry["digest"])
+    return make(folder, [packed.getvalue()], {"Labels": labels}).digest

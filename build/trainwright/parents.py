@@ -41,7 +41,7 @@ def _published(intent: Intent, identity: str, given: str) -> Parent:
     variant = next(variant for variant in intent.variants if variant.id == identity)
     found = inputs.load(intent, variant)
     image = images.read_image(images.out_folder(intent, variant))
-    if image and image.key == found.key and image.digest and image.uri and _lies_in(given, image.uri):
+    if image and image.key == found.key and image.digest and image.uri and lies_in(given, image.uri):
         return Parent(id=identity, key=found.key, digest=image.digest, uri=image.uri)
     repository = images.repository(intent, variant, given)
     if digest := registry.resolve(repository, found.tag):
@@ -53,7 +53,7 @@ def _published(intent: Intent, identity: str, given: str) -> Parent:
     )
 
 
-def _lies_in(given: str, uri: str) -> bool:
+def lies_in(given: str, uri: str) -> bool:
     """Whether an address is of the registry that a person named; of any where none is named."""
     return not given or uri.startswith(f"{given.rstrip('/')}/")
 
@@ -86,7 +86,7 @@ def reference(intent: Intent | None, labels: Mapping[str, str], given: str) -> s
     if intent and identity and key:
         for path in (intent.root / "out").glob("*/image.json"):
             image = images.read_image(path.parent)
-            if image and image.key == key and image.uri and _lies_in(given, image.uri):
+            if image and image.key == key and image.uri and lies_in(given, image.uri):
                 return image.uri
         tag = plan.tag(identity, key)
         local = f"trainwright/{identity.partition('-')[0]}:{tag}"

@@ -24,13 +24,14 @@ LEVELS = {
     "errors model outcome standing progress": 0,
     "config versions compat remedy instances providers declaring checking matrix lock facts explaining finding "
     "packages render declaration heredity image_config derived plan bake probe wheels differences overview trains "
-    "requirements additions scanning publication repositories denials provenance sbom": 1,  # pure
+    "requirements additions scanning publication repositories denials provenance sbom comparison": 1,  # pure
     "files process store host_settings inputs proofs mirrors certificates git checkout children registry_http "
     "registry_auth registry_uploads aws": 1,  # of the host
     "engine registry indexes distribution sources licences ecr provisioning signing": 2,  # effects
     "locking recording relocking updates fetching building publishing images linting report commands cli doctor": 3,
     "adding conflicts compiling parents deriving verifying attesting": 3,
     "changes releasing affected updating": 3,
+    "comparing": 3,
 }
 LEVEL = {name: level for names, level in LEVELS.items() for name in names.split()}
 PURE = {name for name, level in LEVEL.items() if level == 0} | set(list(LEVELS)[1].split())

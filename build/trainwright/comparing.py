@@ -1,0 +1,240 @@
+"""What changed between two images, each named as people name it; nothing is pulled for it."""
+
+import json
+import re
+from contextlib import suppress
+
+from pydantic import ValidationError
+
+from trainwright import (
+    checkout,
+    comparison,
+    differences,
+    engine,
+    images,
+    inputs,
+    parents,
+    plan,
+    probe,
+    registry,
+    releasing,
+    sbom,
+    trains,
+)
+from trainwright.comparison import Blob, Comparison, Contents, Side
+from trainwright.errors import ConfigError, NotRunError, RegistryError, TrainwrightError, did_you_mean
+from trainwright.heredity import OwnFiles
+from trainwright.inputs import Inputs
+from trainwright.matrix import Intent, load_intent
+from trainwright.model import Variant
+from trainwright.progress import Say
+from trainwright.report import human
+from trainwright.trains import Train
+from trainwright.verifying import OWN_FILES, PROBE
+
+RELEASE = re.compile(r"(?P<name>\d{4}\.\d{1,2}\.\d+):(?P<id>.+)|(?P<id2>.+)-(?P<name2>\d{4}\.\d{1,2}\.\d+)")
+HOST = re.compile(r"(localhost|[^/]*[.:][^/]*)/.")  # what a reference begins with that is no name in an engine
+
+
+def compare(intent: Intent, old: str, new: str, given: str, say: Say) -> Comparison:
+    """`old` and `new` are ids, releases, addresses or names in the engine; `given` is the registry.
+
+    Raises ConfigError for a name that is none, NotRunError and RegistryError for one that is not there.
+    """
+    one, other = (_side(intent, said, given) for said in (old, new))
+    if one.digest and one.digest == other.digest:
+        nothing = Contents(by="the other side", versions={}, distribution={}, python={}, sources={})
+        sides = (side.model_copy(update={"contents": nothing}) for side in (one, other))
+    else:
+        sides = (side.model_copy(update={"contents": _contents(intent, side, say)}) for side in (one, other))
+    return comparison.compare(*sides)
+
+
+def sentences(found: Comparison) -> list[str]:
+    """For people: how much a pull is, what could not be compared, and whether anything differs at all."""
+    layers, said = found.layers, [f"not compared: {unknown}" for unknown in found.unknown]
+    if layers:
+        pull = "how many bytes a pull is, only a registry knows"
+        if layers.new_bytes is not None:
+            pull = f"whoever has the first pulls {human(layers.new_bytes)} of {human(layers.new_size)}"
+        said.append(f"layers: {layers.shared} shared, {layers.new} new, {layers.gone} gone; {pull}")
+    if not found.rows and not (layers and layers.new + layers.gone):
+        same = f": both are {found.old.digest}" if found.old.digest == found.new.digest != "" else ""
+        said.append(f"no difference{' in what could be compared' if found.unknown else ''}{same}")
+    return said
+
+
+# --- where it is -----------------------------------------------------------------------------------------------------
+
+
+def _side(intent: Intent, said: str, given: str) -> Side:
+    if any(variant.id == said for variant in intent.variants):
+        return _of_the_matrix(intent, said, given)
+    records = releasing.known(intent.root)
+    if (found := RELEASE.fullmatch(said)) and "/" not in said:
+        identity, name = found["id"] or found["id2"], found["name"] or found["name2"]
+        return _released(intent, said, identity, name, records, given)
+    if HOST.match(said):
+        return _published(said, said)
+    if engine.answers() and engine.image_id(said):
+        return _in_the_engine(said)
+    raise ConfigError(
+        f"{said!r} is no image",
+        why="it is no id, no release, no address in a registry, and the engine does not hold it; "
+        + did_you_mean(said, [variant.id for variant in intent.variants]),
+        fix="trainwright list",
+    )
+
+
+def _of_the_matrix(intent: Intent, identity: str, given: str) -> Side:
+    """With its present inputs: as it was pushed, else as the engine has it, else as its locks say."""
+    variant = _variant(intent, identity)
+    if missing := inputs.awaited(intent, variant):
+        raise NotRunError(f"{identity} is blocked", why="; ".join(missing), fix="trainwright plan")
+    found = inputs.load(intent, variant)
+    image, repository = images.read_image(images.out_folder(intent, variant)), None
+    if image and image.key == found.key and image.uri and parents.lies_in(given, image.uri):
+        with suppress(RegistryError):  # one that does not answer: the engine may
+            return _published(identity, image.uri)
+    if repository := images.repository_if_any(intent, variant, given):
+        with suppress(RegistryError):
+            if digest := registry.resolve(repository, found.tag):
+                return _published(identity, f"{repository}@{digest}")
+    if engine.answers() and engine.image_id(found.name):
+        return _in_the_engine(found.name).model_copy(update={"said": identity})
+    by = "nothing: it is neither published nor built"
+    return Side(said=identity, name="not built", id=identity, key=found.key, contents=Contents(by=by))
+
+
+def _released(intent: Intent, said: str, identity: str, name: str, records: dict[str, Train], given: str) -> Side:
+    train = records.get(name)
+    if train is None:
+        raise ConfigError(f"there is no release {name!r}", why=did_you_mean(name, records), fix=f"ls {trains.FOLDER}")
+    if identity not in train.images:
+        raise ConfigError(f"{name} has no image {identity!r}", why=did_you_mean(identity, train.images))
+    image, host = train.images[identity], images.registry_host(intent.root, given)
+    return _published(said, f"{host}/{image.repository}@{image.digest}")
+
+
+def _published(said: str, uri: str) -> Side:
+    """What the registry says of an image."""
+    repository, at, digest = uri.partition("@")
+    if not at:
+        repository, _, tag = uri.rpartition(":")
+        digest = registry.resolve(repository, tag) if "/" in repository else ""
+    if not digest:
+        raise RegistryError(f"{uri} is not in the registry", fix="trainwright push, or name another tag")
+    manifest = registry.manifest(repository, digest)
+    if "layers" not in manifest:
+        raise ConfigError(f"{uri} is no image of one platform", why=f"it is a {manifest.get('mediaType')}")
+    config = registry.config(repository, digest)
+    labels = (config.get("config") or {}).get("Labels") or {}
+    return Side(
+        said=said,
+        name=f"{repository}@{digest}",
+        id=labels.get(parents.ID, ""),
+        key=labels.get(parents.KEY, ""),
+        digest=digest,
+        config=config.get("config") or {},
+        layers=[Blob(digest=blob["digest"], size=blob["size"]) for blob in manifest["layers"]],
+        unpacked=(config.get("rootfs") or {}).get("diff_ids") or [],
+        contents=Contents(by="nobody here"),
+    )
+
+
+def _in_the_engine(name: str) -> Side:
+    labels = engine.labels(name)
+    return Side(
+        said=name,
+        name=name,
+        id=labels.get(parents.ID, ""),
+        key=labels.get(parents.KEY, ""),
+        config=engine.config(name),
+        unpacked=engine.layers(name),
+        contents=Contents(by="nobody here"),
+    )
+
+
+# --- what is in it ---------------------------------------------------------------------------------------------------
+
+
+def _contents(intent: Intent, side: Side, say: Say) -> Contents:
+    """By the first who knows: out/, the engine, the locks of this tree, those of a release. Its sources by the locks.
+
+    Nothing is pulled for it.
+    """
+    locked = _by_locks(intent, side)
+    found = _by_out(intent, side) or _by_probe(intent, side, say) or locked or _by_labels(side)
+    return found.model_copy(update={"sources": locked.sources}) if locked else found
+
+
+def _by_out(intent: Intent, side: Side) -> Contents | None:
+    """What was probed when this very image was built here."""
+    out = intent.root / "out" / side.id
+    image = images.read_image(out) if side.id else None
+    if image is None or image.key != side.key or not image.packages:
+        return None
+    python = None
+    with suppress(OSError, ValueError):
+        python = sbom.packages(json.loads((out / "sbom.json").read_text()), "pypi")
+    return Contents(by=f"out/{side.id}", versions=image.versions, distribution=image.packages, python=python)
+
+
+def _by_probe(intent: Intent, side: Side, say: Say) -> Contents | None:
+    """What the image itself answers, where the engine has it."""
+    names = [side.name, f"trainwright/{side.id.partition('-')[0]}:{plan.tag(side.id, side.key)}"]
+    name = next((name for name in names if engine.answers() and engine.image_id(name)), None)
+    if name is None:
+        return None
+    say(f"{side.said}: asking {name}")
+    own_files, script = ((intent.root / path).read_text() for path in (OWN_FILES, PROBE))
+    try:
+        own = OwnFiles.model_validate(engine.ask(name, own_files, entrypoint=[]))
+        declared = json.loads(own.declared or '{"components": {}}')["components"]
+        questions = json.dumps({component: facts["probe"] for component, facts in declared.items()})
+        said = probe.Findings.model_validate(engine.ask(name, script, questions, entrypoint=[]))
+    except (TrainwrightError, ValidationError) as error:
+        say(f"{side.said}: it does not answer, {' '.join(str(error).split())}")
+        return None
+    return Contents(by="the image", versions=said.versions, distribution=said.packages, python=said.python_packages)
+
+
+def _by_locks(intent: Intent, side: Side) -> Contents | None:
+    """The locks that it was built from: this tree's where its key is this one, else those of the release it is."""
+    with suppress(TrainwrightError, StopIteration):
+        found = inputs.load(intent, _variant(intent, side.id), as_locked=True)
+        if found.key == side.key:
+            return _locked(found, "the locks of this tree")
+    for train in releasing.known(intent.root).values():
+        shipped = train.images.get(side.id)
+        if shipped and side.digest == shipped.digest:
+            with suppress(TrainwrightError, StopIteration):
+                commit = checkout.commit_of(intent.root, train.commit)
+                with checkout.exported(intent.root, commit) as folder:
+                    old = load_intent(folder)
+                    return _locked(
+                        inputs.load(old, _variant(old, side.id), as_locked=True), f"the locks of {train.name}"
+                    )
+    return None
+
+
+def _locked(found: Inputs, by: str) -> Contents:
+    installed = [entry for entry in found.lock.python if entry.group in found.variant.groups]
+    return Contents(
+        by=by,
+        versions=found.versions,
+        distribution={name: package.version for name, package in found.distribution.packages().items()},
+        python={entry.name: entry.version for entry in installed},
+        sources=dict(differences.sources_held(found.lock.sources)),
+    )
+
+
+def _by_labels(side: Side) -> Contents:
+    labels = (side.config or {}).get("Labels") or {}
+    said = {name: labels[name] for name in labels if name.startswith(comparison.VERSION)}
+    versions = {name.removeprefix(comparison.VERSION): version for name, version in said.items()}
+    return Contents(by="its labels", versions=versions or None)
+
+
+def _variant(intent: Intent, identity: str) -> Variant:
+    return next(variant for variant in intent.variants if variant.id == identity)
