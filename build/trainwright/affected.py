@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from packaging.utils import canonicalize_name
 
-from trainwright import checkout, finding, inputs, packages, registry, releasing
+from trainwright import checkout, finding, inputs, packages, registry, releasing, trains
 from trainwright.errors import ConfigError, EnvironmentProblem, RegistryError, TrainwrightError
 from trainwright.finding import Held, Query
 from trainwright.images import below_registry
@@ -65,7 +65,7 @@ def affected(intent: Intent, queries: list[Query], host: str | None) -> tuple[li
         if not found and not place.why:
             continue
         digest = place.digest if place.release else _published(intent, place, ask)
-        alias = ask(place.repository, place.id)
+        alias = ask(place.repository, trains.alias(place.id))
         now = UNKNOWN if UNKNOWN in (alias, digest) else "yes" if alias and alias == digest else "no"
         where = {"id": place.id, "release": place.release, "digest": digest, "alias": now}
         if place.why:

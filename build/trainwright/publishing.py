@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Literal
 from xml.etree import ElementTree
 
-from trainwright import children, engine, lock, plan, registry, store
+from trainwright import children, engine, lock, plan, registry, store, trains
 from trainwright.building import at_hand
 from trainwright.errors import ConfigError, NotRunError, RegistryError, TestError
 from trainwright.images import Done, known_image, out_folder, published_image, write_image
@@ -121,8 +121,8 @@ def _publish(intent: Intent, found: Inputs, repository: str, say: Say) -> Image:
 
 
 def _refuse_alias(intent: Intent, release: str) -> None:
-    """The bare id of an image is an alias, which moves with every release: a tag for ever must not be called that."""
-    if release in {variant.id for variant in intent.variants}:
+    """An alias moves with every release, and an id looks like one: a tag for ever must not be called that."""
+    if release in {name for variant in intent.variants for name in (variant.id, trains.alias(variant.id))}:
         raise ConfigError(
             f"--release {release} is the alias of an image, which moves",
             fix=f"trainwright release <year>.<month>.0 --only {release}",

@@ -361,7 +361,7 @@ def move(repository: str, digest: str, alias: str) -> None:
         raise RegistryError(
             f"{alias} is the tag of a key or of a release, and never moves",
             where=f"{repository}:{alias}",
-            fix="move the bare id of the image",
+            fix="move the alias of the image, <id>-latest",
         )
     content, kind = _held(repository, digest)
     _put(repository, content, kind, alias, f"{alias} could not be moved")

@@ -30,6 +30,7 @@ Body = bytes | Callable[[], Iterator[bytes]]  # a body that is made anew for eve
 AGAIN = "run the same command again: what the registry holds already is not sent twice"
 TRANSIENT = {408, 425, 429, 500, 502, 503, 504}
 FULL = re.compile(r"quota|no space left|insufficient.storage|limit.?exceeded", re.IGNORECASE)
+EXPIRED = re.compile(r"token (has|is) expired", re.IGNORECASE)  # ECR says so with a 403
 REDIRECTS = 5
 CHUNK = 1 << 20  # bytes, of a file or an answer, that are in memory at a time
 RENEWALS = 2  # of credentials, for one request
@@ -149,9 +150,11 @@ def _authorized(method: str, repository: str, url: httpx.URL, headers: dict[str,
     for renewal in range(RENEWALS + 1):
         said = registry_auth.header(host, name, write)
         answer = _followed(method, host, url, headers, said, body)
-        if answer.status_code != httpx.codes.UNAUTHORIZED or renewal == RENEWALS:
+        if answer.status_code not in (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN) or renewal == RENEWALS:
             break
         answer.read()
+        if answer.status_code == httpx.codes.FORBIDDEN and method != "HEAD" and not EXPIRED.search(_said(answer)):
+            break  # a HEAD is answered without a word of why
         challenges = answer.headers.get_list("WWW-Authenticate")
         if not registry_auth.renew(host, name, write, challenges, said, _fetch):
             break

@@ -228,13 +228,13 @@ def _aliased(identity: str, image: Shipped, name: str, records: Mapping[str, Tra
 
 
 def _moved(identity: str, image: Shipped, name: str, host: str, dry_run: bool, why: str) -> Step:
-    repository = f"{host}/{image.repository}"
-    held = registry.resolve(repository, identity)
+    repository, alias = f"{host}/{image.repository}", trains.alias(identity)
+    held = registry.resolve(repository, alias)
     if held == image.digest:
         action, said = "stays", "the alias is there already"
     elif dry_run:
         action, said = "would move", f"the alias names {held or 'nothing'}"
     else:
-        registry.move(repository, image.digest, identity)
+        registry.move(repository, image.digest, alias)
         action, said = "moved", f"the alias named {held or 'nothing'}"
     return Step(id=identity, release=name, action=action, digest=image.digest, why=f"{why}; {said}")

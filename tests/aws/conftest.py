@@ -100,7 +100,7 @@ def amazon(running: Emulator, trust: Path, tmp_path: Path, monkeypatch: pytest.M
     running.reset()
     settings = {
         "AWS_ENDPOINT_URL": f"https://{running.address(REGIONS[0])}",
-        "AWS_CA_BUNDLE": str(trust / "ca.pem"),
+        "TRAINWRIGHT_CA": str(trust / "ca.pem"),
         "SSL_CERT_FILE": str(trust / "ca.pem"),
         "AWS_ACCESS_KEY_ID": "AKIATEST",
         "AWS_SECRET_ACCESS_KEY": "secret",

@@ -54,7 +54,7 @@ class Emulator:
     def __init__(self, registry: str, host: str, certificate: Path, key: Path, regions: Iterable[str]) -> None:
         self.registry, self.host = registry, host
         self.moto = DomainDispatcherApplication(create_backend_app)
-        self.lock = threading.Lock()
+        self.lock, self.accounts = threading.Lock(), 0
         self.calls: list[tuple[str, str]] = []  # service and operation, as they came
         self.requests: list[tuple[str, str]] = []  # of the registry protocol: method and path
         self.tokens: dict[str, float] = {}  # password to the time when it expires
@@ -70,7 +70,8 @@ class Emulator:
             server.server_close()
 
     def reset(self) -> None:
-        """As if nobody had ever called; the registry keeps its blobs."""
+        """As if nobody had ever called: other accounts of the one registry are not seen."""
+        self.accounts += 1
         ecr_backends[ACCOUNT].reset()
         for record in (self.calls, self.requests, self.tokens, self.said):
             record.clear()
@@ -177,14 +178,15 @@ class Emulator:
         return None
 
     def _ask(self, method: str, region: str, path: str, headers: Mapping[str, str], content: Any) -> Answer:
-        """Of the one registry behind all regions: there, names begin with the region."""
+        """Of the one registry behind all accounts and regions: there, names begin with these."""
+        own = f"/v2/{self.accounts}/{region}"
         upstream = HTTPConnection(self.registry, timeout=60)
         try:
             chunked = "chunked" in headers.get("Transfer-Encoding", "")
-            upstream.request(method, f"/v2/{region}{path[3:]}", content, dict(headers), encode_chunked=chunked)
+            upstream.request(method, f"{own}{path[3:]}", content, dict(headers), encode_chunked=chunked)
             came = upstream.getresponse()
             kept = {
-                name: value.replace(f"http://{self.registry}", "").replace(f"/v2/{region}/", "/v2/")
+                name: value.replace(f"http://{self.registry}", "").replace(f"{own}/", "/v2/")
                 for name, value in came.getheaders()
                 if name not in ("Transfer-Encoding", "Connection", "Date")
             }

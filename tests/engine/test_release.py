@@ -30,6 +30,7 @@ def pytest_addoption(parser):
 """
 MANIFEST = "application/vnd.docker.distribution.manifest.v2+json"
 ANOTHER_PIP = "26.2"
+ALIAS = f"{ID}-latest"
 
 
 @pytest.fixture(scope="module")
@@ -114,7 +115,7 @@ def test_a_new_release_of_what_is_pinned_end_to_end(checkout: Checkout) -> None:
     old = checkout.publish()
     (row,) = checkout.release("2026.11.0")
     assert (row["action"], row["digest"]) == ("released", old)
-    assert checkout.tags[ID] == checkout.tags[f"{ID}-2026.11.0"] == old
+    assert checkout.tags[ALIAS] == checkout.tags[f"{ID}-2026.11.0"] == old
     checkout.commit("2026.11.0")
 
     move_pip(checkout.tree)
@@ -130,7 +131,7 @@ def test_a_new_release_of_what_is_pinned_end_to_end(checkout: Checkout) -> None:
     assert row["action"] == "tested"
     new = checkout.publish()
     assert new != old
-    assert checkout.tags[ID] == old  # published is not released
+    assert checkout.tags[ALIAS] == old  # published is not released
 
     checkout.commit("pip moves")
     refused = checkout.release("2026.11.1", code=3)
@@ -139,7 +140,7 @@ def test_a_new_release_of_what_is_pinned_end_to_end(checkout: Checkout) -> None:
     assert f"{ID}-2026.11.1" not in checkout.tags
     assert not checkout.record("2026.11.1").exists()
     checkout.release("2026.12.0")
-    assert (checkout.tags[ID], checkout.tags[f"{ID}-2026.12.0"]) == (new, new)
+    assert (checkout.tags[ALIAS], checkout.tags[f"{ID}-2026.12.0"]) == (new, new)
     checkout.commit("2026.12.0")
 
     (row,) = checkout.run("affected", "--by", f"pip={pinned[1]}")
@@ -156,7 +157,7 @@ def test_a_new_release_of_what_is_pinned_end_to_end(checkout: Checkout) -> None:
     assert checkout.tags == before
     (row,) = checkout.run("rollback", "--to", "2026.11.0")
     assert (row["action"], row["digest"]) == ("moved", old)
-    assert checkout.tags == before | {ID: old}
+    assert checkout.tags == before | {ALIAS: old}
     (row,) = checkout.run("affected", "--by", f"pip={pinned[1]}")
     assert row["alias"] == "yes"
     (row,) = checkout.run("rollback", "--to", "2026.11.0")
@@ -192,7 +193,7 @@ def test_a_patch_of_the_same_packages(checkout: Checkout) -> None:
     assert refused["fix"] == "trainwright release 2026.11.0"
     checkout.release("2026.11.0")
     (row,) = checkout.release("2026.11.1")
-    assert checkout.tags[f"{ID}-2026.11.1"] == checkout.tags[ID] == row["digest"] == digest
+    assert checkout.tags[f"{ID}-2026.11.1"] == checkout.tags[ALIAS] == row["digest"] == digest
     (row,) = checkout.release("2026.11.0")  # once more: the alias is not its own any longer
     assert "2026.11.1 is newer" in row["why"]
 
@@ -239,7 +240,7 @@ def test_a_rollback_verifies_first(checkout: Checkout) -> None:
     digest = checkout.publish()
     checkout.release("2026.11.0")
     put(checkout, f"{ID}-2026.11.0", digest)  # as somebody with another client could
-    put(checkout, ID, digest)
+    put(checkout, ALIAS, digest)
     before = checkout.tags
     refused = checkout.run("rollback", "--to", "2026.11.0", code=8)
     assert "no alias was moved" in refused["error"]
@@ -272,9 +273,9 @@ def test_interrupted_between_two_tags(checkout: Checkout, flaky: Flaky, after: i
     child.wait(10)
     faults.hang = ""
     faults.over.set()
-    assert ID not in before
+    assert ALIAS not in before
     checkout.release("2026.11.0")
-    assert checkout.tags == before | {ID: digest, f"{ID}-2026.11.0": digest}
+    assert checkout.tags == before | {ALIAS: digest, f"{ID}-2026.11.0": digest}
     assert digest in checkout.record("2026.11.0").read_text()
 
 

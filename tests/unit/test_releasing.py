@@ -197,8 +197,9 @@ def test_a_rollback_to_what_is_not_recorded(cli: Any, tree: Path, released: Trai
     assert ID in ended.err
 
 
-def test_a_push_does_not_take_the_name_of_an_alias(cli: Any, tree: Path) -> None:
-    ended = cli(tree, "push", "--only", ID, "--release", ID, "--registry", "127.0.0.1:1")
+@pytest.mark.parametrize("name", [ID, f"{ID}-latest"])
+def test_a_push_does_not_take_the_name_of_an_alias(name: str, cli: Any, tree: Path) -> None:
+    ended = cli(tree, "push", "--only", ID, "--release", name, "--registry", "127.0.0.1:1")
     assert ended.code == 2
     assert "is the alias of an image" in ended.err
 
