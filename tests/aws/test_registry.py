@@ -1,0 +1,130 @@
+"""Our client in front of ECR: a token that expires in the middle, tags that move and tags that do not."""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import layouts
+import pytest
+from aws.conftest import REGIONS
+from aws.emulator import Emulator
+
+from trainwright import ecr, provisioning, publication
+from trainwright import registry as registries
+from trainwright.errors import RegistryError
+
+ROOT = Path(__file__).parents[2]
+HERE = REGIONS[0]
+NAME = "trainwright/pytorch"
+ID = "pytorch-2.15-cpu-py313-sagemaker"
+KEY, RELEASE, ALIAS = f"{ID}-0123456789ab", f"{ID}-2026.11.0", f"{ID}-latest"
+
+
+@pytest.fixture
+def repository(amazon: Emulator) -> str:
+    provisioning.ensure(HERE, [NAME], publication.publication(ROOT).repository, create=True, change=False)
+    registries.authenticate(ecr.host(HERE), ecr.credentials(HERE))
+    amazon.calls.clear()
+    return f"{ecr.host(HERE)}/{NAME}"
+
+
+def layout(folder: Path, content: bytes = b"layer") -> layouts.Layout:
+    """Of several blobs, one of which takes several requests."""
+    return layouts.make(folder, [content, b"x" * 40_000_000], {"Labels": {"of": content.decode()}})
+
+
+def push(made: layouts.Layout, repository: str) -> None:
+    registries.push(made.folder, repository, made.digest)
+    registries.verify(repository, made.digest, made.manifest)
+
+
+def test_pushed_by_digest_verified_and_then_tagged(amazon: Emulator, repository: str, tmp_path: Path) -> None:
+    made = layout(tmp_path / "one")
+    push(made, repository)
+    assert ecr.lookup(HERE, NAME, [KEY]) == {KEY: ""}
+    registries.tag(repository, made.digest, KEY)
+    registries.tag(repository, made.digest, KEY)  # is there already
+    assert ecr.lookup(HERE, NAME, [KEY]) == {KEY: made.digest}
+    assert registries.resolve(repository, KEY) == made.digest
+    assert registries.tags(repository) == [KEY]
+    assert amazon.calls.count(("ecr", "GetAuthorizationToken")) <= 2  # one to read with, one to write with
+
+
+@pytest.mark.parametrize("status", [403, 401])
+def test_a_token_that_expires_in_the_middle_of_a_push(
+    status: int, amazon: Emulator, repository: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As 12 hours would end it: after every twelfth request, whichever that is. ECR says 403 to it."""
+    amazon.expired_status = status
+    plain, count = amazon.data, 0
+
+    def data(request: Any, region: str) -> Any:
+        nonlocal count
+        count += 1
+        if count % 12 == 0:
+            amazon.expire_tokens()
+        return plain(request, region)
+
+    monkeypatch.setattr(amazon, "data", data)
+    made = layout(tmp_path / "one", f"layer {status}".encode())
+    push(made, repository)
+    registries.tag(repository, made.digest, KEY)
+    assert count > 24
+    assert amazon.calls.count(("ecr", "GetAuthorizationToken")) > 2
+    assert ecr.lookup(HERE, NAME, [KEY]) == {KEY: made.digest}
+
+
+def test_a_refusal_that_is_no_expired_token_is_not_tried_again(
+    amazon: Emulator, repository: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from aws.emulator import error
+
+    said = error(403, "DENIED", "User: me is not authorized to perform: ecr:BatchGetImage on resource: x")
+    monkeypatch.setattr(amazon, "data", lambda *_: said)
+    with pytest.raises(RegistryError) as raised:
+        registries.resolve(repository, KEY)
+    assert "ecr:BatchGetImage" in raised.value.why
+    assert amazon.calls == []
+
+
+def test_tags_of_keys_and_releases_stay_though_somebody_pushes_over_them(
+    amazon: Emulator, repository: str, tmp_path: Path
+) -> None:
+    """By the registry itself, not by our asking first."""
+    one, two = layout(tmp_path / "one"), layout(tmp_path / "two", b"other")
+    for made in (one, two):
+        push(made, repository)
+    registries.move(repository, one.digest, ALIAS)
+    for name in (KEY, RELEASE):
+        registries.tag(repository, one.digest, name)
+        with pytest.raises(RegistryError) as raised:
+            registries.put_manifest(repository, manifest(two), str(two.manifest["mediaType"]), name)
+        assert "immutable" in raised.value.why
+        with pytest.raises(RegistryError, match="never moves"):
+            registries.tag(repository, two.digest, name)
+    registries.move(repository, two.digest, ALIAS)
+    wanted = {KEY: one.digest, RELEASE: one.digest, ALIAS: two.digest}
+    assert ecr.lookup(HERE, NAME, wanted) == wanted
+
+
+def manifest(made: layouts.Layout) -> bytes:
+    return (made.folder / "blobs" / made.digest.replace(":", "/")).read_bytes()
+
+
+def test_a_repository_that_was_never_created(amazon: Emulator, repository: str, tmp_path: Path) -> None:
+    made = layout(tmp_path / "one")
+    with pytest.raises(RegistryError) as raised:
+        registries.push(made.folder, f"{repository}-not", made.digest)
+    assert "does not exist in the registry" in raised.value.why
+    assert registries.resolve(f"{repository}-not", KEY) == ""
+
+
+def test_what_cosign_writes_may_be_written_again(amazon: Emulator, repository: str, tmp_path: Path) -> None:
+    one, two = layout(tmp_path / "one"), layout(tmp_path / "two", b"other")
+    name = f"sha256-{hashlib.sha256(b'image').hexdigest()}.sig"
+    for made in (one, two):
+        push(made, repository)
+        registries.put_manifest(repository, manifest(made), str(made.manifest["mediaType"]), name)
+    assert registries.resolve(repository, name) == two.digest
+    assert json.loads(manifest(two)) == registries.manifest(repository, two.digest)
