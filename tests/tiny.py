@@ -67,6 +67,9 @@ def plant(tree: Path) -> None:
     (tree / "dockerfiles/bases.toml").write_text(tomlkit.dumps(bases))
     matrix = tomlkit.parse((ROOT / "dockerfiles/matrix.toml").read_text())
     (tree / "dockerfiles/matrix.toml").write_text(MATRIX.format(pip=matrix["common"]["pins"]["pip"]))
+    publish = tomlkit.parse((ROOT / "dockerfiles/publish.toml").read_text())
+    publish["signature"]["required"] = "never"  # tests of signing make a key of their own
+    (tree / "dockerfiles/publish.toml").write_text(tomlkit.dumps(publish))
     # What rules are about is no component here: none applies.
     (tree / "dockerfiles/compat.toml").write_text("rules = []\n")
     (tree / "dockerfiles/frameworks/tiny.j2").write_text(TEMPLATE)

@@ -114,10 +114,17 @@ def config(name: str) -> dict[str, Any]:
     return dict(client().images.get(name).attrs["Config"] or {})
 
 
-def pull_only(uri: str) -> None:
-    """An image from a registry, under no other name. Raises EnvironmentProblem."""
+def pull_only(uri: str, who: tuple[str, str] | None = None) -> None:
+    """An image from a registry, under no other name. `who` is user and password; None: what docker knows itself.
+
+    Raises EnvironmentProblem.
+    """
     with _told(f"{uri} cannot be pulled"):
-        client().images.pull(uri)
+        client().images.pull(uri, auth_config=_login(who))
+
+
+def _login(who: tuple[str, str] | None) -> dict[str, str] | None:
+    return {"username": who[0], "password": who[1]} if who else None
 
 
 def read_file(reference: str, path: str) -> str:
@@ -134,10 +141,10 @@ def read_file(reference: str, path: str) -> str:
         return member.read().decode() if member else ""
 
 
-def pull(uri: str, name: str) -> str:
+def pull(uri: str, name: str, who: tuple[str, str] | None = None) -> str:
     """An image from a registry, under the name it would have had if it were built here; its id."""
     with _told(f"{uri} cannot be pulled"):
-        pulled = client().images.pull(uri)
+        pulled = client().images.pull(uri, auth_config=_login(who))
         pulled.tag(name)
     return str(pulled.id)
 

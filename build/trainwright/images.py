@@ -7,13 +7,14 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from trainwright import engine, host_settings, plan, registry
+from trainwright import children, engine, host_settings, plan, registry
 from trainwright.errors import EnvironmentProblem, RegistryError
 from trainwright.files import write
 from trainwright.inputs import Inputs
 from trainwright.matrix import Intent
 from trainwright.model import Variant
 from trainwright.outcome import Image, PlanEntry
+from trainwright.publication import Place
 from trainwright.remedy import sentence
 
 
@@ -111,6 +112,22 @@ def below_registry(variant: Variant) -> str:
 def repository(intent: Intent, variant: Variant, given: str) -> str:
     """Where the variant's images go. Raises RegistryError as registry_host() does."""
     return f"{registry_host(intent.root, given)}/{below_registry(variant)}"
+
+
+def places(intent: Intent, variant: Variant, given: str) -> list[Place]:
+    """Every place that the variant's images go to. Raises RegistryError as registry_host() does."""
+    return [Place(host=registry_host(intent.root, given), path=below_registry(variant))]
+
+
+def published(intent: Intent, variants: list[Variant], given: str) -> dict[str, dict[Place, str]]:
+    """By id: what each place holds under the key's tag, "" where it holds nothing."""
+    found = {variant.id: children.load(intent, variant).tag for variant in variants}
+    return {
+        variant.id: {
+            place: registry.resolve(place.repository, found[variant.id]) for place in places(intent, variant, given)
+        }
+        for variant in variants
+    }
 
 
 def repository_if_any(intent: Intent, variant: Variant, given: str) -> str | None:

@@ -28,6 +28,7 @@ class Proof(Model):
     image: str
     probe: Check
     tests: Check
+    scan: Check = Check(state="not run")  # of the registry, under publish.toml
     sbom: Check = Check(state="not run")  # of these three, what the registry holds beside the image, signed
     provenance: Check = Check(state="not run")
     signature: Check = Check(state="not run")
@@ -41,6 +42,7 @@ class Image(Model):
     key: str
     digest: str | None = None  # of the pushed manifest
     uri: str | None = None  # repository@digest
+    uris: list[str] = Field(default=[])  # the same in every place that it was pushed to
     tags: list[str] = Field(default=[])
     size: int | None = None  # compressed bytes: the sum of config and layers as pushed
     versions: dict[str, str] = Field(default={})  # as the probe read them out of the finished image

@@ -7,6 +7,7 @@ from pydantic import Field, field_validator, model_validator
 
 from trainwright.config import load
 from trainwright.model import Model
+from trainwright.scanning import ScanPolicy
 
 FILE = "dockerfiles/publish.toml"
 
@@ -81,6 +82,7 @@ class Publication(Model):
 
     transfer: Transfer
     repository: Repository
+    scan: ScanPolicy
     signature: Signature
 
 

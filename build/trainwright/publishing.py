@@ -1,12 +1,10 @@
-"""Test, push by digest, verify what the registry holds, and only then tag."""
+"""Push by digest, verify what the registry holds, prove that digest, attest it, and only then tag."""
 
-import sys
 import time
-from pathlib import Path
-from typing import Literal
-from xml.etree import ElementTree
+from collections.abc import Mapping
+from datetime import UTC, datetime
 
-from trainwright import children, engine, lock, plan, registry, store, trains
+from trainwright import attesting, children, ecr, engine, lock, plan, provisioning, registry, scanning, store, trains
 from trainwright.building import at_hand
 from trainwright.errors import ConfigError, NotRunError, RegistryError, TestError
 from trainwright.images import Done, known_image, out_folder, published_image, write_image
@@ -14,110 +12,179 @@ from trainwright.inputs import Inputs
 from trainwright.matrix import Intent
 from trainwright.model import Variant
 from trainwright.outcome import Check, Image, PlanEntry
-from trainwright.process import run
 from trainwright.progress import Say
+from trainwright.publication import FILE, Place, Publication, publication
+from trainwright.repositories import Setting
+from trainwright.testing import tested
+
+Held = Mapping[Place, str]  # digest behind the key's tag in each place, "" where there is none
 
 
-def test(intent: Intent, variant: Variant, repository: str | None, say: Say) -> Done:
-    """Run the image tests on what the engine holds, and write the outcome into image.json.
+def push(intent: Intent, variant: Variant, held: Held, release: str, dry_run: bool, say: Say) -> Done:
+    """Everything between an image in the engine and a tag that means exactly its inputs, in each of the places.
 
-    From the first moment on, what an earlier run said no longer counts. Raises TestError, and NotRunError where a
-    test was skipped.
-    """
-    began = time.monotonic()
-    found = children.load(intent, variant)
-    out, image = out_folder(intent, variant), at_hand(intent, found, say, repository)
-    report = out / "tests.xml"
-    report.unlink(missing_ok=True)
-    _write_outcome(out, image, "not run", "begun, and not ended")
-    say(f"{variant.id}: image tests")
-    try:
-        run(
-            [
-                *(sys.executable, "-m", "pytest", "--quiet", intent.root / "tests/image"),
-                *("--image", found.name, "--variant", variant.parent or variant.id, f"--junitxml={report}"),
-                *(("--with", Path(variant.requirements).absolute(), "--name", variant.name) if variant.parent else ()),
-            ],
-            cwd=intent.root,
-            error=TestError,
-            what=f"{variant.id} failed its image tests",
-            fix=f"trainwright test {variant.words}",
-            show=True,
-            out_to_err=True,
-        )
-    except TestError as error:
-        _write_outcome(out, image, "failed", error.why)
-        raise
-    counts = ElementTree.parse(report).getroot()[0].attrib
-    if int(counts["skipped"]):
-        _write_outcome(out, image, "not run", f"{counts['skipped']} of {counts['tests']} tests did not run")
-        raise NotRunError(
-            f"{counts['skipped']} image test(s) of {variant.id} did not run",
-            where=str(report),
-            why="what did not run has proved nothing",
-            fix=f"trainwright test {variant.words}",
-        )
-    image = _write_outcome(out, image, "passed", f"{counts['tests']} tests")
-    return Done(image, "tested", f"{counts['tests']} image tests passed", time.monotonic() - began)
-
-
-def _write_outcome(out: Path, image: Image, state: Literal["passed", "failed", "not run"], detail: str) -> Image:
-    assert image.proof is not None  # at_hand() sees to it
-    proof = image.proof.model_copy(update={"tests": Check(state=state, detail=detail)})
-    image = image.model_copy(update={"proof": proof})
-    write_image(out, image)
-    return image
-
-
-def push(intent: Intent, variant: Variant, repository: str, release: str, dry_run: bool, say: Say) -> Done:
-    """Prove, push by digest, verify what the registry holds, tag. In this order: a tag never names the unproved.
-
+    `held` is what the places hold under the key: what has it is left alone, and what lacks it gets the same digest.
     `release` is one more tag, for people; an image with drift does not get one. A dry run refuses what the real one
-    would refuse, and writes nothing: not here, not in the engine, not in the registry.
+    would refuse, and writes nothing: not here, not in the engine, not in a registry.
     """
     began = time.monotonic()
     found = children.load(intent, variant)
     lock.refuse_blocked(variant, found.blocked)
     out = out_folder(intent, variant)
+    attesting.must_be_possible(intent.root, "release" if release else "push")
     if release:
         _refuse_alias(intent, release)
         refuse_drift(found)
-    held = registry.resolve(repository, found.tag)  # a registry that does not answer ends a push at once
+    digest, missing = _one_digest(found, held)
     if release:
-        _refuse_taken(found, repository, release, held)
-    entry = plan.decide(variant.id, found.key, held, None if held else engine.image_id(found.name) is not None)
+        for place in held:
+            _refuse_taken(found, place.repository, release, digest)
+    entry = plan.decide(
+        variant.id, found.key, "" if missing else digest, None if digest else engine.image_id(found.name) is not None
+    )
     if dry_run:
-        action, why = _forecast(found, entry, repository, release)
+        action, why = _forecast(found, entry, missing, digest, release)
         return Done(known_image(found, out), action, why, time.monotonic() - began)
-    if entry.action == "skip":
-        image = published_image(found, out, repository)
+    if not missing:
+        image = published_image(found, out, next(iter(held)).repository)
         action, why = "skip", entry.reason
     else:
-        image = _publish(intent, found, repository, say)
-        action, why = "pushed", "proved, pushed by digest, verified, tagged"
+        image = _publish(intent, found, held, missing, digest, say)
+        action, why = "pushed", "pushed by digest, verified, proved, tagged"
     if release:
-        registry.tag(repository, str(image.digest), release)
+        for place in held:
+            registry.tag(place.repository, str(image.digest), release)
         image = image.model_copy(update={"tags": [*dict.fromkeys([*image.tags, release])]})
         write_image(out, image)
         why += f"; released as {release}"
     return Done(image, action, why, time.monotonic() - began)
 
 
-def _publish(intent: Intent, found: Inputs, repository: str, say: Say) -> Image:
-    """The way of one image from the engine to a tag in the registry that means exactly its inputs."""
+def _one_digest(found: Inputs, held: Held) -> tuple[str, list[Place]]:
+    """What the key's tag names wherever it is there, "" for nowhere; and the places that lack it.
+
+    Raises RegistryError where two places disagree.
+    """
+    named = {digest for digest in held.values() if digest}
+    if len(named) > 1:
+        raise RegistryError(
+            f"{found.tag} does not mean one image",
+            where=", ".join(f"{place}: {digest}" for place, digest in held.items() if digest),
+            why="a tag of a key never moves, so none of them can be made like the other",
+            fix=f"trainwright rebuild --compare --only {found.variant.id}   # which of them the inputs give",
+        )
+    return next(iter(named), ""), [place for place, digest in held.items() if not digest]
+
+
+def _publish(intent: Intent, found: Inputs, held: Held, missing: list[Place], digest: str, say: Say) -> Image:
+    """Each step in all places before the next one; the tag comes last, and nothing points at the image before."""
+    policy, identity, out = publication(intent.root), found.variant.id, out_folder(intent, found.variant)
+    if digest:  # what one place has, the others get: built here or not
+        _take(next(place for place in held if held[place]), found, digest, say)
     image = at_hand(intent, found, say)
-    if image.proof is None or image.proof.tests.state != "passed":
-        image = test(intent, found.variant, None, say).image
+    for place in filter(lambda place: place.region, missing):
+        rows = provisioning.ensure(place.region, [place.path], policy.repository, True, False, place.account)
+        _refuse_mutable(place, rows)
+        for row in rows:
+            if row.state == "created" or row.setting != "all":
+                say(f"{place}: {row.repository}: {row.setting} {row.state} {row.held} {row.wanted}".rstrip())
     with store.scratch() as folder:
         engine.save(found.name, folder / "layout")
         digest, manifest = registry.manifest_of(folder / "layout")
-        say(f"{found.variant.id}: pushing {digest}")
-        registry.push(folder / "layout", repository, digest)
-        registry.verify(repository, digest, manifest)
-    registry.tag(repository, digest, found.tag)
-    image = image.model_copy(update={"digest": digest, "uri": f"{repository}@{digest}", "tags": [found.tag]})
-    write_image(out_folder(intent, found.variant), image)
+        for place in missing:
+            say(f"{identity}: pushing {digest} to {place}")
+            registry.push(folder / "layout", place.repository, digest)
+            registry.verify(place.repository, digest, manifest)
+    uri = f"{missing[0].repository}@{digest}"
+    _prove(intent, found, image, missing[0], digest, say)
+    image = known_image(found, out)
+    assert image.proof is not None  # the tests have just written it
+    proof = image.proof.model_copy(update={"scan": _scanned(found, missing, digest, policy, say)})
+    for place in missing:
+        attested = attesting.attest(intent, found, place.repository, digest, out / "sbom.json", say)
+        proof = attested.into(proof)
+    for place in missing:
+        registry.tag(place.repository, digest, found.tag)
+    image = image.model_copy(
+        update={
+            "digest": digest,
+            "uri": uri,
+            "uris": [f"{place.repository}@{digest}" for place in held],
+            "tags": [found.tag],
+            "proof": proof,
+        }
+    )
+    write_image(out, image)
     return image
+
+
+def _refuse_mutable(place: Place, rows: list[Setting]) -> None:
+    """Raises RegistryError for a repository that was there and would let a tag of ours move."""
+    loose = next((row for row in rows if row.setting == "moving tags" and row.state != "changed"), None)
+    if loose:
+        raise RegistryError(
+            f"{place.path} lets tags move that must not",
+            where=str(place),
+            why=f"it has {loose.held}, {FILE} wants {loose.wanted}",
+            fix="trainwright repositories --apply",
+        )
+
+
+def _take(place: Place, found: Inputs, digest: str, say: Say) -> None:
+    """Have the engine hold what a place has under the key, and not what was built here: it may be other bytes."""
+    if engine.image_id(found.name) != digest:
+        say(f"{found.variant.id}: pulling {digest} from {place}")
+        engine.pull(f"{place.repository}@{digest}", found.name, registry.credentials(place.host))
+
+
+def _prove(intent: Intent, found: Inputs, image: Image, place: Place, digest: str, say: Say) -> None:
+    """The image tests passed on what the registry holds under this digest, or pass now. Raises as tested()."""
+    uri = f"{place.repository}@{digest}"
+    engine.pull_only(uri, registry.credentials(place.host))
+    if (pulled := engine.image_id(uri)) != digest or image.proof is None or image.proof.image != digest:
+        raise RegistryError(
+            f"{found.variant.id} cannot be proved as it was pushed; it was not tagged",
+            where=uri,
+            why=f"the engine calls it {pulled}, and what was probed {image.proof and image.proof.image}",
+            fix=f"trainwright build {found.variant.words} && trainwright push {found.variant.words}",
+        )
+    if image.proof.tests.state != "passed":
+        tested(intent, found, image, uri, say)
+
+
+def _scanned(found: Inputs, places: list[Place], digest: str, policy: Publication, say: Say) -> Check:
+    """What the scans of all places say under the policy.
+
+    Raises TestError for a finding that refuses, NotRunError for a scan that says nothing where that refuses, too.
+    """
+    checks = []
+    for place in places:
+        if not place.region:
+            checks.append(Check(state="not run", detail=f"{place}: a plain registry scans nothing"))
+            continue
+        say(f"{found.variant.id}: waiting for the scan in {place}")
+        scan = ecr.findings(place.region, place.path, digest, policy.scan.wait_seconds, place.account)
+        check = scanning.judge(scan, policy.scan, datetime.now(UTC).date())
+        for row in scanning.idle(scan, policy.scan):
+            say(f"{found.variant.id}: note: [scan] allows {row}, which no finding is about any more ({FILE})")
+        where = f"{place.repository}@{digest}"
+        if check.state == "failed":
+            raise TestError(
+                f"{found.variant.id} has findings that refuse it; it was not tagged",
+                where=where,
+                why=check.detail,
+                fix=f"trainwright lock --update; or a row with reason and expiry in [[scan.allow]] of {FILE}",
+            )
+        if check.state == "not run" and policy.scan.unknown == "refuse":
+            raise NotRunError(
+                f"what {found.variant.id} is vulnerable to was not established; it was not tagged",
+                where=where,
+                why=check.detail,
+                fix=f"trainwright push {found.variant.words}: it goes on where it stopped; or [scan] unknown in {FILE}",
+            )
+        checks.append(check.model_copy(update={"detail": f"{place}: {check.detail}"}))
+    state = "not run" if any(check.state == "not run" for check in checks) else "passed"
+    return Check(state=state, detail="; ".join(check.detail for check in checks))
 
 
 def _refuse_alias(intent: Intent, release: str) -> None:
@@ -151,15 +218,15 @@ def _refuse_taken(found: Inputs, repository: str, release: str, own: str) -> Non
     )
 
 
-def _forecast(found: Inputs, entry: PlanEntry, repository: str, release: str) -> tuple[str, str]:
+def _forecast(found: Inputs, entry: PlanEntry, missing: list[Place], digest: str, release: str) -> tuple[str, str]:
     """What a push would do, and why. Raises NotRunError where there is nothing to push."""
-    if entry.action == "skip":
+    if not missing:
         return ("would tag", f"{entry.reason}; then {release}") if release else ("skip", entry.reason)
-    if entry.action == "build":
+    if entry.action == "build" and not digest:
         raise NotRunError(
             f"{entry.id} is not there to be pushed",
             why=entry.reason,
             fix=f"trainwright build --only {entry.id}",
         )
-    tags = ", ".join(filter(None, [found.tag, release]))
-    return "would push", f"to {repository}, once it is proved; then tag {tags}"
+    tags, to = ", ".join(filter(None, [found.tag, release])), ", ".join(map(str, missing))
+    return "would push", f"{digest or 'it'} to {to}; then prove and attest it; then tag {tags}"

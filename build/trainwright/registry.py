@@ -19,6 +19,7 @@ from trainwright import registry_uploads as uploads
 from trainwright import trains
 from trainwright.errors import EnvironmentProblem, RegistryError
 from trainwright.registry_auth import authenticate as authenticate
+from trainwright.registry_auth import credentials as credentials
 from trainwright.registry_http import AGAIN, Broken, Refused
 from trainwright.registry_http import is_loopback as is_loopback
 

@@ -2,24 +2,22 @@
 
 import hashlib
 import json
-import sys
 import tarfile
 import tempfile
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree
 
 from pydantic import ValidationError
 
 from trainwright import declaration, engine, heredity, image_config, inputs, parents, registry, store
-from trainwright.errors import BuildError, ConfigError, NotRunError, TestError, TrainwrightError
+from trainwright.errors import BuildError, ConfigError, NotRunError, TrainwrightError
 from trainwright.files import write
 from trainwright.heredity import Look, Row
 from trainwright.matrix import Intent
 from trainwright.model import Model
-from trainwright.process import run
 from trainwright.progress import Say
+from trainwright.testing import image_tests
 
 OWN_FILES = "scripts/own_files.py"
 PROBE = "scripts/probe.py"
@@ -228,22 +226,5 @@ def test(intent: Intent, name: str, say: Say) -> int:
         )
     say(f"{name}: the image tests of {variant.id}")
     with tempfile.TemporaryDirectory(prefix="trainwright-tests-") as folder:
-        report = Path(folder, "tests.xml")
-        words = ("--image", name, "--variant", variant.id, "--derived", f"--junitxml={report}")
-        run(
-            [sys.executable, "-m", "pytest", "--quiet", intent.root / "tests/image", *words],
-            cwd=intent.root,
-            error=TestError,
-            what=f"{name} failed the image tests of {variant.id}",
-            fix=f"trainwright test --image {name}",
-            show=True,
-            out_to_err=True,
-        )
-        counts = ElementTree.parse(report).getroot()[0].attrib
-    if int(counts["skipped"]):
-        raise NotRunError(
-            f"{counts['skipped']} image test(s) of {name} did not run",
-            why="what did not run has proved nothing",
-            fix=f"trainwright test --image {name}",
-        )
-    return int(counts["tests"])
+        words = ("--variant", variant.id, "--derived")
+        return image_tests(intent, name, words, Path(folder, "tests.xml"), name, f"trainwright test --image {name}")

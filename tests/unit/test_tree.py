@@ -29,7 +29,7 @@ LEVELS = {
     "registry_auth registry_uploads aws": 1,  # of the host
     "engine registry indexes distribution sources licences ecr provisioning signing": 2,  # effects
     "locking recording relocking updates fetching building publishing images linting report commands cli doctor": 3,
-    "adding conflicts compiling parents deriving verifying attesting": 3,
+    "adding conflicts compiling parents deriving verifying testing attesting": 3,
     "changes releasing affected updating": 3,
     "comparing": 3,
 }

@@ -128,7 +128,7 @@ def test_(
     as_json: Json = False,
 ) -> None:
     """Run the image tests on the built images."""
-    from trainwright import images, publishing, report, verifying
+    from trainwright import images, report, testing, verifying
 
     if image:
         if only or framework or with_:
@@ -143,7 +143,7 @@ def test_(
     intent, variants = asked_for(framework, only, with_, name)
     with report.alone(intent.root), report.progress() as (say, _):
         done = [
-            publishing.test(intent, variant, images.repository_if_any(intent, variant, registry), say)
+            testing.test(intent, variant, images.repository_if_any(intent, variant, registry), say)
             for variant in variants
         ]
     report.final(done, as_json)
@@ -165,10 +165,8 @@ def push(
 
     intent, variants = asked_for(framework, only, with_, name)
     with report.alone(intent.root), report.progress() as (say, _):
-        done = [
-            publishing.push(intent, variant, images.repository(intent, variant, registry), release, dry_run, say)
-            for variant in variants
-        ]
+        held = images.published(intent, variants, registry)
+        done = [publishing.push(intent, variant, held[variant.id], release, dry_run, say) for variant in variants]
     report.final(done, as_json)
 
 

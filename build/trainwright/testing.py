@@ -1,0 +1,89 @@
+"""The image tests on one image, and their outcome in image.json."""
+
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+from xml.etree import ElementTree
+
+from trainwright import children
+from trainwright.building import at_hand
+from trainwright.errors import NotRunError, TestError
+from trainwright.images import Done, out_folder, write_image
+from trainwright.inputs import Inputs
+from trainwright.matrix import Intent
+from trainwright.model import Variant
+from trainwright.outcome import Check, Image
+from trainwright.process import run
+from trainwright.progress import Say
+
+
+def test(intent: Intent, variant: Variant, repository: str | None, say: Say) -> Done:
+    """Run the image tests on what the engine holds, and write the outcome into image.json. Raises as tested()."""
+    began = time.monotonic()
+    found = children.load(intent, variant)
+    image = at_hand(intent, found, say, repository)
+    image, passed = tested(intent, found, image, found.name, say)
+    return Done(image, "tested", f"{passed} image tests passed", time.monotonic() - began)
+
+
+def tested(intent: Intent, found: Inputs, image: Image, name: str, say: Say) -> tuple[Image, int]:
+    """Run the image tests on `name`, which the engine holds and which is `image`; how many passed.
+
+    From the first moment on, what an earlier run said no longer counts. Raises TestError, and NotRunError where a
+    test was skipped.
+    """
+    variant, out = found.variant, out_folder(intent, found.variant)
+    report = out / "tests.xml"
+    report.unlink(missing_ok=True)
+    _write_outcome(out, image, "not run", "begun, and not ended")
+    words = ["--variant", variant.parent or variant.id]
+    if variant.parent:
+        words += ["--with", str(Path(variant.requirements).absolute()), "--name", variant.name]
+    say(f"{variant.id}: image tests")
+    try:
+        passed = image_tests(intent, name, words, report, variant.id, f"trainwright test {variant.words}")
+    except TestError as error:
+        _write_outcome(out, image, "failed", error.why)
+        raise
+    except NotRunError as error:
+        _write_outcome(out, image, "not run", error.what)
+        raise
+    return _write_outcome(out, image, "passed", f"{passed} tests"), passed
+
+
+def image_tests(intent: Intent, name: str, words: Sequence[str], report: Path, who: str, fix: str) -> int:
+    """Run tests/image on an image that the engine holds; JUnit goes to `report`. How many passed.
+
+    Raises TestError, and NotRunError where a test was skipped: what did not run has proved nothing.
+    """
+    run(
+        [
+            *(sys.executable, "-m", "pytest", "--quiet", intent.root / "tests/image", "--image", name),
+            *(*words, f"--junitxml={report}"),
+        ],
+        cwd=intent.root,
+        error=TestError,
+        what=f"{who} failed its image tests",
+        fix=fix,
+        show=True,
+        out_to_err=True,
+    )
+    counts = ElementTree.parse(report).getroot()[0].attrib
+    if int(counts["skipped"]):
+        raise NotRunError(
+            f"{counts['skipped']} of {counts['tests']} image tests of {who} did not run",
+            where=str(report),
+            why="what did not run has proved nothing",
+            fix=fix,
+        )
+    return int(counts["tests"])
+
+
+def _write_outcome(out: Path, image: Image, state: Literal["passed", "failed", "not run"], detail: str) -> Image:
+    assert image.proof is not None  # at_hand() sees to it
+    proof = image.proof.model_copy(update={"tests": Check(state=state, detail=detail)})
+    image = image.model_copy(update={"proof": proof})
+    write_image(out, image)
+    return image
