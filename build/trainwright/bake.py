@@ -6,6 +6,8 @@ from types import MappingProxyType
 
 from trainwright.model import Base, Variant
 
+IMAGE_OUTPUT = "type=image,oci-mediatypes=false"  # Docker media types: SageMaker knows no others
+
 
 def engine_name(variant: Variant, tag: str) -> str:
     """What the image is called in the engine; never pushed under that name."""
@@ -35,7 +37,7 @@ def bake(
         "platforms": [f"linux/{base.architecture}"],
         # SageMaker pulls a plain single-platform image with Docker media types: no attestation makes it an index.
         "attest": ["type=provenance,disabled=true", "type=sbom,disabled=true"],
-        "output": [f"type=local,dest={target_folder}" if target_folder else "type=image,oci-mediatypes=false"],
+        "output": [f"type=local,dest={target_folder}" if target_folder else IMAGE_OUTPUT],
     }
     if name:
         target |= {"tags": [name], "labels": {"io.trainwright.key": key}}

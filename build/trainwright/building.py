@@ -6,7 +6,8 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from trainwright import children, compiling, distribution, engine, lock, probe, registry, sources, store
+from trainwright import builders, children, compiling, distribution, engine, lock, probe, registry, sources, store
+from trainwright.builders import Cache
 from trainwright.errors import NotRunError
 from trainwright.fetching import fetch, to_fetch
 from trainwright.files import write
@@ -16,6 +17,7 @@ from trainwright.matrix import Intent
 from trainwright.model import Base, Variant
 from trainwright.outcome import Check, Image, Proof
 from trainwright.progress import Progress, Say
+from trainwright.publication import publication
 
 KEY = "key"  # out/<id>/key: whose sources lie here
 
@@ -110,7 +112,14 @@ def base_tar(intent: Intent, found: Inputs) -> str:
     return sha256
 
 
-def build(intent: Intent, variant: Variant, repository: str | None, say: Say, progress: Progress) -> Done:
+def build(
+    intent: Intent,
+    variant: Variant,
+    repository: str | None,
+    say: Say,
+    progress: Progress,
+    cache: Cache | None = None,
+) -> Done:
     """Build one image if nothing else will do, and prove that it is what its lock says. Raises BuildError."""
     began = time.monotonic()
     found = children.load(intent, variant)
@@ -119,8 +128,7 @@ def build(intent: Intent, variant: Variant, repository: str | None, say: Say, pr
     for warning in entry.warnings:
         say(f"{variant.id}: warning: {warning}")
     if entry.action == "build":
-        engine.must_keep_layers()
-        engine.must_build_for(intent.components.bases[variant.base].architecture)
+        must_be_able(intent, variant, cache)
         fetch(intent, [variant], say, progress)
         found = children.load(intent, variant)  # a drift that the fetch met changes the key
         entry = plan_one(found, repository, engine.answers)
@@ -143,8 +151,22 @@ def build(intent: Intent, variant: Variant, repository: str | None, say: Say, pr
     write_text(found.text, out)
     if entry.action == "build":
         say(f"{variant.id}: building in {out}")
-        engine.bake(out)
+        engine.bake(out, words=builders.cache_words(cache, variant.id, export_of(intent)) if cache else [])
     return Done(at_hand(intent, found, say), entry.action, entry.reason, time.monotonic() - began)
+
+
+def must_be_able(intent: Intent, variant: Variant, cache: Cache | None = None) -> None:
+    """Before hours of work: engine and builder can do what is asked of them. Raises EnvironmentProblem."""
+    engine.must_keep_layers()
+    builders.must_build_for(engine.builder(), intent.components.bases[variant.base].architecture)
+    if not engine.builds_itself():
+        builders.must_hand_over(engine.builder())
+    if cache and cache.to:
+        builders.must_export_caches(engine.builder())
+
+
+def export_of(intent: Intent) -> str:
+    return publication(intent.root).cache.export
 
 
 def stand_on(intent: Intent, found: Inputs, repository: str | None, say: Say, progress: Progress) -> Inputs:

@@ -3,18 +3,20 @@
 import io
 import json
 import os
-import re
 import subprocess
 import sys
 import tarfile
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, cast
 
-from trainwright.errors import BuildError, EnvironmentProblem
+from trainwright import builders
+from trainwright.bake import IMAGE_OUTPUT
+from trainwright.builders import Builder
+from trainwright.errors import BuildError, EnvironmentProblem, NotRunError
 from trainwright.process import run
 
 if TYPE_CHECKING:
@@ -162,29 +164,78 @@ def must_keep_layers() -> None:
         )
 
 
-def must_build_for(architecture: str) -> None:
-    """Raises EnvironmentProblem where neither this engine's processor nor an emulator runs `architecture`."""
-    said = run([buildx(), "inspect"], error=EnvironmentProblem, what="buildx cannot be asked what it builds for")
-    known = re.search(r"^Platforms:(.*)$", said, re.MULTILINE)
-    if known and f"linux/{architecture}" not in re.split(r"[\s,*]+", known[1]):
-        raise EnvironmentProblem(
-            f"this engine builds no image for {architecture}",
-            why=f"it builds for {known[1].strip()}",
-            fix=f"build on a host that is {architecture}, or give this one an emulator (binfmt_misc)",
-        )
+@cache
+def builder() -> Builder:
+    """The builder that buildx takes: BUILDX_BUILDER's, that of the docker context, or the engine's own."""
+    what = "buildx cannot be asked who builds"
+    try:
+        said = run([buildx(), "--debug", "inspect", "--bootstrap"], error=NotRunError, what=what)
+    except NotRunError:  # an older buildx tells no features
+        said = run([buildx(), "inspect", "--bootstrap"], error=EnvironmentProblem, what=what, fix=builders.FIX)
+    return builders.parse(said)
 
 
-def bake(folder: Path) -> None:
-    """Build out/<id>/ as it lies there. Raises BuildError; BuildKit's own progress goes to standard error."""
+def builds_itself() -> bool:
+    """Whether the builder is the BuildKit of the very engine that we ask for images."""
+    import docker
+
+    found = builder()
+    if found.driver != "docker":
+        return False
+    if found.endpoint == "default":
+        return True
+    try:
+        place = docker.ContextAPI.get_context(found.endpoint)
+        other = docker.DockerClient(base_url=place.Host, tls=place.TLSConfig or False, timeout=PING_SECONDS)
+        return bool(other.info()["ID"] == client().info()["ID"])
+    except (AttributeError, docker.errors.DockerException, OSError):
+        return False  # then what it builds is brought here
+
+
+def bake(folder: Path, name: str = "", words: Sequence[str] = ()) -> None:
+    """Build out/<id>/ as it lies there; with `name`, the image gets that name instead of its own.
+
+    An image that another builder made is loaded into the engine. Raises BuildError; BuildKit's own progress goes to
+    standard error. `words` go to bake.
+    """
     client()
-    run(
-        [buildx(), "bake", "--file", "docker-bake.json"],
-        cwd=folder,
-        error=BuildError,
-        what=f"the build of {folder.name} failed",
-        fix=f"cd {folder} && docker buildx bake",
-        show=True,
-    )
+    target = json.loads((folder / "docker-bake.json").read_text())["target"]["image"]
+    makes_image, here = target["output"] == [IMAGE_OUTPUT], builds_itself()
+    if not here:
+        scheme = "docker-image://"
+        held = (place.removeprefix(scheme) for place in target["contexts"].values() if place.startswith(scheme))
+        builders.must_hold(builder(), held)
+    own = [*words, *(["--set", f"image.tags={name}"] if name else [])]
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".built-") as made:
+        brought = Path(made) / "image.tar" if makes_image and not here else None
+        if brought:
+            output = f"type=docker,oci-mediatypes=false,dest={brought.relative_to(folder)}"
+            own += ["--set", f"image.output={output}"]
+        run(
+            [buildx(), "bake", "--file", "docker-bake.json", *own],
+            cwd=folder,
+            error=BuildError,
+            what=f"the build of {folder.name} failed",
+            fix=f"cd {folder} && docker buildx bake",
+            show=True,
+        )
+        if brought:
+            with _told(f"what the builder {builder().name} made cannot be loaded"), brought.open("rb") as file:
+                client().images.load(file)
+
+
+def tag(image: str, name: str) -> None:
+    """One more name for an image that the engine holds."""
+    with _told(f"{image} cannot be called {name}"):
+        client().images.get(image).tag(name)
+
+
+def remove(name: str) -> None:
+    """Take a name of an image away, and the image with its last name; nothing where there is none."""
+    import docker
+
+    with _told(f"{name} cannot be removed"), suppress(docker.errors.ImageNotFound):
+        client().images.remove(name, force=True)
 
 
 def check(dockerfile: Path, contexts: Iterable[str], args: Mapping[str, str]) -> dict[str, Any]:

@@ -77,6 +77,12 @@ class Signature(Model):
     builder: Annotated[str, Field(pattern=r"^[a-z][a-z0-9+.-]*:")]  # URI of who builds and signs: SLSA's builder.id
 
 
+class Caching(Model):
+    """How BuildKit keeps in a registry what the steps of a build made."""
+
+    export: Annotated[str, Field(pattern=r"^[\w-]+=[\w-]+(,[\w-]+=[\w-]+)*$")]  # attributes of its cache exporter
+
+
 class Publication(Model):
     """The whole of publish.toml."""
 
@@ -84,6 +90,7 @@ class Publication(Model):
     repository: Repository
     scan: ScanPolicy
     signature: Signature
+    cache: Caching
 
 
 def publication(root: Path) -> Publication:

@@ -15,7 +15,7 @@ import pytest
 import tomlkit
 from tiny import ID, IMAGE, add, built_in_this_run, store_of_this_run, trainwright
 
-from trainwright import engine
+from trainwright import builders, engine
 from trainwright.config import parse
 from trainwright.errors import EnvironmentProblem
 from trainwright.lock import dump, entries_digest
@@ -273,6 +273,6 @@ def test_a_base_from_a_registry_by_digest(tree: Path, store: Path, registry: str
 
 
 def test_an_architecture_that_nobody_here_runs_is_refused_before_anything_is_fetched() -> None:
-    engine.must_build_for("amd64")
+    builders.must_build_for(engine.builder(), "amd64")
     with pytest.raises(EnvironmentProblem, match="riscv9"):
-        engine.must_build_for("riscv9")
+        builders.must_build_for(engine.builder(), "riscv9")

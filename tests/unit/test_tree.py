@@ -24,12 +24,13 @@ LEVELS = {
     "errors model outcome standing progress": 0,
     "config versions compat remedy instances providers declaring checking matrix lock facts explaining finding "
     "packages render declaration heredity image_config derived plan bake probe wheels differences overview trains "
-    "requirements additions scanning publication repositories denials provenance sbom comparison": 1,  # pure
-    "files process store host_settings inputs proofs mirrors certificates git checkout children registry_http "
+    "builders rebuilt requirements additions scanning publication repositories denials provenance sbom "
+    "comparison": 1,  # pure
+    "files layouts process store host_settings inputs proofs mirrors certificates git checkout children registry_http "
     "registry_auth registry_uploads aws": 1,  # of the host
     "engine registry indexes distribution sources licences ecr provisioning signing": 2,  # effects
     "locking recording relocking updates fetching building publishing images linting report commands cli doctor": 3,
-    "adding conflicts compiling parents deriving verifying testing attesting": 3,
+    "adding conflicts compiling parents rebuilding deriving verifying testing attesting": 3,
     "changes releasing affected updating": 3,
     "comparing": 3,
 }

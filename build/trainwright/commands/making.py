@@ -8,6 +8,8 @@ import typer
 from trainwright.commands.options import Framework, Json, Name, Only, Registry, With, app, asked_for, chosen, on_top
 from trainwright.errors import ConfigError
 
+CACHE = "TRAINWRIGHT_CACHE"  # a cache to read and to write
+
 
 @app.command()
 def lock(
@@ -101,15 +103,24 @@ def build(
     with_: With = None,
     name: Name = "",
     registry: Registry = "",
+    cache_to: Annotated[
+        str, typer.Option(metavar="REPOSITORY[:TAG]", envvar=CACHE, help="Keep there what each step made.")
+    ] = "",
+    cache_from: Annotated[
+        list[str] | None,
+        typer.Option(metavar="REPOSITORY[:TAG]", envvar=CACHE, help="Take from there what another host's steps made."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Build what is not built yet, and probe it: what the image holds must be what the lock says."""
     from trainwright import building, fetching, images, report
+    from trainwright.builders import Cache
 
+    cache = Cache(to=cache_to, sources=cache_from or [])
     intent, variants = asked_for(framework, only, with_, name)
     with report.alone(intent.root), report.progress(fetching.to_fetch(intent, variants)) as (say, advance):
         done = [
-            building.build(intent, variant, images.repository_if_any(intent, variant, registry), say, advance)
+            building.build(intent, variant, images.repository_if_any(intent, variant, registry), say, advance, cache)
             for variant in variants
         ]
     report.final(done, as_json)

@@ -1,0 +1,116 @@
+"""How an image that was built again differs from the one that is there: which layer, which path, what of it."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Protocol
+
+from pydantic import Field
+
+from trainwright.model import Model
+
+ABSENT = "(not there)"
+
+
+class Entry(Protocol):
+    """One path of a layer; its fields are what a difference is called by."""
+
+    @property
+    def mtime(self) -> float: ...
+
+    def _asdict(self) -> dict[str, Any]: ...
+
+
+class Row(Model):
+    """One difference. `layer` says which, from 1, and by which instruction, or that it is the configuration."""
+
+    layer: str
+    path: str
+    what: str
+    rebuilt: str
+    held: str
+
+
+class Rebuilt(Model):
+    """What became of one rebuild."""
+
+    id: str
+    key: str
+    rebuilt: str  # digest
+    held: str = ""  # digest of what it was compared with; "" where it was with nothing
+    where: str = ""  # where that is held
+    same: bool | None = None  # None: not compared
+    seconds: float
+    differences: list[Row] = Field(default=[])
+
+
+def config_rows(rebuilt: Mapping[str, Any], held: Mapping[str, Any]) -> Iterator[Row]:
+    """Of two configurations; what they say of layers, the layers themselves say better."""
+    ours, theirs = _flat(rebuilt), _flat(held)
+    for name in sorted(ours.keys() | theirs.keys()):
+        before, after = theirs.get(name, ABSENT), ours.get(name, ABSENT)
+        if before != after and not name.startswith("rootfs"):
+            yield Row(layer="configuration", path=name, what="value", rebuilt=after, held=before)
+
+
+def _flat(config: Mapping[str, Any], above: str = "") -> dict[str, str]:
+    """Dotted name to text: one for each label and variable, so that a difference is the one and not all of them."""
+    found: dict[str, str] = {}
+    for name, value in config.items():
+        if isinstance(value, Mapping):
+            found |= _flat(value, f"{above}{name}.")
+        elif isinstance(value, list):
+            found |= _flat({str(number): row for number, row in enumerate(value)}, f"{above}{name}.")
+        else:
+            found[above + name] = str(value)
+    return found
+
+
+def names(config: Mapping[str, Any]) -> list[str]:
+    """A name for each layer: its number from 1, and the beginning of the instruction that made it."""
+    made = [step.get("created_by", "") for step in config.get("history", []) if not step.get("empty_layer")]
+    count = len(config["rootfs"]["diff_ids"])
+    texts = made if len(made) == count else [""] * count
+    return [f"{number} {_short(text)}".strip() for number, text in enumerate(texts, 1)]
+
+
+def _short(instruction: str) -> str:
+    words = instruction.replace("/bin/sh -c ", "").split()
+    return " ".join(word for word in words if not word.startswith("--mount="))[:60]
+
+
+def layer_rows(name: str, rebuilt: Mapping[str, Entry], held: Mapping[str, Entry]) -> Iterator[Row]:
+    """Of two layers with other digests, by path."""
+    found = False
+    for path in sorted(rebuilt.keys() | held.keys()):
+        for row in _entry_rows(name, path, rebuilt.get(path), held.get(path)):
+            found = True
+            yield row
+    if not found:
+        yield Row(layer=name, path="", what="order or encoding of the archive", rebuilt="", held="")
+
+
+def _entry_rows(name: str, path: str, rebuilt: Entry | None, held: Entry | None) -> Iterator[Row]:
+    if rebuilt is None or held is None:
+        there = "there"
+        yield Row(
+            layer=name,
+            path=path,
+            what="presence",
+            rebuilt=there if rebuilt else ABSENT,
+            held=there if held else ABSENT,
+        )
+        return
+    ours, theirs = rebuilt._asdict(), held._asdict()
+    for what in (field for field in ours if ours[field] != theirs[field]):
+        yield Row(layer=name, path=path, what=what, rebuilt=_text(ours[what]), held=_text(theirs[what]))
+
+
+def _text(value: Any) -> str:
+    text = str(value)
+    return text[:12] if len(text) == 64 else text
+
+
+def compression(name: str) -> Row:
+    """Two layers with the same files in them, under other digests."""
+    return Row(
+        layer=name, path="", what="compression", rebuilt="the same content,", held="compressed by another BuildKit"
+    )
