@@ -15,6 +15,7 @@ from pathlib import Path
 from threading import Lock, Thread
 from typing import cast
 from urllib.parse import parse_qs, urlencode, urlsplit
+from uuid import uuid4
 
 DOCKER = "application/vnd.docker"
 MANIFEST = f"{DOCKER}.distribution.manifest.v2+json"
@@ -43,6 +44,7 @@ class Registry:
     immutable: bool = False
     chunked: bool = True  # whether PATCH is known
     mounts: bool = True
+    like_ecr: bool = False  # 201 for a piece, a Range that stays that of the first one, and no word on where it stands
     page: int = 1000  # tags of one answer
     lock: Lock = field(default_factory=Lock)
 
@@ -140,7 +142,7 @@ class Handler(BaseHTTPRequestHandler):
         form = parse_qs(self.body.decode())
         if not self.basic() and form.get("refresh_token") != [self.held.password]:
             return self.refuse(401, "UNAUTHORIZED")
-        token = f"token-{len(self.held.asked)}"
+        token = uuid4().hex
         self.held.tokens.add(token)
         return self.answer(200, json.dumps({"token": token}).encode())
 
@@ -208,6 +210,8 @@ class Handler(BaseHTTPRequestHandler):
     def stands(self, status: int, name: str, upload: str) -> None:
         have = len(self.held.uploads[upload])
         location = f"http://{self.held.address}/v2/{name}/blobs/uploads/{upload}?state={have}"
+        if self.held.like_ecr and self.command == "PATCH":
+            status, have = 201, min(have, 1000)
         self.answer(status, headers={"Location": location, "Range": f"0-{max(0, have - 1)}"})
 
     def uploads_post(self, name: str, _: str, query: dict[str, str]) -> None:
@@ -216,12 +220,12 @@ class Handler(BaseHTTPRequestHandler):
         if held.mounts and source in held.blobs:
             held.blobs[name, source[1]] = held.blobs[source]
             return self.answer(201)
-        upload = f"upload{len(held.asked)}"
+        upload = uuid4().hex
         held.uploads[upload] = bytearray()
         return self.stands(202, name, upload)
 
     def uploads_get(self, name: str, upload: str, _query: dict[str, str]) -> None:
-        if upload not in self.held.uploads:
+        if upload not in self.held.uploads or self.held.like_ecr:
             return self.refuse(404, "BLOB_UPLOAD_UNKNOWN")
         return self.stands(204, name, upload)
 

@@ -29,6 +29,7 @@ class Transfer(Model):
     workers: Count
     connect_seconds: Seconds
     silence_seconds: Seconds
+    stored_bytes_per_second: Count  # by a registry, at the end of an upload: it is silent meanwhile
     remember_days: Count  # what a push that was never ended had sent
 
 

@@ -15,13 +15,14 @@ from typing import Any
 import httpx
 
 from trainwright import registry_http as http
+from trainwright import registry_notes as notes
 from trainwright import registry_uploads as uploads
 from trainwright import trains
 from trainwright.errors import EnvironmentProblem, RegistryError
 from trainwright.registry_auth import authenticate as authenticate
 from trainwright.registry_auth import credentials as credentials
-from trainwright.registry_http import AGAIN, Broken, Refused
 from trainwright.registry_http import is_loopback as is_loopback
+from trainwright.registry_work import AGAIN, Broken, Refused, end_if_stopped, side_by_side, tried
 
 DOCKER = "application/vnd.docker"
 MANIFEST = f"{DOCKER}.distribution.manifest.v2+json"
@@ -56,7 +57,7 @@ def resolve(repository: str, tag: str) -> str:
 
 def resolve_all(repository: str, tags: Sequence[str]) -> dict[str, str]:
     """resolve() for many tags, side by side."""
-    return dict(zip(tags, http.side_by_side(lambda tag: resolve(repository, tag), tags), strict=True))
+    return dict(zip(tags, side_by_side(lambda tag: resolve(repository, tag), tags), strict=True))
 
 
 def manifest(repository: str, digest: str) -> dict[str, Any]:
@@ -121,7 +122,7 @@ def _document(repository: str, reference: str, what: str) -> tuple[bytes, str] |
             )
         return answer.content, answer.headers.get("Content-Type", "").split(";")[0]
 
-    return http.tried(attempt)
+    return tried(attempt)
 
 
 def _held(repository: str, digest: str) -> tuple[bytes, str]:
@@ -165,7 +166,7 @@ def _read_back(repository: str, digest: str, size: int | None, keep: list[bytes]
                 if keep is not None:
                     keep.clear()
             for piece in answer.iter_raw(http.CHUNK) if answer.status_code != 416 else ():
-                http.end_if_stopped()
+                end_if_stopped()
                 hasher.update(piece)
                 count += len(piece)
                 if keep is not None:
@@ -182,7 +183,7 @@ def _read_back(repository: str, digest: str, size: int | None, keep: list[bytes]
                 fix="push again; if it stays so, have that blob deleted: the registry or a proxy corrupts data",
             )
 
-    http.tried(attempt)
+    tried(attempt)
 
 
 def _lost(repository: str, digest: str) -> RegistryError:
@@ -222,7 +223,7 @@ def push(layout: Path, repository: str, digest: str) -> None:
     whole on this disk, and for a full disk.
     """
     what = f"the push to {repository} failed"
-    uploads.sweep()
+    notes.sweep()
     place = layout / "blobs" / digest.replace(":", "/")
     try:
         content = place.read_bytes()
@@ -238,13 +239,13 @@ def push(layout: Path, repository: str, digest: str) -> None:
         path = layout / "blobs" / str(row["digest"]).replace(":", "/")
         uploads.send(repository, uploads.of_file(path, str(row["digest"]), int(row["size"])), what)
 
-    http.side_by_side(send, rows)
+    side_by_side(send, rows)
     try:
         _put(repository, content, kind, digest, what)
     except Refused as error:  # it had a blob a moment ago, and has lost it
         if "MANIFEST_BLOB_UNKNOWN" not in error.codes and "BLOB_UNKNOWN" not in error.codes:
             raise
-        http.side_by_side(send, rows)
+        side_by_side(send, rows)
         _put(repository, content, kind, digest, what)
 
 
@@ -252,9 +253,9 @@ def put_blob(repository: str, content: bytes) -> str:
     """Send a blob that is in memory, unless it is there, and read it back. Its digest."""
     sent = uploads.of_bytes(content)
     uploads.send(repository, sent, f"a blob could not be sent to {repository}")
-    if uploads.is_unverified(repository, sent.digest):
+    if notes.is_unverified(repository, sent.digest):
         _read_back(repository, sent.digest, sent.size, None)
-        uploads.verified(repository, sent.digest)
+        notes.verified(repository, sent.digest)
     return sent.digest
 
 
@@ -288,7 +289,7 @@ def verify(repository: str, digest: str, pushed: dict[str, Any]) -> None:
     _refuse_other_kinds(repository, digest, held)
 
     def check(row: Mapping[str, Any]) -> None:
-        if uploads.is_unverified(repository, str(row["digest"])):
+        if notes.is_unverified(repository, str(row["digest"])):
             _read_back(repository, str(row["digest"]), int(row["size"]), None)
         else:
             found = uploads.held_size(repository, str(row["digest"]), f"{repository} cannot be verified")
@@ -300,9 +301,9 @@ def verify(repository: str, digest: str, pushed: dict[str, Any]) -> None:
                     why=f"{row['digest']}: {row['size']} bytes pushed, {found} held",
                     fix="push again",
                 )
-        uploads.verified(repository, str(row["digest"]))
+        notes.verified(repository, str(row["digest"]))
 
-    http.side_by_side(check, _blobs(held))
+    side_by_side(check, _blobs(held))
 
 
 def _refuse_other_kinds(repository: str, digest: str, held: Mapping[str, Any]) -> None:

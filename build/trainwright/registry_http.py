@@ -1,33 +1,24 @@
-"""HTTP to registries: how long we wait, what is tried again, what a refusal means, and how Ctrl-C ends it all."""
+"""HTTP to registries: where to, as whom, for how long, and what an answer means that is none."""
 
 import json
 import re
-import socket
-import threading
-import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import cache
 from ipaddress import ip_address
-from pathlib import Path
-from typing import Any, TypeVar
-from weakref import WeakSet
+from typing import Any
 
 import httpx
-from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_attempt, wait_exponential_jitter
 
 from trainwright import certificates, registry_auth
 from trainwright.errors import ConfigError, RegistryError
-from trainwright.publication import FILE, Transfer, publication
+from trainwright.publication import FILE
+from trainwright.registry_work import AGAIN, Broken, Refused, end_if_stopped, transfer, tried, watch
 
-T = TypeVar("T")
-R = TypeVar("R")
 Body = bytes | Callable[[], Iterator[bytes]]  # a body that is made anew for every attempt
 
-AGAIN = "run the same command again: what the registry holds already is not sent twice"
 TRANSIENT = {408, 425, 429, 500, 502, 503, 504}
 FULL = re.compile(r"quota|no space left|insufficient.storage|limit.?exceeded", re.IGNORECASE)
 EXPIRED = re.compile(r"token (has|is) expired", re.IGNORECASE)  # ECR says so with a 403
@@ -37,31 +28,6 @@ RENEWALS = 2  # of credentials, for one request
 SAID_BYTES = 1 << 16  # of what a refusal says, as much as is read
 
 _heard: set[str] = set()  # hosts that answered once
-_sockets: WeakSet[socket.socket] = WeakSet()
-_watching = threading.Lock()
-_here = threading.local()  # .stop: the Event of the work that a thread is part of
-
-
-class Refused(RegistryError):
-    """An answer that no further try changes."""
-
-    status = 0
-    codes = ""  # what the registry calls it, and its words
-
-
-class Broken(RegistryError):
-    """What a further try may mend."""
-
-    pause = 0.0  # seconds that the registry asks for
-
-
-def transfer() -> Transfer:
-    """Attempts, seconds and bytes: those of the checkout in which one stands. Raises ConfigError."""
-    here = Path.cwd()
-    for folder in (here, *here.parents, Path(__file__).parents[2]):
-        if (folder / FILE).exists():
-            return publication(folder).transfer
-    raise ConfigError(f"no {FILE} here", where=str(here), fix="cd to the folder that holds dockerfiles/")
 
 
 def is_loopback(registry: str) -> bool:
@@ -105,15 +71,19 @@ def ask(
     body: Body = b"",
     accept: Collection[int] = (200,),
     again: bool = True,
+    grace: float = 0,
 ) -> httpx.Response:
     """One request and its whole answer. `place` is below the repository, or a whole address.
 
-    `again`: what may be mended by trying is tried again. Raises RegistryError: Refused for an answer that is not
+    `again`: what may be mended by trying is tried again. `grace`: seconds for which the registry may be silent beyond
+    what [transfer] says. Raises RegistryError: Refused for an answer that is not
     among `accept`, Broken for what did not work at any attempt.
     """
 
     def attempt() -> httpx.Response:
-        with opened(method, repository, place, what=what, headers=headers, body=body, accept=accept) as answer:
+        with opened(
+            method, repository, place, what=what, headers=headers, body=body, accept=accept, grace=grace
+        ) as answer:
             answer.read()
             return answer
 
@@ -130,11 +100,12 @@ def opened(
     headers: Mapping[str, str] | None = None,
     body: Body = b"",
     accept: Collection[int] = (200,),
+    grace: float = 0,
 ) -> Iterator[httpx.Response]:
     """One attempt; the body of the answer is still to be read. Raises Refused, Broken."""
     url = place if isinstance(place, httpx.URL) else url_of(repository, place)
-    with _told(what, method, url):
-        answer = _authorized(method, repository, url, dict(headers or {}), body)
+    with _told(what, method, url, grace):
+        answer = _authorized(method, repository, url, dict(headers or {}), body, grace)
         try:
             _heard.add(split(repository)[0])
             if answer.status_code not in accept:
@@ -144,12 +115,14 @@ def opened(
             answer.close()
 
 
-def _authorized(method: str, repository: str, url: httpx.URL, headers: dict[str, str], body: Body) -> httpx.Response:
+def _authorized(
+    method: str, repository: str, url: httpx.URL, headers: dict[str, str], body: Body, grace: float
+) -> httpx.Response:
     """With the credentials that the registry asks for; an expired token is renewed."""
     (host, name), write = split(repository), method not in ("GET", "HEAD")
     for renewal in range(RENEWALS + 1):
         said = registry_auth.header(host, name, write)
-        answer = _followed(method, host, url, headers, said, body)
+        answer = _followed(method, host, url, headers, said, body, grace)
         if answer.status_code not in (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN) or renewal == RENEWALS:
             break
         answer.read()
@@ -162,12 +135,12 @@ def _authorized(method: str, repository: str, url: httpx.URL, headers: dict[str,
 
 
 def _followed(
-    method: str, host: str, url: httpx.URL, headers: dict[str, str], authorization: str, body: Body
+    method: str, host: str, url: httpx.URL, headers: dict[str, str], authorization: str, body: Body, grace: float
 ) -> httpx.Response:
     """Redirects of reads are followed; credentials go to the registry itself and nobody else."""
     for _ in range(REDIRECTS):
         own = {"Authorization": authorization} if authorization and _netloc(url) == host else {}
-        answer = _send(method, url, headers | own, body)
+        answer = _send(method, url, headers | own, body, grace)
         if method not in ("GET", "HEAD") or not answer.has_redirect_location:
             return answer
         answer.close()
@@ -179,7 +152,7 @@ def _netloc(url: httpx.URL) -> str:
     return url.netloc.decode()
 
 
-def _send(method: str, url: httpx.URL, headers: Mapping[str, str], body: Body) -> httpx.Response:
+def _send(method: str, url: httpx.URL, headers: Mapping[str, str], body: Body, grace: float = 0) -> httpx.Response:
     end_if_stopped()
     plain = url.scheme != "https"
     if plain and not is_loopback(_netloc(url)):
@@ -195,8 +168,10 @@ def _send(method: str, url: httpx.URL, headers: Mapping[str, str], body: Body) -
         url,
         headers={"Accept-Encoding": "identity", "User-Agent": "trainwright"} | dict(headers),
         content=body() if callable(body) else body or None,
-        timeout=httpx.Timeout(limits.silence_seconds, connect=limits.connect_seconds, pool=None),
-        extensions={"trace": _watch},
+        timeout=httpx.Timeout(
+            limits.silence_seconds, connect=limits.connect_seconds, read=limits.silence_seconds + grace, pool=None
+        ),
+        extensions={"trace": watch},
     )
     return client.send(request, stream=True)
 
@@ -231,34 +206,11 @@ def _fetch(
         answer.close()
 
 
-# --- again, or what went wrong ---------------------------------------------------------------------------------------
-
-
-def tried(work: Callable[[], R], on: type[Broken] = Broken, but: tuple[type[Broken], ...] = ()) -> R:
-    """The result of `work`, tried again with growing pauses as long as it raises `on`, and not one of `but`."""
-    limits, stop = transfer(), getattr(_here, "stop", None)
-    growing = wait_exponential_jitter(
-        multiplier=limits.wait_seconds, max=limits.wait_most_seconds, jitter=limits.wait_seconds
-    )
-
-    def pause(state: RetryCallState) -> float:
-        error = state.outcome.exception() if state.outcome else None
-        return max(growing(state), getattr(error, "pause", 0.0))
-
-    def worth_it(error: BaseException) -> bool:
-        return isinstance(error, on) and not isinstance(error, but) and not stopped()
-
-    return Retrying(
-        retry=retry_if_exception(worth_it),
-        stop=stop_after_attempt(limits.attempts),
-        wait=pause,
-        sleep=stop.wait if stop else time.sleep,
-        reraise=True,
-    )(work)
+# --- what went wrong --------------------------------------------------------------------------------------------------
 
 
 @contextmanager
-def _told(what: str, method: str, url: httpx.URL) -> Iterator[None]:
+def _told(what: str, method: str, url: httpx.URL, grace: float) -> Iterator[None]:
     """What a connection did, as a RegistryError."""
     where = f"{method} {url.copy_with(query=None)}"
     try:
@@ -266,7 +218,7 @@ def _told(what: str, method: str, url: httpx.URL) -> Iterator[None]:
     except httpx.TransportError as error:
         why, host = str(error) or type(error).__name__, _netloc(url)
         if isinstance(error, httpx.ReadTimeout | httpx.WriteTimeout):
-            why = f"the registry said nothing for {transfer().silence_seconds:g} s"
+            why = f"the registry said nothing for {transfer().silence_seconds + grace:.3g} s"
         if "CERTIFICATE_VERIFY_FAILED" in why:
             fix = "export TRAINWRIGHT_CA=<the PEM file of the CA that vouches for it>"
             raise RegistryError(what, where=where, why=why, fix=fix) from None
@@ -346,52 +298,3 @@ def _pause(text: str) -> float:
         return max(0.0, (parsedate_to_datetime(text) - datetime.now(UTC)).total_seconds())
     except (ValueError, TypeError):
         return 0.0
-
-
-# --- side by side ----------------------------------------------------------------------------------------------------
-
-
-def side_by_side(work: Callable[[T], R], items: Sequence[T]) -> list[R]:
-    """`work` on each item, as many at a time as [transfer] says; the first failure, or Ctrl-C, ends all of it."""
-    if len(items) < 2:
-        return [work(item) for item in items]
-    stop = threading.Event()
-    workers = min(transfer().workers, len(items))
-    with ThreadPoolExecutor(workers, "registry", initializer=setattr, initargs=(_here, "stop", stop)) as pool:
-        jobs = [pool.submit(work, item) for item in items]
-        try:
-            for job in wait(jobs, return_when=FIRST_EXCEPTION).done:
-                job.result()
-        except BaseException as error:
-            stop.set()
-            pool.shutdown(wait=False, cancel_futures=True)
-            if isinstance(error, KeyboardInterrupt):
-                _hang_up()
-            raise
-        return [job.result() for job in jobs]
-
-
-def stopped() -> bool:
-    """Whether the work that this thread is part of has ended already."""
-    stop = getattr(_here, "stop", None)
-    return bool(stop and stop.is_set())
-
-
-def end_if_stopped() -> None:
-    if stopped():
-        raise Broken("stopped", why="other work that belongs to this has ended")
-
-
-def _watch(event: str, info: Mapping[str, Any]) -> None:
-    """Know every connection: to close it in another thread does not wake who waits for its answer."""
-    if event in ("connection.connect_tcp.complete", "connection.start_tls.complete"):
-        with _watching:
-            _sockets.add(info["return_value"].get_extra_info("socket"))
-        end_if_stopped()  # what Ctrl-C hung up must not be dialled again
-
-
-def _hang_up() -> None:
-    with _watching:
-        for connection in _sockets:
-            with suppress(OSError):
-                socket.socket.shutdown(connection, socket.SHUT_RDWR)

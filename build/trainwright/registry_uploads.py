@@ -1,27 +1,26 @@
 """Blobs on their way to a registry: in pieces, from where it stands, also after this process was killed.
 
-What was sent is written down in the store until somebody has read it back: `<store>/uploads`, a file a blob.
+What was sent is written down (`registry_notes`) until somebody has read it back.
 """
 
 import hashlib
-import json
 import re
-import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import httpx
-from filelock import FileLock, Timeout
 
 from trainwright import registry_http as http
-from trainwright import store
 from trainwright.errors import EnvironmentProblem, RegistryError
-from trainwright.files import write
-from trainwright.registry_http import AGAIN, Broken, Refused
+from trainwright.registry_notes import Note, known_in, noting
+from trainwright.registry_work import AGAIN, Broken, Refused, stopped, transfer, tried
 
 OCTETS = "application/octet-stream"
+# What registries call it when the bytes of an upload are not those of its digest, or come in the wrong place.
+BYTES = re.compile(r"DIGEST|BLOB_UPLOAD|RANGE|SIZE", re.IGNORECASE)
+
 _whole: set[str] = set()  # hosts that take a blob in one piece only
 
 
@@ -69,7 +68,7 @@ def of_file(path: Path, digest: str, size: int) -> Blob:
                 while count and (piece := file.read(min(http.CHUNK, count))):
                     count -= len(piece)
                     yield piece
-                    if http.stopped():
+                    if stopped():
                         return
         except OSError as error:
             raise _damaged(path, str(error.strerror)) from None
@@ -91,21 +90,21 @@ def send(repository: str, blob: Blob, what: str) -> None:
     """Bring a blob into a repository unless it is there. Raises RegistryError, EnvironmentProblem."""
     if held_size(repository, blob.digest, what) == blob.size:
         return
-    with _noting(repository, blob.digest) as note:
+    with noting(repository, blob.digest) as note:
 
         def attempt() -> None:
             try:
                 _send(repository, blob, note, what)
             except Lost:
-                note.write("")
+                note.write()
                 raise
 
-        http.tried(attempt, on=Lost)
+        tried(attempt, on=Lost)
 
 
-def _send(repository: str, blob: Blob, note: "Note", what: str) -> None:
+def _send(repository: str, blob: Blob, note: Note, what: str) -> None:
     """One upload from its beginning, or from where an earlier one stands, to its end. Raises Lost."""
-    host, piece = http.split(repository)[0], http.transfer().chunk_bytes
+    host, piece = http.split(repository)[0], transfer().chunk_bytes
     whole = blob.size <= piece or host in _whole
     upload = (None if whole else _known(repository, note, what)) or _begin(repository, blob, note, what)
     if upload is None:  # it was there already, in another repository
@@ -116,26 +115,32 @@ def _send(repository: str, blob: Blob, note: "Note", what: str) -> None:
     try:
         while upload.offset < blob.size:
             upload = _append(repository, blob, upload, piece, what)
-            note.write(str(upload.location))
+            note.write(str(upload.location), upload.offset)
     except Refused as error:
-        if error.status not in (400, 405, 411, 415, 501) or upload.offset:
+        if error.status not in (400, 405, 411, 415, 501):
             raise
         _whole.add(host)
-        raise Lost(what, where=error.where, why=error.why, fix=AGAIN) from None
+        raise _lost(error) from None
     return _close(repository, blob, upload, what, whole=False)
 
 
-def _known(repository: str, note: "Note", what: str) -> Upload | None:
-    """The upload that this process, or one before it, had begun; None where it, or the registry, knows of none."""
-    if not (location := note.read()):
-        return None
+def _known(repository: str, note: Note, what: str) -> Upload | None:
+    """The upload that this process, or one before it, had begun; None where it, or the registry, knows of none.
+
+    Amazon ECR cannot say where an upload stands (it answers 404): what it took last is believed, and if that was
+    wrong, it refuses the next piece or the digest.
+    """
+    location, offset = note.read()
     try:
-        return http.tried(lambda: _standing(repository, Upload(httpx.URL(location), 0), what), but=(Lost,))
-    except (Lost, Refused, httpx.InvalidURL):
+        known = Upload(httpx.URL(location), offset)
+        return tried(lambda: _standing(repository, known, what), but=(Lost,)) if location else None
+    except Lost:
+        return known if offset else None
+    except (Refused, httpx.InvalidURL):
         return None
 
 
-def _begin(repository: str, blob: Blob, note: "Note", what: str) -> Upload | None:
+def _begin(repository: str, blob: Blob, note: Note, what: str) -> Upload | None:
     """A new upload; None where the registry took the blob from another repository of its own."""
     host, name = http.split(repository)
     place, other = "blobs/uploads/", known_in(host, blob.digest)
@@ -147,18 +152,18 @@ def _begin(repository: str, blob: Blob, note: "Note", what: str) -> Upload | Non
         return None
     if "Location" not in answer.headers:
         raise RegistryError(what, where=str(answer.url), why="it begins an upload, and does not say where", fix=AGAIN)
-    upload = _answered(answer, 0)
-    note.write(str(upload.location))
+    upload = _answered(answer)
+    note.write(str(upload.location), upload.offset)
     return upload
 
 
-def _answered(answer: httpx.Response, expected: int) -> Upload:
+def _answered(answer: httpx.Response) -> Upload:
     """Where an upload stands. A registry behind a proxy may believe that it speaks plain http: our scheme holds."""
     url = answer.url.join(answer.headers.get("Location", ""))
     if url.netloc == answer.url.netloc:
         url = url.copy_with(scheme=answer.url.scheme)
     ends = re.fullmatch(r"(?:bytes=)?0-(\d+)", answer.headers.get("Range", ""))
-    offset = int(ends[1]) + 1 if ends and ends[1] != "0" else 0 if ends else expected
+    offset = int(ends[1]) + 1 if ends and ends[1] != "0" else 0  # of one byte, too, it says 0-0
     least = answer.headers.get("OCI-Chunk-Min-Length", "0")
     return Upload(url, offset, int(least) if least.isdigit() else 0)
 
@@ -168,49 +173,53 @@ def _standing(repository: str, upload: Upload, what: str) -> Upload:
     try:
         answer = http.ask("GET", repository, upload.location, what=what, accept=(204, 200), again=False)
     except Refused as error:
-        if error.status in (400, 404, 410, 416):
-            raise Lost(what, where=error.where, why=error.why, fix=AGAIN) from None
-        raise
-    return _answered(answer, 0)
+        raise _lost(error) if error.status in (400, 404, 410, 416) else error from None
+    return _answered(answer)
 
 
 def _append(repository: str, blob: Blob, upload: Upload, piece: int, what: str) -> Upload:
-    """One piece more. After a failure the registry is asked where it stands: nothing is assumed."""
-    begun, doubtful = upload, False
+    """One piece more. After a failure the registry is asked where it stands. Raises Lost.
+
+    What it says of itself after a piece that it took is not believed: ECR's Range stays that of the first piece.
+    """
+    begun, doubtful = upload.offset, False
 
     def attempt() -> Upload:
         nonlocal upload, doubtful
+        told = not doubtful
         if doubtful:
-            upload = _standing(repository, upload, what)
-            if upload.offset > begun.offset:
+            with suppress(Lost):  # ECR never knows; whether it takes the piece will tell
+                upload, told = _standing(repository, upload, what), True
+            if upload.offset > begun:
                 return upload
-        doubtful = True
-        start = upload.offset
-        count = min(piece, blob.size - start)
-        headers = {
-            "Content-Type": OCTETS,
-            "Content-Length": str(count),
-            "Content-Range": f"{start}-{start + count - 1}",
-        }
+        asked, doubtful = doubtful, True
+        start, count = upload.offset, min(piece, blob.size - upload.offset)
+        headers = {"Content-Length": str(count), "Content-Range": f"{start}-{start + count - 1}"}
         try:
             answer = http.ask(
                 *("PATCH", repository, upload.location),
                 what=what,
-                headers=headers,
+                headers={"Content-Type": OCTETS} | headers,
                 body=lambda: blob.read(start, count),
                 accept=(202, 201, 204),
                 again=False,
             )
         except Refused as error:
-            if error.status in (404, 410, 416):
+            if error.status == 416 and not asked:
                 raise Broken(what, where=error.where, why=error.why, fix=AGAIN) from None
-            raise
-        return _answered(answer, start + count)
+            if error.status == 416 and not told:  # it had taken it, and we had not heard
+                return replace(upload, offset=start + count)
+            raise _lost(error) if asked or error.status in (404, 410) else error from None
+        return replace(_answered(answer), offset=start + count)
 
-    after = http.tried(attempt, but=(Lost,))
-    if not 0 <= after.offset <= blob.size:
+    after = tried(attempt, but=(Lost,))
+    if after.offset > blob.size:
         raise Lost(what, why=f"the registry says that it has {after.offset} bytes of {blob.size}", fix=AGAIN)
     return after
+
+
+def _lost(error: RegistryError) -> Lost:
+    return Lost(error.what, where=error.where, why=error.why, fix=AGAIN)
 
 
 def _close(repository: str, blob: Blob, upload: Upload, what: str, whole: bool) -> None:
@@ -224,8 +233,8 @@ def _close(repository: str, blob: Blob, upload: Upload, what: str, whole: bool) 
             answer = http.ask("HEAD", repository, f"blobs/{blob.digest}", what=what, accept=(200, 404), again=False)
             if answer.status_code == httpx.codes.OK:
                 return
-            if whole or _standing(repository, upload, what).offset != blob.size:
-                raise Lost(what, where=blob.where, why="the registry broke off the upload", fix=AGAIN)
+            if whole:  # what came of it is not known
+                raise Lost(what, where=str(upload.location), why="the registry broke off the upload", fix=AGAIN)
         doubtful = True
         try:
             http.ask(
@@ -235,14 +244,15 @@ def _close(repository: str, blob: Blob, upload: Upload, what: str, whole: bool) 
                 body=(lambda: blob.read(0, blob.size)) if whole else b"",
                 accept=(201, 202, 204),
                 again=False,
+                grace=blob.size / transfer().stored_bytes_per_second,
             )
         except Refused as error:
-            if error.status not in (400, 404, 410, 416):
+            if error.status not in (404, 410, 416) and not (error.status == 400 and BYTES.search(error.codes)):
                 raise
             _check(blob)
-            raise Lost(what, where=error.where, why=error.why, fix=AGAIN) from None
+            raise _lost(error) from None
 
-    http.tried(attempt, but=(Lost,))
+    tried(attempt, but=(Lost,))
 
 
 def _check(blob: Blob) -> None:
@@ -250,92 +260,5 @@ def _check(blob: Blob) -> None:
     hasher = hashlib.sha256()
     for piece in blob.read(0, blob.size):
         hasher.update(piece)
-    if (found := f"sha256:{hasher.hexdigest()}") != blob.digest and not http.stopped():
+    if (found := f"sha256:{hasher.hexdigest()}") != blob.digest and not stopped():
         raise _damaged(Path(blob.where), f"{blob.digest} expected, {found} found")
-
-
-# --- what the store remembers ----------------------------------------------------------------------------------------
-
-
-class Note:
-    """What is known of one blob that was sent: where its upload stands. It is there until the blob was verified."""
-
-    def __init__(self, path: Path | None, repository: str, digest: str) -> None:
-        self.path, self.repository, self.digest = path, repository, digest
-
-    def read(self) -> str:
-        """The address of the upload; "" for none."""
-        try:
-            held = json.loads(self.path.read_text()) if self.path else {}
-            return str(held["location"]) if held.get("repository") == self.repository else ""
-        except (OSError, ValueError, KeyError, AttributeError):
-            return ""
-
-    def write(self, location: str) -> None:
-        if self.path:
-            said = {"repository": self.repository, "digest": self.digest, "location": location}
-            with store.told():
-                write(self.path, json.dumps(said) + "\n")
-
-    def forget(self) -> None:
-        if self.path:
-            self.path.unlink(missing_ok=True)
-
-
-def _path(repository: str, digest: str) -> Path:
-    return store.root() / "uploads" / f"{_short(repository)}-{digest.replace(':', '-')}.json"
-
-
-def _short(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-@contextmanager
-def _noting(repository: str, digest: str) -> Iterator[Note]:
-    """The blob's note. Where another process sends the same blob just now, that one has it, and we have none."""
-    path = _path(repository, digest)
-    with store.told():
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)  # an upload's address may be enough to go on with it
-    lock = FileLock(path.with_suffix(".lock"))
-    with store.told(), suppress(Timeout):  # which is an OSError
-        lock.acquire(timeout=0)
-    try:
-        yield Note(path if lock.is_locked else None, repository, digest)
-    finally:
-        if lock.is_locked:
-            path.with_suffix(".lock").unlink(missing_ok=True)
-            lock.release()
-
-
-def is_unverified(repository: str, digest: str) -> bool:
-    """Whether a blob was sent, by this process or one before it, and nobody has read it back since."""
-    return _path(repository, digest).exists()
-
-
-def verified(repository: str, digest: str) -> None:
-    """A blob is what it must be: nothing of it is to be remembered, but where others may take it from."""
-    host, name = http.split(repository)
-    with store.told():
-        _path(repository, digest).unlink(missing_ok=True)
-        write(_place(host, digest), name)
-
-
-def known_in(host: str, digest: str) -> str:
-    """A repository of that registry that had a blob; "" for none that we know of."""
-    try:
-        return _place(host, digest).read_text()
-    except OSError:
-        return ""
-
-
-def _place(host: str, digest: str) -> Path:
-    return store.root() / "mounts" / _short(host) / digest.replace(":", "-")
-
-
-def sweep() -> None:
-    """Forget what is older than [transfer] says: pushes that nobody ever ended, registries of another day."""
-    oldest = time.time() - http.transfer().remember_days * 86400
-    for folder in ("uploads", "mounts"):
-        for path in (store.root() / folder).rglob("*"):
-            if path.is_file() and path.stat().st_mtime < oldest:
-                path.unlink(missing_ok=True)

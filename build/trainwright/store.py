@@ -10,16 +10,19 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Event
+from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 from urllib.request import proxy_bypass
 
-import httpx
 import platformdirs
 from tenacity import Retrying, retry_if_exception, sleep_using_event, stop_after_attempt, wait_exponential_jitter
 
 from trainwright import certificates, mirrors
 from trainwright.errors import BuildError, EnvironmentProblem, without_password
 from trainwright.model import Model
+
+if TYPE_CHECKING:
+    import httpx  # a tenth of a second, which commands that fetch nothing do without
 
 CHUNK = 1 << 20  # bytes
 
@@ -111,11 +114,13 @@ def place(sha256: str, target: Path, name: str) -> None:
         shutil.copyfile(source, target)
 
 
-def client(insecure: Sequence[str] = ()) -> httpx.Client:
+def client(insecure: Sequence[str] = ()) -> "httpx.Client":
     """HTTP with the host's proxy variables, .netrc and CAs (see `certificates`).
 
     `insecure` are hosts whose certificate is not checked. Raises ConfigError, EnvironmentProblem for a CA that is none.
     """
+    import httpx
+
     netrc = Path(os.environ.get("NETRC", "~/.netrc")).expanduser()
     return httpx.Client(
         auth=httpx.NetRCAuth(str(netrc)) if netrc.exists() else None,
@@ -132,15 +137,19 @@ def _proxy(host: str) -> str | None:
 
 
 def _worth_retrying(error: BaseException) -> bool:
+    import httpx
+
     if isinstance(error, httpx.HTTPStatusError):
         return error.response.status_code >= 500 or error.response.status_code in (408, 425, 429)
     return isinstance(error, httpx.TransportError) and not isinstance(error, httpx.UnsupportedProtocol)
 
 
 def _copy(
-    url: str, target: Path, expected: str, http: httpx.Client, progress: Callable[[int], None], stop: Event
+    url: str, target: Path, expected: str, http: "httpx.Client", progress: Callable[[int], None], stop: Event
 ) -> str:
     """Bytes of one address into `target`; their sha256. Goes on where a broken download left off."""
+    import httpx
+
     hasher, done = hashlib.sha256(), 0
     if target.exists():
         done = target.stat().st_size
@@ -175,11 +184,15 @@ def _copy(
     return hasher.hexdigest()
 
 
-def _fetch_one(wanted: Wanted, folder: Path, http: httpx.Client, progress: Callable[[int], None], stop: Event) -> None:
+def _fetch_one(
+    wanted: Wanted, folder: Path, http: "httpx.Client", progress: Callable[[int], None], stop: Event
+) -> None:
     """One file from the first address that has it.
 
     Raises Unobtainable, EnvironmentProblem where nobody could say whether it is gone, BuildError for a wrong checksum.
     """
+    import httpx
+
     target = folder / wanted.sha256
     failures: list[str] = []
     gone = True
@@ -215,6 +228,8 @@ def _fetch_one(wanted: Wanted, folder: Path, http: httpx.Client, progress: Calla
 
 def _says_gone(error: Exception) -> bool:
     """An outage is not an absence."""
+    import httpx
+
     if isinstance(error, httpx.HTTPStatusError):
         return error.response.status_code in (httpx.codes.NOT_FOUND, httpx.codes.GONE)
     return isinstance(error, FileNotFoundError)

@@ -148,3 +148,23 @@ def test_ctrl_c_in_the_middle_of_a_push(layout: Path, flaky: Flaky) -> None:
     assert registries.resolve(repository, "v1") == ""
     registries.push(layout, repository, digest)  # what was lost was only time
     registries.verify(repository, digest, manifest)
+
+
+FULL = """
+mount -t tmpfs -o size=256k none "$1" || exit 77
+head -c 1M /dev/zero >"$1/filler" 2>/dev/null
+TRAINWRIGHT_STORE=$1/store exec "$2" -c "$3" "$4" "$5"
+"""
+
+
+def test_a_full_disk_is_one_error_and_nothing_is_half_done(layout: Path, registry: str, tmp_path: Path) -> None:
+    (tmp_path / "full").mkdir()
+    repository = f"{registry}/trainwright/full"
+    words = ["unshare", "--mount", "sh", "-c", FULL, "sh", str(tmp_path / "full"), sys.executable, PUSH]
+    done = subprocess.run([*words, str(layout), repository], capture_output=True, text=True)
+    if done.returncode == 77 or "unshare failed" in done.stderr:
+        pytest.skip("not run: this user may not mount")
+    assert done.stderr.splitlines()[-1] == "trainwright.errors.EnvironmentProblem: no space left for the store"
+    assert registries.tags(repository) == []
+    with pytest.raises(RegistryError, match="cannot be read back"):
+        registries.manifest(repository, registries.manifest_of(layout)[0])

@@ -43,6 +43,12 @@ def test_list(cli: Cli, tree: Path) -> None:
     }
 
 
+def test_what_only_looks_starts_without_http() -> None:
+    """A third of what `list` takes would go into it."""
+    program = "import sys; from trainwright import cli, overview, proofs; sys.exit('httpx' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program]).returncode == 0
+
+
 def test_plan_without_engine_and_registry_says_unknown(cli: Cli, tree: Path) -> None:
     ended = cli(tree, "plan", "--framework", "pytorch", "--json")
     (row,) = json.loads(ended.out)

@@ -15,7 +15,7 @@ from threading import Barrier, Event, Thread
 import pytest
 from registries import MANIFEST, Handler, Registry, digest_of, image, serving
 
-from trainwright import registry, registry_auth, registry_http
+from trainwright import registry, registry_auth, registry_http, registry_work
 from trainwright.errors import ConfigError, EnvironmentProblem, RegistryError
 
 PUBLISH = """\
@@ -28,8 +28,10 @@ chunk_bytes = 1000
 workers = 4
 connect_seconds = 2
 silence_seconds = {silence}
+stored_bytes_per_second = {rate}
 remember_days = 30
 """
+ROOT = Path(__file__).parents[2]
 BIG = bytes(range(256)) * 20  # six pieces
 HELD, OTHER = "sha256:" + "1" * 64, "sha256:" + "2" * 64
 
@@ -38,11 +40,11 @@ HELD, OTHER = "sha256:" + "1" * 64, "sha256:" + "2" * 64
 def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """A folder whose publish.toml makes short work of everything, a store of its own, and no docker client."""
 
-    ours = (Path(__file__).parents[2] / "dockerfiles/publish.toml").read_text()
+    ours = (ROOT / "dockerfiles/publish.toml").read_text()
     others = re.sub(r"^\[transfer\]$.*?(?=^\[)", "", ours, flags=re.MULTILINE | re.DOTALL)
 
-    def write(attempts: int = 4, silence: float = 5) -> None:
-        own = PUBLISH.format(attempts=attempts, silence=silence)
+    def write(attempts: int = 4, silence: float = 5, rate: int = 1_000_000) -> None:
+        own = PUBLISH.format(attempts=attempts, silence=silence, rate=rate)
         (tmp_path / "dockerfiles/publish.toml").write_text(own + others)
 
     (tmp_path / "dockerfiles").mkdir()
@@ -371,13 +373,13 @@ def test_a_registry_that_is_not_there_is_asked_once() -> None:
     with pytest.raises(RegistryError) as raised:
         registry.resolve("127.0.0.1:1/a", "v1")
     assert "refused" in raised.value.why
-    assert not isinstance(raised.value, registry_http.Broken)
+    assert not isinstance(raised.value, registry_work.Broken)
     assert time.monotonic() - began < 1
 
 
 def test_one_that_was_there_is_asked_again(place: str, held: Registry) -> None:
     registry_http._heard.add("127.0.0.1:1")
-    with pytest.raises(registry_http.Broken):
+    with pytest.raises(registry_work.Broken):
         registry.resolve("127.0.0.1:1/a", "v1")
     registry_http._heard.clear()
 
@@ -426,18 +428,41 @@ def test_goes_on_in_the_middle_of_a_piece(held: Registry, place: str, big: Path)
     )
 
 
-def test_an_answer_that_is_lost(held: Registry, place: str, big: Path) -> None:
+def unheard(handler: Handler) -> None:
+    """Do it, and hang up before a word of it is said."""
+    handler.answer = lambda *_, **__: handler.hang_up()  # type: ignore[method-assign]
+    handler.route()
+
+
+@pytest.mark.parametrize("like_ecr", [False, True])
+def test_an_answer_that_is_lost(held: Registry, place: str, big: Path, like_ecr: bool) -> None:
     """The registry has the piece, or all of the blob, and we do not know."""
-
-    def unheard(handler: Handler) -> None:
-        handler.wfile = type("Nowhere", (), {"write": lambda *_: 0, "flush": lambda *_: None, "close": lambda *_: 0})()
-        handler.route()
-        handler.hang_up()
-
-    held.act("PATCH .*state=2000", unheard)
-    held.act("PUT .*uploads", unheard)
+    held.like_ecr = like_ecr
+    held.act("PATCH .*state=(1|2)000", unheard)
+    held.act("PUT .*uploads", unheard, times=2)
     push(big, place)
     assert held.sent.count(1000) == 5
+
+
+def test_a_registry_that_says_nothing_of_use_about_uploads(held: Registry, place: str, big: Path) -> None:
+    held.like_ecr = True
+    held.act("PATCH .*state=1000", lambda handler: handler.hang_up())
+    push(big, place)
+    assert held.sent.count(1000) == 5
+    assert held.count("POST") == 2  # an upload of each blob, and none began anew
+
+
+def test_a_large_blob_may_take_a_registry_its_time(
+    held: Registry, place: str, big: Path, settings: Callable[..., None]
+) -> None:
+    settings(attempts=1, silence=0.3, rate=5000)  # and so a second longer for 5 kB
+
+    def thinks(handler: Handler) -> None:
+        time.sleep(0.6)
+        handler.route()
+
+    held.act(f"PUT .*{digest_of(BIG)[7:]}", thinks)
+    push(big, place)
 
 
 def test_a_registry_that_forgets_an_upload(held: Registry, place: str, big: Path) -> None:
@@ -474,18 +499,21 @@ registry.push(Path(sys.argv[1]), sys.argv[2], registry.manifest_of(Path(sys.argv
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+@pytest.mark.parametrize(
+    ("number", "like_ecr"), [(signal.SIGKILL, False), (signal.SIGKILL, True), (signal.SIGINT, False)]
+)
 def test_killed_in_the_middle_of_a_blob(
-    held: Registry, place: str, big: Path, tmp_path: Path, number: signal.Signals
+    held: Registry, place: str, big: Path, tmp_path: Path, number: signal.Signals, like_ecr: bool
 ) -> None:
     """The same command again goes on where the registry stands, and what the first one sent is read back."""
+    held.like_ecr = like_ecr
     reached, over = Event(), Event()
 
     def hangs(handler: Handler) -> None:
         reached.set()
         over.wait(20)
 
-    held.act("PATCH .*state=3000", hangs)
+    held.act(f"PATCH .*state={1000 if like_ecr else 3000}", hangs)
     child = subprocess.Popen([sys.executable, "-c", PUSH, big, place], stderr=subprocess.PIPE)
     assert reached.wait(20)
     began = time.monotonic()
@@ -498,7 +526,7 @@ def test_killed_in_the_middle_of_a_blob(
     held.sent.clear()
     held.asked.clear()
     push(big, place)
-    assert held.count("PATCH") == 3  # 3000 bytes of 5120 were there
+    assert held.count("PATCH") == (5 if like_ecr else 3)  # the rest of 5120 bytes
     assert held.count(f"GET .*/blobs/{digest_of(BIG)}") == 1
     assert notes(tmp_path) == []
 

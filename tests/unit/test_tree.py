@@ -26,8 +26,8 @@ LEVELS = {
     "packages render declaration heredity image_config derived plan bake probe wheels differences overview trains "
     "builders rebuilt requirements additions scanning publication repositories denials provenance sbom "
     "comparison": 1,  # pure
-    "files layouts process store host_settings inputs proofs mirrors certificates git checkout children registry_http "
-    "registry_auth registry_uploads aws": 1,  # of the host
+    "files layouts process store host_settings inputs proofs mirrors certificates git checkout children aws "
+    "registry_http registry_auth registry_uploads registry_notes registry_work": 1,  # of the host
     "engine registry indexes distribution sources licences ecr provisioning signing": 2,  # effects
     "locking recording relocking updates fetching building publishing images linting report commands cli doctor": 3,
     "adding conflicts compiling parents rebuilding deriving verifying testing attesting": 3,

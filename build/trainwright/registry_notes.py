@@ -1,0 +1,101 @@
+"""What the store remembers of registries: uploads that were begun, blobs that nobody has read back, who holds what."""
+
+import hashlib
+import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from trainwright import store
+from trainwright.files import write
+from trainwright.registry_http import split
+from trainwright.registry_work import transfer
+
+
+class Note:
+    """What is known of one blob that was sent: where its upload stands. It is there until the blob was verified."""
+
+    def __init__(self, path: Path | None, repository: str, digest: str) -> None:
+        self.path, self.repository, self.digest = path, repository, digest
+
+    def read(self) -> tuple[str, int]:
+        """The address of the upload, and how many bytes the registry has taken; "" for none."""
+        try:
+            held = json.loads(self.path.read_text()) if self.path else {}
+            return (
+                (str(held["location"]), int(held["offset"])) if held.get("repository") == self.repository else ("", 0)
+            )
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            return "", 0
+
+    def write(self, location: str = "", offset: int = 0) -> None:
+        if self.path:
+            said = {"repository": self.repository, "digest": self.digest, "location": location, "offset": offset}
+            with store.told():
+                write(self.path, json.dumps(said) + "\n")
+
+    def forget(self) -> None:
+        if self.path:
+            self.path.unlink(missing_ok=True)
+
+
+def _path(repository: str, digest: str) -> Path:
+    return store.root() / "uploads" / f"{_short(repository)}-{digest.replace(':', '-')}.json"
+
+
+def _short(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+@contextmanager
+def noting(repository: str, digest: str) -> Iterator[Note]:
+    """The blob's note. Where another process sends the same blob just now, that one has it, and we have none."""
+    path = _path(repository, digest)
+    with store.told():
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)  # an upload's address may be enough to go on with it
+    lock = FileLock(path.with_suffix(".lock"))
+    with store.told(), suppress(Timeout):  # which is an OSError
+        lock.acquire(timeout=0)
+    try:
+        yield Note(path if lock.is_locked else None, repository, digest)
+    finally:
+        if lock.is_locked:
+            path.with_suffix(".lock").unlink(missing_ok=True)
+            lock.release()
+
+
+def is_unverified(repository: str, digest: str) -> bool:
+    """Whether a blob was sent, by this process or one before it, and nobody has read it back since."""
+    return _path(repository, digest).exists()
+
+
+def verified(repository: str, digest: str) -> None:
+    """A blob is what it must be: nothing of it is to be remembered, but where others may take it from."""
+    host, name = split(repository)
+    with store.told():
+        _path(repository, digest).unlink(missing_ok=True)
+        write(_place(host, digest), name)
+
+
+def known_in(host: str, digest: str) -> str:
+    """A repository of that registry that had a blob; "" for none that we know of."""
+    try:
+        return _place(host, digest).read_text()
+    except OSError:
+        return ""
+
+
+def _place(host: str, digest: str) -> Path:
+    return store.root() / "mounts" / _short(host) / digest.replace(":", "-")
+
+
+def sweep() -> None:
+    """Forget what is older than [transfer] says: pushes that nobody ever ended, registries of another day."""
+    oldest = time.time() - transfer().remember_days * 86400
+    for folder in ("uploads", "mounts"):
+        for path in (store.root() / folder).rglob("*"):
+            if path.is_file() and path.stat().st_mtime < oldest:
+                path.unlink(missing_ok=True)
