@@ -203,13 +203,18 @@ def at_hand(intent: Intent, found: Inputs, say: Say, repository: str | None = No
     return prove(intent, found, out)
 
 
-def prove(intent: Intent, found: Inputs, out: Path) -> Image:
-    """Ask the finished image what it holds, compare with the lock, write SBOM and image.json. Raises BuildError."""
+def findings(intent: Intent, found: Inputs, name: str) -> probe.Findings:
+    """What an image that the engine holds says of itself, asked about these inputs. Raises BuildError."""
     script = (intent.root / "scripts/probe.py").read_text()
     questions = json.dumps(probe.questions(intent, found.pins))
-    findings = probe.Findings.model_validate(engine.ask(found.name, script, questions))
+    return probe.Findings.model_validate(engine.ask(name, script, questions))
+
+
+def prove(intent: Intent, found: Inputs, out: Path) -> Image:
+    """Ask the finished image what it holds, compare with the lock, write SBOM and image.json. Raises BuildError."""
+    said = findings(intent, found, found.name)
     packages = found.distribution.packages()
-    differences = probe.compare(intent, found.variant, found.pins, found.lock, packages, findings)
+    differences = probe.compare(intent, found.variant, found.pins, found.lock, packages, said)
     if differences:
         (out / "image.json").unlink(missing_ok=True)
     probe.refuse(found.variant, differences)
@@ -222,7 +227,7 @@ def prove(intent: Intent, found: Inputs, out: Path) -> Image:
         image=str(engine.image_id(found.name)),
         probe=Check(
             state="passed",
-            detail=f"{len(findings.packages)} distribution and {len(findings.python_packages)} Python packages",
+            detail=f"{len(said.packages)} distribution and {len(said.python_packages)} Python packages",
         ),
         tests=Check(state="not run"),
     )
@@ -230,8 +235,8 @@ def prove(intent: Intent, found: Inputs, out: Path) -> Image:
         id=found.variant.id,
         key=found.key,
         size=registry.size_of(manifest),
-        versions=findings.versions,
-        packages=findings.packages,
+        versions=said.versions,
+        packages=said.packages,
         drift=found.drift,
         proof=proof,
     )

@@ -80,7 +80,7 @@ def attest(place: Place, key: str, kind: str, predicate: Path) -> None:
         _cosign(*words, place=place, what=f"the {kind} of {place.digest} could not be attested")
 
 
-def unsigned(place: Place, public: Path) -> str:
+def unsigned(place: Place, public: Path | str) -> str:
     """Why no signature of this key is on the image; "" where one is. Raises RegistryError where nobody can say."""
     try:
         _cosign("verify", "--key", public, *_reading(place), place.uri, place=place)
@@ -93,7 +93,7 @@ def unsigned(place: Place, public: Path) -> str:
     return ""
 
 
-def attested(place: Place, public: Path, kind: str) -> tuple[list[dict[str, Any]], str]:
+def attested(place: Place, public: Path | str, kind: str) -> tuple[list[dict[str, Any]], str]:
     """What was signed with this key as the image's `kind`, as in-toto statements; where there is none, why.
 
     Raises RegistryError where nobody can say.

@@ -1,5 +1,6 @@
 """Signed, attested, and verified from outside: with cosign, on a real registry; each check is seen to fail."""
 
+import base64
 import json
 import os
 import shutil
@@ -15,8 +16,10 @@ import httpx
 import pytest
 from layouts import layout
 from packaging.utils import canonicalize_name
+from tiny import ID, built_in_this_run, store_of_this_run, trainwright
 
-from trainwright import attesting, inputs, publication, signing
+from trainwright import attesting, engine, inputs, inspecting, publication, signing
+from trainwright import registry as registries
 from trainwright.attesting import Attested
 from trainwright.errors import BuildError, ConfigError, EnvironmentProblem, NotRunError, RegistryError
 from trainwright.inputs import Inputs
@@ -117,17 +120,21 @@ class Pushed:
 Push = Callable[..., Pushed]
 
 
+def pushed_image(intent: Intent, found: Inputs, folder: Path, repository: str, name: str) -> Pushed:
+    labels = {"io.trainwright.id": found.variant.id, "io.trainwright.key": found.key}
+    digest = layout(folder / name, labels, name)
+    registries.push(folder / name, repository, digest)
+    (folder / f"{name}.json").write_text(json.dumps(bill_of(found, digest)))
+    return Pushed(intent, found, repository, digest, folder / f"{name}.json")
+
+
 @pytest.fixture
 def push(intent: Intent, found: Inputs, registry: str, tmp_path: Path) -> Push:
-    from trainwright import registry as registries
+    """Each test has a repository of its own, unless it names one."""
 
-    def one(name: str = "one") -> Pushed:
-        labels = {"io.trainwright.id": found.variant.id, "io.trainwright.key": found.key}
-        repository = f"{registry}/{tmp_path.name.lower()}/trainwright/{found.variant.framework}"
-        digest = layout(tmp_path / name, labels, name)
-        registries.push(tmp_path / name, repository, digest)
-        (tmp_path / f"{name}.json").write_text(json.dumps(bill_of(found, digest)))
-        return Pushed(intent, found, repository, digest, tmp_path / f"{name}.json")
+    def one(name: str = "one", repository: str = "") -> Pushed:
+        own = f"{registry}/{tmp_path.name.lower()}/trainwright/{found.variant.framework}"
+        return pushed_image(intent, found, tmp_path, repository or own, name)
 
     return one
 
@@ -304,3 +311,251 @@ def test_what_has_to_be_signed_is_refused_without_a_key(
             attesting.must_be_possible(ROOT, purpose)
     else:
         attesting.must_be_possible(ROOT, purpose)
+
+
+# --- verified from outside -------------------------------------------------------------------------------------------
+
+
+def verified(pushed: Pushed, public: Path | str, target: str = "") -> dict[str, tuple[str, str]]:
+    """State and detail of each check; nothing is pulled."""
+    report = inspecting.inspect(pushed.intent, target or pushed.place.uri, str(public), False, lambda _: None)
+    return {row.check: (row.state, row.detail) for row in report.rows}
+
+
+def failed(rows: dict[str, tuple[str, str]]) -> set[str]:
+    return {check for check, (state, _) in rows.items() if state == "failed"}
+
+
+@pytest.fixture(scope="module")
+def shelf(
+    intent: Intent, found: Inputs, registry: str, keys: dict[str, Path], tmp_path_factory: pytest.TempPathFactory
+) -> Pushed:
+    """Attested, and under the tag of its key."""
+    repository = f"{registry}/shelf/trainwright/{found.variant.framework}"
+    pushed = pushed_image(intent, found, tmp_path_factory.mktemp("shelf"), repository, "published")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(signing.KEY, str(keys["ours.key"]))
+        patch.setenv(signing.PASSWORD, "ours")
+        pushed.attest()
+    registries.tag(pushed.repository, pushed.digest, pushed.found.tag)
+    return pushed
+
+
+@pytest.fixture
+def published(shelf: Pushed) -> Iterator[Pushed]:
+    """The same for all tests: what one of them does beside it is undone."""
+    before = {suffix: shelf.beside(suffix) for suffix in ("sig", "att")}
+    yield shelf
+    for suffix, manifest in before.items():
+        shelf.put_beside(suffix, manifest)
+
+
+def statement_of(pushed: Pushed, keys: dict[str, Path], kind: str) -> dict[str, Any]:
+    [statement], _ = signing.attested(pushed.place, keys["ours.pub"], kind)
+    return dict(statement["predicate"])
+
+
+def attest_as(pushed: Pushed, kind: str, predicate: dict[str, Any]) -> None:
+    """Whatever it says, by our own key, and nothing beside it."""
+    file = pushed.bill.with_suffix(".predicate")
+    file.write_text(json.dumps(predicate))
+    signing.attest(pushed.place, os.environ[signing.KEY], kind, file)
+
+
+def test_a_published_image_is_what_it_says(published: Pushed, keys: dict[str, Path]) -> None:
+    for target in ("", f"{published.repository}:{published.found.tag}"):
+        rows = verified(published, keys["ours.pub"], target)
+        assert {check: state for check, (state, _) in rows.items()} == {
+            **{"tags": "passed", "media types": "passed", "signature": "passed"},
+            **{"provenance": "passed", "sbom": "passed", "contents": "not run"},
+        }, rows
+        assert rows["contents"][1] == "--no-contents"
+
+
+def test_another_key_vouches_for_nothing(published: Pushed, keys: dict[str, Path]) -> None:
+    rows = verified(published, keys["theirs.pub"])
+    assert failed(rows) == {"signature", "provenance", "sbom"}
+    assert "no signature is by this key" in rows["signature"][1]
+
+
+def test_an_image_that_nobody_signed(push: Push, keys: dict[str, Path]) -> None:
+    pushed = push("bare")
+    registries.tag(pushed.repository, pushed.digest, pushed.found.tag)
+    rows = verified(pushed, keys["ours.pub"])
+    assert failed(rows) == {"signature", "provenance", "sbom"}
+    assert rows["signature"][1] == "there is no signature"
+
+
+def test_an_sbom_that_was_tampered_with(published: Pushed, keys: dict[str, Path]) -> None:
+    """Its bytes in the registry, under a digest of their own: the signature over them does not fit any more."""
+    manifest = published.beside("att")
+    position, layer = next(
+        (n, row) for n, row in enumerate(manifest["layers"]) if "cyclonedx" in row["annotations"]["predicateType"]
+    )
+    envelope = json.loads(registries.blob(published.repository, layer["digest"]))
+    statement = json.loads(base64.b64decode(envelope["payload"]))
+    statement["predicate"]["components"].pop()
+    envelope["payload"] = base64.b64encode(json.dumps(statement).encode()).decode()
+    content = json.dumps(envelope).encode()
+    layer |= {"digest": registries.put_blob(published.repository, content), "size": len(content)}
+    config = json.loads(registries.blob(published.repository, manifest["config"]["digest"]))
+    config["rootfs"]["diff_ids"][position] = layer["digest"]
+    content = json.dumps(config).encode()
+    manifest["config"] |= {"digest": registries.put_blob(published.repository, content), "size": len(content)}
+    published.put_beside("att", manifest)
+    rows = verified(published, keys["ours.pub"])
+    assert failed(rows) == {"sbom"}, rows
+    assert "there is none by this key" in rows["sbom"][1]
+
+
+def test_an_sbom_that_lists_something_else_than_the_lock(published: Pushed, keys: dict[str, Path]) -> None:
+    bill = statement_of(published, keys, "sbom")
+    bill["components"][-1]["version"] = "0.0"
+    published.forget("att")
+    attest_as(published, "sbom", bill)
+    rows = verified(published, keys["ours.pub"])
+    assert failed(rows) == {"sbom", "provenance"}
+    assert bill["components"][-1]["name"] in rows["sbom"][1].lower()
+    assert "there is none" in rows["provenance"][1]
+
+
+def test_a_provenance_that_lists_something_else_than_the_lock(published: Pushed, keys: dict[str, Path]) -> None:
+    made, bill = statement_of(published, keys, "provenance"), statement_of(published, keys, "sbom")
+    gone = made["buildDefinition"]["resolvedDependencies"].pop()
+    published.forget("att")
+    attest_as(published, "provenance", made)
+    attest_as(published, "sbom", bill)
+    rows = verified(published, keys["ours.pub"])
+    assert failed(rows) == {"provenance"}
+    assert f"{gone['name']} ({gone['uri']}) is in the lock and not in it" in rows["provenance"][1]
+
+
+@pytest.mark.parametrize("suffix", ["sig", "att"])
+def test_what_was_signed_for_another_image_is_none_for_this_one(
+    published: Pushed, push: Push, keys: dict[str, Path], suffix: str
+) -> None:
+    other = push("other", published.repository)
+    other.attest()
+    published.put_beside(suffix, other.beside(suffix))
+    rows = verified(published, keys["ours.pub"])
+    assert failed(rows) == ({"signature"} if suffix == "sig" else {"provenance", "sbom"}), rows
+
+
+def test_a_provenance_about_another_key(published: Pushed, keys: dict[str, Path]) -> None:
+    made = statement_of(published, keys, "provenance")
+    made["buildDefinition"]["externalParameters"]["key"] = "0" * 64
+    published.forget("att")
+    attest_as(published, "provenance", made)
+    rows = verified(published, keys["ours.pub"])
+    assert failed(rows) == {"provenance", "sbom"}
+    assert "the image's labels say" in rows["provenance"][1]
+
+
+def test_a_checkout_with_another_lock_compares_nothing_and_says_so(
+    published: Pushed, keys: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = published.found.model_copy(update={"key": "0" * 64})
+    monkeypatch.setattr(inputs, "load", lambda *_: other)
+    rows = verified(published, keys["ours.pub"])
+    assert failed(rows) == set()
+    assert [rows[check][0] for check in ("signature", "provenance", "sbom", "contents")] == ["passed", *["not run"] * 3]
+    assert "this checkout makes" in rows["provenance"][1]
+    report = inspecting.inspect(published.intent, published.place.uri, str(keys["ours.pub"]), True, lambda _: None)
+    with pytest.raises(NotRunError, match="provenance, sbom, contents not run"):
+        inspecting.judge(report)
+
+
+def test_without_the_tag_of_its_key_it_was_not_proved(push: Push, keys: dict[str, Path]) -> None:
+    pushed = push("untagged")
+    pushed.attest()
+    rows = verified(pushed, keys["ours.pub"])
+    assert failed(rows) == {"tags"}
+    assert "names nothing" in rows["tags"][1]
+    other = push("another")
+    registries.tag(other.repository, other.digest, pushed.found.tag)
+    assert f"names {other.digest}" in verified(pushed, keys["ours.pub"])["tags"][1]
+
+
+def test_media_types_that_sagemaker_does_not_pull(published: Pushed, keys: dict[str, Path]) -> None:
+    manifest = registries.manifest(published.repository, published.digest)
+    oci = "application/vnd.oci.image.manifest.v1+json"
+    manifest |= {"mediaType": oci}
+    digest = registries.put_manifest(published.repository, json.dumps(manifest).encode(), oci, "oci")
+    rows = verified(replace(published, digest=digest), keys["ours.pub"])
+    assert f"the manifest is {oci}" in rows["media types"][1]
+    assert {"media types", "tags", "signature"} <= failed(rows)
+
+
+def test_without_a_key_or_cosign_it_says_what_did_not_run(
+    published: Pushed, keys: dict[str, Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    rows = verified(published, "")
+    assert {check for check, (state, _) in rows.items() if state == "not run"} == {
+        *("signature", "provenance", "sbom", "contents")
+    }
+    assert signing.VERIFY_KEY in rows["signature"][1]
+    with pytest.raises(ConfigError, match="public key cannot be read"):
+        verified(published, tmp_path / "none.pub")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert "there is no cosign" in verified(published, keys["ours.pub"])["signature"][1]
+
+
+def test_which_images_are_published_ones(published: Pushed, push: Push) -> None:
+    assert inspecting.is_published(published.place.uri)
+    assert not inspecting.is_published("trainwright/pytorch:tag")
+    assert not inspecting.is_published(f"{published.repository}:none")
+    labels = {"io.trainwright.id": published.found.variant.id, "io.trainwright.parent": published.place.uri}
+    digest = layout(published.bill.with_name("derived"), labels, "derived")
+    registries.push(published.bill.with_name("derived"), published.repository, digest)
+    assert not inspecting.is_published(f"{published.repository}@{digest}")
+
+
+@pytest.mark.parametrize(("key", "code", "said"), [("ours.pub", 7, "contents not run"), ("theirs.pub", 5, "signature")])
+def test_the_command(published: Pushed, keys: dict[str, Path], key: str, code: int, said: str) -> None:
+    done = trainwright(ROOT, "verify", published.place.uri, "--key", str(keys[key]), "--no-contents", "--json")
+    assert done.returncode == code, done.stderr
+    assert said in done.stderr
+    report = json.loads(done.stdout)
+    assert (report["uri"], len(report["rows"])) == (published.place.uri, 6)
+
+
+# --- with an engine --------------------------------------------------------------------------------------------------
+
+CHANGED = """\
+FROM {uri}
+RUN rm -r /opt/venv/lib/python*/site-packages/pip-*.dist-info
+"""
+
+
+@pytest.mark.engine
+def test_contents_are_asked_of_the_image_itself(registry: str, keys: dict[str, Path], tmp_path: Path) -> None:
+    """A real image, small; and one on top of it that says of itself that it is the same."""
+    with store_of_this_run():
+        tree = built_in_this_run()
+        intent = load_intent(tree)
+        found = inputs.load(intent, intent.variants[0])
+        repository = f"{registry}/{tmp_path.name.lower()}/trainwright/tiny"
+        engine.save(found.name, tmp_path / "layout")
+        digest, _ = registries.manifest_of(tmp_path / "layout")
+        registries.push(tmp_path / "layout", repository, digest)
+        registries.tag(repository, digest, found.tag)
+        pushed = Pushed(intent, found, repository, digest, tree / "out" / ID / "sbom.json")
+        assert pushed.states() == DONE
+        done = trainwright(tree, "verify", pushed.place.uri, "--key", str(keys["ours.pub"]), "--json")
+        assert done.returncode == 0, done.stderr
+        assert {row["state"] for row in json.loads(done.stdout)["rows"]} == {"passed"}
+
+        (tmp_path / "changed").mkdir()
+        (tmp_path / "changed/Dockerfile").write_text(CHANGED.format(uri=pushed.place.uri))
+        name = f"{repository}:changed"
+        words = ["--provenance=false", f"--output=type=image,oci-mediatypes=false,push=true,name={name}"]
+        subprocess.run([engine.buildx(), "build", *words, tmp_path / "changed"], check=True, capture_output=True)
+        changed = replace(pushed, digest=registries.resolve(repository, "changed"))
+        signing.sign(changed.place, str(keys["ours.key"]))
+        done = trainwright(tree, "verify", name, "--key", str(keys["ours.pub"]), "--json")
+        rows = {row["check"]: row for row in json.loads(done.stdout)["rows"]}
+        assert done.returncode == 5
+        assert rows["contents"]["state"] == "failed"
+        assert "Python package pip" in rows["contents"]["detail"]
+        assert (rows["tags"]["state"], rows["signature"]["state"]) == ("failed", "passed")
+        subprocess.run(["docker", "rmi", "--force", name, pushed.place.uri], capture_output=True)

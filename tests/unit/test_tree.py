@@ -30,7 +30,7 @@ LEVELS = {
     "registry_http registry_auth registry_uploads registry_notes registry_work": 1,  # of the host
     "engine registry indexes distribution sources licences ecr provisioning signing": 2,  # effects
     "locking recording relocking updates fetching building publishing images linting report commands cli doctor": 3,
-    "adding conflicts compiling parents rebuilding deriving verifying testing attesting": 3,
+    "adding conflicts compiling parents rebuilding deriving verifying testing attesting inspecting": 3,
     "changes releasing affected updating": 3,
     "comparing": 3,
 }

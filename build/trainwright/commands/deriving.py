@@ -41,17 +41,39 @@ def derive(
 
 @app.command()
 def verify(
-    image: Annotated[str, typer.Argument(metavar="IMAGE|DIR", help="In the engine; or a folder with derived.toml.")],
+    image: Annotated[
+        str, typer.Argument(metavar="IMAGE|DIR", help="In a registry or the engine; or a folder with derived.toml.")
+    ],
     parent: Annotated[str, typer.Option(metavar="URI", help="What it starts from, where it does not say so.")] = "",
     tests: Annotated[bool, typer.Option("--tests", help="Run the parent's image tests on it, too.")] = False,
+    key: Annotated[
+        str, typer.Option(envvar="TRAINWRIGHT_VERIFY_KEY", metavar="FILE", help="Of a published image: a public key.")
+    ] = "",
+    contents: Annotated[
+        bool, typer.Option("--contents/--no-contents", help="Of a published image: pull it, and ask it what it holds.")
+    ] = True,
     registry: Registry = "",
     as_json: Json = False,
 ) -> None:
-    """Whether an image holds what it starts from unchanged: communication layers, framework, packages (5: not)."""
-    from trainwright import report, verifying
+    """A published image of ours: tags, signature, provenance, SBOM and contents against the lock (5: not; 7: unknown).
+
+    One that was built on top of ours (a folder, --parent, or an image with the label that `derive` writes): whether
+    it holds what it starts from unchanged (5: not).
+    """
+    from trainwright import inspecting, report, verifying
     from trainwright.matrix import load_intent
 
     intent = load_intent(find_root())
+    if not (parent or tests) and not Path(image).is_dir() and inspecting.is_published(image):
+        with report.progress() as (say, _):
+            found = inspecting.inspect(intent, image, key, contents, say)
+        if as_json:
+            report.data(found.model_dump())
+        else:
+            report.show([row.model_dump() for row in found.rows], as_json)
+            typer.echo(f"{found.id}: {found.uri}", err=True)
+        inspecting.judge(found)
+        return
     with report.progress() as (say, _):
         verdict = verifying.verify(intent, image, parent, registry, say)
     rows = [row.model_dump(exclude={"traces"}) for row in verdict.rows]
