@@ -24,6 +24,7 @@ def pytest_addoption(parser):
     parser.addoption("--variant")
 """
 PASSES = "def test_it(): pass\n"
+BY_DIGEST = "def test_it(request): assert '@sha256:' in request.config.getoption('--image')\n"
 FAILS = "def test_it(): assert False\n"
 SKIPS = "import pytest\ndef test_one(): pass\ndef test_other(): pytest.skip('not run: it cannot')\n"
 HANGS = "import pathlib, time\ndef test_it():\n    pathlib.Path('begun').touch()\n    time.sleep(60)\n"
@@ -92,7 +93,7 @@ class Checkout(NamedTuple):
 
     @property
     def is_empty(self) -> bool:
-        """Not even an untagged manifest or a blob: the registry has never heard of the repository."""
+        """Nothing was ever sent, no untagged manifest and no blob: the registry has never heard of the repository."""
         return httpx.get(self.url("tags/list")).status_code == 404
 
 
@@ -112,7 +113,8 @@ def checkout(built: Path, tmp_path: Path, registry: str) -> Checkout:
     return made
 
 
-def test_push_proves_and_then_publishes(checkout: Checkout) -> None:
+def test_push_proves_what_the_registry_holds_and_then_tags_it(checkout: Checkout) -> None:
+    checkout.image_tests(BY_DIGEST)
     row = checkout.push()
     image = checkout.image
     assert (row["action"], checkout.state) == ("pushed", "passed")
@@ -138,16 +140,16 @@ def test_a_failing_image_test_stops_the_push(checkout: Checkout) -> None:
     assert done.returncode == 6
     assert "failed its image tests" in done.stderr
     assert (checkout.state, checkout.image["digest"], checkout.image["tags"]) == ("failed", None, [])
-    assert checkout.is_empty
+    assert checkout.tags == set()
 
 
 def test_a_skipped_image_test_stops_the_push(checkout: Checkout) -> None:
     checkout.image_tests(SKIPS)
     done = checkout.run("push")
     assert done.returncode == 7
-    assert "1 image test(s)" in done.stderr
+    assert "1 of 2 image tests" in done.stderr
     assert (checkout.state, checkout.image["digest"]) == ("not run", None)
-    assert checkout.is_empty
+    assert checkout.tags == set()
 
 
 @pytest.mark.parametrize(("later", "code", "state"), [(FAILS, 6, "failed"), (SKIPS, 7, "not run")])
@@ -157,7 +159,7 @@ def test_a_proof_does_not_survive_a_later_run(checkout: Checkout, later: str, co
     assert checkout.run("test").returncode == code
     assert checkout.state == state
     assert checkout.run("push").returncode == code
-    assert checkout.is_empty
+    assert checkout.tags == set()
 
 
 def test_a_proof_does_not_survive_an_interrupted_run(checkout: Checkout) -> None:
