@@ -52,7 +52,13 @@ def forget() -> None:
 
 def regions(given: str = "") -> list[str]:
     """Where to publish: `given` (comma-separated), else the one that AWS is configured for. Raises AwsError."""
-    found = [word for word in re.split(r"[,\s]+", given or os.environ.get("AWS_REGION", "")) if word]
+    found = [
+        word
+        for word in re.split(
+            r"[,\s]+", given or os.environ.get("TRAINWRIGHT_REGIONS") or os.environ.get("AWS_REGION", "")
+        )
+        if word
+    ]
     if not found:
         import botocore.session
 

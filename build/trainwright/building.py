@@ -16,8 +16,9 @@ from trainwright.inputs import Distribution, Inputs
 from trainwright.matrix import Intent
 from trainwright.model import Base, Variant
 from trainwright.outcome import Check, Image, Proof
+from trainwright.places import home
 from trainwright.progress import Progress, Say
-from trainwright.publication import publication
+from trainwright.publication import Place, publication
 
 KEY = "key"  # out/<id>/key: whose sources lie here
 
@@ -119,19 +120,27 @@ def build(
     say: Say,
     progress: Progress,
     cache: Cache | None = None,
+    held: Mapping[Place, str] | None = None,
 ) -> Done:
-    """Build one image if nothing else will do, and prove that it is what its lock says. Raises BuildError."""
+    """Build one image if nothing else will do, and prove that it is what its lock says. Raises BuildError.
+
+    `held` is what images.published() said of it, if anybody asked; without it `repository` is asked, if there is one.
+    """
     began = time.monotonic()
     found = children.load(intent, variant)
     lock.refuse_blocked(variant, found.blocked)
-    entry = plan_one(found, repository, engine.answers)
+    place, digest = home(held) if held else (None, "")
+    repository, key = place.repository if place else repository, found.key
+    entry = plan_one(found, repository, engine.answers, held)
     for warning in entry.warnings:
         say(f"{variant.id}: warning: {warning}")
     if entry.action == "build":
         must_be_able(intent, variant, cache)
         fetch(intent, [variant], say, progress)
         found = children.load(intent, variant)  # a drift that the fetch met changes the key
-        entry = plan_one(found, repository, engine.answers)
+        if found.key != key:
+            held, digest = None, ""
+        entry = plan_one(found, repository, engine.answers, held)
     out = out_folder(intent, variant)
     if entry.action == "build" and found.parent:
         found = stand_on(intent, found, repository, say, progress)
@@ -143,7 +152,9 @@ def build(
                 clear(out, found)
                 say(f"{variant.id}: published, so its sources are not fetched; out/{variant.id}/ holds text alone")
         write_text(found.text, out)
-        return Done(published_image(found, out, str(repository)), "skip", entry.reason, time.monotonic() - began)
+        return Done(
+            published_image(found, out, str(repository), digest), "skip", entry.reason, time.monotonic() - began
+        )
     if entry.action == "build" or not is_laid_out(found, out):
         fetch(intent, [variant], say, progress)
         say(f"{variant.id}: laying out its sources")

@@ -1,21 +1,23 @@
 """One image between its steps: what is planned, what out/<id>/image.json says of it, what was done."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import ValidationError
 
-from trainwright import children, engine, host_settings, plan, registry
-from trainwright.errors import EnvironmentProblem, RegistryError
+from trainwright import engine, plan, provisioning, registry
+from trainwright import places as places_module
+from trainwright.errors import AwsError, EnvironmentProblem, RegistryError
 from trainwright.files import write
 from trainwright.inputs import Inputs
 from trainwright.matrix import Intent
 from trainwright.model import Variant
 from trainwright.outcome import Image, PlanEntry
-from trainwright.publication import Place
+from trainwright.publication import Place, publication
 from trainwright.remedy import sentence
+from trainwright.repositories import Setting, refuse_filters
 
 
 @dataclass
@@ -52,9 +54,12 @@ def write_image(out: Path, image: Image) -> None:
     write(out / "image.json", image.model_dump_json(by_alias=True, indent=2) + "\n")
 
 
-def published_image(found: Inputs, out: Path, repository: str) -> Image:
-    """image.json of an image that the registry holds: ours if it is of this key, else what the registry says."""
-    digest, image = registry.resolve(repository, found.tag), known_image(found, out)
+def published_image(found: Inputs, out: Path, repository: str, digest: str = "") -> Image:
+    """image.json of an image that the registry holds: ours if it is of this key, else what the registry says.
+
+    `digest` is the one behind its key, where that is known already.
+    """
+    digest, image = digest or registry.resolve(repository, found.tag), known_image(found, out)
     if image.digest == digest and image.uri == f"{repository}@{digest}":
         return image
     manifest = registry.manifest(repository, digest)
@@ -71,13 +76,24 @@ def published_image(found: Inputs, out: Path, repository: str) -> Image:
     return image
 
 
-def plan_one(found: Inputs, repository: str | None, engine_answers: Callable[[], bool]) -> PlanEntry:
-    """skip, reuse, build or blocked; a registry or an engine that does not answer is unknown, not empty."""
+def plan_one(
+    found: Inputs,
+    repository: str | None,
+    engine_answers: Callable[[], bool],
+    held: Mapping[Place, str] | None = None,
+) -> PlanEntry:
+    """skip, reuse, build or blocked; a registry or an engine that does not answer is unknown, not empty.
+
+    `held` is what published() said of it; without it `repository` is asked.
+    """
     published = None
     warnings = [f"{sentence(warning)}: {warning.rule}" for warning in found.warnings]
     if found.blocked:
         return plan.decide(found.variant.id, found.key, None, None, warnings, found.blocked)
-    if repository:
+    if held:
+        published = places_module.home(held)[1]
+        warnings += filter(None, [places_module.lacking(held)])
+    elif repository:
         with suppress(EnvironmentProblem, RegistryError):  # a registry that does not answer
             published = registry.resolve(repository, found.tag)
     present = None
@@ -86,22 +102,9 @@ def plan_one(found: Inputs, repository: str | None, engine_answers: Callable[[],
     return plan.decide(found.variant.id, found.key, published, present, warnings)
 
 
-def registry_host(root: Path, given: str) -> str:
-    """Where images are: `given` (REGISTRY), else the registry on loopback.
-
-    Raises RegistryError where that one does not answer, or where an AWS account is configured: publishing to ECR by
-    default is not there yet, and loopback instead would be a silent fallback.
-    """
-    host = given or host_settings.registry_address(root)
-    if not given and (account := host_settings.aws_account()):
-        raise RegistryError(
-            "an AWS account is configured, and this version does not publish to Amazon ECR by itself yet",
-            why=f"{account} is set",
-            fix=f"REGISTRY=<account>.dkr.ecr.<region>.amazonaws.com after `docker login`, or REGISTRY={host}",
-        )
-    if not given and not registry.answers(host):
-        raise RegistryError(f"no registry answers at {host}", fix="make registry")
-    return host
+def registry_host(root: Path, given: str, regions: str = "") -> str:
+    """Where images are, for what knows one registry: the first of places.hosts(), with its prefix. Raises as that."""
+    return str(places_module.hosts(root, given, regions)[0])
 
 
 def below_registry(variant: Variant) -> str:
@@ -109,30 +112,58 @@ def below_registry(variant: Variant) -> str:
     return f"trainwright/{variant.framework}"
 
 
+def places(intent: Intent, variant: Variant, given: str, regions: str = "") -> list[Place]:
+    """Every repository that the variant's images go to. Raises as places.hosts() does."""
+    return [host.place(below_registry(variant)) for host in places_module.hosts(intent.root, given, regions)]
+
+
+def published(intent: Intent, found: Iterable[Inputs], given: str, regions: str = "") -> dict[str, dict[Place, str]]:
+    """Image id to what each place holds under its key: a digest, or "". One call for each repository.
+
+    Raises RegistryError and AwsError: what nobody can say is not "nothing".
+    """
+    hosts = places_module.hosts(intent.root, given, regions)
+    wanted = {one.variant.id: [(host.place(below_registry(one.variant)), one.tag) for host in hosts] for one in found}
+    return places_module.look_up(wanted)
+
+
+def published_if_known(
+    intent: Intent, found: Iterable[Inputs], given: str, regions: str = ""
+) -> tuple[dict[str, dict[Place, str]], str]:
+    """The same where it only serves to save work; {} and why where nobody can say."""
+    try:
+        return published(intent, found, given, regions), ""
+    except (RegistryError, AwsError, EnvironmentProblem) as error:
+        return {}, f"what is published is unknown: {error.what} ({error.fix})"
+
+
+def settle(
+    intent: Intent, variants: Iterable[Variant], places: Iterable[Place], create: bool, change: bool
+) -> list[Setting]:
+    """The repositories of Amazon ECR among `places`: as provisioning.ensure(); nothing is asked of a plain registry.
+
+    Raises ConfigError where publish.toml would let the tag of a key or a release move. Raises AwsError.
+    """
+    settings, names = publication(intent.root).repository, dict[tuple[str, str], list[str]]()
+    refuse_filters(settings, [variant.id for variant in variants])
+    for place in dict.fromkeys(places):
+        if place.region:
+            names.setdefault((place.region, place.account), []).append(place.path)
+    return [
+        row
+        for (region, account), paths in names.items()
+        for row in provisioning.ensure(region, paths, settings, create, change, account)
+    ]
+
+
 def repository(intent: Intent, variant: Variant, given: str) -> str:
-    """Where the variant's images go. Raises RegistryError as registry_host() does."""
+    """Where the variant's images go, for what knows one place. Raises as places.hosts() does."""
     return f"{registry_host(intent.root, given)}/{below_registry(variant)}"
-
-
-def places(intent: Intent, variant: Variant, given: str) -> list[Place]:
-    """Every place that the variant's images go to. Raises RegistryError as registry_host() does."""
-    return [Place(host=registry_host(intent.root, given), path=below_registry(variant))]
-
-
-def published(intent: Intent, variants: list[Variant], given: str) -> dict[str, dict[Place, str]]:
-    """By id: what each place holds under the key's tag, "" where it holds nothing."""
-    found = {variant.id: children.load(intent, variant).tag for variant in variants}
-    return {
-        variant.id: {
-            place: registry.resolve(place.repository, found[variant.id]) for place in places(intent, variant, given)
-        }
-        for variant in variants
-    }
 
 
 def repository_if_any(intent: Intent, variant: Variant, given: str) -> str | None:
     """The same where it only serves to find out what is published already: None where nobody can say."""
     try:
         return repository(intent, variant, given)
-    except RegistryError:
+    except (RegistryError, AwsError):
         return None

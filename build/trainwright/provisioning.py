@@ -20,7 +20,7 @@ def ensure(
     `create` makes what is missing. `change` changes what is there, too: that was somebody's decision, so nobody says
     it by default. Without both, nothing is written. `account` is another account's registry; "" is the caller's.
     """
-    rows = []
+    rows, names = [], list(names)
     for name in names:
         held = describe(region, name, account)
         made = held is None
@@ -34,7 +34,8 @@ def ensure(
         rows += [row for row in settled if not (made and row.state == "changed")]
         if made or not found:
             rows.append(_row(region, name, "all", "no repository" * made, held.arn, "created" if made else "as wanted"))
-    return rows + ([_replicate(region, settings, change)] if settings.replicate_to and not account else [])
+    prefixes = {name.rpartition("/")[0] + "/" for name in names if settings.replicate_to and not account}
+    return rows + [_replicate(region, prefix, settings, change) for prefix in sorted(prefixes)]
 
 
 def describe(region: str, name: str, account: str = "") -> Held | None:
@@ -119,19 +120,19 @@ def _settle(
     return _row(region, name, *row, "changed")
 
 
-def _replicate(region: str, settings: Repository, change: bool) -> Setting:
+def _replicate(region: str, prefix: str, settings: Repository, change: bool) -> Setting:
     """Replication is a setting of the account's whole registry: it grows by what is missing, and loses nothing."""
     ecr = client("ecr", region)
     with told(Call("ecr", region=region, resource="the registry's replication")):
         registry = ecr.describe_registry()
         held: Any = registry["replicationConfiguration"].get("rules", [])
-        rules: Any = repositories.replicated(held, settings, registry["registryId"], region)
+        rules: Any = repositories.replicated(held, settings, prefix, registry["registryId"], region)
         if rules != held and change:
             ecr.put_replication_configuration(replicationConfiguration={"rules": rules})
     missing = ", ".join(target["region"] for rule in rules[len(held) :] for target in rule["destinations"])
     state: State = "as wanted" if not missing else "changed" if change else "differs"
     said = f"not to {missing}" if missing else ""
-    return _row(region, f"{settings.prefix}/*", "replication", said, ", ".join(settings.replicate_to), state)
+    return _row(region, f"{prefix}*", "replication", said, ", ".join(settings.replicate_to), state)
 
 
 def _filters(settings: Repository) -> Any:

@@ -36,7 +36,6 @@ class Transfer(Model):
 class Repository(Model):
     """What a repository of Amazon ECR is to be like; a plain registry has no such settings."""
 
-    prefix: str  # of every repository's name; the framework follows
     moving: Annotated[
         list[Filter], Field(min_length=1, max_length=5)
     ]  # tags that may move: aliases, signatures, caches

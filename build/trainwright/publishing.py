@@ -14,7 +14,7 @@ from trainwright.model import Variant
 from trainwright.outcome import Check, Image, PlanEntry
 from trainwright.progress import Say
 from trainwright.publication import FILE, Place, Publication, publication
-from trainwright.repositories import Setting
+from trainwright.repositories import Setting, refuse_filters
 from trainwright.testing import tested
 
 Held = Mapping[Place, str]  # digest behind the key's tag in each place, "" where there is none
@@ -46,7 +46,7 @@ def push(intent: Intent, variant: Variant, held: Held, release: str, dry_run: bo
         action, why = _forecast(found, entry, missing, digest, release)
         return Done(known_image(found, out), action, why, time.monotonic() - began)
     if not missing:
-        image = published_image(found, out, next(iter(held)).repository)
+        image = published_image(found, out, next(iter(held)).repository, digest)
         action, why = "skip", entry.reason
     else:
         image = _publish(intent, found, held, missing, digest, say)
@@ -82,6 +82,7 @@ def _publish(intent: Intent, found: Inputs, held: Held, missing: list[Place], di
     if digest:  # what one place has, the others get: built here or not
         _take(next(place for place in held if held[place]), found, digest, say)
     image = at_hand(intent, found, say)
+    refuse_filters(policy.repository, [identity])
     for place in filter(lambda place: place.region, missing):
         rows = provisioning.ensure(place.region, [place.path], policy.repository, True, False, place.account)
         _refuse_mutable(place, rows)

@@ -125,9 +125,13 @@ def differences(settings: Repository, held: Held) -> list[tuple[str, str, str]]:
 FOR_EVER = ("encryption", "KMS key")  # a repository keeps what it was created with
 
 
-def replicated(rules: list[dict[str, Any]], settings: Repository, account: str, region: str) -> list[dict[str, Any]]:
-    """The registry's rules of replication with what is missing of ours; those of others stay as they are."""
-    prefix = f"{settings.prefix}/"
+def replicated(
+    rules: list[dict[str, Any]], settings: Repository, prefix: str, account: str, region: str
+) -> list[dict[str, Any]]:
+    """The registry's rules of replication with what is missing of ours; those of others stay as they are.
+
+    `prefix` is how the names of our repositories begin.
+    """
     served = {
         (target["region"], target["registryId"])
         for rule in rules

@@ -158,10 +158,13 @@ def test_replication_grows_and_loses_nothing(settings: Repository) -> None:
         "repositoryFilters": [{"filter": "train", "filterType": "PREFIX_MATCH"}],
     }
     other = {**theirs, "repositoryFilters": [{"filter": "web/", "filterType": "PREFIX_MATCH"}]}
-    rules = repositories.replicated([theirs, other], to, "1", "us-east-1")
+    rules = repositories.replicated([theirs, other], to, "trainwright/", "1", "us-east-1")
     assert rules[:2] == [theirs, other]
     assert rules[2]["destinations"] == [{"region": "eu-west-1", "registryId": "1"}]  # not here, not what is served
     assert rules[2]["repositoryFilters"] == [{"filter": "trainwright/", "filterType": "PREFIX_MATCH"}]
-    assert repositories.replicated(rules, to, "1", "us-east-1") == rules
+    assert repositories.replicated(rules, to, "trainwright/", "1", "us-east-1") == rules
     everything = [{"destinations": [{"region": "eu-west-1", "registryId": "1"}]}]
-    assert repositories.replicated(everything, changed(to, replicate_to=["eu-west-1"]), "1", "us-east-1") == everything
+    assert (
+        repositories.replicated(everything, changed(to, replicate_to=["eu-west-1"]), "trainwright/", "1", "us-east-1")
+        == everything
+    )

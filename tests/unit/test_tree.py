@@ -31,7 +31,7 @@ LEVELS = {
     "engine registry indexes distribution sources licences ecr provisioning signing": 2,  # effects
     "locking recording relocking updates fetching building publishing images linting report commands cli doctor": 3,
     "adding conflicts compiling parents rebuilding deriving verifying testing attesting inspecting": 3,
-    "changes releasing affected updating": 3,
+    "changes releasing affected updating places": 3,
     "comparing": 3,
 }
 LEVEL = {name: level for names, level in LEVELS.items() for name in names.split()}

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from trainwright.commands.options import Framework, Json, Only, Registry, app, chosen, find_root
+from trainwright.commands.options import Framework, Json, Only, Region, Registry, app, chosen, find_root
 from trainwright.errors import ConfigError, did_you_mean
 
 State = Annotated[str | None, typer.Option(metavar="STATE", help="proved, unproved or blocked.")]
@@ -116,19 +116,29 @@ def find(
 
 
 @app.command()
-def plan(only: Only = None, framework: Framework = None, registry: Registry = "", as_json: Json = False) -> None:
+def plan(
+    only: Only = None,
+    framework: Framework = None,
+    registry: Registry = "",
+    region: Region = "",
+    as_json: Json = False,
+) -> None:
     """Per image: skip, reuse, build or blocked, with the reason and the input key."""
     from trainwright import engine, images, inputs, report
     from trainwright import plan as plan_module
 
     intent, variants = chosen(framework, only)
-    rows = []
-    for variant in variants:
-        if missing := inputs.awaited(intent, variant):
-            rows.append(plan_module.decide(variant.id, "", None, None, blocked=missing))
-            continue
-        repository = images.repository_if_any(intent, variant, registry)
-        rows.append(images.plan_one(inputs.load(intent, variant), repository, engine.answers))
+    missing = {variant.id: inputs.awaited(intent, variant) for variant in variants}
+    found = {variant.id: inputs.load(intent, variant) for variant in variants if not missing[variant.id]}
+    held, why = images.published_if_known(intent, found.values(), registry, region)
+    if why:
+        typer.echo(why, err=True)
+    rows = [
+        images.plan_one(found[variant.id], None, engine.answers, held.get(variant.id))
+        if variant.id in found
+        else plan_module.decide(variant.id, "", None, None, blocked=missing[variant.id])
+        for variant in variants
+    ]
     shown = None if as_json else {"id", "action", "reason", "key"}
     table = [row.model_dump(include=shown) for row in rows]
     report.show(table if as_json else [row | {"key": row["key"][: plan_module.SHORT]} for row in table], as_json)

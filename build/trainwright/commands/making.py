@@ -5,7 +5,19 @@ from typing import Annotated, Any
 
 import typer
 
-from trainwright.commands.options import Framework, Json, Name, Only, Registry, With, app, asked_for, chosen, on_top
+from trainwright.commands.options import (
+    Framework,
+    Json,
+    Name,
+    Only,
+    Region,
+    Registry,
+    With,
+    app,
+    asked_for,
+    chosen,
+    on_top,
+)
 from trainwright.errors import ConfigError
 
 CACHE = "TRAINWRIGHT_CACHE"  # a cache to read and to write
@@ -110,18 +122,22 @@ def build(
         list[str] | None,
         typer.Option(metavar="REPOSITORY[:TAG]", envvar=CACHE, help="Take from there what another host's steps made."),
     ] = None,
+    region: Region = "",
     as_json: Json = False,
 ) -> None:
     """Build what is not built yet, and probe it: what the image holds must be what the lock says."""
-    from trainwright import building, fetching, images, report
+    from trainwright import building, children, fetching, images, report
     from trainwright.builders import Cache
 
     cache = Cache(to=cache_to, sources=cache_from or [])
     intent, variants = asked_for(framework, only, with_, name)
     with report.alone(intent.root), report.progress(fetching.to_fetch(intent, variants)) as (say, advance):
+        found = [children.load(intent, variant) for variant in variants]
+        held, why = images.published_if_known(intent, found, registry, region)
+        if why:
+            say(why)
         done = [
-            building.build(intent, variant, images.repository_if_any(intent, variant, registry), say, advance, cache)
-            for variant in variants
+            building.build(intent, variant, None, say, advance, cache, held.get(variant.id)) for variant in variants
         ]
     report.final(done, as_json)
 
@@ -167,16 +183,18 @@ def push(
     with_: With = None,
     name: Name = "",
     registry: Registry = "",
+    region: Region = "",
     release: Annotated[str, typer.Option(metavar="TAG", help="One more tag, for people; it never moves.")] = "",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would happen.")] = False,
     as_json: Json = False,
 ) -> None:
     """Prove, push by digest, verify what the registry holds, and only then tag."""
-    from trainwright import images, publishing, report
+    from trainwright import children, images, publishing, report
 
     intent, variants = asked_for(framework, only, with_, name)
     with report.alone(intent.root), report.progress() as (say, _):
-        held = images.published(intent, variants, registry)
+        found = [children.load(intent, variant) for variant in variants]
+        held = images.published(intent, found, registry, region)
         done = [publishing.push(intent, variant, held[variant.id], release, dry_run, say) for variant in variants]
     report.final(done, as_json)
 

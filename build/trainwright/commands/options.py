@@ -18,7 +18,12 @@ app = typer.Typer(
 Framework = Annotated[str | None, typer.Option(help="The framework's one default image.")]
 Only = Annotated[str | None, typer.Option(metavar="GLOB", help="Images by id or glob; see `trainwright list`.")]
 Json = Annotated[bool, typer.Option("--json", help="Machine-readable, to standard output.")]
-Registry = Annotated[str, typer.Option(envvar="REGISTRY", help="host[:port][/prefix]; empty: the one on loopback.")]
+Registry = Annotated[
+    str, typer.Option(envvar="REGISTRY", help="host[:port][/prefix], or ecr[/prefix]; empty: the one on loopback.")
+]
+Region = Annotated[
+    str, typer.Option(envvar="TRAINWRIGHT_REGIONS", metavar="NAME,...", help="Of Amazon ECR; empty: the account's.")
+]
 
 With = Annotated[Path | None, typer.Option("--with", metavar="FILE", help="Packages of a requirements file on top.")]
 Name = Annotated[str, typer.Option(metavar="NAME", help="With --with: the image is <id>-with-NAME.")]

@@ -1,0 +1,99 @@
+"""Where images are published: one plain registry, or repositories of Amazon ECR in one region or several."""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from trainwright import aws, ecr, host_settings, registry
+from trainwright.errors import RegistryError
+from trainwright.publication import Place
+
+# <account>.dkr.ecr.<region>.amazonaws.com, of another partition or with FIPS too; a prefix of repositories may follow.
+ECR = re.compile(
+    r"(?P<address>(?P<account>\d{12})\.dkr\.ecr(-fips)?\.(?P<region>[a-z0-9-]+)\.amazonaws\.com(\.cn)?)"
+    r"(/(?P<prefix>.+))?"
+)
+OWN = re.compile(r"ecr(/(?P<prefix>.+))?")
+
+_signed_in: set[str] = set()
+
+
+class Host(NamedTuple):
+    """A registry, before it is said which of its repositories."""
+
+    address: str  # host[:port]
+    prefix: str = ""  # of every repository's name
+    region: str = ""
+    account: str = ""
+
+    def place(self, path: str) -> Place:
+        path = f"{self.prefix}/{path}" if self.prefix else path
+        return Place(host=self.address, path=path, region=self.region, account=self.account)
+
+    def __str__(self) -> str:
+        return f"{self.address}/{self.prefix}" if self.prefix else self.address
+
+
+def hosts(root: Path, given: str, regions: str = "") -> list[Host]:
+    """Where images go: `given` (REGISTRY), else the registry on loopback. `ecr` is one for each of the regions.
+
+    Raises RegistryError where the one on loopback does not answer, or where an AWS account is configured and nobody
+    said where to: loopback instead would be a silent fallback. Raises AwsError.
+    """
+    if named := ECR.fullmatch(given):
+        return [_signed(Host(named["address"], named["prefix"] or "", named["region"], named["account"]))]
+    if own := OWN.fullmatch(given):
+        return [_signed(Host(ecr.host(region), own["prefix"] or "", region)) for region in aws.regions(regions)]
+    address = given or host_settings.registry_address(root)
+    if not given and (account := host_settings.aws_account()):
+        raise RegistryError(
+            "an AWS account is configured, and nobody said where to publish",
+            why=f"{account} is set",
+            fix=f"REGISTRY=ecr for the account's own Amazon ECR, or REGISTRY={address} for the registry on loopback",
+        )
+    if not given and not registry.answers(address):
+        raise RegistryError(f"no registry answers at {address}", fix="make registry")
+    host, _, prefix = address.partition("/")
+    return [Host(host, prefix)]
+
+
+def _signed(host: Host) -> Host:
+    """Let the registry's client ask Amazon for credentials."""
+    if host.address not in _signed_in:
+        registry.authenticate(host.address, ecr.credentials(host.region, host.account))
+        _signed_in.add(host.address)
+    return host
+
+
+def look_up(wanted: Mapping[str, Iterable[tuple[Place, str]]]) -> dict[str, dict[Place, str]]:
+    """`wanted` is image id to tags, each in its place: the digests, "" for none. One question to each repository."""
+    tags = defaultdict[Place, list[str]](list)
+    for rows in wanted.values():
+        for place, tag in rows:
+            tags[place].append(tag)
+    held = {place: digests(place, names) for place, names in tags.items()}
+    return {name: {place: held[place][tag] for place, tag in rows} for name, rows in wanted.items()}
+
+
+def digests(place: Place, tags: Iterable[str]) -> dict[str, str]:
+    """The digest behind each tag, "" for none. Raises AwsError, RegistryError."""
+    if place.region:
+        return ecr.lookup(place.region, place.path, tags, place.account)
+    return registry.resolve_all(place.repository, list(tags))
+
+
+def home(held: Mapping[Place, str]) -> tuple[Place, str]:
+    """The first place that holds the image, and its digest; where none does, the first place and ""."""
+    return next(((place, digest) for place, digest in held.items() if digest), (next(iter(held)), ""))
+
+
+def lacking(held: Mapping[Place, str]) -> str:
+    """What a person should know where an image is not the same everywhere; "" where it is."""
+    found = {digest for digest in held.values() if digest}
+    if len(found) > 1:
+        told = ", ".join(f"{place}: {digest or 'nothing'}" for place, digest in held.items())
+        return f"its key names different images: {told}"
+    missing = ", ".join(str(place) for place, digest in held.items() if not digest)
+    return f"not in {missing} yet" if found and missing else ""

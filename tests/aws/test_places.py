@@ -1,0 +1,182 @@
+"""Where images go, what is published there, and what that costs: one call for each repository."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import layouts
+import pytest
+from aws.conftest import REGIONS
+from aws.emulator import Emulator
+from aws.wide import link
+
+from trainwright import images, inputs, matrix, places
+from trainwright import registry as registries
+from trainwright.errors import AwsError, RegistryError
+from trainwright.inputs import Inputs
+from trainwright.publication import Place
+
+ROOT = Path(__file__).parents[2]
+HERE, THERE = REGIONS
+INTENT = matrix.load_intent(ROOT)
+Publish = Callable[[list[Inputs], list[Place]], None]
+ROUND_TRIP = 0.08  # seconds
+
+
+@pytest.fixture(scope="module")
+def twenty() -> list[Inputs]:
+    """Images of more than one framework that have a lock."""
+    held = [variant for variant in inputs.held(INTENT) if not inputs.awaited(INTENT, variant)]
+    return [inputs.load(INTENT, variant) for variant in held[:: len(held) // 20][:20]]
+
+
+@pytest.fixture
+def publish(amazon: Emulator, tmp_path: Path) -> Publish:
+    made = layouts.make(tmp_path / "layout", [b"layer"], {})
+
+    def published(found: list[Inputs], into: list[Place]) -> None:
+        images.settle(INTENT, [one.variant for one in found], into, create=True, change=False)
+        for place in into:
+            registries.push(made.folder, place.repository, made.digest)
+        for one in found:
+            for place in into:
+                if place.path == images.below_registry(one.variant):
+                    registries.tag(place.repository, made.digest, one.tag)
+
+    return published
+
+
+def all_places(found: list[Inputs], regions: str) -> list[Place]:
+    return list(dict.fromkeys(p for one in found for p in images.places(INTENT, one.variant, "ecr", regions)))
+
+
+def test_where_images_go(amazon: Emulator) -> None:
+    variant = INTENT.variants[0]
+    path = f"trainwright/{variant.framework}"
+    (plain,) = images.places(INTENT, variant, "registry.example.com:5000/team")
+    assert plain.repository == f"registry.example.com:5000/team/{path}"
+    assert plain.region == ""
+    found = images.places(INTENT, variant, "ecr/team", ",".join(REGIONS))
+    assert [place.repository for place in found] == [f"{amazon.address(region)}/team/{path}" for region in REGIONS]
+    assert [str(place) for place in found] == list(REGIONS)
+    amazon.calls.clear()
+    (own,) = images.places(INTENT, variant, "111122223333.dkr.ecr.ap-south-1.amazonaws.com/team")
+    assert own == Place(
+        host="111122223333.dkr.ecr.ap-south-1.amazonaws.com",
+        path=f"team/{path}",
+        region="ap-south-1",
+        account="111122223333",
+    )
+    (china,) = images.places(INTENT, variant, "111122223333.dkr.ecr.cn-north-1.amazonaws.com.cn")
+    assert china.region == "cn-north-1"
+    assert amazon.calls == []  # nobody has to be asked where that is
+
+
+def test_an_account_without_a_word_where_to(amazon: Emulator) -> None:
+    with pytest.raises(RegistryError, match="nobody said where to publish") as raised:
+        images.places(INTENT, INTENT.variants[0], "")
+    assert "REGISTRY=ecr" in raised.value.fix
+    assert "REGISTRY=127.0.0.1" in raised.value.fix
+
+
+def test_twenty_images_are_one_call_for_each_repository(
+    amazon: Emulator, twenty: list[Inputs], publish: Publish
+) -> None:
+    publish(twenty, all_places(twenty, HERE))
+    amazon.calls.clear()
+    amazon.requests.clear()
+    held = images.published(INTENT, twenty, "ecr", HERE)
+    frameworks = {one.variant.framework for one in twenty}
+    assert len(frameworks) > 1
+    assert amazon.calls == [("ecr", "BatchGetImage")] * len(frameworks)
+    assert amazon.requests == []  # of the registry protocol: none
+    assert set(held) == {one.variant.id for one in twenty}
+    assert all(digest for row in held.values() for digest in row.values())
+
+
+def test_regions_that_do_not_hold_the_same(amazon: Emulator, twenty: list[Inputs], publish: Publish) -> None:
+    one = twenty[0]
+    here, there = images.places(INTENT, one.variant, "ecr", ",".join(REGIONS))
+    publish([one], [here])
+    held = images.published(INTENT, [one], "ecr", f"{THERE},{HERE}")[one.variant.id]
+    assert [bool(digest) for digest in held.values()] == [False, True]
+    assert places.home(held) == (here, held[here])
+    assert places.lacking(held) == f"not in {THERE} yet"
+    entry = images.plan_one(one, None, lambda: False, held)
+    assert (entry.action, entry.warnings[-1]) == ("skip", f"not in {THERE} yet")
+    assert "different images" in places.lacking({here: "sha256:1", there: "sha256:2"})
+    assert places.lacking({here: "", there: ""}) == places.lacking({here: "a", there: "a"}) == ""
+
+
+def test_nobody_can_say_is_not_nothing(amazon: Emulator, twenty: list[Inputs]) -> None:
+    amazon.refuse("BatchGetImage", "AccessDeniedException", "no", times=9)
+    with pytest.raises(AwsError):
+        images.published(INTENT, twenty, "ecr", HERE)
+    held, why = images.published_if_known(INTENT, twenty, "ecr", HERE)
+    assert held == {}
+    assert "may not ecr:BatchGetImage" in why
+    entry = images.plan_one(twenty[0], None, lambda: False, held.get(twenty[0].variant.id))
+    assert "registry: unknown" in entry.reason
+
+
+def command(*words: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [Path(sys.executable).with_name("trainwright"), *words], cwd=ROOT, capture_output=True, text=True, timeout=120
+    )
+
+
+def test_the_command_line_plans_by_what_ecr_holds(amazon: Emulator, twenty: list[Inputs], publish: Publish) -> None:
+    one = twenty[0]
+    publish([one], all_places([one], HERE))
+    amazon.calls.clear()
+    done = command("plan", "--only", one.variant.id, "--registry", "ecr", "--json")
+    assert done.returncode == 0, done.stderr
+    (row,) = json.loads(done.stdout)
+    assert (row["id"], row["action"]) == (one.variant.id, "skip")
+    assert amazon.calls == [("ecr", "GetAuthorizationToken"), ("ecr", "BatchGetImage")]
+
+
+def test_the_command_line_creates_and_changes_repositories(amazon: Emulator) -> None:
+    words = ("repositories", "--framework", INTENT.variants[0].framework, "--region", ",".join(REGIONS), "--json")
+    for flags, states in (((), ["missing"] * 2), (("--apply",), ["created"] * 2), ((), ["as wanted"] * 2)):
+        done = command(*words, *flags)
+        assert done.returncode == 0, done.stderr
+        assert [row["state"] for row in json.loads(done.stdout)] == states
+    os.environ.pop("AWS_ACCESS_KEY_ID")
+    done = command(*words)
+    assert done.returncode == 9
+    assert "there are no AWS credentials here" in done.stderr
+
+
+def test_a_link_of_eighty_milliseconds(
+    amazon: Emulator,
+    twenty: list[Inputs],
+    publish: Publish,
+    monkeypatch: pytest.MonkeyPatch,
+    record_testsuite_property: Callable[[str, object], None],
+) -> None:
+    """Twenty images of several repositories: as many round trips as a connection and its calls take, not more."""
+    from trainwright import aws, ecr
+
+    publish(twenty, all_places(twenty, HERE))
+    seconds = {}
+    with link(amazon.address(HERE), ROUND_TRIP) as far:
+        for name, endpoint in (("loopback", amazon.address(HERE)), ("wide", far)):
+            monkeypatch.setenv("AWS_ENDPOINT_URL", f"https://{endpoint}")
+            aws.forget()
+            ecr.forget()
+            aws.client("ecr", HERE)  # making a client is work of this machine
+            began = time.monotonic()
+            held = images.published(INTENT, twenty, "ecr", HERE)
+            seconds[name] = time.monotonic() - began
+            assert all(places.home(row)[1] for row in held.values())
+    calls = 1 + len({one.variant.framework for one in twenty})
+    for name, value in seconds.items():
+        record_testsuite_property(f"twenty_{name}_seconds", round(value, 3))
+    print({name: round(value, 3) for name, value in seconds.items()}, f"{calls} calls")
+    assert seconds["wide"] > (calls + 1) * ROUND_TRIP  # the link is what it says: TCP's and TLS's round trips, too
+    assert seconds["wide"] - seconds["loopback"] < len(twenty) * ROUND_TRIP
