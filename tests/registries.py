@@ -35,6 +35,7 @@ class Registry:
     tags: dict[tuple[str, str], str] = field(default_factory=dict)
     uploads: dict[str, bytearray] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)  # `METHOD path`
+    ranges: list[str] = field(default_factory=list)  # of which blobs were asked for, "" for all of one
     sent: list[int] = field(default_factory=list)  # bytes of each PATCH and PUT of a blob that arrived
     # What it does instead of an answer: the first row whose pattern fits `METHOD path`, as often as the row says.
     faults: list[tuple[str, int, Callable[["Handler"], None]]] = field(default_factory=list)
@@ -95,6 +96,8 @@ class Handler(BaseHTTPRequestHandler):
         held, request = self.held, f"{self.command} {self.path}"
         with held.lock:
             held.asked.append(request)
+            if re.match("GET .*/blobs/sha256", request):
+                held.ranges.append(self.headers.get("Range", ""))
             fault = next((row for row in held.faults if re.match(row[0], request) and row[1]), None)
             if fault:
                 held.faults[held.faults.index(fault)] = (fault[0], fault[1] - 1, fault[2])

@@ -165,7 +165,7 @@ def _read_back(repository: str, digest: str, size: int | None, keep: list[bytes]
                 hasher, count = hashlib.sha256(), 0
                 if keep is not None:
                     keep.clear()
-            for piece in answer.iter_raw(http.CHUNK) if answer.status_code != 416 else ():
+            for piece in answer.iter_raw() if answer.status_code != 416 else ():
                 end_if_stopped()
                 hasher.update(piece)
                 count += len(piece)

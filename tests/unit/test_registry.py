@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from threading import Barrier, Event, Thread
+from threading import Barrier, Event
 
 import pytest
 from registries import MANIFEST, Handler, Registry, digest_of, image, serving
@@ -439,9 +439,11 @@ def test_an_answer_that_is_lost(held: Registry, place: str, big: Path, like_ecr:
     """The registry has the piece, or all of the blob, and we do not know."""
     held.like_ecr = like_ecr
     held.act("PATCH .*state=(1|2)000", unheard)
+    held.act("PATCH .*state=5000", unheard)
     held.act("PUT .*uploads", unheard, times=2)
     push(big, place)
     assert held.sent.count(1000) == 5
+    assert 0 not in held.sent
 
 
 def test_a_registry_that_says_nothing_of_use_about_uploads(held: Registry, place: str, big: Path) -> None:
@@ -774,6 +776,7 @@ def test_reading_goes_on_where_the_line_broke(held: Registry, place: str, big: P
 
     held.act(f"GET .*{digest_of(BIG)}", breaks, times=2)
     registry.verify(place, digest, manifest)
+    assert sorted(held.ranges) == ["", "", "bytes=3000-", "bytes=3000-"]  # the second answer was all of it again
 
 
 def test_memory_does_not_grow_with_the_blob(held: Registry, place: str, tmp_path: Path) -> None:
@@ -813,13 +816,45 @@ def test_answers(held: Registry) -> None:
 
 
 def test_one_failure_ends_the_others(held: Registry, place: str) -> None:
-    over = Event()
-    held.fail("GET .*/v2/a/manifests/bad", 403)
-    held.act("GET .*/manifests/v", lambda handler: handler.answer(503), times=99)
-    Thread(target=over.wait, daemon=True).start()
+    """Also those that wait for their next attempt, as the registry has asked."""
+
+    def refuses(handler: Handler) -> None:
+        time.sleep(0.3)
+        handler.refuse(403, "DENIED")
+
+    held.act("GET .*/manifests/bad", refuses)
+    held.fail("GET .*/manifests/v", 503, times=99, Retry_After="2")
     began = time.monotonic()
-    with pytest.raises(RegistryError):
+    with pytest.raises(RegistryError) as raised:
         registry.resolve_all(place, ["bad", *(f"v{number}" for number in range(50))])
-    over.set()
-    assert time.monotonic() - began < 2
-    assert held.count("GET") < 60
+    assert "DENIED" in raised.value.why
+    assert time.monotonic() - began < 4  # four attempts take six
+    assert held.count("GET") < 9  # and not 51
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_what_has_ended_asks_nothing_more(held: Registry, place: str, kept: bool) -> None:
+    """Neither on a new connection nor on one that is open."""
+    asking, over = Event(), Event()
+
+    def work(number: int) -> None:
+        if number:
+            asking.wait(9)
+            raise KeyboardInterrupt
+        if kept:
+            registry.resolve(place, "v1")
+        asking.set()
+        ends = time.monotonic() + 5
+        while not registry_work.stopped() and time.monotonic() < ends:
+            time.sleep(0.01)
+        if kept:
+            time.sleep(0.1)
+        try:
+            registry.resolve(place, "v2")
+        finally:
+            over.set()
+
+    with pytest.raises(KeyboardInterrupt):
+        registry_work.side_by_side(work, [0, 1])
+    assert over.is_set()
+    assert held.count("GET .*/v2$") == 0
