@@ -37,7 +37,9 @@ def _client(service: str, region: str) -> Any:
     with told(Call(service, region=region)):
         # AWS_CA_BUNDLE is botocore's own; a company's CA is named once for all programs.
         verify = certificates.bundle() if os.environ.get(certificates.SETTING) else None
-        return boto3.client(service, region_name=region, config=Config(retries={"mode": "standard"}), verify=verify)  # type: ignore[call-overload]
+        return boto3.Session().client(
+            service, region_name=region, config=Config(retries={"mode": "standard"}), verify=verify
+        )  # type: ignore[call-overload]
 
 
 def of(account: str) -> Any:
@@ -73,6 +75,7 @@ def regions(given: str = "") -> list[str]:
 def told(call: Call) -> Iterator[None]:
     """What botocore raises, as an AwsError."""
     from botocore.exceptions import BotoCoreError, ClientError
+    from botocore.parsers import ResponseParserError
 
     try:
         yield
@@ -82,5 +85,5 @@ def told(call: Call) -> Iterator[None]:
         code, status = str(said.get("Code", "")), int(meta.get("HTTPStatusCode", 0))
         attempts = int(meta.get("RetryAttempts", 0)) + 1
         raise explain(call, code, str(said.get("Message", "")), status, attempts) from None
-    except BotoCoreError as error:
+    except (BotoCoreError, ResponseParserError) as error:
         raise explain(call, type(error).__name__, str(error)) from None

@@ -65,6 +65,7 @@ PLACE = {
     "ConnectionClosedError": ("Amazon closed the connection", "run the same command again"),
     "ProxyConnectionError": ("the proxy does not answer", "echo $HTTPS_PROXY"),
     "SSLError": ("Amazon's certificate is not trusted here", "export TRAINWRIGHT_CA=<your CA's PEM file>"),
+    "ResponseParserError": ("what answered is not Amazon", "check the proxy settings, and AWS_ENDPOINT_URL"),
     "OptInRequired": ("the account has not enabled that region or service", "aws account list-regions"),
 }
 REFUSALS = {

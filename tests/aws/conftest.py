@@ -103,7 +103,7 @@ def amazon(running: Emulator, trust: Path, tmp_path: Path, monkeypatch: pytest.M
         "TRAINWRIGHT_CA": str(trust / "ca.pem"),
         "SSL_CERT_FILE": str(trust / "ca.pem"),
         "AWS_ACCESS_KEY_ID": "AKIATEST",
-        "AWS_SECRET_ACCESS_KEY": "secret",
+        "AWS_SECRET_ACCESS_KEY": "c2VjcmV0",
         "AWS_REGION": REGIONS[0],
         "AWS_EC2_METADATA_DISABLED": "true",
         "AWS_CONFIG_FILE": str(tmp_path / "none"),

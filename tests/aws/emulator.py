@@ -88,6 +88,9 @@ class Emulator:
     def refuse(self, operation: str, code: str, message: str, status: int = 400, times: int = 1) -> None:
         self.say(operation, {"__type": code, "message": message}, status, times)
 
+    def say_text(self, operation: str, text: str, status: int) -> None:
+        self.said.setdefault(operation, []).append(Answer(status, {"Content-Type": "text/xml"}, text.encode()))
+
     def expire_tokens(self) -> None:
         """Every token that was handed out is of yesterday."""
         self.tokens = dict.fromkeys(self.tokens, 0.0)
@@ -258,6 +261,7 @@ class Handler(BaseHTTPRequestHandler):
 
 def _serve(emulator: Emulator, region: str, context: ssl.SSLContext) -> ThreadingHTTPServer:
     server = ThreadingHTTPServer((emulator.host, 0), type("Own", (Handler,), {"emulator": emulator, "region": region}))
+    server.handle_error = lambda *_: None  # type: ignore[method-assign]  # a client that hangs up is no news
     # Without a handshake while it accepts: one slow client would keep all others waiting.
     server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
     threading.Thread(target=server.serve_forever, daemon=True).start()

@@ -1,5 +1,7 @@
 """What Amazon refuses, as an error that a person can act on."""
 
+import re
+
 import pytest
 
 from trainwright import denials
@@ -71,3 +73,13 @@ def test_every_known_code_says_what_and_what_to_do(code: str) -> None:
 )
 def test_what_is_no_row_of_a_table(code: str, status: int, said: str) -> None:
     assert said in explain(CALL, code, "x", status, 3).what
+
+
+def test_what_to_do_about_it_is_there() -> None:
+    """A fix that names a command of ours names one that there is."""
+    from trainwright.commands.options import app
+
+    named = {info.name or getattr(info.callback, "__name__", "") for info in app.registered_commands}
+    rows = [*denials.CREDENTIALS.values(), *denials.PLACE.values(), *denials.REFUSALS.values()]
+    for word in re.findall(r"trainwright ([a-z]+)", " ".join(fix for _, fix in rows)):
+        assert word in named
