@@ -180,14 +180,15 @@ class Proxy(BaseHTTPRequestHandler):
         faults, request = self.faults, f"{self.command} {self.path}"
         faults.note(request.partition("?")[0])
         length = int(self.headers.get("Content-Length") or 0)
-        kind = faults.strike(request, length)
+        known = faults.admits(self.headers.get("Authorization", ""))
+        kind = faults.strike(request, length) if known else ""  # what is not let in is no fault
         if kind in ("reset in an upload", "hang in an upload"):
             return self._break_off(length, hang=kind.startswith("hang"))
         body = self._body(length, slow=kind == "slow link")
         if faults.hang and self.command == faults.hang:
             faults.hanging.set()
             faults.over.wait(60)
-        if not faults.admits(self.headers.get("Authorization", "")):
+        if not known or kind == "expired token":
             return self._say(401, "UNAUTHORIZED", {"WWW-Authenticate": 'Basic realm="registry"'})
         if kind == "hang before the answer":
             return self._hang()

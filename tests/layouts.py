@@ -19,8 +19,8 @@ class Layout(NamedTuple):
     manifest: dict[str, Any]
 
 
-def make(folder: Path, layers: Sequence[bytes], config: Mapping[str, Any]) -> Layout:
-    """`config` is what the engine would say: Env, Labels and the like."""
+def make(folder: Path, layers: Sequence[bytes], config: Mapping[str, Any], **also: Any) -> Layout:
+    """`config` is what the engine would say: Env, Labels and the like. `also`: created and the like."""
     blobs = folder / "blobs/sha256"
     blobs.mkdir(parents=True)
 
@@ -31,7 +31,7 @@ def make(folder: Path, layers: Sequence[bytes], config: Mapping[str, Any]) -> La
 
     held = [blob(content, LAYER) for content in layers]
     unpacked = {"type": "layers", "diff_ids": [layer["digest"] for layer in held]}  # of layers that are no archives
-    said = json.dumps({"architecture": "amd64", "os": "linux", "config": config, "rootfs": unpacked}).encode()
+    said = json.dumps({"architecture": "amd64", "os": "linux", "config": config, "rootfs": unpacked, **also}).encode()
     manifest = {"schemaVersion": 2, "mediaType": MANIFEST, "config": blob(said, CONFIG), "layers": held}
     head = blob(json.dumps(manifest).encode(), MANIFEST)
     (folder / "index.json").write_text(json.dumps({"schemaVersion": 2, "manifests": [head]}))

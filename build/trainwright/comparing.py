@@ -14,6 +14,7 @@ from trainwright import (
     images,
     inputs,
     parents,
+    places,
     plan,
     probe,
     registry,
@@ -29,19 +30,18 @@ from trainwright.matrix import Intent, load_intent
 from trainwright.model import Variant
 from trainwright.progress import Say
 from trainwright.report import human
-from trainwright.trains import Train
 from trainwright.verifying import OWN_FILES, PROBE
 
 RELEASE = re.compile(r"(?P<name>\d{4}\.\d{1,2}\.\d+):(?P<id>.+)|(?P<id2>.+)-(?P<name2>\d{4}\.\d{1,2}\.\d+)")
 HOST = re.compile(r"(localhost|[^/]*[.:][^/]*)/.")  # what a reference begins with that is no name in an engine
 
 
-def compare(intent: Intent, old: str, new: str, given: str, say: Say) -> Comparison:
+def compare(intent: Intent, old: str, new: str, given: str, say: Say, regions: str = "") -> Comparison:
     """`old` and `new` are ids, releases, addresses or names in the engine; `given` is the registry.
 
     Raises ConfigError for a name that is none, NotRunError and RegistryError for one that is not there.
     """
-    one, other = (_side(intent, said, given) for said in (old, new))
+    one, other = (_side(intent, said, given, regions) for said in (old, new))
     if one.digest and one.digest == other.digest:
         nothing = Contents(by="the other side", versions={}, distribution={}, python={}, sources={})
         sides = (side.model_copy(update={"contents": nothing}) for side in (one, other))
@@ -67,15 +67,22 @@ def sentences(found: Comparison) -> list[str]:
 # --- where it is -----------------------------------------------------------------------------------------------------
 
 
-def _side(intent: Intent, said: str, given: str) -> Side:
+def _side(intent: Intent, said: str, given: str, regions: str) -> Side:
     if any(variant.id == said for variant in intent.variants):
-        return _of_the_matrix(intent, said, given)
+        return _of_the_matrix(intent, said, given, regions)
     records = releasing.known(intent.root)
     if (found := RELEASE.fullmatch(said)) and "/" not in said:
         identity, name = found["id"] or found["id2"], found["name"] or found["name2"]
-        return _released(intent, said, identity, name, records, given)
+        if name not in records:
+            fix = f"ls {trains.FOLDER}"
+            raise ConfigError(f"there is no release {name!r}", why=did_you_mean(name, records), fix=fix)
+        shipped = records[name].images
+        if identity not in shipped:
+            raise ConfigError(f"{name} has no image {identity!r}", why=did_you_mean(identity, shipped))
+        host, image = images.registry_host(intent.root, given, regions), shipped[identity]
+        return _published(intent, said, f"{host}/{image.repository}@{image.digest}")
     if HOST.match(said):
-        return _published(said, said)
+        return _published(intent, said, said)
     if engine.answers() and engine.image_id(said):
         return _in_the_engine(said)
     raise ConfigError(
@@ -86,39 +93,31 @@ def _side(intent: Intent, said: str, given: str) -> Side:
     )
 
 
-def _of_the_matrix(intent: Intent, identity: str, given: str) -> Side:
+def _of_the_matrix(intent: Intent, identity: str, given: str, regions: str) -> Side:
     """With its present inputs: as it was pushed, else as the engine has it, else as its locks say."""
     variant = _variant(intent, identity)
     if missing := inputs.awaited(intent, variant):
         raise NotRunError(f"{identity} is blocked", why="; ".join(missing), fix="trainwright plan")
     found = inputs.load(intent, variant)
-    image, repository = images.read_image(images.out_folder(intent, variant)), None
+    image = images.read_image(images.out_folder(intent, variant))
     if image and image.key == found.key and image.uri and parents.lies_in(given, image.uri):
         with suppress(RegistryError):  # one that does not answer: the engine may
-            return _published(identity, image.uri)
-    if repository := images.repository_if_any(intent, variant, given):
-        with suppress(RegistryError):
-            if digest := registry.resolve(repository, found.tag):
-                return _published(identity, f"{repository}@{digest}")
+            return _published(intent, identity, image.uri)
+    held, _ = images.published_if_known(intent, [found], given, regions)
+    for place, digest in held.get(identity, {}).items():
+        if digest:
+            return _published(intent, identity, f"{place.repository}@{digest}")
     if engine.answers() and engine.image_id(found.name):
         return _in_the_engine(found.name).model_copy(update={"said": identity})
     by = "nothing: it is neither published nor built"
     return Side(said=identity, name="not built", id=identity, key=found.key, contents=Contents(by=by))
 
 
-def _released(intent: Intent, said: str, identity: str, name: str, records: dict[str, Train], given: str) -> Side:
-    train = records.get(name)
-    if train is None:
-        raise ConfigError(f"there is no release {name!r}", why=did_you_mean(name, records), fix=f"ls {trains.FOLDER}")
-    if identity not in train.images:
-        raise ConfigError(f"{name} has no image {identity!r}", why=did_you_mean(identity, train.images))
-    image, host = train.images[identity], images.registry_host(intent.root, given)
-    return _published(said, f"{host}/{image.repository}@{image.digest}")
-
-
-def _published(said: str, uri: str) -> Side:
+def _published(intent: Intent, said: str, uri: str) -> Side:
     """What the registry says of an image."""
     repository, at, digest = uri.partition("@")
+    if places.ECR.fullmatch(host := repository.partition("/")[0]):
+        places.hosts(intent.root, host)  # which signs in
     if not at:
         repository, _, tag = uri.rpartition(":")
         digest = registry.resolve(repository, tag) if "/" in repository else ""

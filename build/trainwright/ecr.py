@@ -7,6 +7,7 @@ import base64
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from datetime import datetime
 from threading import Lock
 from typing import Any, Literal
 from urllib.parse import urlsplit
@@ -180,6 +181,30 @@ def _enhanced(row: Any) -> list[Finding]:
     return [
         Finding(id=identity, severity=severity, package=each.get("name", ""), version=each.get("version", ""))
         for each in packages
+    ]
+
+
+@dataclass
+class Listed:
+    """One image of a repository."""
+
+    digest: str
+    tags: list[str]
+    pushed: datetime
+
+
+def listing(region: str, name: str, account: str = "") -> list[Listed]:
+    """Every image, also without a tag, and when it was pushed; [] where there is no such repository."""
+    ecr = client("ecr", region)
+    with told(Call("ecr", "DescribeImages", region, name)):
+        try:
+            pages = list(ecr.get_paginator("describe_images").paginate(repositoryName=name, **of(account)))
+        except ecr.exceptions.RepositoryNotFoundException:
+            return []
+    return [
+        Listed(row["imageDigest"], row.get("imageTags", []), row["imagePushedAt"])
+        for page in pages
+        for row in page["imageDetails"]
     ]
 
 

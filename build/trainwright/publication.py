@@ -83,6 +83,12 @@ class Caching(Model):
     export: Annotated[str, Field(pattern=r"^[\w-]+=[\w-]+(,[\w-]+=[\w-]+)*$")]  # attributes of its cache exporter
 
 
+class Prune(Model):
+    """What is taken out of a registry."""
+
+    days: Count  # since it was pushed: what is younger is kept
+
+
 class Publication(Model):
     """The whole of publish.toml."""
 
@@ -91,6 +97,7 @@ class Publication(Model):
     scan: ScanPolicy
     signature: Signature
     cache: Caching
+    prune: Prune
 
 
 def publication(root: Path) -> Publication:

@@ -19,7 +19,7 @@ import httpx
 import layouts
 import pytest
 import tomlkit
-from faults import FIRED, KINDS, Strike, before
+from faults import FIRED, KINDS, Strike, before, corrupted
 from layouts import MANIFEST, Layout
 from tiny import ROOT
 
@@ -199,6 +199,25 @@ def test_the_invariants_can_fail(registry: str, tmp_path: Path) -> None:
     publish(layout, f"{registry}/faults/can-fail", "another-tag")
     with pytest.raises(AssertionError):
         inspect(registry, "faults/can-fail", layout, tagged=True)
+
+
+def test_a_registry_that_keeps_other_bytes_than_it_was_sent(a_registry: Callable[[Path], str], tmp_path: Path) -> None:
+    """As long as nobody reads them, it says that all is well: nothing of it gets a tag."""
+    (tmp_path / "own").mkdir()
+    registry, layout = a_registry(tmp_path / "own"), make(tmp_path / "layout", random.Random("rots"))
+    registries.push(layout.folder, f"{registry}/faults/rots", layout.digest)
+    digest = layout.manifest["layers"][1]["digest"].removeprefix("sha256:")
+    (kept,) = (tmp_path / "own/data").rglob(f"{digest}/data")
+    content = kept.read_bytes()
+    kept.write_bytes(corrupted(content))
+    for _ in range(2):  # and the same command again
+        error = attempt(layout, f"{registry}/faults/rots")
+        assert isinstance(error, RegistryError)
+        assert digest in error.why
+        inspect(registry, "faults/rots", layout, tagged=False)
+    kept.write_bytes(content)
+    publish(layout, f"{registry}/faults/rots")
+    inspect(registry, "faults/rots", layout, tagged=True)
 
 
 # --- killed, and started again ---------------------------------------------------------------------------------------

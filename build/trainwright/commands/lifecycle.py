@@ -1,10 +1,10 @@
-"""Commands about images that are out: what changed between two."""
+"""Commands about images that are out: what changed between two, and which of them nothing names any longer."""
 
 from typing import Annotated
 
 import typer
 
-from trainwright.commands.options import Json, Registry, app, find_root
+from trainwright.commands.options import Json, Region, Registry, app, find_root
 
 Image = "ID|RELEASE|URI|NAME"
 
@@ -14,6 +14,7 @@ def diff(
     old: Annotated[str, typer.Argument(metavar=f"OLD:{Image}", help="An id, <id>-2026.11.0, a URI, a local name.")],
     new: Annotated[str, typer.Argument(metavar=f"NEW:{Image}", help="Likewise.")],
     registry: Registry = "",
+    region: Region = "",
     as_json: Json = False,
 ) -> None:
     """What changed between two images: labels, configuration, components, packages, sources, layers and their bytes."""
@@ -21,10 +22,39 @@ def diff(
     from trainwright.matrix import load_intent
 
     with report.progress() as (say, _):
-        found = comparing.compare(load_intent(find_root()), old, new, registry, say)
+        found = comparing.compare(load_intent(find_root()), old, new, registry, say, region)
     if as_json:
         report.data(found.model_dump(exclude={"old": {"contents"}, "new": {"contents"}}))
     elif found.rows:
         report.show([row.model_dump() for row in found.rows], as_json)
     for line in comparing.sentences(found):
+        typer.echo(line, err=True)
+
+
+@app.command()
+def prune(
+    framework: Annotated[str | None, typer.Option(help="Only this framework's repository.")] = None,
+    delete: Annotated[bool, typer.Option("--delete", help="Do it; without, nothing is deleted.")] = False,
+    waive: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="running-jobs, age: what cannot be asked, you answer for.")
+    ] = None,
+    registry: Registry = "",
+    region: Region = "",
+    as_json: Json = False,
+) -> None:
+    """What a registry holds that no release, alias, present key or job names, and is old; a dry run by itself."""
+    from trainwright import images, places, pruning, report
+    from trainwright.matrix import load_intent, select
+
+    intent = load_intent(find_root())
+    variants = select(intent.variants, None, f"{framework}-*") if framework else intent.variants
+    with report.alone(intent.root), report.progress() as (say, _):
+        hosts = places.hosts(intent.root, registry, region)
+        asked = [host.place(images.below_registry(variant)) for host in hosts for variant in variants]
+        found = pruning.prune(intent, asked, delete, set(waive or ()), say)
+    if as_json:
+        report.data(found.model_dump(mode="json"))
+    else:
+        report.show(pruning.table(found), as_json)
+    for line in pruning.sentences(found):
         typer.echo(line, err=True)

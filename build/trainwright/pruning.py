@@ -1,0 +1,192 @@
+"""Take out of a registry what nothing names any longer; first say what, and keep whatever cannot be judged."""
+
+from collections.abc import Iterable
+from contextlib import suppress
+from datetime import UTC, datetime
+
+from trainwright import children, ecr, inputs, registry, releasing, retention
+from trainwright.errors import AwsError, ConfigError, NotRunError, RegistryError, TrainwrightError, did_you_mean
+from trainwright.matrix import Intent
+from trainwright.model import Model
+from trainwright.progress import Say
+from trainwright.publication import Place, publication
+from trainwright.registry_work import side_by_side
+from trainwright.report import human
+from trainwright.retention import JOBS, WAIVABLE, Known, Listed, Verdict
+
+IMAGE = ("application/vnd.docker.container.image.v1+json", "application/vnd.oci.image.config.v1+json")
+
+
+class Pruned(Model):
+    """What `trainwright prune` says."""
+
+    rows: list[Verdict]
+    deleted: bool  # whether it was done
+    freed: int  # bytes
+    collected: bool  # whether the registry frees them by itself
+
+
+def prune(intent: Intent, places: Iterable[Place], delete: bool, waived: set[str], say: Say) -> Pruned:
+    """What would be deleted; with `delete`, delete it and read back that all the rest is there.
+
+    Raises ConfigError for a waiver that is none, NotRunError where SageMaker could not be asked, and nobody answers
+    for that; RegistryError and AwsError for what the registry refuses.
+    """
+    if wrong := waived - WAIVABLE.keys():
+        name = min(wrong)
+        raise ConfigError(f"--waive {name!r} waives nothing", why=did_you_mean(name, WAIVABLE))
+    found, verdicts, collected = list[Listed](), list[Verdict](), False
+    for place in dict.fromkeys(places):
+        known = _known(intent, place, waived)
+        if delete and known.used is None and JOBS not in waived:
+            raise NotRunError(
+                f"nothing is deleted in {place}: which images running jobs use could not be asked",
+                why=known.unasked,
+                fix=f"have those actions allowed; or answer for it, that {WAIVABLE[JOBS]}: prune --waive {JOBS}",
+            )
+        say(f"{place.repository}: listing")
+        listed = _listed(place)
+        rows = retention.judge(listed, known)
+        if delete and any(row.state != "kept" for row in rows):
+            rows = _delete(place, rows, retention.judge(_listed(place), known), say)
+        found, verdicts, collected = found + listed, verdicts + rows, collected or bool(place.region)
+    gone = {(row.repository, row.digest) for row in verdicts if row.state != "kept"}
+    return Pruned(rows=verdicts, deleted=delete, freed=retention.freed(found, gone), collected=collected)
+
+
+# --- what is there ---------------------------------------------------------------------------------------------------
+
+
+def _known(intent: Intent, place: Place, waived: set[str]) -> Known:
+    released = {
+        image.digest: f"the release {train.name}"
+        for train in releasing.known(intent.root).values()
+        for image in train.images.values()
+    }
+    used: set[str] | None = set()  # SageMaker takes images from ECR alone
+    unasked = ""
+    if place.region:
+        try:
+            used = ecr.images_in_use(place.region)
+        except AwsError as error:
+            used, unasked = None, error.what
+    return Known(
+        at=datetime.now(UTC),
+        days=publication(intent.root).prune.days,
+        keys=_keys(intent),
+        released=released,
+        used=used,
+        unasked=unasked,
+        waived=waived,
+    )
+
+
+def _keys(intent: Intent) -> dict[str, str]:
+    """Tag of the present key by id; "" for what is blocked, or has a stale lock: then nobody can say it."""
+    found = {}
+    for variant in intent.variants:
+        found[variant.id] = ""
+        if not inputs.awaited(intent, variant):
+            with suppress(TrainwrightError):
+                found[variant.id] = children.load(intent, variant).tag
+    return found
+
+
+def _listed(place: Place) -> list[Listed]:
+    """Every manifest that the registry lists: of a plain one, what has a tag."""
+    pushed: dict[str, datetime] = {}
+    if place.region:
+        images = ecr.listing(place.region, place.path, place.account)
+        tagged = {image.digest: image.tags for image in images}
+        pushed = {image.digest: image.pushed for image in images}
+    else:
+        tagged = {}
+        for tag, digest in registry.resolve_all(place.repository, registry.tags(place.repository)).items():
+            if digest:  # else it went away while we looked
+                tagged.setdefault(digest, []).append(tag)
+    return side_by_side(lambda digest: _look(place, digest, tagged[digest], pushed.get(digest)), list(tagged))
+
+
+def _look(place: Place, digest: str, tags: list[str], pushed: datetime | None) -> Listed:
+    manifest = registry.manifest(place.repository, digest)
+    config = manifest.get("config") or {}
+    parts = [config, *manifest.get("layers", [])] if config else []
+    labels, created = None, None
+    if config.get("mediaType") in IMAGE:
+        said = registry.config(place.repository, digest)
+        labels = dict((said.get("config") or {}).get("Labels") or {})
+        with suppress(ValueError):
+            created = datetime.fromisoformat(str(said.get("created", "")))
+            created = created.replace(tzinfo=created.tzinfo or UTC)
+    return Listed(
+        place=str(place),
+        repository=place.repository,
+        digest=digest,
+        tags=sorted(tags),
+        pushed=pushed,
+        created=created,
+        labels=labels,
+        blobs={part["digest"]: int(part["size"]) for part in parts},
+    )
+
+
+# --- away with it ----------------------------------------------------------------------------------------------------
+
+
+def _delete(place: Place, first: list[Verdict], again: list[Verdict], say: Say) -> list[Verdict]:
+    """What both looks want gone: somebody may just have released it. Images first, then what is said of them."""
+    doomed = {row.digest for row in first if row.state != "kept"}
+    now = {row.digest: row for row in again if row.state != "kept" and row.digest in doomed}
+    order = sorted(now, key=lambda digest: bool(retention.BESIDE.fullmatch((now[digest].tags or [""])[0])))
+    say(f"{place.repository}: deleting {len(order)} of {len(again)}")
+    if place.region:
+        ecr.delete(place.region, place.path, order, place.account)
+    else:
+        for digest in order:
+            registry.delete(place.repository, digest)
+    _read_back(place, [row for row in again if row.digest not in now])
+    return [row.model_copy(update={"state": "deleted" if row.digest in now else "kept"}) for row in again]
+
+
+def _read_back(place: Place, kept: list[Verdict]) -> None:
+    """Raises RegistryError where what was to be kept is not there any more, or has lost a tag."""
+    tags = [tag for row in kept for tag in row.tags]
+    held = registry.resolve_all(place.repository, tags)
+    lost = [f"{tag} named {row.digest}" for row in kept for tag in row.tags if held[tag] != row.digest]
+    for row in kept:
+        registry.manifest(place.repository, row.digest)
+    if lost:
+        raise RegistryError(
+            f"{len(lost)} tags of what was kept are not what they were",
+            where=place.repository,
+            why="; ".join(lost[:5]),
+            fix="trainwright prune, which lists what is there; somebody else may have moved an alias just now",
+        )
+
+
+def table(found: Pruned) -> list[dict[str, object]]:
+    """For people."""
+    return [
+        {
+            "digest": row.digest[:19],
+            "tags": ", ".join(row.tags) or "none",
+            "pushed": f"{row.days} days ago" if row.days is not None else "unknown",
+            "size": human(row.size),
+            "state": row.state,
+            "why": row.why,
+            "repository": row.repository,
+        }
+        for row in found.rows
+    ]
+
+
+def sentences(found: Pruned) -> list[str]:
+    """For people: the last lines."""
+    gone = [row for row in found.rows if row.state != "kept"]
+    unknown = [row for row in found.rows if row.why.startswith("unknown")]
+    said = [f"{len(unknown)} are kept because nobody here can judge them"] if unknown else []
+    if not gone:
+        return [*said, f"nothing to delete among {len(found.rows)}"]
+    done = "deleted" if found.deleted else "would be deleted"
+    later = "" if found.collected else "; a plain registry gives that room back when its garbage is collected"
+    return [*said, f"{len(gone)} of {len(found.rows)} {done}, {human(found.freed)}{later}"]

@@ -1,0 +1,157 @@
+"""Which images of a registry are kept, and why. What cannot be judged is kept."""
+
+import re
+from collections.abc import Collection, Iterable, Mapping
+from datetime import datetime
+from typing import Literal
+
+from pydantic import Field
+
+from trainwright import trains
+from trainwright.derived import PARENT_LABEL
+from trainwright.model import Model
+from trainwright.plan import SHORT
+
+ID, KEY = "io.trainwright.id", "io.trainwright.key"
+BESIDE = re.compile(r"sha256-([0-9a-f]{64})\.(sig|att|sbom)")  # as cosign calls what it says of an image
+RELEASED = re.compile(r"-\d{4}\.\d{1,2}\.\d+$")
+# What nobody may be able to say, and a person can answer for: --waive NAME.
+JOBS, AGE = "running-jobs", "age"
+WAIVABLE = {JOBS: "no running job or model names what is deleted", AGE: "all of it was pushed long ago"}
+DAY = 86400
+
+
+class Listed(Model):
+    """One manifest of a repository."""
+
+    place: str  # of the registry, for people
+    repository: str  # host[:port]/path
+    digest: str
+    tags: list[str]
+    pushed: datetime | None = None  # as the registry says; a plain one does not
+    created: datetime | None = None  # as the image says: when its lock was made, so that it was pushed later
+    labels: dict[str, str] | None = None  # None: it is no image
+    blobs: dict[str, int] = Field(default={})  # digest to bytes
+
+
+class Known(Model):
+    """What this checkout, and Amazon, know."""
+
+    at: datetime
+    days: int  # younger than this is kept
+    keys: dict[str, str]  # id of the matrix to the tag of its present key; "" where that cannot be said
+    released: dict[str, str]  # digest to the release that names it
+    used: set[str] | None = None  # addresses that running jobs and models name; None: nobody could ask
+    unasked: str = ""  # why
+    waived: set[str] = Field(default=set())
+
+
+class Verdict(Model):
+    """One row of `trainwright prune`."""
+
+    repository: str
+    digest: str
+    tags: list[str]
+    pushed: datetime | None
+    days: int | None  # since then
+    size: int  # bytes
+    state: Literal["kept", "would delete", "deleted"]
+    why: str
+
+
+def judge(listed: Iterable[Listed], known: Known) -> list[Verdict]:
+    """One verdict a manifest; what was said beside an image goes where the image goes."""
+    rows = list(listed)
+    images = {row.digest: _kept(row, known) for row in rows if not _about(row)}
+    return [_verdict(row, known, _beside(row, images) if _about(row) else images[row.digest]) for row in rows]
+
+
+def _verdict(row: Listed, known: Known, kept: tuple[bool, str]) -> Verdict:
+    return Verdict(
+        repository=row.repository,
+        digest=row.digest,
+        tags=row.tags,
+        pushed=row.pushed,
+        days=(known.at - row.pushed).days if row.pushed else None,
+        size=sum(row.blobs.values()),
+        state="kept" if kept[0] else "would delete",
+        why=kept[1],
+    )
+
+
+def _about(row: Listed) -> set[str]:
+    """The digests that all of its tags speak of; none where it has another one, or none."""
+    found = [BESIDE.fullmatch(tag) for tag in row.tags]
+    return {f"sha256:{match[1]}" for match in found if match} if found and all(found) else set()
+
+
+def _beside(row: Listed, images: Mapping[str, tuple[bool, str]]) -> tuple[bool, str]:
+    """A signature or an attestation. Without its image it is one that an earlier deletion left."""
+    about = sorted(_about(row))
+    if alive := [digest for digest in about if images.get(digest, (False, ""))[0]]:
+        return True, f"it is about {alive[0]}, which is kept"
+    gone = [digest for digest in about if digest not in images]
+    return False, f"it is about {about[0]}, which is {'not there' if gone else 'deleted'}"
+
+
+def _kept(row: Listed, known: Known) -> tuple[bool, str]:
+    """Whether an image is kept, and why."""
+    if row.labels is None or not {ID, KEY} <= row.labels.keys():
+        return True, "unknown: it is no image of trainwright"
+    if PARENT_LABEL in row.labels:
+        return True, "unknown: somebody's own image, on top of one of ours"
+    identity, key = row.labels[ID], row.labels[KEY]
+    if name := known.released.get(row.digest):
+        return True, f"{name} names it"
+    if reason := next((found for tag in row.tags if (found := _by_tag(tag, identity, key))), ""):
+        return True, reason
+    if not row.tags:
+        return True, "unknown: no tag says what it is; the registry's own rules expire it"
+    if identity not in known.keys:
+        return True, f"unknown: {identity} is not in this checkout's matrix"
+    if not known.keys[identity]:
+        return True, f"unknown: which key of {identity} is the present one, this checkout cannot say"
+    if known.keys[identity] in row.tags:
+        return True, "it is the present key of the matrix"
+    if known.used is None and JOBS not in known.waived:
+        return True, f"unknown: whether a running job uses it ({known.unasked})"
+    if used := _used(row, known.used or set()):
+        return True, f"a running job or a model names {used}"
+    return _by_age(row, known)
+
+
+def _by_tag(tag: str, identity: str, key: str) -> str:
+    """Why a tag keeps what it names; "" for the tag of a key, which does not."""
+    if tag == trains.alias(identity):
+        return f"the alias {tag} points at it"
+    if RELEASED.search(tag):
+        return f"the tag {tag} is a release's, though no record here names it"
+    return "" if tag == f"{identity}-{key[:SHORT]}" else f"unknown: nobody here knows what the tag {tag} is for"
+
+
+def _used(row: Listed, used: Collection[str]) -> str:
+    own = {f"{row.repository}@{row.digest}", *(f"{row.repository}:{tag}" for tag in row.tags)}
+    # An address may have both, and then the digest decides.
+    return next((uri for uri in sorted(used) if uri in own or uri.endswith(f"@{row.digest}")), "")
+
+
+def _by_age(row: Listed, known: Known) -> tuple[bool, str]:
+    began = row.pushed or row.created
+    if began and (known.at - began).total_seconds() < known.days * DAY:
+        return True, f"younger than {known.days} days"
+    if row.pushed is None and AGE not in known.waived:
+        return True, "unknown: this registry does not say when it was pushed"
+    return False, "another key than the matrix has now, and nothing names it"
+
+
+def freed(listed: Iterable[Listed], gone: Collection[tuple[str, str]]) -> int:
+    """Bytes that nothing else in its repository holds; `gone` is repository and digest."""
+    rows = list(listed)
+    kept = {(row.repository, blob) for row in rows if (row.repository, row.digest) not in gone for blob in row.blobs}
+    doomed = {
+        (row.repository, blob): size
+        for row in rows
+        if (row.repository, row.digest) in gone
+        for blob, size in row.blobs.items()
+    }
+    return sum(size for blob, size in doomed.items() if blob not in kept)

@@ -1,0 +1,149 @@
+"""Out of Amazon ECR goes what nothing names, and nothing that SageMaker uses."""
+
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import layouts
+import pytest
+from aws.conftest import REGIONS
+from aws.emulator import ACCOUNT, Emulator
+from moto.sagemaker.models import sagemaker_backends
+from tiny import ROOT
+
+from trainwright import aws, ecr, pruning, registry
+from trainwright.errors import AwsError, NotRunError
+from trainwright.matrix import Intent, load_intent
+from trainwright.publication import Place
+from trainwright.retention import Verdict
+
+HERE = REGIONS[0]
+ID, NAME = "base-1.0-cpu-py313-sagemaker", "trainwright/base"
+KEYS = {"old": "1" * 64, "used": "2" * 64, "model": "3" * 64, "young": "4" * 64}
+
+
+@pytest.fixture
+def intent() -> Intent:
+    return load_intent(ROOT)
+
+
+@pytest.fixture
+def held(amazon: Emulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """Four images under keys that are not the present one, three of them old; digest by name."""
+    monkeypatch.setenv("TRAINWRIGHT_STORE", str(tmp_path / "store"))
+    aws.client("ecr", HERE).create_repository(repositoryName=NAME, imageTagMutability="IMMUTABLE")
+    repository, found = place().repository, {}
+    registry.authenticate(ecr.host(HERE), ecr.credentials(HERE))
+    for name, key in KEYS.items():
+        labels = {"io.trainwright.id": ID, "io.trainwright.key": key}
+        made = layouts.make(tmp_path / name, [b"common" * 100, name.encode()], {"Labels": labels})
+        registry.push(made.folder, repository, made.digest)
+        registry.tag(repository, made.digest, f"{ID}-{key[:12]}")
+        found[name] = made.digest
+    pushed = datetime.now(UTC) - timedelta(days=31)
+    rows = [
+        {
+            "imageDigest": digest,
+            "imageTags": [f"{ID}-{KEYS[name][:12]}"],
+            "imagePushedAt": (pushed + timedelta(days=5) * (name == "young")).timestamp(),
+        }
+        for name, digest in found.items()
+    ]
+    amazon.say("DescribeImages", {"imageDetails": rows[:2], "nextToken": "more"})
+    amazon.say("DescribeImages", {"imageDetails": rows[2:]})
+    amazon.say("DescribeImages", {"imageDetails": rows})
+    uses(found)
+    return found
+
+
+def uses(found: dict[str, str]) -> None:
+    """A training job, which runs for ever, and a model, as SageMaker is told of images."""
+    sagemaker_backends[ACCOUNT].reset()
+    sagemaker: Any = aws.client("sagemaker", HERE)
+    sagemaker.create_training_job(
+        TrainingJobName="job",
+        AlgorithmSpecification={"TrainingImage": f"{place().repository}@{found['used']}", "TrainingInputMode": "File"},
+        RoleArn="arn:aws:iam::123456789012:role/x",
+        OutputDataConfig={"S3OutputPath": "s3://some/where"},
+        ResourceConfig={"InstanceType": "ml.m5.large", "InstanceCount": 1, "VolumeSizeInGB": 1},
+        StoppingCondition={"MaxRuntimeInSeconds": 60},
+    )
+    sagemaker_backends[ACCOUNT][HERE].training_jobs["job"].training_job_status = "InProgress"
+    image = f"{place().repository}:{ID}-{KEYS['model'][:12]}"
+    sagemaker.create_model(
+        ModelName="model", PrimaryContainer={"Image": image}, ExecutionRoleArn="arn:aws:iam::1:role/x"
+    )
+
+
+def place() -> Place:
+    return Place(host=ecr.host(HERE), path=NAME, region=HERE)
+
+
+def by_name(rows: list[Verdict], held: dict[str, str]) -> dict[str, tuple[str, str]]:
+    names = {digest: name for name, digest in held.items()}
+    return {names[row.digest]: (row.state, row.why) for row in rows}
+
+
+def test_what_sagemaker_uses_and_what_is_young_stays(amazon: Emulator, held: dict[str, str], intent: Intent) -> None:
+    dry = pruning.prune(intent, [place(), place()], False, set(), print)
+    found = by_name(dry.rows, held)
+    assert {name: state for name, (state, _) in found.items()} == {
+        **dict.fromkeys(("used", "model", "young"), "kept"),
+        "old": "would delete",
+    }
+    assert "a running job or a model names" in found["used"][1]
+    assert "a running job or a model names" in found["model"][1]
+    assert "younger than" in found["young"][1]
+    assert {name for _, name in amazon.calls} & {"BatchDeleteImage"} == set()
+    assert dry.freed == next(row.size for row in dry.rows if row.digest == held["old"]) - 600
+
+
+def test_deleted_in_one_call_and_read_back(amazon: Emulator, held: dict[str, str], intent: Intent) -> None:
+    rows = amazon.said["DescribeImages"][2]
+    amazon.said["DescribeImages"] = [rows, rows]
+    done = pruning.prune(intent, [place()], True, set(), print)
+    assert {row.digest for row in done.rows if row.state == "deleted"} == {held["old"]}
+    assert amazon.calls.count(("ecr", "BatchDeleteImage")) == 1
+    tags = {name: f"{ID}-{key[:12]}" for name, key in KEYS.items()}
+    there = registry.resolve_all(place().repository, list(tags.values()))
+    assert there == {tag: "" if name == "old" else held[name] for name, tag in tags.items()}
+    assert "garbage" not in pruning.sentences(done)[-1]
+
+
+def test_what_was_released_meanwhile_stays(amazon: Emulator, held: dict[str, str], intent: Intent) -> None:
+    """Between the two looks."""
+    first = amazon.said["DescribeImages"][2]
+    rows = json.loads(first.body)
+    rows["imageDetails"][0]["imageTags"].append(f"{ID}-2026.11.0")
+    registry.tag(place().repository, held["old"], f"{ID}-2026.11.0")
+    amazon.said["DescribeImages"] = [first, first._replace(body=json.dumps(rows).encode())]
+    done = pruning.prune(intent, [place()], True, set(), print)
+    assert {row.state for row in done.rows} == {"kept"}
+    assert registry.resolve(place().repository, f"{ID}-2026.11.0") == held["old"]
+
+
+def test_jobs_that_cannot_be_asked(amazon: Emulator, held: dict[str, str], intent: Intent) -> None:
+    said = "User: me is not authorized to perform: sagemaker:ListTrainingJobs on resource: *"
+    amazon.refuse("ListTrainingJobs", "AccessDeniedException", said, times=3)
+    with pytest.raises(NotRunError, match="nothing is deleted") as error:
+        pruning.prune(intent, [place()], True, set(), print)
+    assert "sagemaker:ListTrainingJobs" in error.value.why
+    assert "--waive running-jobs" in error.value.fix
+    dry = pruning.prune(intent, [place()], False, set(), print)
+    assert {row.state for row in dry.rows} == {"kept"}
+    rows = json.loads(amazon.said["DescribeImages"][-1].body)
+    amazon.say("DescribeImages", rows)
+    waived = pruning.prune(intent, [place()], False, {"running-jobs"}, print)
+    assert {row.state for row in waived.rows} == {"would delete", "kept"}
+
+
+def test_a_refusal_to_list(amazon: Emulator, held: dict[str, str], intent: Intent) -> None:
+    amazon.said["DescribeImages"] = []
+    amazon.refuse("DescribeImages", "AccessDeniedException", "not authorized to perform: ecr:DescribeImages")
+    with pytest.raises(AwsError, match="may not ecr:DescribeImages"):
+        pruning.prune(intent, [place()], False, set(), print)
+
+
+def test_no_repository(amazon: Emulator, intent: Intent) -> None:
+    assert pruning.prune(intent, [place()], True, set(), print).rows == []
