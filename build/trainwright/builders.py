@@ -8,7 +8,7 @@ from pydantic import Field
 from trainwright.errors import EnvironmentProblem
 from trainwright.model import Model
 
-FIX = "unset BUILDX_BUILDER   # the engine's own builder; `docker buildx ls` lists the others"
+FIX = "unset BUILDX_BUILDER DOCKER_CONTEXT   # the engine's own builder; `docker buildx ls` lists the others"
 
 
 class Builder(Model):

@@ -1,5 +1,6 @@
 """How an image that was built again differs from the one that is there: which layer, which path, what of it."""
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
@@ -8,6 +9,7 @@ from pydantic import Field
 from trainwright.model import Model
 
 ABSENT = "(not there)"
+ARGUMENTS = re.compile(r"\|\d+ (\w+=\S* )+")  # that BuildKit notes between RUN and its command
 
 
 class Entry(Protocol):
@@ -73,7 +75,8 @@ def names(config: Mapping[str, Any]) -> list[str]:
 
 
 def _short(instruction: str) -> str:
-    words = instruction.replace("/bin/sh -c ", "").split()
+    plain = ARGUMENTS.sub("", instruction).replace("/bin/sh -c ", "").removesuffix(" # buildkit")
+    words = plain.split()
     return " ".join(word for word in words if not word.startswith("--mount="))[:60]
 
 

@@ -10,14 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from engines import REGISTRY
 from faults import FIRED, Flaky, before
-
-CONFIG = """\
-version: 0.1
-log: {{level: error, accesslog: {{disabled: true}}}}
-storage: {{filesystem: {{rootdirectory: {data}}}, delete: {{enabled: true}}}}
-http: {{addr: "127.0.0.1:{port}"}}
-"""
 
 
 def free_port() -> int:
@@ -42,7 +36,7 @@ def serving(folder: Path) -> Iterator[str]:
     if not shutil.which("docker-registry"):
         pytest.skip("not run: docker-registry is not installed; make engine")
     port = free_port()
-    (folder / "config.yml").write_text(CONFIG.format(data=folder / "data", port=port))
+    (folder / "config.yml").write_text(REGISTRY.format(data=folder / "data", port=port))
     server = subprocess.Popen(["docker-registry", "serve", folder / "config.yml"], stderr=subprocess.DEVNULL)
     try:
         wait_for(port)

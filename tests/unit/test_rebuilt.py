@@ -47,7 +47,10 @@ def image(folder: Path, *layers: bytes, created: str = "2026-01-01T00:00:00Z", z
         "created": created,
         "config": {"Labels": {"a": "b"}, "Env": ["PATH=/bin"]},
         "history": [{"created_by": "LABEL a=b", "empty_layer": True}]
-        + [{"created_by": f"RUN --mount=type=bind,from=x step {number}"} for number in range(len(layers))],
+        + [
+            {"created_by": f"RUN |2 A=1 B= /bin/sh -c --mount=type=bind,from=x step {number} # buildkit"}
+            for number in range(len(layers))
+        ],
         "rootfs": {"type": "layers", "diff_ids": [f"sha256:{hashlib.sha256(one).hexdigest()}" for one in layers]},
     }
     packed = [blob(gzip.compress(one, zipped, mtime=0)) for one in layers]

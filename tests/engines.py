@@ -1,0 +1,81 @@
+"""A Docker engine of a test's own: its data, its socket, and a network of its own beside that of this host."""
+
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+READY_SECONDS = 60
+REGISTRY = """\
+version: 0.1
+log: {{level: error, accesslog: {{disabled: true}}}}
+storage: {{filesystem: {{rootdirectory: {data}}}, delete: {{enabled: true}}}}
+http: {{addr: "127.0.0.1:{port}"}}
+"""
+
+
+class Engine(NamedTuple):
+    host: str  # for DOCKER_HOST
+    folder: Path
+    pid: int
+
+    def docker(self, *words: str) -> str:
+        """What the docker client prints. Raises CalledProcessError."""
+        command = ["docker", "--host", self.host, *words]
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=300).stdout.strip()
+
+    def inside(self, *words: str | Path) -> list[str]:
+        """A command that runs in the engine's network."""
+        return ["nsenter", f"--net=/proc/{self.pid}/ns/net", *map(str, words)]
+
+
+@contextmanager
+def engine_of_its_own(containerd: bool = True) -> Iterator[Engine]:
+    """An engine beside the one of this host, gone afterwards with all that it holds.
+
+    In a network of its own: two engines on one bridge take each other's. `containerd` says which image store.
+    """
+    prefix = tomllib.loads((ROOT / "dockerfiles/host.toml").read_text())["prefix"]
+    path = f"{prefix}/bin{os.pathsep}{os.environ['PATH']}"
+    programs = ("dockerd", "containerd", "ip", "nsenter", "unshare")
+    if missing := [name for name in programs if not shutil.which(name, path=path)]:
+        pytest.skip(f"not run: a second engine wants {missing[0]}")
+    if subprocess.run(["unshare", "--net", "--mount", "true"], capture_output=True).returncode:
+        pytest.skip("not run: a second engine takes root")
+    folder = Path(tempfile.mkdtemp(prefix="tw-engine-"))  # short: a socket's path has an end
+    (folder / "daemon.json").write_text(json.dumps({"features": {"containerd-snapshotter": containerd}}))
+    options = f"--config-file {folder}/daemon.json --data-root {folder}/data --exec-root {folder}/exec"
+    start = f"ip link set lo up && exec dockerd {options} --pidfile {folder}/pid --host unix://{folder}/socket"
+    with (folder / "log").open("w") as log:
+        daemon = subprocess.Popen(
+            ["unshare", "--net", "--mount", "sh", "-c", start], stdout=log, stderr=log, env={**os.environ, "PATH": path}
+        )
+    made = Engine(f"unix://{folder}/socket", folder, daemon.pid)
+    try:
+        _wait(made, daemon)
+        yield made
+    finally:
+        daemon.terminate()
+        daemon.wait(60)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _wait(made: Engine, daemon: "subprocess.Popen[bytes]") -> None:
+    end = time.monotonic() + READY_SECONDS
+    while time.monotonic() < end and daemon.poll() is None:
+        try:
+            made.docker("version")
+            return
+        except subprocess.CalledProcessError:
+            time.sleep(0.2)
+    raise RuntimeError((made.folder / "log").read_text()[-2000:])
