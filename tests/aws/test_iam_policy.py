@@ -59,6 +59,7 @@ def test_what_is_allowed_is_what_is_used(amazon: Emulator, tmp_path: Path) -> No
     amazon.say("ListModels", {"Models": [{"ModelName": "m", "ModelArn": "arn:aws:sagemaker:m", "CreationTime": 0}]})
     amazon.say("DescribeModel", {"ModelName": "m"})
     ecr.images_in_use(HERE)
+    ecr.listing(HERE, NAME)
     ecr.delete(HERE, NAME, [made.digest])
 
     used = {f"{service}:{operation}" for service, operation in amazon.calls} - FREE
