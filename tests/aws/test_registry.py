@@ -81,11 +81,25 @@ def test_a_refusal_that_is_no_expired_token_is_not_tried_again(
     from aws.emulator import error
 
     said = error(403, "DENIED", "User: me is not authorized to perform: ecr:BatchGetImage on resource: x")
+    registries.resolve(repository, KEY)  # with a token, from here on
+    amazon.calls.clear()
     monkeypatch.setattr(amazon, "data", lambda *_: said)
     with pytest.raises(RegistryError) as raised:
         registries.resolve(repository, KEY)
     assert "ecr:BatchGetImage" in raised.value.why
     assert amazon.calls == []
+
+
+def test_a_token_that_has_expired_when_it_is_asked_whether_a_blob_is_there(
+    amazon: Emulator, repository: str, tmp_path: Path
+) -> None:
+    """A HEAD is refused without a word."""
+    made = layout(tmp_path / "one")
+    push(made, repository)
+    amazon.expire_tokens()
+    amazon.requests.clear()
+    push(made, repository)
+    assert amazon.requests[0][0] == "HEAD"
 
 
 def test_tags_of_keys_and_releases_stay_though_somebody_pushes_over_them(
