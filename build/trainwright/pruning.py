@@ -153,8 +153,6 @@ def _read_back(place: Place, kept: list[Verdict]) -> None:
     tags = [tag for row in kept for tag in row.tags]
     held = registry.resolve_all(place.repository, tags)
     lost = [f"{tag} named {row.digest}" for row in kept for tag in row.tags if held[tag] != row.digest]
-    for row in kept:
-        registry.manifest(place.repository, row.digest)
     if lost:
         raise RegistryError(
             f"{len(lost)} tags of what was kept are not what they were",
@@ -162,6 +160,8 @@ def _read_back(place: Place, kept: list[Verdict]) -> None:
             why="; ".join(lost[:5]),
             fix="trainwright prune, which lists what is there; somebody else may have moved an alias just now",
         )
+    for row in kept:
+        registry.manifest(place.repository, row.digest)
 
 
 def table(found: Pruned) -> list[dict[str, object]]:

@@ -1,6 +1,7 @@
 """What changed between two images: in a real registry, by the locks, by what was built here, in the engine."""
 
 import json
+import re
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -108,7 +109,16 @@ def test_the_same(place: Place) -> None:
 def test_a_release_and_what_is_built_now(place: Place) -> None:
     """The release by the locks of its commit; the image of today by what the probe found in it."""
     intent = load_intent(place.tree)
-    found = inputs.load(intent, next(variant for variant in intent.variants if variant.id == ID))
+    variant = next(variant for variant in intent.variants if variant.id == ID)
+    before = inputs.load(intent, variant).distribution.packages()["tar"].version
+    lock = inputs.packages_path(intent, variant.base)
+    lock.write_text(
+        re.sub(
+            rf"(Package: tar\n(?:.+\n)*?Version: ){re.escape(before)}\n", rf"\g<1>{before}+later\n", lock.read_text()
+        )
+    )
+    found = inputs.load(intent, variant)
+    assert found.distribution.packages()["tar"].version == f"{before}+later"
     labels = {"io.trainwright.id": ID, "io.trainwright.key": "0" * 64}
     released = place.push("released", "trainwright/base", f"{ID}-2026.10.0", [COMMON, OLD], {"Labels": labels})
     now = {"Labels": labels | {"io.trainwright.key": found.key}}
@@ -136,6 +146,7 @@ def test_a_release_and_what_is_built_now(place: Place) -> None:
     wanted = {
         ("label", "io.trainwright.key", "changed", "0" * 64, found.key),
         ("distribution package", "bash", "changed", packages["bash"], "99"),
+        ("distribution package", "tar", "changed", before, f"{before}+later"),
         ("distribution package", "curl", "removed", packages["curl"], ""),
         ("Python package", "new-one", "added", "", "1"),
         ("Python package", "pip", "changed", found.pins["pip"], "99.0"),

@@ -11,8 +11,9 @@ import pytest
 from layouts import MANIFEST
 from tiny import ROOT, trainwright
 
-from trainwright import inputs
+from trainwright import inputs, pruning, publication
 from trainwright import registry as registries
+from trainwright.errors import RegistryError
 from trainwright.matrix import load_intent
 from trainwright.trains import Shipped, Train, dump
 
@@ -145,3 +146,18 @@ def test_a_registry_that_deletes_nothing(place: Place, registry: str) -> None:
         error = elsewhere.prune("--waive", "age", "--delete", code=8)
     assert "could not be deleted" in error["error"]
     assert place.tags == {f"{ID}-{'1' * 12}"}
+
+
+def test_a_registry_that_loses_more_than_it_was_told(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was to be kept is read back."""
+    place.push("1" * 64)
+    aliased, really = place.push("4" * 64, f"{ID}-latest"), registries.delete
+
+    def delete(repository: str, digest: str) -> None:
+        really(repository, digest)
+        really(repository, aliased)
+
+    monkeypatch.setattr(registries, "delete", delete)
+    host, _, prefix = place.repository.partition("/")
+    with pytest.raises(RegistryError, match="2 tags of what was kept"):
+        pruning.prune(load_intent(place.tree), [publication.Place(host=host, path=prefix)], True, {"age"}, print)
