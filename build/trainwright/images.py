@@ -102,9 +102,14 @@ def plan_one(
     return plan.decide(found.variant.id, found.key, published, present, warnings)
 
 
+def registry_hosts(root: Path, given: str, regions: str = "") -> list[str]:
+    """Every registry that images go to, each with its prefix. Raises as places.hosts()."""
+    return [str(host) for host in places_module.hosts(root, given, regions)]
+
+
 def registry_host(root: Path, given: str, regions: str = "") -> str:
-    """Where images are, for what knows one registry: the first of places.hosts(), with its prefix. Raises as that."""
-    return str(places_module.hosts(root, given, regions)[0])
+    """The first of them, for what knows one registry."""
+    return registry_hosts(root, given, regions)[0]
 
 
 def below_registry(variant: Variant) -> str:

@@ -4,9 +4,10 @@ import shutil
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
+from itertools import product
 from pathlib import Path
 
-from trainwright import changes, checkout, inputs, lock, registry, trains
+from trainwright import attesting, changes, checkout, inputs, lock, registry, trains
 from trainwright.config import load
 from trainwright.errors import (
     ConfigError,
@@ -17,7 +18,7 @@ from trainwright.errors import (
     did_you_mean,
 )
 from trainwright.files import write
-from trainwright.images import below_registry
+from trainwright.images import below_registry, out_folder
 from trainwright.inputs import Inputs
 from trainwright.matrix import Intent, load_intent
 from trainwright.model import Model, Variant
@@ -33,6 +34,7 @@ class Step(Model):
 
     id: str
     release: str
+    registry: str
     action: str
     digest: str
     why: str
@@ -48,20 +50,31 @@ def known(root: Path) -> dict[str, Train]:
     return {name: found[name] for name in sorted(found, key=trains.version)}
 
 
-def release(intent: Intent, variants: list[Variant], name: str, host: str, dry_run: bool, say: Say) -> list[Step]:
-    """Prove all, tag all, write the record, and last move the aliases. In this order, so that a release that was
-    broken off is completed by the same command.
+def release(
+    intent: Intent, variants: list[Variant], name: str, hosts: list[str], dry_run: bool, say: Say
+) -> list[Step]:
+    """Prove all, sign what is not signed, tag all, write the record, and last move the aliases; each in every
+    registry of `hosts`. In this order, so that a release that was broken off is completed by the same command.
 
     Raises before anything is written: ConfigError (the name, the tree), IncompatibleError (a patch with more than
-    security updates), NotRunError (not published), LockError (blocked), RegistryError (drift, a tag that is taken).
+    security updates), NotRunError (not published, no key where one is needed), LockError (blocked), RegistryError
+    (drift, a tag that is taken, registries that hold different images).
     """
+    attesting.must_be_possible(intent.root, "release")
     patch, records = trains.version(name).micro, known(intent.root)
     record, commit = records.get(name), _clean(intent.root)
     _refuse_additions(intent.root, record, variants)
-    shipped = {}
-    for variant in variants:
-        say(f"{variant.id}: what the registry holds of it")
-        shipped[variant.id] = _proved(intent, variant, name, host, record)
+    shipped: dict[str, Shipped] = {}
+    for variant, host in product(variants, hosts):
+        say(f"{variant.id}: what {host} holds of it")
+        image = _proved(intent, variant, name, host, record)
+        if shipped.setdefault(variant.id, image) != image:
+            raise RegistryError(
+                f"{variant.id} is not the same image everywhere, and cannot be released as one",
+                where=f"{host}/{image.repository}",
+                why=f"{image.digest} here, {shipped[variant.id].digest} in {hosts[0]}",
+                fix=f"trainwright rebuild --compare --only {variant.id}   # which of them the inputs give",
+            )
     if patch:
         _refuse_more_than_security(intent, variants, name, records, say)
     today = datetime.now(UTC).date().isoformat()
@@ -69,14 +82,21 @@ def release(intent: Intent, variants: list[Variant], name: str, host: str, dry_r
     new = old.model_copy(update={"images": old.images | shipped})
     records[name] = new
     if not dry_run:
-        for identity, image in shipped.items():
+        for variant, host in product(variants, hosts):
+            found, image = inputs.load(intent, variant), shipped[variant.id]
+            bill = out_folder(intent, variant) / "sbom.json"
+            attesting.attest(intent, found, f"{host}/{image.repository}", image.digest, bill, say)
+        for (identity, image), host in product(shipped.items(), hosts):
             registry.tag(f"{host}/{image.repository}", image.digest, trains.tag(identity, name))
         if new != record:
             write(intent.root / FOLDER / f"{name}.toml", trains.dump(new))
-    return [_aliased(identity, image, name, records, host, dry_run) for identity, image in shipped.items()]
+    return [
+        _aliased(identity, image, name, records, host, dry_run)
+        for (identity, image), host in product(shipped.items(), hosts)
+    ]
 
 
-def rollback(root: Path, name: str, only: str, host: str, dry_run: bool) -> list[Step]:
+def rollback(root: Path, name: str, only: str, hosts: list[str], dry_run: bool) -> list[Step]:
     """Point aliases at the digests that a release names; its tags, and those of others, stay.
 
     Raises ConfigError for a release or an image that is not recorded, RegistryError where the registry holds
@@ -88,7 +108,7 @@ def rollback(root: Path, name: str, only: str, host: str, dry_run: bool) -> list
     images = {identity: image for identity, image in records[name].images.items() if fnmatchcase(identity, only)}
     if not images:
         raise ConfigError(f"{name} has no image {only!r}", why=did_you_mean(only, records[name].images))
-    for identity, image in images.items():
+    for (identity, image), host in product(images.items(), hosts):
         repository, tag = f"{host}/{image.repository}", trains.tag(identity, name)
         registry.manifest(repository, image.digest)
         if (held := registry.resolve(repository, tag)) != image.digest:
@@ -98,7 +118,10 @@ def rollback(root: Path, name: str, only: str, host: str, dry_run: bool) -> list
                 why=f"the record names {image.digest}, the tag {held or 'is not there'}",
                 fix=f"git log -- {FOLDER}/{name}.toml",
             )
-    return [_moved(identity, image, name, host, dry_run, "by request") for identity, image in images.items()]
+    return [
+        _moved(identity, image, name, host, dry_run, "by request")
+        for (identity, image), host in product(images.items(), hosts)
+    ]
 
 
 def _clean(root: Path) -> str:
@@ -222,7 +245,7 @@ def _aliased(identity: str, image: Shipped, name: str, records: Mapping[str, Tra
     if newest != name:
         why = f"the alias stays: {newest} is newer; `trainwright rollback --to {name}` moves it"
         action = "would release" if dry_run else "released"
-        return Step(id=identity, release=name, action=action, digest=image.digest, why=why)
+        return Step(id=identity, release=name, registry=host, action=action, digest=image.digest, why=why)
     step = _moved(identity, image, name, host, dry_run, f"tag {trains.tag(identity, name)}")
     return step.model_copy(update={"action": "would release" if dry_run else "released"})
 
@@ -237,4 +260,4 @@ def _moved(identity: str, image: Shipped, name: str, host: str, dry_run: bool, w
     else:
         registry.move(repository, image.digest, alias)
         action, said = "moved", f"the alias named {held or 'nothing'}"
-    return Step(id=identity, release=name, action=action, digest=image.digest, why=f"{why}; {said}")
+    return Step(id=identity, release=name, registry=host, action=action, digest=image.digest, why=f"{why}; {said}")

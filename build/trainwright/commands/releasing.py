@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from trainwright.commands.options import Framework, Json, Only, Registry, app, asked_for, chosen, find_root
+from trainwright.commands.options import Framework, Json, Only, Region, Registry, app, asked_for, chosen, find_root
 
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would happen; change nothing.")]
 
@@ -33,6 +33,7 @@ def release(
     only: Only = None,
     framework: Framework = None,
     registry: Registry = "",
+    region: Region = "",
     dry_run: DryRun = False,
     as_json: Json = False,
 ) -> None:
@@ -42,8 +43,8 @@ def release(
     trains.version(name)  # before anything is read
     intent, variants = asked_for(framework, only)
     with report.alone(intent.root), report.progress() as (say, _):
-        host = images.registry_host(intent.root, registry)
-        rows = releasing.release(intent, variants, name, host, dry_run, say)
+        hosts = images.registry_hosts(intent.root, registry, region)
+        rows = releasing.release(intent, variants, name, hosts, dry_run, say)
     report.show([row.model_dump() for row in rows], as_json)
     if not dry_run:
         typer.echo(f"commit {trains.FOLDER}/{name}.toml: it says what {name} is", err=True)
@@ -54,6 +55,7 @@ def rollback(
     to: Annotated[str, typer.Option(metavar="NAME", help="The release that aliases shall name again.")],
     only: Only = None,
     registry: Registry = "",
+    region: Region = "",
     dry_run: DryRun = False,
     as_json: Json = False,
 ) -> None:
@@ -62,7 +64,8 @@ def rollback(
 
     root = find_root()
     with report.alone(root):
-        rows = releasing.rollback(root, to, only or "*", images.registry_host(root, registry), dry_run)
+        hosts = images.registry_hosts(root, registry, region)
+        rows = releasing.rollback(root, to, only or "*", hosts, dry_run)
     report.show([row.model_dump() for row in rows], as_json)
 
 
