@@ -60,7 +60,6 @@ def release(
     security updates), NotRunError (not published, no key where one is needed), LockError (blocked), RegistryError
     (drift, a tag that is taken, registries that hold different images).
     """
-    attesting.must_be_possible(intent.root, "release")
     patch, records = trains.version(name).micro, known(intent.root)
     record, commit = records.get(name), _clean(intent.root)
     _refuse_additions(intent.root, record, variants)
@@ -77,6 +76,7 @@ def release(
             )
     if patch:
         _refuse_more_than_security(intent, variants, name, records, say)
+    attesting.must_be_possible(intent.root, "release")
     today = datetime.now(UTC).date().isoformat()
     old = record or Train(name=name, date=today, commit=commit, images={})
     new = old.model_copy(update={"images": old.images | shipped})

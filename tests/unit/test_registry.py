@@ -85,7 +85,8 @@ def push(layout: Path, place: str) -> str:
 
 
 def notes(tmp_path: Path) -> list[str]:
-    return sorted(path.name for path in (tmp_path / "store/uploads").glob("*"))
+    """What is remembered of uploads; the lock of a process that was killed says nothing, and is swept one day."""
+    return sorted(path.name for path in (tmp_path / "store/uploads").glob("*.json"))
 
 
 # --- push, verify, tag -----------------------------------------------------------------------------------------------
