@@ -254,7 +254,8 @@ class Handler(BaseHTTPRequestHandler):
         for name, value in ({"Content-Length": str(len(body))} | headers).items():
             self.send_header(name, value)
         self.end_headers()
-        self.wfile.write(body)
+        if self.command != "HEAD":  # its body would be read as the answer to the next request
+            self.wfile.write(body)
 
     do_GET = do_HEAD = do_PUT = do_POST = do_PATCH = do_DELETE = answer
 
