@@ -4,7 +4,7 @@ import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
-from trainwright import attesting, children, ecr, engine, plan, provisioning, registry, scanning, store, trains
+from trainwright import attesting, children, ecr, engine, lock, plan, provisioning, registry, scanning, store, trains
 from trainwright.building import at_hand
 from trainwright.errors import ConfigError, NotRunError, RegistryError, TestError
 from trainwright.images import Done, known_image, out_folder, published_image, write_image
@@ -30,9 +30,6 @@ def push(intent: Intent, variant: Variant, held: Held, release: str, dry_run: bo
     began = time.monotonic()
     found = children.load(intent, variant)
     out = out_folder(intent, variant)
-    if release:
-        refuse_drift(found)
-    attesting.must_be_possible(intent.root, "release" if release else "push")
     digest, missing = _one_digest(found, held)
     if release:
         for place in held:
@@ -186,7 +183,17 @@ def _scanned(found: Inputs, places: list[Place], digest: str, policy: Publicatio
     return Check(state=state, detail="; ".join(check.detail for check in checks))
 
 
-def refuse_alias(intent: Intent, release: str) -> None:
+def refuse(intent: Intent, found: Inputs, release: str) -> None:
+    """What no registry has to be asked for: raises LockError (blocked), ConfigError (an alias as a release's name),
+    RegistryError (drift), and as attesting.must_be_possible()."""
+    lock.refuse_blocked(found.variant, found.blocked)
+    if release:
+        _refuse_alias(intent, release)
+        refuse_drift(found)
+    attesting.must_be_possible(intent.root, "release" if release else "push")
+
+
+def _refuse_alias(intent: Intent, release: str) -> None:
     """An alias moves with every release, and an id looks like one: a tag for ever must not be called that."""
     if release in {name for variant in intent.variants for name in (variant.id, trains.alias(variant.id))}:
         raise ConfigError(

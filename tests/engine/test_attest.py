@@ -527,6 +527,7 @@ RUN rm -r /opt/venv/lib/python*/site-packages/pip-*.dist-info
 """
 
 
+@pytest.mark.slow
 @pytest.mark.engine
 def test_contents_are_asked_of_the_image_itself(registry: str, keys: dict[str, Path], tmp_path: Path) -> None:
     """A real image, small; and one on top of it that says of itself that it is the same."""

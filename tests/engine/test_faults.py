@@ -41,7 +41,7 @@ TRANSFER = {
     "wait_most_seconds": 0.2,
     "chunk_bytes": 32_000,
     "connect_seconds": 2,
-    "silence_seconds": 0.5,
+    "silence_seconds": 1.5,  # a machine that does much else answers late, too
 }
 
 

@@ -189,15 +189,13 @@ def push(
     as_json: Json = False,
 ) -> None:
     """Prove, push by digest, verify what the registry holds, and only then tag."""
-    from trainwright import children, images, lock, publishing, report
+    from trainwright import children, images, publishing, report
 
     intent, variants = asked_for(framework, only, with_, name)
     with report.alone(intent.root), report.progress() as (say, _):
         found = [children.load(intent, variant) for variant in variants]
-        for one in found:  # what no registry has to be asked for
-            lock.refuse_blocked(one.variant, one.blocked)
-        if release:
-            publishing.refuse_alias(intent, release)
+        for one in found:
+            publishing.refuse(intent, one, release)
         held = images.published(intent, found, registry, region)
         done = [publishing.push(intent, variant, held[variant.id], release, dry_run, say) for variant in variants]
     report.final(done, as_json)
