@@ -201,7 +201,7 @@ def at_hand(intent: Intent, found: Inputs, say: Say, repository: str | None = No
     identity, out = engine.image_id(found.name), out_folder(intent, found.variant)
     if identity is None and repository and (digest := registry.resolve(repository, found.tag)):
         say(f"{found.variant.id}: pulling {digest}")
-        identity = engine.pull(f"{repository}@{digest}", found.name, registry.credentials(repository.split("/")[0]))
+        identity = engine.pull(f"{repository}@{digest}", found.name, registry.credentials(repository))
     if identity is None:
         raise NotRunError(
             f"{found.variant.id} is not built with its present inputs",

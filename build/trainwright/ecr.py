@@ -53,7 +53,6 @@ class Token:
     host: str
     user: str
     password: str
-    expires: float  # of the clock
     given: bool = False
 
 
@@ -66,7 +65,7 @@ def _token(region: str, account: str) -> Token:
         whose: Any = {"registryIds": [account]} if account else {}
         (data,) = client("ecr", region).get_authorization_token(**whose)["authorizationData"]
     user, _, password = base64.b64decode(data["authorizationToken"]).decode().partition(":")
-    return Token(urlsplit(data["proxyEndpoint"]).netloc, user, password, data["expiresAt"].timestamp())
+    return Token(urlsplit(data["proxyEndpoint"]).netloc, user, password)
 
 
 def host(region: str, account: str = "") -> str:

@@ -247,7 +247,7 @@ def _contents(intent: Intent, found: Inputs | None, uri: str, say: Say) -> str:
     assert found is not None  # inspect() sees to it
     if engine.image_id(uri) is None:
         say(f"pulling {uri}")
-        engine.pull_only(uri, registry.credentials(uri.split("/")[0]))
+        engine.pull_only(uri, registry.credentials(uri))
     say(f"{found.variant.id}: probing")
     findings = building.findings(intent, found, uri)
     _refuse(probe.compare(intent, found.variant, found.pins, found.lock, found.distribution.packages(), findings))

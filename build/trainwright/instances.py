@@ -22,18 +22,19 @@ class Instance(Model):
     sm: Annotated[str, Field(pattern=r"^(|\d{2,3})$")] = ""  # compute capability without its dot
     memory_gib: int = 0  # of one GPU
     nvlink: bool = False
-    net_gbits: int | None = None  # of all its EFA interfaces together
+    net_gbits: float | None = None  # of all its network cards together
     efa: int  # interfaces
     gpudirect: bool = False  # whether aws-ofi-nccl insists on GPUDirect RDMA there
     sagemaker: str = ""  # its name for training jobs; "" where it has none
     architecture: str = "amd64"
     note: str = ""
-    source: str
+    source: str = ""  # "" is that of the whole table
 
 
 class Instances(Model):
     """The whole of instances.toml."""
 
+    source: str
     instances: dict[str, Instance]
 
 

@@ -18,6 +18,8 @@ ECR = re.compile(
 OWN = re.compile(r"ecr(/(?P<prefix>.+))?")
 
 _signed_in: set[str] = set()
+# Where an address is merely named, to verify or to pull: no `docker login` is needed for it.
+registry.recognise(ECR, lambda named: ecr.credentials(named["region"], named["account"]))
 
 
 class Host(NamedTuple):

@@ -156,7 +156,7 @@ def _differences(name: str, digest: str, where: str, say: Say) -> list[Row]:
             engine.tag(digest, theirs)
         else:
             with _gone_afterwards(where):  # the name under which the engine keeps what was pulled
-                engine.pull(where, theirs)
+                engine.pull(where, theirs, registry.credentials(where))
         for image, layout in ((name, "rebuilt"), (theirs, "held")):
             engine.save(image, folder / layout)
         ours, held = folder / "rebuilt", folder / "held"

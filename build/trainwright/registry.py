@@ -21,6 +21,7 @@ from trainwright import trains
 from trainwright.errors import EnvironmentProblem, RegistryError
 from trainwright.registry_auth import authenticate as authenticate
 from trainwright.registry_auth import credentials as credentials
+from trainwright.registry_auth import recognise as recognise
 from trainwright.registry_http import is_loopback as is_loopback
 from trainwright.registry_work import AGAIN, Broken, Refused, end_if_stopped, side_by_side, tried
 

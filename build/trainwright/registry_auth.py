@@ -16,6 +16,7 @@ PARAMETER = re.compile(r'(\w+)="([^"]*)"')
 IDENTITY = "<token>"  # the user name by which docker's helpers mean: this is a refresh token
 
 _providers: dict[str, Provider] = {}
+_recognised: list[tuple[re.Pattern[str], Callable[[re.Match[str]], Provider]]] = []
 _headers: dict[tuple[str, str, bool], str] = {}  # host, repository, whether to write
 _locks: defaultdict[str, Lock] = defaultdict(Lock)
 
@@ -30,6 +31,11 @@ def authenticate(host: str, provider: Provider) -> None:
         _providers[host] = provider
         for known in [known for known in _headers if known[0] == host]:
             del _headers[known]
+
+
+def recognise(hosts: re.Pattern[str], provider: Callable[[re.Match[str]], Provider]) -> None:
+    """Whom to ask for the credentials of a registry that nobody registered, and that docker knows none for."""
+    _recognised.append((hosts, provider))
 
 
 def header(host: str, name: str, write: bool) -> str:
@@ -89,8 +95,12 @@ def _token(bearer: dict[str, str], name: str, write: bool, who: tuple[str, str] 
     return token
 
 
-def credentials(host: str) -> tuple[str, str] | None:
-    """User and password for a registry; None where nobody has any. Raises RegistryError for a helper that fails."""
+def credentials(reference: str) -> tuple[str, str] | None:
+    """User and password for the registry of an image's address, or for host[:port]; None where nobody has any.
+
+    Raises RegistryError for a helper that fails, and what a provider raises.
+    """
+    host = reference.partition("/")[0]
     if provider := _providers.get(host):
         return provider()
     import docker.auth  # a quarter of a second: only where a registry asks for it
@@ -108,4 +118,10 @@ def credentials(host: str) -> tuple[str, str] | None:
     known = {str(key).lower(): str(value) for key, value in found.items() if value}
     if token := known.get("identitytoken"):
         return IDENTITY, token
-    return (known["username"], known["password"]) if {"username", "password"} <= known.keys() else None
+    if {"username", "password"} <= known.keys():
+        return known["username"], known["password"]
+    for hosts, make in _recognised:
+        if named := hosts.fullmatch(host):
+            _providers[host] = make(named)
+            return _providers[host]()
+    return None

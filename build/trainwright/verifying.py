@@ -52,7 +52,7 @@ def verify(intent: Intent, target: str, parent: str, given: str, say: Say) -> Ve
     if engine.image_id(parent) is None:
         parents.must_be_pinned(parent)
         say(f"pulling the parent, {parent}")
-        engine.pull_only(parent)
+        engine.pull_only(parent, registry.credentials(parent))
     if engine.image_id(parent) == engine.image_id(name):
         raise ConfigError(
             f"{name} is {parent} itself: there is nothing to compare",

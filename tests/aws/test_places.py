@@ -11,7 +11,7 @@ from pathlib import Path
 import layouts
 import pytest
 from aws.conftest import REGIONS
-from aws.emulator import Emulator
+from aws.emulator import ACCOUNT, Emulator
 from aws.wide import link
 
 from trainwright import images, inputs, matrix, places
@@ -74,6 +74,19 @@ def test_where_images_go(amazon: Emulator) -> None:
     (china,) = images.places(INTENT, variant, "111122223333.dkr.ecr.cn-north-1.amazonaws.com.cn")
     assert china.region == "cn-north-1"
     assert amazon.calls == []  # nobody has to be asked where that is
+
+
+def test_an_address_of_amazon_that_somebody_merely_names_is_signed_in(amazon: Emulator, tmp_path: Path) -> None:
+    """To verify it, to pull it: nobody said REGISTRY for that. What docker was told itself goes before."""
+    named = f"{ACCOUNT}.dkr.ecr.{HERE}.amazonaws.com"
+    assert registries.credentials("registry.example.com/team/image") is None
+    assert amazon.calls == []
+    user, _ = registries.credentials(f"{named}/team/image@sha256:{'0' * 64}") or ("", "")
+    assert (user, amazon.calls) == ("AWS", [("ecr", "GetAuthorizationToken")])
+    (tmp_path / "docker").mkdir()
+    logins = {"auths": {f"{ACCOUNT}.dkr.ecr.{THERE}.amazonaws.com": {"username": "me", "password": "own"}}}
+    (tmp_path / "docker/config.json").write_text(json.dumps(logins))
+    assert registries.credentials(f"{ACCOUNT}.dkr.ecr.{THERE}.amazonaws.com/team/image") == ("me", "own")
 
 
 def test_an_account_without_a_word_where_to(amazon: Emulator) -> None:

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 from aws.conftest import REGIONS
-from aws.emulator import Emulator
-from tiny import ID, built_in_this_run, store_of_this_run, trainwright
+from aws.emulator import ACCOUNT, Emulator
+from moto.sagemaker.models import sagemaker_backends
+from tiny import ID, add, built_in_this_run, store_of_this_run, trainwright
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
 
@@ -20,6 +21,7 @@ OPTIONS = 'def pytest_addoption(parser):\n    parser.addoption("--image")\n    p
 BY_DIGEST = "def test_it(request): assert '@sha256:' in request.config.getoption('--image')\n"
 SAID = {"imageScanStatus": {"status": "COMPLETE"}, "imageScanFindings": {"findings": []}}
 GRAVE = {"name": "CVE-2026-1", "severity": "CRITICAL", "attributes": [{"key": "package_name", "value": "openssl"}]}
+SECRET = {"COSIGN_PASSWORD": "secret"}
 Push = Callable[..., subprocess.CompletedProcess[str]]
 
 
@@ -142,3 +144,82 @@ def test_a_repository_whose_tags_move_is_refused(push: Push, amazon: Emulator) -
     assert done.returncode == 8
     assert "trainwright repositories --apply" in done.stderr
     assert tags(amazon, REGIONS[0]) == {}
+
+
+def test_from_no_repository_to_the_second_image_and_the_first_one_gone(
+    push: Push, amazon: Emulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In one line: create, push, verify, scan gate, sign, tag, diff, prune. Prints the calls that each of them made."""
+    if not shutil.which("cosign"):
+        pytest.skip("not run: cosign is not installed; make signing")
+    subprocess.run(
+        ["cosign", "generate-key-pair"], cwd=tmp_path, check=True, capture_output=True, env=os.environ | SECRET
+    )
+    for name, value in {**SECRET, "TRAINWRIGHT_SIGNING_KEY": str(tmp_path / "cosign.key")}.items():
+        monkeypatch.setenv(name, value)
+    policy, here = Path("dockerfiles/publish.toml"), {"REGISTRY": "ecr", "TRAINWRIGHT_REGIONS": REGIONS[0]}
+    policy.write_text(policy.read_text().replace('"never"', '"push"').replace("days = 30", "days = 0"))
+    sagemaker_backends[ACCOUNT].reset()
+
+    def calls(of: str) -> list[str]:
+        """Since the last time, each once, in their order: of Amazon's API, and how many of the registry protocol."""
+        made = list(dict.fromkeys(name for _, name in amazon.calls))
+        with capsys.disabled():
+            print(f"\n{of}: {', '.join(made)}; {len(amazon.requests)} requests to the registry")
+        amazon.calls.clear()
+        amazon.requests.clear()
+        return made
+
+    scanned(amazon, GRAVE, times=1)
+    refused = push(regions=REGIONS[0])
+    assert (refused.returncode, tags(amazon, REGIONS[0])) == (6, {})
+    made = calls("push that the scan refuses")
+    assert made.index("CreateRepository") < made.index("PutLifecyclePolicy") < made.index("DescribeImageScanFindings")
+
+    scanned(amazon, times=1)
+    first = row(push(regions=REGIONS[0]))
+    assert "CreateRepository" not in calls("push")
+    add(Path.cwd(), 'ENV SECOND="1"')
+    built = trainwright(Path.cwd(), "build", "--only", ID)
+    assert built.returncode == 0, built.stderr
+    scanned(amazon, times=1)
+    second = row(push(regions=REGIONS[0]))
+    calls("push of the second image")
+    named = {f"{ID}-{one['key'][:12]}": one["digest"] for one in (first, second)}
+    held = tags(amazon, REGIONS[0])
+    assert held.items() >= named.items()
+    beside = {f"{digest.replace(':', '-')}.{kind}" for digest in named.values() for kind in ("sig", "att")}
+    assert held.keys() == named.keys() | beside
+
+    public = {**here, "TRAINWRIGHT_VERIFY_KEY": str(tmp_path / "cosign.pub")}
+    docker = {"auths": {amazon.address(REGIONS[0]): dict(zip(("username", "password"), token(), strict=True))}}
+    (tmp_path / "docker").mkdir(exist_ok=True)
+    (tmp_path / "docker/config.json").write_text(json.dumps(docker))
+    verified = trainwright(Path.cwd(), "verify", second["uri"], "--json", **public)
+    assert verified.returncode == 0, verified.stdout + verified.stderr
+    assert {check["state"] for check in json.loads(verified.stdout)["rows"]} == {"passed"}
+    calls("verify")
+
+    diff = trainwright(Path.cwd(), "diff", first["uri"], second["uri"], "--json", **here)
+    assert diff.returncode == 0, diff.stderr
+    assert ("SECOND", "1") in [(each["name"], each["new"]) for each in json.loads(diff.stdout)["rows"]]
+    calls("diff")
+
+    dry = trainwright(Path.cwd(), "prune", "--json", **here)
+    assert dry.returncode == 0, dry.stderr
+    assert "BatchDeleteImage" not in calls("prune, dry")
+    done = trainwright(Path.cwd(), "prune", "--delete", "--json", **here)
+    assert done.returncode == 0, done.stderr
+    gone = {each["digest"] for each in json.loads(done.stdout)["rows"] if each["state"] == "deleted"}
+    assert first["digest"] in gone
+    assert second["digest"] not in gone
+    assert calls("prune --delete").count("BatchDeleteImage") == 1
+    assert {tag for tag in tags(amazon, REGIONS[0]) if tag in named} == {f"{ID}-{second['key'][:12]}"}
+    assert row(push(regions=REGIONS[0]))["action"] == "skip"
+
+
+def token() -> tuple[str, str]:
+    """What `docker login` writes down."""
+    from trainwright import ecr
+
+    return ecr.credentials(REGIONS[0])()

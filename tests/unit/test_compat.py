@@ -481,11 +481,17 @@ def test_v100_and_cuda_13_meet_a_rule() -> None:
     assert [verdict.severity for verdict in violations(RULES, {"cuda": "13.2.2", "sm": lowest})] == ["refuse"]
 
 
-def test_instance_types_are_named_for_sagemaker_as_for_ec2() -> None:
+def test_instance_types_are_what_sagemaker_and_nccl_call_them() -> None:
+    import botocore.session
+
+    service = botocore.session.get_session().get_service_model("sagemaker")
+    names = set(service.shape_for("TrainingInstanceType").enum)  # type: ignore[attr-defined]
     for name, instance in load_instances(ROOT).items():
-        assert instance.sagemaker in ("", f"ml.{name}"), name
-        assert instance.source, name
-        assert instance.efa > 0, name
+        assert instance.sagemaker == (f"ml.{name}" if f"ml.{name}" in names else ""), name
+        assert instance.efa or instance.gpu, name
+        assert bool(instance.gpu) == bool(instance.count) == bool(instance.sm) == bool(instance.memory_gib), name
+    families = {"c5n", "g4dn", "g5", "g6", "g6e", "hpc7a", "p2", "p3", "p3dn", "p4d", "p5", "p5en", "p6-b200", "trn1"}
+    assert families <= {name.partition(".")[0] for name in load_instances(ROOT)}
 
 
 def test_names_that_follow_from_a_variant_are_no_components() -> None:

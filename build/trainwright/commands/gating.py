@@ -1,0 +1,136 @@
+"""Commands that judge logs of nccl-tests."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from trainwright.commands.options import Json, app, find_root
+
+if TYPE_CHECKING:
+    from trainwright.judge import Verdict
+
+Logs = Annotated[
+    list[str], typer.Argument(metavar="LOG...", help="Output of nccl-tests, or of -J; - is standard input.")
+]
+
+
+@app.command()
+def judge(
+    logs: Logs,
+    world_size: Annotated[int | None, typer.Option(min=1, help="Ranks that were started.")] = None,
+    nodes: Annotated[int | None, typer.Option(min=1, help="Hosts that they ran on.")] = None,
+    instance: Annotated[str, typer.Option(metavar="TYPE", help="p5.48xlarge: its NICs, GPUDirect and floors.")] = "",
+    exit_code: Annotated[int | None, typer.Option(help="What the run ended with.")] = None,
+    collective: Annotated[str, typer.Option(help="all_reduce, ...: where the log does not say it.")] = "",
+    pins: Annotated[str, typer.Option(metavar="NAME=VERSION|FILE", help="nccl=2.30.7, or an image.json.")] = "",
+    as_json: Json = False,
+) -> None:
+    """Whether logs of nccl-tests prove what they should (6: they prove a failure; 7: incomplete, or no floor known)."""
+    from trainwright import judging, report
+    from trainwright.witnesses import Declared
+
+    declared = Declared(
+        world_size=world_size,
+        nodes=nodes,
+        instance=instance,
+        exit_code=exit_code,
+        collective=collective,
+        pins=judging.pins(pins),
+    )
+    found = judging.verdicts(find_root(), logs, declared)
+    if as_json:
+        report.data([verdict.model_dump() for verdict in found])
+    else:
+        for verdict in found:
+            typer.echo(f"{verdict.file}: {verdict.verdict}")
+            report.show([{"check": c.name, "state": c.state, "evidence": c.evidence} for c in verdict.checks], False)
+            typer.echo("")
+        report.show([_row(verdict) for verdict in found], as_json=False)
+    judging.refuse(found)
+
+
+def _row(verdict: "Verdict") -> dict[str, str]:
+    ranks = ", ".join(
+        "-" if low is None else str(low) if low == high else f"{low}-{high or ''}" for low, high in verdict.ranks
+    )
+    return {
+        "log": verdict.file,
+        "verdict": verdict.verdict,
+        "ranks": ranks,
+        "peak busbw": "" if verdict.peak_busbw is None else f"{verdict.peak_busbw:g} GB/s",
+        "cause": verdict.cause or "",
+    }
+
+
+@app.command()
+def diagnose(logs: Logs, as_json: Json = False) -> None:
+    """Why a job over NCCL failed: cause, the line that shows it, and the fix; "unknown" where nothing proves one."""
+    from trainwright import judging, report
+    from trainwright.witnesses import Declared
+
+    found = judging.verdicts(find_root(), logs, Declared())
+    rows = [
+        {
+            "log": one.file,
+            "cause": one.cause or ("none" if one.verdict == "pass" else "unknown"),
+            "what": one.why,
+            "evidence": "; ".join(check.evidence for check in one.checks if check.state == "fail"),
+            "fix": one.fix,
+        }
+        for one in found
+    ]
+    if as_json:
+        report.data(rows)
+        return
+    for row in rows:  # sentences do not fit in a table
+        typer.echo(f"{row['log']}: {row['cause']}")
+        for name in ("what", "evidence", "fix"):
+            if row[name]:
+                typer.echo(f"  {name + ':':<10}{row[name]}")
+
+
+@app.command()
+def estimate(
+    parameters: Annotated[str, typer.Option(metavar="NUMBER", help="7B, 350M, 7e9: all that get a gradient.")],
+    instance: Annotated[str, typer.Option(metavar="TYPE", help="p5.48xlarge.")],
+    nodes: Annotated[int, typer.Option(min=1, help="How many of them.")] = 2,
+    precision: Annotated[str, typer.Option(help="Of the gradients: fp32, bf16, fp16, fp8.")] = "bf16",
+    busbw: Annotated[float | None, typer.Option(min=0.001, metavar="GB/S", help="Measured; else the floor.")] = None,
+    step: Annotated[
+        float | None, typer.Option(min=1e-6, metavar="SECONDS", help="Of a step without any network.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """What data-parallel training sends at each step, how long that takes over EFA and over TCP, and what is lost."""
+    from trainwright import floors, instances, report, scaling
+
+    root = find_root()
+    rows = instances.load_instances(root)
+    name = instance.removeprefix("ml.")
+    if name not in rows:
+        raise instances.unknown(name, rows, "--instance")
+    count = scaling.parameters(parameters)
+    found = scaling.estimate(count, precision, name, rows[name], nodes, floors.load_floors(root), busbw, step)
+    if as_json:
+        report.data(found.model_dump())
+        return
+    typer.echo(
+        f"{found.ranks} ranks; gradients {report.human(found.gradients)}; "
+        f"each rank sends {report.human(found.sent)} a step (2(N-1)/N of it)"
+    )
+    shown = [
+        {
+            "over": way.over,
+            "busbw": f"{way.busbw:g} GB/s",
+            "time": f"{way.seconds * 1000:.1f} ms",
+            "efficiency": _percent(way.efficiency),
+            "all hidden": _percent(way.efficiency_overlapped),
+            "by": way.basis,
+        }
+        for way in found.ways
+    ]
+    report.show([{name: value for name, value in row.items() if value} for row in shown], as_json=False)
+
+
+def _percent(share: float | None) -> str:
+    return "" if share is None else f"{share:.1%}"

@@ -1,0 +1,158 @@
+"""The judge of nccl-tests: independent checks, each of which can fail alone, and one verdict over them.
+
+It says `pass` only where nothing is wrong and nothing is missing that the log or its user promised. Never looked at:
+the printed average as a measure of speed; small messages weigh in it as large ones do.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Literal
+
+from trainwright import network_checks, table_checks
+from trainwright.causes import Cause, Signatures
+from trainwright.floors import Floors
+from trainwright.instances import Instance
+from trainwright.model import Model
+from trainwright.nccl_info import SOCKETS, Seen
+from trainwright.nccl_tests import Reader, unprefixed
+from trainwright.witnesses import Case, Declared, Log, Result, State, header_ranks, solve
+
+
+class Check(Model):
+    name: str
+    state: State
+    evidence: str = ""
+
+
+class Verdict(Model):
+    """What is said of one log."""
+
+    file: str
+    verdict: Literal["pass", "fail", "incomplete", "ungraded"]
+    ranks: list[tuple[int | None, int | None]]  # one [low, high] per table; null: no bound, or not applicable
+    declared_ranks: int | None
+    peak_busbw: float | None  # GB/s, of both columns of all tables
+    cause: str | None
+    why: str = ""  # what that cause means
+    fix: str = ""
+    checks: list[Check]
+
+
+def read(lines: Iterable[str], causes: list[Cause]) -> Log:
+    """A log of any length, in the memory of its tables and its processes."""
+    reader, seen, signatures, number, line = Reader(), Seen(), Signatures(causes), 0, "\n"
+    for number, line in enumerate(lines, 1):
+        text, rank = unprefixed(line)
+        if text.startswith("##"):  # a heading of whoever wrote about the log
+            continue
+        reader.feed(text, rank, number)
+        if not text[:1].isspace() and (not text.startswith("#") or "NCCL" in text):
+            seen.feed(text, rank, number)
+            signatures.feed(text, number)
+        elif not text.lstrip()[:1].isdigit():
+            seen.feed(text.strip(), rank, number)
+            signatures.feed(text, number)
+    cut = not line.endswith("\n") and "Avg bus bandwidth" in line  # its number may have lost digits
+    return Log(reader.tables, reader.header, seen, signatures.found, number, cut)
+
+
+CHECKS: dict[str, Callable[[Case], Result]] = {
+    "exit code": table_checks.exit_code,
+    "errors": table_checks.errors,
+    "completion": table_checks.completion,
+    "footer": table_checks.footer,
+    "average": table_checks.average,
+    "wrong values": table_checks.wrong_values,
+    "sizes": table_checks.sizes,
+    "rank count": table_checks.rank_count,
+    "algbw": table_checks.algbw,
+    "transport": network_checks.transport,
+    "nics": network_checks.nics,
+    "gpudirect": network_checks.gpudirect,
+    "nccl version": network_checks.nccl_version,
+    "efa counters": network_checks.efa_counters,
+    "floor": network_checks.floor,
+}
+# What a check that fails means, the gravest first; between them stand the signatures of causes.toml.
+FIRST = {"wrong values": "wrong-values"}
+LAST = {
+    "nccl version": "two-nccl",
+    "rank count": "rank-count",
+    "transport": "socket-fallback",
+    "nics": "too-few-nics",
+    "gpudirect": "no-gpudirect",
+    "efa counters": "socket-fallback",
+    "algbw": "inconsistent",
+    "sizes": "inconsistent",
+    "average": "inconsistent",
+    "floor": "low-bandwidth",
+    "footer": "low-bandwidth",
+    "exit code": "exit-code",
+}
+
+
+def judge(
+    file: str, log: Log, declared: Declared, instance: Instance | None, floors: Floors, causes: list[Cause]
+) -> Verdict:
+    """The verdict on one log; `instance` is the row of instances.toml that was declared."""
+    case = Case(log, declared, instance, floors)
+    case.ranks = [solve(table, case.collective(table)) for table in log.tables]
+    checks = [Check(name=name, state=state, evidence=text) for name, (state, text) in _results(case)]
+    failed = [check.name for check in checks if check.state == "fail"]
+    missing = [check for check in checks if check.state == "not established"]
+    fatal = next((pair for pair in log.causes if pair[0].fatal), None)
+    complete = not any(check.name in ("completion", "footer") for check in missing)
+    fell_back = case.several is not False and bool(log.seen.networks & set(SOCKETS))
+    if fatal and (fell_back or not complete):
+        checks.append(Check(name="signature", state="fail", evidence=fatal[1]))
+        failed.append("signature")
+    ungraded = [check for check in missing if check.evidence.startswith("ungraded")]
+    verdict: Literal["pass", "fail", "incomplete", "ungraded"] = "pass"
+    if failed:
+        verdict = "fail"
+    elif missing:
+        verdict = "ungraded" if missing == ungraded else "incomplete"
+    cause = _cause(failed, fatal, log) if failed else ""
+    known = fatal[0] if fatal and fatal[0].id == cause else _described(cause, causes)
+    peaks = [side.busbw.value for table in log.tables for row in table.rows for side in row.sides]
+    return Verdict(
+        file=file,
+        verdict=verdict,
+        ranks=[(None, None) if ranks.contradiction else (ranks.low, ranks.high) for ranks in case.ranks],
+        declared_ranks=_declared(case),
+        peak_busbw=max(peaks, default=None),
+        cause=cause or None,
+        why=known.what if known else "",
+        fix=known.fix if known else "",
+        checks=checks,
+    )
+
+
+def _results(case: Case) -> Iterator[tuple[str, Result]]:
+    for name, check in CHECKS.items():
+        yield name, check(case)
+
+
+def _declared(case: Case) -> int | None:
+    """What somebody said that the number of ranks is: the user, NCCL, a header."""
+    said = [*case.world.values(), *(header_ranks(t.header) for t in case.log.tables if t.header.ranks)]
+    return next((count for count in said if count), None)
+
+
+def _described(cause: str, causes: list[Cause]) -> Cause | None:
+    """A row that says no more than the id does comes before one that knows of certain lines."""
+    rows = [one for one in causes if one.id == cause]
+    return next((one for one in rows if not one.lines), rows[0] if rows else None)
+
+
+def _cause(failed: list[str], fatal: tuple[Cause, str] | None, log: Log) -> str:
+    for check, cause in FIRST.items():
+        if check in failed:
+            return cause
+    if fatal:
+        return fatal[0].id
+    for check, cause in LAST.items():
+        if check in failed:
+            if check == "transport" and any(not name.startswith("efa") for name in log.seen.providers):
+                return "tcp-provider"
+            return cause
+    return ""

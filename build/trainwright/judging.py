@@ -1,0 +1,114 @@
+"""Logs from disk to the judge: files of any size, also packed by gzip, standard input, and what -J wrote."""
+
+import gzip
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO, cast
+
+from trainwright import causes as signatures
+from trainwright import floors, instances, judge, nccl_tests
+from trainwright.errors import ConfigError, NotRunError, TestError
+from trainwright.images import read_image
+from trainwright.judge import Verdict
+from trainwright.nccl_info import Seen
+from trainwright.witnesses import Declared, Log
+
+LONGEST = 1 << 16  # characters of a line that are looked at
+STANDARD_INPUT = "-"
+
+
+@contextmanager
+def _opened(file: str) -> Iterator[BinaryIO]:
+    """Raises ConfigError for what cannot be read."""
+    if file == STANDARD_INPUT:
+        yield sys.stdin.buffer
+        return
+    try:
+        with Path(file).open("rb") as raw:
+            packed = raw.peek(2)[:2] == b"\x1f\x8b"
+            with gzip.open(raw) if packed else raw as stream:
+                yield cast(BinaryIO, stream)
+    except (OSError, EOFError) as error:
+        why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise ConfigError("the log cannot be read", where=file, why=why, fix=f"ls -l {file}") from None
+
+
+def _lines(stream: BinaryIO) -> Iterator[str]:
+    """Each line, as far as it is looked at."""
+    while piece := stream.readline(LONGEST):
+        rest = piece
+        while len(rest) == LONGEST and not rest.endswith(b"\n"):
+            rest = stream.readline(LONGEST)
+        if not piece.endswith(b"\n") and rest.endswith(b"\n"):
+            piece += b"\n"
+        yield piece.decode(errors="replace")
+
+
+def read(file: str, causes: list[signatures.Cause]) -> Log:
+    """All that the judge needs of a log. Raises ConfigError."""
+    with _opened(file) as stream:
+        lines = _lines(stream)
+        first = next(lines, "")
+        if first.lstrip().startswith("{"):
+            return _of_json(file, first + "".join(lines))
+        return judge.read(_chain(first, lines), causes)
+
+
+def _chain(first: str, rest: Iterator[str]) -> Iterator[str]:
+    if first:
+        yield first
+    yield from rest
+
+
+def _of_json(file: str, text: str) -> Log:
+    try:
+        table = nccl_tests.of_json(json.loads(text))
+    except ValueError as error:
+        if isinstance(error, json.JSONDecodeError):  # written at the end of a run: one that crashed left half of it
+            return Log([], None, Seen(), [], text.count("\n"))
+        raise ConfigError("it is JSON, and none that nccl-tests write", where=file, why=str(error)) from None
+    return Log([table], None, Seen(), [], text.count("\n"))
+
+
+def pins(text: str) -> dict[str, str]:
+    """NAME=VERSION,..., or an image.json: what the image was proved to hold. Raises ConfigError."""
+    if "=" in text:
+        parts = [part.partition("=") for part in text.split(",")]
+        return {name.strip(): version.strip() for name, _, version in parts}
+    path = Path(text)
+    image = read_image(path.parent) if path.name == "image.json" and path.exists() else None
+    if text and image is None:
+        fix = "--pins nccl=2.30.7, or --pins out/<id>/image.json"
+        raise ConfigError(f"--pins {text} is neither NAME=VERSION nor an image.json", fix=fix)
+    return dict(image.versions) if image else {}
+
+
+def verdicts(root: Path, files: list[str], declared: Declared) -> list[Verdict]:
+    """One for each log. Raises ConfigError for an unknown instance, or a log that is not there."""
+    table, rows, known = floors.load_floors(root), instances.load_instances(root), signatures.load_causes(root)
+    if declared.instance and declared.instance not in rows:
+        raise instances.unknown(declared.instance, rows, "--instance")
+    if declared.collective and declared.collective not in nccl_tests.NAMES:
+        names = ", ".join(nccl_tests.NAMES)
+        raise ConfigError(f"unknown collective {declared.collective!r}", where="--collective", why=f"valid: {names}")
+    instance = rows.get(declared.instance)
+    return [judge.judge(file, read(file, known), declared, instance, table, known) for file in files]
+
+
+def refuse(found: list[Verdict]) -> None:
+    """Raises TestError for a fail, NotRunError for what is incomplete or ungraded."""
+    for words, error in ((("fail",), TestError), (("incomplete", "ungraded"), NotRunError)):
+        bad = [one for one in found if one.verdict in words]
+        if bad:
+            one = bad[0]
+            states = ("fail",) if one.verdict == "fail" else ("not established",)
+            because = [f"{check.name}: {check.evidence}" for check in one.checks if check.state in states]
+            raise error(
+                f"{len(bad)} of {len(found)} logs: {one.verdict}" + (f" ({one.cause})" if one.cause else ""),
+                where=one.file,
+                why="\n".join(because),
+                fix=one.fix,
+            )

@@ -1,0 +1,127 @@
+"""What NCCL and aws-ofi-nccl say of themselves (NCCL_DEBUG=INFO): network, provider, NICs, GPUDirect, versions.
+
+Lines: src/debug.cc, src/transport/ of NCCL 2.8 to 2.32; aws-ofi-nccl src/nccl_ofi_net.cpp of 1.0 to 1.21.
+What a process says is kept once, so that a log of any length needs the memory of its processes.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+
+PROCESS = re.compile(r"(?P<host>[\w.-]+):(?P<pid>\d+):\d+ (?:\[\d+\] )?(?:[\w():*&:]+:\d+ )?NCCL (?:INFO|WARN) ")
+NETWORK = re.compile(r"(?:^|NCCL INFO )\s*(?:Using network|Assigned NET plugin) ([\w ]+?)(?: to comm)?\s*$")
+PROVIDER = re.compile(r"NET/OFI Selected [Pp]rovider is ([\w;.-]+)(?:, fabric is ([\w-]+))?(?: \(found (\d+) nics?\))?")
+CHANNEL = re.compile(r" via (NET|P2P|SHM|direct|COLLNET)\b(?:/([A-Za-z][\w ]*?))?(/\d+)?((?:/\w+(?:\(\w+\))?)*)\s*$")
+NODES = re.compile(r"\bnNodes (\d+)\b")
+RANKS = re.compile(r"\bn[rR]anks (\d+)\b")
+VERSION = re.compile(r"\bNCCL version (\d+)\.(\d+)\.(\d+)")
+VARIABLE = re.compile(r"\b(NCCL_\w+) set (?:by environment )?to (\S+)")
+EXIT = re.compile(
+    r"^\s*Exit code:\s+(\d+)$|\bexited with (?:exit )?(?:code|status) (\d+)\b|^exit status (\d+)$"
+    r"|exited on signal (\d+)",
+    re.IGNORECASE,
+)
+ERROR = re.compile(  # what ends a test or a job; a warning alone does not
+    r"Test (?:NCCL |CUDA )?failure|ncclUnhandledCudaError|ncclSystemError|ncclInternalError"
+    r"|ncclInvalid(?:Usage|Argument)|ncclRemoteError|Segmentation fault|[Ss]ignal: Aborted|completed with error"
+    r"|(?:prterun|mpirun) noticed that process|Job step aborted|DUE TO TIME LIMIT|collective operation timeout"
+)
+COUNTERS = re.compile(r"^efa-counters (before|after) (\S+) (\d+)$")
+SIGNAL = 128
+MOST_TEXT = 500  # characters of a line that are kept as evidence
+MOST = 100_000  # processes; more are counted, and not told apart
+SOCKETS = ("Socket", "IPoIB")  # by NCCL's own names
+LIBFABRIC = ("AWS Libfabric", "Libfabric", "OFI")
+
+
+@dataclass
+class Process:
+    """What one process said."""
+
+    host: str = ""
+    networks: set[str] = field(default_factory=set)
+    providers: set[str] = field(default_factory=set)
+    nics: set[int] = field(default_factory=set)
+
+
+@dataclass
+class Seen:
+    """What was seen in a log; lines are where it was seen first."""
+
+    processes: dict[Hashable, Process] = field(default_factory=dict)
+    channels: Counter[str] = field(default_factory=Counter)  # NET/AWS Libfabric, P2P/IPC, SHM: how many
+    direct: int = 0  # channels over the network with GPUDirect RDMA
+    staged: int = 0  # and without
+    nodes: set[int] = field(default_factory=set)
+    ranks: set[int] = field(default_factory=set)
+    versions: dict[tuple[int, int, int], int] = field(default_factory=dict)
+    variables: dict[str, str] = field(default_factory=dict)
+    errors: tuple[int, str] | None = None  # the first line that says that something ended in one
+    exits: dict[int, int] = field(default_factory=dict)
+    counters: dict[str, dict[str, int]] = field(default_factory=dict)  # host: before, after; bytes sent over EFA
+    lines: dict[str, tuple[int, str]] = field(default_factory=dict)
+
+    def feed(self, text: str, rank: str, number: int) -> None:
+        """One line without its prefix; `rank` is the one that the prefix named."""
+        if "xit" in text and (found := EXIT.search(text)):
+            code = next((int(said) for said in found.groups()[:3] if said), 0)
+            self.exits.setdefault(SIGNAL + int(found[4]) if found[4] else code, number)
+        if self.errors is None and (found := ERROR.search(text)):
+            self.errors = (number, text.strip()[:MOST_TEXT])
+        if text.startswith("efa-counters") and (found := COUNTERS.match(text)):
+            self.counters.setdefault(found[2], {})[found[1]] = int(found[3])
+        if "version" in text and "NCCL version" in text and (found := VERSION.search(text)):
+            self.versions.setdefault((int(found[1]), int(found[2]), int(found[3])), number)
+        if " set " in text and (found := VARIABLE.search(text)):
+            self.variables.setdefault(found[1], found[2])
+        if "NCCL" not in text and "NET/OFI" not in text and "Using network" not in text and " via " not in text:
+            return
+        if found := NETWORK.search(text):
+            self._process(text, rank).networks.add(found[1])
+            self._first(f"network {found[1]}", number, text)
+        elif found := PROVIDER.search(text):
+            process = self._process(text, rank)
+            process.providers.add(found[1])
+            if found[3]:
+                process.nics.add(int(found[3]))
+            self._first(f"provider {found[1]}", number, text)
+        elif found := CHANNEL.search(text):
+            kind = f"{found[1]}/{found[2].strip()}" if found[2] else found[1]
+            self.channels[kind] += 1
+            if found[1] == "NET":
+                with_gdr = "GDRDMA" in (found[4] or "")
+                self.direct += with_gdr
+                self.staged += not with_gdr
+                self._first("GPUDirect" if with_gdr else "no GPUDirect", number, text)
+            self._first(f"channel {kind}", number, text)
+        if found := NODES.search(text):
+            self.nodes.add(int(found[1]))
+        if found := RANKS.search(text):
+            self.ranks.add(int(found[1]))
+
+    def _process(self, text: str, rank: str) -> Process:
+        found = PROCESS.search(text)
+        key: Hashable = (found["host"], found["pid"]) if found else rank
+        if key not in self.processes and len(self.processes) >= MOST:
+            key = ""
+        return self.processes.setdefault(key, Process(found["host"] if found else ""))
+
+    def _first(self, name: str, number: int, text: str) -> None:
+        self.lines.setdefault(name, (number, text.strip()[:MOST_TEXT]))
+
+    def evidence(self, name: str) -> str:
+        """line N: text; "" for what was not seen."""
+        return "line {}: {}".format(*self.lines[name]) if name in self.lines else ""
+
+    @property
+    def networks(self) -> set[str]:
+        return set[str]().union(*(process.networks for process in self.processes.values()))
+
+    @property
+    def providers(self) -> set[str]:
+        return set[str]().union(*(process.providers for process in self.processes.values()))
+
+    @property
+    def hosts(self) -> set[str]:
+        return {process.host for process in self.processes.values()} - {""}

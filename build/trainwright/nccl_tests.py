@@ -1,0 +1,353 @@
+"""What nccl-tests print, of every version since 2019 and behind every launcher's prefix: tables, headers, footers.
+
+Read line by line and in constant memory: of a log only its tables and its header lines stay.
+Grammar: nccl-tests src/common.cu and src/util.cu up to 2.20.0; logs of tests/unit/nccl-tests/.
+"""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+# What launchers put in front of a line: mpirun --tag-output (Open MPI 4, 5 and SageMaker's), srun --label,
+# kubectl logs --prefix, docker compose, CloudWatch and other time stamps. A rank where it names one.
+PREFIXES = tuple(
+    re.compile(pattern)
+    for pattern in (
+        r"\s*\[(?:[\w.-]+@)?\d+,(?:mpirank:)?(?P<rank>\d+)(?:,[^\]]*)?\]\s?<std\w+>:\s?",
+        r"\s*(?P<rank>\d+): (?=.)",
+        r"\s*\[pod/[^\]]+\] ",
+        r"\s*[\w.-]+ +\| ",
+        r"\s*\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?\]? ",
+    )
+)
+ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+BYTES = {
+    **dict.fromkeys(("int8", "uint8", "char", "f8e4m3", "f8e5m2", "fp8_e4m3", "fp8_e5m2"), 1),
+    **dict.fromkeys(("half", "bfloat16"), 2),
+    **dict.fromkeys(("int32", "uint32", "float", "int"), 4),
+    **dict.fromkeys(("int64", "uint64", "double"), 8),
+}
+ROW = re.compile(rf"(\d+)\s+(\d+(?:\.\d+)?(?:e\+?\d+)?)\s+({'|'.join(BYTES)})\s+(\S.*)")
+BEGUN = re.compile(r"\d+\s+\d\S*\s+[a-z]")  # a row that ROW does not know, or its beginning
+COLUMNS = re.compile(r"#\s+size\s+count\s+type\s+(.*\bbusbw\b.*)")
+VERSION = re.compile(r"#\s*nccl-tests version (\S+).*?nccl-headers=(\d+) nccl-library=(\d+)")
+STARTING = re.compile(r"#\s*Collective test (starting|concluded): (\w+)")
+PARAMETERS = re.compile(
+    r"#\s*nThread (\d+) nGpus (\d+) minBytes (\d+) maxBytes (\d+) step: (\d+)\((factor|bytes)\)"
+    r"(?:.*\bvalidation: (\d))?"
+)
+RANK = re.compile(r"#\s*Rank\s+(\d+)\s+(?:Group\s+(\d+)\s+)?Pid\s+(\d+) on\s+(\S+) device\s+(\d+) \[(\S+)\]")
+OUT_OF_BOUNDS = re.compile(r"#\s*Out of bounds values : (\d+) (OK|FAILED)")
+AVERAGE = re.compile(r"#\s*Avg bus bandwidth\s*: ([\d.]+(?:e[+-]?\d+)?)\s*(OK|FAILED)?\s*$")
+REDUCED = re.compile(r"#\s*Reducing maxBytes to (\d+)")
+ELIDED = ("...", "…", "[...]")
+NAMES = (
+    "all_reduce",
+    "all_gather",
+    "reduce_scatter",
+    "alltoall",
+    "broadcast",
+    "reduce",
+    "sendrecv",
+    "gather",
+    "scatter",
+)
+SAME = {"#wrong": "wrong", "error": "wrong", "cputime": "time"}
+OLD_FIELDS, FIELDS = 8, 9  # behind type and redop: the older without root
+
+
+@dataclass(frozen=True)
+class Printed:
+    """A number, and by how much printing may have rounded it."""
+
+    value: float
+    half: float  # of its last digit
+
+    @property
+    def low(self) -> float:
+        return max(0.0, self.value - self.half)
+
+    @property
+    def high(self) -> float:
+        return self.value + self.half
+
+
+def printed(text: str) -> Printed:
+    """Raises ValueError for what is no number."""
+    mantissa, _, exponent = text.partition("e")
+    digits = len(mantissa.partition(".")[2])
+    return Printed(float(text), 0.5 * 10.0 ** (int(exponent or 0) - digits) * (1 + 1e-9))
+
+
+@dataclass(frozen=True)
+class Side:
+    """Out of place, or in place."""
+
+    time: Printed  # microseconds
+    algbw: Printed  # GB/s
+    busbw: Printed  # GB/s
+    wrong: float | None  # values; of a version before 2.13 the greatest error; None: not checked
+
+
+@dataclass(frozen=True)
+class Row:
+    size: int  # bytes
+    count: float  # elements
+    type: str
+    redop: str  # "none" and "" are none
+    root: int
+    sides: tuple[Side, Side]
+    line: int
+
+
+@dataclass
+class Header:
+    """What stands before a table."""
+
+    collective: str = ""
+    version: str = ""
+    headers: int = 0  # NCCL's version, as compiled against
+    library: int = 0  # and as loaded
+    started: bool = False
+    least: int = 0  # bytes; 0 where no parameters are known
+    most: int = 0
+    step: int = 0
+    factor: bool = True  # else step is in bytes
+    validated: bool = True
+    ranks: dict[int, int] = field(default_factory=dict)  # to its group
+    hosts: set[str] = field(default_factory=set)
+    reduced: int = 0  # bytes: the sweep was shortened to that
+    elided: bool = False  # whoever copied the log left something out before the table
+
+
+@dataclass
+class Table:
+    header: Header
+    line: int
+    columns: tuple[str, ...] = ()
+    rows: list[Row] = field(default_factory=list)
+    damaged: list[int] = field(default_factory=list)  # lines that begin as rows do
+    elided: bool = False
+    out_of_bounds: int | None = None
+    refused: bool = False  # nccl-tests' own word: FAILED
+    average: Printed | None = None
+    concluded: bool = False
+
+    @property
+    def errors(self) -> bool:
+        """Whether `wrong` is an error and not a count: versions before 2.13."""
+        return "error" in self.columns
+
+    @property
+    def ended(self) -> bool:
+        return self.average is not None or self.concluded
+
+
+def unprefixed(line: str) -> tuple[str, str]:
+    """A line without what launchers put in front, and the rank that they name ("" for none)."""
+    text, rank = ANSI.sub("", line).rstrip(), ""
+    while match := next((found for prefix in PREFIXES if (found := prefix.match(text))), None):
+        text, rank = text[match.end() :], match.groupdict().get("rank") or rank
+    return text, rank
+
+
+class Reader:
+    """Feed it every line; afterwards `tables` has what was there."""
+
+    def __init__(self) -> None:
+        self.tables: list[Table] = []
+        self._headers: dict[str, Header] = {}  # by rank: without MPI each process prints all of it
+        self._open: dict[str, Table] = {}
+
+    @property
+    def header(self) -> Header | None:
+        """What was announced, where no table followed."""
+        return next(iter(self._headers.values()), None)
+
+    def feed(self, text: str, rank: str, number: int) -> None:
+        """One line without its prefix."""
+        text = text.strip()
+        if text in ELIDED:
+            self._elided(rank)
+        elif text.startswith("#"):
+            self._comment(text, rank, number)
+        elif text[:1].isdigit():
+            self._row(text, rank, number)
+
+    def _elided(self, rank: str) -> None:
+        for key in {rank, ""}:  # nobody prefixes what he leaves out
+            table = self._open.get(key) or (next(iter(self._open.values()), None) if not rank else None)
+            if table and not table.ended:
+                table.elided = True
+            elif key in self._headers or not rank:
+                for header in self._headers.values():
+                    header.elided = True
+
+    def _header(self, rank: str) -> Header:
+        """Of the table to come. What follows upon a table that has ended is of another one."""
+        return self._headers.setdefault(rank, Header())
+
+    def _comment(self, text: str, rank: str, number: int) -> None:
+        table = self._open.get(rank)
+        if found := COLUMNS.match(text):
+            if table is None or table.rows or table.ended:
+                table = self._open[rank] = Table(self._headers.pop(rank, Header()), number)
+                self.tables.append(table)
+            table.columns = tuple(found[1].split())
+        elif found := AVERAGE.match(text):
+            if table := self._must_be_open(rank, number, table, table is not None and table.average is not None):
+                table.average, table.refused = printed(found[1]), table.refused or found[2] == "FAILED"
+        elif found := OUT_OF_BOUNDS.match(text):
+            if table := self._must_be_open(rank, number, table, table is not None and table.out_of_bounds is not None):
+                table.out_of_bounds = int(found[1])
+                table.refused = table.refused or found[2] == "FAILED" or table.out_of_bounds > 0
+        elif found := STARTING.match(text):
+            if found[1] == "concluded":
+                if table:
+                    table.concluded = True
+            else:
+                header = self._header(rank)
+                header.started, header.collective = True, collective(found[2])
+        elif found := VERSION.match(text):
+            header = self._header(rank)
+            header.version, header.headers, header.library = found[1], int(found[2]), int(found[3])
+        elif found := PARAMETERS.match(text):
+            header = self._header(rank)
+            header.least, header.most, header.step = int(found[3]), int(found[4]), int(found[5])
+            header.factor, header.validated, header.elided = found[6] == "factor", found[7] != "0", False
+        elif found := RANK.match(text):
+            header = self._header(rank)
+            header.ranks[int(found[1])] = int(found[2] or 0)
+            header.hosts.add(found[4])
+        elif found := REDUCED.match(text):
+            self._header(rank).reduced = int(found[1])
+
+    def _must_be_open(self, rank: str, number: int, table: Table | None, has: bool) -> Table | None:
+        """A footer belongs to the table before it; one more, or one without a table, to a table that is not there."""
+        if table is None or has:
+            table = self._open[rank] = Table(self._headers.pop(rank, Header()), number)
+            self.tables.append(table)
+        return table
+
+    def _row(self, text: str, rank: str, number: int) -> None:
+        if not BEGUN.match(text):
+            return
+        table = self._open.get(rank)
+        if table is None or table.ended:
+            if not ROW.match(text):
+                return
+            table = self._open[rank] = Table(self._headers.pop(rank, Header()), number)
+            self.tables.append(table)
+        row = parsed(text, table.columns, number)
+        if row:
+            table.rows.append(row)
+        else:
+            table.damaged.append(number)
+
+
+def collective(name: str) -> str:
+    """all_reduce of all_reduce_perf_mpi; "" for what is none of nccl-tests."""
+    return next((known for known in NAMES if re.fullmatch(rf"{known}(_perf(_mpi)?)?", name)), "")
+
+
+def parsed(text: str, columns: tuple[str, ...], number: int) -> Row | None:
+    """A row, by the names of its columns where a header gave them; None for one that is cut or mixed up."""
+    found = ROW.match(text)
+    if not found:
+        return None
+    words = found[4].split()
+    if columns:
+        if len(words) < len(columns):
+            return None
+        named = [(name, word) for name, word in zip(columns, words, strict=False)]
+    else:
+        rest = words[1:] if words[0].isalpha() else words
+        if len(rest) not in (OLD_FIELDS, FIELDS):
+            return None
+        names = ["redop"] * (rest is not words) + ["root"] * (len(rest) == FIELDS)
+        named = list(zip([*names, *["time", "algbw", "busbw", "#wrong"] * 2], words, strict=True))
+    sides: dict[str, list[str]] = {}
+    for name, word in named:
+        sides.setdefault(SAME.get(name, name), []).append(word)
+    try:
+        both = [
+            Side(printed(time), printed(algbw), printed(busbw), None if wrong == "N/A" else float(wrong))
+            for time, algbw, busbw, wrong in zip(
+                sides["time"], sides["algbw"], sides["busbw"], sides["wrong"], strict=True
+            )
+        ]
+        out, within = both
+        root = int(sides.get("root", ["-1"])[0])
+        redop = sides.get("redop", ["sum"])[0]
+        return Row(int(found[1]), float(found[2]), found[3], redop, root, (out, within), number)
+    except (ValueError, KeyError):
+        return None
+
+
+def tables(lines: Iterable[str]) -> list[Table]:
+    """Every table of a log."""
+    reader = Reader()
+    for number, line in enumerate(lines, 1):
+        reader.feed(*unprefixed(line), number)
+    return reader.tables
+
+
+# --- -J, since 2.17.3 ------------------------------------------------------------------------------------------------
+
+KEPT = ("NCCL_", "FI_", "OFI_", "CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH")  # of the environment; the rest may be secret
+
+
+def redacted(data: dict[str, Any]) -> dict[str, Any]:
+    """What nccl-tests wrote without the environment of its process, of which only NCCL's and libfabric's is kept.
+
+    The file holds all of it, credentials too: nothing else of ours stores it.
+    """
+    kept = [text for text in data.get("env") or [] if isinstance(text, str) and text.startswith(KEPT)]
+    return {**data, "env": kept}
+
+
+def of_json(data: dict[str, Any]) -> Table:
+    """The table of a file by -J. Raises ValueError for what is none."""
+    try:
+        config, header = data.get("config") or {}, Header()
+        header.library, header.headers = int(data["nccl_version"]), 0
+        header.least, header.most = int(config.get("minimum_bytes", 0)), int(config.get("maximum_bytes", 0))
+        header.factor = "step_factor" in config
+        header.step = int(config.get("step_factor", config.get("step_bytes", 0)))
+        header.validated = bool(config.get("validation", 1))
+        header.collective = collective(str((data.get("args") or [""])[0]).rpartition("/")[2])
+        header.started = True
+        for device in config.get("devices") or data.get("devices") or []:
+            header.ranks[int(device["rank"])] = int(device["group"])
+            header.hosts.add(str(device["hostname"]))
+        table = Table(header, 1, concluded="end_time" in data and "average_bus_bandwidth" in data)
+        table.rows = [_of_result(result) for result in data.get("results") or []]
+        if bounds := data.get("out_of_bounds"):
+            table.out_of_bounds = int(bounds["count"])
+            table.refused = bounds["okay"] != "true"
+        if average := data.get("average_bus_bandwidth"):
+            table.average = _exact(average["bandwidth"])
+            table.refused = table.refused or average["okay"] == "false"
+        return table
+    except (KeyError, TypeError, IndexError) as error:
+        raise ValueError(f"it is no output of nccl-tests -J: {error!r}") from None
+
+
+def _of_result(result: dict[str, Any]) -> Row:
+    sides = [
+        Side(
+            _exact(side.get("time", side.get("cpu_time"))),
+            _exact(side["alg_bw"]),
+            _exact(side["bus_bw"]),
+            None if side["nwrong"] is None else float(side["nwrong"]),
+        )
+        for side in (result["out_of_place"], result["in_place"])
+    ]
+    words = int(result["size"]), float(result["count"]), str(result["type"]), str(result["redop"]).strip()
+    return Row(*words, int(str(result["root"])), (sides[0], sides[1]), 1)
+
+
+def _exact(value: Any) -> Printed:
+    """Six decimals, as %lf prints them."""
+    return Printed(float(value), 0.5e-6)

@@ -1,0 +1,169 @@
+"""Checks of how the ranks talked: over EFA with all NICs, with GPUDirect, by one NCCL, and fast enough."""
+
+from trainwright import floors as floor_rows
+from trainwright.nccl_info import LIBFABRIC, SOCKETS
+from trainwright.witnesses import Case, Result
+
+
+def transport(case: Case) -> Result:
+    seen = case.log.seen
+    over_net = {kind.partition("/")[2] for kind in seen.channels if kind.startswith("NET")}
+    sockets = [name for name in SOCKETS if name in over_net]
+    if sockets:  # in use, and not only at hand: wrong on one node, too
+        return "fail", seen.evidence(f"channel NET/{sockets[0]}")
+    wrong = next((name for name in sorted(seen.providers) if not name.startswith("efa")), "")
+    if wrong and case.several is not False:
+        return "fail", seen.evidence(f"provider {wrong}")
+    fallen = next((name for name in SOCKETS if name in seen.networks), "")
+    if fallen and case.several:
+        return "fail", seen.evidence(f"network {fallen}")
+    if fallen and case.several is None and not _local(case):
+        return "not established", f"{seen.evidence(f'network {fallen}')}; how many nodes there are, nothing says"
+    if case.instance is None:
+        words = ", ".join(sorted(seen.networks | {name for name in over_net if name}))
+        return ("pass", words) if seen.networks or seen.channels else ("not applicable", "no instance is declared")
+    if case.several is False:
+        return _one_node(case, over_net)
+    if not case.instance.efa:
+        return "fail", f"{case.declared.instance} has no EFA"
+    return _efa(case)
+
+
+def _local(case: Case) -> bool:
+    """Whether the channels are all within a node."""
+    return bool(case.log.seen.channels) and not any(kind.startswith("NET") for kind in case.log.seen.channels)
+
+
+def _one_node(case: Case, over_net: set[str]) -> Result:
+    assert case.instance
+    seen, kinds = case.log.seen, {kind.partition("/")[0] for kind in case.log.seen.channels}
+    if over_net or "NET" in kinds:
+        return "fail", "GPUs of one node talk over the network: " + ", ".join(sorted(over_net))
+    if case.instance.nvlink and "SHM" in kinds:
+        return "fail", f"GPUs with NVLink talk over the host's memory: {seen.evidence('channel SHM')}".rstrip(": ")
+    if not kinds:
+        return "not established", "the log does not say how the GPUs talk: NCCL_DEBUG=INFO"
+    return "pass", ", ".join(f"{kind}: {count}" for kind, count in sorted(seen.channels.items()))
+
+
+def _efa(case: Case) -> Result:
+    """EFA on every rank."""
+    seen, ranks = case.log.seen, max(case.world.values(), default=0)
+    by_efa = [
+        process
+        for process in seen.processes.values()
+        if any(name.startswith("efa") for name in process.providers)
+        and (not process.networks or process.networks <= set(LIBFABRIC))
+    ]
+    others = [name for name in sorted(seen.networks) if name not in LIBFABRIC]
+    if others:
+        return "fail", seen.evidence(f"network {others[0]}")
+    if not by_efa:
+        return "not established", "no rank says its provider: NCCL_DEBUG=INFO"
+    if not ranks or len(by_efa) < ranks:
+        return "not established", f"{len(by_efa)} of {ranks or 'unknown'} ranks say that their provider is efa"
+    return "pass", f"efa on {len(by_efa)} ranks"
+
+
+def nics(case: Case) -> Result:
+    found = {count: 0 for process in case.log.seen.processes.values() for count in process.nics}
+    for process in case.log.seen.processes.values():
+        for count in process.nics:
+            found[count] += 1
+    if len(found) > 1:
+        words = ", ".join(f"{count} on {ranks}" for count, ranks in sorted(found.items()))
+        return "fail", f"not the same number on all ranks: {words}"
+    if case.instance is None or case.several is False or not case.instance.efa:
+        return "not applicable", f"{next(iter(found))} on each" if found else "no instance of several nodes is declared"
+    if not found:
+        return "not established", "no rank says how many it found (aws-ofi-nccl 1.5 and newer do)"
+    (count,) = found
+    if count != case.instance.efa:
+        return "fail", f"{count} on each rank, {case.declared.instance} has {case.instance.efa}"
+    return "pass", f"{count} on each of {found[count]} ranks"
+
+
+def gpudirect(case: Case) -> Result:
+    seen = case.log.seen
+    if case.instance is None or case.several is False or not case.instance.gpudirect:
+        return "not applicable", "no instance with GPUDirect RDMA on several nodes is declared"
+    if seen.staged:
+        return "fail", seen.evidence("no GPUDirect")
+    if seen.direct:
+        return "pass", f"{seen.direct} channels"
+    return "not established", "the log shows no channel over the network: NCCL_DEBUG=INFO"
+
+
+def nccl_version(case: Case) -> Result:
+    """Compiled against, loaded, announced and pinned: one NCCL."""
+    said = dict[str, str]()
+    for table in case.log.tables:
+        if table.header.library:
+            if table.header.headers:  # -J does not say it
+                said[f"nccl-headers of line {table.line}"] = dotted(table.header.headers)
+            said[f"nccl-library of line {table.line}"] = dotted(table.header.library)
+    for version, line in case.log.seen.versions.items():
+        said[f"line {line}"] = ".".join(map(str, version))
+    pin = case.declared.pins.get("nccl", "")
+    if len(set(said.values())) > 1:
+        return "fail", ", ".join(f"{who}: {version}" for who, version in said.items())
+    if pin and not said:
+        return "not established", f"the log does not say its NCCL; {pin} is pinned"
+    if pin and pin not in said.values():
+        return "fail", f"{next(iter(said.values()))}, and {pin} is pinned"
+    return ("pass", next(iter(said.values()))) if said else ("not applicable", "the log does not say its NCCL")
+
+
+def dotted(code: int) -> str:
+    """NCCL's version out of NCCL_VERSION_CODE: 22907 is 2.29.7; 2804, of before 2.9, is 2.8.4."""
+    if code < 10000:
+        return f"{code // 1000}.{code % 1000 // 100}.{code % 100}"
+    return f"{code // 10000}.{code % 10000 // 100}.{code % 100}"
+
+
+def efa_counters(case: Case) -> Result:
+    """What the EFA devices themselves counted must be no less than the largest message."""
+    counted = case.log.seen.counters
+    if not counted:
+        return "not applicable", "nobody read them"
+    if case.several is False:
+        return "not applicable", "one node"
+    largest = max((row.size for table in case.log.tables for row in table.rows), default=0)
+    for host, read in sorted(counted.items()):
+        if "before" not in read or "after" not in read:
+            return "not established", f"{host}: read only {' and '.join(read)}"
+        sent = read["after"] - read["before"]
+        if sent < largest:
+            return "fail", f"{host} sent {sent} bytes over EFA, and a message alone has {largest}"
+    return "pass", f"{len(counted)} hosts sent over EFA"
+
+
+def floor(case: Case) -> Result:
+    if case.instance is None:
+        return "not applicable", "no instance is declared"
+    if case.nodes is None:
+        return "not established", "how many nodes there are, nothing says: --nodes"
+    algorithm = case.log.seen.variables.get("NCCL_ALGO", "any").lower()
+    texts, graded = list[str](), False
+    for table in case.log.tables:
+        collective = case.collective(table)
+        found = floor_rows.rows(case.floors, case.declared.instance, case.nodes, collective, algorithm)
+        for floor in found:
+            top = floor_rows.ceiling(floor.ceiling, case.instance, case.floors)
+            if top is None:
+                continue
+            graded, least = True, top * floor.fraction
+            sides = [(side.busbw, row) for row in table.rows if row.size >= floor.size for side in row.sides]
+            if not sides:
+                return "not established", f"no message of {floor.size} bytes or more was measured"
+            slowest, row = min(sides, key=lambda pair: pair[0].value)
+            text = (
+                f"{slowest.value:g} GB/s at {row.size} bytes; the floor is {least:g}, {floor.fraction:.0%} of {top:g}"
+            )
+            if slowest.high < least:
+                return "fail", f"line {row.line}: {text}"
+            texts.append(text)
+    if not graded:
+        names = ", ".join(sorted({case.collective(table) or "?" for table in case.log.tables})) or "no table"
+        return "not established", f"ungraded: no floor for {names} on {case.nodes} x {case.declared.instance}"
+    return "pass", "; ".join(texts)

@@ -1,0 +1,198 @@
+"""What a log of nccl-tests supplies to its judge: how many ranks its numbers are of, who names how many, which nodes.
+
+Arithmetic: NVIDIA/nccl-tests doc/PERFORMANCE.md.
+"""
+
+import math
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Literal
+
+from pydantic import Field
+
+from trainwright.causes import Cause
+from trainwright.floors import Floors
+from trainwright.instances import Instance
+from trainwright.model import Model
+from trainwright.nccl_info import Seen
+from trainwright.nccl_tests import BYTES, Header, Row, Table
+
+State = Literal["pass", "fail", "not established", "not applicable"]
+SPLIT = (
+    "all_gather",
+    "reduce_scatter",
+    "alltoall",
+    "gather",
+    "scatter",
+)  # busbw/algbw is (n-1)/n, size is of all ranks
+ONE = ("broadcast", "reduce", "sendrecv")  # it is 1, whatever n is
+MANY_RANKS = 1 << 24  # an interval that reaches farther says nothing
+
+
+class Declared(Model):
+    """What the user says of a run; None and "" for what he does not."""
+
+    world_size: int | None = None
+    nodes: int | None = None
+    instance: str = ""
+    exit_code: int | None = None
+    collective: str = ""
+    pins: dict[str, str] = Field(default={})
+
+
+@dataclass
+class Log:
+    """All that is kept of a log."""
+
+    tables: list[Table]
+    header: Header | None  # of a table that never came
+    seen: Seen
+    causes: list[tuple[Cause, str]]
+    lines: int
+    cut: bool = False  # in the middle of its last line
+
+
+# --- ranks -----------------------------------------------------------------------------------------------------------
+
+
+def collective_of(table: Table, declared: str) -> str:
+    """Which collective a table is of: as its header says, as declared, else as its rows look; "" where nothing says."""
+    if table.header.collective:
+        return table.header.collective
+    if declared:
+        return declared
+    row = next((row for row in table.rows if row.count), None)
+    if row is None:
+        return ""
+    whole = row.size == row.count * BYTES[row.type]
+    reduces = row.redop not in ("none", "")
+    if whole and row.root < 0:
+        return "all_reduce" if reduces else "sendrecv"
+    if whole:
+        return "reduce" if reduces else "broadcast"
+    return "reduce_scatter" if reduces else "all_gather"
+
+
+@dataclass
+class Ranks:
+    """How many ranks a table's numbers allow."""
+
+    low: int | None
+    high: int | None
+    applicable: bool = True
+
+    @property
+    def contradiction(self) -> bool:
+        return self.low is not None and self.high is not None and self.low > self.high
+
+    def allow(self, count: int) -> bool:
+        return (self.low is None or self.low <= count) and (self.high is None or count <= self.high)
+
+    def __str__(self) -> str:
+        if self.low == self.high:
+            return str(self.low)
+        return f"{self.low} to {'any number' if self.high is None else self.high}"
+
+
+def solve(table: Table, collective: str) -> Ranks:
+    """The rank counts that agree with busbw/algbw of every row, within what printing rounds."""
+    if collective in ONE or not collective:
+        return Ranks(None, None, applicable=False)
+    doubled = collective not in SPLIT
+    low, high = 0.0, math.inf  # of the factor, (n-1)/n
+    for row in table.rows:
+        for side in row.sides:
+            if side.algbw.low <= 0:
+                continue
+            scale = 2.0 if doubled else 1.0
+            low = max(low, side.busbw.low / side.algbw.high / scale)
+            high = min(high, side.busbw.high / side.algbw.low / scale)
+    least = 1 / (1 - low) if low < 1 else math.inf
+    most = 1 / (1 - high) if high < 1 else math.inf
+    if least > MANY_RANKS:
+        return Ranks(1, 0)  # faster than any number of ranks
+    split = shares(table)
+    first, last = max(1, math.ceil(least - 1e-6)), None if most > MANY_RANKS else math.floor(most + 1e-6)
+    if not doubled and split:
+        if not Ranks(first, last).allow(split):
+            return Ranks(1, 0)
+        return Ranks(split, split)
+    return Ranks(first, last)
+
+
+def shares(table: Table) -> int | None:
+    """size/(count x bytes of the type): 1, or the ranks among which a message is split; None where rows disagree."""
+    found = {Fraction(row.size, int(row.count) * BYTES[row.type]) for row in table.rows if row.count and exact(row)}
+    one = found.pop() if len(found) == 1 else None
+    return int(one) if one is not None and one.denominator == 1 else None
+
+
+def exact(row: Row) -> bool:
+    """Whether the count was printed in full, and not as 1.04858e+06."""
+    return row.count == int(row.count) and (row.count < 1e6 or row.count * BYTES[row.type] <= row.size)
+
+
+# --- one log, and what was declared of it ----------------------------------------------------------------------------
+
+
+@dataclass
+class Case:
+    """One log with what was declared of it, as every check sees it."""
+
+    log: Log
+    declared: Declared
+    instance: Instance | None
+    floors: Floors
+    ranks: list[Ranks] = field(default_factory=list)
+
+    def collective(self, table: Table) -> str:
+        return collective_of(table, self.declared.collective)
+
+    @property
+    def world(self) -> dict[str, int]:
+        """How many ranks there are, by everyone who says so."""
+        found, seen = dict[str, int](), self.log.seen
+        if self.declared.world_size:
+            found["--world-size"] = self.declared.world_size
+        elif self.declared.nodes and self.instance and self.instance.count:
+            found["--nodes and --instance"] = self.declared.nodes * self.instance.count
+        if len(seen.ranks) == 1:
+            found["NCCL's nranks"] = next(iter(seen.ranks))
+        return found
+
+    @property
+    def nodes(self) -> int | None:
+        """Declared, else as NCCL says it, else by the hosts that are named; None where nothing says it."""
+        if self.declared.nodes:
+            return self.declared.nodes
+        if self.log.seen.nodes:
+            return max(self.log.seen.nodes)
+        hosts = set[str]().union(*(table.header.hosts for table in self.log.tables))
+        if hosts and all(complete(table.header) for table in self.log.tables if table.header.hosts):
+            return len(hosts)
+        if len(hosts | self.log.seen.hosts) > 1:
+            return len(hosts | self.log.seen.hosts)
+        if self.world and self.instance and self.instance.count:
+            return -(-min(self.world.values()) // self.instance.count)
+        return None
+
+    @property
+    def several(self) -> bool | None:
+        """Whether more than one node takes part."""
+        return None if self.nodes is None else self.nodes > 1
+
+
+def complete(header: Header) -> bool:
+    return len(header.ranks) == max(header.ranks, default=-1) + 1
+
+
+def header_ranks(header: Header) -> int | None:
+    """Of one communicator; None where the world was split and the header does not show one whole group."""
+    groups = set(header.ranks.values())
+    if len(groups) == 1:
+        return max(header.ranks) + 1
+    sizes = {list(header.ranks.values()).count(group) for group in groups}
+    return sizes.pop() if complete(header) and len(sizes) == 1 else None
+
+
+Result = tuple[State, str]
