@@ -48,7 +48,7 @@ train() { # id target uri
   fi
   say "training with $3"
   "$python" -m pytest --quiet --require-engine tests/train --image "$3" --variant "$1" \
-    --junitxml "out/$1/training.xml" </dev/null || code=$?
+    --junitxml "out/$1/training.xml" --numprocesses auto --maxprocesses 2 </dev/null || code=$? # most of it waits
   [ "$code" != 5 ] || say "no training test is for this framework: $1" # pytest's word for "nothing to do"
   [ "$code" = 0 ] || [ "$code" = 5 ] || exit "$code"
 }

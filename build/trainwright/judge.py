@@ -7,6 +7,8 @@ the printed average as a measure of speed; small messages weigh in it as large o
 from collections.abc import Callable, Iterable, Iterator
 from typing import Literal
 
+from pydantic import Field
+
 from trainwright import network_checks, table_checks
 from trainwright.causes import Cause, Signatures
 from trainwright.floors import Floors
@@ -30,6 +32,8 @@ class Verdict(Model):
     verdict: Literal["pass", "fail", "incomplete", "ungraded"]
     ranks: list[tuple[int | None, int | None]]  # one [low, high] per table; null: no bound, or not applicable
     declared_ranks: int | None
+    collectives: list[str] = Field(default=[])
+    image: str = ""  # the digest that it is about, where our own runner wrote it into the log
     peak_busbw: float | None  # GB/s, of both columns of all tables
     cause: str | None
     why: str = ""  # what that cause means
@@ -119,6 +123,8 @@ def judge(
         verdict=verdict,
         ranks=[(None, None) if ranks.contradiction else (ranks.low, ranks.high) for ranks in case.ranks],
         declared_ranks=_declared(case),
+        collectives=[name for table in log.tables if (name := case.collective(table))],
+        image=next(iter(log.seen.images)) if len(log.seen.images) == 1 else "",
         peak_busbw=max(peaks, default=None),
         cause=cause or None,
         why=known.what if known else "",

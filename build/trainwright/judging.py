@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 from trainwright import causes as signatures
-from trainwright import floors, instances, judge, nccl_tests
-from trainwright.errors import ConfigError, NotRunError, TestError
+from trainwright import floors, gates, instances, judge, nccl_tests
+from trainwright.errors import ConfigError, NotRunError, TestError, did_you_mean
 from trainwright.images import read_image
 from trainwright.judge import Verdict
+from trainwright.matrix import load_intent
 from trainwright.nccl_info import Seen
 from trainwright.witnesses import Declared, Log
 
@@ -112,3 +113,11 @@ def refuse(found: list[Verdict]) -> None:
                 why="\n".join(because),
                 fix=one.fix,
             )
+
+
+def record(root: Path, identity: str, found: list[Verdict], declared: Declared) -> None:
+    """Write down that an image passed. Raises ConfigError for one that is not in the matrix, NotRunError."""
+    names = [variant.id for variant in load_intent(root).variants]
+    if identity not in names:
+        raise ConfigError(f"unknown image {identity!r}", where="--record", why=did_you_mean(identity, names))
+    gates.record(root, identity, found, declared)

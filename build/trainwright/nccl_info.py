@@ -28,6 +28,7 @@ ERROR = re.compile(  # what ends a test or a job; a warning alone does not
     r"|(?:prterun|mpirun) noticed that process|Job step aborted|DUE TO TIME LIMIT|collective operation timeout"
 )
 COUNTERS = re.compile(r"^efa-counters (before|after) (\S+) (\d+)$")
+IMAGE = re.compile(r"^gate: image \S+@(sha256:[0-9a-f]{64})$")
 SIGNAL = 128
 MOST_TEXT = 500  # characters of a line that are kept as evidence
 MOST = 100_000  # processes; more are counted, and not told apart
@@ -56,6 +57,7 @@ class Seen:
     nodes: set[int] = field(default_factory=set)
     ranks: set[int] = field(default_factory=set)
     versions: dict[tuple[int, int, int], int] = field(default_factory=dict)
+    images: set[str] = field(default_factory=set)  # digests that our runner named
     variables: dict[str, str] = field(default_factory=dict)
     errors: tuple[int, str] | None = None  # the first line that says that something ended in one
     exits: dict[int, int] = field(default_factory=dict)
@@ -69,6 +71,8 @@ class Seen:
             self.exits.setdefault(SIGNAL + int(found[4]) if found[4] else code, number)
         if self.errors is None and (found := ERROR.search(text)):
             self.errors = (number, text.strip()[:MOST_TEXT])
+        if text.startswith("gate: ") and (found := IMAGE.match(text)):
+            self.images.add(found[1])
         if text.startswith("efa-counters") and (found := COUNTERS.match(text)):
             self.counters.setdefault(found[2], {})[found[1]] = int(found[3])
         if "version" in text and "NCCL version" in text and (found := VERSION.search(text)):

@@ -28,6 +28,7 @@ class Proof(Model):
     image: str
     probe: Check
     tests: Check
+    gate: Check = Check(state="not run")  # nccl-tests on GPU hosts, or who waived that
     scan: Check = Check(state="not run")  # of the registry, under publish.toml
     sbom: Check = Check(state="not run")  # of these three, what the registry holds beside the image, signed
     provenance: Check = Check(state="not run")

@@ -4,7 +4,20 @@ import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
-from trainwright import attesting, children, ecr, engine, lock, plan, provisioning, registry, scanning, store, trains
+from trainwright import (
+    attesting,
+    children,
+    ecr,
+    engine,
+    gates,
+    lock,
+    plan,
+    provisioning,
+    registry,
+    scanning,
+    store,
+    trains,
+)
 from trainwright.building import at_hand
 from trainwright.errors import ConfigError, NotRunError, RegistryError, TestError
 from trainwright.images import Done, known_image, out_folder, published_image, write_image
@@ -20,20 +33,23 @@ from trainwright.testing import tested
 Held = Mapping[Place, str]  # digest behind the key's tag in each place, "" where there is none
 
 
-def push(intent: Intent, variant: Variant, held: Held, release: str, dry_run: bool, say: Say) -> Done:
+def push(intent: Intent, variant: Variant, held: Held, release: str, dry_run: bool, say: Say, waiver: str = "") -> Done:
     """Everything between an image in the engine and a tag that means exactly its inputs, in each of the places.
 
     `held` is what the places hold under the key: what has it is left alone, and what lacks it gets the same digest.
-    `release` is one more tag, for people; an image with drift does not get one. A dry run refuses what the real one
+    `release` is one more tag, for people; an image with drift does not get one, nor one that has not passed the gate
+    and has no `waiver` (NAME: REASON). A dry run refuses what the real one
     would refuse, and writes nothing: not here, not in the engine, not in a registry.
     """
     began = time.monotonic()
     found = children.load(intent, variant)
     out = out_folder(intent, variant)
     digest, missing = _one_digest(found, held)
+    gate = Check(state="not run")
     if release:
         for place in held:
             _refuse_taken(found, place.repository, release, digest)
+        gate = gates.check(intent.root, variant, digest or engine.image_id(found.name) or "", waiver)
     entry = plan.decide(
         variant.id, found.key, "" if missing else digest, None if digest else engine.image_id(found.name) is not None
     )
@@ -49,7 +65,8 @@ def push(intent: Intent, variant: Variant, held: Held, release: str, dry_run: bo
     if release:
         for place in held:
             registry.tag(place.repository, str(image.digest), release)
-        image = image.model_copy(update={"tags": [*dict.fromkeys([*image.tags, release])]})
+        proof = image.proof.model_copy(update={"gate": gate}) if image.proof else None
+        image = image.model_copy(update={"tags": [*dict.fromkeys([*image.tags, release])], "proof": proof})
         write_image(out, image)
         why += f"; released as {release}"
     return Done(image, action, why, time.monotonic() - began)

@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 from itertools import product
 from pathlib import Path
 
-from trainwright import attesting, changes, checkout, inputs, lock, registry, trains
+from trainwright import attesting, changes, checkout, gates, inputs, lock, registry, trains
 from trainwright.config import load
 from trainwright.errors import (
     ConfigError,
@@ -18,7 +18,7 @@ from trainwright.errors import (
     did_you_mean,
 )
 from trainwright.files import write
-from trainwright.images import below_registry, out_folder
+from trainwright.images import below_registry, out_folder, read_image, write_image
 from trainwright.inputs import Inputs
 from trainwright.matrix import Intent, load_intent
 from trainwright.model import Model, Variant
@@ -26,7 +26,7 @@ from trainwright.progress import Say
 from trainwright.publishing import refuse_drift
 from trainwright.trains import FOLDER, Shipped, Train
 
-PROOFS = "dockerfiles/proofs"  # written after a build, and about it; no input
+PROOFS = ("dockerfiles/proofs", gates.FOLDER)  # written after a build, and about it; no input
 
 
 class Step(Model):
@@ -51,7 +51,7 @@ def known(root: Path) -> dict[str, Train]:
 
 
 def release(
-    intent: Intent, variants: list[Variant], name: str, hosts: list[str], dry_run: bool, say: Say
+    intent: Intent, variants: list[Variant], name: str, hosts: list[str], dry_run: bool, say: Say, waiver: str = ""
 ) -> list[Step]:
     """Prove all, sign what is not signed, tag all, write the record, and last move the aliases; each in every
     registry of `hosts`. In this order, so that a release that was broken off is completed by the same command.
@@ -66,7 +66,7 @@ def release(
     shipped: dict[str, Shipped] = {}
     for variant, host in product(variants, hosts):
         say(f"{variant.id}: what {host} holds of it")
-        image = _proved(intent, variant, name, host, record)
+        image = _proved(intent, variant, name, host, record, waiver)
         if shipped.setdefault(variant.id, image) != image:
             raise RegistryError(
                 f"{variant.id} is not the same image everywhere, and cannot be released as one",
@@ -86,6 +86,7 @@ def release(
             found, image = inputs.load(intent, variant), shipped[variant.id]
             bill = out_folder(intent, variant) / "sbom.json"
             attesting.attest(intent, found, f"{host}/{image.repository}", image.digest, bill, say)
+            _note_gate(intent, variant, image, waiver)
         for (identity, image), host in product(shipped.items(), hosts):
             registry.tag(f"{host}/{image.repository}", image.digest, trains.tag(identity, name))
         if new != record:
@@ -138,7 +139,7 @@ def _clean(root: Path) -> str:
 def _refuse_additions(root: Path, record: Train | None, variants: list[Variant]) -> None:
     """One release, one commit: another image joins it only where nothing has changed since, but records and proofs."""
     added = [variant.id for variant in variants if record and variant.id not in record.images]
-    if record and added and (files := checkout.changed(root, record.commit, FOLDER, PROOFS)):
+    if record and added and (files := checkout.changed(root, record.commit, FOLDER, *PROOFS)):
         raise ConfigError(
             f"{added[0]} cannot join {record.name}",
             why=f"it was released from {record.commit[:12]}, and since then these changed: {', '.join(files[:3])}",
@@ -146,7 +147,7 @@ def _refuse_additions(root: Path, record: Train | None, variants: list[Variant])
         )
 
 
-def _proved(intent: Intent, variant: Variant, name: str, host: str, record: Train | None) -> Shipped:
+def _proved(intent: Intent, variant: Variant, name: str, host: str, record: Train | None, waiver: str) -> Shipped:
     """The image as the registry holds it under its key: that tag is given to what was built, probed and tested."""
     found = inputs.load(intent, variant)
     lock.refuse_blocked(variant, found.blocked)
@@ -162,8 +163,9 @@ def _proved(intent: Intent, variant: Variant, name: str, host: str, record: Trai
             fix=f"trainwright build --only {variant.id} && trainwright push --only {variant.id}",
         )
     registry.manifest(repository, digest)
-    image = Shipped(key=found.key, digest=digest, repository=path)
     out = record.images.get(variant.id) if record else None
+    gate = out.gate if out and out.digest == digest else gates.check(intent.root, variant, digest, waiver).detail
+    image = Shipped(key=found.key, digest=digest, repository=path, gate=gate)
     taken = registry.resolve(repository, tag)
     if (out and out != image) or taken not in ("", digest):
         said = f"{FOLDER}/{name}.toml names {out.digest}" if out else f"no record of {name} names it: broken off before"
@@ -174,6 +176,15 @@ def _proved(intent: Intent, variant: Variant, name: str, host: str, record: Trai
             fix="release under another name",
         )
     return image
+
+
+def _note_gate(intent: Intent, variant: Variant, shipped: Shipped, waiver: str) -> None:
+    """Into image.json, where this checkout has that of the image."""
+    out = out_folder(intent, variant)
+    image = read_image(out)
+    if image and image.digest == shipped.digest and image.proof and image.proof.gate.detail != shipped.gate:
+        gate = gates.check(intent.root, variant, shipped.digest, waiver)
+        write_image(out, image.model_copy(update={"proof": image.proof.model_copy(update={"gate": gate})}))
 
 
 def _refuse_more_than_security(

@@ -18,6 +18,9 @@ from trainwright.outcome import Check, Image
 from trainwright.process import run
 from trainwright.progress import Say
 
+# While one process reads the layers, which takes minutes for those of CUDA, the other one asks the container.
+SIDE_BY_SIDE = ("--numprocesses=auto", "--maxprocesses=2", "--dist=loadgroup")
+
 
 def test(intent: Intent, variant: Variant, repository: str | None, say: Say) -> Done:
     """Run the image tests on what the engine holds, and write the outcome into image.json. Raises as tested()."""
@@ -61,7 +64,7 @@ def image_tests(intent: Intent, name: str, words: Sequence[str], report: Path, w
     run(
         [
             *(sys.executable, "-m", "pytest", "--quiet", intent.root / "tests/image", "--image", name),
-            *(*words, f"--junitxml={report}"),
+            *(*words, f"--junitxml={report}", *SIDE_BY_SIDE),
         ],
         cwd=intent.root,
         error=TestError,

@@ -24,6 +24,7 @@ class Shipped(Model):
     key: Sha256
     digest: Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
     repository: str  # path below the registry
+    gate: str = ""  # what it passed on GPU hosts, or who waived that; "" in records of before there was one
 
 
 class Train(Model):

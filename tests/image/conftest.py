@@ -22,6 +22,12 @@ HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "saved" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.xdist_group("layers"))  # one process reads them, once
+
+
 @pytest.fixture(scope="session")
 def expected(declared: Inputs) -> dict[str, Any]:
     """expected.toml: what an image may and may not hold, each line with its reason."""

@@ -28,7 +28,7 @@ LEVELS = {
     "comparison retention nccl_tests nccl_info causes floors judge witnesses table_checks "
     "network_checks scaling": 1,  # pure
     "files layouts process store host_settings inputs proofs mirrors certificates git checkout children aws "
-    "registry_http registry_auth registry_uploads registry_notes registry_work": 1,  # of the host
+    "registry_http registry_auth registry_uploads registry_notes registry_work gates": 1,  # of the host
     "engine registry indexes distribution sources licences ecr provisioning signing": 2,  # effects
     "locking recording relocking updates fetching building publishing images linting report commands cli doctor": 3,
     "adding conflicts compiling parents rebuilding deriving verifying testing attesting inspecting": 3,

@@ -23,6 +23,9 @@ def judge(
     exit_code: Annotated[int | None, typer.Option(help="What the run ended with.")] = None,
     collective: Annotated[str, typer.Option(help="all_reduce, ...: where the log does not say it.")] = "",
     pins: Annotated[str, typer.Option(metavar="NAME=VERSION|FILE", help="nccl=2.30.7, or an image.json.")] = "",
+    record: Annotated[
+        str, typer.Option(metavar="ID", help="Write down that this image passed: dockerfiles/gates/.")
+    ] = "",
     as_json: Json = False,
 ) -> None:
     """Whether logs of nccl-tests prove what they should (6: they prove a failure; 7: incomplete, or no floor known)."""
@@ -47,6 +50,9 @@ def judge(
             typer.echo("")
         report.show([_row(verdict) for verdict in found], as_json=False)
     judging.refuse(found)
+    if record:
+        judging.record(find_root(), record, found, declared)
+        typer.echo(f"dockerfiles/gates/{record}.toml: commit it, the release of {record} asks for it", err=True)
 
 
 def _row(verdict: "Verdict") -> dict[str, str]:

@@ -12,6 +12,7 @@ from trainwright.commands.options import (
     Only,
     Region,
     Registry,
+    WaiveGate,
     With,
     app,
     asked_for,
@@ -185,6 +186,7 @@ def push(
     registry: Registry = "",
     region: Region = "",
     release: Annotated[str, typer.Option(metavar="TAG", help="One more tag, for people; it never moves.")] = "",
+    waive_gate: WaiveGate = "",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would happen.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -197,7 +199,10 @@ def push(
         for one in found:
             publishing.refuse(intent, one, release)
         held = images.published(intent, found, registry, region)
-        done = [publishing.push(intent, variant, held[variant.id], release, dry_run, say) for variant in variants]
+        done = [
+            publishing.push(intent, variant, held[variant.id], release, dry_run, say, waive_gate)
+            for variant in variants
+        ]
     report.final(done, as_json)
 
 

@@ -25,6 +25,10 @@ Region = Annotated[
     str, typer.Option(envvar="TRAINWRIGHT_REGIONS", metavar="NAME,...", help="Of Amazon ECR; empty: the account's.")
 ]
 
+WaiveGate = Annotated[
+    str, typer.Option(metavar="'NAME: REASON'", help="Release without a gate result; who answers for it, and why.")
+]
+
 With = Annotated[Path | None, typer.Option("--with", metavar="FILE", help="Packages of a requirements file on top.")]
 Name = Annotated[str, typer.Option(metavar="NAME", help="With --with: the image is <id>-with-NAME.")]
 

@@ -5,7 +5,18 @@ from typing import Annotated
 
 import typer
 
-from trainwright.commands.options import Framework, Json, Only, Region, Registry, app, asked_for, chosen, find_root
+from trainwright.commands.options import (
+    Framework,
+    Json,
+    Only,
+    Region,
+    Registry,
+    WaiveGate,
+    app,
+    asked_for,
+    chosen,
+    find_root,
+)
 
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would happen; change nothing.")]
 
@@ -34,6 +45,7 @@ def release(
     framework: Framework = None,
     registry: Registry = "",
     region: Region = "",
+    waive_gate: WaiveGate = "",
     dry_run: DryRun = False,
     as_json: Json = False,
 ) -> None:
@@ -44,7 +56,7 @@ def release(
     intent, variants = asked_for(framework, only)
     with report.alone(intent.root), report.progress() as (say, _):
         hosts = images.registry_hosts(intent.root, registry, region)
-        rows = releasing.release(intent, variants, name, hosts, dry_run, say)
+        rows = releasing.release(intent, variants, name, hosts, dry_run, say, waive_gate)
     report.show([row.model_dump() for row in rows], as_json)
     if not dry_run:
         typer.echo(f"commit {trains.FOLDER}/{name}.toml: it says what {name} is", err=True)

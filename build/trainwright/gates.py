@@ -1,0 +1,102 @@
+"""Which image passed the gate: dockerfiles/gates/<id>.toml, bound to the digest that the logs themselves name."""
+
+import re
+from datetime import UTC, date, datetime
+from hashlib import sha256
+from pathlib import Path
+from typing import Annotated
+
+import tomlkit
+from pydantic import Field
+
+from trainwright.config import load
+from trainwright.errors import ConfigError, NotRunError
+from trainwright.files import write
+from trainwright.judge import Verdict
+from trainwright.model import Model, Variant
+from trainwright.outcome import Check
+from trainwright.witnesses import Declared
+
+FOLDER = "dockerfiles/gates"  # written after a build, and about it; no input
+WAIVER = re.compile(r"\s*(?P<who>[^:]+?)\s*:\s*(?P<why>\S.*?)\s*")
+WAIVE = "--waive-gate 'NAME: REASON'"
+
+
+class Gate(Model):
+    """What was judged of one image."""
+
+    id: str
+    digest: Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
+    day: date
+    instance: str
+    nodes: int
+    collectives: list[str]
+    peak_busbw: float  # GB/s
+    logs: dict[str, str]  # name to sha256
+
+
+def needed(variant: Variant) -> bool:
+    """Whether nccl-tests have something to say of an image: whether it has NCCL."""
+    return variant.accelerator != "cpu"
+
+
+def read(root: Path, identity: str) -> Gate | None:
+    """Raises ConfigError for a record that is none."""
+    path = root / FOLDER / f"{identity}.toml"
+    return load(path, Gate) if path.exists() else None
+
+
+def record(root: Path, identity: str, found: list[Verdict], declared: Declared) -> Gate:
+    """Write down that these logs prove an image. Raises NotRunError where they do not prove it of one image."""
+    digests = {verdict.image for verdict in found}
+    bad = [verdict for verdict in found if verdict.verdict != "pass"]
+    why = ""
+    if bad:
+        why = f"{bad[0].file}: {bad[0].verdict}"
+    elif not (declared.instance and declared.nodes):
+        why = "a gate is of an instance type and a number of nodes: --instance, --nodes"
+    elif digests == {""} or len(digests) != 1:
+        why = f"the logs name {', '.join(sorted(digests - {''})) or 'no image'}: those of `trainwright gate` do"
+    if why:
+        raise NotRunError(f"nothing was recorded of {identity}", why=why, fix="trainwright gate --help")
+    gate = Gate(
+        id=identity,
+        digest=digests.pop(),
+        day=datetime.now(UTC).date(),
+        instance=declared.instance,
+        nodes=declared.nodes or 0,
+        collectives=sorted({name for verdict in found for name in verdict.collectives}),
+        peak_busbw=max(verdict.peak_busbw or 0.0 for verdict in found),
+        logs={Path(verdict.file).name: sha256(Path(verdict.file).read_bytes()).hexdigest() for verdict in found},
+    )
+    document = tomlkit.document()
+    document.add(tomlkit.comment("Written by `trainwright judge --record`; a person reads it, nobody edits it."))
+    document.update(gate.model_dump(mode="python"))
+    write(root / FOLDER / f"{identity}.toml", tomlkit.dumps(document))
+    return gate
+
+
+def check(root: Path, variant: Variant, digest: str, waiver: str) -> Check:
+    """What is known of an image's gate, for whoever releases it. `waiver` is NAME: REASON, "" for none.
+
+    Raises NotRunError for an image that needs one and did not pass it, ConfigError for a waiver without name or reason.
+    """
+    if not needed(variant):
+        return Check(state="not run", detail="it has no NCCL: nothing to gate")
+    gate = read(root, variant.id)
+    if gate and gate.digest == digest:
+        detail = f"{gate.nodes} x {gate.instance} on {gate.day}: {', '.join(gate.collectives)}"
+        return Check(state="passed", detail=f"{detail}; {gate.peak_busbw:g} GB/s at most")
+    if waiver:
+        said = WAIVER.fullmatch(waiver)
+        if not said:
+            raise ConfigError(f"{waiver!r} does not say who waives the gate, and why", fix=WAIVE)
+        return Check(state="not run", detail=f"waived by {said['who']}: {said['why']}")
+    held = f"what passed on {gate.day} is {gate.digest}" if gate else f"there is no {FOLDER}/{variant.id}.toml"
+    raise NotRunError(
+        f"{variant.id} has not passed the gate, and cannot be released",
+        where=digest,
+        why=held,
+        fix=f"trainwright gate {variant.id} --instance <type> --nodes <number>, and judge its log with --record "
+        f"{variant.id}; or {WAIVE}",
+    )
