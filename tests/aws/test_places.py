@@ -84,7 +84,7 @@ def test_an_address_of_amazon_that_somebody_merely_names_is_signed_in(amazon: Em
     user, _ = registries.credentials(f"{named}/team/image@sha256:{'0' * 64}") or ("", "")
     assert (user, amazon.calls) == ("AWS", [("ecr", "GetAuthorizationToken")])
     (tmp_path / "docker").mkdir()
-    logins = {"auths": {f"{ACCOUNT}.dkr.ecr.{THERE}.amazonaws.com": {"username": "me", "password": "own"}}}
+    logins = {"auths": {f"{ACCOUNT}.dkr.ecr.{THERE}.amazonaws.com": {"auth": "bWU6b3du"}}}  # me:own
     (tmp_path / "docker/config.json").write_text(json.dumps(logins))
     assert registries.credentials(f"{ACCOUNT}.dkr.ecr.{THERE}.amazonaws.com/team/image") == ("me", "own")
 
