@@ -9,7 +9,17 @@ from typing import Annotated
 import typer
 
 from trainwright import __version__
-from trainwright.commands import deriving, gating, lifecycle, looking, making, rebuilding, releasing, repositories  # noqa: F401  # they register their commands
+from trainwright.commands import (  # noqa: F401  # they register their commands
+    deriving,
+    gating,
+    launching,
+    lifecycle,
+    looking,
+    making,
+    rebuilding,
+    releasing,
+    repositories,
+)
 from trainwright.commands.options import app
 from trainwright.errors import ConfigError, TrainwrightError
 

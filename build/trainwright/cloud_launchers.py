@@ -1,0 +1,173 @@
+"""A run as Kubernetes and SageMaker take it. Pure: what is sent, and nothing is sent here.
+
+Kubernetes: kubeflow/mpi-operator manifests/base/kubeflow.org_mpijobs.yaml. SageMaker: botocore's CreateTrainingJob.
+"""
+
+import base64
+import gzip
+import json
+from typing import Any
+
+from trainwright.errors import ConfigError
+from trainwright.runs import Run
+
+# --- Kubernetes ------------------------------------------------------------------------------------------------------
+
+# The images have no host keys, by intent; the operator mounts the keys of the job, with modes that sshd is not used to.
+SSHD = "ssh-keygen -A && mkdir -p /run/sshd && exec /usr/sbin/sshd -De -o StrictModes=no"
+INSTANCE_LABEL = "node.kubernetes.io/instance-type"
+
+
+MOUNTED = "/gate"
+
+
+def kubernetes(run: Run, script: str) -> list[dict[str, Any]]:
+    """An MPIJob of several nodes, a plain Job of one; before it the script, as a ConfigMap: in a command Kubernetes
+    itself reads $(...).
+    """
+    metadata = {"name": run.name, "labels": {"app.kubernetes.io/name": "trainwright-gate"}}
+    config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"gate.sh": script}}
+    return [config, _job(run, metadata)]
+
+
+def _job(run: Run, metadata: dict[str, Any]) -> dict[str, Any]:
+    command = ["bash", f"{MOUNTED}/gate.sh"]
+    words = [*run.words, *run.variables]
+    if run.nodes == 1:
+        return {
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "metadata": metadata,
+            "spec": {
+                "backoffLimit": 0,
+                "activeDeadlineSeconds": run.seconds,
+                "template": {"spec": _pod(run, [*command, *words])},
+            },
+        }
+    hosts = ["--hostfile", "/etc/mpi/hostfile", "--trust-hosts"]
+    launcher = {
+        "name": "gate",
+        "image": run.image,
+        "command": [*command, *hosts, *words],
+        "volumeMounts": [{"name": "script", "mountPath": MOUNTED}],
+    }
+    volumes = [{"name": "script", "configMap": {"name": run.name}}]
+    return {
+        "apiVersion": "kubeflow.org/v2beta1",
+        "kind": "MPIJob",
+        "metadata": metadata,
+        "spec": {
+            "slotsPerWorker": run.gpus,
+            "runPolicy": {"backoffLimit": 0, "cleanPodPolicy": "Running", "activeDeadlineSeconds": run.seconds},
+            "mpiReplicaSpecs": {
+                "Launcher": {
+                    "replicas": 1,
+                    "restartPolicy": "Never",
+                    "template": {"spec": {"containers": [launcher], "volumes": volumes}},
+                },
+                "Worker": {
+                    "replicas": run.nodes,
+                    "restartPolicy": "Never",
+                    "template": {"spec": _pod(run, ["bash", "-c", SSHD])},
+                },
+            },
+        },
+    }
+
+
+def _pod(run: Run, command: list[str]) -> dict[str, Any]:
+    settings = run.settings.kubernetes
+    needs = {"nvidia.com/gpu": str(run.gpus), "memory": settings.memory}
+    if run.efa:
+        interfaces = settings.efa.get(run.instance, run.efa)
+        needs |= {"vpc.amazonaws.com/efa": str(interfaces), "hugepages-2Mi": settings.hugepages}
+    container: dict[str, Any] = {
+        "name": "gate",
+        "image": run.image,
+        "command": command,
+        "securityContext": {"capabilities": {"add": ["IPC_LOCK"]}},
+        "resources": {"limits": needs, "requests": needs},
+        "volumeMounts": [{"name": "shm", "mountPath": "/dev/shm"}],
+    }
+    pod: dict[str, Any] = {
+        "containers": [container],
+        "volumes": [{"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": settings.shm}}],
+    }
+    if run.nodes == 1:
+        container["volumeMounts"].append({"name": "script", "mountPath": MOUNTED})
+        pod["volumes"].append({"name": "script", "configMap": {"name": run.name}})
+        pod["restartPolicy"] = "Never"
+    if run.instance:
+        pod["nodeSelector"] = {INSTANCE_LABEL: run.instance}
+    return pod
+
+
+def yaml(value: Any, indent: int = 0) -> str:
+    """As people read it: blocks, and a script as a script. Every string is quoted as JSON has it, so that no word is
+    taken for a number or for yes.
+    """
+    pad = "  " * indent
+    if isinstance(value, dict) and value:
+        return "".join(f"{pad}{key}:{_below(one, indent)}" for key, one in value.items())
+    if isinstance(value, list) and value:
+        return "".join(f"{pad}- {yaml(one, indent + 1).removeprefix(pad + '  ')}" for one in value)
+    return f"{pad}{json.dumps(value)}\n"
+
+
+def _below(value: Any, indent: int) -> str:
+    if isinstance(value, str) and "\n" in value and not value.startswith((" ", "\n")):
+        pad = "  " * (indent + 1)
+        lines = "".join(f"{pad}{line}\n" if line else "\n" for line in value.splitlines())
+        return f" |{'' if value.endswith(chr(10)) else '-'}\n{lines}"
+    if isinstance(value, dict | list) and value:
+        return "\n" + yaml(value, indent + 1)
+    return f" {json.dumps(value)}\n"
+
+
+def json_text(value: Any) -> str:
+    return json.dumps(value, indent=2) + "\n"
+
+
+# --- SageMaker -------------------------------------------------------------------------------------------------------
+
+MOST_ARGUMENTS, LONGEST_ARGUMENT = 100, 256  # botocore 1.44.5: TrainingContainerArguments, TrainingContainerArgument
+# Puts the script together again, and leaves its words. It goes through the platform as an argument, too.
+UNPACK = (
+    'n=$1; shift; s=; while [ "$n" -gt 0 ]; do s+=$1; shift; n=$((n-1)); done; '
+    'exec bash -c "$(base64 -d <<<"$s" | gunzip)" gate "$@"'
+)
+KEY = "GATE_KEY"
+
+
+def sagemaker(run: Run, script: str, sagemaker_name: str, role: str, output: str, key: str) -> dict[str, Any]:
+    """A request for CreateTrainingJob. `key` is one line: what an OpenSSH key of this job holds between its two marks;
+    "" for one host. Raises ConfigError where the instance type has no training jobs.
+    """
+    if not sagemaker_name:
+        raise ConfigError(f"SageMaker has no training jobs on {run.instance or 'an instance type that nobody named'}")
+    packed = base64.b64encode(gzip.compress(script.encode(), mtime=0)).decode()
+    chunks = [packed[i : i + LONGEST_ARGUMENT] for i in range(0, len(packed), LONGEST_ARGUMENT)]
+    arguments = [UNPACK, "gate", str(len(chunks)), *chunks, "--sagemaker", *run.words]
+    if len(arguments) > MOST_ARGUMENTS:
+        raise ConfigError(f"{len(arguments)} arguments, SageMaker takes {MOST_ARGUMENTS}", why="the script is too long")
+    long = next((one for one in arguments if len(one) > LONGEST_ARGUMENT), "")
+    if long:
+        raise ConfigError(f"an argument is longer than SageMaker takes ({LONGEST_ARGUMENT})", why=long)
+    return {
+        "TrainingJobName": run.name,
+        "AlgorithmSpecification": {
+            "TrainingImage": run.image,
+            "TrainingInputMode": "File",
+            "ContainerEntrypoint": ["bash", "-c"],
+            "ContainerArguments": arguments,
+        },
+        "RoleArn": role,
+        "OutputDataConfig": {"S3OutputPath": output},
+        "ResourceConfig": {
+            "InstanceType": sagemaker_name,
+            "InstanceCount": run.nodes,
+            "VolumeSizeInGB": run.settings.sagemaker.volume_gb,
+        },
+        "StoppingCondition": {"MaxRuntimeInSeconds": run.seconds},
+        "Environment": {**run.environment, **({KEY: key} if key else {})},
+    }

@@ -1,0 +1,70 @@
+"""The command that runs a gate, or writes it for who runs it."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from trainwright.commands.options import Json, app, find_root
+
+
+@app.command()
+def gate(
+    image: Annotated[
+        str, typer.Argument(metavar="[IMAGE]", help="Id or reference; without one, what the hosts have themselves.")
+    ] = "",
+    on: Annotated[str, typer.Option("--on", help="docker, ssh, slurm, kubernetes, sagemaker.")] = "docker",
+    nodes: Annotated[int | None, typer.Option(min=1, help="Hosts.")] = None,
+    instance: Annotated[str, typer.Option(metavar="TYPE", help="p5.48xlarge: its GPUs, EFA and floors.")] = "",
+    gpus: Annotated[int | None, typer.Option(min=1, help="Of each host; else all that the type has.")] = None,
+    hosts: Annotated[Path | None, typer.Option(metavar="FILE", help="For ssh: one host a line.")] = None,
+    collective: Annotated[list[str] | None, typer.Option(help="Only this one; may be given again.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, metavar="SECONDS", help="Of each collective.")] = None,
+    emit: Annotated[str, typer.Option(metavar="FILE", help="Write what runs it; - is standard output.")] = "",
+    role: Annotated[str, typer.Option(metavar="ARN", help="For sagemaker: what the job may do.")] = "",
+    output: Annotated[str, typer.Option(metavar="s3://...", help="For sagemaker: where its output goes.")] = "",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be run, run nothing.")] = False,
+    as_json: Json = False,
+) -> None:
+    """nccl-tests on GPU hosts, and the verdict: docker and ssh from here; Slurm, Kubernetes, SageMaker as a file."""
+    from trainwright import judging, launching, report
+    from trainwright.files import write
+
+    root, here = find_root(), on in launching.HERE
+    if on == "docker" and not (emit or dry_run):
+        there = launching.gpus_here()
+        gpus = gpus or (None if instance else there)
+    what = launching.subject(root, image, on)
+    run = launching.prepare(
+        root,
+        what,
+        on,
+        instance=instance,
+        nodes=nodes,
+        gpus=gpus,
+        hosts=hosts,
+        collectives=collective or [],
+        limit=limit,
+    )
+    if dry_run:
+        typer.echo(launching.command(run, on) if here else launching.emit(root, run, on, role, output, False))
+        return
+    if emit or not here:
+        text, file = launching.emit(root, run, on, role, output), emit or "-"
+        if file == "-":
+            typer.echo(text, nl=False)
+        else:
+            write(Path(file), text)
+            Path(file).chmod(0o600 if on == "sagemaker" else 0o755 if here else 0o644)
+        typer.echo(launching.advice(run, on, what, "FILE" if file == "-" else file), err=True)
+        return
+    log, code = launching.execute(root, run, on, lambda line: typer.echo(line, err=True))
+    found = launching.judged(root, run, what, log, code)
+    if as_json:
+        report.data([verdict.model_dump() for verdict in found])
+    else:
+        for verdict in found:
+            typer.echo(f"{verdict.file}: {verdict.verdict}")
+            report.show([{"check": c.name, "state": c.state, "evidence": c.evidence} for c in verdict.checks], False)
+    typer.echo(launching.advice(run, on, what, "").splitlines()[-1].replace(log.name, str(log), 1), err=True)
+    judging.refuse(found)

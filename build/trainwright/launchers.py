@@ -1,0 +1,159 @@
+"""A run as each launcher takes it: docker, ssh, Slurm. Pure text, and the cluster does the scheduling.
+
+What it starts is scripts/gate.sh, whole and by standard input: the image needs to hold nothing of ours.
+"""
+
+import shlex
+from collections.abc import Iterable
+
+from trainwright.runs import Run
+
+END = "END_OF_GATE"
+BASH = ["bash", "-s", "--"]
+HOST_SCRIPT = """\
+#!/usr/bin/env bash
+# {title}
+set -Eeuo pipefail
+"""
+
+
+def docker(run: Run, devices: Iterable[str]) -> list[str]:
+    """The command; it reads scripts/gate.sh. `devices` are those of the host."""
+    words = ["docker", "run", "--rm", "--interactive", "--init", "--name", run.name, "--gpus", "all"]
+    words += [f"--device={device}" for device in devices]
+    words += [*_limits(run), "--entrypoint", "bash", run.image]
+    return [*words, *BASH[1:], *run.words, *run.variables]
+
+
+def _limits(run: Run) -> list[str]:
+    return [f"--shm-size={run.settings.docker.shm_size}", *(f"--ulimit={one}" for one in run.settings.docker.ulimits)]
+
+
+def with_script(command: str, script: str) -> str:
+    """A command that reads the script."""
+    return f"{command} <<'{END}'\n{script}{END}\n"
+
+
+def docker_script(run: Run, devices: Iterable[str], script: str) -> str:
+    title = f"nccl-tests of {run.image} on the GPUs of this machine"
+    return HOST_SCRIPT.format(title=title) + with_script(shlex.join(docker(run, devices)), script)
+
+
+# --- ssh -------------------------------------------------------------------------------------------------------------
+
+
+def ssh(run: Run, script: str) -> str:
+    """A script for a machine that reaches every host: containers on each of them, or, without an image, the hosts."""
+    return _containers(run, script) if run.image else _bare(run, script)
+
+
+def _names(run: Run) -> str:
+    """As the hosts call each other: without the user."""
+    return ",".join(host.rpartition("@")[2] for host in run.hosts)
+
+
+def _bare(run: Run, script: str) -> str:
+    words = shlex.join([*BASH, *run.words, "--hosts", _names(run), *run.variables])
+    first = shlex.quote(run.hosts[0])
+    pattern = shlex.quote(f"[b]ash -s -- --name {run.name} ")
+    lines = [
+        HOST_SCRIPT.format(
+            title=f"nccl-tests as {len(run.hosts)} hosts have them, by mpirun on the first one"
+        ).rstrip(),
+        f"stop() {{ ssh -o BatchMode=yes {first} pkill -TERM -f {shlex.quote(pattern)} || true; }}",
+        "trap 'stop; exit 130' INT",
+        "trap 'stop; exit 143' TERM",
+    ]
+    command = f"ssh -o BatchMode=yes {first} {shlex.quote(words)} & wait $!"
+    return "\n".join(lines) + "\n" + _fed(command, script)
+
+
+def _fed(command: str, script: str) -> str:
+    """In the background, so that a signal is heard at once: its standard input must be said, then."""
+    program, _, rest = command.partition(" & ")
+    return f"{program} <<'{END}' &\n{script}{END}\n{rest}\n"
+
+
+def _containers(run: Run, script: str) -> str:
+    devices = " ".join(run.settings.docker.devices)
+    start = [
+        "docker",
+        "run",
+        "--rm",
+        "--interactive",
+        "--init",
+        "--name",
+        run.name,
+        "--network",
+        "host",
+        "--gpus",
+        "all",
+    ]
+    # What is written behind the devices is read by the remote shell, too: quoted once for it, once for this one.
+    head = f'devices=; for d in {devices}; do [ ! -e "$d" ] || devices="$devices --device=$d"; done; '
+    tail = ["--entrypoint", "bash", run.image, *BASH[1:], *run.words, "--port", str(run.settings.ssh.port)]
+    tail += ["--hosts", _names(run)]
+    common = f"{head}exec {shlex.join([*start, *_limits(run)])} $devices {shlex.join(tail)}"
+    variables = shlex.join(run.variables)
+    hosts = shlex.join(run.hosts)
+    return (
+        HOST_SCRIPT.format(title=f"nccl-tests of {run.image} in a container on each of {len(run.hosts)} hosts")
+        + f"""\
+hosts=({hosts}) name={run.name} work=$(mktemp -d)
+remote=(ssh -o BatchMode=yes)
+stop() {{
+  trap - EXIT INT TERM
+  for host in "${{hosts[@]}}"; do
+    "${{remote[@]}}" "$host" "docker rm --force --volumes $name >/dev/null 2>&1 || true" </dev/null &
+  done
+  wait
+  rm -rf "$work"
+}}
+trap stop EXIT
+trap 'stop; exit 130' INT
+trap 'stop; exit 143' TERM
+
+# One key for the containers of this run, and for nothing else; it is gone with them.
+ssh-keygen -q -t ed25519 -N '' -C gate -f "$work/key"
+{{ printf 'GATE_KEY='; grep -v -e ----- "$work/key" | tr -d '\\n'; echo; cat <<'{END}'; }} >"$work/script"
+{script}{END}
+common={shlex.quote(common)}
+for host in "${{hosts[@]:1}}"; do
+  "${{remote[@]}}" "$host" "$common --serve" <"$work/script" >"$work/$host.log" 2>&1 &
+done
+code=0
+"${{remote[@]}}" "${{hosts[0]}}" "$common "{shlex.quote(variables)} <"$work/script" &
+wait $! || code=$?
+if [ "$code" != 0 ]; then for host in "${{hosts[@]:1}}"; do sed "s/^/gate: $host: /" "$work/$host.log" >&2; done; fi
+exit "$code"
+"""
+    )
+
+
+# --- Slurm -----------------------------------------------------------------------------------------------------------
+
+
+def slurm(run: Run, script: str) -> str:
+    """A script for sbatch. With an image its ranks are in containers of pyxis and enroot."""
+    minutes = -(-run.seconds // 60)
+    words = [*BASH, *run.words, "--srun", str(run.nodes)]
+    if run.image:
+        words += ["--container", enroot(run.image)]
+    lines = [
+        "#!/bin/bash",
+        f"#SBATCH --job-name={run.name}",
+        f"#SBATCH --nodes={run.nodes}",
+        f"#SBATCH --ntasks-per-node={run.gpus}",
+        f"#SBATCH --gpus-per-node={run.gpus}",
+        "#SBATCH --exclusive",
+        f"#SBATCH --time={minutes // 60:02}:{minutes % 60:02}:00",
+        f"#SBATCH --output={run.name}.log",
+        "",
+    ]
+    return "\n".join(lines) + with_script(shlex.join([*words, *run.variables]), script)
+
+
+def enroot(reference: str) -> str:
+    """registry#path:tag, as enroot writes what Docker calls registry/path:tag."""
+    host, _, path = reference.partition("/")
+    return f"{host}#{path}" if path and ("." in host or ":" in host or host == "localhost") else reference

@@ -1,0 +1,257 @@
+"""A gate from what was asked for to its log: what runs is emitted, or run here, and judged."""
+
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import tempfile
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+
+from pydantic import Field
+
+from trainwright import bake, cloud_launchers, floors, instances, judging, launchers, plan, runs
+from trainwright.errors import ConfigError, EnvironmentProblem, NotRunError, did_you_mean
+from trainwright.images import read_image
+from trainwright.judge import Verdict
+from trainwright.matrix import load_intent
+from trainwright.model import Model
+from trainwright.process import run as call
+from trainwright.runs import Run
+from trainwright.witnesses import Declared
+
+HERE = ("docker", "ssh")  # launchers that run it from this machine
+LAUNCHERS = (*HERE, "slurm", "kubernetes", "sagemaker")
+STOP_SECONDS = 60  # what Ctrl-C gives a launcher to end its containers
+LINE = re.compile(rb"gate: (\w+) (begins|exited with code \d+|took \d+ s)$|gate: stopped after \d+ s$")
+
+
+class Subject(Model):
+    """What is tested: a reference for the launcher, and what is known of the image."""
+
+    reference: str = ""
+    id: str = ""  # of the matrix
+    image_json: str = ""
+    pins: dict[str, str] = Field(default={})
+
+
+def subject(root: Path, image: str, on: str) -> Subject:
+    """An id of the matrix or any reference; "" is what hosts have themselves, and for docker the one that was built.
+
+    Raises ConfigError for a name that is neither, NotRunError for an image that was not built or not pushed.
+    """
+    if not image:
+        if on in ("ssh", "slurm"):
+            return Subject()
+        if on == "docker":
+            image = _built(root)
+        else:
+            raise ConfigError("which image?", why=f"--on {on} runs one", fix=f"trainwright gate IMAGE --on {on}")
+    variants = {variant.id: variant for variant in load_intent(root).variants}
+    if image not in variants:
+        if not re.search(r"[/:@]", image):
+            raise ConfigError(f"{image!r} is no image", why=did_you_mean(image, variants))
+        return Subject(reference=image)
+    found = read_image(root / "out" / image)
+    reference = found.uri if found else None
+    if found and not reference and on == "docker":
+        reference = bake.engine_name(variants[image], plan.tag(image, found.key))
+    if found is None or not reference:
+        why = "other hosts pull it from a registry" if found else f"there is no out/{image}/image.json"
+        raise NotRunError(f"{image} was not pushed from here", why=why, fix=f"make build push ONLY={image}")
+    return Subject(reference=reference, id=image, image_json=f"out/{image}/image.json", pins=dict(found.versions))
+
+
+def _built(root: Path) -> str:
+    """The one image with nccl-tests that was built here. Raises NotRunError for none, ConfigError for several."""
+    ids = [one.id for one in load_intent(root).variants if "nccl-tests" in one.pins]
+    built = [one for one in ids if read_image(root / "out" / one)]
+    if not built:
+        raise NotRunError("no image with nccl-tests was built here", fix=f"make build ONLY={ids[0]}")
+    if len(built) > 1:
+        raise ConfigError("which image?", why=", ".join(built), fix=f"trainwright gate {built[0]}")
+    return built[0]
+
+
+def gpus_here() -> int:
+    """Of this machine. Raises NotRunError where there is none, or Docker's engine is another machine's."""
+    host = os.environ.get("DOCKER_HOST", "")
+    if host and not host.startswith("unix://"):
+        fix = "run it on that machine, or --on ssh --hosts FILE"
+        raise NotRunError("not run: Docker's engine is on another machine", where=host, fix=fix)
+    count = len(list(Path("/dev").glob("nvidia[0-9]*")))
+    if not count:
+        raise NotRunError(
+            "not run: this machine has no GPU of NVIDIA",
+            why="there is no /dev/nvidia0",
+            fix="run it on a host with GPUs, or emit it for a cluster: --on ssh, slurm, kubernetes or sagemaker",
+        )
+    return count
+
+
+def prepare(
+    root: Path,
+    what: Subject,
+    on: str,
+    *,
+    instance: str,
+    nodes: int | None,
+    gpus: int | None,
+    hosts: Path | None,
+    collectives: list[str],
+    limit: int | None,
+) -> Run:
+    """Raises ConfigError for what does not go together."""
+    if on not in LAUNCHERS:
+        raise ConfigError(f"unknown launcher {on!r}", where="--on", why=did_you_mean(on, LAUNCHERS))
+    names = None
+    if hosts:
+        try:
+            names = runs.read_hosts(hosts.read_text())
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError("the hosts cannot be read", where=str(hosts), why=str(error)) from None
+    if on == "ssh" and not names:
+        raise ConfigError("which hosts?", why="--on ssh needs them by name", fix="--hosts FILE, one host a line")
+    if on != "ssh" and names:
+        raise ConfigError(f"--hosts belongs to --on ssh; {on} finds hosts itself", where="--hosts")
+    if on == "docker" and (nodes or 1) > 1:
+        raise ConfigError("--on docker is this machine alone", where="--nodes", fix="--on ssh --hosts FILE")
+    stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
+    return runs.make(
+        runs.load_settings(root),
+        instances.load_instances(root),
+        floors.load_floors(root),
+        name=runs.name_of(what.id or what.reference, stamp),
+        image=what.reference,
+        instance=instance,
+        nodes=nodes or len(names or [""]),
+        gpus=gpus,
+        collectives=collectives,
+        hosts=names,
+        limit=limit,
+    )
+
+
+def script(root: Path) -> str:
+    return (root / runs.SCRIPT).read_text()
+
+
+def devices(run: Run) -> list[str]:
+    """Those of this machine that a container needs beside its GPUs."""
+    found = (path for pattern in run.settings.docker.devices for path in Path("/").glob(pattern.lstrip("/")))
+    return sorted(str(path) for path in found)
+
+
+def emit(root: Path, run: Run, on: str, role: str = "", output: str = "", secret: bool = True) -> str:
+    """What the launcher takes. Without `secret` a key is not made, and shown as ***. Raises ConfigError."""
+    text = script(root)
+    if on == "docker":
+        return launchers.docker_script(run, devices(run), text)
+    if on == "ssh":
+        return launchers.ssh(run, text)
+    if on == "slurm":
+        return launchers.slurm(run, text)
+    if on == "kubernetes":
+        return "---\n".join(cloud_launchers.yaml(one) for one in cloud_launchers.kubernetes(run, text))
+    if not (role and output):
+        raise ConfigError("a training job has a role and a place for its output", fix="--role ARN --output s3://...")
+    row = instances.load_instances(root).get(run.instance)
+    key = "" if run.nodes == 1 else ephemeral_key() if secret else "***"
+    return cloud_launchers.json_text(
+        cloud_launchers.sagemaker(run, text, row.sagemaker if row else "", role, output, key)
+    )
+
+
+def ephemeral_key() -> str:
+    """A new OpenSSH key, as one line. Raises EnvironmentProblem without ssh-keygen."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "key"
+        words = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "gate", "-f", str(file)]
+        call(words, error=EnvironmentProblem, what="no key can be made", fix="install OpenSSH's client")
+        return "".join(line for line in file.read_text().splitlines() if not line.startswith("-----"))
+
+
+def command(run: Run, on: str) -> str:
+    """What is run here, without the script's own text."""
+    if on == "docker":
+        return f"{shlex.join(launchers.docker(run, devices(run)))} < {runs.SCRIPT}"
+    return launchers.ssh(run, f"# {runs.SCRIPT}\n")
+
+
+def advice(run: Run, on: str, what: Subject, file: str) -> str:
+    """How it is submitted, and its log judged."""
+    log = f"{run.name}.log"
+    words = ["trainwright", "judge", log, "--nodes", str(run.nodes), "--world-size", str(run.ranks)]
+    words += ["--instance", run.instance] if run.instance else []
+    words += ["--pins", what.image_json] if what.image_json else []
+    words += ["--record", what.id] if what.id and run.instance else []
+    fetch = {
+        "slurm": [f"sbatch {file}"],
+        "kubernetes": [
+            f"kubectl apply -f {file}",
+            f"kubectl wait --for=condition=Ready pod -l job-name={_job(run)} --timeout=30m",
+            f"kubectl logs --follow job/{_job(run)} > {log}",
+        ],
+        "sagemaker": [
+            f"aws sagemaker create-training-job --cli-input-json file://{file}",
+            f"aws sagemaker wait training-job-completed-or-stopped --training-job-name {run.name}",
+            f"aws logs tail /aws/sagemaker/TrainingJobs --since 1d --format short "
+            f"--log-stream-name-prefix {run.name}/algo-1- > {log}",
+        ],
+    }.get(on, [f"bash {file} > {log}"])
+    return "\n".join([*fetch, shlex.join(words)])
+
+
+def _job(run: Run) -> str:
+    return run.name if run.nodes == 1 else f"{run.name}-launcher"
+
+
+def execute(root: Path, run: Run, on: str, say: Callable[[str], None]) -> tuple[Path, int]:
+    """Run it; where its log lies, and its exit code. A log is there whole, or not at all."""
+    for program in {"docker": ["docker"], "ssh": ["ssh", "ssh-keygen"]}[on]:
+        if not shutil.which(program):
+            raise EnvironmentProblem(f"{program} is not on this machine", fix=f"install it, or --on {on} --emit FILE")
+    log = root / "out/gate" / f"{run.name}.log"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    words = ["bash", "-c", emit(root, run, on)]
+    with tempfile.NamedTemporaryFile(dir=log.parent, prefix=f".{log.name}.", delete=False) as file:
+        partial = Path(file.name)
+        child = subprocess.Popen(
+            words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
+        )
+        try:
+            assert child.stdout
+            for line in iter(child.stdout.readline, b""):
+                file.write(line)
+                if LINE.match(line.rstrip()):
+                    say(line.decode().strip().removeprefix("gate: "))
+            code = child.wait()
+            file.close()
+            partial.chmod(0o644)
+            partial.replace(log)
+        finally:
+            _stop(child)
+            partial.unlink(missing_ok=True)
+            if on == "docker":
+                subprocess.run(["docker", "rm", "--force", "--volumes", run.name], capture_output=True)
+    return log, code
+
+
+def _stop(child: "subprocess.Popen[bytes]") -> None:
+    """Its whole group: asked first, so that it ends what it started elsewhere."""
+    for number, seconds in ((signal.SIGINT, STOP_SECONDS), (signal.SIGKILL, None)):
+        if child.poll() is not None:
+            return
+        with suppress(ProcessLookupError):
+            os.killpg(child.pid, number)
+        with suppress(subprocess.TimeoutExpired):
+            child.wait(seconds)
+
+
+def judged(root: Path, run: Run, what: Subject, log: Path, code: int) -> list[Verdict]:
+    declared = Declared(world_size=run.ranks, nodes=run.nodes, instance=run.instance, exit_code=code, pins=what.pins)
+    return judging.verdicts(root, [str(log)], declared)

@@ -1,0 +1,184 @@
+"""One description of a run of nccl-tests, for every launcher: dockerfiles/gate.toml, and what was asked for."""
+
+import re
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
+
+from trainwright.config import load
+from trainwright.errors import ConfigError, did_you_mean
+from trainwright.floors import Floors
+from trainwright.instances import Instance, unknown
+from trainwright.model import Model
+from trainwright.nccl_tests import NAMES
+
+FILE = "dockerfiles/gate.toml"
+SCRIPT = "scripts/gate.sh"  # what every launcher starts
+HOST = re.compile(r"(?:[A-Za-z_][\w.-]*@)?[A-Za-z0-9][A-Za-z0-9.-]*")
+MOST_NAME = 32  # characters of what a name is made of: with its time, and what launchers put behind, it stays below 63
+
+
+class Sweep(Model):
+    """Which tests, of which messages, how long."""
+
+    collectives: list[str]
+    least: int  # bytes
+    most: int
+    factor: int
+    iterations: int
+    warmup: int
+    limit: Annotated[int, Field(gt=0)]  # seconds
+    grace: int
+    wait: int
+
+
+class Docker(Model):
+    shm_size: str
+    ulimits: list[str]
+    devices: list[str]  # globs
+
+
+class Ssh(Model):
+    port: int
+
+
+class Kubernetes(Model):
+    hugepages: str
+    memory: str
+    shm: str
+    efa: dict[str, int]  # interfaces that are scheduled, where they are fewer than there are
+
+
+class SageMaker(Model):
+    volume_gb: int
+
+
+class Settings(Model):
+    """The whole of gate.toml."""
+
+    run: Sweep
+    environment: dict[str, str]
+    environment_efa: dict[str, str]
+    docker: Docker
+    ssh: Ssh
+    kubernetes: Kubernetes
+    sagemaker: SageMaker
+
+
+class Run(Model):
+    """What runs where. Every launcher gets this, and nothing else."""
+
+    name: str
+    image: str  # reference; "" is what the hosts themselves have
+    instance: str  # "": not said
+    nodes: Annotated[int, Field(ge=1)]
+    gpus: Annotated[int, Field(ge=1)]  # of each node
+    efa: int  # interfaces of each node, as far as the instance type says it
+    sweep: Sweep
+    environment: dict[str, str]
+    hosts: list[str] = Field(default=[])
+    settings: Settings
+
+    @property
+    def ranks(self) -> int:
+        return self.nodes * self.gpus
+
+    @property
+    def seconds(self) -> int:
+        """The longest that it can take."""
+        sweep = self.sweep
+        return sweep.wait + 60 + len(sweep.collectives) * (sweep.limit + sweep.grace + 30)
+
+    @property
+    def words(self) -> list[str]:
+        """Of scripts/gate.sh, but for what a launcher says of its hosts."""
+        sweep = self.sweep
+        words = ["--name", self.name]
+        if self.image:
+            words += ["--image", self.image]
+        words += ["--collectives", ",".join(sweep.collectives)]
+        for name in ("least", "most", "factor", "iterations", "warmup", "limit", "grace", "wait"):
+            words += [f"--{name}", str(getattr(sweep, name))]
+        return [*words, "--gpus", str(self.gpus)]
+
+    @property
+    def variables(self) -> list[str]:
+        return [f"{name}={value}" for name, value in self.environment.items()]
+
+
+def load_settings(root: Path) -> Settings:
+    return load(root / FILE, Settings)
+
+
+def name_of(subject: str, stamp: str) -> str:
+    """A name that Kubernetes, Slurm and SageMaker all take. `stamp` tells two runs apart."""
+    plain = re.sub(r"[^a-z0-9]+", "-", subject.rpartition("/")[2].partition("@")[0].lower()).strip("-")
+    return f"gate-{plain[:MOST_NAME].strip('-') or 'hosts'}-{stamp}"
+
+
+def make(
+    settings: Settings,
+    instances: dict[str, Instance],
+    floors: Floors,
+    *,
+    name: str,
+    image: str = "",
+    instance: str = "",
+    nodes: int = 1,
+    gpus: int | None = None,
+    collectives: list[str] | None = None,
+    hosts: list[str] | None = None,
+    limit: int | None = None,
+) -> Run:
+    """`gpus` None: all that the instance type has. Raises ConfigError."""
+    instance = instance.removeprefix("ml.")
+    if instance and instance not in instances:
+        raise unknown(instance, instances, "--instance")
+    row = instances.get(instance)
+    if row and not row.count:
+        raise ConfigError(f"{instance} has no GPU", where="--instance", why="nccl-tests run on GPUs of NVIDIA")
+    if row and gpus and gpus > row.count:
+        raise ConfigError(f"{gpus} GPUs are asked for, {instance} has {row.count}", where="--gpus")
+    gpus = gpus or (row.count if row else None)
+    if not gpus:
+        raise ConfigError("how many GPUs a host has, nothing says", fix="--instance TYPE, or --gpus NUMBER")
+    wanted = list(dict.fromkeys(collectives or settings.run.collectives))
+    for collective in wanted:
+        if collective not in NAMES:
+            why = did_you_mean(collective, NAMES)
+            raise ConfigError(f"unknown collective {collective!r}", where="--collective", why=why)
+    for host in hosts or []:
+        if not HOST.fullmatch(host):
+            raise ConfigError(f"{host!r} is no host", where="--hosts", why="a name or [user@]name on each line")
+    if hosts and len(set(hosts)) != len(hosts):
+        raise ConfigError("a host is named twice", where="--hosts", why=", ".join(hosts))
+    if hosts and nodes != len(hosts):
+        raise ConfigError(f"{len(hosts)} hosts are named, and --nodes is {nodes}", where="--hosts")
+    asked = [floor.size for floor in floors.floors if instance in floor.instances]
+    sweep = settings.run.model_copy(
+        update={
+            "collectives": wanted,
+            "most": max([settings.run.most, *asked]),
+            "limit": limit or settings.run.limit,
+        }
+    )
+    over_efa = nodes > 1 and row is not None and row.efa > 0
+    return Run(
+        name=name,
+        image=image,
+        instance=instance,
+        nodes=nodes,
+        gpus=gpus,
+        efa=row.efa if row else 0,
+        sweep=sweep,
+        environment={**settings.environment, **(settings.environment_efa if over_efa else {})},
+        hosts=hosts or [],
+        settings=settings,
+    )
+
+
+def read_hosts(text: str) -> list[str]:
+    """One host a line, as for mpirun: what follows the name, and comments, are not looked at."""
+    lines = (line.partition("#")[0].split() for line in text.splitlines())
+    return [words[0].partition(":")[0] for words in lines if words]

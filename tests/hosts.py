@@ -1,0 +1,60 @@
+"""A host with programs of ours in front of its own: what scripts/gate.sh is tried on."""
+
+import os
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+SCRIPT = ROOT / "scripts/gate.sh"
+LOGS = Path(__file__).parent / "unit/nccl-tests"
+DIGEST = "sha256:" + "a1" * 32
+GOOD = "05_ok_p5_1node_8gpu_nvlink.txt"  # an all_reduce of 8 ranks
+WORDS = "--least 8 --most 1024 --factor 2 --iterations 20 --warmup 1 --limit 1 --grace 1 --gpus 8 --wait 5".split()  # noqa: SIM905
+
+
+@dataclass
+class Host:
+    """A machine with programs of ours in front of its own."""
+
+    folder: Path
+
+    def program(self, name: str, text: str) -> None:
+        path = self.folder / name
+        path.write_text(f"#!/usr/bin/env bash\n{text}\n")
+        path.chmod(0o755)
+
+    def prints(self, name: str, log: str) -> None:
+        self.program(name, f"cat {LOGS / log}")
+
+    def command(self, collectives: str, *words: str) -> list[str]:
+        return ["bash", "-s", "--", "--image", f"x/y@{DIGEST}", "--collectives", collectives, *WORDS, *words]
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {**os.environ, "PATH": f"{self.folder}:{os.environ['PATH']}", "MARK": str(self.folder)}
+
+    def run(self, collectives: str, *words: str, script: str = "") -> subprocess.CompletedProcess[str]:
+        """As every launcher does it: the script comes through standard input."""
+        return subprocess.run(
+            self.command(collectives, *words),
+            input=script or SCRIPT.read_text(),
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+
+    def left(self) -> list[str]:
+        """What our programs started, and still runs."""
+        found = []
+        for entry in Path("/proc").glob("[0-9]*"):
+            try:
+                if f"MARK={self.folder}".encode() in (entry / "environ").read_bytes():
+                    found.append((entry / "cmdline").read_bytes().replace(b"\0", b" ").decode())
+            except OSError:
+                continue
+        return found
+
+
+HANGS = "trap '' TERM\nsleep 600 &\nsetsid sleep 601 &\necho '# nThread 1'\nwait"
