@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[1]
 NOT_RUN = "not run: "
 NOT_APPLICABLE = pytest.StashKey[list[pytest.Item]]()  # tests of what a derived image may change
+ABOUT = pytest.StashKey[list[tuple[str, object]]]()  # which image was tested, on what
 TEST_LABEL = "io.trainwright.test"  # on every container of a test: `docker ps --filter label=...` finds left-overs
 
 
@@ -143,9 +144,7 @@ def held(declared: "Inputs") -> list[str]:
 
 
 @pytest.fixture(scope="session")
-def image(
-    pytestconfig: pytest.Config, declared: "Inputs", record_testsuite_property: Callable[[str, object], None]
-) -> str:
+def image(pytestconfig: pytest.Config, declared: "Inputs") -> str:
     """The name of the image under test, which the engine holds.
 
     The report of the tests says which it was and what it ran on: `trainwright record` reads that.
@@ -161,9 +160,14 @@ def image(
     if says != declared.variant.id:
         raise pytest.UsageError(f"{name} calls itself {says}, not {declared.variant.id}: say --variant {says}")
     host = {"architecture": platform.machine(), "cpus": os.cpu_count(), "engine": engine.facts()["version"]}
-    for said, value in {"name": name, "image": engine.image_id(name), **host}.items():
-        record_testsuite_property(said, value)
+    pytestconfig.stash[ABOUT] = list({"name": name, "image": engine.image_id(name), **host}.items())
     return str(name)
+
+
+def pytest_runtest_teardown(item: pytest.Item) -> None:
+    """Into the report of each test: a property of the whole one is lost where several processes share the tests."""
+    if "image" in getattr(item, "fixturenames", ()):
+        item.user_properties += item.config.stash.get(ABOUT, [])
 
 
 # --- the container -------------------------------------------------------------------------------------------------

@@ -9,6 +9,8 @@ from trainwright.config import load
 from trainwright.model import Model
 
 FILE = "dockerfiles/causes.toml"
+NO_DIGITS = str.maketrans("", "", "0123456789")
+MOST_SHAPES = 10_000
 
 
 class Cause(Model):
@@ -44,8 +46,15 @@ class Signatures:
         self._any = re.compile("|".join(f"(?:{text})" for text in texts) or r"(?!)")  # one look for most lines
         self._each = {text: re.compile(text) for text in texts}
         self._seen: dict[str, tuple[int, str]] = {}
+        self._shapes = set[str]()  # of what NCCL says at length, without its numbers: looked at once
 
     def feed(self, text: str, number: int) -> None:
+        if "NCCL INFO" in text:
+            shape = text.translate(NO_DIGITS)
+            if shape in self._shapes:
+                return
+            if len(self._shapes) < MOST_SHAPES:
+                self._shapes.add(shape)
         if len(self._seen) == len(self._each) or not self._any.search(text):
             return
         for pattern, compiled in self._each.items():

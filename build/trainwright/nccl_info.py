@@ -69,7 +69,7 @@ class Seen:
         if "xit" in text and (found := EXIT.search(text)):
             code = next((int(said) for said in found.groups()[:3] if said), 0)
             self.exits.setdefault(SIGNAL + int(found[4]) if found[4] else code, number)
-        if self.errors is None and (found := ERROR.search(text)):
+        if self.errors is None and "NCCL INFO" not in text and (found := ERROR.search(text)):
             self.errors = (number, text.strip()[:MOST_TEXT])
         if text.startswith("gate: ") and (found := IMAGE.match(text)):
             self.images.add(found[1])
@@ -79,18 +79,16 @@ class Seen:
             self.versions.setdefault((int(found[1]), int(found[2]), int(found[3])), number)
         if " set " in text and (found := VARIABLE.search(text)):
             self.variables.setdefault(found[1], found[2])
-        if "NCCL" not in text and "NET/OFI" not in text and "Using network" not in text and " via " not in text:
-            return
-        if found := NETWORK.search(text):
+        if (" network " in text or " plugin " in text) and (found := NETWORK.search(text)):
             self._process(text, rank).networks.add(found[1])
             self._first(f"network {found[1]}", number, text)
-        elif found := PROVIDER.search(text):
+        elif "rovider is" in text and (found := PROVIDER.search(text)):
             process = self._process(text, rank)
             process.providers.add(found[1])
             if found[3]:
                 process.nics.add(int(found[3]))
             self._first(f"provider {found[1]}", number, text)
-        elif found := CHANNEL.search(text):
+        elif " via " in text and (found := CHANNEL.search(text)):
             kind = f"{found[1]}/{found[2].strip()}" if found[2] else found[1]
             self.channels[kind] += 1
             if found[1] == "NET":
@@ -99,9 +97,9 @@ class Seen:
                 self.staged += not with_gdr
                 self._first("GPUDirect" if with_gdr else "no GPUDirect", number, text)
             self._first(f"channel {kind}", number, text)
-        if found := NODES.search(text):
+        if "nNodes" in text and (found := NODES.search(text)):
             self.nodes.add(int(found[1]))
-        if found := RANKS.search(text):
+        if "anks" in text and (found := RANKS.search(text)):
             self.ranks.add(int(found[1]))
 
     def _process(self, text: str, rank: str) -> Process:

@@ -146,7 +146,7 @@ class Table:
 
 def unprefixed(line: str) -> tuple[str, str]:
     """A line without what launchers put in front, and the rank that they name ("" for none)."""
-    text, rank = ANSI.sub("", line).rstrip(), ""
+    text, rank = (ANSI.sub("", line) if "\x1b" in line else line).rstrip(), ""
     while match := next((found for prefix in PREFIXES if (found := prefix.match(text))), None):
         text, rank = text[match.end() :], match.groupdict().get("rank") or rank
     return text, rank

@@ -111,11 +111,15 @@ def _report(path: Path, fix: str) -> tuple[Any, int, dict[str, str]]:
         suite = ElementTree.parse(path).getroot()[0]
         counts = {name: int(suite.attrib[name]) for name in ("tests", "failures", "errors", "skipped")}
         day = datetime.fromisoformat(suite.attrib["timestamp"]).astimezone(UTC).date()
-        said = {one.attrib["name"]: one.attrib["value"] for one in suite.iterfind("properties/property")}
+        properties = [(one.attrib["name"], one.attrib["value"]) for one in suite.iter("property")]
     except (OSError, ElementTree.ParseError, IndexError, KeyError, ValueError) as error:
         raise NotRunError("there is no report of tests", where=str(path), why=str(error), fix=fix) from None
     failed = counts["failures"] + counts["errors"] + counts["skipped"]
     if failed or not counts["tests"]:
         why = f"{failed} of {counts['tests']} tests did not pass"
         raise NotRunError("not every test passed", where=str(path), why=why, fix=fix)
+    said = dict(properties)
+    if other := next((name for name, value in properties if value != said[name]), ""):
+        why = f"its tests do not agree on what {other} is"
+        raise NotRunError("one report, and tests of more than one image", where=str(path), why=why, fix=fix)
     return day, counts["tests"], said
