@@ -16,6 +16,7 @@ from trainwright.commands import (  # noqa: F401  # they register their commands
     lifecycle,
     looking,
     making,
+    measuring,
     rebuilding,
     releasing,
     repositories,

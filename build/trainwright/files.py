@@ -9,13 +9,13 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 
-def write(path: Path, text: str) -> None:
-    """Replace a file by its new text in one step."""
+def write(path: Path, content: str | bytes) -> None:
+    """Replace a file by its new content in one step."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
-        with os.fdopen(handle, "w") as file:
-            file.write(text)
+        with os.fdopen(handle, "wb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
         Path(name).chmod(0o644)
         Path(name).replace(path)
     except BaseException:

@@ -37,9 +37,21 @@ class Tcp(Model):
     evidence: str
 
 
+class Comparison(Model):
+    """When one image is slower than another one."""
+
+    least_runs: int  # of each
+    difference: float  # a loss of that must be excluded before they are called equal, as a fraction
+    ignored: float  # a loss below it is none, however sure it is
+    level: float  # of error: of a false alarm, and of a loss that goes unnoticed
+
+
 class Floors(Model):
     """The whole of floors.toml."""
 
+    large: int  # bytes: from there on a message tells how fast the network is, where no floor says another size
+    tolerance: float  # what a run may be slower than a baseline, as a fraction
+    comparison: Comparison
     nvlink: dict[str, float]  # GB/s of one GPU, one way
     tcp: Tcp
     floors: list[Floor]

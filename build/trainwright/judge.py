@@ -4,12 +4,14 @@ It says `pass` only where nothing is wrong and nothing is missing that the log o
 the printed average as a measure of speed; small messages weigh in it as large ones do.
 """
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Literal
 
 from pydantic import Field
 
 from trainwright import network_checks, table_checks
+from trainwright.baselines import Baseline
 from trainwright.causes import Cause, Signatures
 from trainwright.floors import Floors
 from trainwright.instances import Instance
@@ -17,6 +19,8 @@ from trainwright.model import Model
 from trainwright.nccl_info import SOCKETS, Seen
 from trainwright.nccl_tests import Reader, unprefixed
 from trainwright.witnesses import Case, Declared, Log, Result, State, header_ranks, solve
+
+STARTED = re.compile(r"gate: started at (\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z)$")
 
 
 class Check(Model):
@@ -43,11 +47,13 @@ class Verdict(Model):
 
 def read(lines: Iterable[str], causes: list[Cause]) -> Log:
     """A log of any length, in the memory of its tables and its processes."""
-    reader, seen, signatures, number, line = Reader(), Seen(), Signatures(causes), 0, "\n"
+    reader, seen, signatures, number, line, started = Reader(), Seen(), Signatures(causes), 0, "\n", ""
     for number, line in enumerate(lines, 1):
         text, rank = unprefixed(line)
         if text.startswith("##"):  # a heading of whoever wrote about the log
             continue
+        if not started and (found := STARTED.match(text)):
+            started = found[1]
         reader.feed(text, rank, number)
         if not text[:1].isspace() and (not text.startswith("#") or "NCCL" in text):
             seen.feed(text, rank, number)
@@ -56,7 +62,7 @@ def read(lines: Iterable[str], causes: list[Cause]) -> Log:
             seen.feed(text.strip(), rank, number)
             signatures.feed(text, number)
     cut = not line.endswith("\n") and "Avg bus bandwidth" in line  # its number may have lost digits
-    return Log(reader.tables, reader.header, seen, signatures.found, number, cut)
+    return Log(reader.tables, reader.header, seen, signatures.found, number, cut, started)
 
 
 CHECKS: dict[str, Callable[[Case], Result]] = {
@@ -89,16 +95,23 @@ LAST = {
     "sizes": "inconsistent",
     "average": "inconsistent",
     "floor": "low-bandwidth",
+    "baseline": "low-bandwidth",
     "footer": "low-bandwidth",
     "exit code": "exit-code",
 }
 
 
 def judge(
-    file: str, log: Log, declared: Declared, instance: Instance | None, floors: Floors, causes: list[Cause]
+    file: str,
+    log: Log,
+    declared: Declared,
+    instance: Instance | None,
+    floors: Floors,
+    causes: list[Cause],
+    baseline: Baseline | None = None,
 ) -> Verdict:
     """The verdict on one log; `instance` is the row of instances.toml that was declared."""
-    case = Case(log, declared, instance, floors)
+    case = Case(log, declared, instance, floors, baseline)
     case.ranks = [solve(table, case.collective(table)) for table in log.tables]
     checks = [Check(name=name, state=state, evidence=text) for name, (state, text) in _results(case)]
     failed = [check.name for check in checks if check.state == "fail"]
@@ -136,6 +149,8 @@ def judge(
 def _results(case: Case) -> Iterator[tuple[str, Result]]:
     for name, check in CHECKS.items():
         yield name, check(case)
+    if case.baseline:
+        yield "baseline", network_checks.baseline(case)
 
 
 def _declared(case: Case) -> int | None:

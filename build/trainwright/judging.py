@@ -10,12 +10,13 @@ from typing import BinaryIO, cast
 
 from trainwright import causes as signatures
 from trainwright import floors, gates, instances, judge, nccl_tests
+from trainwright.baselines import Baseline
 from trainwright.errors import ConfigError, NotRunError, TestError, did_you_mean
 from trainwright.images import read_image
 from trainwright.judge import Verdict
 from trainwright.matrix import load_intent
 from trainwright.nccl_info import Seen
-from trainwright.witnesses import Declared, Log
+from trainwright.witnesses import Case, Declared, Log
 
 LONGEST = 1 << 16  # characters of a line that are looked at
 STANDARD_INPUT = "-"
@@ -87,16 +88,27 @@ def pins(text: str) -> dict[str, str]:
     return dict(image.versions) if image else {}
 
 
-def verdicts(root: Path, files: list[str], declared: Declared) -> list[Verdict]:
+def verdicts(root: Path, files: list[str], declared: Declared, baseline: Baseline | None = None) -> list[Verdict]:
     """One for each log. Raises ConfigError for an unknown instance, or a log that is not there."""
+    return [verdict for verdict, _ in examined(root, files, declared, baseline)]
+
+
+def examined(
+    root: Path, files: list[str], declared: Declared, baseline: Baseline | None = None
+) -> list[tuple[Verdict, Case]]:
+    """The verdict on each log, and what it is about. Raises ConfigError."""
     table, rows, known = floors.load_floors(root), instances.load_instances(root), signatures.load_causes(root)
     if declared.instance and declared.instance not in rows:
         raise instances.unknown(declared.instance, rows, "--instance")
     if declared.collective and declared.collective not in nccl_tests.NAMES:
         names = ", ".join(nccl_tests.NAMES)
         raise ConfigError(f"unknown collective {declared.collective!r}", where="--collective", why=f"valid: {names}")
-    instance = rows.get(declared.instance)
-    return [judge.judge(file, read(file, known), declared, instance, table, known) for file in files]
+    instance, found = rows.get(declared.instance), []
+    for file in files:
+        log = read(file, known)
+        case = Case(log, declared, instance, table, baseline)
+        found.append((judge.judge(file, log, declared, instance, table, known, baseline), case))
+    return found
 
 
 def refuse(found: list[Verdict]) -> None:

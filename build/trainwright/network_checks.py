@@ -1,6 +1,5 @@
 """Checks of how the ranks talked: over EFA with all NICs, with GPUDirect, by one NCCL, and fast enough."""
 
-from trainwright import floors as floor_rows
 from trainwright.nccl_info import LIBFABRIC, SOCKETS
 from trainwright.witnesses import Case, Result
 
@@ -143,15 +142,9 @@ def floor(case: Case) -> Result:
         return "not applicable", "no instance is declared"
     if case.nodes is None:
         return "not established", "how many nodes there are, nothing says: --nodes"
-    algorithm = case.log.seen.variables.get("NCCL_ALGO", "any").lower()
     texts, graded = list[str](), False
     for table in case.log.tables:
-        collective = case.collective(table)
-        found = floor_rows.rows(case.floors, case.declared.instance, case.nodes, collective, algorithm)
-        for floor in found:
-            top = floor_rows.ceiling(floor.ceiling, case.instance, case.floors)
-            if top is None:
-                continue
+        for floor, top in case.floors_of(table):
             graded, least = True, top * floor.fraction
             sides = [(side.busbw, row) for row in table.rows if row.size >= floor.size for side in row.sides]
             if not sides:
@@ -167,3 +160,32 @@ def floor(case: Case) -> Result:
         names = ", ".join(sorted({case.collective(table) or "?" for table in case.log.tables})) or "no table"
         return "not established", f"ungraded: no floor for {names} on {case.nodes} x {case.declared.instance}"
     return "pass", "; ".join(texts)
+
+
+def baseline(case: Case) -> Result:
+    """At the large sizes no slower than what was recorded, but for the tolerance."""
+    known = case.baseline
+    assert known
+    if (case.declared.instance, case.nodes) != (known.instance, known.nodes):
+        said = f"{case.nodes or 'unknown'} x {case.declared.instance or 'unknown'}"
+        return "not established", f"{known.name} is of {known.nodes} x {known.instance}, the log of {said}"
+    texts, tolerance = list[str](), known.tolerance or case.floors.tolerance
+    for table in case.log.tables:
+        collective = case.collective(table)
+        for point in known.points_of(collective, case.algorithm, case.large(table)):
+            rows = [row for row in table.rows if row.size == point.size]
+            if not rows:
+                return "not established", f"{collective}: {known.name} has {point.size} bytes, the log has not"
+            for row in rows:
+                for side, then in zip(row.sides, (point.out_of_place, point.in_place), strict=True):
+                    change = side.busbw.value / then - 1
+                    text = f"{collective}: {side.busbw.value:g} GB/s at {row.size} bytes, {change:+.1%} of {then:g}"
+                    if side.busbw.high < then * (1 - tolerance):
+                        return "fail", f"line {row.line}: {text}; {tolerance:.0%} are allowed"
+                    texts.append(text)
+    missing = sorted(
+        {case.collective(table) or "?" for table in case.log.tables} - {p.collective for p in known.points}
+    )
+    if missing or not texts:
+        return "not established", f"{known.name} has no large messages of {', '.join(missing) or 'these collectives'}"
+    return "pass", f"{len(texts)} values, each within {tolerance:.0%} of {known.name}"

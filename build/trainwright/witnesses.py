@@ -10,8 +10,10 @@ from typing import Literal
 
 from pydantic import Field
 
+from trainwright import floors as floor_rows
+from trainwright.baselines import Baseline
 from trainwright.causes import Cause
-from trainwright.floors import Floors
+from trainwright.floors import Floor, Floors
 from trainwright.instances import Instance
 from trainwright.model import Model
 from trainwright.nccl_info import Seen
@@ -50,6 +52,7 @@ class Log:
     causes: list[tuple[Cause, str]]
     lines: int
     cut: bool = False  # in the middle of its last line
+    started: str = ""  # UTC, where our own runner says it
 
 
 # --- ranks -----------------------------------------------------------------------------------------------------------
@@ -143,10 +146,28 @@ class Case:
     declared: Declared
     instance: Instance | None
     floors: Floors
+    baseline: Baseline | None = None
     ranks: list[Ranks] = field(default_factory=list)
 
     def collective(self, table: Table) -> str:
         return collective_of(table, self.declared.collective)
+
+    @property
+    def algorithm(self) -> str:
+        return self.log.seen.variables.get("NCCL_ALGO", "any").lower()
+
+    def floors_of(self, table: Table) -> list[tuple[Floor, float]]:
+        """What busbw is asked of a table, each with its ceiling in GB/s; none of hardware that nobody named."""
+        if self.instance is None or self.nodes is None:
+            return []
+        name = self.declared.instance
+        found = floor_rows.rows(self.floors, name, self.nodes, self.collective(table), self.algorithm)
+        tops = [(floor, floor_rows.ceiling(floor.ceiling, self.instance, self.floors)) for floor in found]
+        return [(floor, top) for floor, top in tops if top is not None]
+
+    def large(self, table: Table) -> int:
+        """Bytes: messages of a table that tell how fast the network is begin there."""
+        return min((floor.size for floor, _ in self.floors_of(table)), default=self.floors.large)
 
     @property
     def world(self) -> dict[str, int]:

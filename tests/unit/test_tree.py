@@ -26,14 +26,15 @@ LEVELS = {
     "packages render declaration heredity image_config derived plan bake probe wheels differences overview trains "
     "builders rebuilt requirements additions scanning publication repositories denials provenance sbom "
     "comparison retention nccl_tests nccl_info causes floors judge witnesses table_checks "
-    "network_checks scaling runs launchers cloud_launchers": 1,  # pure
+    "network_checks scaling runs launchers cloud_launchers baselines charts judge_pages junit pictures "
+    "regressions": 1,  # pure
     "files layouts process store host_settings inputs proofs mirrors certificates git checkout children aws "
     "registry_http registry_auth registry_uploads registry_notes registry_work gates": 1,  # of the host
     "engine registry indexes distribution sources licences ecr provisioning signing": 2,  # effects
     "locking recording relocking updates fetching building publishing images linting report commands cli doctor": 3,
     "adding conflicts compiling parents rebuilding deriving verifying testing attesting inspecting": 3,
     "changes releasing affected updating places": 3,
-    "comparing pruning judging launching": 3,
+    "comparing pruning judging launching reports verdicts measuring": 3,
 }
 LEVEL = {name: level for names, level in LEVELS.items() for name in names.split()}
 PURE = {name for name, level in LEVEL.items() if level == 0} | set(list(LEVELS)[1].split())

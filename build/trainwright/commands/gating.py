@@ -1,13 +1,11 @@
 """Commands that judge logs of nccl-tests."""
 
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path
+from typing import Annotated
 
 import typer
 
 from trainwright.commands.options import Json, app, find_root
-
-if TYPE_CHECKING:
-    from trainwright.judge import Verdict
 
 Logs = Annotated[
     list[str], typer.Argument(metavar="LOG...", help="Output of nccl-tests, or of -J; - is standard input.")
@@ -26,10 +24,17 @@ def judge(
     record: Annotated[
         str, typer.Option(metavar="ID", help="Write down that this image passed: dockerfiles/gates/.")
     ] = "",
+    baseline: Annotated[str, typer.Option(metavar="NAME", help="Be no slower than that: dockerfiles/baselines/.")] = "",
+    tolerance: Annotated[
+        float | None, typer.Option(min=0.001, max=0.999, help="What may be lost to the baseline; 0.05 is 5%.")
+    ] = None,
+    html: Annotated[Path | None, typer.Option(metavar="FILE", help="One page with charts; needs nothing else.")] = None,
+    png: Annotated[Path | None, typer.Option(metavar="FILE", help="The charts as a picture.")] = None,
+    junit: Annotated[Path | None, typer.Option(metavar="FILE", help="One suite a log, one case a check.")] = None,
     as_json: Json = False,
 ) -> None:
     """Whether logs of nccl-tests prove what they should (6: they prove a failure; 7: incomplete, or no floor known)."""
-    from trainwright import judging, report
+    from trainwright import baselines, judging, report, reports, verdicts
     from trainwright.witnesses import Declared
 
     declared = Declared(
@@ -40,32 +45,18 @@ def judge(
         collective=collective,
         pins=judging.pins(pins),
     )
-    found = judging.verdicts(find_root(), logs, declared)
+    known = baselines.read(find_root(), baseline, tolerance) if baseline else None
+    examined = judging.examined(find_root(), logs, declared, known)
+    found = [verdict for verdict, _ in examined]
+    reports.write(examined, html, png, junit)
     if as_json:
         report.data([verdict.model_dump() for verdict in found])
     else:
-        for verdict in found:
-            typer.echo(f"{verdict.file}: {verdict.verdict}")
-            report.show([{"check": c.name, "state": c.state, "evidence": c.evidence} for c in verdict.checks], False)
-            typer.echo("")
-        report.show([_row(verdict) for verdict in found], as_json=False)
+        verdicts.show(found)
     judging.refuse(found)
     if record:
         judging.record(find_root(), record, found, declared)
         typer.echo(f"dockerfiles/gates/{record}.toml: commit it, the release of {record} asks for it", err=True)
-
-
-def _row(verdict: "Verdict") -> dict[str, str]:
-    ranks = ", ".join(
-        "-" if low is None else str(low) if low == high else f"{low}-{high or ''}" for low, high in verdict.ranks
-    )
-    return {
-        "log": verdict.file,
-        "verdict": verdict.verdict,
-        "ranks": ranks,
-        "peak busbw": "" if verdict.peak_busbw is None else f"{verdict.peak_busbw:g} GB/s",
-        "cause": verdict.cause or "",
-    }
 
 
 @app.command()

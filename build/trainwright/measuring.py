@@ -1,0 +1,178 @@
+"""Speeds out of logs: into a baseline, or of two images against each other. Only logs that prove something count."""
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from glob import has_magic
+from hashlib import sha256
+from pathlib import Path
+from statistics import median
+from typing import Literal
+
+import tomlkit
+
+from trainwright import charts, files, judging, regressions
+from trainwright.baselines import FOLDER, NAME, Baseline, Point
+from trainwright.errors import ConfigError, NotRunError, TestError
+from trainwright.floors import load_floors
+from trainwright.judge import Verdict
+from trainwright.regressions import Compared, Run
+from trainwright.witnesses import Case, Declared, header_ranks
+
+SPEED = ("floor", "baseline")  # checks that a slow run fails: it is what a comparison is about
+NEEDED = ("completion", "footer", "wrong values", "algbw")  # without them there is no number to compare
+
+
+def record(root: Path, name: str, logs: list[str], declared: Declared, unproved: bool) -> Baseline:
+    """Write baselines/<name>.toml. Raises ConfigError, NotRunError for logs that the judge does not pass."""
+    if not NAME.fullmatch(name):
+        raise ConfigError(f"{name!r} is no name of a baseline", why="letters, digits, dots and dashes")
+    if not (declared.instance and declared.nodes):
+        raise ConfigError("a baseline is of an instance type and a number of nodes", fix="--instance, --nodes")
+    examined = judging.examined(root, logs, declared)
+    bad = [verdict for verdict, _ in examined if verdict.verdict != "pass"]
+    if bad and not unproved:
+        fix = f"trainwright judge {bad[0].file}; --unproved records it nevertheless, and says so in the file"
+        raise NotRunError("nothing was recorded", where=bad[0].file, why=f"verdict {bad[0].verdict}", fix=fix)
+    digests = {verdict.image for verdict, _ in examined}
+    if len(digests) > 1:
+        raise ConfigError(
+            "the logs are of several images", why=", ".join(sorted(one or "none named" for one in digests))
+        )
+    points = _points([case for _, case in examined])
+    if not points:
+        raise NotRunError(
+            "nothing was recorded", where=logs[0], why="no table with rows, of a collective that is known"
+        )
+    found = Baseline(
+        name=name,
+        instance=declared.instance,
+        nodes=declared.nodes,
+        digest=digests.pop(),
+        day=datetime.now(UTC).date(),
+        proved=not bad,
+        logs={Path(file).name: _sha256(file) for file in logs},
+        points=points,
+    )
+    document = tomlkit.document()
+    document.add(tomlkit.comment("Written by `trainwright baseline record`; busbw in GB/s, sizes in bytes."))
+    document.update(found.model_dump(exclude_none=True))
+    files.write(root / FOLDER / f"{name}.toml", tomlkit.dumps(document))
+    return found
+
+
+def _sha256(file: str) -> str:
+    return sha256(Path(file).read_bytes()).hexdigest()
+
+
+def _points(cases: Sequence[Case]) -> list[Point]:
+    """The median over all logs."""
+    held: dict[tuple[str, str, int], tuple[list[float], list[float]]] = {}
+    for case in cases:
+        for table in case.log.tables:
+            if collective := case.collective(table):
+                for row in table.rows:
+                    sides = held.setdefault((collective, case.algorithm, row.size), ([], []))
+                    for values, side in zip(sides, row.sides, strict=True):
+                        values.append(side.busbw.value)
+    return [
+        Point(collective=key[0], algorithm=key[1], size=key[2], out_of_place=median(out), in_place=median(within))
+        for key, (out, within) in sorted(held.items())
+        if key[2] and median(out) > 0 and median(within) > 0
+    ]
+
+
+# --- two images ------------------------------------------------------------------------------------------------------
+
+
+def compare(root: Path, a: list[str], b: list[str], declared: Declared) -> Compared:
+    """Raises ConfigError, NotRunError for logs that prove nothing or are not of one allocation."""
+    a, b = _files(a, "--a"), _files(b, "--b")
+    if twice := sorted(file for file in {*a, *b} if [*a, *b].count(file) > 1):
+        raise ConfigError("one log is no two runs", where=twice[0], fix="trainwright compare --help")
+    examined = judging.examined(root, [*a, *b], declared)
+    for verdict, _ in examined:
+        _refuse_unusable(verdict)
+    _refuse_apart(examined)
+    images: list[Literal["A", "B"]] = ["A" if number < len(a) else "B" for number in range(len(examined))]
+    for image in "AB":
+        digests = {v.image for (v, _), its in zip(examined, images, strict=True) if its == image} - {""}
+        if len(digests) > 1:
+            raise ConfigError(f"the logs of {image} are of several images", why=", ".join(sorted(digests)))
+    runs = [
+        Run(file=verdict.file, image=image, started=case.log.started, busbw=dict(_speeds(case)))
+        for (verdict, case), image in zip(examined, images, strict=True)
+    ]
+    large: dict[str, int] = {}
+    for _, case in examined:
+        for table in case.log.tables:
+            large[case.collective(table)] = case.large(table)
+    return regressions.compare(runs, large, load_floors(root).comparison)
+
+
+def _files(said: list[str], option: str) -> list[str]:
+    """Files as they are, those of a folder that end in .log, and what a pattern finds. Raises ConfigError for none."""
+    found: list[str] = []
+    for text in said:
+        path = Path(text)
+        if path.is_dir():
+            some = [str(log) for log in sorted(path.glob("*.log"))]
+        else:
+            some = [text] if path.exists() or not has_magic(text) else _matched(path)
+        if not some:
+            raise ConfigError("there is no log", where=f"{option} {text}", fix="trainwright compare --help")
+        found += some
+    return found
+
+
+def _matched(pattern: Path) -> list[str]:
+    start = Path(pattern.anchor)
+    return [str(path) for path in sorted(start.glob(str(pattern.relative_to(pattern.anchor))))]
+
+
+def _refuse_unusable(verdict: Verdict) -> None:
+    for check in verdict.checks:
+        failed = check.state == "fail" and check.name not in SPEED
+        if failed or (check.name in NEEDED and check.state != "pass"):
+            why = f"{check.name}: {check.evidence}"
+            fix = f"trainwright judge {verdict.file}"
+            raise NotRunError("not established: a log proves no speed", where=verdict.file, why=why, fix=fix)
+
+
+def _refuse_apart(examined: list[tuple[Verdict, Case]]) -> None:
+    """Where the logs say on which hosts and with how many ranks they ran, all must say the same."""
+    for what, say in (("hosts", _hosts), ("ranks", _ranks)):
+        said = {words: verdict.file for verdict, case in examined if (words := say(case))}
+        if len(said) > 1:
+            why = "; ".join(f"{file}: {words}" for words, file in sorted(said.items()))
+            raise NotRunError(f"not established: the logs are not of the same {what}, so of no one allocation", why=why)
+
+
+def _hosts(case: Case) -> str:
+    return ", ".join(
+        sorted(set[str]().union(*(table.header.hosts for table in case.log.tables)) or case.log.seen.hosts)
+    )
+
+
+def _ranks(case: Case) -> str:
+    counts = {header_ranks(table.header) for table in case.log.tables if table.header.ranks} | case.log.seen.ranks
+    return ", ".join(map(str, sorted(count for count in counts if count)))
+
+
+def _speeds(case: Case) -> Iterator[tuple[tuple[str, int, str], float]]:
+    """The median over a log's own repetitions."""
+    held: dict[tuple[str, int, str], list[float]] = {}
+    for table in case.log.tables:
+        for row in table.rows:
+            for side, name in zip(row.sides, charts.SIDES, strict=True):
+                if side.busbw.value > 0 and row.size:
+                    held.setdefault((case.collective(table), row.size, name), []).append(side.busbw.value)
+    for key, values in held.items():
+        yield key, median(values)
+
+
+def refuse(found: Compared) -> None:
+    """Raises TestError for a regression, NotRunError for what is not established."""
+    if found.verdict == "regression":
+        raise TestError("regression", why=found.why, fix="run both again, interleaved; then look at what changed")
+    if found.verdict == "not established":
+        raise NotRunError("not established whether B is slower", why=found.why, fix="more runs, in the order ABBA")

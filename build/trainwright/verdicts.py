@@ -1,0 +1,55 @@
+"""Verdicts on a terminal: one line a check, evidence folded beside it, colour where somebody looks."""
+
+from collections.abc import Sequence
+
+from trainwright import report
+from trainwright.judge import Verdict
+from trainwright.judge_pages import ORDER, SIGNS, VERDICTS, ranks
+
+STYLES = {"pass": "green", "fail": "red", "not established": "yellow", "not applicable": "dim"}
+STYLES |= {"incomplete": "yellow", "ungraded": "yellow"}
+PIPE = 100_000  # columns: a line stays a line
+
+
+def show(found: Sequence[Verdict]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    console = Console(highlight=False, markup=False, emoji=False)
+    if not console.is_terminal:
+        console.width = PIPE
+    for verdict in found:
+        heading = Text(f"{VERDICTS[verdict.verdict]} {verdict.verdict}", style=f"bold {STYLES[verdict.verdict]}")
+        heading.append(f"  {verdict.file}", style="not bold default")
+        table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+        table.add_column(no_wrap=True)
+        table.add_column(no_wrap=True)
+        table.add_column(overflow="fold")
+        for check in sorted(verdict.checks, key=lambda one: ORDER.index(one.state)):
+            style = STYLES[check.state]
+            quiet = style if check.state == "not applicable" else ""
+            state = Text(f"{SIGNS[check.state]} {check.state}", style=style)
+            table.add_row(Text(f"  {check.name}", style=quiet), state, Text(check.evidence, style=quiet))
+        said = {"cause": verdict.cause or "", "what": verdict.why, "fix": verdict.fix}
+        for name, text in said.items():
+            if text:
+                table.add_row(Text(f"  {name}", style="bold"), "", Text(text))
+        for part in (heading, table):
+            with console.capture() as shown:
+                console.print(part, soft_wrap=part is heading)
+            print("\n".join(line.rstrip() for line in shown.get().splitlines()))
+        print()
+    if len(found) > 1:
+        report.show([row(verdict) for verdict in found], as_json=False)
+
+
+def row(verdict: Verdict) -> dict[str, str]:
+    """The summary of one log; its name, which may be long, comes last."""
+    return {
+        "verdict": verdict.verdict,
+        "ranks": ranks(verdict),
+        "peak busbw": "" if verdict.peak_busbw is None else f"{verdict.peak_busbw:g} GB/s",
+        "cause": verdict.cause or "",
+        "log": verdict.file,
+    }
