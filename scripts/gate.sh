@@ -257,6 +257,7 @@ main() {
   trap 'interrupted 130' INT
   trap 'interrupted 143' TERM
   [ -z "$image" ] || echo "gate: image $image"
+  echo "gate: started at $(date -u +%FT%TZ)"
   if [ "$how" != srun ] && [ "${#hosts[@]}" -gt 1 ]; then
     how=mpirun nodes=${#hosts[@]}
     # MPI only tells the ranks of each other. Open MPI 4 reads the first of each pair, 5 the second.

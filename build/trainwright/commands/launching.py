@@ -27,7 +27,7 @@ def gate(
     as_json: Json = False,
 ) -> None:
     """nccl-tests on GPU hosts, and the verdict: docker and ssh from here; Slurm, Kubernetes, SageMaker as a file."""
-    from trainwright import judging, launching, report
+    from trainwright import judging, launching, report, verdicts
     from trainwright.files import write
 
     root, here = find_root(), on in launching.HERE
@@ -63,8 +63,6 @@ def gate(
     if as_json:
         report.data([verdict.model_dump() for verdict in found])
     else:
-        for verdict in found:
-            typer.echo(f"{verdict.file}: {verdict.verdict}")
-            report.show([{"check": c.name, "state": c.state, "evidence": c.evidence} for c in verdict.checks], False)
+        verdicts.show(found)
     typer.echo(launching.advice(run, on, what, "").splitlines()[-1].replace(log.name, str(log), 1), err=True)
     judging.refuse(found)
