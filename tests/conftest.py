@@ -167,7 +167,8 @@ def image(pytestconfig: pytest.Config, declared: "Inputs") -> str:
 def pytest_runtest_teardown(item: pytest.Item) -> None:
     """Into the report of each test: a property of the whole one is lost where several processes share the tests."""
     if "image" in getattr(item, "fixturenames", ()):
-        item.user_properties += item.config.stash.get(ABOUT, [])
+        about = item.config.stash.get(ABOUT, None)
+        item.user_properties += about or []
 
 
 # --- the container -------------------------------------------------------------------------------------------------
