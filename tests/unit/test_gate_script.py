@@ -132,7 +132,7 @@ SSH = """\
 while [ $# -gt 0 ]; do case $1 in -o | -F | -p) shift 2 ;; *) break ;; esac; done
 echo "$1" >> "${0%/*}/reached"; shift
 [ "${*}" = true ] && exit 0
-exec "$@"
+tee -a "${0%/*}/sent" | "$@"
 """
 MPIRUN = """\
 echo "mpirun $*"
@@ -162,6 +162,7 @@ def test_a_hang_of_mpirun_is_ended_on_the_other_host_too(host: Host) -> None:
     host.program("all_reduce_perf", "")
     done = host.run("all_reduce", "--hosts", "one,two")
     assert "gate: stopped after" in done.stdout
+    assert "\nsweep gate." in (host.folder / "sent").read_text()
     assert host.left() == []
 
 
