@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import boto3
 import pytest
@@ -29,7 +30,7 @@ def test_a_training_job_is_created_as_it_was_emitted(monkeypatch: pytest.MonkeyP
         host, port = server.get_host_and_port()
         client = boto3.client("sagemaker", region_name="us-east-1", endpoint_url=f"http://{host}:{port}")
         client.create_training_job(**asked)
-        kept = client.describe_training_job(TrainingJobName=run.name)
+        kept: Any = client.describe_training_job(TrainingJobName=run.name)
     finally:
         server.stop()
     for name in ("AlgorithmSpecification", "ResourceConfig", "StoppingCondition"):

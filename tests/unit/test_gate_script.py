@@ -80,10 +80,17 @@ def test_a_test_that_prints_no_table_is_left_to_the_judge(host: Host) -> None:
 
 
 def test_variables_and_sizes_reach_the_test(host: Host) -> None:
-    host.program("all_reduce_perf", 'echo "words: $* and $NCCL_DEBUG"; [ -t 0 ] || cat')
-    done = host.run("all_reduce", "NCCL_DEBUG=INFO")
-    assert "words: -b 8 -e 1024 -f 2 -n 20 -w 1 -c 1 -g 8 and INFO" in done.stdout
-    assert "exited with code 0" in done.stdout  # it read its standard input, and not our script
+    host.program("all_reduce_perf", 'echo "words: $* and $NCCL_DEBUG"; cat')
+    command = host.command("all_reduce", "NCCL_DEBUG=INFO")
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, env=host.environment, text=True) as child:
+        assert child.stdin
+        assert child.stdout
+        child.stdin.write(SCRIPT.read_text())
+        child.stdin.flush()  # and left open, as by a launcher that has more to say
+        said = child.stdout.read()
+    assert "words: -b 8 -e 1024 -f 2 -n 20 -w 1 -c 1 -g 8 and INFO" in said
+    assert "exited with code 0" in said  # it read an empty standard input, and not ours
 
 
 @pytest.mark.parametrize(("words", "said"), [(["--nonsense", "1"], "unknown word"), (["--limit", ""], "--limit is")])
