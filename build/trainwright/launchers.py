@@ -19,10 +19,14 @@ set -Eeuo pipefail
 
 def docker(run: Run, devices: Iterable[str]) -> list[str]:
     """The command; it reads scripts/gate.sh. `devices` are those of the host."""
-    words = ["docker", "run", "--rm", "--interactive", "--init", "--name", run.name, "--gpus", "all"]
-    words += [f"--device={device}" for device in devices]
-    words += [*_limits(run), "--entrypoint", "bash", run.image]
-    return [*words, *BASH[1:], *run.words, *run.variables]
+    head, tail = _docker(run)
+    return [*head, *(f"--device={device}" for device in devices), *tail]
+
+
+def _docker(run: Run) -> tuple[list[str], list[str]]:
+    """The command before and behind the devices."""
+    head = ["docker", "run", "--rm", "--interactive", "--init", "--name", run.name, "--gpus", "all"]
+    return head, [*_limits(run), "--entrypoint", "bash", run.image, *BASH[1:], *run.words, *run.variables]
 
 
 def _limits(run: Run) -> list[str]:
@@ -34,9 +38,15 @@ def with_script(command: str, script: str) -> str:
     return f"{command} <<'{END}'\n{script}{END}\n"
 
 
-def docker_script(run: Run, devices: Iterable[str], script: str) -> str:
-    title = f"nccl-tests of {run.image} on the GPUs of this machine"
-    return HOST_SCRIPT.format(title=title) + with_script(shlex.join(docker(run, devices)), script)
+def docker_script(run: Run, script: str) -> str:
+    """It finds the devices where it runs."""
+    head, tail = _docker(run)
+    title, patterns = f"nccl-tests of {run.image} on the GPUs of this machine", " ".join(run.settings.docker.devices)
+    return (
+        HOST_SCRIPT.format(title=title)
+        + f'devices=()\nfor d in {patterns}; do [ ! -e "$d" ] || devices+=("--device=$d"); done\n'
+        + with_script(f'{shlex.join(head)} ${{devices[@]+"${{devices[@]}}"}} {shlex.join(tail)}', script)
+    )
 
 
 # --- ssh -------------------------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -26,6 +27,7 @@ from trainwright.witnesses import Declared
 
 HERE = ("docker", "ssh")  # launchers that run it from this machine
 LAUNCHERS = (*HERE, "slurm", "kubernetes", "sagemaker")
+LAST_LINES = 15  # of what a launcher says that starts nothing
 STOP_SECONDS = 60  # what Ctrl-C gives a launcher to end its containers
 LINE = re.compile(rb"gate: (\w+) (begins|exited with code \d+|took \d+ s)$|gate: stopped after \d+ s$")
 
@@ -150,7 +152,7 @@ def emit(root: Path, run: Run, on: str, role: str = "", output: str = "", secret
     """What the launcher takes. Without `secret` a key is not made, and shown as ***. Raises ConfigError."""
     text = script(root)
     if on == "docker":
-        return launchers.docker_script(run, devices(run), text)
+        return launchers.docker_script(run, text)
     if on == "ssh":
         return launchers.ssh(run, text)
     if on == "slurm":
@@ -211,7 +213,10 @@ def _job(run: Run) -> str:
 
 
 def execute(root: Path, run: Run, on: str, say: Callable[[str], None]) -> tuple[Path, int]:
-    """Run it; where its log lies, and its exit code. A log is there whole, or not at all."""
+    """Run it; where its log lies, and its exit code. A log is there whole, or not at all.
+
+    Raises EnvironmentProblem where nothing began: no such image, no GPU runtime in Docker, a host that says no.
+    """
     for program in {"docker": ["docker"], "ssh": ["ssh", "ssh-keygen"]}[on]:
         if not shutil.which(program):
             raise EnvironmentProblem(f"{program} is not on this machine", fix=f"install it, or --on {on} --emit FILE")
@@ -225,11 +230,18 @@ def execute(root: Path, run: Run, on: str, say: Callable[[str], None]) -> tuple[
         )
         try:
             assert child.stdout
+            begun, last = False, deque[bytes](maxlen=LAST_LINES)
             for line in iter(child.stdout.readline, b""):
                 file.write(line)
+                begun = begun or line.startswith(b"gate: ")
+                last.append(line)
                 if LINE.match(line.rstrip()):
                     say(line.decode().strip().removeprefix("gate: "))
             code = child.wait()
+            if not begun:
+                why = b"".join(last).decode(errors="replace").strip() or f"exit code {code}, and no word"
+                fix = f"docker run --rm --gpus all {run.image} nvidia-smi" if on == "docker" else "ssh to each host"
+                raise EnvironmentProblem("the gate did not start", where=f"--on {on}", why=why, fix=fix)
             file.close()
             partial.chmod(0o644)
             partial.replace(log)

@@ -17,7 +17,7 @@ from hosts import DIGEST, GOOD, HANGS, ROOT, Host
 from pydantic import BaseModel, ConfigDict, Field
 
 from trainwright import cloud_launchers, floors, instances, launchers, launching, linting, runs
-from trainwright.errors import ConfigError
+from trainwright.errors import ConfigError, EnvironmentProblem
 from trainwright.instances import Instance
 from trainwright.runs import Run
 
@@ -126,7 +126,20 @@ def test_docker_gets_all_gpus_devices_and_limits(make: Make, tmp_path: Path) -> 
     assert {"--ulimit=memlock=-1", "--ulimit=stack=67108864", "--shm-size=8g", "--rm", "--init"} <= set(words)
     assert words[words.index(IMAGE) - 2 :][:3] == ["--entrypoint", "bash", IMAGE]
     assert words[-len(run.variables) :] == run.variables
-    clean(launchers.docker_script(run, devices, SCRIPT), tmp_path)
+    clean(launchers.docker_script(run, SCRIPT), tmp_path)
+
+
+def test_the_script_for_docker_finds_the_devices_where_it_runs(make: Make, cluster: Host, tmp_path: Path) -> None:
+    for number in range(2):
+        (tmp_path / f"uverbs{number}").touch()
+    cluster.prints("all_reduce_perf", GOOD)
+    run = make(nodes=1, collectives=["all_reduce"])
+    patterns = {"devices": [f"{tmp_path}/uverbs*", f"{tmp_path}/gdrdrv"]}
+    docker = run.settings.docker.model_copy(update=patterns)
+    run = run.model_copy(update={"settings": run.settings.model_copy(update={"docker": docker})})
+    assert run_here(cluster, launchers.docker_script(run, SCRIPT)).returncode == 0
+    (ran,) = (cluster.folder / "docker.log").read_text().splitlines()
+    assert re.findall(r"--device=(\S+)", ran) == [f"{tmp_path}/uverbs{number}" for number in range(2)]
 
 
 def test_slurm_gets_options_that_sbatch_has(make: Make, tmp_path: Path) -> None:
@@ -555,3 +568,15 @@ def test_an_interrupt_ends_the_container_and_keeps_no_half_log(
     assert list((tree / "out/gate").iterdir()) == []
     assert cluster.left() == []
     assert "docker rm --force" in (cluster.folder / "docker.log").read_text()
+
+
+def test_a_launcher_that_starts_nothing_is_no_verdict(
+    make: Make, cluster: Host, tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tree / "scripts/gate.sh").write_text(SCRIPT)
+    cluster.program("docker", "echo 'could not select device driver with capabilities: [[gpu]]' >&2; exit 125")
+    monkeypatch.setenv("PATH", cluster.environment["PATH"])
+    with pytest.raises(EnvironmentProblem) as refused:
+        launching.execute(tree, make(nodes=1), "docker", print)
+    assert "could not select device driver" in refused.value.why
+    assert list((tree / "out/gate").iterdir()) == []

@@ -11,7 +11,7 @@ from trainwright.commands.options import Json, app, find_root
 @app.command()
 def gate(
     image: Annotated[
-        str, typer.Argument(metavar="[IMAGE]", help="Id or reference; without one, what the hosts have themselves.")
+        str, typer.Argument(metavar="IMAGE", help="Id or reference; without one, what the hosts have themselves.")
     ] = "",
     on: Annotated[str, typer.Option("--on", help="docker, ssh, slurm, kubernetes, sagemaker.")] = "docker",
     nodes: Annotated[int | None, typer.Option(min=1, help="Hosts.")] = None,
