@@ -52,8 +52,8 @@ def read(lines: Iterable[str], causes: list[Cause]) -> Log:
         text, rank = unprefixed(line)
         if text.startswith("##"):  # a heading of whoever wrote about the log
             continue
-        if not started and (found := STARTED.match(text)):
-            started = found[1]
+        if text.startswith("gate: started") and (found := STARTED.match(text)):
+            started = started or found[1]
         reader.feed(text, rank, number)
         if not text[:1].isspace() and (not text.startswith("#") or "NCCL" in text):
             seen.feed(text, rank, number)

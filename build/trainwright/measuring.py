@@ -84,15 +84,18 @@ def _points(cases: Sequence[Case]) -> list[Point]:
 # --- two images ------------------------------------------------------------------------------------------------------
 
 
-def compare(root: Path, a: list[str], b: list[str], declared: Declared) -> Compared:
-    """Raises ConfigError, NotRunError for logs that prove nothing or are not of one allocation."""
+def compare(root: Path, a: list[str], b: list[str], declared: Declared, same_hosts: bool = False) -> Compared:
+    """`same_hosts`: they are, whatever the logs call them.
+
+    Raises ConfigError, NotRunError for logs that prove nothing or are not of one allocation.
+    """
     a, b = _files(a, "--a"), _files(b, "--b")
     if twice := sorted(file for file in {*a, *b} if [*a, *b].count(file) > 1):
         raise ConfigError("one log is no two runs", where=twice[0], fix="trainwright compare --help")
     examined = judging.examined(root, [*a, *b], declared)
     for verdict, _ in examined:
         _refuse_unusable(verdict)
-    _refuse_apart(examined)
+    _refuse_apart(examined, same_hosts)
     images: list[Literal["A", "B"]] = ["A" if number < len(a) else "B" for number in range(len(examined))]
     for image in "AB":
         digests = {v.image for (v, _), its in zip(examined, images, strict=True) if its == image} - {""}
@@ -138,13 +141,16 @@ def _refuse_unusable(verdict: Verdict) -> None:
             raise NotRunError("not established: a log proves no speed", where=verdict.file, why=why, fix=fix)
 
 
-def _refuse_apart(examined: list[tuple[Verdict, Case]]) -> None:
+def _refuse_apart(examined: list[tuple[Verdict, Case]], same_hosts: bool) -> None:
     """Where the logs say on which hosts and with how many ranks they ran, all must say the same."""
     for what, say in (("hosts", _hosts), ("ranks", _ranks)):
         said = {words: verdict.file for verdict, case in examined if (words := say(case))}
-        if len(said) > 1:
+        if len(said) > 1 and not (same_hosts and say is _hosts):
             why = "; ".join(f"{file}: {words}" for words, file in sorted(said.items()))
-            raise NotRunError(f"not established: the logs are not of the same {what}, so of no one allocation", why=why)
+            fix = "--same-hosts, where only the names of pods or containers differ" if say is _hosts else ""
+            raise NotRunError(
+                f"not established: the logs are not of the same {what}, so of no one allocation", why=why, fix=fix
+            )
 
 
 def _hosts(case: Case) -> str:

@@ -23,6 +23,7 @@ QUIET, INK = "#5c6570", "#1a1d21"
 WIDTH, HEIGHT, DPI = 13.0, 4.6, 110  # inches of one row, and pixels of an inch
 MOST_ROWS = 120  # higher pictures exceed what viewers open
 LINES, CHARACTERS = 25, 84  # of text beside a chart
+MOST_NAME = 58  # characters of a file's name, from its end
 
 
 def png(found: Sequence[tuple[Verdict, Sequence[Panel]]]) -> bytes:
@@ -94,16 +95,20 @@ def _chart(axes: "Axes", panel: Panel) -> None:
         axes.spines[edge].set_visible(False)
     title = f"{panel.title}   {panel.about}"
     axes.set_title(title, loc="left", fontsize=10, color=INK, parse_math=False)
-    axes.legend(fontsize=8, frameon=False, loc="upper left", ncols=1)
+    axes.legend(fontsize=8, frameon=False, loc="upper left", bbox_to_anchor=(-0.02, -0.07), ncols=3)
     if panel.absent:
         axes.text(0.99, 0.02, panel.absent, color=QUIET, fontsize=8, ha="right", transform=axes.transAxes)
+
+
+def _end(name: str) -> str:
+    return name if len(name) <= MOST_NAME else f"…{name[-MOST_NAME:]}"
 
 
 def _words(axes: "Axes", verdict: Verdict) -> None:
     """The verdict, its cause, and every check with its evidence, the gravest first."""
     colour = COLOURS[verdict.verdict]
     axes.set_title(
-        f"{VERDICTS[verdict.verdict]} {verdict.verdict}   {printable(verdict.file)[-70:]}",
+        f"{VERDICTS[verdict.verdict]} {verdict.verdict}   {_end(printable(verdict.file))}",
         loc="left",
         fontsize=10,
         fontweight="bold",

@@ -65,6 +65,7 @@ def compare(
     instance: Annotated[str, typer.Option(metavar="TYPE", help="p5.48xlarge: which sizes its floors name.")] = "",
     nodes: Annotated[int | None, typer.Option(min=1, help="Hosts that they ran on.")] = None,
     collective: Annotated[str, typer.Option(help="all_reduce, ...: where a log does not say it.")] = "",
+    same_hosts: Annotated[bool, typer.Option(help="They are: only pods or containers have other names.")] = False,
     as_json: Json = False,
 ) -> None:
     """Whether one image is slower than another, by runs of both in one allocation (6: it is; 7: not established).
@@ -74,7 +75,8 @@ def compare(
     from trainwright import charts, measuring, report
     from trainwright.witnesses import Declared
 
-    found = measuring.compare(find_root(), a, b, Declared(instance=instance, nodes=nodes, collective=collective))
+    declared = Declared(instance=instance, nodes=nodes, collective=collective)
+    found = measuring.compare(find_root(), a, b, declared, same_hosts)
     if as_json:
         report.data(found.model_dump())
     else:
