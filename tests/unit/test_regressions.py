@@ -215,6 +215,10 @@ def test_the_command_compares_folders(tmp_path: Path, monkeypatch: pytest.Monkey
     assert {one["size"] for one in said["differences"] if one["state"] != "small message"} == {
         64 << 20 << n for n in range(7)
     }
+    shown = CliRunner().invoke(app, ["compare", "--a", a, "--b", b]).stdout
+    assert shown.count("regression\n") == 14
+    assert "small message" not in shown
+    assert "regression: B is" in shown
     same = CliRunner().invoke(app, ["compare", "--a", a, "--b", f"{a}/../a/*0.log", "--json"])
     assert same.exit_code != 0
 

@@ -1,10 +1,13 @@
 """Commands that hold runs of nccl-tests against each other."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from trainwright.commands.options import Json, app, find_root
+
+if TYPE_CHECKING:
+    from trainwright.regressions import Difference, Spread
 
 baseline = typer.Typer(no_args_is_help=True, help="How fast an image was, for later runs: `judge --baseline`.")
 app.add_typer(baseline, name="baseline")
@@ -66,13 +69,14 @@ def compare(
     nodes: Annotated[int | None, typer.Option(min=1, help="Hosts that they ran on.")] = None,
     collective: Annotated[str, typer.Option(help="all_reduce, ...: where a log does not say it.")] = "",
     same_hosts: Annotated[bool, typer.Option(help="They are: only pods or containers have other names.")] = False,
+    small: Annotated[bool, typer.Option("--small", help="Show small messages, too; they decide nothing.")] = False,
     as_json: Json = False,
 ) -> None:
     """Whether one image is slower than another, by runs of both in one allocation (6: it is; 7: not established).
 
     Run them interleaved, A B B A A B B A: ten of each find a loss of 5% behind noise of 2%.
     """
-    from trainwright import charts, measuring, report
+    from trainwright import measuring, report
     from trainwright.witnesses import Declared
 
     declared = Declared(instance=instance, nodes=nodes, collective=collective)
@@ -80,19 +84,26 @@ def compare(
     if as_json:
         report.data(found.model_dump())
     else:
-        rows = [
-            {
-                "collective": one.collective,
-                "size": charts.size_text(one.size),
-                "column": one.side,
-                "A": f"{one.a.median:g} ±{one.a.deviation:.2g}",
-                "B": f"{one.b.median:g} ±{one.b.deviation:.2g}",
-                "change": f"{one.change:+.1%}",
-                "between": "" if one.low is None or one.high is None else f"{one.low:+.1%} and {one.high:+.1%}",
-                "state": one.state,
-            }
-            for one in found.differences
-        ]
-        report.show(rows, as_json=False)
+        shown = [one for one in found.differences if small or one.state != "small message"]
+        report.show([_row(one) for one in shown], as_json=False)
         typer.echo(f"\n{found.verdict}: {found.why}")
     measuring.refuse(found)
+
+
+def _row(one: "Difference") -> dict[str, str]:
+    from trainwright import charts
+
+    bounds = "" if one.low is None or one.high is None else f" ({one.low * 100:+.1f}..{one.high * 100:+.1f})"
+    return {
+        "collective": one.collective,
+        "size": charts.size_text(one.size),
+        "column": one.side.removesuffix(" of place").removesuffix(" place"),
+        "A": _spread(one.a),
+        "B": _spread(one.b),
+        "B against A": f"{one.change:+.1%}{bounds}",
+        "state": one.state,
+    }
+
+
+def _spread(one: "Spread") -> str:
+    return f"{one.median:.4g} ±{one.deviation / one.median:.1%}" if one.median else ""
