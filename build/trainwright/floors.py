@@ -51,6 +51,7 @@ class Floors(Model):
 
     large: int  # bytes: from there on a message tells how fast the network is, where no floor says another size
     tolerance: float  # what a run may be slower than a baseline, as a fraction
+    too_good: float  # times a ceiling: what no run on that hardware reaches
     comparison: Comparison
     nvlink: dict[str, float]  # GB/s of one GPU, one way
     tcp: Tcp

@@ -80,6 +80,7 @@ CHECKS: dict[str, Callable[[Case], Result]] = {
     "gpudirect": network_checks.gpudirect,
     "nccl version": network_checks.nccl_version,
     "efa counters": network_checks.efa_counters,
+    "ceiling": network_checks.ceiling,
     "floor": network_checks.floor,
 }
 # What a check that fails means, the gravest first; between them stand the signatures of causes.toml.
@@ -94,6 +95,7 @@ LAST = {
     "algbw": "inconsistent",
     "sizes": "inconsistent",
     "average": "inconsistent",
+    "ceiling": "inconsistent",
     "floor": "low-bandwidth",
     "baseline": "low-bandwidth",
     "footer": "low-bandwidth",

@@ -1,5 +1,6 @@
 """Checks of how the ranks talked: over EFA with all NICs, with GPUDirect, by one NCCL, and fast enough."""
 
+from trainwright import floors
 from trainwright.nccl_info import LIBFABRIC, SOCKETS
 from trainwright.witnesses import Case, Result
 
@@ -135,6 +136,21 @@ def efa_counters(case: Case) -> Result:
         if sent < largest:
             return "fail", f"{host} sent {sent} bytes over EFA, and a message alone has {largest}"
     return "pass", f"{len(counted)} hosts sent over EFA"
+
+
+def ceiling(case: Case) -> Result:
+    """What is faster than the hardware was not measured on it."""
+    if case.instance is None or case.nodes is None:
+        return "not applicable", "no instance, or no number of nodes, is declared"
+    top = floors.ceiling("net" if case.nodes > 1 else "nvlink", case.instance, case.floors)
+    sides = [(side.busbw, row) for table in case.log.tables for row in table.rows for side in row.sides]
+    if top is None or not sides:
+        return "not applicable", "how fast it can be, no source says" if sides else "there are no rows"
+    fastest, row = max(sides, key=lambda pair: pair[0].value)
+    text = f"{fastest.value:g} GB/s at {row.size} bytes, of {top:g}"
+    if fastest.low > top * case.floors.too_good:
+        return "fail", f"line {row.line}: {text}: this is no log of {case.nodes} x {case.declared.instance}"
+    return "pass", text
 
 
 def floor(case: Case) -> Result:

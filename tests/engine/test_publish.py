@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -126,6 +126,23 @@ def test_push_proves_what_the_registry_holds_and_then_tags_it(checkout: Checkout
     manifest = httpx.get(checkout.url(f"manifests/{image['digest']}"), headers={"Accept": MANIFEST}).json()
     assert manifest["mediaType"] == MANIFEST
     assert image["size"] == sum(part["size"] for part in [manifest["config"], *manifest["layers"]])
+
+
+def test_a_registry_that_keeps_other_bytes_gets_no_tag(
+    checkout: Checkout, a_registry: Callable[[Path], str], tmp_path: Path
+) -> None:
+    """Sent, and changed on its disk before anything was tagged: proved or not, that is no image of ours."""
+    (tmp_path / "own").mkdir()
+    checkout = checkout._replace(registry=f"{a_registry(tmp_path / 'own')}/rots")
+    checkout.image_tests(FAILS)
+    assert checkout.run("push").returncode == 6
+    kept = max((tmp_path / "own/data").rglob("data"), key=lambda path: path.stat().st_size)
+    kept.write_bytes(b"rot" + kept.read_bytes()[3:])
+    checkout.image_tests(PASSES)
+    done = checkout.run("push")
+    assert done.returncode == 8
+    assert kept.parent.name in done.stderr
+    assert checkout.tags == set()
 
 
 def test_what_is_proved_already_is_not_proved_again(checkout: Checkout) -> None:

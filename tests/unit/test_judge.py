@@ -88,6 +88,13 @@ def test_a_declared_instance_needs_its_witnesses() -> None:
     assert state(judged(log("08"), instance="p4d.24xlarge", nodes=2), "floor") == "fail"  # 32.8 GB/s of 50
 
 
+def test_too_fast_to_be_true() -> None:
+    """482 GB/s are of p5, and not of two p4d."""
+    assert state(judged(log("03"), instance="p5.48xlarge", nodes=2), "ceiling") == "pass"
+    assert state(judged(log("01"), instance="p4de.24xlarge", nodes=2), "ceiling") == "pass"  # 78 of 50: a tree
+    assert judged(log("03"), instance="p4d.24xlarge", nodes=2).cause == "inconsistent"
+
+
 def test_no_floor_is_ungraded(tmp_path: Path) -> None:
     found = judged(planted(tmp_path, complete(), lambda text: text), instance="c5n.18xlarge", nodes=2)
     assert state(found, "floor") == "not established"
