@@ -6,7 +6,7 @@
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 [ $# -eq 1 ] || die "$TW_USAGE" "usage: compare-publishing.sh <id>"
-ID=$1 FRAMEWORK=${1%%-*} SCRATCH=$(mktemp -d)
+ID=$1 SCRATCH=$(mktemp -d)
 LOG=$SCRATCH/log
 TRAINWRIGHT_REGISTRY_PORT=$(python3 -c 'import socket; print(socket.create_server(("127.0.0.1", 0)).getsockname()[1])')
 export TRAINWRIGHT_REGISTRY_PORT TRAINWRIGHT_REGISTRY_DATA=$SCRATCH/registry
