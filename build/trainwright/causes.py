@@ -11,6 +11,7 @@ from trainwright.model import Model
 FILE = "dockerfiles/causes.toml"
 NO_DIGITS = str.maketrans("", "", "0123456789")
 MOST_SHAPES = 10_000
+BULK = ("NCCL INFO Channel", "opCount", "NCCL INFO Ring", "NCCL INFO Trees")  # most of a long log
 
 
 class Cause(Model):
@@ -49,7 +50,7 @@ class Signatures:
         self._shapes = set[str]()  # of what NCCL says at length, without its numbers: looked at once
 
     def feed(self, text: str, number: int) -> None:
-        if "NCCL INFO" in text:
+        if any(word in text for word in BULK):
             shape = text.translate(NO_DIGITS)
             if shape in self._shapes:
                 return

@@ -22,6 +22,7 @@ from trainwright.process import run
 if TYPE_CHECKING:
     from docker import DockerClient
 
+BAD_REQUEST = 400
 CONTAINERD_FIX = 'set {"features": {"containerd-snapshotter": true}} in the daemon\'s configuration, and restart it'
 PING_SECONDS, CALL_SECONDS = 5, 600  # an engine that says nothing, and the longest silence while it works
 
@@ -99,6 +100,10 @@ def image_id(name: str) -> str | None:
         return str(client().images.get(name).id)
     except docker.errors.ImageNotFound:
         return None
+    except docker.errors.APIError as error:
+        if error.status_code == BAD_REQUEST:  # of a name that can be none
+            return None
+        raise
 
 
 def labels(name: str) -> dict[str, str]:

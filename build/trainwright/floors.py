@@ -19,7 +19,7 @@ class Floor(Model):
 
     instances: list[str]
     nodes: Annotated[list[int], Field(min_length=1, max_length=2)]  # least, most
-    collective: str
+    collectives: list[str]
     algorithm: Literal["any", "ring"] = "any"
     size: int  # bytes, and all above
     ceiling: Literal["net", "nvlink"]
@@ -76,6 +76,6 @@ def rows(table: Floors, name: str, nodes: int, collective: str, algorithm: str) 
         for floor in table.floors
         if name in floor.instances
         and floor.nodes[0] <= nodes <= (floor.nodes[1:] or [nodes])[0]
-        and floor.collective == collective
+        and collective in floor.collectives
         and floor.algorithm in ("any", algorithm)
     ]

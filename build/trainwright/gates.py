@@ -19,6 +19,7 @@ from trainwright.witnesses import Declared
 
 FOLDER = "dockerfiles/gates"  # written after a build, and about it; no input
 WAIVER = re.compile(r"\s*(?P<who>[^:]+?)\s*:\s*(?P<why>\S.*?)\s*")
+SEVERAL = 2  # nodes
 WAIVE = "--waive-gate 'NAME: REASON'"
 
 
@@ -46,8 +47,12 @@ def read(root: Path, identity: str) -> Gate | None:
     return load(path, Gate) if path.exists() else None
 
 
-def record(root: Path, identity: str, found: list[Verdict], declared: Declared) -> Gate:
-    """Write down that these logs prove an image. Raises NotRunError where they do not prove it of one image."""
+def record(root: Path, variant: Variant, wanted: list[str], found: list[Verdict], declared: Declared) -> Gate:
+    """Write down that these logs prove an image; `wanted` are the collectives that they have to be about.
+
+    Raises NotRunError where they do not prove it of one image, or not all of it.
+    """
+    identity, done = variant.id, {name for verdict in found for name in verdict.collectives}
     digests = {verdict.image for verdict in found}
     bad = [verdict for verdict in found if verdict.verdict != "pass"]
     why = ""
@@ -55,6 +60,10 @@ def record(root: Path, identity: str, found: list[Verdict], declared: Declared) 
         why = f"{bad[0].file}: {bad[0].verdict}"
     elif not (declared.instance and declared.nodes):
         why = "a gate is of an instance type and a number of nodes: --instance, --nodes"
+    elif missing := [name for name in wanted if name not in done]:
+        why = f"nothing was said of {', '.join(missing)}: a hang of one passes unseen in the others"
+    elif "aws-ofi-nccl" in variant.pins and (declared.nodes or 0) < SEVERAL:
+        why = "it has the way to EFA, and one node shows nothing of that: --nodes 2"
     elif digests == {""} or len(digests) != 1:
         why = f"the logs name {', '.join(sorted(digests - {''})) or 'no image'}: those of `trainwright gate` do"
     if why:
@@ -65,7 +74,7 @@ def record(root: Path, identity: str, found: list[Verdict], declared: Declared) 
         day=datetime.now(UTC).date(),
         instance=declared.instance,
         nodes=declared.nodes or 0,
-        collectives=sorted({name for verdict in found for name in verdict.collectives}),
+        collectives=sorted(done),
         peak_busbw=max(verdict.peak_busbw or 0.0 for verdict in found),
         logs={Path(verdict.file).name: sha256(Path(verdict.file).read_bytes()).hexdigest() for verdict in found},
     )

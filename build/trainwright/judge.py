@@ -55,6 +55,7 @@ def read(lines: Iterable[str], causes: list[Cause]) -> Log:
         if text.startswith("gate: started") and (found := STARTED.match(text)):
             started = started or found[1]
         reader.feed(text, rank, number)
+        seen.test = reader.over
         if not text[:1].isspace() and (not text.startswith("#") or "NCCL" in text):
             seen.feed(text, rank, number)
             signatures.feed(text, number)
@@ -79,6 +80,7 @@ CHECKS: dict[str, Callable[[Case], Result]] = {
     "nics": network_checks.nics,
     "gpudirect": network_checks.gpudirect,
     "nccl version": network_checks.nccl_version,
+    "pins": network_checks.pins,
     "efa counters": network_checks.efa_counters,
     "ceiling": network_checks.ceiling,
     "floor": network_checks.floor,
@@ -87,6 +89,7 @@ CHECKS: dict[str, Callable[[Case], Result]] = {
 FIRST = {"wrong values": "wrong-values"}
 LAST = {
     "nccl version": "two-nccl",
+    "pins": "other-version",
     "rank count": "rank-count",
     "transport": "socket-fallback",
     "nics": "too-few-nics",

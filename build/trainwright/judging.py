@@ -3,13 +3,14 @@
 import gzip
 import json
 import sys
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, cast
 
 from trainwright import causes as signatures
-from trainwright import floors, gates, instances, judge, nccl_tests
+from trainwright import floors, gates, instances, judge, nccl_tests, runs
 from trainwright.baselines import Baseline
 from trainwright.errors import ConfigError, NotRunError, TestError, did_you_mean
 from trainwright.images import read_image
@@ -33,7 +34,7 @@ def _opened(file: str) -> Iterator[BinaryIO]:
             packed = raw.peek(2)[:2] == b"\x1f\x8b"
             with gzip.open(raw) if packed else raw as stream:
                 yield cast(BinaryIO, stream)
-    except (OSError, EOFError) as error:
+    except (OSError, EOFError, zlib.error) as error:
         why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise ConfigError("the log cannot be read", where=file, why=why, fix=f"ls -l {file}") from None
 
@@ -67,25 +68,32 @@ def _chain(first: str, rest: Iterator[str]) -> Iterator[str]:
 
 def _of_json(file: str, text: str) -> Log:
     try:
-        table = nccl_tests.of_json(json.loads(text))
+        table = nccl_tests.of_json(data := json.loads(text))
     except ValueError as error:
         if isinstance(error, json.JSONDecodeError):  # written at the end of a run: one that crashed left half of it
             return Log([], None, Seen(), [], text.count("\n"))
         raise ConfigError("it is JSON, and none that nccl-tests write", where=file, why=str(error)) from None
-    return Log([table], None, Seen(), [], text.count("\n"))
+    seen, said = Seen(), data.get("errors")
+    if said:
+        seen.errors = (1, str(said))
+    return Log([table], None, seen, [], text.count("\n"))
 
 
-def pins(text: str) -> dict[str, str]:
-    """NAME=VERSION,..., or an image.json: what the image was proved to hold. Raises ConfigError."""
+def pins(texts: list[str]) -> dict[str, str]:
+    """Each is NAME=VERSION,..., or an image.json: what the image was proved to hold. Raises ConfigError."""
+    return {name: version for text in texts for name, version in _pins(text).items()}
+
+
+def _pins(text: str) -> dict[str, str]:
     if "=" in text:
         parts = [part.partition("=") for part in text.split(",")]
         return {name.strip(): version.strip() for name, _, version in parts}
     path = Path(text)
     image = read_image(path.parent) if path.name == "image.json" and path.exists() else None
-    if text and image is None:
+    if image is None:
         fix = "--pins nccl=2.30.7, or --pins out/<id>/image.json"
         raise ConfigError(f"--pins {text} is neither NAME=VERSION nor an image.json", fix=fix)
-    return dict(image.versions) if image else {}
+    return dict(image.versions)
 
 
 def verdicts(root: Path, files: list[str], declared: Declared, baseline: Baseline | None = None) -> list[Verdict]:
@@ -97,6 +105,7 @@ def examined(
     root: Path, files: list[str], declared: Declared, baseline: Baseline | None = None
 ) -> list[tuple[Verdict, Case]]:
     """The verdict on each log, and what it is about. Raises ConfigError."""
+    declared = declared.model_copy(update={"instance": declared.instance.removeprefix("ml.")})  # as SageMaker says it
     table, rows, known = floors.load_floors(root), instances.load_instances(root), signatures.load_causes(root)
     if declared.instance and declared.instance not in rows:
         raise instances.unknown(declared.instance, rows, "--instance")
@@ -129,7 +138,9 @@ def refuse(found: list[Verdict]) -> None:
 
 def record(root: Path, identity: str, found: list[Verdict], declared: Declared) -> None:
     """Write down that an image passed. Raises ConfigError for one that is not in the matrix, NotRunError."""
-    names = [variant.id for variant in load_intent(root).variants]
-    if identity not in names:
-        raise ConfigError(f"unknown image {identity!r}", where="--record", why=did_you_mean(identity, names))
-    gates.record(root, identity, found, declared)
+    variants = {variant.id: variant for variant in load_intent(root).variants}
+    if identity not in variants:
+        raise ConfigError(f"unknown image {identity!r}", where="--record", why=did_you_mean(identity, variants))
+    if any(verdict.file == STANDARD_INPUT for verdict in found):
+        raise ConfigError("what is recorded is a file", where="--record", fix="judge FILE --record ...")
+    gates.record(root, variants[identity], runs.load_settings(root).run.collectives, found, declared)

@@ -168,6 +168,16 @@ def emit(root: Path, run: Run, on: str, role: str = "", output: str = "", secret
     )
 
 
+def must_not_show_a_key(run: Run, on: str, file: str) -> None:
+    """Raises ConfigError where a request with a private key would end up in a terminal, or in the log of a build."""
+    if on == "sagemaker" and run.nodes > 1 and file in ("", "-"):
+        raise ConfigError(
+            "the request holds the private key of the job's containers: it is not for standard output",
+            where="--emit",
+            fix="--emit FILE, which only you can read; --dry-run shows it without the key",
+        )
+
+
 def ephemeral_key() -> str:
     """A new OpenSSH key, as one line. Raises EnvironmentProblem without ssh-keygen."""
     with tempfile.TemporaryDirectory() as folder:

@@ -18,7 +18,7 @@ RANKS = re.compile(r"\bn[rR]anks (\d+)\b")
 VERSION = re.compile(r"\bNCCL version (\d+)\.(\d+)\.(\d+)")
 VARIABLE = re.compile(r"\b(NCCL_\w+) set (?:by environment )?to (\S+)")
 EXIT = re.compile(
-    r"^\s*Exit code:\s+(\d+)$|\bexited with (?:exit )?(?:code|status) (\d+)\b|^exit status (\d+)$"
+    r"^\s*Exit code:\s+(\d+)$|\b(?:exited|terminated) with (?:exit )?(?:code|status) (\d+)\b|^exit status (\d+)$"
     r"|exited on signal (\d+)",
     re.IGNORECASE,
 )
@@ -28,6 +28,8 @@ ERROR = re.compile(  # what ends a test or a job; a warning alone does not
     r"|(?:prterun|mpirun) noticed that process|Job step aborted|DUE TO TIME LIMIT|collective operation timeout"
 )
 COUNTERS = re.compile(r"^efa-counters (before|after) (\S+) (\d+)$")
+PLUGIN = re.compile(r"NET/OFI Initializing aws-ofi-nccl (?:GitHub-dev )?([\d.]+)")
+STEP = re.compile(r"^gate: (\w+) (begins|exited with code \d+)$")
 IMAGE = re.compile(r"^gate: image \S+@(sha256:[0-9a-f]{64})$")
 SIGNAL = 128
 MOST_TEXT = 500  # characters of a line that are kept as evidence
@@ -41,6 +43,7 @@ class Process:
     """What one process said."""
 
     host: str = ""
+    test: int = 0  # which of the log's tests it belongs to
     networks: set[str] = field(default_factory=set)
     providers: set[str] = field(default_factory=set)
     nics: set[int] = field(default_factory=set)
@@ -57,6 +60,11 @@ class Seen:
     nodes: set[int] = field(default_factory=set)
     ranks: set[int] = field(default_factory=set)
     versions: dict[tuple[int, int, int], int] = field(default_factory=dict)
+    begun: Counter[str] = field(default_factory=Counter)  # collectives, as our runner says it
+    ended: Counter[str] = field(default_factory=Counter)
+    interrupted: int = 0  # line
+    test: int = 0  # that has the word: how many have ended
+    plugins: set[str] = field(default_factory=set)  # versions of aws-ofi-nccl
     images: set[str] = field(default_factory=set)  # digests that our runner named
     variables: dict[str, str] = field(default_factory=dict)
     errors: tuple[int, str] | None = None  # the first line that says that something ended in one
@@ -71,8 +79,8 @@ class Seen:
             self.exits.setdefault(SIGNAL + int(found[4]) if found[4] else code, number)
         if self.errors is None and "NCCL INFO" not in text and (found := ERROR.search(text)):
             self.errors = (number, text.strip()[:MOST_TEXT])
-        if text.startswith("gate: ") and (found := IMAGE.match(text)):
-            self.images.add(found[1])
+        if text.startswith("gate: "):
+            self._of_runner(text, number)
         if text.startswith("efa-counters") and (found := COUNTERS.match(text)):
             self.counters.setdefault(found[2], {})[found[1]] = int(found[3])
         if "version" in text and "NCCL version" in text and (found := VERSION.search(text)):
@@ -97,17 +105,27 @@ class Seen:
                 self.staged += not with_gdr
                 self._first("GPUDirect" if with_gdr else "no GPUDirect", number, text)
             self._first(f"channel {kind}", number, text)
+        if "NET/OFI Init" in text and (found := PLUGIN.search(text)):
+            self.plugins.add(found[1].rstrip("."))
         if "nNodes" in text and (found := NODES.search(text)):
             self.nodes.add(int(found[1]))
         if "anks" in text and (found := RANKS.search(text)):
             self.ranks.add(int(found[1]))
 
+    def _of_runner(self, text: str, number: int) -> None:
+        if found := IMAGE.match(text):
+            self.images.add(found[1])
+        elif found := STEP.match(text):
+            (self.begun if found[2] == "begins" else self.ended)[found[1]] += 1
+        elif text == "gate: interrupted":
+            self.interrupted = number
+
     def _process(self, text: str, rank: str) -> Process:
         found = PROCESS.search(text)
-        key: Hashable = (found["host"], found["pid"]) if found else rank
+        key: Hashable = (self.test, found["host"], found["pid"]) if found else (self.test, rank)
         if key not in self.processes and len(self.processes) >= MOST:
             key = ""
-        return self.processes.setdefault(key, Process(found["host"] if found else ""))
+        return self.processes.setdefault(key, Process(found["host"] if found else "", self.test))
 
     def _first(self, name: str, number: int, text: str) -> None:
         self.lines.setdefault(name, (number, text.strip()[:MOST_TEXT]))

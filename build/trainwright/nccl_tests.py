@@ -5,7 +5,6 @@ Grammar: nccl-tests src/common.cu and src/util.cu up to 2.20.0; logs of tests/un
 """
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -117,6 +116,7 @@ class Header:
     validated: bool = True
     ranks: dict[int, int] = field(default_factory=dict)  # to its group
     hosts: set[str] = field(default_factory=set)
+    processes: set[tuple[str, int]] = field(default_factory=set)  # host and pid: one may have several ranks
     reduced: int = 0  # bytes: the sweep was shortened to that
     elided: bool = False  # whoever copied the log left something out before the table
 
@@ -157,6 +157,7 @@ class Reader:
 
     def __init__(self) -> None:
         self.tables: list[Table] = []
+        self.over = 0  # tables that have their average: what NCCL says from then on is of the next test
         self._headers: dict[str, Header] = {}  # by rank: without MPI each process prints all of it
         self._open: dict[str, Table] = {}
 
@@ -198,6 +199,7 @@ class Reader:
         elif found := AVERAGE.match(text):
             if table := self._must_be_open(rank, number, table, table is not None and table.average is not None):
                 table.average, table.refused = printed(found[1]), table.refused or found[2] == "FAILED"
+                self.over += 1
         elif found := OUT_OF_BOUNDS.match(text):
             if table := self._must_be_open(rank, number, table, table is not None and table.out_of_bounds is not None):
                 table.out_of_bounds = int(found[1])
@@ -220,6 +222,7 @@ class Reader:
             header = self._header(rank)
             header.ranks[int(found[1])] = int(found[2] or 0)
             header.hosts.add(found[4])
+            header.processes.add((found[4], int(found[3])))
         elif found := REDUCED.match(text):
             self._header(rank).reduced = int(found[1])
 
@@ -285,26 +288,7 @@ def parsed(text: str, columns: tuple[str, ...], number: int) -> Row | None:
         return None
 
 
-def tables(lines: Iterable[str]) -> list[Table]:
-    """Every table of a log."""
-    reader = Reader()
-    for number, line in enumerate(lines, 1):
-        reader.feed(*unprefixed(line), number)
-    return reader.tables
-
-
 # --- -J, since 2.17.3 ------------------------------------------------------------------------------------------------
-
-KEPT = ("NCCL_", "FI_", "OFI_", "CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH")  # of the environment; the rest may be secret
-
-
-def redacted(data: dict[str, Any]) -> dict[str, Any]:
-    """What nccl-tests wrote without the environment of its process, of which only NCCL's and libfabric's is kept.
-
-    The file holds all of it, credentials too: nothing else of ours stores it.
-    """
-    kept = [text for text in data.get("env") or [] if isinstance(text, str) and text.startswith(KEPT)]
-    return {**data, "env": kept}
 
 
 def of_json(data: dict[str, Any]) -> Table:

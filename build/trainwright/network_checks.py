@@ -1,8 +1,10 @@
 """Checks of how the ranks talked: over EFA with all NICs, with GPUDirect, by one NCCL, and fast enough."""
 
+from collections import Counter
+
 from trainwright import floors
 from trainwright.nccl_info import LIBFABRIC, SOCKETS
-from trainwright.witnesses import Case, Result
+from trainwright.witnesses import ONE, Case, Result, complete
 
 
 def transport(case: Case) -> Result:
@@ -48,7 +50,7 @@ def _one_node(case: Case, over_net: set[str]) -> Result:
 
 def _efa(case: Case) -> Result:
     """EFA on every rank."""
-    seen, ranks = case.log.seen, max(case.world.values(), default=0)
+    seen, ranks = case.log.seen, _processes(case)
     by_efa = [
         process
         for process in seen.processes.values()
@@ -60,9 +62,21 @@ def _efa(case: Case) -> Result:
         return "fail", seen.evidence(f"network {others[0]}")
     if not by_efa:
         return "not established", "no rank says its provider: NCCL_DEBUG=INFO"
-    if not ranks or len(by_efa) < ranks:
-        return "not established", f"{len(by_efa)} of {ranks or 'unknown'} ranks say that their provider is efa"
-    return "pass", f"efa on {len(by_efa)} ranks"
+    tests = Counter(process.test for process in by_efa)
+    fewest = min(tests[number] for number in range(max(len(case.log.tables), 1)))
+    if not ranks or fewest < ranks:
+        return "not established", f"{fewest} of {ranks or 'unknown'} processes say that their provider is efa"
+    hosts = {process.host for process in by_efa} - {""}
+    if hosts and case.nodes and len(hosts) < case.nodes:
+        return "not established", f"{len(hosts)} of {case.nodes} hosts say that their provider is efa"
+    return "pass", f"efa on {fewest} ranks"
+
+
+def _processes(case: Case) -> int:
+    """How many there are: a rank each, unless a header shows that one has several (-g 8)."""
+    ranks = max(case.world.values(), default=0)
+    headers = [table.header for table in case.log.tables if table.header.ranks and complete(table.header)]
+    return min([len(header.processes) for header in headers] + [ranks] * bool(ranks), default=0)
 
 
 def nics(case: Case) -> Result:
@@ -121,6 +135,24 @@ def dotted(code: int) -> str:
     return f"{code // 10000}.{code % 10000 // 100}.{code % 100}"
 
 
+def pins(case: Case) -> Result:
+    """What else was pinned, and a log can show."""
+    shown = {
+        "nccl-tests": {table.header.version for table in case.log.tables} - {""},
+        "aws-ofi-nccl": case.log.seen.plugins,
+    }
+    texts = []
+    for name, versions in shown.items():
+        pin = case.declared.pins.get(name)
+        if pin and versions - {pin}:
+            return "fail", f"{name} {', '.join(sorted(versions - {pin}))}, and {pin} is pinned"
+        if pin and not versions:
+            return "not established", f"the log does not say its {name}; {pin} is pinned"
+        if pin:
+            texts.append(f"{name} {pin}")
+    return ("pass", ", ".join(texts)) if texts else ("not applicable", "neither nccl-tests nor aws-ofi-nccl are pinned")
+
+
 def efa_counters(case: Case) -> Result:
     """What the EFA devices themselves counted must be no less than the largest message."""
     counted = case.log.seen.counters
@@ -128,7 +160,13 @@ def efa_counters(case: Case) -> Result:
         return "not applicable", "nobody read them"
     if case.several is False:
         return "not applicable", "one node"
-    largest = max((row.size for table in case.log.tables for row in table.rows), default=0)
+    if case.nodes and len(counted) < case.nodes:
+        return "not established", f"{len(counted)} of {case.nodes} hosts were read"
+    # Of a broadcast, a reduce or a sendrecv alone, one side may send next to nothing.
+    all_send = [table for table in case.log.tables if case.collective(table) not in ONE]
+    largest = max((row.size for table in all_send for row in table.rows), default=0)
+    if not largest:
+        return "not applicable", "no collective in which every host sends"
     for host, read in sorted(counted.items()):
         if "before" not in read or "after" not in read:
             return "not established", f"{host}: read only {' and '.join(read)}"
@@ -144,10 +182,12 @@ def ceiling(case: Case) -> Result:
         return "not applicable", "no instance, or no number of nodes, is declared"
     top = floors.ceiling("net" if case.nodes > 1 else "nvlink", case.instance, case.floors)
     sides = [(side.busbw, row) for table in case.log.tables for row in table.rows for side in row.sides]
-    if top is None or not sides:
+    if top is None or not sides or all(ranks.high == 1 for ranks in case.ranks):
         return "not applicable", "how fast it can be, no source says" if sides else "there are no rows"
     fastest, row = max(sides, key=lambda pair: pair[0].value)
     text = f"{fastest.value:g} GB/s at {row.size} bytes, of {top:g}"
+    if fastest.value > top and case.nodes > 1:
+        text += "; a tree sends less than busbw counts"
     if fastest.low > top * case.floors.too_good:
         return "fail", f"line {row.line}: {text}: this is no log of {case.nodes} x {case.declared.instance}"
     return "pass", text
@@ -158,10 +198,18 @@ def floor(case: Case) -> Result:
         return "not applicable", "no instance is declared"
     if case.nodes is None:
         return "not established", "how many nodes there are, nothing says: --nodes"
-    texts, graded = list[str](), False
+    if case.declared.world_size and case.declared.world_size != case.nodes * max(case.instance.count, 1):
+        return (
+            "not established",
+            f"ungraded: floors are of whole instances, and {case.declared.world_size} ranks are not",
+        )
+    texts, ungraded = list[str](), set[str]()
     for table in case.log.tables:
-        for floor, top in case.floors_of(table):
-            graded, least = True, top * floor.fraction
+        found = case.floors_of(table)
+        if not found:
+            ungraded.add(case.collective(table) or "?")
+        for floor, top in found:
+            least = top * floor.fraction
             sides = [(side.busbw, row) for row in table.rows if row.size >= floor.size for side in row.sides]
             if not sides:
                 return "not established", f"no message of {floor.size} bytes or more was measured"
@@ -172,8 +220,8 @@ def floor(case: Case) -> Result:
             if slowest.high < least:
                 return "fail", f"line {row.line}: {text}"
             texts.append(text)
-    if not graded:
-        names = ", ".join(sorted({case.collective(table) or "?" for table in case.log.tables})) or "no table"
+    if ungraded or not case.log.tables:
+        names = ", ".join(sorted(ungraded)) or "no table"
         return "not established", f"ungraded: no floor for {names} on {case.nodes} x {case.declared.instance}"
     return "pass", "; ".join(texts)
 

@@ -48,6 +48,12 @@ def hosts(root: Path, given: str, regions: str = "") -> list[Host]:
         return [_signed(Host(named["address"], named["prefix"] or "", named["region"], named["account"]))]
     if own := OWN.fullmatch(given):
         return [_signed(Host(ecr.host(region), own["prefix"] or "", region)) for region in aws.regions(regions)]
+    if regions and not given:
+        raise RegistryError(
+            "regions were named, and no Amazon ECR",
+            why=regions,
+            fix="REGISTRY=ecr: the account's own, in these regions",
+        )
     address = given or host_settings.registry_address(root)
     if not given and (account := host_settings.aws_account()):
         raise RegistryError(

@@ -27,7 +27,7 @@ from trainwright.model import Variant
 from trainwright.outcome import Check, Image, PlanEntry
 from trainwright.progress import Say
 from trainwright.publication import FILE, Place, Publication, publication
-from trainwright.repositories import Setting, refuse_filters
+from trainwright.repositories import Setting, movable, refuse_filters
 from trainwright.testing import tested
 
 Held = Mapping[Place, str]  # digest behind the key's tag in each place, "" where there is none
@@ -63,6 +63,8 @@ def push(intent: Intent, variant: Variant, held: Held, release: str, dry_run: bo
         image = _publish(intent, found, held, missing, digest, say)
         action, why = "pushed", "pushed by digest, verified, proved, tagged"
     if release:
+        for place in held:  # under its key it may have been published before there was a signing key
+            attesting.attest(intent, found, place.repository, str(image.digest), out / "sbom.json", say)
         for place in held:
             registry.tag(place.repository, str(image.digest), release)
         proof = image.proof.model_copy(update={"gate": gate}) if image.proof else None
@@ -107,6 +109,7 @@ def _publish(intent: Intent, found: Inputs, held: Held, missing: list[Place], di
         for place in missing:
             say(f"{identity}: pushing {digest} to {place}")
             registry.push(folder / "layout", place.repository, digest)
+        for place in missing:
             registry.verify(place.repository, digest, manifest)
     uri = f"{missing[0].repository}@{digest}"
     _prove(intent, found, image, missing[0], digest, say)
@@ -216,6 +219,14 @@ def _refuse_alias(intent: Intent, release: str) -> None:
         raise ConfigError(
             f"--release {release} is the alias of an image, which moves",
             fix=f"trainwright release <year>.<month>.0 --only {release}",
+        )
+    settings = publication(intent.root).repository
+    if movable(release, [*settings.moving, settings.caches]):
+        raise ConfigError(
+            f"--release {release} is a name that may move, or expires as a cache does",
+            where=FILE,
+            why=f"`moving` is {', '.join(settings.moving)}, `caches` {settings.caches}",
+            fix="choose another name",
         )
 
 

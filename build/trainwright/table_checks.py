@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator
 from fractions import Fraction
-from itertools import pairwise
+from itertools import islice, pairwise
 
 from trainwright.nccl_tests import BYTES, Header, Row, Side, Table
 from trainwright.witnesses import Case, Result, complete, exact, header_ranks, shares
@@ -25,6 +25,8 @@ def exit_code(case: Case) -> Result:
 
 def errors(case: Case) -> Result:
     """Whether a test, a rank or a job says that it ended in an error."""
+    if line := case.log.seen.interrupted:
+        return "fail", f"line {line}: the gate was interrupted"
     if error := case.log.seen.errors:
         return "fail", f"line {error[0]}: {error[1]}"
     return "pass", "none"
@@ -43,8 +45,10 @@ def completion(case: Case) -> Result:
             return "not established", f"the table of line {table.line}: 'Collective test concluded' is missing"
     if case.log.cut:
         return "not established", f"the last line, {case.log.lines}, has no end: its number may be cut"
-    if case.log.header and case.log.header.started:
+    if case.log.header and (case.log.header.started or case.log.header.most or case.log.header.ranks):
         return "not established", "one more test was announced, and no table followed"
+    if open_ := case.log.seen.begun - case.log.seen.ended:
+        return "not established", f"{', '.join(open_)}: begun, and no word of its end"
     return "pass", f"{len(case.log.tables)} tables"
 
 
@@ -135,7 +139,7 @@ def _sizes_of(table: Table) -> Result:
         return (
             ("not established", f"the table of line {table.line}: a size is missing {gap}") if gap else ("pass", text)
         )
-    wanted = list(_wanted(table.header))
+    wanted = list(islice(_wanted(table.header), len(sizes) + 1))  # a step in bytes may make billions
     for number, size in enumerate(sizes):
         nominal = wanted[number % len(wanted)]
         slack = 16 * split if split and split > 1 else BYTES[table.rows[number].type]
@@ -180,6 +184,9 @@ def rank_count(case: Case) -> Result:
     several = len({table.header.collective for table in case.log.tables}) < firsts
     for table, ranks in zip(case.log.tables, case.ranks, strict=True):
         where = f"the table of line {table.line}"
+        asked = case.declared.collective
+        if asked and table.header.collective and asked != table.header.collective:
+            return "fail", f"{where} is of {table.header.collective}, and {asked} is declared"
         if ranks.contradiction:
             return "fail", f"{where}: no number of ranks gives its busbw and algbw"
         said = dict(case.world)
@@ -200,7 +207,7 @@ def rank_count(case: Case) -> Result:
         if len(set(said.values())) > 1:
             return "fail", f"{where}: " + ", ".join(f"{who} says {count}" for who, count in said.items())
         if (ranks.low, ranks.high) == (1, 1):
-            if several or (len(case.log.tables) > 1 and firsts != 1):
+            if several or (len(case.log.tables) > 1 and not firsts):
                 return "fail", f"{where}: one rank alone, several times: nccl-tests were built without MPI"
             established = established and case.declared.world_size == 1
             texts.append("1 rank: nothing was communicated")

@@ -99,7 +99,14 @@ class Ranks:
 
 def solve(table: Table, collective: str) -> Ranks:
     """The rank counts that agree with busbw/algbw of every row, within what printing rounds."""
-    if collective in ONE or not collective:
+    if collective in ONE:
+        same = all(
+            side.busbw.low <= side.algbw.high and side.algbw.low <= side.busbw.high
+            for row in table.rows
+            for side in row.sides
+        )
+        return Ranks(None, None, applicable=False) if same else Ranks(1, 0)
+    if not collective:
         return Ranks(None, None, applicable=False)
     doubled = collective not in SPLIT
     low, high = 0.0, math.inf  # of the factor, (n-1)/n

@@ -44,7 +44,7 @@ def verdicts(root: Path, *digests: str, **declared: Any) -> tuple[list[Verdict],
 
 
 def test_what_passed_may_be_released_and_nothing_else(root: Path) -> None:
-    gates.record(root, GPU, *verdicts(root, DIGEST))
+    gates.record(root, variant(GPU), ["all_reduce"], *verdicts(root, DIGEST))
     found = gates.check(root, variant(GPU), DIGEST, "")
     assert found.state == "passed"
     assert found.detail.startswith("2 x p4d.24xlarge on 20")
@@ -87,13 +87,23 @@ def test_what_does_not_prove_one_image_is_not_recorded(
     root: Path, digests: tuple[str, ...], declared: dict[str, Any], why: str
 ) -> None:
     with pytest.raises(NotRunError, match="nothing was recorded") as error:
-        gates.record(root, GPU, *verdicts(root, *digests, **declared))
+        gates.record(root, variant(GPU), ["all_reduce"], *verdicts(root, *digests, **declared))
     assert why in error.value.why
     assert not (root / gates.FOLDER).exists()
 
 
+def test_all_collectives_and_more_than_one_node(root: Path) -> None:
+    found, declared = verdicts(root, DIGEST)
+    with pytest.raises(NotRunError) as error:
+        gates.record(root, variant(GPU), ["all_reduce", "broadcast"], found, declared)
+    assert "nothing was said of broadcast" in error.value.why
+    with pytest.raises(NotRunError) as error:
+        gates.record(root, variant(GPU), ["all_reduce"], found, declared.model_copy(update={"nodes": 1}))
+    assert "one node shows nothing of that" in error.value.why
+
+
 def test_a_record_that_somebody_edited(root: Path) -> None:
-    gates.record(root, GPU, *verdicts(root, DIGEST))
+    gates.record(root, variant(GPU), ["all_reduce"], *verdicts(root, DIGEST))
     path = root / gates.FOLDER / f"{GPU}.toml"
     path.write_text(path.read_text().replace("sha256:a", "sha256:z"))
     with pytest.raises(ConfigError, match=r"does not say what it must"):

@@ -20,7 +20,9 @@ def judge(
     instance: Annotated[str, typer.Option(metavar="TYPE", help="p5.48xlarge: its NICs, GPUDirect and floors.")] = "",
     exit_code: Annotated[int | None, typer.Option(help="What the run ended with.")] = None,
     collective: Annotated[str, typer.Option(help="all_reduce, ...: where the log does not say it.")] = "",
-    pins: Annotated[str, typer.Option(metavar="NAME=VERSION|FILE", help="nccl=2.30.7, or an image.json.")] = "",
+    pins: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=VERSION|FILE", help="nccl=2.30.7, or an image.json; repeat.")
+    ] = None,
     record: Annotated[
         str, typer.Option(metavar="ID", help="Write down that this image passed: dockerfiles/gates/.")
     ] = "",
@@ -43,7 +45,7 @@ def judge(
         instance=instance,
         exit_code=exit_code,
         collective=collective,
-        pins=judging.pins(pins),
+        pins=judging.pins(pins or []),
     )
     known = baselines.read(find_root(), baseline, tolerance) if baseline else None
     examined = judging.examined(find_root(), logs, declared, known)

@@ -50,6 +50,7 @@ def gate(
         typer.echo(launching.command(run, on) if here else launching.emit(root, run, on, role, output, False))
         return
     if emit or not here:
+        launching.must_not_show_a_key(run, on, emit)
         text, file = launching.emit(root, run, on, role, output), emit or "-"
         if file == "-":
             typer.echo(text, nl=False)
