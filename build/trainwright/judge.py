@@ -11,14 +11,11 @@ from typing import Literal
 from pydantic import Field
 
 from trainwright import network_checks, table_checks
-from trainwright.baselines import Baseline
 from trainwright.causes import Cause, Signatures
-from trainwright.floors import Floors
-from trainwright.instances import Instance
 from trainwright.model import Model
 from trainwright.nccl_info import SOCKETS, Seen
 from trainwright.nccl_tests import Reader, unprefixed
-from trainwright.witnesses import Case, Declared, Log, Result, State, header_ranks, solve
+from trainwright.witnesses import Case, Log, Result, State, header_ranks, solve
 
 STARTED = re.compile(r"gate: started at (\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z)$")
 
@@ -106,17 +103,9 @@ LAST = {
 }
 
 
-def judge(
-    file: str,
-    log: Log,
-    declared: Declared,
-    instance: Instance | None,
-    floors: Floors,
-    causes: list[Cause],
-    baseline: Baseline | None = None,
-) -> Verdict:
-    """The verdict on one log; `instance` is the row of instances.toml that was declared."""
-    case = Case(log, declared, instance, floors, baseline)
+def judge(file: str, case: Case, causes: list[Cause]) -> Verdict:
+    """The verdict on one log, from its case: the log, what was declared of it, and what that is held against."""
+    log = case.log
     case.ranks = [solve(table, case.collective(table)) for table in log.tables]
     checks = [Check(name=name, state=state, evidence=text) for name, (state, text) in _results(case)]
     failed = [check.name for check in checks if check.state == "fail"]

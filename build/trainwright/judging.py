@@ -114,9 +114,8 @@ def examined(
         raise ConfigError(f"unknown collective {declared.collective!r}", where="--collective", why=f"valid: {names}")
     instance, found = rows.get(declared.instance), []
     for file in files:
-        log = read(file, known)
-        case = Case(log, declared, instance, table, baseline)
-        found.append((judge.judge(file, log, declared, instance, table, known, baseline), case))
+        case = Case(read(file, known), declared, instance, table, baseline)
+        found.append((judge.judge(file, case, known), case))
     return found
 
 

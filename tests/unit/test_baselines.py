@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from logs import complete
 from typer.testing import CliRunner
-from unit.test_judge import complete
 
 from trainwright import baselines, charts, judging, measuring
 from trainwright.commands import gating  # noqa: F401  # they register their commands

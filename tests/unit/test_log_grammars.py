@@ -1,0 +1,160 @@
+"""Every way in which a log of nccl-tests is written: prefixes, packed, per collective, without MPI, with -J."""
+
+import gzip
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from logs import judged, log, planted, state
+
+
+@pytest.mark.parametrize(
+    "prefix",
+    ["0: ", " 0: ", "[1,0]<stdout>:", "[1,mpirank:0,algo-1]<stdout>:", "[prterun-host-1@1,0]<stdout>: ", "\t",
+     "worker-0  | ", "2026-11-22T04:00:00.123Z ", "[pod/nccl-launcher-x7/main] ", "\x1b[0m",
+     "2026-11-22T04:00:00Z [1,0]<stdout>:"],
+)  # fmt: skip
+def test_any_prefix(prefix: str, tmp_path: Path) -> None:
+    lines = [line for line in log("16").read_text().splitlines(keepends=True) if not line.startswith("##")]
+    found = judged(planted(tmp_path, "".join(prefix + line for line in lines), str))
+    assert (found.verdict, found.ranks, found.peak_busbw) == ("pass", [(8, 8)], 470.73)
+
+
+def test_lines_of_nccl_between_everything(tmp_path: Path) -> None:
+    lines = log("16").read_text().splitlines(keepends=True)
+    text = "".join(f"{line}host:1:2 [0] NCCL INFO Using network Socket\n" for line in lines)
+    text += "host:1:2 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM\n"
+    assert judged(planted(tmp_path, text, str)).verdict == "pass"  # of one node: that line is no fault there
+
+
+def test_windows_line_ends_and_bytes_that_are_no_text(tmp_path: Path) -> None:
+    path = tmp_path / "log.txt"
+    path.write_bytes(b"\xff\xfe\x00 junk\r\n" + log("16").read_bytes().replace(b"\n", b"\r\n"))
+    assert judged(path).verdict == "pass"
+
+
+def test_packed_by_gzip(tmp_path: Path) -> None:
+    with gzip.open(tmp_path / "log.gz", "wb") as stream:
+        stream.write(log("16").read_bytes())
+    assert judged(tmp_path / "log.gz").verdict == "pass"
+
+
+def test_without_mpi_each_process_is_one_rank(tmp_path: Path) -> None:
+    """mpirun of a nccl-tests that was built without MPI: n tables of one rank each, all at once."""
+    one = (
+        "# nThread 1 nGpus 1 minBytes 8 maxBytes 16 step: 2(factor) warmup iters: 5 iters: 20 validation: 1\n"
+        "#  Rank  0 Group  0 Pid     25 on host device  0 [0x1b] NVIDIA H100\n"
+        "# size  count   type   redop  root   time algbw busbw #wrong   time algbw busbw #wrong\n"
+        "    8      2  float     sum    -1   4.20  0.00  0.00      0   0.20  0.04  0.00      0\n"
+        "   16      4  float     sum    -1   4.20  0.00  0.00      0   0.20  0.08  0.00      0\n"
+        "# Out of bounds values : 0 OK\n# Avg bus bandwidth    : 0\n"
+    )
+    mixed = "".join(f"[1,{rank}]<stdout>:{line}\n" for line in one.splitlines() for rank in (0, 1))
+    found = judged(planted(tmp_path, mixed, str))
+    assert (found.verdict, found.cause, found.ranks) == ("fail", "rank-count", [(1, 1), (1, 1)])
+    assert judged(planted(tmp_path, one, str)).verdict != "pass"
+
+
+@pytest.mark.parametrize(
+    ("redop", "root", "count", "busbw", "ranks"),
+    [
+        ("sum", "-1", 268435456, 187.5, (16, 16)),  # all_reduce
+        ("none", "-1", 16777216, 93.75, (16, 16)),  # all_gather, alltoall: count is of one rank
+        ("sum", "-1", 16777216, 93.75, (16, 16)),  # reduce_scatter
+        ("none", "0", 268435456, 100.0, (None, None)),  # broadcast
+        ("sum", "0", 268435456, 100.0, (None, None)),  # reduce
+        ("none", "-1", 268435456, 100.0, (None, None)),  # sendrecv
+    ],
+)
+def test_each_collective_has_its_own_factor(
+    tmp_path: Path, redop: str, root: str, count: int, busbw: float, ranks: tuple[int | None, int | None]
+) -> None:
+    side = f"10737.4  100.00  {busbw:.2f}  0"
+    text = (
+        "# size count type redop root time algbw busbw #wrong time algbw busbw #wrong\n"
+        f"1073741824 {count} float {redop} {root} {side} {side}\n"
+        f"# Out of bounds values : 0 OK\n# Avg bus bandwidth    : {busbw:g}\n"
+    )
+    found = judged(planted(tmp_path, text, str))
+    assert (found.verdict, found.ranks) == ("pass", [ranks])
+    assert judged(tmp_path / "log.txt", world_size=16).verdict == "pass"
+    other = judged(tmp_path / "log.txt", world_size=8)
+    assert (other.verdict == "fail") == (ranks != (None, None))
+
+
+def test_per_iteration_columns_and_timestamps(tmp_path: Path) -> None:
+    side = "10737.4  100.00  187.50  0  10700.0 10800.0 10790.0 0.50"
+    names = "time algbw busbw #wrong i_min i_max i_p99 i_cv%"
+    text = (
+        f"# size count type redop root {names} {names} timestamp\n"
+        f"1073741824 268435456 float sum -1 {side} {side} 2026-11-22 04:00:00\n"
+        "# Out of bounds values : 0 OK\n# Avg bus bandwidth    : 187.5\n"
+    )
+    assert judged(planted(tmp_path, text, str)).ranks == [(16, 16)]
+
+
+def test_nothing_in_it(tmp_path: Path) -> None:
+    """A bad option prints usage, and nccl-tests exit with 0."""
+    path = planted(tmp_path, "USAGE: all_reduce_perf\n", str)
+    assert (judged(path).verdict, judged(path, exit_code=0).verdict) == ("incomplete", "incomplete")
+    (tmp_path / "log.txt").write_text("")
+    assert judged(path).verdict == "incomplete"
+
+
+def test_values_that_were_not_checked(tmp_path: Path) -> None:
+    text = re.sub(r"      0( |$)", r"    N/A\1", log("15").read_text(), flags=re.MULTILINE)
+    found = judged(planted(tmp_path, text, str))
+    assert (found.verdict, state(found, "wrong values")) == ("incomplete", "not established")
+
+
+# --- -J --------------------------------------------------------------------------------------------------------------
+
+
+def written(**more: Any) -> dict[str, Any]:
+    side = {"time": 10737.418240, "alg_bw": 100.0, "bus_bw": 187.5, "nwrong": 0.0}
+    return {
+        "version": 3,
+        "start_time": "x",
+        "args": ["/opt/nccl-tests/bin/all_reduce_perf", "-J", "x"],
+        "env": ["AWS_SECRET_ACCESS_KEY=s3cret", "NCCL_DEBUG=INFO"],
+        "nccl_version": 23007,
+        "config": {
+            "minimum_bytes": 1 << 30,
+            "maximum_bytes": 1 << 30,
+            "step_factor": 2,
+            "validation": 1,
+            "devices": [{"rank": rank, "group": 0, "hostname": f"h{rank // 8}"} for rank in range(16)],
+        },
+        "results": [
+            {
+                "size": 1 << 30,
+                "count": 1 << 28,
+                "type": "float",
+                "redop": "sum",
+                "root": "    -1",
+                "out_of_place": side,
+                "in_place": side,
+            }
+        ],
+        "out_of_bounds": {"count": 0, "okay": "true"},
+        "average_bus_bandwidth": {"bandwidth": 187.5, "okay": "unchecked"},
+        "end_time": "y",
+    } | more
+
+
+def test_json_is_judged_as_a_table(tmp_path: Path) -> None:
+    path = tmp_path / "log.json"
+    path.write_text(json.dumps(written()))
+    found = judged(path)
+    assert (found.verdict, found.ranks, found.peak_busbw, found.declared_ranks) == ("pass", [(16, 16)], 187.5, 16)
+    assert judged(path, pins={"nccl": "2.30.7"}).verdict == "pass"
+    path.write_text(json.dumps(written(out_of_bounds={"count": 2, "okay": "false"})))
+    assert judged(path).cause == "wrong-values"
+    path.write_text(json.dumps(written(end_time=None))[:-300])  # it is written at the end: a crash leaves half of it
+    assert judged(path).verdict == "incomplete"
+    data = written()
+    del data["average_bus_bandwidth"]
+    path.write_text(json.dumps(data))
+    assert judged(path).verdict == "incomplete"
