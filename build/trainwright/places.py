@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from trainwright import aws, ecr, host_settings, registry
-from trainwright.errors import RegistryError
+from trainwright.errors import ConfigError, RegistryError, did_you_mean
 from trainwright.publication import Place
 
 # <account>.dkr.ecr.<region>.amazonaws.com, of another partition or with FIPS too; a prefix of repositories may follow.
@@ -41,19 +41,19 @@ class Host(NamedTuple):
 def hosts(root: Path, given: str, regions: str = "") -> list[Host]:
     """Where images go: `given` (REGISTRY), else the registry on loopback. `ecr` is one for each of the regions.
 
-    Raises RegistryError where the one on loopback does not answer, or where an AWS account is configured and nobody
-    said where to: loopback instead would be a silent fallback. Raises AwsError.
+    Raises ConfigError for a word that is no host, and for regions of what has none or another one; RegistryError where
+    the one on loopback does not answer, or where an AWS account is configured and nobody said where to: loopback
+    instead would be a silent fallback. Raises AwsError.
     """
     if named := ECR.fullmatch(given):
+        if regions and aws.regions(regions) != [named["region"]]:
+            raise _other_regions(regions, f"{given} is in {named['region']} alone")
         return [_signed(Host(named["address"], named["prefix"] or "", named["region"], named["account"]))]
     if own := OWN.fullmatch(given):
         return [_signed(Host(ecr.host(region), own["prefix"] or "", region)) for region in aws.regions(regions)]
-    if regions and not given:
-        raise RegistryError(
-            "regions were named, and no Amazon ECR",
-            why=regions,
-            fix="REGISTRY=ecr: the account's own, in these regions",
-        )
+    if regions:
+        raise _other_regions(regions, f"{given} is no Amazon ECR" if given else "and no Amazon ECR")
+    refuse_words(given)
     address = given or host_settings.registry_address(root)
     if not given and (account := host_settings.aws_account()):
         raise RegistryError(
@@ -65,6 +65,25 @@ def hosts(root: Path, given: str, regions: str = "") -> list[Host]:
         raise RegistryError(f"no registry answers at {address}", fix="make registry")
     host, _, prefix = address.partition("/")
     return [Host(host, prefix)]
+
+
+def _other_regions(regions: str, why: str) -> ConfigError:
+    return ConfigError(
+        f"regions were named: {regions}",
+        why=why,
+        fix="REGISTRY=ecr: the account's own, in these regions; or neither --region nor TRAINWRIGHT_REGIONS",
+    )
+
+
+def refuse_words(given: str) -> None:
+    """Raises ConfigError for what is no host, `ECR` for one: docker would take it for a part of Docker Hub."""
+    word = given.partition("/")[0]
+    if word and word != "localhost" and not re.search("[.:]", word):
+        raise ConfigError(
+            f"REGISTRY={given} names no registry",
+            why=f"{word!r} has neither dot nor port; {did_you_mean(word.lower(), ['ecr', 'localhost'])}",
+            fix="REGISTRY=ecr[/prefix], or host[:port][/prefix]: registry.example.com/team, localhost:5000",
+        )
 
 
 def _signed(host: Host) -> Host:

@@ -18,17 +18,19 @@ NARROW = 3  # characters: below that a column is no column
 
 
 def show(rows: list[dict[str, Any]], as_json: bool) -> None:
-    """A list as a table, or as a JSON array."""
+    """A list as a table, or as a JSON array. Of nothing there is no table: whoever asks says what that means."""
     if as_json:
         print(json.dumps(rows, indent=2))
+        return
+    if not rows:
         return
     from rich.console import Console
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="bold")
-    names = list(rows[0]) if rows else []
+    names = list(rows[0])
     # The first column says which row it is: what is copied from it must be whole. The others fold, down to NARROW.
-    whole = max((len(line) for row in rows for line in [names[0], *_cell(row[names[0]]).splitlines()]), default=0)
+    whole = max(len(line) for row in rows for line in [names[0], *_cell(row[names[0]]).splitlines()])
     for number, name in enumerate(names):
         table.add_column(name, overflow="fold", no_wrap=number == 0, min_width=NARROW if number else whole)
     for row in rows:

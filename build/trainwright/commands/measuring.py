@@ -54,6 +54,11 @@ def list_(as_json: Json = False) -> None:
         for one in found
     ]
     report.show(rows, as_json)
+    if not rows:
+        typer.echo(
+            "no baseline was recorded yet: trainwright baseline record <name> <logs of nccl-tests>, and commit it",
+            err=True,
+        )
 
 
 @app.command()

@@ -25,5 +25,11 @@ def repositories(
     places = [place for variant in variants for place in images.places(intent, variant, registry or "ecr", region)]
     rows = images.settle(intent, variants, places, create=apply, change=apply)
     report.show([row.model_dump() for row in rows], as_json)
+    for host in dict.fromkeys(place.host for place in places if not place.region):
+        typer.echo(
+            f"{host} is a plain registry: it has no such settings, and makes a repository when it is pushed to; "
+            "--registry ecr is Amazon's",
+            err=True,
+        )
     if not apply and any(row.state in ("missing", "differs") for row in rows):
         typer.echo("nothing was written; --apply creates and changes", err=True)

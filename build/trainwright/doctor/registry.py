@@ -1,6 +1,6 @@
 """The registry that a push would go to. One beyond loopback is not asked: doctor uses no network."""
 
-from trainwright import images
+from trainwright import images, places
 from trainwright.doctor.context import Context, Finding
 from trainwright.errors import RegistryError
 
@@ -13,6 +13,8 @@ def check(context: Context) -> Finding:
             "REGISTRY=host:port or host:port/prefix, without http://",
         )
         return Finding(check="registry", state="failed", found=found, fix=fix)
+    if not places.OWN.fullmatch(context.registry):
+        places.refuse_words(context.registry)
     if context.registry_answers is None:
         found = f"{where} is not on loopback, and doctor asks no network"
         return Finding(check="registry", state="unknown", found=found, fix="trainwright plan: it asks the registry")
