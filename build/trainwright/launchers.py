@@ -4,11 +4,12 @@ What it starts is scripts/gate.sh, whole and by standard input: the image needs 
 """
 
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from trainwright.runs import Run
 
 END = "END_OF_GATE"
+END_OF_RUN = "END_OF_RUN"
 BASH = ["bash", "-s", "--"]
 HOST_SCRIPT = """\
 #!/usr/bin/env bash
@@ -144,26 +145,61 @@ exit "$code"
 
 
 def slurm(run: Run, script: str) -> str:
-    """A script for sbatch. With an image its ranks are in containers of pyxis and enroot."""
-    minutes = -(-run.seconds // 60)
-    words = [*BASH, *run.words, "--srun", str(run.nodes)]
-    if run.image:
-        words += ["--container", enroot(run.image)]
+    """A file for sbatch. With an image its ranks are in containers of pyxis and enroot."""
+    return slurm_options(run, run.name, run.seconds) + slurm_script(run, script)
+
+
+def slurm_options(run: Run, name: str, seconds: int) -> str:
+    minutes = -(-seconds // 60)
     lines = [
         "#!/bin/bash",
-        f"#SBATCH --job-name={run.name}",
+        f"#SBATCH --job-name={name}",
         f"#SBATCH --nodes={run.nodes}",
         f"#SBATCH --ntasks-per-node={run.gpus}",
         f"#SBATCH --gpus-per-node={run.gpus}",
         "#SBATCH --exclusive",
         f"#SBATCH --time={minutes // 60:02}:{minutes % 60:02}:00",
-        f"#SBATCH --output={run.name}.log",
-        "",
+        f"#SBATCH --output={name}.log",
     ]
-    return "\n".join(lines) + with_script(shlex.join([*words, *run.variables]), script)
+    return "\n".join(lines) + "\n"
+
+
+def slurm_script(run: Run, script: str) -> str:
+    """What runs in the allocation."""
+    words = [*BASH, *run.words, "--srun", str(run.nodes)]
+    if run.image:
+        words += ["--container", enroot(run.image)]
+    return with_script(shlex.join([*words, *run.variables]), script)
 
 
 def enroot(reference: str) -> str:
     """registry#path:tag, as enroot writes what Docker calls registry/path:tag."""
     host, _, path = reference.partition("/")
     return f"{host}#{path}" if path and ("." in host or ":" in host or host == "localhost") else reference
+
+
+# --- two images in turn ----------------------------------------------------------------------------------------------
+
+
+def in_turn(name: str, title: str, options: str, scripts: tuple[str, str], turns: Sequence[str]) -> str:
+    """One script that runs those of A and B as `turns` say, 01-a, 02-b, ...; a log of each lies in a folder."""
+    a, b = scripts
+    return f"""\
+{options.rstrip() or "#!/usr/bin/env bash"}
+# {title}
+set -Eeuo pipefail
+mkdir {name} # where the logs go
+cat >{name}/a.sh <<'{END_OF_RUN}'
+{a}{END_OF_RUN}
+cat >{name}/b.sh <<'{END_OF_RUN}'
+{b}{END_OF_RUN}
+for turn in {" ".join(turns)}; do
+  echo "gate: run $turn of {len(turns)}"
+  code=0
+  bash "{name}/${{turn#*-}}.sh" >"{name}/$turn.log" 2>&1 </dev/null || code=$?
+  if [ "$code" != 0 ]; then
+    echo "gate: run $turn ended with code $code, and proves no speed: {name}/$turn.log" >&2
+    exit "$code"
+  fi
+done
+"""

@@ -222,7 +222,7 @@ def _job(run: Run) -> str:
     return run.name if run.nodes == 1 else f"{run.name}-launcher"
 
 
-def execute(root: Path, run: Run, on: str, say: Callable[[str], None]) -> tuple[Path, int]:
+def execute(root: Path, run: Run, on: str, say: Callable[[str], None], log: Path | None = None) -> tuple[Path, int]:
     """Run it; where its log lies, and its exit code. A log is there whole, or not at all.
 
     Raises EnvironmentProblem where nothing began: no such image, no GPU runtime in Docker, a host that says no.
@@ -230,7 +230,7 @@ def execute(root: Path, run: Run, on: str, say: Callable[[str], None]) -> tuple[
     for program in {"docker": ["docker"], "ssh": ["ssh", "ssh-keygen"]}[on]:
         if not shutil.which(program):
             raise EnvironmentProblem(f"{program} is not on this machine", fix=f"install it, or --on {on} --emit FILE")
-    log = root / "out/gate" / f"{run.name}.log"
+    log = log or root / "out/gate" / f"{run.name}.log"
     log.parent.mkdir(parents=True, exist_ok=True)
     words = ["bash", "-c", emit(root, run, on)]
     with tempfile.NamedTemporaryFile(dir=log.parent, prefix=f".{log.name}.", delete=False) as file:

@@ -54,6 +54,10 @@ class SageMaker(Model):
     volume_gb: int
 
 
+class Against(Model):
+    runs: int  # of each image
+
+
 class Settings(Model):
     """The whole of gate.toml."""
 
@@ -64,6 +68,7 @@ class Settings(Model):
     ssh: Ssh
     kubernetes: Kubernetes
     sagemaker: SageMaker
+    against: Against
 
 
 class Run(Model):

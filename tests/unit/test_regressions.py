@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pytest
+from hosts import slowed
 from scipy.stats import mannwhitneyu
 from typer.testing import CliRunner
 
@@ -175,24 +176,6 @@ def test_a_bound_is_where_the_test_of_mann_and_whitney_turns() -> None:
 
 
 # --- the commands, on logs -------------------------------------------------------------------------------------------
-
-ROW = re.compile(r"(?<=<stdout>:) +\d+ +\d+ +float +sum .*$", re.MULTILINE)
-
-
-def slowed(text: str, factor: float) -> str:
-    """All times longer, all bandwidths and their average lower; what is checked of a log still holds."""
-
-    def changed(match: re.Match[str]) -> str:
-        words = match[0].split()
-        for at in (-8, -4):
-            time = float(words[at]) / factor
-            algbw = int(words[0]) / time / 1000
-            words[at : at + 3] = [f"{time:.2f}", f"{algbw:.2f}", f"{algbw * 15 / 8:.2f}"]
-        return "  " + "  ".join(words)
-
-    text = ROW.sub(changed, text)
-    values = [float(match[0].split()[at]) for match in ROW.finditer(text) for at in (-6, -2)]
-    return re.sub(r"(# Avg bus bandwidth    : )\S+", rf"\g<1>{sum(values) / len(values):g}", text)
 
 
 def written(folder: Path, loss: float, count: int = RUNS) -> tuple[str, str]:

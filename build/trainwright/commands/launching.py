@@ -1,11 +1,17 @@
 """The command that runs a gate, or writes it for who runs it."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from trainwright.commands.options import Json, app, find_root
+
+if TYPE_CHECKING:
+    from trainwright.interleaving import Pair
+    from trainwright.runs import Run
+
+SCRIPT = "scripts/gate.sh"
 
 
 @app.command()
@@ -20,6 +26,8 @@ def gate(
     hosts: Annotated[Path | None, typer.Option(metavar="FILE", help="For ssh: one host a line.")] = None,
     collective: Annotated[list[str] | None, typer.Option(help="Only this one; may be given again.")] = None,
     limit: Annotated[int | None, typer.Option(min=1, metavar="SECONDS", help="Of each collective.")] = None,
+    against: Annotated[str, typer.Option(metavar="IMAGE", help="Run this one, too, in turn: is it slower?")] = "",
+    runs: Annotated[int | None, typer.Option(min=1, help="Of each image, with --against.")] = None,
     emit: Annotated[str, typer.Option(metavar="FILE", help="Write what runs it; - is standard output.")] = "",
     role: Annotated[str, typer.Option(metavar="ARN", help="For sagemaker: what the job may do.")] = "",
     output: Annotated[str, typer.Option(metavar="s3://...", help="For sagemaker: where its output goes.")] = "",
@@ -27,25 +35,37 @@ def gate(
     as_json: Json = False,
 ) -> None:
     """nccl-tests on GPU hosts, and the verdict: docker and ssh from here; Slurm, Kubernetes, SageMaker as a file."""
-    from trainwright import judging, launching, report, verdicts
+    from trainwright import interleaving, judging, launching, report, verdicts
+    from trainwright.errors import ConfigError
     from trainwright.files import write
 
     root, here = find_root(), on in launching.HERE
+    if runs is not None and not against:
+        raise ConfigError("--runs is of two images", where="--runs", fix="--against IMAGE")
+    count = interleaving.check(root, on, runs) if against else 0
     if on == "docker" and not (emit or dry_run):
         there = launching.gpus_here()
         gpus = gpus or (None if instance else there)
     what = launching.subject(root, image, on)
-    run = launching.prepare(
-        root,
-        what,
-        on,
-        instance=instance,
-        nodes=nodes,
-        gpus=gpus,
-        hosts=hosts,
-        collectives=collective or [],
-        limit=limit,
-    )
+
+    def prepared(one: launching.Subject) -> "Run":
+        return launching.prepare(
+            root,
+            one,
+            on,
+            instance=instance,
+            nodes=nodes,
+            gpus=gpus,
+            hosts=hosts,
+            collectives=collective or [],
+            limit=limit,
+        )
+
+    run = prepared(what)
+    if against:
+        both = interleaving.pair(run, prepared(launching.subject(root, against, on)), count)
+        _in_turn(root, both, on, emit, dry_run, as_json)
+        return
     if dry_run:
         typer.echo(launching.command(run, on) if here else launching.emit(root, run, on, role, output, False))
         return
@@ -67,3 +87,31 @@ def gate(
         verdicts.show(found)
     typer.echo(launching.advice(run, on, what, "").splitlines()[-1].replace(log.name, str(log), 1), err=True)
     judging.refuse(found)
+
+
+def _in_turn(root: Path, both: "Pair", on: str, emit: str, dry_run: bool, as_json: bool) -> None:
+    """Two images: written for who runs them, or run here and compared."""
+    from trainwright import interleaving, launching, measuring, report
+    from trainwright.commands.measuring import show
+    from trainwright.files import write
+
+    if dry_run:
+        typer.echo(interleaving.emit(root, both, on, f"# {SCRIPT}\n"), nl=False)
+        return
+    if emit or on not in launching.HERE:
+        text, file = interleaving.emit(root, both, on), emit or "-"
+        if file == "-":
+            typer.echo(text, nl=False)
+        else:
+            write(Path(file), text)
+            Path(file).chmod(0o755)
+        typer.echo(interleaving.advice(both, on, "FILE" if file == "-" else file), err=True)
+        return
+    folder = interleaving.execute(root, both, on, lambda line: typer.echo(line, err=True))
+    found = interleaving.compared(root, both, on, folder)
+    if as_json:
+        report.data(found.model_dump())
+    else:
+        show(found)
+    typer.echo(f"logs: {folder}", err=True)
+    measuring.refuse(found)

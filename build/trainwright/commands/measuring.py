@@ -7,7 +7,7 @@ import typer
 from trainwright.commands.options import Json, app, find_root
 
 if TYPE_CHECKING:
-    from trainwright.regressions import Difference, Spread
+    from trainwright.regressions import Compared, Difference, Spread
 
 baseline = typer.Typer(no_args_is_help=True, help="How fast an image was, for later runs: `judge --baseline`.")
 app.add_typer(baseline, name="baseline")
@@ -89,10 +89,16 @@ def compare(
     if as_json:
         report.data(found.model_dump())
     else:
-        shown = [one for one in found.differences if small or one.state != "small message"]
-        report.show([_row(one) for one in shown], as_json=False)
-        typer.echo(f"\n{found.verdict}: {found.why}")
+        show(found, small)
     measuring.refuse(found)
+
+
+def show(found: "Compared", small: bool = False) -> None:
+    from trainwright import report
+
+    shown = [one for one in found.differences if small or one.state != "small message"]
+    report.show([_row(one) for one in shown], as_json=False)
+    typer.echo(f"\n{found.verdict}: {found.why}")
 
 
 def _row(one: "Difference") -> dict[str, str]:

@@ -1,0 +1,151 @@
+"""Two images in turn: what is emitted runs them A B B A, and the logs say which one is slower."""
+
+import json
+import re
+import shlex
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hosts import DIGEST, GOOD, LOGS, ROOT, Host, slowed
+
+from trainwright import launching, linting
+
+A = f"123456789012.dkr.ecr.us-east-1.amazonaws.com/trainwright/pytorch@{DIGEST}"
+B = A.replace("a1", "b2")
+TURNS = ["01-a", "02-b", "03-b", "04-a", "05-a", "06-b", "07-b", "08-a"]
+ORDER = [A if turn.endswith("a") else B for turn in TURNS]
+# The image's own programs know which image they are of.
+DOCKER = """\
+[ "$1" = run ] || exit 0
+while [ "$1" != --entrypoint ]; do shift; done
+echo "$3" >> "${0%/*}/ran"
+IMAGE=$3; export IMAGE; shift 3
+exec bash "$@"
+"""
+SRUN = """\
+for word; do
+  case $word in --container-image=*) IMAGE=${word#*=}; export IMAGE; echo "$IMAGE" >> "${0%/*}/ran" ;; esac
+done
+while [ "$1" != bash ]; do shift; done
+exec "$@"
+"""
+
+Cli = Callable[..., Any]
+
+
+@pytest.fixture
+def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
+    """B loses 6%, and the cluster drifts."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    host = Host(folder)
+    host.program("docker", DOCKER)
+    host.program("srun", SRUN)
+    text = (LOGS / GOOD).read_text()
+    (tmp_path / "fast").write_text(text)
+    (tmp_path / "slow").write_text(slowed(text, 0.94, ranks=8))
+    host.program("all_reduce_perf", f"case $IMAGE in *b2b2*) cat {tmp_path}/slow ;; *) cat {tmp_path}/fast ;; esac")
+    for name in ("PATH", "MARK"):
+        monkeypatch.setenv(name, host.environment[name])
+    monkeypatch.setattr(launching, "gpus_here", lambda: 8)
+    return host
+
+
+@pytest.fixture
+def checkout(tree: Path) -> Path:
+    (tree / "scripts/gate.sh").write_text((ROOT / "scripts/gate.sh").read_text())
+    return tree
+
+
+WORDS = ["--collective", "all_reduce", "--runs", "4"]
+
+
+def test_a_loss_is_found_here(cli: Cli, host: Host, checkout: Path) -> None:
+    ended = cli(checkout, "gate", A, "--against", B, "--collective", "all_reduce", "--runs", "6", "--json")
+    assert ended.code == 6, ended.err
+    said = json.loads(ended.out)
+    assert said["verdict"] == "regression"
+    assert {round(one["change"], 2) for one in said["differences"] if one["state"] == "regression"} == {-0.06}
+    assert (host.folder / "ran").read_text().split() == [*ORDER, A, B, B, A]
+    (folder,) = (checkout / "out/gate").iterdir()
+    assert sorted(path.stem for path in folder.iterdir())[:8] == TURNS
+
+
+def test_a_run_that_fails_ends_it(cli: Cli, host: Host, checkout: Path) -> None:
+    host.program("all_reduce_perf", "case $IMAGE in *b2b2*) exit 7 ;; esac")
+    ended = cli(checkout, "gate", A, "--against", B, *WORDS)
+    assert ended.code == 7
+    assert "a run ended with code 7" in ended.err
+    assert "02-b.log" in ended.err
+    assert (host.folder / "ran").read_text().split() == ORDER[:2]
+
+
+@pytest.mark.parametrize("on", ["docker", "slurm"])
+def test_what_is_emitted_runs_both_in_turn(cli: Cli, host: Host, tmp_path: Path, on: str) -> None:
+    file = tmp_path / "both.sh"
+    host.prints("all_reduce_perf", GOOD)  # neither is slower
+    ended = cli(ROOT, "gate", A, "--against", B, *WORDS, "--on", on, "--gpus", "8", "--emit", str(file))
+    assert ended.code == 0, ended.err
+    assert "hours at the very most" in ended.err
+    sound(file)
+    done = subprocess.run([file], env=host.environment, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    ran = (host.folder / "ran").read_text().split()
+    assert ["b2b2" in image for image in ran] == [image == B for image in ORDER]
+    words = shlex.split(ended.err.splitlines()[-1])
+    assert words[:2] == ["trainwright", "compare"]
+    words = [str(tmp_path / word) if "*" in word else word for word in words]
+    ended = cli(ROOT, *words[1:], "--instance", "p5.48xlarge")
+    assert ended.code == 0, ended.err
+    assert "no difference: a loss of 5% is excluded" in ended.out
+    again = subprocess.run([file], env=host.environment, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert again.returncode != 0  # logs of two allocations are never mixed
+
+
+def test_what_is_emitted_stops_at_a_run_that_fails(cli: Cli, host: Host, tmp_path: Path) -> None:
+    file = tmp_path / "both.sh"
+    host.program("all_reduce_perf", "exit 7")
+    assert cli(ROOT, "gate", A, "--against", B, *WORDS, "--gpus", "8", "--emit", str(file)).code == 0
+    done = subprocess.run([file], env=host.environment, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, (host.folder / "ran").read_text().split()) == (7, [A])
+    assert "run 01-a ended with code 7" in done.stderr
+
+
+def test_slurm_keeps_one_allocation_for_all_of_it(cli: Cli, tmp_path: Path) -> None:
+    words = ["--on", "slurm", "--instance", "p5.48xlarge", "--nodes", "2"]
+    once, both = (
+        cli(ROOT, "gate", A, *words, *more, "--emit", "-").out
+        for more in ([], ["--against", B, "--runs", "4", "--collective", "all_reduce"])
+    )
+    assert both.startswith("#!/bin/bash\n#SBATCH")
+    assert re.findall(r"^#SBATCH --nodes=(\d+)", both, re.MULTILINE) == ["2"]
+    assert "--time=" in once
+    assert re.search(r"#SBATCH --time=(\d+):", both)
+    file = tmp_path / "both.sbatch"
+    file.write_text(both)
+    sound(file)
+
+
+def sound(file: Path) -> None:
+    said = subprocess.run([linting._ours("shellcheck"), "--severity", "warning", file], capture_output=True, text=True)
+    assert said.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--against", B, "--on", "sagemaker"], "a training job has one image"),
+        (["--against", B, "--on", "kubernetes"], "pods of its own"),
+        (["--against", B, "--on", "slrum"], "did you mean 'slurm'"),
+        (["--against", B, "--runs", "2"], "fewer than 4 of each establish nothing"),
+        (["--against", B, "--runs", "5"], "an even number"),
+        (["--runs", "4"], "--runs is of two images"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused(cli: Cli, words: list[str], said: str) -> None:
+    ended = cli(ROOT, "gate", A, *words)
+    assert ended.code == 2
+    assert said in ended.err
