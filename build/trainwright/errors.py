@@ -2,7 +2,9 @@
 
 import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
 
 
 def without_password(text: str) -> str:
@@ -21,7 +23,7 @@ class TrainwrightError(Exception):
         super().__init__(what)
         self.what, self.where, self.why, self.fix = what, where, why, fix
 
-    def as_dict(self) -> dict[str, str | int]:
+    def as_dict(self) -> dict[str, Any]:
         return {
             "error": self.what,
             "where": self.where,
@@ -84,6 +86,39 @@ class EnvironmentProblem(TrainwrightError):
     """This machine lacks something: engine, tool, disk, port, permission."""
 
     exit_code = 10
+
+
+class Refusals(TrainwrightError):
+    """Several at once, each with its own fix. Ends as the least of them does; with 7 only where all of them would."""
+
+    def __init__(self, what: str, rows: list[TrainwrightError]) -> None:
+        super().__init__(
+            f"{what}: {len(rows)} refusals",
+            why="; ".join(row.what for row in rows),
+            fix="mend each of them, and run the same command again",
+        )
+        self.rows = rows
+        hard = {row.exit_code for row in rows} - {NotRunError.exit_code}
+        self.exit_code = min(hard, default=NotRunError.exit_code)
+
+    def as_dict(self) -> dict[str, Any]:
+        return {**super().as_dict(), "refusals": [row.as_dict() for row in self.rows]}
+
+
+@contextmanager
+def collected(into: list[TrainwrightError]) -> Iterator[None]:
+    """What is refused in here is kept for refuse_all(), so that whoever mends it hears of all of it at once."""
+    try:
+        yield
+    except TrainwrightError as error:
+        into.append(error)
+
+
+def refuse_all(what: str, refused: Iterable[TrainwrightError]) -> None:
+    """Raises a lone refusal as it is, several as Refusals; the same one of several images is said once."""
+    rows = list({(row.what, row.where, row.why, row.fix): row for row in refused}.values())
+    if rows:
+        raise Refusals(what, rows) if len(rows) > 1 else rows[0]
 
 
 FEW, MANY = 5, 25  # names that an error shows, and from when on it does not show all

@@ -15,7 +15,9 @@ from trainwright.errors import (
     NotRunError,
     RegistryError,
     TrainwrightError,
+    collected,
     did_you_mean,
+    refuse_all,
 )
 from trainwright.files import write
 from trainwright.images import below_registry, out_folder, read_image, write_image
@@ -25,6 +27,7 @@ from trainwright.model import Model, Variant
 from trainwright.outcome import Check
 from trainwright.progress import Say
 from trainwright.publishing import refuse_drift
+from trainwright.registry_work import Refused
 from trainwright.trains import FOLDER, Shipped, Train
 
 PROOFS = ("dockerfiles/proofs", gates.FOLDER)  # written after a build, and about it; no input
@@ -57,36 +60,32 @@ def release(
     """Prove all, sign what is not signed, tag all, write the record, and last move the aliases; each in every
     registry of `hosts`. In this order, so that a release that was broken off is completed by the same command.
 
-    Raises before anything is written: ConfigError (the name, the tree), IncompatibleError (a patch with more than
-    security updates), NotRunError (not published, no key where one is needed), LockError (blocked), RegistryError
-    (drift, a tag that is taken, registries that hold different images).
+    Raises before anything is written, and all of it at once (Refusals): ConfigError (the name, the tree),
+    IncompatibleError (a patch with more than security updates), NotRunError (not published, no key where one is
+    needed), LockError (blocked), RegistryError (drift, a tag that is taken, registries that hold different images).
     """
     patch, records = trains.version(name).micro, known(intent.root)
-    record, commit = records.get(name), _clean(intent.root)
-    _refuse_additions(intent.root, record, variants)
-    shipped: dict[str, Shipped] = {}
-    for variant, host in product(variants, hosts):
-        say(f"{variant.id}: what {host} holds of it")
-        image = _proved(intent, variant, name, host, record, waiver)
-        if shipped.setdefault(variant.id, image) != image:
-            raise RegistryError(
-                f"{variant.id} is not the same image everywhere, and cannot be released as one",
-                where=f"{host}/{image.repository}",
-                why=f"{image.digest} here, {shipped[variant.id].digest} in {hosts[0]}",
-                fix=f"trainwright rebuild --compare --only {variant.id}   # which of them the inputs give",
-            )
+    record, commit, refused = records.get(name), "", list[TrainwrightError]()
+    with collected(refused):
+        commit = _clean(intent.root)
+    with collected(refused):
+        _refuse_additions(intent.root, record, variants)
+    found = {variant.id: one for variant in variants if (one := _loaded(intent, variant, refused))}
+    shipped = _all_proved(intent, found, name, hosts, record, waiver, refused, say)
     if patch:
-        _refuse_more_than_security(intent, variants, name, records, say)
-    attesting.must_be_possible(intent.root, "release")
+        with collected(refused):
+            _refuse_more_than_security(intent, [one.variant for one in found.values()], name, records, say)
+    with collected(refused):
+        attesting.must_be_possible(intent.root, "release")
+    refuse_all(f"nothing was released as {name}", refused)
     today = datetime.now(UTC).date().isoformat()
     old = record or Train(name=name, date=today, commit=commit, images={})
     new = old.model_copy(update={"images": old.images | shipped})
     records[name] = new
     if not dry_run:
         for variant, host in product(variants, hosts):
-            found, image = inputs.load(intent, variant), shipped[variant.id]
-            bill = out_folder(intent, variant) / "sbom.json"
-            attesting.attest(intent, found, f"{host}/{image.repository}", image.digest, bill, say)
+            image, bill = shipped[variant.id], out_folder(intent, variant) / "sbom.json"
+            attesting.attest(intent, found[variant.id], f"{host}/{image.repository}", image.digest, bill, say)
             _note_gate(intent, variant, image)
         for (identity, image), host in product(shipped.items(), hosts):
             registry.tag(f"{host}/{image.repository}", image.digest, trains.tag(identity, name))
@@ -148,14 +147,75 @@ def _refuse_additions(root: Path, record: Train | None, variants: list[Variant])
         )
 
 
-def _proved(intent: Intent, variant: Variant, name: str, host: str, record: Train | None, waiver: str) -> Shipped:
-    """The image as the registry holds it under its key: that tag is given to what was built, probed and tested."""
-    found = inputs.load(intent, variant)
-    lock.refuse_blocked(variant, found.blocked)
-    refuse_drift(found)
-    path = below_registry(variant)
-    repository, tag = f"{host}/{path}", trains.tag(variant.id, name)
+def _loaded(intent: Intent, variant: Variant, refused: list[TrainwrightError]) -> Inputs | None:
+    """What goes into an image; None for one that nobody can name, for a stale lock or a blocked input."""
+    with collected(refused):
+        found = inputs.load(intent, variant)
+        lock.refuse_blocked(variant, found.blocked)
+        with collected(refused):
+            refuse_drift(found)
+        return found
+    return None
+
+
+def _all_proved(
+    intent: Intent,
+    found: Mapping[str, Inputs],
+    name: str,
+    hosts: list[str],
+    record: Train | None,
+    waiver: str,
+    refused: list[TrainwrightError],
+    say: Say,
+) -> dict[str, Shipped]:
+    """Each image as every registry holds it. A registry that does not answer is not asked for the next image."""
+    shipped, silent = dict[str, Shipped](), set[str]()
+    for one, host in product(found.values(), hosts):
+        if host in silent:
+            continue
+        variant = one.variant
+        say(f"{variant.id}: what {host} holds of it")
+        try:
+            held = _held(one, name, host)
+        except TrainwrightError as error:
+            refused.append(error)
+            if not isinstance(error, Refused):  # it does not answer at all, which can take minutes
+                silent.add(host)
+            continue
+        with collected(refused):
+            image = _proved(intent, one, name, host, held, record, waiver, refused)
+            if shipped.setdefault(variant.id, image) != image:
+                raise RegistryError(
+                    f"{variant.id} is not the same image everywhere, and cannot be released as one",
+                    where=f"{host}/{image.repository}",
+                    why=f"{image.digest} here, {shipped[variant.id].digest} in {hosts[0]}",
+                    fix=f"trainwright rebuild --compare --only {variant.id}   # which of them the inputs give",
+                )
+    return shipped
+
+
+def _held(found: Inputs, name: str, host: str) -> tuple[str, str]:
+    """What the tags of the key and of the release name there; "" for nothing."""
+    repository = f"{host}/{below_registry(found.variant)}"
     digest = registry.resolve(repository, found.tag)
+    if digest:
+        registry.manifest(repository, digest)
+    return digest, registry.resolve(repository, trains.tag(found.variant.id, name))
+
+
+def _proved(
+    intent: Intent,
+    found: Inputs,
+    name: str,
+    host: str,
+    held: tuple[str, str],
+    record: Train | None,
+    waiver: str,
+    refused: list[TrainwrightError],
+) -> Shipped:
+    """The image as the registry holds it under its key: that tag is given to what was built, probed and tested."""
+    variant, path, (digest, taken) = found.variant, below_registry(found.variant), held
+    repository, tag = f"{host}/{path}", trains.tag(variant.id, name)
     if not digest:
         raise NotRunError(
             f"{variant.id} is not published with its present inputs",
@@ -163,11 +223,13 @@ def _proved(intent: Intent, variant: Variant, name: str, host: str, record: Trai
             why="what the registry does not hold under its key was not proved",
             fix=f"trainwright build --only {variant.id} && trainwright push --only {variant.id}",
         )
-    registry.manifest(repository, digest)
-    out = record.images.get(variant.id) if record else None
-    gate = out.gate if out and out.digest == digest else gates.check(intent.root, variant, digest, waiver).detail
+    out, gate = record.images.get(variant.id) if record else None, ""
+    if out and out.digest == digest:
+        gate = out.gate
+    else:
+        with collected(refused):
+            gate = gates.check(intent.root, variant, digest, waiver).detail
     image = Shipped(key=found.key, digest=digest, repository=path, gate=gate)
-    taken = registry.resolve(repository, tag)
     if (out and out != image) or taken not in ("", digest):
         said = f"{FOLDER}/{name}.toml names {out.digest}" if out else f"no record of {name} names it: broken off before"
         raise RegistryError(

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trainwright.errors import TrainwrightError
+from trainwright.errors import Refusals, TrainwrightError
 
 if TYPE_CHECKING:
     from trainwright.images import Done
@@ -103,6 +103,10 @@ def complain(error: TrainwrightError, as_json: bool) -> None:
         return
     bold, red, off = ("\033[1m", "\033[31m", "\033[0m") if _coloured() else ("", "", "")
     print(f"{red}error:{off} {bold}{error.what}{off}", file=sys.stderr)
+    if isinstance(error, Refusals):
+        for row in error.rows:
+            complain(row, as_json)
+        return
     fix = error.fix
     if fix.startswith("trainwright ") and not shutil.which("trainwright"):
         fix = f".venv/bin/{fix}"  # where make has put it
