@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -28,6 +28,7 @@ class Done:
     action: str
     why: str
     seconds: float
+    steps: list[str] = field(default_factory=list)  # of a dry run: what would be done, in this order
 
 
 def out_folder(intent: Intent, variant: Variant) -> Path:

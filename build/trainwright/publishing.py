@@ -24,41 +24,34 @@ from trainwright.images import Done, known_image, out_folder, published_image, w
 from trainwright.inputs import Inputs
 from trainwright.matrix import Intent
 from trainwright.model import Variant
-from trainwright.outcome import Check, Image, PlanEntry
+from trainwright.outcome import Check, Image
 from trainwright.progress import Say
-from trainwright.publication import FILE, Place, Publication, publication
+from trainwright.publication import FILE, Place, Publication, Repository, publication
 from trainwright.repositories import Setting, movable, refuse_filters
 from trainwright.testing import tested
 
 Held = Mapping[Place, str]  # digest behind the key's tag in each place, "" where there is none
 
 
-def push(intent: Intent, variant: Variant, held: Held, release: str, dry_run: bool, say: Say, waiver: str = "") -> Done:
+def push(intent: Intent, variant: Variant, held: Held, release: str, say: Say, waiver: str = "") -> Done:
     """Everything between an image in the engine and a tag that means exactly its inputs, in each of the places.
 
     `held` is what the places hold under the key: what has it is left alone, and what lacks it gets the same digest.
     `release` is one more tag, for people; an image with drift does not get one, nor one that has not passed the gate
-    and has no `waiver` (NAME: REASON). A dry run refuses what the real one
-    would refuse, and writes nothing: not here, not in the engine, not in a registry.
+    and has no `waiver` (NAME: REASON).
     """
     began = time.monotonic()
     found = children.load(intent, variant)
     out = out_folder(intent, variant)
-    digest, missing = _one_digest(found, held)
+    digest, missing = one_digest(found, held)
     gate = Check(state="not run")
     if release:
         for place in held:
-            _refuse_taken(found, place.repository, release, digest)
+            refuse_taken(found, place.repository, release, digest)
         gate = gates.check(intent.root, variant, digest or engine.image_id(found.name) or "", waiver)
-    entry = plan.decide(
-        variant.id, found.key, "" if missing else digest, None if digest else engine.image_id(found.name) is not None
-    )
-    if dry_run:
-        action, why = _forecast(found, entry, missing, digest, release)
-        return Done(known_image(found, out), action, why, time.monotonic() - began)
     if not missing:
         image = published_image(found, out, next(iter(held)).repository, digest)
-        action, why = "skip", entry.reason
+        action, why = "skip", plan.decide(variant.id, found.key, digest, None).reason
     else:
         image = _publish(intent, found, held, missing, digest, say)
         action, why = "pushed", "pushed by digest, verified, proved, tagged"
@@ -74,7 +67,7 @@ def push(intent: Intent, variant: Variant, held: Held, release: str, dry_run: bo
     return Done(image, action, why, time.monotonic() - began)
 
 
-def _one_digest(found: Inputs, held: Held) -> tuple[str, list[Place]]:
+def one_digest(found: Inputs, held: Held) -> tuple[str, list[Place]]:
     """What the key's tag names wherever it is there, "" for nowhere; and the places that lack it.
 
     Raises RegistryError where two places disagree.
@@ -98,9 +91,7 @@ def _publish(intent: Intent, found: Inputs, held: Held, missing: list[Place], di
     image = at_hand(intent, found, say)
     refuse_filters(policy.repository, [identity])
     for place in filter(lambda place: place.region, missing):
-        rows = provisioning.ensure(place.region, [place.path], policy.repository, True, False, place.account)
-        _refuse_mutable(place, rows)
-        for row in rows:
+        for row in settled(place, policy.repository, create=True):
             if row.state == "created" or row.setting != "all":
                 say(f"{place}: {row.repository}: {row.setting} {row.state} {row.held} {row.wanted}".rstrip())
     with store.scratch() as folder:
@@ -134,8 +125,12 @@ def _publish(intent: Intent, found: Inputs, held: Held, missing: list[Place], di
     return image
 
 
-def _refuse_mutable(place: Place, rows: list[Setting]) -> None:
-    """Raises RegistryError for a repository that was there and would let a tag of ours move."""
+def settled(place: Place, settings: Repository, create: bool) -> list[Setting]:
+    """What a repository is like, made if it is missing and `create`; nothing that is there is changed.
+
+    Raises RegistryError for one that was there and would let a tag of ours move, AwsError.
+    """
+    rows = provisioning.ensure(place.region, [place.path], settings, create, False, place.account)
     loose = next((row for row in rows if row.setting == "moving tags" and row.state != "changed"), None)
     if loose:
         raise RegistryError(
@@ -144,6 +139,7 @@ def _refuse_mutable(place: Place, rows: list[Setting]) -> None:
             why=f"it has {loose.held}, {FILE} wants {loose.wanted}",
             fix="trainwright repositories --apply",
         )
+    return rows
 
 
 def _take(place: Place, found: Inputs, digest: str, say: Say) -> None:
@@ -240,7 +236,7 @@ def refuse_drift(found: Inputs) -> None:
         )
 
 
-def _refuse_taken(found: Inputs, repository: str, release: str, own: str) -> None:
+def refuse_taken(found: Inputs, repository: str, release: str, own: str) -> None:
     """Before anything is sent: a release tag that another image has. `own` is the digest of this one, "" before."""
     taken = registry.resolve(repository, release)
     if taken in ("", own):
@@ -250,17 +246,3 @@ def _refuse_taken(found: Inputs, repository: str, release: str, own: str) -> Non
     raise RegistryError(
         what, where=f"{repository}:{release}", why=f"it names {taken}; {this}", fix="choose another name"
     )
-
-
-def _forecast(found: Inputs, entry: PlanEntry, missing: list[Place], digest: str, release: str) -> tuple[str, str]:
-    """What a push would do, and why. Raises NotRunError where there is nothing to push."""
-    if not missing:
-        return ("would tag", f"{entry.reason}; then {release}") if release else ("skip", entry.reason)
-    if entry.action == "build" and not digest:
-        raise NotRunError(
-            f"{entry.id} is not there to be pushed",
-            why=entry.reason,
-            fix=f"trainwright build --only {entry.id}",
-        )
-    tags, to = ", ".join(filter(None, [found.tag, release])), ", ".join(map(str, missing))
-    return "would push", f"{digest or 'it'} to {to}; then prove and attest it; then tag {tags}"

@@ -67,6 +67,7 @@ def final(done: "list[Done]", as_json: bool) -> None:
     if as_json:
         rows = [
             {**row.image.to_json(), "action": row.action, "reason": row.why, "seconds": round(row.seconds, 2)}
+            | ({"steps": row.steps} if row.steps else {})
             for row in done
         ]
         print(json.dumps(rows, indent=2))
@@ -87,6 +88,8 @@ def final(done: "list[Done]", as_json: bool) -> None:
         ],
         as_json=False,
     )
+    for row in filter(lambda row: row.steps, done):
+        print("\n".join([f"\n{row.image.id}", *(f"{number:4}. {step}" for number, step in enumerate(row.steps, 1))]))
     for row in done:
         if row.image.uri and row.action in ("skip", "pushed"):  # the registry was asked just now, and has it
             print(f"\n{row.image.uri}")

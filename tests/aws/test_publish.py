@@ -133,7 +133,7 @@ def test_an_allowed_finding_passes(push: Push, amazon: Emulator) -> None:
 
 def test_a_dry_run_writes_nothing(push: Push, amazon: Emulator) -> None:
     assert row(push("--dry-run"))["action"] == "would push"
-    assert {name for _, name in amazon.calls} <= {"GetAuthorizationToken", "BatchGetImage"}
+    assert {name for _, name in amazon.calls} <= {"GetAuthorizationToken", "BatchGetImage", "DescribeRepositories"}
     assert not [method for method, _ in amazon.requests if method not in ("GET", "HEAD")]
 
 

@@ -235,6 +235,9 @@ def test_a_dry_run_of_what_is_not_built(checkout: Checkout) -> None:
     done = checkout.run("push", "--dry-run")
     assert done.returncode == 7
     assert f"trainwright build --only {ID}" in done.stderr
+    [row] = json.loads(done.stdout)
+    assert row["action"] == "not built"
+    assert any(step.startswith(f"tag {ID}-") for step in row["steps"])
 
 
 def test_releases_are_further_tags_of_the_same_image(checkout: Checkout) -> None:

@@ -33,7 +33,7 @@ LEVELS = {
     "engine registry indexes distribution sources licences ecr provisioning signing": 2,  # effects
     "locking recording relocking updates fetching building publishing images linting report commands cli doctor": 3,
     "adding conflicts compiling parents rebuilding deriving verifying testing attesting inspecting": 3,
-    "changes releasing affected updating places": 3,
+    "changes releasing affected updating places forecasting": 3,
     "comparing pruning judging launching reports verdicts measuring interleaving": 3,
 }
 LEVEL = {name: level for names, level in LEVELS.items() for name in names.split()}

@@ -191,7 +191,7 @@ def push(
     as_json: Json = False,
 ) -> None:
     """Prove, push by digest, verify what the registry holds, and only then tag."""
-    from trainwright import children, images, publishing, report
+    from trainwright import children, errors, forecasting, images, publishing, report
 
     intent, variants = asked_for(framework, only, with_, name)
     with report.alone(intent.root), report.progress() as (say, _):
@@ -199,11 +199,12 @@ def push(
         for one in found:
             publishing.refuse(intent, one, release)
         held = images.published(intent, found, registry, region)
-        done = [
-            publishing.push(intent, variant, held[variant.id], release, dry_run, say, waive_gate)
-            for variant in variants
-        ]
-    report.final(done, as_json)
+        if dry_run:
+            told = [forecasting.forecast(intent, each, held[each.id], release, waive_gate) for each in variants]
+            report.final([each.done for each in told], as_json)
+            return errors.refuse_all("a push would end here", [error for each in told for error in each.refused])
+        done = [publishing.push(intent, variant, held[variant.id], release, say, waive_gate) for variant in variants]
+    return report.final(done, as_json)
 
 
 @app.command()

@@ -1,0 +1,153 @@
+"""What a push would do, step by step, and what would end it. Reads, and writes nothing anywhere."""
+
+import time
+from typing import NamedTuple
+
+from trainwright import attesting, children, engine, gates, images, plan, publishing
+from trainwright.errors import EnvironmentProblem, NotRunError, TrainwrightError, collected
+from trainwright.images import Done
+from trainwright.inputs import Inputs
+from trainwright.matrix import Intent
+from trainwright.model import Variant
+from trainwright.outcome import Image
+from trainwright.publication import FILE, Place, Publication, Repository, publication
+from trainwright.publishing import Held
+
+
+class Forecast(NamedTuple):
+    """A row of the table, with its steps, and all that would end the real push."""
+
+    done: Done
+    refused: list[TrainwrightError]
+
+
+def forecast(intent: Intent, variant: Variant, held: Held, release: str, waiver: str = "") -> Forecast:
+    """As publishing.push(). Raises RegistryError only where two places disagree: then nothing follows from either."""
+    began, refused = time.monotonic(), list[TrainwrightError]()
+    found = children.load(intent, variant)
+    digest, missing = publishing.one_digest(found, held)
+    own = digest or _in_the_engine(found, refused)
+    if release:
+        for place in held:
+            with collected(refused):
+                publishing.refuse_taken(found, place.repository, release, digest)
+        with collected(refused):
+            gates.check(intent.root, variant, own, waiver)
+    image = images.known_image(found, images.out_folder(intent, variant))
+    if not missing and not release:
+        why = plan.decide(variant.id, found.key, digest, None).reason
+        return Forecast(Done(image, "skip", why, time.monotonic() - began), refused)
+    policy, steps = publication(intent.root), list[str]()
+    if missing:
+        steps = _until_it_is_proved(found, image, held, missing, digest, own, policy, refused)
+    steps += _told(policy, held, missing, found.tag, release)
+    tags = ", ".join(filter(None, [found.tag if missing else "", release]))
+    if not missing:
+        action, why = "would tag", f"published with this key as {digest}; then tag {tags}"
+    else:
+        action = "would push" if own else "not built"
+        to = ", ".join(map(str, missing))
+        why = f"{own or f'trainwright build {variant.words}; then it goes'} to {to}; then prove and attest it"
+        why += f"; then tag {tags}"
+    return Forecast(Done(image, action, why, time.monotonic() - began, steps), refused)
+
+
+def _in_the_engine(found: Inputs, refused: list[TrainwrightError]) -> str:
+    """The digest of what is built; "" for nothing, which ends a push, and where no engine says so."""
+    try:
+        if held := engine.image_id(found.name):
+            return held
+        refused.append(
+            NotRunError(
+                f"{found.variant.id} is not built with its present inputs",
+                why="a push sends what the engine holds; what would follow is only forecast",
+                fix=f"trainwright build {found.variant.words}",
+            )
+        )
+    except EnvironmentProblem as error:
+        refused.append(error)
+    return ""
+
+
+def _until_it_is_proved(
+    found: Inputs,
+    image: Image,
+    held: Held,
+    missing: list[Place],
+    digest: str,
+    own: str,
+    policy: Publication,
+    refused: list[TrainwrightError],
+) -> list[str]:
+    variant, source = found.variant, next((place for place in held if held[place]), None)
+    steps = [f"build: the engine holds it, {own}"]
+    if source:
+        steps = [f"build: nothing; the engine takes {digest} from {source}"]
+    elif not own:
+        steps = [f"build: it is not there to be pushed: trainwright build {variant.words}"]
+    for place in missing:
+        steps.append(f"repository: {place.repository}, of a plain registry: it has no settings")
+        if place.region:
+            with collected(refused):
+                steps[-1:] = _repository(place, policy.repository)
+    called = own or "its digest, known once it is built,"
+    steps += [f"push by digest: {called} to {place.repository}; what it holds is not sent" for place in missing]
+    steps.append("verify: the manifest under its digest, each blob; plain, one platform, Docker media types")
+    proof = image.proof if image.proof and own and image.proof.image == own else None
+    tests = "probe and image tests run on it"
+    if proof:
+        passed = proof.tests.state == "passed"
+        tests = f"it is probed; {f'{proof.tests.detail} passed on it' if passed else 'image tests run on it'}"
+    steps.append(f"prove: the engine pulls it by that digest from {missing[0]}; {tests}")
+    scanned = policy.scan
+    grave = " or ".join(scanned.refuse) or "no severity"
+    allowed = f" unless allowed: {', '.join(row.id for row in scanned.allow)}" * bool(scanned.allow)
+    silent = "refuses it, too" if scanned.unknown == "refuse" else "is recorded"
+    for place in missing:
+        if place.region:
+            limit = f"for {scanned.wait_seconds:g} s at most"
+            steps.append(f"scan in {place}: {limit}; {grave} refuses it{allowed}; no result {silent}")
+        else:
+            steps.append(f"scan: not run: {place} is a plain registry and scans nothing")
+    return steps
+
+
+def _repository(place: Place, settings: Repository) -> list[str]:
+    """Raises as publishing.settled()."""
+    rows = publishing.settled(place, settings, create=False)
+    own = [row for row in rows if row.repository == place.path]
+    others = [f"{row.setting} of {row.repository}: {row.held or 'as wanted'}" for row in rows if row not in own]
+    if own[0].state == "missing":
+        return [f"repository: {place.repository} is not there; it is created: {_settings(settings)}", *others]
+    if own[0].state == "as wanted":
+        return [f"repository: {place.repository} is as {FILE} wants it: {_settings(settings)}", *others]
+    told = "; ".join(f"{row.setting} is {row.held}, {FILE} wants {row.wanted}" for row in own)
+    return [f"repository: {place.repository} stays as it is: {told}; trainwright repositories --apply", *others]
+
+
+def _settings(settings: Repository) -> str:
+    return "; ".join(
+        filter(
+            None,
+            [
+                f"no tag moves but {', '.join(settings.moving)}",
+                f"scan on push: {'yes' if settings.scan_on_push else 'no'}",
+                f"encryption {settings.encryption} {settings.kms_key}".rstrip(),
+                f"without a tag it expires after {settings.untagged_days} days, a cache after {settings.cache_days}",
+                f"readers {', '.join(settings.readers) or 'none'}",
+                ", ".join(f"{name}={value}" for name, value in settings.tags.items()),
+            ],
+        )
+    )
+
+
+def _told(policy: Publication, held: Held, missing: list[Place], tag: str, release: str) -> list[str]:
+    """Signatures, and then tags, in their order."""
+    key = attesting.signing_key()
+    said = f"by {key}" if key else f"not run: {attesting.NO_KEY} ([signature] required = {policy.signature.required!r})"
+    steps = [f"sign image, SBOM and provenance: {said}"]
+    if missing:
+        steps.append(f"tag {tag} in {', '.join(map(str, missing))}: it never moves")
+    if release:
+        steps.append(f"tag {release} in {', '.join(map(str, held))}: it never moves")
+    return [*steps, "no alias moves: that is `trainwright release`"]

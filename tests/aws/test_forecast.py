@@ -1,0 +1,90 @@
+"""What `push --dry-run` says of Amazon ECR: regions, repositories and their settings, scans; and it writes nothing."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from aws.conftest import REGIONS
+from aws.emulator import Emulator
+
+from trainwright import aws, engine, forecasting, images, inputs, matrix, publishing
+from trainwright.errors import AwsError, RegistryError
+from trainwright.forecasting import Forecast
+from trainwright.publication import Place, publication
+
+ROOT = Path(__file__).parents[2]
+HERE, THERE = REGIONS
+INTENT = matrix.load_intent(ROOT)
+VARIANT = next(variant for variant in INTENT.variants if variant.id == "pytorch-2.13-cpu-py311-ec2")
+NAME, DIGEST = "trainwright/pytorch", "sha256:" + "d" * 64
+WRITES = ("Create", "Put", "Set", "Tag", "Delete", "Batch_Delete")
+Told = Callable[[], Forecast]
+
+
+@pytest.fixture
+def told(amazon: Emulator, monkeypatch: pytest.MonkeyPatch) -> Told:
+    """Of an image that is built, in two regions."""
+    monkeypatch.setattr(engine, "image_id", lambda _: DIGEST)
+
+    def forecast() -> Forecast:
+        amazon.calls.clear()
+        held = images.published(INTENT, [inputs.load(INTENT, VARIANT)], "ecr", ",".join(REGIONS))[VARIANT.id]
+        said = forecasting.forecast(INTENT, VARIANT, held, "")
+        assert [name for _, name in amazon.calls if name.startswith(WRITES)] == []
+        assert {method for method, _ in amazon.requests} <= {"GET"}
+        return said
+
+    return forecast
+
+
+def repositories(found: Forecast) -> list[str]:
+    return [step for step in found.done.steps if step.startswith("repository: ")]
+
+
+def test_every_region_and_the_settings_of_what_is_created(amazon: Emulator, told: Told) -> None:
+    found = told()
+    assert found.refused == []
+    assert found.done.action == "would push"
+    for region, step in zip(REGIONS, repositories(found), strict=True):
+        assert f"{amazon.address(region)}/{NAME} is not there; it is created" in step
+        assert "no tag moves but *-latest" in step
+        assert "scan on push: yes; encryption AES256" in step
+    scans = [step for step in found.done.steps if step.startswith("scan in ")]
+    assert [step.partition(":")[0] for step in scans] == [f"scan in {region}" for region in REGIONS]
+    assert all("CRITICAL refuses it" in step and "no result refuses it, too" in step for step in scans)
+    assert found.done.steps[-2].startswith(f"tag {VARIANT.id}-")
+    assert f"in {HERE}, {THERE}" in found.done.steps[-2]
+
+
+def test_one_that_is_there_as_wanted_and_one_that_differs(told: Told) -> None:
+    variants = [VARIANT]
+    places = images.places(INTENT, VARIANT, "ecr", ",".join(REGIONS))
+    images.settle(INTENT, variants, places, create=True, change=False)
+    aws.client("ecr", THERE).put_image_scanning_configuration(
+        repositoryName=NAME, imageScanningConfiguration={"scanOnPush": False}
+    )
+    found = told()
+    here, there = repositories(found)
+    assert "is as dockerfiles/publish.toml wants it" in here
+    assert "stays as it is: scan on push is no, dockerfiles/publish.toml wants yes" in there
+    assert "trainwright repositories --apply" in there
+    assert found.refused == []
+
+
+def test_one_whose_tags_move_is_refused(told: Told) -> None:
+    """The very check of the real push, which would otherwise be seen only after a scan."""
+    aws.client("ecr", HERE).create_repository(repositoryName=NAME, imageTagMutability="MUTABLE")
+    (error,) = told().refused
+    assert isinstance(error, RegistryError)
+    assert "lets tags move" in error.what
+    assert error.fix == "trainwright repositories --apply"
+    place = Place(host="x", path=NAME, region=HERE)
+    with pytest.raises(RegistryError, match="lets tags move"):
+        publishing.settled(place, publication(ROOT).repository, create=True)
+
+
+def test_what_amazon_does_not_let_one_ask(amazon: Emulator, told: Told) -> None:
+    amazon.refuse("DescribeRepositories", "AccessDeniedException", "no", times=9)
+    found = told()
+    assert {type(error) for error in found.refused} == {AwsError}
+    assert found.done.steps[-1].startswith("no alias moves")

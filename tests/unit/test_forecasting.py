@@ -1,0 +1,114 @@
+"""`push --dry-run`: every step in its order, built or not, and all that would end the real one."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from registries import MANIFEST, Registry, digest_of, serving
+
+from trainwright import engine, images, inputs
+from trainwright.matrix import load_intent
+from trainwright.outcome import Check, Image, Proof
+
+CPU, GPU = "pytorch-2.13-cpu-py311-ec2", "pytorch-2.15-cu132-py313-ec2"
+DIGEST = "sha256:" + "d" * 64
+Edit = Callable[[Path, str, str], None]
+
+
+@pytest.fixture
+def held(tree: Path, edit: Edit) -> Iterator[Registry]:
+    edit(tree / "dockerfiles/publish.toml", '^required = "release"', 'required = "never"')
+    with serving() as found:
+        yield found
+
+
+@pytest.fixture
+def dry(cli: Any, tree: Path, held: Registry) -> Callable[..., Any]:
+    return lambda *words: cli(tree, "push", "--dry-run", "--registry", held.address, *words)
+
+
+def built(monkeypatch: pytest.MonkeyPatch, digest: str | None) -> None:
+    monkeypatch.setattr(engine, "image_id", lambda _: digest)
+
+
+def order(text: str, *parts: str) -> None:
+    places = [text.index(part) for part in parts]
+    assert places == sorted(places), parts
+
+
+def test_what_is_not_built_is_shown_to_its_end(
+    dry: Callable[..., Any], held: Registry, monkeypatch: pytest.MonkeyPatch, tree: Path
+) -> None:
+    built(monkeypatch, None)
+    ended = dry("--only", CPU, "--release", "1.0")
+    assert ended.code == 7
+    order(
+        ended.out,
+        f"1. build: it is not there to be pushed: trainwright build --only {CPU}",
+        f"repository: {held.address}/trainwright/pytorch",
+        "push by digest",
+        "verify: ",
+        "prove: ",
+        "scan: not run: ",
+        "sign image, SBOM and provenance: not run: no signing key",
+        f". tag {CPU}-",
+        f". tag 1.0 in {held.address}",
+    )
+    assert f"{CPU} is not built with its present inputs" in ended.err
+    assert f"trainwright build --only {CPU}\n" in ended.err
+    assert not (tree / "out" / CPU).exists()
+    assert {request.split()[0] for request in held.asked} == {"GET"}
+
+
+def test_what_is_built_and_tested(dry: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tree: Path) -> None:
+    built(monkeypatch, DIGEST)
+    (plain,) = json.loads(dry("--only", CPU, "--json").out)
+    assert [step for step in plain["steps"] if "probe and image tests run on it" in step]
+    intent = load_intent(tree)
+    variant = next(variant for variant in intent.variants if variant.id == CPU)
+    passed = Check(state="passed", detail="85 tests")
+    image = Image(id=CPU, key=plain["key"], proof=Proof(image=DIGEST, probe=passed, tests=passed))
+    images.write_image(images.out_folder(intent, variant), image)
+    ended = dry("--only", CPU, "--json")
+    (row,) = json.loads(ended.out)
+    assert (ended.code, row["action"], row["steps"][0]) == (0, "would push", f"build: the engine holds it, {DIGEST}")
+    assert [step for step in row["steps"] if "85 tests passed on it" in step]
+    assert [step for step in row["steps"] if step.startswith(f"push by digest: {DIGEST} to ")]
+
+
+def test_without_an_engine_nobody_knows_whether_it_is_built(dry: Callable[..., Any]) -> None:
+    ended = dry("--only", CPU, "--json")
+    assert ended.code == 10
+    assert json.loads(ended.out)[0]["steps"]
+
+
+def test_what_is_published_has_no_steps_but_those_of_its_release(
+    dry: Callable[..., Any], held: Registry, tree: Path
+) -> None:
+    intent = load_intent(tree)
+    found = inputs.load(intent, next(variant for variant in intent.variants if variant.id == CPU))
+    held.manifests["trainwright/pytorch", digest_of(b"{}")] = b"{}", MANIFEST
+    held.tags["trainwright/pytorch", found.tag] = digest_of(b"{}")
+    # No engine is there, and none is asked.
+    (row,) = json.loads(dry("--only", CPU, "--json").out)
+    assert (row["action"], "steps" in row) == ("skip", False)
+    ended = dry("--only", CPU, "--release", "1.0", "--json")
+    (row,) = json.loads(ended.out)
+    assert (ended.code, row["action"]) == (0, "would tag")
+    assert [step.split()[0] for step in row["steps"]] == ["sign", "tag", "no"]
+
+
+def test_all_that_would_end_it_comes_after_the_steps(
+    dry: Callable[..., Any], held: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built(monkeypatch, None)
+    held.manifests["trainwright/pytorch", digest_of(b"{}")] = b"{}", MANIFEST
+    held.tags["trainwright/pytorch", "1.0"] = digest_of(b"{}")
+    ended = dry("--only", GPU, "--release", "1.0", "--json")
+    error = json.loads(ended.err.splitlines()[-1])
+    assert [row["exit_code"] for row in error["refusals"]] == [7, 8, 7]  # not built, the tag is taken, no gate
+    assert ended.code == 8
+    assert "gate" in error["refusals"][2]["error"]
+    assert json.loads(ended.out)[0]["steps"]
