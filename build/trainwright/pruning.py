@@ -4,15 +4,17 @@ from collections.abc import Iterable
 from contextlib import suppress
 from datetime import UTC, datetime
 
+from pydantic import Field
+
 from trainwright import children, ecr, inputs, registry, releasing, retention
 from trainwright.errors import AwsError, ConfigError, NotRunError, RegistryError, TrainwrightError, did_you_mean
 from trainwright.matrix import Intent
 from trainwright.model import Model
 from trainwright.progress import Say
-from trainwright.publication import Place, publication
+from trainwright.publication import Place, Repository, publication
 from trainwright.registry_work import side_by_side
 from trainwright.report import human
-from trainwright.retention import JOBS, WAIVABLE, Known, Listed, Verdict
+from trainwright.retention import ACCOUNTS, JOBS, WAIVABLE, Known, Listed, Verdict
 
 IMAGE = ("application/vnd.docker.container.image.v1+json", "application/vnd.oci.image.config.v1+json")
 
@@ -24,6 +26,7 @@ class Pruned(Model):
     deleted: bool  # whether it was done
     freed: int  # bytes
     collected: bool  # whether the registry frees them by itself
+    unasked: dict[str, str] = Field(default={})  # as retention.Known
 
 
 def prune(intent: Intent, places: Iterable[Place], delete: bool, waived: set[str], say: Say) -> Pruned:
@@ -36,14 +39,18 @@ def prune(intent: Intent, places: Iterable[Place], delete: bool, waived: set[str
         name = min(wrong)
         raise ConfigError(f"--waive {name!r} waives nothing", why=did_you_mean(name, WAIVABLE))
     found, verdicts, collected = list[Listed](), list[Verdict](), False
-    for place in dict.fromkeys(places):
-        known = _known(intent, place, waived)
-        if delete and known.used is None and JOBS not in waived:
-            raise NotRunError(
-                f"nothing is deleted in {place}: which images running jobs use could not be asked",
-                why=known.unasked,
-                fix=f"have those actions allowed; or answer for it, that {WAIVABLE[JOBS]}: prune --waive {JOBS}",
-            )
+    places = list(dict.fromkeys(places))
+    known = _known(intent, places, waived)
+    left = [name for name in known.unasked if name not in waived]
+    if delete and left:
+        answered = " and that ".join(WAIVABLE[name] for name in left)
+        words = " ".join(f"--waive {name}" for name in left)
+        raise NotRunError(
+            "nothing is deleted: which images running jobs use could not be asked",
+            why="; ".join(known.unasked[name] for name in left),
+            fix=f"have those actions allowed; or answer for it, that {answered}: prune {words}",
+        )
+    for place in places:
         say(f"{place.repository}: listing")
         listed = _listed(place)
         rows = retention.judge(listed, known)
@@ -51,34 +58,57 @@ def prune(intent: Intent, places: Iterable[Place], delete: bool, waived: set[str
             rows = _delete(place, rows, retention.judge(_listed(place), known), say)
         found, verdicts, collected = found + listed, verdicts + rows, collected or bool(place.region)
     gone = {(row.repository, row.digest) for row in verdicts if row.state != "kept"}
-    return Pruned(rows=verdicts, deleted=delete, freed=retention.freed(found, gone), collected=collected)
+    return Pruned(
+        rows=verdicts,
+        deleted=delete,
+        freed=retention.freed(found, gone),
+        collected=collected,
+        unasked=known.unasked,
+    )
 
 
 # --- what is there ---------------------------------------------------------------------------------------------------
 
 
-def _known(intent: Intent, place: Place, waived: set[str]) -> Known:
+def _known(intent: Intent, places: Iterable[Place], waived: set[str]) -> Known:
     released = {
         image.digest: f"the release {train.name}"
         for train in releasing.known(intent.root).values()
         for image in train.images.values()
     }
-    used: set[str] | None = set()  # SageMaker takes images from ECR alone
-    unasked = ""
-    if place.region:
-        try:
-            used = ecr.images_in_use(place.region)
-        except AwsError as error:
-            used, unasked = None, error.what
+    policy = publication(intent.root)
+    used, unasked = _in_use([place for place in places if place.region], policy.repository)
     return Known(
         at=datetime.now(UTC),
-        days=publication(intent.root).prune.days,
+        days=policy.prune.days,
         keys=_keys(intent),
         released=released,
         used=used,
         unasked=unasked,
         waived=waived,
     )
+
+
+def _in_use(places: list[Place], settings: Repository) -> tuple[set[str], dict[str, str]]:
+    """What SageMaker uses, by the caller's account and in every region that images are published or copied to; and
+    whom nobody could ask. It takes images from ECR alone: without `places` there, nothing is used.
+    """
+    used, silent, unasked = set[str](), list[str](), dict[str, str]()
+    regions = dict.fromkeys([place.region for place in places] + settings.replicate_to * bool(places))
+    for region in regions:
+        try:
+            used |= ecr.images_in_use(region)
+        except AwsError as error:
+            silent.append(f"{region}: {error.what}")
+    if silent:
+        unasked[JOBS] = "; ".join(silent)
+    others = {place.account for place in places if place.account} | set(settings.readers if places else ())
+    if others:
+        with suppress(AwsError):
+            others -= {ecr.account(places[0].region)}
+    if others:
+        unasked[ACCOUNTS] = f"jobs of {', '.join(sorted(others))}, which may pull it, cannot be asked from here"
+    return used, unasked
 
 
 def _keys(intent: Intent) -> dict[str, str]:
@@ -184,7 +214,8 @@ def sentences(found: Pruned) -> list[str]:
     """For people: the last lines."""
     gone = [row for row in found.rows if row.state != "kept"]
     unknown = [row for row in found.rows if row.why.startswith("unknown")]
-    said = [f"{len(unknown)} are kept because nobody here can judge them"] if unknown else []
+    said = [f"not asked: {why}; that {WAIVABLE[name]}, --waive {name} says" for name, why in found.unasked.items()]
+    said += [f"{len(unknown)} are kept because nobody here can judge them"] if unknown else []
     if not gone:
         return [*said, f"nothing to delete among {len(found.rows)}"]
     done = "deleted" if found.deleted else "would be deleted"

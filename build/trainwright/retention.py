@@ -16,8 +16,12 @@ ID, KEY = "io.trainwright.id", "io.trainwright.key"
 BESIDE = re.compile(r"sha256-([0-9a-f]{64})\.(sig|att|sbom)")  # as cosign calls what it says of an image
 RELEASED = re.compile(r"-\d{4}\.\d{1,2}\.\d+$")
 # What nobody may be able to say, and a person can answer for: --waive NAME.
-JOBS, AGE = "running-jobs", "age"
-WAIVABLE = {JOBS: "no running job or model names what is deleted", AGE: "all of it was pushed long ago"}
+JOBS, ACCOUNTS, AGE = "running-jobs", "other-accounts", "age"
+WAIVABLE = {
+    JOBS: "no running job or model names what is deleted",
+    ACCOUNTS: "no running job or model of another account names what is deleted",
+    AGE: "all of it was pushed long ago",
+}
 DAY = 86400
 
 
@@ -41,8 +45,8 @@ class Known(Model):
     days: int  # younger than this is kept
     keys: dict[str, str]  # id of the matrix to the tag of its present key; "" where that cannot be said
     released: dict[str, str]  # digest to the release that names it
-    used: set[str] | None = None  # addresses that running jobs and models name; None: nobody could ask
-    unasked: str = ""  # why
+    used: set[str] = Field(default=set())  # addresses that running jobs and models name, of those that were asked
+    unasked: dict[str, str] = Field(default={})  # whom nobody could ask and why, by what a person can answer for
     waived: set[str] = Field(default=set())
 
 
@@ -113,10 +117,10 @@ def _kept(row: Listed, known: Known) -> tuple[bool, str]:
         return True, f"unknown: which key of {identity} is the present one, this checkout cannot say"
     if known.keys[identity] in row.tags:
         return True, "it is the present key of the matrix"
-    if known.used is None and JOBS not in known.waived:
-        return True, f"unknown: whether a running job uses it ({known.unasked})"
-    if used := _used(row, known.used or set()):
+    if used := _used(row, known.used):
         return True, f"a running job or a model names {used}"
+    if unknown := [why for name, why in known.unasked.items() if name not in known.waived]:
+        return True, f"unknown: whether a running job uses it ({'; '.join(unknown)})"
     return _by_age(row, known)
 
 

@@ -1,6 +1,9 @@
 """Out of Amazon ECR goes what nothing names, and nothing that SageMaker uses."""
 
 import json
+import re
+import shutil
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -18,7 +21,7 @@ from trainwright.matrix import Intent, load_intent
 from trainwright.publication import Place
 from trainwright.retention import Verdict
 
-HERE = REGIONS[0]
+HERE, THERE = REGIONS
 ID, NAME = "base-1.0-cpu-py313-sagemaker", "trainwright/base"
 KEYS = {"old": "1" * 64, "used": "2" * 64, "model": "3" * 64, "young": "4" * 64}
 
@@ -60,20 +63,25 @@ def held(amazon: Emulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> d
 def uses(found: dict[str, str]) -> None:
     """A training job, which runs for ever, and a model, as SageMaker is told of images."""
     sagemaker_backends[ACCOUNT].reset()
+    runs(HERE, f"{place().repository}@{found['used']}")
+    image = f"{place().repository}:{ID}-{KEYS['model'][:12]}"
     sagemaker: Any = aws.client("sagemaker", HERE)
+    sagemaker.create_model(
+        ModelName="model", PrimaryContainer={"Image": image}, ExecutionRoleArn="arn:aws:iam::1:role/x"
+    )
+
+
+def runs(region: str, image: str) -> None:
+    sagemaker: Any = aws.client("sagemaker", region)
     sagemaker.create_training_job(
         TrainingJobName="job",
-        AlgorithmSpecification={"TrainingImage": f"{place().repository}@{found['used']}", "TrainingInputMode": "File"},
+        AlgorithmSpecification={"TrainingImage": image, "TrainingInputMode": "File"},
         RoleArn="arn:aws:iam::123456789012:role/x",
         OutputDataConfig={"S3OutputPath": "s3://some/where"},
         ResourceConfig={"InstanceType": "ml.m5.large", "InstanceCount": 1, "VolumeSizeInGB": 1},
         StoppingCondition={"MaxRuntimeInSeconds": 60},
     )
-    sagemaker_backends[ACCOUNT][HERE].training_jobs["job"].training_job_status = "InProgress"
-    image = f"{place().repository}:{ID}-{KEYS['model'][:12]}"
-    sagemaker.create_model(
-        ModelName="model", PrimaryContainer={"Image": image}, ExecutionRoleArn="arn:aws:iam::1:role/x"
-    )
+    sagemaker_backends[ACCOUNT][region].training_jobs["job"].training_job_status = "InProgress"
 
 
 def place() -> Place:
@@ -136,6 +144,72 @@ def test_jobs_that_cannot_be_asked(amazon: Emulator, held: dict[str, str], inten
     amazon.say("DescribeImages", rows)
     waived = pruning.prune(intent, [place()], False, {"running-jobs"}, print)
     assert {row.state for row in waived.rows} == {"would delete", "kept"}
+
+
+@pytest.fixture
+def declared(tmp_path: Path) -> Callable[[str], Intent]:
+    """This checkout with another line in [repository] of publish.toml."""
+
+    def write(line: str) -> Intent:
+        for folder in ("dockerfiles", "scripts"):
+            shutil.copytree(ROOT / folder, tmp_path / "tree" / folder)
+        path = tmp_path / "tree/dockerfiles/publish.toml"
+        text, count = re.subn(rf"^{line.split()[0]} = .*", line, path.read_text(), flags=re.MULTILINE)
+        assert count == 1
+        path.write_text(text)
+        return load_intent(tmp_path / "tree")
+
+    return write
+
+
+def test_a_job_in_another_region_that_is_published_to(amazon: Emulator, held: dict[str, str], intent: Intent) -> None:
+    """By the digest: that is the same one everywhere."""
+    del amazon.said["DescribeImages"][2:]  # there is no repository over there
+    runs(THERE, f"{ACCOUNT}.dkr.ecr.{THERE}.amazonaws.com/{NAME}@{held['old']}")
+    there = Place(host=ecr.host(THERE), path=NAME, region=THERE)
+    found = by_name(pruning.prune(intent, [place(), there], False, set(), print).rows, held)
+    assert found["old"][0] == "kept"
+    assert "a running job or a model names" in found["old"][1]
+
+
+def test_a_job_in_a_region_that_amazon_copies_to(held: dict[str, str], declared: Callable[[str], Intent]) -> None:
+    runs(THERE, f"{ACCOUNT}.dkr.ecr.{THERE}.amazonaws.com/{NAME}@{held['old']}")
+    dry = pruning.prune(declared(f'replicate_to = ["{THERE}"]'), [place()], False, set(), print)
+    assert by_name(dry.rows, held)["old"][0] == "kept"
+
+
+@pytest.mark.parametrize("account", ["444455556666", ACCOUNT])
+def test_jobs_of_accounts_that_may_pull(
+    amazon: Emulator, held: dict[str, str], declared: Callable[[str], Intent], account: str
+) -> None:
+    """Only theirs cannot be asked: what the own account uses is known, and said."""
+    intent = declared(f'readers = ["{account}"]')
+    again = json.loads(amazon.said["DescribeImages"][-1].body)
+    dry = pruning.prune(intent, [place()], False, set(), print)
+    found = by_name(dry.rows, held)
+    assert "a running job or a model names" in found["used"][1]
+    if account == ACCOUNT:
+        assert found["old"][0] == "would delete"
+        return
+    assert found["old"][0] == "kept"
+    assert f"jobs of {account}, which may pull it, cannot be asked from here" in found["old"][1]
+    assert [line for line in pruning.sentences(dry) if account in line and "--waive other-accounts" in line]
+    with pytest.raises(NotRunError, match="nothing is deleted") as error:
+        pruning.prune(intent, [place()], True, {"running-jobs"}, print)
+    assert account in error.value.why
+    assert "--waive other-accounts" in error.value.fix
+    amazon.said["DescribeImages"] = []
+    amazon.say("DescribeImages", again)
+    waived = pruning.prune(intent, [place()], False, {"other-accounts"}, print)
+    assert by_name(waived.rows, held)["old"][0] == "would delete"
+
+
+def test_a_registry_of_another_account(held: dict[str, str], intent: Intent) -> None:
+    """Whose jobs run there, the caller cannot ask."""
+    own = place().model_copy(update={"account": "444455556666"})
+    with pytest.raises(NotRunError, match="nothing is deleted") as error:
+        pruning.prune(intent, [own], True, set(), print)
+    assert "jobs of 444455556666" in error.value.why
 
 
 def test_a_refusal_to_list(amazon: Emulator, held: dict[str, str], intent: Intent) -> None:

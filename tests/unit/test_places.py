@@ -42,6 +42,12 @@ def test_commands_refuse_it_as_usage(cli: Any, tree: Path, words: list[str]) -> 
     assert "did you mean 'ecr'" in ended.err
 
 
+def test_a_framework_that_is_none_has_nothing_to_prune(cli: Any, tree: Path) -> None:
+    ended = cli(tree, "prune", "--framework", "pytorh", "--registry", "127.0.0.1:1")
+    assert (ended.code, ended.out) == (2, "")
+    assert "did you mean 'pytorch'" in ended.err
+
+
 def test_a_plain_registry_has_no_settings_and_it_says_so(cli: Any, tree: Path) -> None:
     ended = cli(tree, "repositories", "--framework", "pytorch", "--registry", "registry.example.com/team")
     assert (ended.code, ended.out) == (0, "")

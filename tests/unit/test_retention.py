@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from trainwright.retention import AGE, JOBS, Known, Listed, freed, judge
+from trainwright.retention import ACCOUNTS, AGE, JOBS, Known, Listed, freed, judge
 
 NOW = datetime(2026, 11, 22, tzinfo=UTC)
 ID, KEY = "pytorch-2.13-cpu-py311-sagemaker", "a" * 64
@@ -44,7 +44,7 @@ def test_what_nothing_names_and_is_old_goes() -> None:
         ({}, {"used": {f"r/trainwright/pytorch:{OWN}"}}, "running job"),
         ({}, {"used": {f"r/trainwright/pytorch@{DIGEST}"}}, "running job"),
         ({}, {"used": {f"r/trainwright/pytorch:some@{DIGEST}"}}, "running job"),
-        ({}, {"used": None, "unasked": "you may not"}, "unknown: whether a running job uses it (you may not)"),
+        ({}, {"unasked": {JOBS: "you may not"}}, "unknown: whether a running job uses it (you may not)"),
         ({"pushed": NOW - timedelta(days=29, hours=23)}, {}, "younger than 30 days"),
         ({"pushed": None, "created": NOW}, {"waived": {AGE}}, "younger than 30 days"),
         ({"pushed": None}, {}, "unknown: this registry does not say when"),
@@ -65,11 +65,18 @@ def test_each_reason_to_keep(row: dict[str, Any], known: dict[str, Any], why: st
 
 
 def test_what_a_person_answers_for() -> None:
-    unasked = KNOWN.model_copy(update={"used": None, "waived": {JOBS}})
+    unasked = KNOWN.model_copy(update={"unasked": {JOBS: "you may not"}, "waived": {JOBS}})
     assert of(OLD, unasked)[0] == "would delete"
     waived = KNOWN.model_copy(update={"waived": {AGE}})
     assert of(OLD.model_copy(update={"pushed": None}), waived)[0] == "would delete"
     assert of(OLD.model_copy(update={"pushed": NOW}), waived)[0] == "kept"
+
+
+def test_each_of_those_who_cannot_be_asked_is_answered_for_alone() -> None:
+    unasked = KNOWN.model_copy(update={"unasked": {JOBS: "here", ACCOUNTS: "there"}, "waived": {JOBS}})
+    assert of(OLD, unasked) == ("kept", "unknown: whether a running job uses it (there)")
+    used = unasked.model_copy(update={"used": {f"r/trainwright/pytorch@{DIGEST}"}, "waived": {JOBS, ACCOUNTS}})
+    assert of(OLD, used)[0] == "kept"
 
 
 def test_what_is_said_of_an_image_goes_where_it_goes() -> None:

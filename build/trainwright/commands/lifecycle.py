@@ -36,7 +36,7 @@ def prune(
     framework: Annotated[str | None, typer.Option(help="Only this framework's repository.")] = None,
     delete: Annotated[bool, typer.Option("--delete", help="Do it; without, nothing is deleted.")] = False,
     waive: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="running-jobs, age: what cannot be asked, you answer for.")
+        list[str] | None, typer.Option(metavar="NAME", help="running-jobs, other-accounts, age: you answer for it.")
     ] = None,
     registry: Registry = "",
     region: Region = "",
@@ -47,7 +47,7 @@ def prune(
     from trainwright.matrix import load_intent, select
 
     intent = load_intent(find_root())
-    variants = select(intent.variants, None, f"{framework}-*") if framework else intent.variants
+    variants = select(intent.variants, framework, "*")
     with report.alone(intent.root), report.progress() as (say, _):
         hosts = places.hosts(intent.root, registry, region)
         asked = [host.place(images.below_registry(variant)) for host in hosts for variant in variants]
