@@ -69,10 +69,13 @@ far() { # the hosts that are reached by ssh
   printf '%s\n' "${hosts[@]:from}"
 }
 
+# A host that cannot be asked has no counters in the log, and the gate goes on: the judge then says of that host that
+# it was not read, "not established". The same for what tidies up below: it must not change how the gate ends.
 count() { # before|after
   local host
   if [ "$how" = srun ]; then
-    srun --nodes="$nodes" --ntasks-per-node=1 bash -c "$(declare -f counters); counters $1 \"\$(hostname)\"" || true
+    # A number of tasks of its own: the job's is in the environment, one for each GPU.
+    srun --nodes="$nodes" --ntasks="$nodes" --ntasks-per-node=1 bash -c "$(declare -f counters); counters $1 \"\$(hostname)\"" || true
   elif [ "$how" = mpirun ]; then
     [ -n "$away" ] || counters "$1" "${hosts[0]}"
     for host in $(far); do remote "$host" "$(declare -f counters)" "counters $1 $host" || true; done
@@ -140,10 +143,12 @@ words() { # collective: into `command`
   local test=("$1_perf") options=(-b "$least" -e "$most" -f "$factor" -n "$iterations" -w "$warmup" -c 1) program mpirun list
   [ "$how" = direct ] || test=("$1_perf_mpi" "$1_perf")   # NGC has both, and only the first one knows MPI
   if [ "$how" = srun ]; then
-    command=(srun --mpi=pmix --nodes="$nodes" --ntasks-per-node="$gpus" --kill-on-bad-exit=1)
+    command=(srun --mpi=pmix --nodes="$nodes" --ntasks="$((nodes * gpus))" --ntasks-per-node="$gpus" --kill-on-bad-exit=1)
     if [ -n "$container" ]; then
       list=$(IFS=, && echo "${forward[*]}")
-      command+=("--container-image=$container" "--container-env=$list" --no-container-mount-home)
+      # By its name pyxis finds it again, and imports it once for all collectives; no other job has that name.
+      command+=("--container-image=$container" "--container-name=$name-${SLURM_JOB_ID:-$$}")
+      command+=("--container-env=$list" --no-container-mount-home)
     fi
     command+=(bash -c "$(declare -f look); program=\$(look ${test[*]}) && exec \"\$program\" \"\$@\"" gate "${options[@]}" -g 1)
     return

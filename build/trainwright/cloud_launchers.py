@@ -6,9 +6,13 @@ Kubernetes: kubeflow/mpi-operator manifests/base/kubeflow.org_mpijobs.yaml. Sage
 import base64
 import gzip
 import json
+import re
 from typing import Any
 
+from pydantic import Field
+
 from trainwright.errors import ConfigError
+from trainwright.model import Model
 from trainwright.runs import Run
 
 # --- Kubernetes ------------------------------------------------------------------------------------------------------
@@ -63,7 +67,9 @@ def _job(run: Run, metadata: dict[str, Any]) -> dict[str, Any]:
                 "Launcher": {
                     "replicas": 1,
                     "restartPolicy": "Never",
-                    "template": {"spec": {"containers": [launcher], "volumes": volumes}},
+                    "template": {
+                        "spec": {"containers": [launcher], "volumes": volumes, "tolerations": _tolerations(run)}
+                    },
                 },
                 "Worker": {
                     "replicas": run.nodes,
@@ -79,8 +85,7 @@ def _pod(run: Run, command: list[str]) -> dict[str, Any]:
     settings = run.settings.kubernetes
     needs = {"nvidia.com/gpu": str(run.gpus), "memory": settings.memory}
     if run.efa:
-        interfaces = settings.efa.get(run.instance, run.efa)
-        needs |= {"vpc.amazonaws.com/efa": str(interfaces), "hugepages-2Mi": settings.hugepages}
+        needs |= {"vpc.amazonaws.com/efa": str(run.efa), "hugepages-2Mi": settings.hugepages}
     container: dict[str, Any] = {
         "name": "gate",
         "image": run.image,
@@ -92,6 +97,7 @@ def _pod(run: Run, command: list[str]) -> dict[str, Any]:
     pod: dict[str, Any] = {
         "containers": [container],
         "volumes": [{"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": settings.shm}}],
+        "tolerations": _tolerations(run),
     }
     if run.nodes == 1:
         container["volumeMounts"].append({"name": "script", "mountPath": MOUNTED})
@@ -100,6 +106,10 @@ def _pod(run: Run, command: list[str]) -> dict[str, Any]:
     if run.instance:
         pod["nodeSelector"] = {INSTANCE_LABEL: run.instance}
     return pod
+
+
+def _tolerations(run: Run) -> list[dict[str, str]]:
+    return [{"key": key, "operator": "Exists", "effect": "NoSchedule"} for key in run.settings.kubernetes.tolerations]
 
 
 def yaml(value: Any, indent: int = 0) -> str:
@@ -137,9 +147,46 @@ UNPACK = (
     'exec bash -c "$(base64 -d <<<"$s" | gunzip)" gate "$@"'
 )
 KEY = "GATE_KEY"
+# botocore 1.44.5: RoleArn, S3Uri, SubnetId, SecurityGroupId, and how many of the last two
+ROLE = re.compile(r"arn:aws[a-z-]*:iam::\d{12}:role/[\w+=,.@/-]+")
+S3 = re.compile(r"s3://[a-z0-9][a-z0-9.-]+(/.*)?")
+SUBNET, GROUP, MOST_SUBNETS, MOST_GROUPS = re.compile(r"subnet-[0-9a-f]+"), re.compile(r"sg-[0-9a-f]+"), 16, 5
 
 
-def sagemaker(run: Run, script: str, sagemaker_name: str, role: str, output: str, key: str) -> dict[str, Any]:
+class Place(Model):
+    """Of a training job, what only its account knows."""
+
+    role: str
+    output: str
+    subnets: list[str] = Field(default=[])
+    security_groups: list[str] = Field(default=[])
+
+
+def place(role: str, output: str, subnets: list[str], security_groups: list[str]) -> Place:
+    """Raises ConfigError for what CreateTrainingJob does not take."""
+    if not (role and output):
+        raise ConfigError("a training job has a role and a place for its output", fix="--role ARN --output s3://...")
+    if bool(subnets) != bool(security_groups):
+        raise ConfigError(
+            "subnets and security groups come together", fix="--subnet subnet-... --security-group sg-..."
+        )
+    asked = [
+        ("--role", [role], ROLE, 1, "arn:aws:iam::<12 digits>:role/<name>"),
+        ("--output", [output], S3, 1, "s3://<bucket>/<prefix>"),
+        ("--subnet", subnets, SUBNET, MOST_SUBNETS, "subnet-0123456789abcdef0"),
+        ("--security-group", security_groups, GROUP, MOST_GROUPS, "sg-0123456789abcdef0"),
+    ]
+    for option, values, pattern, most, example in asked:
+        if wrong := [value for value in values if not pattern.fullmatch(value)]:
+            raise ConfigError(
+                f"{wrong[0]!r} is none that a training job takes", where=option, fix=f"{option} {example}"
+            )
+        if len(values) > most:
+            raise ConfigError(f"{len(values)} are too many, a training job takes {most}", where=option)
+    return Place(role=role, output=output, subnets=subnets, security_groups=security_groups)
+
+
+def sagemaker(run: Run, script: str, sagemaker_name: str, at: Place, key: str) -> dict[str, Any]:
     """A request for CreateTrainingJob. `key` is one line: what an OpenSSH key of this job holds between its two marks;
     "" for one host. Raises ConfigError where the instance type has no training jobs.
     """
@@ -161,8 +208,9 @@ def sagemaker(run: Run, script: str, sagemaker_name: str, role: str, output: str
             "ContainerEntrypoint": ["bash", "-c"],
             "ContainerArguments": arguments,
         },
-        "RoleArn": role,
-        "OutputDataConfig": {"S3OutputPath": output},
+        "RoleArn": at.role,
+        "OutputDataConfig": {"S3OutputPath": at.output},
+        **({"VpcConfig": {"SecurityGroupIds": at.security_groups, "Subnets": at.subnets}} if at.subnets else {}),
         "ResourceConfig": {
             "InstanceType": sagemaker_name,
             "InstanceCount": run.nodes,

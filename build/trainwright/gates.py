@@ -31,6 +31,7 @@ class Gate(Model):
     day: date
     instance: str
     nodes: int
+    nics: int | None = None  # of each, where fewer than the instance type has were declared
     collectives: list[str]
     peak_busbw: float  # GB/s
     logs: dict[str, str]  # name to sha256
@@ -74,13 +75,14 @@ def record(root: Path, variant: Variant, wanted: list[str], found: list[Verdict]
         day=datetime.now(UTC).date(),
         instance=declared.instance,
         nodes=declared.nodes or 0,
+        nics=declared.nics,
         collectives=sorted(done),
         peak_busbw=max(verdict.peak_busbw or 0.0 for verdict in found),
         logs={Path(verdict.file).name: sha256(Path(verdict.file).read_bytes()).hexdigest() for verdict in found},
     )
     document = tomlkit.document()
     document.add(tomlkit.comment("Written by `trainwright judge --record`; a person reads it, nobody edits it."))
-    document.update(gate.model_dump(mode="python"))
+    document.update(gate.model_dump(mode="python", exclude_none=True))
     write(root / FOLDER / f"{identity}.toml", tomlkit.dumps(document))
     return gate
 
@@ -94,7 +96,8 @@ def check(root: Path, variant: Variant, digest: str, waiver: str) -> Check:
         return Check(state="not run", detail="it has no NCCL: nothing to gate")
     gate = read(root, variant.id)
     if gate and gate.digest == digest:
-        detail = f"{gate.nodes} x {gate.instance} on {gate.day}: {', '.join(gate.collectives)}"
+        nics = f" with {gate.nics} EFA interfaces each" if gate.nics else ""
+        detail = f"{gate.nodes} x {gate.instance}{nics} on {gate.day}: {', '.join(gate.collectives)}"
         return Check(state="passed", detail=f"{detail}; {gate.peak_busbw:g} GB/s at most")
     if waiver:
         said = WAIVER.fullmatch(waiver)

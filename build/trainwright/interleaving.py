@@ -63,7 +63,7 @@ def emit(root: Path, both: Pair, on: str, script: str = "") -> str:
     text = script or launching.script(root)
     emitter = {"docker": launchers.docker_script, "ssh": launchers.ssh, "slurm": launchers.slurm_script}[on]
     title = f"nccl-tests of A, {_named(both.a)}, and B, {_named(both.b)}, in turn: {''.join(both.order)}"
-    options = launchers.slurm_options(both.a, both.name, both.seconds) if on == "slurm" else ""
+    options = launchers.slurm_options(both.a, both.name, both.seconds, [both.a, both.b]) if on == "slurm" else ""
     return launchers.in_turn(both.name, title, options, (emitter(both.a, text), emitter(both.b, text)), both.turns)
 
 
@@ -104,6 +104,7 @@ def advice(both: Pair, on: str, file: str) -> str:
     each = f"{len(both.order) // 2} runs of each image"
     return "\n".join(
         [
+            f"# {launching.size(both.a)}",
             f"# {each}, {hours} hours at the very most: --collective, --limit and --runs make it less",
             f"sbatch {file}" if on == "slurm" else f"bash {file}",
             shlex.join(words),

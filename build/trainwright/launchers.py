@@ -3,6 +3,7 @@
 What it starts is scripts/gate.sh, whole and by standard input: the image needs to hold nothing of ours.
 """
 
+import re
 import shlex
 from collections.abc import Iterable, Sequence
 
@@ -11,6 +12,7 @@ from trainwright.runs import Run
 END = "END_OF_GATE"
 END_OF_RUN = "END_OF_RUN"
 BASH = ["bash", "-s", "--"]
+REGION = re.compile(r"\.dkr\.ecr(?:-fips)?\.([a-z0-9-]+)\.")
 HOST_SCRIPT = """\
 #!/usr/bin/env bash
 # {title}
@@ -146,10 +148,11 @@ exit "$code"
 
 def slurm(run: Run, script: str) -> str:
     """A file for sbatch. With an image its ranks are in containers of pyxis and enroot."""
-    return slurm_options(run, run.name, run.seconds) + slurm_script(run, script)
+    return slurm_options(run, run.name, run.seconds, [run]) + slurm_script(run, script)
 
 
-def slurm_options(run: Run, name: str, seconds: int) -> str:
+def slurm_options(run: Run, name: str, seconds: int, runs: Sequence[Run]) -> str:
+    """What comes before the tests of one image or several; and at the end, whatever happens, their containers go."""
     minutes = -(-seconds // 60)
     lines = [
         "#!/bin/bash",
@@ -161,6 +164,16 @@ def slurm_options(run: Run, name: str, seconds: int) -> str:
         f"#SBATCH --time={minutes // 60:02}:{minutes % 60:02}:00",
         f"#SBATCH --output={name}.log",
     ]
+    images = [one for one in runs if one.image]
+    for host in sorted({one.image.partition("/")[0] for one in images if enroot(one.image) != one.image}):
+        lines += [
+            f"# Every node pulls from {host}: enroot 3.3 or newer, and in its ~/.config/enroot/.credentials",
+            f"# {credentials(host)}",
+        ]
+    if images:
+        names = " ".join(f'"pyxis_{one.name}-$SLURM_JOB_ID"' for one in images)
+        remove = f"srun --nodes={run.nodes} --ntasks={run.nodes} --ntasks-per-node=1 enroot remove --force {names}"
+        lines += ["tidy() {", f"  {remove} >/dev/null 2>&1 || true # pyxis may have done it", "}", "trap tidy EXIT"]
     return "\n".join(lines) + "\n"
 
 
@@ -173,9 +186,24 @@ def slurm_script(run: Run, script: str) -> str:
 
 
 def enroot(reference: str) -> str:
-    """registry#path:tag, as enroot writes what Docker calls registry/path:tag."""
+    """As enroot writes what Docker calls registry/path:tag@digest: registry#path:digest.
+
+    The digest in the place of a tag is what each enroot from 3.0.1 to 4.1.2 reads (src/docker.sh); behind an @ only 4.
+    """
+    reference, _, digest = reference.partition("@")
+    if digest:
+        folder, slash, name = reference.rpartition("/")
+        reference = f"{folder}{slash}{name.partition(':')[0]}:{digest}"
     host, _, path = reference.partition("/")
     return f"{host}#{path}" if path and ("." in host or ":" in host or host == "localhost") else reference
+
+
+def credentials(host: str) -> str:
+    """The line of enroot's file for a registry: it runs what begins with $ (doc/cmd/import.md)."""
+    host, region = host.partition(":")[0], REGION.search(host)
+    if region:
+        return f"machine {host} login AWS password $(aws ecr get-login-password --region {region[1]})"
+    return f"machine {host} login <user> password <token>"
 
 
 # --- two images in turn ----------------------------------------------------------------------------------------------

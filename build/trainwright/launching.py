@@ -106,6 +106,7 @@ def prepare(
     hosts: Path | None,
     collectives: list[str],
     limit: int | None,
+    efa: int | None = None,
 ) -> Run:
     """Raises ConfigError for what does not go together."""
     if on not in LAUNCHERS:
@@ -122,9 +123,11 @@ def prepare(
         raise ConfigError(f"--hosts belongs to --on ssh; {on} finds hosts itself", where="--hosts")
     if on == "docker" and (nodes or 1) > 1:
         raise ConfigError("--on docker is this machine alone", where="--nodes", fix="--on ssh --hosts FILE")
-    stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
+    stamp, settings = datetime.now(UTC).strftime("%Y%m%d-%H%M%S"), runs.load_settings(root)
+    if on == "kubernetes" and efa is None:
+        efa = settings.kubernetes.efa.get(instance.removeprefix("ml."))
     return runs.make(
-        runs.load_settings(root),
+        settings,
         instances.load_instances(root),
         floors.load_floors(root),
         name=runs.name_of(what.id or what.reference, stamp),
@@ -135,6 +138,7 @@ def prepare(
         collectives=collectives,
         hosts=names,
         limit=limit,
+        efa=efa,
     )
 
 
@@ -148,8 +152,20 @@ def devices(run: Run) -> list[str]:
     return sorted(str(path) for path in found)
 
 
-def emit(root: Path, run: Run, on: str, role: str = "", output: str = "", secret: bool = True) -> str:
+def emit(
+    root: Path,
+    run: Run,
+    on: str,
+    role: str = "",
+    output: str = "",
+    secret: bool = True,
+    subnets: list[str] | None = None,
+    security_groups: list[str] | None = None,
+) -> str:
     """What the launcher takes. Without `secret` a key is not made, and shown as ***. Raises ConfigError."""
+    at = cloud_launchers.place(role, output, subnets or [], security_groups or []) if on == "sagemaker" else None
+    if at is None and (said := [one for one in (role, output, subnets, security_groups) if one]):
+        raise ConfigError(f"{said[0]!r} is of a training job, and --on {on} makes none", fix="--on sagemaker")
     text = script(root)
     if on == "docker":
         return launchers.docker_script(run, text)
@@ -159,13 +175,10 @@ def emit(root: Path, run: Run, on: str, role: str = "", output: str = "", secret
         return launchers.slurm(run, text)
     if on == "kubernetes":
         return "---\n".join(cloud_launchers.yaml(one) for one in cloud_launchers.kubernetes(run, text))
-    if not (role and output):
-        raise ConfigError("a training job has a role and a place for its output", fix="--role ARN --output s3://...")
+    assert at
     row = instances.load_instances(root).get(run.instance)
     key = "" if run.nodes == 1 else ephemeral_key() if secret else "***"
-    return cloud_launchers.json_text(
-        cloud_launchers.sagemaker(run, text, row.sagemaker if row else "", role, output, key)
-    )
+    return cloud_launchers.json_text(cloud_launchers.sagemaker(run, text, row.sagemaker if row else "", at, key))
 
 
 def must_not_show_a_key(run: Run, on: str, file: str) -> None:
@@ -194,19 +207,29 @@ def command(run: Run, on: str) -> str:
     return launchers.ssh(run, f"# {runs.SCRIPT}\n")
 
 
+def size(run: Run) -> str:
+    """How much it takes, for people; a default is said to be one."""
+    nodes = (
+        "1 node (--nodes: several, without which nothing of EFA is tested)" if run.nodes == 1 else f"{run.nodes} nodes"
+    )
+    efa = f", {run.efa} EFA interfaces of each" if run.efa and run.nodes > 1 else ""
+    return f"{nodes} with {run.gpus} GPUs each{efa}"
+
+
 def advice(run: Run, on: str, what: Subject, file: str) -> str:
     """How it is submitted, and its log judged."""
     log = f"{run.name}.log"
     words = ["trainwright", "judge", log, "--nodes", str(run.nodes), "--world-size", str(run.ranks)]
     words += ["--instance", run.instance] if run.instance else []
+    words += ["--nics", str(run.nics)] if run.nics else []
     words += ["--pins", what.image_json] if what.image_json else []
     words += ["--record", what.id] if what.id and run.instance else []
     fetch = {
         "slurm": [f"sbatch {file}"],
         "kubernetes": [
             f"kubectl apply -f {file}",
-            f"kubectl wait --for=condition=Ready pod -l job-name={_job(run)} --timeout=30m",
-            f"kubectl logs --follow job/{_job(run)} > {log}",
+            # Its pod is there some seconds later, and its image is pulled some minutes later.
+            f"until kubectl logs --follow job/{_job(run)} > {log}; do sleep 5; done",
         ],
         "sagemaker": [
             f"aws sagemaker create-training-job --cli-input-json file://{file}",
@@ -215,7 +238,7 @@ def advice(run: Run, on: str, what: Subject, file: str) -> str:
             f"--log-stream-name-prefix {run.name}/algo-1- > {log}",
         ],
     }.get(on, [f"bash {file} > {log}"])
-    return "\n".join([*fetch, shlex.join(words)])
+    return "\n".join([f"# {size(run)}", *fetch, shlex.join(words)])
 
 
 def _job(run: Run) -> str:
@@ -276,4 +299,5 @@ def _stop(child: "subprocess.Popen[bytes]") -> None:
 
 def judged(root: Path, run: Run, what: Subject, log: Path, code: int) -> list[Verdict]:
     declared = Declared(world_size=run.ranks, nodes=run.nodes, instance=run.instance, exit_code=code, pins=what.pins)
+    declared = declared.model_copy(update={"nics": run.nics})
     return judging.verdicts(root, [str(log)], declared)

@@ -91,10 +91,13 @@ def nics(case: Case) -> Result:
         return "not applicable", f"{next(iter(found))} on each" if found else "no instance of several nodes is declared"
     if not found:
         return "not established", "no rank says how many it found (aws-ofi-nccl 1.5 and newer do)"
-    (count,) = found
-    if count != case.instance.efa:
-        return "fail", f"{count} on each rank, {case.declared.instance} has {case.instance.efa}"
-    return "pass", f"{count} on each of {found[count]} ranks"
+    (count,), has, declared = found, case.instance.efa, case.declared.nics
+    said = f"; {declared} are declared" if declared else ""
+    if count != (declared or has) or count > has:
+        return "fail", f"{count} on each rank, {case.declared.instance} has {has}{said}"
+    return "pass", f"{count} on each of {found[count]} ranks" + (
+        f", and {case.declared.instance} has {has}{said}" if said else ""
+    )
 
 
 def gpudirect(case: Case) -> Result:

@@ -48,6 +48,7 @@ class Kubernetes(Model):
     memory: str
     shm: str
     efa: dict[str, int]  # interfaces that are scheduled, where they are fewer than there are
+    tolerations: list[str]  # keys of taints
 
 
 class SageMaker(Model):
@@ -79,7 +80,8 @@ class Run(Model):
     instance: str  # "": not said
     nodes: Annotated[int, Field(ge=1)]
     gpus: Annotated[int, Field(ge=1)]  # of each node
-    efa: int  # interfaces of each node, as far as the instance type says it
+    efa: int  # interfaces of each node: as asked for, else as the instance type says
+    nics: int | None = None  # that number, where it is not what the instance type has
     sweep: Sweep
     environment: dict[str, str]
     hosts: list[str] = Field(default=[])
@@ -135,6 +137,7 @@ def make(
     collectives: list[str] | None = None,
     hosts: list[str] | None = None,
     limit: int | None = None,
+    efa: int | None = None,
 ) -> Run:
     """`gpus` None: all that the instance type has. Raises ConfigError."""
     instance = instance.removeprefix("ml.")
@@ -148,6 +151,9 @@ def make(
     gpus = gpus or (row.count if row else None)
     if not gpus:
         raise ConfigError("how many GPUs a host has, nothing says", fix="--instance TYPE, or --gpus NUMBER")
+    has = row.efa if row else 0
+    if row and efa and efa > has:
+        raise ConfigError(f"{efa} EFA interfaces are asked for, {instance} has {has}", where="--efa")
     wanted = list(dict.fromkeys(collectives or settings.run.collectives))
     for collective in wanted:
         if collective not in NAMES:
@@ -175,7 +181,8 @@ def make(
         instance=instance,
         nodes=nodes,
         gpus=gpus,
-        efa=row.efa if row else 0,
+        efa=efa or has,
+        nics=efa if efa != has else None,
         sweep=sweep,
         environment={**settings.environment, **(settings.environment_efa if over_efa else {})},
         hosts=hosts or [],

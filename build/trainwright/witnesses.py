@@ -37,6 +37,7 @@ class Declared(Model):
     world_size: int | None = None
     nodes: int | None = None
     instance: str = ""
+    nics: int | None = None  # EFA interfaces of a node, where they are fewer than the instance type has
     exit_code: int | None = None
     collective: str = ""
     pins: dict[str, str] = Field(default={})

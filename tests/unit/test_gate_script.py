@@ -183,9 +183,12 @@ def test_a_host_that_is_not_there_is_named(host: Host) -> None:
 def test_ranks_of_slurm_look_for_the_test_where_they_run(host: Host) -> None:
     host.program("srun", 'echo "srun $*" | head -n 1\nwhile [ "$1" != bash ]; do shift; done; exec "$@"')
     host.prints("all_reduce_perf", "02_ok_p5_2node_efa_16rank_slurm.txt")
-    done = host.run("all_reduce", "--srun", "2", "--container", "x#y", "NCCL_DEBUG=INFO")
+    done = host.run("all_reduce", "--srun", "2", "--container", "x#y", "NCCL_DEBUG=INFO", "SLURM_JOB_ID=77")
     assert done.returncode == 0, done.stdout
     said = next(line for line in done.stdout.splitlines() if "--mpi=pmix" in line)
-    assert "--nodes=2 --ntasks-per-node=8" in said
-    assert "--container-image=x#y --container-env=NCCL_DEBUG" in said
+    assert "--nodes=2 --ntasks=16 --ntasks-per-node=8" in said
+    assert "--container-image=x#y --container-name=gate-77 --container-env=NCCL_DEBUG" in said
+    reads = [line for line in done.stdout.splitlines() if "efa-counters" not in line and "counters" in line]
+    assert len(reads) == 2  # before and after, once on each node, and the job's own number of tasks does not count
+    assert all(line.startswith("srun --nodes=2 --ntasks=2 --ntasks-per-node=1 bash") for line in reads)
     assert [list(pair) for pair in judged(host, done.stdout, 0).ranks] == [[16, 16]]

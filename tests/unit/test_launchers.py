@@ -78,6 +78,7 @@ def test_the_largest_message_is_one_that_a_floor_asks_for(make: Make, table: dic
     ("asked", "said"),
     [
         ({"instance": "p5.48xlrge"}, "did you mean 'p5.48xlarge'"),
+        ({"efa": 33}, "33 EFA interfaces are asked for, p5.48xlarge has 32"),
         ({"gpus": 9}, "9 GPUs are asked for, p5.48xlarge has 8"),
         ({"instance": ""}, "how many GPUs a host has"),
         ({"instance": "c5n.18xlarge"}, "has no GPU"),
@@ -150,14 +151,47 @@ def test_slurm_gets_options_that_sbatch_has(make: Make, tmp_path: Path) -> None:
     assert (options["nodes"], options["ntasks-per-node"], options["gpus-per-node"]) == ("2", "8", "8")
     assert re.fullmatch(r"\d\d:\d\d:00", options["time"])
     assert text.startswith("#!/bin/bash\n#SBATCH")  # what follows a command is none
-    assert f"--container '123456789012.dkr.ecr.us-east-1.amazonaws.com#trainwright/pytorch@{DIGEST}'" in text
-    assert "--container '1" not in launchers.slurm(make(image=""), SCRIPT)
+    host = "123456789012.dkr.ecr.us-east-1.amazonaws.com"
+    assert f"--container '{host}#trainwright/pytorch:{DIGEST}'" in text
+    assert f"machine {host} login AWS password $(aws ecr get-login-password --region us-east-1)" in text
+    assert f'enroot remove --force "pyxis_{make().name}-$SLURM_JOB_ID"' in text
+    bare = launchers.slurm(make(image=""), SCRIPT)
+    assert not [word for word in ("--container '1", "credentials", "enroot remove") if word in bare]
     clean(text, tmp_path)
 
 
-def test_enroot_writes_a_registry_in_its_own_way() -> None:
-    assert launchers.enroot("localhost:5000/a/b:1") == "localhost:5000#a/b:1"
-    assert launchers.enroot("nvidia/cuda:13") == "nvidia/cuda:13"
+def test_what_slurm_imported_is_removed_from_every_node(make: Make, cluster: Host) -> None:
+    cluster.program("srun", 'echo "srun $*" | head -n 1 >> "${0%/*}/srun.log"')
+    text = launchers.slurm(make(collectives=["all_reduce"]), SCRIPT)
+    name = f"{make().name}-77"
+    assert run_here(cluster, f"export SLURM_JOB_ID=77\n{text}").returncode == 0
+    ran = (cluster.folder / "srun.log").read_text().splitlines()
+    assert f"--container-name={name} " in next(line for line in ran if "--container-image" in line)
+    assert ran[-1] == f"srun --nodes=2 --ntasks=2 --ntasks-per-node=1 enroot remove --force pyxis_{name}"
+
+
+# The parsers of enroot 3.0.1 to 4.1.2 (src/docker.sh) all read these, and give the digest to the registry.
+ENROOT = re.compile(r"(?:([^#/@]+)#)?([a-z0-9/._-]+)(?::([A-Za-z0-9._:-]+))?")
+
+
+@pytest.mark.parametrize(
+    ("reference", "read"),
+    [
+        ("localhost:5000/a/b:1", ("localhost:5000", "a/b", "1")),
+        (f"localhost:5000/a/b@{DIGEST}", ("localhost:5000", "a/b", DIGEST)),
+        (f"x.example/a/b:1@{DIGEST}", ("x.example", "a/b", DIGEST)),
+        ("nvidia/cuda:13", (None, "nvidia/cuda", "13")),
+        (f"nvidia/cuda@{DIGEST}", (None, "nvidia/cuda", DIGEST)),
+    ],
+)
+def test_enroot_reads_a_reference_to_its_digest(reference: str, read: tuple[str | None, str, str]) -> None:
+    found = ENROOT.fullmatch(launchers.enroot(reference))
+    assert found
+    assert found.groups() == read
+
+
+def test_the_credentials_of_a_registry_are_said_as_enroot_takes_them() -> None:
+    assert launchers.credentials("x.example:5000") == "machine x.example login <user> password <token>"
 
 
 def test_ssh_scripts_are_sound(make: Make, tmp_path: Path) -> None:
@@ -276,8 +310,15 @@ class Volume(Strict):
     configMap: ConfigName | None = None
 
 
+class Toleration(Strict):
+    key: str = Field(pattern=r"^[a-z.]+/[a-z]+$")
+    operator: Literal["Exists"]
+    effect: Literal["NoSchedule"]
+
+
 class Pod(Strict):
     containers: list[Container]
+    tolerations: list[Toleration]
     volumes: list[Volume] = []
     nodeSelector: dict[str, str] = {}
     restartPolicy: Literal["Never", "OnFailure"] | None = None
@@ -354,6 +395,7 @@ def test_an_mpijob_gives_each_worker_its_devices(make: Make) -> None:
     assert launcher.containers[0].resources is None  # it needs no GPU
     assert not [word for word in launcher.containers[0].command if "$(" in word]  # Kubernetes would read them
     for pod in (worker, launcher):
+        assert {"nvidia.com/gpu", "aws.amazon.com/efa"} <= {one.key for one in pod.tolerations}
         assert {mount.name for one in pod.containers for mount in one.volumeMounts} == {one.name for one in pod.volumes}
 
 
@@ -363,11 +405,20 @@ def test_one_node_needs_no_operator(make: Make) -> None:
     assert {one.name for one in job.spec.template.spec.volumes} == {"shm", "script"}
 
 
-def test_no_more_interfaces_are_asked_for_than_are_scheduled(make: Make) -> None:
-    job = MpiJob.model_validate(documents(make(instance="p5en.48xlarge"))[1])
-    resources = job.spec.mpiReplicaSpecs.Worker.template.spec.containers[0].resources
+@pytest.mark.parametrize(("asked", "wanted"), [({}, 15), ({"efa": 8}, 8), ({"efa": 16}, 16)])
+def test_the_interfaces_asked_for_are_those_that_are_judged(asked: dict[str, Any], wanted: int) -> None:
+    """Of a p5en.48xlarge Kubernetes schedules 15 of 16, a cluster maybe fewer: what is not all of them is declared."""
+    what = launching.Subject(reference=IMAGE)
+    none: dict[str, Any] = {"gpus": None, "hosts": None, "collectives": [], "limit": None}
+    run = launching.prepare(ROOT, what, "kubernetes", instance="ml.p5en.48xlarge", nodes=2, **none, **asked)
+    resources = (
+        MpiJob.model_validate(documents(run)[1]).spec.mpiReplicaSpecs.Worker.template.spec.containers[0].resources
+    )
     assert resources
-    assert resources.limits["vpc.amazonaws.com/efa"] == "15"
+    assert resources.limits["vpc.amazonaws.com/efa"] == str(wanted)
+    said = launching.advice(run, "kubernetes", what, "gate.yaml")
+    assert (f"--nics {wanted}" in said) is (wanted != 16)
+    assert f"{wanted} EFA interfaces of each" in said
 
 
 def test_without_efa_none_is_asked_for(make: Make) -> None:
@@ -390,7 +441,8 @@ ROLE, OUTPUT, KEY = "arn:aws:iam::123456789012:role/trainer", "s3://bucket/gate"
 
 
 def request(run: Run, key: str = KEY) -> dict[str, Any]:
-    return cloud_launchers.sagemaker(run, SCRIPT, "ml.p5.48xlarge", ROLE, OUTPUT, key)
+    at = cloud_launchers.place(ROLE, OUTPUT, ["subnet-0a1b2c3d"], ["sg-0a1b2c3d"])
+    return cloud_launchers.sagemaker(run, SCRIPT, "ml.p5.48xlarge", at, key)
 
 
 def wrong(asked: dict[str, Any]) -> str:
@@ -431,6 +483,38 @@ def test_a_training_job_is_what_the_api_takes(make: Make) -> None:
     assert max(map(len, arguments)) <= 256
     assert asked["ResourceConfig"] == {"InstanceType": "ml.p5.48xlarge", "InstanceCount": 2, "VolumeSizeInGB": 50}
     assert asked["StoppingCondition"]["MaxRuntimeInSeconds"] >= make().seconds
+
+
+def test_a_training_job_lies_where_it_was_put(make: Make) -> None:
+    assert request(make())["VpcConfig"] == {"Subnets": ["subnet-0a1b2c3d"], "SecurityGroupIds": ["sg-0a1b2c3d"]}
+    anywhere = cloud_launchers.place(ROLE, OUTPUT, [], [])
+    assert "VpcConfig" not in cloud_launchers.sagemaker(make(), SCRIPT, "ml.p5.48xlarge", anywhere, KEY)
+
+
+@pytest.mark.parametrize(
+    ("role", "output", "subnets", "groups", "said"),
+    [
+        ("foo", OUTPUT, [], [], "--role"),
+        (ROLE.replace("123456789012", "1234"), OUTPUT, [], [], "--role"),
+        (ROLE.replace("role/", "user/"), OUTPUT, [], [], "--role"),
+        (ROLE, "bucket/gate", [], [], "--output"),
+        (ROLE, OUTPUT, ["vpc-1"], ["sg-1"], "--subnet"),
+        (ROLE, OUTPUT, ["subnet-1"], ["default"], "--security-group"),
+        (ROLE, OUTPUT, ["subnet-1"], ["sg-1"] * 6, "6 are too many"),
+        (ROLE, OUTPUT, ["subnet-1"], [], "come together"),
+    ],
+)
+def test_a_place_that_no_training_job_takes_is_refused(
+    role: str, output: str, subnets: list[str], groups: list[str], said: str
+) -> None:
+    with pytest.raises(ConfigError) as refused:
+        cloud_launchers.place(role, output, subnets, groups)
+    assert said in f"{refused.value.what} {refused.value.where}"
+
+
+@pytest.mark.parametrize("role", [ROLE, "arn:aws-us-gov:iam::123456789012:role/service-role/a.b@c", f"{ROLE}/x+y=z"])
+def test_roles_of_every_partition_are_taken(role: str) -> None:
+    assert cloud_launchers.place(role, OUTPUT, [], []).role == role
 
 
 @pytest.mark.parametrize(
@@ -503,7 +587,25 @@ def test_what_is_emitted_says_how_to_submit_and_judge_it(cli: Cli, tmp_path: Pat
         assert word in ended.err
         assert "trainwright judge" in ended.err
         assert "--nodes 2 --world-size 16 --instance p5.48xlarge" in ended.err
+        assert ended.err.startswith("# 2 nodes with 8 GPUs each, 32 EFA interfaces of each\n")
         assert file.stat().st_mode & 0o777 == (0o600 if on == "sagemaker" else 0o644)
+
+
+def test_one_node_by_default_is_said(cli: Cli) -> None:
+    ended = cli(ROOT, "gate", IMAGE, "--on", "slurm", "--instance", "p5.48xlarge", "--emit", "-")
+    assert ended.err.startswith(
+        "# 1 node (--nodes: several, without which nothing of EFA is tested) with 8 GPUs each\n"
+    )
+
+
+def test_kubernetes_is_waited_for_without_a_race(cli: Cli) -> None:
+    """A pod that `kubectl wait` does not find yet is an error of it, at once."""
+    ended = cli(ROOT, "gate", IMAGE, "--on", "kubernetes", "--instance", "p5.48xlarge", "--emit", "-")
+    assert "kubectl wait" not in ended.err
+    (line,) = re.findall(
+        r"^until kubectl logs --follow job/(\S+) > \1\.log; do sleep 5; done$", ended.err, re.MULTILINE
+    )
+    assert f'name: "{line}"' in ended.out
 
 
 def test_a_dry_run_makes_no_key(cli: Cli) -> None:
@@ -521,6 +623,7 @@ def test_a_dry_run_makes_no_key(cli: Cli) -> None:
         ([IMAGE, "--on", "slurm", "--hosts", "README.md"], "--hosts belongs to --on ssh"),
         ([IMAGE, "--on", "sagemaker", "--instance", "p5.48xlarge"], "--role"),
         (["--on", "kubernetes"], "which image?"),
+        ([IMAGE, "--on", "slurm", "--instance", "p5.48xlarge", "--role", ROLE], "is of a training job"),
     ],
 )
 def test_what_is_asked_for_wrongly_is_refused(cli: Cli, words: list[str], said: str) -> None:

@@ -18,6 +18,9 @@ def judge(
     world_size: Annotated[int | None, typer.Option(min=1, help="Ranks that were started.")] = None,
     nodes: Annotated[int | None, typer.Option(min=1, help="Hosts that they ran on.")] = None,
     instance: Annotated[str, typer.Option(metavar="TYPE", help="p5.48xlarge: its NICs, GPUDirect and floors.")] = "",
+    nics: Annotated[
+        int | None, typer.Option(min=1, help="EFA interfaces of a host, where they are fewer than the type has.")
+    ] = None,
     exit_code: Annotated[int | None, typer.Option(help="What the run ended with.")] = None,
     collective: Annotated[str, typer.Option(help="all_reduce, ...: where the log does not say it.")] = "",
     pins: Annotated[
@@ -43,6 +46,7 @@ def judge(
         world_size=world_size,
         nodes=nodes,
         instance=instance,
+        nics=nics,
         exit_code=exit_code,
         collective=collective,
         pins=judging.pins(pins or []),

@@ -23,6 +23,9 @@ def gate(
     nodes: Annotated[int | None, typer.Option(min=1, help="Hosts.")] = None,
     instance: Annotated[str, typer.Option(metavar="TYPE", help="p5.48xlarge: its GPUs, EFA and floors.")] = "",
     gpus: Annotated[int | None, typer.Option(min=1, help="Of each host; else all that the type has.")] = None,
+    efa: Annotated[
+        int | None, typer.Option(min=1, metavar="NUMBER", help="Interfaces of each host, where not all are there.")
+    ] = None,
     hosts: Annotated[Path | None, typer.Option(metavar="FILE", help="For ssh: one host a line.")] = None,
     collective: Annotated[list[str] | None, typer.Option(help="Only this one; may be given again.")] = None,
     limit: Annotated[int | None, typer.Option(min=1, metavar="SECONDS", help="Of each collective.")] = None,
@@ -31,6 +34,8 @@ def gate(
     emit: Annotated[str, typer.Option(metavar="FILE", help="Write what runs it; - is standard output.")] = "",
     role: Annotated[str, typer.Option(metavar="ARN", help="For sagemaker: what the job may do.")] = "",
     output: Annotated[str, typer.Option(metavar="s3://...", help="For sagemaker: where its output goes.")] = "",
+    subnet: Annotated[list[str] | None, typer.Option(metavar="subnet-...", help="For sagemaker; repeat.")] = None,
+    security_group: Annotated[list[str] | None, typer.Option(metavar="sg-...", help="For sagemaker; repeat.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be run, run nothing.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -59,7 +64,11 @@ def gate(
             hosts=hosts,
             collectives=collective or [],
             limit=limit,
+            efa=efa,
         )
+
+    def emitted(secret: bool) -> str:
+        return launching.emit(root, run, on, role, output, secret, subnet, security_group)
 
     run = prepared(what)
     if against:
@@ -67,11 +76,11 @@ def gate(
         _in_turn(root, both, on, emit, dry_run, as_json)
         return
     if dry_run:
-        typer.echo(launching.command(run, on) if here else launching.emit(root, run, on, role, output, False))
+        typer.echo(launching.command(run, on) if here else emitted(False))
         return
     if emit or not here:
         launching.must_not_show_a_key(run, on, emit)
-        text, file = launching.emit(root, run, on, role, output), emit or "-"
+        text, file = emitted(True), emit or "-"
         if file == "-":
             typer.echo(text, nl=False)
         else:
