@@ -11,6 +11,8 @@ LOG=$SCRATCH/log
 TRAINWRIGHT_REGISTRY_PORT=$(python3 -c 'import socket; print(socket.create_server(("127.0.0.1", 0)).getsockname()[1])')
 export TRAINWRIGHT_REGISTRY_PORT TRAINWRIGHT_REGISTRY_DATA=$SCRATCH/registry
 
+# It is the trap of every exit: what is not there (no registry was started, no image made) is nothing to take away, and
+# must neither stop the rest of it nor turn a good exit into a bad one.
 clean_up() {
   "$TW_ROOT/scripts/registry.sh" down 2>/dev/null || true
   docker rmi --force "$REGISTRY/plain:one" "$REGISTRY/plain:two" "$REGISTRY/bake:one" "$REGISTRY/bake:two" >/dev/null 2>&1 || true
