@@ -20,6 +20,7 @@ from trainwright.commands import (  # noqa: F401  # they register their commands
     rebuilding,
     releasing,
     repositories,
+    running,
 )
 from trainwright.commands.options import app
 from trainwright.errors import ConfigError, TrainwrightError

@@ -8,7 +8,7 @@ import sys
 import tarfile
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, cast
@@ -53,6 +53,16 @@ def client() -> "DockerClient":
             fix="unset DOCKER_HOST" if "DOCKER_HOST" in os.environ else "make engine",
         ) from None
     return connected
+
+
+@contextmanager
+def patient() -> Iterator["DockerClient"]:
+    """A client for what may be silent for hours, as a training job is. Raises EnvironmentProblem when none answers."""
+    import docker
+
+    client()
+    with closing(docker.from_env(timeout=None)) as waiting:
+        yield waiting
 
 
 def answers() -> bool:
@@ -126,7 +136,7 @@ def pull_only(uri: str, who: tuple[str, str] | None = None) -> None:
 
     Raises EnvironmentProblem.
     """
-    with _told(f"{uri} cannot be pulled"):
+    with told(f"{uri} cannot be pulled"):
         client().images.pull(uri, auth_config=_login(who))
 
 
@@ -136,7 +146,7 @@ def _login(who: tuple[str, str] | None) -> dict[str, str] | None:
 
 def read_file(reference: str, path: str) -> str:
     """One file of an image, pulled if need be; nothing of it runs. Raises EnvironmentProblem."""
-    with _told(f"{path} of {reference} cannot be read"):
+    with told(f"{path} of {reference} cannot be read"):
         client().images.pull(reference)
         made = client().containers.create(reference, command="none")
         try:
@@ -150,7 +160,7 @@ def read_file(reference: str, path: str) -> str:
 
 def pull(uri: str, name: str, who: tuple[str, str] | None = None) -> str:
     """An image from a registry, under the name it would have had if it were built here; its id."""
-    with _told(f"{uri} cannot be pulled"):
+    with told(f"{uri} cannot be pulled"):
         pulled = client().images.pull(uri, auth_config=_login(who))
         pulled.tag(name)
     return str(pulled.id)
@@ -225,13 +235,13 @@ def bake(folder: Path, name: str = "", words: Sequence[str] = ()) -> None:
             show=True,
         )
         if brought:
-            with _told(f"what the builder {builder().name} made cannot be loaded"), brought.open("rb") as file:
+            with told(f"what the builder {builder().name} made cannot be loaded"), brought.open("rb") as file:
                 client().images.load(file)
 
 
 def tag(image: str, name: str) -> None:
     """One more name for an image that the engine holds."""
-    with _told(f"{image} cannot be called {name}"):
+    with told(f"{image} cannot be called {name}"):
         client().images.get(image).tag(name)
 
 
@@ -239,7 +249,7 @@ def remove(name: str) -> None:
     """Take a name of an image away, and the image with its last name; nothing where there is none."""
     import docker
 
-    with _told(f"{name} cannot be removed"), suppress(docker.errors.ImageNotFound):
+    with told(f"{name} cannot be removed"), suppress(docker.errors.ImageNotFound):
         client().images.remove(name, force=True)
 
 
@@ -271,7 +281,7 @@ def check(dockerfile: Path, contexts: Iterable[str], args: Mapping[str, str]) ->
 
 
 @contextmanager
-def _told(what: str) -> Iterator[None]:
+def told(what: str) -> Iterator[None]:
     """What the engine says no to, or does not answer, as an EnvironmentProblem."""
     import docker
     import requests
@@ -299,7 +309,7 @@ def ask(name: str, script: str, *words: str, entrypoint: list[str] | None = None
     `entrypoint` is taken instead of the image's own; an empty one is none.
     """
     with (
-        _told(f"{name} cannot be asked"),
+        told(f"{name} cannot be asked"),
         container(
             name,
             command=["python", "-c", script, *words],
@@ -326,7 +336,7 @@ def save(name: str, target: Path) -> None:
     """The image as an OCI layout in a folder, layers as the engine compressed them. Raises EnvironmentProblem."""
     must_keep_layers()
     target.mkdir()
-    with _told(f"{name} cannot be saved"), tempfile.TemporaryFile() as said:
+    with told(f"{name} cannot be saved"), tempfile.TemporaryFile() as said:
         unpack = subprocess.Popen(["tar", "-x", "-C", target], stdin=subprocess.PIPE, stderr=said)
         try:
             with suppress(BrokenPipeError), cast(IO[bytes], unpack.stdin) as pipe:  # broken: tar has died, and says why

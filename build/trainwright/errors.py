@@ -82,6 +82,12 @@ class AwsError(TrainwrightError):
     exit_code = 9
 
 
+class JobError(TrainwrightError):
+    """A training job ended, and not with 0."""
+
+    exit_code = 9
+
+
 class EnvironmentProblem(TrainwrightError):
     """This machine lacks something: engine, tool, disk, port, permission."""
 

@@ -38,6 +38,13 @@ class HostDisk(Model):
     engine: float
 
 
+class HostJob(Model):
+    """A training job here: size of /dev/shm as Docker writes it, and seconds from SIGTERM to SIGKILL."""
+
+    shm: str
+    stop_seconds: int
+
+
 class Host(BaseModel):
     """The whole of host.toml; scripts read the tables that are not named here."""
 
@@ -45,6 +52,7 @@ class Host(BaseModel):
     engine: HostEngine
     registry: HostRegistry
     disk: HostDisk
+    job: HostJob
 
 
 def host(root: Path) -> Host:

@@ -1,7 +1,6 @@
 """A SageMaker job without SageMaker: a generated /opt/ml, a fresh container, `train`, and what it left behind."""
 
 import io
-import json
 import tarfile
 import time
 from collections.abc import Callable, Mapping
@@ -11,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from trainwright import engine
+from trainwright import engine, jobs
 
 HERE = Path(__file__).parent
-HOST = "algo-1"
+HOST, INSTANCE = "algo-1", "ml.c5.xlarge"
 LIMIT_SECONDS = 180
 
 
@@ -28,31 +27,6 @@ class Outcome:
     @property
     def failure(self) -> str:
         return self.files.get("/opt/ml/output/failure", b"").decode()
-
-
-def config(hyperparameters: Mapping[str, Any], channels: Mapping[str, Any]) -> dict[str, bytes]:
-    """/opt/ml/input/config as the platform writes it: the SDKs encode each hyperparameter as JSON, in a string."""
-    group = {"instance_group_name": "homogeneousCluster", "instance_type": "ml.c5.xlarge", "hosts": [HOST]}
-    files = {
-        "hyperparameters": {name: json.dumps(value) for name, value in hyperparameters.items()},
-        "resourceconfig": {
-            "current_host": HOST,
-            "current_instance_type": group["instance_type"],
-            "current_group_name": group["instance_group_name"],
-            "hosts": [HOST],
-            "instance_groups": [group],
-            "network_interface_name": "eth0",
-        },
-        "inputdataconfig": {
-            name: {
-                "TrainingInputMode": "File",
-                "S3DistributionType": "FullyReplicated",
-                "RecordWrapperType": "None",
-            }
-            for name in channels
-        },
-    }
-    return {f"/opt/ml/input/config/{name}.json": json.dumps(content).encode() for name, content in files.items()}
 
 
 def unpacked(archive: bytes, above: str) -> dict[str, bytes]:
@@ -104,7 +78,8 @@ def job(run: Callable[..., Outcome]) -> Callable[..., Outcome]:
     ) -> Outcome:
         channels = channels or {}
         toolkit = {"sagemaker_program": script, "sagemaker_submit_directory": "/opt/ml/code"}
-        files = config({**toolkit, **(hyperparameters or {})}, channels)
+        settings = {**toolkit, **(hyperparameters or {})}
+        files = jobs.config([HOST], HOST, settings, list(channels), INSTANCE)
         for name, content in code.items():
             files[f"/opt/ml/code/{name}"] = content.encode() if isinstance(content, str) else content
         files |= {f"/opt/ml/input/data/{c}/{n}": content for c, data in channels.items() for n, content in data.items()}

@@ -27,14 +27,14 @@ LEVELS = {
     "builders rebuilt requirements additions scanning publication repositories denials provenance sbom "
     "comparison retention nccl_tests nccl_info causes floors judge witnesses table_checks "
     "network_checks scaling runs launchers cloud_launchers baselines charts judge_pages junit pictures "
-    "regressions": 1,  # pure
+    "regressions jobs": 1,  # pure
     "files layouts process store host_settings inputs proofs mirrors certificates git checkout children aws "
     "registry_http registry_auth registry_uploads registry_notes registry_work gates": 1,  # of the host
     "engine registry indexes distribution sources licences ecr provisioning signing": 2,  # effects
     "locking recording relocking updates fetching building publishing images linting report commands cli doctor": 3,
     "adding conflicts compiling parents rebuilding deriving verifying testing attesting inspecting": 3,
     "changes releasing affected updating places forecasting": 3,
-    "comparing pruning judging launching reports verdicts measuring interleaving": 3,
+    "running comparing pruning judging launching reports verdicts measuring interleaving": 3,
 }
 LEVEL = {name: level for names, level in LEVELS.items() for name in names.split()}
 PURE = {name for name, level in LEVEL.items() if level == 0} | set(list(LEVELS)[1].split())

@@ -1,0 +1,88 @@
+"""A training job as SageMaker writes it for each container: /opt/ml/input/config.
+
+Facts: AWS documentation, "How Amazon SageMaker AI Provides Training Information"; sagemaker-training 5.1.4.
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+
+from trainwright.errors import ConfigError, did_you_mean
+
+CODE = "/opt/ml/code"
+GROUP = "homogeneousCluster"
+# What an SDK sends for each distribution; `none` is one plain process on each host.
+DISTRIBUTIONS = {
+    "none": {},
+    "torchrun": {"sagemaker_torch_distributed_enabled": True},
+    "mpi": {"sagemaker_mpi_enabled": True},
+}
+PROCESSES = "sagemaker_mpi_num_of_processes_per_host"  # of torchrun, too
+NAME = re.compile(r"--?([A-Za-z][A-Za-z0-9_.-]*)(?:=(.*))?", re.DOTALL)
+
+
+def hosts(count: int) -> list[str]:
+    return [f"algo-{number}" for number in range(1, count + 1)]
+
+
+def hyperparameters(words: Sequence[str]) -> dict[str, str]:
+    """`--epochs 3 --fast` of a command line; a hyperparameter has a name. Raises ConfigError for words without one."""
+    found, name = dict[str, str](), ""
+    for word in words:
+        if match := NAME.fullmatch(word):
+            if match[1] in found:
+                raise ConfigError(f"--{match[1]} is given twice", why="a hyperparameter has one value")
+            found[match[1]] = match[2] or ""
+            name = "" if match[2] else match[1]
+        elif name:
+            found[name], name = word, ""
+        else:
+            why = "SageMaker hands a script hyperparameters, which have names, and nothing else"
+            raise ConfigError(f"{word!r} has no name", why=why, fix=f"--name {word}")
+    return found
+
+
+def distribution(asked: str, components: Mapping[str, str], ranks: int) -> str:
+    """What starts the ranks: what was asked for, else what the image has.
+
+    Raises ConfigError where nothing can: ranks that train alone, side by side, would look like success.
+    """
+    able = {
+        "torchrun": "torch" in components,
+        "mpi": "mpi4py" in components or "horovod" in components,
+        "none": True,
+    }
+    if not asked and ranks == 1:
+        return "none"
+    if not asked:
+        order = ("mpi", "torchrun") if "horovod" in components else ("torchrun", "mpi")
+        asked = next((name for name in order if able[name]), "")
+        if not asked:
+            why = "it has neither torch nor mpi4py; with --distribution none each host trains alone"
+            raise ConfigError(f"nothing in this image makes one job of {ranks} ranks", why=why)
+    if asked not in DISTRIBUTIONS:
+        raise ConfigError(f"unknown distribution {asked!r}", why=did_you_mean(asked, DISTRIBUTIONS))
+    if not able[asked]:
+        raise ConfigError(f"this image cannot do {asked}", why=f"it has {', '.join(sorted(components)) or 'nothing'}")
+    return asked
+
+
+def config(
+    names: Sequence[str], current: str, settings: Mapping[str, object], channels: Sequence[str], instance: str
+) -> dict[str, bytes]:
+    """Path to content; the SDKs encode each hyperparameter as JSON, in a string."""
+    group = {"instance_group_name": GROUP, "instance_type": instance, "hosts": list(names)}
+    mode = {"TrainingInputMode": "File", "S3DistributionType": "FullyReplicated", "RecordWrapperType": "None"}
+    contents = {
+        "hyperparameters": {name: json.dumps(value) for name, value in settings.items()},
+        "resourceconfig": {
+            "current_host": current,
+            "current_instance_type": instance,
+            "current_group_name": GROUP,
+            "hosts": list(names),
+            "instance_groups": [group],
+            "network_interface_name": "eth0",
+        },
+        "inputdataconfig": dict.fromkeys(channels, mode),
+    }
+    return {f"/opt/ml/input/config/{name}.json": json.dumps(content).encode() for name, content in contents.items()}

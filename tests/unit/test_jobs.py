@@ -1,0 +1,58 @@
+"""What a job's containers are told, and what a command line may ask of them."""
+
+import json
+
+import pytest
+
+from trainwright import jobs
+from trainwright.errors import ConfigError
+
+TORCH, HOROVOD, TENSORFLOW = {"torch": "2", "mpi4py": "4"}, {"torch": "2", "horovod": "0"}, {"tensorflow": "2"}
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        ([], {}),
+        (["--epochs", "3", "--fast"], {"epochs": "3", "fast": ""}),
+        (["--lr=-0.1", "--name", "a=b"], {"lr": "-0.1", "name": "a=b"}),
+        (["--lr", "-0.1"], {"lr": "-0.1"}),
+    ],
+)
+def test_words_become_hyperparameters(words: list[str], found: dict[str, str]) -> None:
+    assert jobs.hyperparameters(words) == found
+
+
+@pytest.mark.parametrize("words", [["data"], ["--epochs", "3", "4"], ["--epochs", "3", "--epochs", "4"]])
+def test_what_is_no_hyperparameter_is_refused(words: list[str]) -> None:
+    with pytest.raises(ConfigError):
+        jobs.hyperparameters(words)
+
+
+@pytest.mark.parametrize(
+    ("asked", "components", "ranks", "found"),
+    [
+        ("", TORCH, 1, "none"),
+        ("", TORCH, 2, "torchrun"),
+        ("mpi", TORCH, 2, "mpi"),
+        ("", HOROVOD, 2, "mpi"),
+        ("none", TENSORFLOW, 2, "none"),
+    ],
+)
+def test_what_starts_the_ranks(asked: str, components: dict[str, str], ranks: int, found: str) -> None:
+    assert jobs.distribution(asked, components, ranks) == found
+
+
+@pytest.mark.parametrize(("asked", "components"), [("torchrum", TORCH), ("torchrun", TENSORFLOW), ("", TENSORFLOW)])
+def test_what_nothing_starts_is_refused(asked: str, components: dict[str, str]) -> None:
+    """Two ranks that train alone, side by side, would look like success."""
+    with pytest.raises(ConfigError):
+        jobs.distribution(asked, components, 2)
+
+
+def test_every_host_is_told_who_it_is() -> None:
+    files = jobs.config(jobs.hosts(2), "algo-2", {"epochs": "3", "fast": True}, ["training"], "ml.c5.xlarge")
+    resources = json.loads(files["/opt/ml/input/config/resourceconfig.json"])
+    assert (resources["current_host"], resources["hosts"]) == ("algo-2", ["algo-1", "algo-2"])
+    assert json.loads(files["/opt/ml/input/config/hyperparameters.json"]) == {"epochs": '"3"', "fast": "true"}
+    assert list(json.loads(files["/opt/ml/input/config/inputdataconfig.json"])) == ["training"]
