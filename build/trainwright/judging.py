@@ -29,6 +29,8 @@ def _opened(file: str) -> Iterator[BinaryIO]:
     if file == STANDARD_INPUT:
         yield sys.stdin.buffer
         return
+    if Path(file).is_dir():
+        raise ConfigError("it is a folder, and a log is a file", where=file, fix=f"name its files: {file}/*")
     try:
         with Path(file).open("rb") as raw:
             packed = raw.peek(2)[:2] == b"\x1f\x8b"
@@ -71,7 +73,7 @@ def _of_json(file: str, text: str) -> Log:
         table = nccl_tests.of_json(data := json.loads(text))
     except ValueError as error:
         if isinstance(error, json.JSONDecodeError):  # written at the end of a run: one that crashed left half of it
-            return Log([], None, Seen(), [], text.count("\n"))
+            return Log([], None, Seen(nccl=True), [], text.count("\n"))
         raise ConfigError("it is JSON, and none that nccl-tests write", where=file, why=str(error)) from None
     seen, said = Seen(), data.get("errors")
     if said:
@@ -120,19 +122,30 @@ def examined(
 
 
 def refuse(found: list[Verdict]) -> None:
-    """Raises TestError for a fail, NotRunError for what is incomplete or ungraded."""
+    """Raises TestError for a fail, NotRunError for what is incomplete or ungraded; each log with its own cause."""
     for words, error in ((("fail",), TestError), (("incomplete", "ungraded"), NotRunError)):
         bad = [one for one in found if one.verdict in words]
-        if bad:
-            one = bad[0]
-            states = ("fail",) if one.verdict == "fail" else ("not established",)
-            because = [f"{check.name}: {check.evidence}" for check in one.checks if check.state in states]
-            raise error(
-                f"{len(bad)} of {len(found)} logs: {one.verdict}" + (f" ({one.cause})" if one.cause else ""),
-                where=one.file,
-                why="\n".join(because),
-                fix=one.fix,
-            )
+        if not bad:
+            continue
+        fixes = {one.fix for one in bad}
+        raise error(
+            f"{len(bad)} of {len(found)} logs: {', '.join(sorted({one.verdict for one in bad}))}"
+            + (f" ({bad[0].cause})" if len(bad) == 1 and bad[0].cause else ""),
+            where=bad[0].file if len(bad) == 1 else "",
+            why="\n".join(_because(bad[0]) if len(bad) == 1 else (_in_short(one) for one in bad)),
+            fix=fixes.pop() if len(fixes) == 1 else "each has its own, above",
+        )
+
+
+def _because(one: Verdict) -> list[str]:
+    states = ("fail",) if one.verdict == "fail" else ("not established",)
+    return [f"{check.name}: {check.evidence}" for check in one.checks if check.state in states]
+
+
+def _in_short(one: Verdict) -> str:
+    first, *more = _because(one)
+    cause = f" ({one.cause})" if one.cause else ""
+    return f"{one.file}: {one.verdict}{cause}: {first}" + (f", and {len(more)} more" if more else "")
 
 
 def record(root: Path, identity: str, found: list[Verdict], declared: Declared) -> None:

@@ -213,7 +213,7 @@ def size(run: Run) -> str:
         "1 node (--nodes: several, without which nothing of EFA is tested)" if run.nodes == 1 else f"{run.nodes} nodes"
     )
     efa = f", {run.efa} EFA interfaces of each" if run.efa and run.nodes > 1 else ""
-    return f"{nodes} with {run.gpus} GPUs each{efa}"
+    return f"{nodes} with {run.gpus} GPU{'s' if run.gpus > 1 else ''} each{efa}"
 
 
 def advice(run: Run, on: str, what: Subject, file: str) -> str:

@@ -17,6 +17,7 @@ NODES = re.compile(r"\bnNodes (\d+)\b")
 RANKS = re.compile(r"\bn[rR]anks (\d+)\b")
 VERSION = re.compile(r"\bNCCL version (\d+)\.(\d+)\.(\d+)")
 VARIABLE = re.compile(r"\b(NCCL_\w+) set (?:by environment )?to (\S+)")
+SPEAKER = re.compile(r"\bNCCL (?:INFO|WARN|version)\b|\bnccl[A-Z]\w+Error\b|(?:ProcessGroup|Work)NCCL|^gate: ")
 EXIT = re.compile(
     r"^\s*Exit code:\s+(\d+)$|\b(?:exited|terminated) with (?:exit )?(?:code|status) (\d+)\b|^exit status (\d+)$"
     r"|exited on signal (\d+)",
@@ -71,9 +72,12 @@ class Seen:
     exits: dict[int, int] = field(default_factory=dict)
     counters: dict[str, dict[str, int]] = field(default_factory=dict)  # host: before, after; bytes sent over EFA
     lines: dict[str, tuple[int, str]] = field(default_factory=dict)
+    nccl: bool = False  # whether any line is NCCL's or of its plugin
 
     def feed(self, text: str, rank: str, number: int) -> None:
         """One line without its prefix; `rank` is the one that the prefix named."""
+        if not self.nccl and ("NCCL" in text or "nccl" in text or "gate: " in text) and SPEAKER.search(text):
+            self.nccl = True
         if "xit" in text and (found := EXIT.search(text)):
             code = next((int(said) for said in found.groups()[:3] if said), 0)
             self.exits.setdefault(SIGNAL + int(found[4]) if found[4] else code, number)

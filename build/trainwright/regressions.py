@@ -45,7 +45,7 @@ class Difference(Model):
     side: str
     a: Spread
     b: Spread
-    change: float  # of B against A, as a fraction; below 0 B is slower
+    change: float | None  # of B against A, as a fraction; below 0 B is slower; None: one of them has no such row
     low: float | None  # bounds of it, each at the level of error; None: so few runs have none
     high: float | None
     state: State
@@ -89,11 +89,11 @@ def compare(runs: Sequence[Run], large: Mapping[str, int], rule: Comparison) -> 
     order = order_of(runs)
     known = f"order {order}" if order else "the order is not known"
     if bad:
-        worst = min((one for one in found if one.state == "regression"), key=lambda one: one.change)
-        count = states.count("regression")
-        why = (
-            f"B is {-worst.change:.1%} slower: {worst.collective}, {worst.size} bytes, {worst.side}; {count} such rows"
+        worst, most = min(
+            ((one, one.change or 0.0) for one in found if one.state == "regression"), key=lambda it: it[1]
         )
+        count = states.count("regression")
+        why = f"B is {-most:.1%} slower: {worst.collective}, {worst.size} bytes, {worst.side}; {count} such rows"
         return Compared(verdict="regression", why=why, order=order, differences=found)
     if open_ or not judged:
         why = f"{open_.collective}: {open_.why}" if open_ else "no large message was measured"
@@ -107,7 +107,7 @@ def _difference(runs: Sequence[Run], key: Key, judged: int, rule: Comparison) ->
     of = [run for run in runs if any(name == key[0] for name, _, _ in run.busbw)]
     a, b = ([run.busbw[key] for run in of if run.image == image and key in run.busbw] for image in "AB")
     order = order_of(of)
-    change, low, high = shift(a, b, rule.level, rule.level / max(judged, 1)) if a and b else (0.0, None, None)
+    change, low, high = shift(a, b, rule.level, rule.level / max(judged, 1)) if a and b else (None, None, None)
     state, why = _state(a, b, len(of), order, (change, low, high), rule)
     return Difference(
         collective=key[0],
@@ -128,7 +128,7 @@ def _state(
     b: list[float],
     runs: int,
     order: str,
-    bounds: tuple[float, float | None, float | None],
+    bounds: tuple[float | None, float | None, float | None],
     rule: Comparison,
 ) -> tuple[State, str]:
     change, low, high = bounds
@@ -138,7 +138,7 @@ def _state(
         return "not established", f"{len(a)} runs of A and {len(b)} of B; {rule.least_runs} of each are needed"
     if order and not interleaved(order):
         return "not established", f"ran {order}: not interleaved, a drift looks like a difference"
-    if high is not None and high < 0 and change <= -rule.ignored:
+    if high is not None and high < 0 and change is not None and change <= -rule.ignored:
         return "regression", ""
     if low is not None and low > -rule.difference:
         return "no difference", ""

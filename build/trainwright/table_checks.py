@@ -49,7 +49,8 @@ def completion(case: Case) -> Result:
         return "not established", "one more test was announced, and no table followed"
     if open_ := case.log.seen.begun - case.log.seen.ended:
         return "not established", f"{', '.join(open_)}: begun, and no word of its end"
-    return "pass", f"{len(case.log.tables)} tables"
+    count = len(case.log.tables)
+    return "pass", f"{count} table{'s' if count > 1 else ''}"
 
 
 def footer(case: Case) -> Result:

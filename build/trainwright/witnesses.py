@@ -55,6 +55,11 @@ class Log:
     cut: bool = False  # in the middle of its last line
     started: str = ""  # UTC, where our own runner says it
 
+    @property
+    def silent(self) -> bool:
+        """Whether no line is of NCCL or of nccl-tests."""
+        return not (self.tables or self.header or self.causes or self.seen.nccl or self.seen.errors)
+
 
 # --- ranks -----------------------------------------------------------------------------------------------------------
 

@@ -38,3 +38,96 @@ def test_fewer_interfaces_are_a_pass_where_they_are_declared(
     (said,) = json.loads(ended.out)
     (check,) = [one for one in said["checks"] if one["name"] == "nics"]
     assert (check["state"], check["evidence"]) == (state, evidence)
+
+
+# --- what nobody declared --------------------------------------------------------------------------------------------
+
+GOOD, WRONG, SOCKETS, CUT = (
+    str(LOGS / name)
+    for name in (
+        "05_ok_p5_1node_8gpu_nvlink.txt",
+        "30_fail_wrong_values_rtx3090_2node.txt",
+        "43_fail_bad_socket_ifname.txt",
+        "02_ok_p5_2node_efa_16rank_slurm.txt",
+    )
+)
+NOT_JUDGED = "speed and transport are not judged: give --instance TYPE and --nodes NUMBER"
+
+
+def test_a_pass_without_an_instance_says_what_it_is_not_about(cli: Cli) -> None:
+    ended = cli(ROOT, "judge", GOOD)
+    assert (ended.code, NOT_JUDGED in ended.err) == (0, True)
+    assert "1 table\n" in ended.out
+    assert NOT_JUDGED not in cli(ROOT, "judge", GOOD, "--instance", "p5.48xlarge", "--nodes", "1").err
+
+
+def test_a_tolerance_of_nothing_is_refused(cli: Cli) -> None:
+    ended = cli(ROOT, "judge", GOOD, "--tolerance", "0.1")
+    assert (ended.code, ended.out) == (2, "")
+    assert "--tolerance without --baseline" in ended.err
+
+
+@pytest.mark.parametrize("command", ["judge", "diagnose"])
+def test_a_folder_is_no_log(cli: Cli, command: str) -> None:
+    ended = cli(ROOT, command, str(LOGS))
+    assert (ended.code, ended.out) == (2, "")
+    assert "it is a folder" in ended.err
+
+
+def test_what_was_not_recorded_is_said(cli: Cli) -> None:
+    identity = "pytorch-2.15-cu132-py313-sagemaker"
+    ended = cli(ROOT, "judge", CUT, "--record", identity)
+    assert ended.code == 7
+    assert f"nothing was recorded of {identity}" in ended.err
+    assert "nothing was recorded" not in cli(ROOT, "judge", CUT).err
+
+
+def test_each_log_keeps_its_own_cause(cli: Cli) -> None:
+    ended = cli(ROOT, "judge", SOCKETS, WRONG, GOOD)
+    assert ended.code == 6
+    summary = ended.err[ended.err.index("2 of 3 logs: fail") :]
+    for log, cause in ((SOCKETS, "socket-ifname"), (WRONG, "wrong-values")):
+        assert f"{log}: fail ({cause}): " in summary
+    assert "each has its own, above" in summary
+    assert "NCCL_SOCKET_IFNAME=^lo" not in summary  # the fix of one of them
+
+
+# --- diagnose --------------------------------------------------------------------------------------------------------
+
+
+def diagnosed(cli: Cli, log: str) -> dict[str, str]:
+    ended = cli(ROOT, "diagnose", log, "--json")
+    assert ended.code == 0
+    (row,) = json.loads(ended.out)
+    assert isinstance(row, dict)
+    return row
+
+
+def test_a_file_without_nccl_is_called_that(cli: Cli) -> None:
+    row = diagnosed(cli, str(ROOT / "README.md"))  # it only talks about NCCL
+    assert (row["cause"], row["what"]) == ("unknown", "it has no line of NCCL or of nccl-tests")
+    assert "a log of the job's ranks" in row["fix"]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "host:1:1 [0] NCCL INFO Bootstrap : Using eth0:10.0.0.1<0>",
+        "NCCL version 2.30.7+cuda13.2",
+        "[rank0]:[E ProcessGroupNCCL.cpp:616] watchdog thread",
+        "gate: all_reduce begins",
+        '{"version": 1, "results": [',
+    ],
+)
+def test_an_unknown_cause_comes_with_a_next_step(cli: Cli, tmp_path: Path, line: str) -> None:
+    log = tmp_path / "log"
+    log.write_text(f"starting\n{line}\n" if line[0] != "{" else line)
+    row = diagnosed(cli, str(log))
+    assert row["cause"] == "unknown"
+    assert row["what"].startswith("no line of it proves a cause; there is no table")
+    assert "NCCL_DEBUG=INFO" in row["fix"]
+
+
+def test_a_cause_keeps_its_own_fix(cli: Cli) -> None:
+    assert diagnosed(cli, SOCKETS)["fix"].startswith("unset NCCL_SOCKET_IFNAME")
+    assert diagnosed(cli, GOOD) == {"log": GOOD, "cause": "none", "what": "", "evidence": "", "fix": ""}

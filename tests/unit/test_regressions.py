@@ -14,7 +14,7 @@ from scipy.stats import mannwhitneyu
 from typer.testing import CliRunner
 
 from trainwright import measuring, regressions
-from trainwright.commands import measuring as commands  # noqa: F401  # it registers its commands
+from trainwright.commands import measuring as commands
 from trainwright.commands.options import app
 from trainwright.errors import ConfigError, NotRunError, TestError
 from trainwright.floors import load_floors
@@ -138,6 +138,19 @@ def test_a_size_that_one_run_lacks_is_not_established() -> None:
     said = compared(found)
     assert said.verdict == "not established"
     assert "19 of 20 runs have this size" in said.why
+
+
+@pytest.mark.parametrize("image", ["A", "B"])
+def test_a_size_that_one_image_lacks_is_missing_and_not_equal(image: str) -> None:
+    found = runs(RUNS, 0.0, 0.001, random.Random(1), True)
+    for run in found:
+        if run.image == image:
+            del run.busbw[("all_reduce", SIZES[1], "in place")]
+    said = compared(found)
+    (row,) = [one for one in said.differences if (one.size, one.side) == (SIZES[1], "in place")]
+    assert (said.verdict, row.state, row.change) == ("not established", "not established", None)
+    shown = commands._row(row)
+    assert (shown["B against A"], shown[image]) == ("missing", "missing")
 
 
 # --- its parts -------------------------------------------------------------------------------------------------------

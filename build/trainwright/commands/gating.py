@@ -1,11 +1,15 @@
 """Commands that judge logs of nccl-tests."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from trainwright.commands.options import Json, app, find_root
+
+if TYPE_CHECKING:
+    from trainwright.judge import Verdict
+    from trainwright.witnesses import Case
 
 Logs = Annotated[
     list[str], typer.Argument(metavar="LOG...", help="Output of nccl-tests, or of -J; - is standard input.")
@@ -40,8 +44,12 @@ def judge(
 ) -> None:
     """Whether logs of nccl-tests prove what they should (6: they prove a failure; 7: incomplete, or no floor known)."""
     from trainwright import baselines, judging, report, reports, verdicts
+    from trainwright.errors import ConfigError, TrainwrightError
     from trainwright.witnesses import Declared
 
+    if tolerance is not None and not baseline:
+        why = "a tolerance is what may be lost to a baseline"
+        raise ConfigError("--tolerance without --baseline", where="--tolerance", why=why, fix="--baseline NAME")
     declared = Declared(
         world_size=world_size,
         nodes=nodes,
@@ -59,7 +67,14 @@ def judge(
         report.data([verdict.model_dump() for verdict in found])
     else:
         verdicts.show(found)
-    judging.refuse(found)
+    if not instance:
+        typer.echo("speed and transport are not judged: give --instance TYPE and --nodes NUMBER", err=True)
+    try:
+        judging.refuse(found)
+    except TrainwrightError:
+        if record:
+            typer.echo(f"nothing was recorded of {record}: not every log passes", err=True)
+        raise
     if record:
         judging.record(find_root(), record, found, declared)
         typer.echo(f"dockerfiles/gates/{record}.toml: commit it, the release of {record} asks for it", err=True)
@@ -71,17 +86,7 @@ def diagnose(logs: Logs, as_json: Json = False) -> None:
     from trainwright import judging, report
     from trainwright.witnesses import Declared
 
-    found = judging.verdicts(find_root(), logs, Declared())
-    rows = [
-        {
-            "log": one.file,
-            "cause": one.cause or ("none" if one.verdict == "pass" else "unknown"),
-            "what": one.why,
-            "evidence": "; ".join(check.evidence for check in one.checks if check.state == "fail"),
-            "fix": one.fix,
-        }
-        for one in found
-    ]
+    rows = [_diagnosis(verdict, case) for verdict, case in judging.examined(find_root(), logs, Declared())]
     if as_json:
         report.data(rows)
         return
@@ -90,6 +95,23 @@ def diagnose(logs: Logs, as_json: Json = False) -> None:
         for name in ("what", "evidence", "fix"):
             if row[name]:
                 typer.echo(f"  {name + ':':<10}{row[name]}")
+
+
+def _diagnosis(verdict: "Verdict", case: "Case") -> dict[str, str]:
+    """What is said of one log; where nothing proves a cause, what to do next."""
+    evidence = "; ".join(check.evidence for check in verdict.checks if check.state == "fail")
+    said = {"log": verdict.file, "cause": verdict.cause or "unknown", "what": verdict.why, "evidence": evidence}
+    if verdict.cause:
+        return {**said, "fix": verdict.fix}
+    if verdict.verdict == "pass":
+        return {**said, "cause": "none", "fix": ""}
+    if case.log.silent:
+        what = "it has no line of NCCL or of nccl-tests"
+        return {**said, "what": what, "fix": "name a log of the job's ranks; with NCCL_DEBUG=INFO they say more"}
+    lacks = "; ".join(dict.fromkeys(check.evidence for check in verdict.checks if check.state == "not established"))
+    what = f"no line of it proves a cause; {lacks}" if lacks else "no line of it proves a cause"
+    fix = "run it again with NCCL_DEBUG=INFO and NCCL_DEBUG_SUBSYS=INIT,NET,ENV, and keep what every rank says"
+    return {**said, "what": what, "fix": fix}
 
 
 @app.command()

@@ -111,10 +111,10 @@ def _row(one: "Difference") -> dict[str, str]:
         "column": one.side.removesuffix(" of place").removesuffix(" place"),
         "A": _spread(one.a),
         "B": _spread(one.b),
-        "B against A": f"{one.change:+.1%}{bounds}",
+        "B against A": "missing" if one.change is None else f"{one.change:+.1%}{bounds}",
         "state": one.state,
     }
 
 
 def _spread(one: "Spread") -> str:
-    return f"{one.median:.4g} ±{one.deviation / one.median:.1%}" if one.median else ""
+    return f"{one.median:.4g} ±{one.deviation / one.median:.1%}" if one.runs else "missing"
