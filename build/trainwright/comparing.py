@@ -79,7 +79,7 @@ def _side(intent: Intent, said: str, given: str, regions: str) -> Side:
         shipped = records[name].images
         if identity not in shipped:
             raise ConfigError(f"{name} has no image {identity!r}", why=did_you_mean(identity, shipped))
-        host, image = images.registry_host(intent.root, given, regions), shipped[identity]
+        host, image = places.hosts(intent.root, given, regions)[0], shipped[identity]
         return _published(intent, said, f"{host}/{image.repository}@{image.digest}")
     if HOST.match(said):
         return _published(intent, said, said)

@@ -15,15 +15,10 @@ from urllib.parse import urlsplit
 from trainwright.aws import client, of, told
 from trainwright.denials import Call
 from trainwright.errors import AwsError
+from trainwright.registry_http import MANIFESTS
 from trainwright.scanning import Finding, Scan
 
 BATCH = 100  # tags or digests that ECR takes in one call
-MANIFESTS = [
-    "application/vnd.docker.distribution.manifest.v2+json",
-    "application/vnd.docker.distribution.manifest.list.v2+json",
-    "application/vnd.oci.image.manifest.v1+json",
-    "application/vnd.oci.image.index.v1+json",
-]
 SCANS: dict[str, Literal["complete", "pending", "failed", "unsupported", "none"]] = {
     "COMPLETE": "complete",
     "ACTIVE": "complete",  # of Inspector, which goes on watching
@@ -111,7 +106,7 @@ def lookup(region: str, name: str, tags: Iterable[str], account: str = "") -> di
             try:
                 ids: Any = [{"imageTag": tag} for tag in batch]
                 said = ecr.batch_get_image(
-                    repositoryName=name, imageIds=ids, acceptedMediaTypes=MANIFESTS, **of(account)
+                    repositoryName=name, imageIds=ids, acceptedMediaTypes=list(MANIFESTS), **of(account)
                 )
             except ecr.exceptions.RepositoryNotFoundException:
                 return dict.fromkeys(wanted, "")

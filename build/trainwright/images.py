@@ -103,16 +103,6 @@ def plan_one(
     return plan.decide(found.variant.id, found.key, published, present, warnings)
 
 
-def registry_hosts(root: Path, given: str, regions: str = "") -> list[str]:
-    """Every registry that images go to, each with its prefix. Raises as places.hosts()."""
-    return [str(host) for host in places_module.hosts(root, given, regions)]
-
-
-def registry_host(root: Path, given: str, regions: str = "") -> str:
-    """The first of them, for what knows one registry."""
-    return registry_hosts(root, given, regions)[0]
-
-
 def below_registry(variant: Variant) -> str:
     """The path of the variant's repository below the registry."""
     return f"trainwright/{variant.framework}"
@@ -162,14 +152,9 @@ def settle(
     ]
 
 
-def repository(intent: Intent, variant: Variant, given: str) -> str:
-    """Where the variant's images go, for what knows one place. Raises as places.hosts() does."""
-    return f"{registry_host(intent.root, given)}/{below_registry(variant)}"
-
-
 def repository_if_any(intent: Intent, variant: Variant, given: str) -> str | None:
-    """The same where it only serves to find out what is published already: None where nobody can say."""
+    """The first of its places, where that only serves to find out what is published: None where nobody can say."""
     try:
-        return repository(intent, variant, given)
+        return places(intent, variant, given)[0].repository
     except (RegistryError, AwsError):
         return None

@@ -43,7 +43,7 @@ def _published(intent: Intent, identity: str, given: str) -> Parent:
     image = images.read_image(images.out_folder(intent, variant))
     if image and image.key == found.key and image.digest and image.uri and lies_in(given, image.uri):
         return Parent(id=identity, key=found.key, digest=image.digest, uri=image.uri)
-    repository = images.repository(intent, variant, given)
+    repository = images.places(intent, variant, given)[0].repository
     if digest := registry.resolve(repository, found.tag):
         return Parent(id=identity, key=found.key, digest=digest, uri=f"{repository}@{digest}")
     raise NotRunError(
@@ -95,7 +95,7 @@ def reference(intent: Intent | None, labels: Mapping[str, str], given: str) -> s
         for variant in intent.variants:
             if variant.id == identity:
                 with suppress(TrainwrightError):
-                    repository = images.repository(intent, variant, given)
+                    repository = images.places(intent, variant, given)[0].repository
                     if digest := registry.resolve(repository, tag):
                         return f"{repository}@{digest}"
     raise NotRunError(

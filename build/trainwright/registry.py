@@ -29,12 +29,6 @@ DOCKER = "application/vnd.docker"
 MANIFEST = f"{DOCKER}.distribution.manifest.v2+json"
 CONFIG = f"{DOCKER}.container.image.v1+json"
 LAYER = f"{DOCKER}.image.rootfs.diff.tar.gzip"
-MANIFESTS = (
-    MANIFEST,
-    f"{DOCKER}.distribution.manifest.list.v2+json",
-    "application/vnd.oci.image.manifest.v1+json",
-    "application/vnd.oci.image.index.v1+json",
-)
 # What registries call it when a tag must not move: ECR, Harbor, Quay and others.
 IMMUTABLE = re.compile(r"immutable|TAG_INVALID|tag invalid|ImageTagAlreadyExists|ImageAlreadyExists", re.IGNORECASE)
 
@@ -107,7 +101,7 @@ def _document(repository: str, reference: str, what: str) -> tuple[bytes, str] |
         answer = http.ask(
             *("GET", repository, f"manifests/{reference}"),
             what=what,
-            headers={"Accept": ", ".join(MANIFESTS)},
+            headers={"Accept": ", ".join(http.MANIFESTS)},
             accept=(200, 404),
             again=False,
         )
@@ -248,22 +242,6 @@ def push(layout: Path, repository: str, digest: str) -> None:
             raise
         side_by_side(send, rows)
         _put(repository, content, kind, digest, what)
-
-
-def put_blob(repository: str, content: bytes) -> str:
-    """Send a blob that is in memory, unless it is there, and read it back. Its digest."""
-    sent = uploads.of_bytes(content)
-    uploads.send(repository, sent, f"a blob could not be sent to {repository}")
-    if notes.is_unverified(repository, sent.digest):
-        _read_back(repository, sent.digest, sent.size, None)
-        notes.verified(repository, sent.digest)
-    return sent.digest
-
-
-def put_manifest(repository: str, content: bytes, media_type: str, reference: str) -> str:
-    """Put a manifest under a tag or its digest, whatever a tag named before. Its digest."""
-    _put(repository, content, media_type, reference, f"{reference} could not be put into {repository}")
-    return _digest(content)
 
 
 def _put(repository: str, content: bytes, media_type: str, reference: str, what: str) -> None:

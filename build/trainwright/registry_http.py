@@ -19,6 +19,12 @@ from trainwright.registry_work import AGAIN, Broken, Refused, end_if_stopped, tr
 
 Body = bytes | Callable[[], Iterator[bytes]]  # a body that is made anew for every attempt
 
+MANIFESTS = (  # every kind that a registry may hold
+    "application/vnd.docker.distribution.manifest.v2+json",
+    "application/vnd.docker.distribution.manifest.list.v2+json",
+    "application/vnd.oci.image.manifest.v1+json",
+    "application/vnd.oci.image.index.v1+json",
+)
 TRANSIENT = {408, 425, 429, 500, 502, 503, 504}
 FULL = re.compile(r"quota|no space left|insufficient.storage|limit.?exceeded", re.IGNORECASE)
 EXPIRED = re.compile(r"token (has|is) expired", re.IGNORECASE)  # ECR says so with a 403

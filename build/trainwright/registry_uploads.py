@@ -45,13 +45,6 @@ class Upload:
     least: int = 0  # bytes of a piece that it takes, but for the last one
 
 
-def of_bytes(content: bytes) -> Blob:
-    def read(start: int, count: int) -> Iterator[bytes]:
-        yield content[start : start + count]
-
-    return Blob("sha256:" + hashlib.sha256(content).hexdigest(), len(content), read, "memory")
-
-
 def of_file(path: Path, digest: str, size: int) -> Blob:
     """Raises EnvironmentProblem for a file that is not there, or not of this size."""
     try:

@@ -9,6 +9,7 @@ import layouts
 import pytest
 from aws.conftest import REGIONS
 from aws.emulator import Emulator
+from putting import put_manifest
 
 from trainwright import ecr, provisioning, publication
 from trainwright import registry as registries
@@ -113,7 +114,7 @@ def test_tags_of_keys_and_releases_stay_though_somebody_pushes_over_them(
     for name in (KEY, RELEASE):
         registries.tag(repository, one.digest, name)
         with pytest.raises(RegistryError) as raised:
-            registries.put_manifest(repository, manifest(two), str(two.manifest["mediaType"]), name)
+            put_manifest(repository, manifest(two), str(two.manifest["mediaType"]), name)
         assert "immutable" in raised.value.why
         with pytest.raises(RegistryError, match="never moves"):
             registries.tag(repository, two.digest, name)
@@ -139,6 +140,6 @@ def test_what_cosign_writes_may_be_written_again(amazon: Emulator, repository: s
     name = f"sha256-{hashlib.sha256(b'image').hexdigest()}.sig"
     for made in (one, two):
         push(made, repository)
-        registries.put_manifest(repository, manifest(made), str(made.manifest["mediaType"]), name)
+        put_manifest(repository, manifest(made), str(made.manifest["mediaType"]), name)
     assert registries.resolve(repository, name) == two.digest
     assert json.loads(manifest(two)) == registries.manifest(repository, two.digest)

@@ -16,6 +16,7 @@ import httpx
 import pytest
 from layouts import layout
 from packaging.utils import canonicalize_name
+from putting import put_blob, put_manifest
 from tiny import ID, built_in_this_run, store_of_this_run, trainwright
 
 from trainwright import attesting, engine, inputs, inspecting, publication, signing
@@ -397,11 +398,11 @@ def test_an_sbom_that_was_tampered_with(published: Pushed, keys: dict[str, Path]
     statement["predicate"]["components"].pop()
     envelope["payload"] = base64.b64encode(json.dumps(statement).encode()).decode()
     content = json.dumps(envelope).encode()
-    layer |= {"digest": registries.put_blob(published.repository, content), "size": len(content)}
+    layer |= {"digest": put_blob(published.repository, content), "size": len(content)}
     config = json.loads(registries.blob(published.repository, manifest["config"]["digest"]))
     config["rootfs"]["diff_ids"][position] = layer["digest"]
     content = json.dumps(config).encode()
-    manifest["config"] |= {"digest": registries.put_blob(published.repository, content), "size": len(content)}
+    manifest["config"] |= {"digest": put_blob(published.repository, content), "size": len(content)}
     published.put_beside("att", manifest)
     rows = verified(published, keys["ours.pub"])
     assert failed(rows) == {"sbom"}, rows
@@ -480,7 +481,7 @@ def test_media_types_that_sagemaker_does_not_pull(published: Pushed, keys: dict[
     manifest = registries.manifest(published.repository, published.digest)
     oci = "application/vnd.oci.image.manifest.v1+json"
     manifest |= {"mediaType": oci}
-    digest = registries.put_manifest(published.repository, json.dumps(manifest).encode(), oci, "oci")
+    digest = put_manifest(published.repository, json.dumps(manifest).encode(), oci, "oci")
     rows = verified(replace(published, digest=digest), keys["ours.pub"])
     assert f"the manifest is {oci}" in rows["media types"][1]
     assert {"media types", "tags", "signature"} <= failed(rows)

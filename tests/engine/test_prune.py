@@ -9,6 +9,7 @@ import httpx
 import layouts
 import pytest
 from layouts import MANIFEST
+from putting import put_blob, put_manifest
 from tiny import ROOT, trainwright
 
 from trainwright import inputs, pruning, publication
@@ -40,7 +41,7 @@ class Place(NamedTuple):
     def beside(self, digest: str, end: str) -> str:
         """What cosign would put there."""
         config = {"mediaType": "application/vnd.oci.image.config.v1+json", "size": 2}
-        config["digest"] = registries.put_blob(self.repository, b"{}")
+        config["digest"] = put_blob(self.repository, b"{}")
         kind = "application/vnd.oci.image.manifest.v1+json"
         manifest = {
             "schemaVersion": 2,
@@ -50,7 +51,7 @@ class Place(NamedTuple):
             "annotations": {"of": digest, "is": end},
         }
         tag = f"{digest.replace(':', '-')}.{end}"
-        registries.put_manifest(self.repository, json.dumps(manifest).encode(), kind, tag)
+        put_manifest(self.repository, json.dumps(manifest).encode(), kind, tag)
         return tag
 
     @property

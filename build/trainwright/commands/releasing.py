@@ -50,13 +50,13 @@ def release(
     as_json: Json = False,
 ) -> None:
     """Tag what is published and proved, write down what was released, and last move the alias of each image."""
-    from trainwright import images, releasing, report, trains
+    from trainwright import places, releasing, report, trains
 
     trains.version(name)  # before anything is read
     intent, variants = asked_for(framework, only)
     with report.alone(intent.root), report.progress() as (say, _):
-        hosts = images.registry_hosts(intent.root, registry, region)
-        rows = releasing.release(intent, variants, name, hosts, dry_run, say, waive_gate)
+        hosts = places.hosts(intent.root, registry, region)
+        rows = releasing.release(intent, variants, name, list(map(str, hosts)), dry_run, say, waive_gate)
     report.show([row.model_dump() for row in rows], as_json)
     if not dry_run:
         typer.echo(f"commit {trains.FOLDER}/{name}.toml: it says what {name} is", err=True)
@@ -72,12 +72,12 @@ def rollback(
     as_json: Json = False,
 ) -> None:
     """Move aliases back to what a release names; no other tag moves."""
-    from trainwright import images, releasing, report
+    from trainwright import places, releasing, report
 
     root = find_root()
     with report.alone(root):
-        hosts = images.registry_hosts(root, registry, region)
-        rows = releasing.rollback(root, to, only or "*", hosts, dry_run)
+        hosts = places.hosts(root, registry, region)
+        rows = releasing.rollback(root, to, only or "*", list(map(str, hosts)), dry_run)
     report.show([row.model_dump() for row in rows], as_json)
 
 
@@ -91,14 +91,14 @@ def affected(
 ) -> None:
     """Which images hold a bad version: of the matrix as it is, and of every release, with their digests."""
     from trainwright import affected as affected_module
-    from trainwright import finding, images, report
+    from trainwright import finding, places, report
     from trainwright.errors import RegistryError
 
     queries = [finding.query(text, "--by") for text in by]
     intent, _ = chosen(None, None)
     host = None
     try:
-        host = images.registry_host(intent.root, registry)
+        host = str(places.hosts(intent.root, registry)[0])
     except RegistryError as error:
         typer.echo(f"which digest an alias names is unknown: {error.what}", err=True)
     rows, exists = affected_module.affected(intent, queries, host)

@@ -1,6 +1,6 @@
 """The registry that a push would go to. One beyond loopback is not asked: doctor uses no network."""
 
-from trainwright import images, places
+from trainwright import places
 from trainwright.doctor.context import Context, Finding
 from trainwright.errors import RegistryError
 
@@ -24,7 +24,7 @@ def check(context: Context) -> Finding:
         fix = "start it, or `unset REGISTRY` and `make registry`"
         return Finding(check="registry", state="failed", found=f"REGISTRY={context.registry} does not answer", fix=fix)
     try:  # what a push would say
-        images.repository(context.intent, context.intent.variants[0], "")
+        places.hosts(context.root, "")
     except RegistryError as error:
         found = ": ".join(filter(None, (error.what, error.why)))
         return Finding(check="registry", state="warning", found=found, fix=error.fix)
