@@ -11,6 +11,7 @@ set -Eeuo pipefail
 
 image='' collectives='' least='' most='' factor='' iterations='' warmup='' limit='' grace='' gpus='' name=gate wait=300
 port=2222 how=direct nodes=1 container='' serve='' sagemaker='' hosts=() forward=() pid='' mark=gate.$$.$RANDOM
+starting='' late=''   # a test is being started; what came in between
 listener='' away=''   # the process of our own sshd; whether every host is reached by ssh, the first one, too
 work=${GATE_FOLDER:-/tmp/gate} ssh=(ssh -o BatchMode=yes -o ConnectTimeout=10)
 
@@ -175,10 +176,12 @@ end_all() { # of the collective that runs: its process group, what left that, wh
 
 limited() { # command…: its exit code
   local code=0 start=$SECONDS
+  starting=1
   set -m   # a process group of its own
   GATE_RUN=$mark "$@" &
-  pid=$!
+  pid=$! starting=''
   set +m
+  [ -z "$late" ] || interrupted "$late"
   while kill -0 "$pid" 2>/dev/null && [ $((SECONDS - start)) -lt "$limit" ]; do sleep 0.2; done
   if kill -0 "$pid" 2>/dev/null; then
     echo "gate: stopped after $((SECONDS - start)) s"
@@ -197,7 +200,12 @@ limited() { # command…: its exit code
 
 # shellcheck disable=SC2329  # by a trap
 interrupted() { # code
-  trap - INT TERM EXIT
+  if [ -n "$starting" ]; then   # its process has no name yet, by which it could be ended
+    late=$1
+    return
+  fi
+  trap '' INT TERM   # who asks twice must not end the tidying
+  trap - EXIT
   end_all
   dismiss
   echo "gate: interrupted"

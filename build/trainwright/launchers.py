@@ -115,7 +115,8 @@ def _containers(run: Run, script: str) -> str:
 hosts=({hosts}) name={run.name} work=$(mktemp -d)
 remote=(ssh -o BatchMode=yes)
 stop() {{
-  trap - EXIT INT TERM
+  trap '' INT TERM
+  trap - EXIT
   for host in "${{hosts[@]}}"; do
     "${{remote[@]}}" "$host" "docker rm --force --volumes $name >/dev/null 2>&1 || true" </dev/null &
   done

@@ -28,6 +28,7 @@ from trainwright.witnesses import Declared
 HERE = ("docker", "ssh")  # launchers that run it from this machine
 LAUNCHERS = (*HERE, "slurm", "kubernetes", "sagemaker")
 LAST_LINES = 15  # of what a launcher says that starts nothing
+AGAIN_SECONDS = 3
 STOP_SECONDS = 60  # what Ctrl-C gives a launcher to end its containers
 LINE = re.compile(rb"gate: (\w+) (begins|exited with code \d+|took \d+ s)$|gate: stopped after \d+ s$")
 
@@ -142,6 +143,15 @@ def prepare(
     )
 
 
+def refuse_stray(on: str, said: dict[str, object]) -> None:
+    """Raises ConfigError for options of a training job where none is made: nothing would come of them."""
+    given = [option for option, value in said.items() if value]
+    if given and on != "sagemaker":
+        raise ConfigError(
+            f"{given[0]} is of a training job, and --on {on} makes none", where=given[0], fix="--on sagemaker"
+        )
+
+
 def script(root: Path) -> str:
     return (root / runs.SCRIPT).read_text()
 
@@ -164,8 +174,6 @@ def emit(
 ) -> str:
     """What the launcher takes. Without `secret` a key is not made, and shown as ***. Raises ConfigError."""
     at = cloud_launchers.place(role, output, subnets or [], security_groups or []) if on == "sagemaker" else None
-    if at is None and (said := [one for one in (role, output, subnets, security_groups) if one]):
-        raise ConfigError(f"{said[0]!r} is of a training job, and --on {on} makes none", fix="--on sagemaker")
     text = script(root)
     if on == "docker":
         return launchers.docker_script(run, text)
@@ -287,8 +295,10 @@ def execute(root: Path, run: Run, on: str, say: Callable[[str], None], log: Path
 
 
 def _stop(child: "subprocess.Popen[bytes]") -> None:
-    """Its whole group: asked first, so that it ends what it started elsewhere."""
-    for number, seconds in ((signal.SIGINT, STOP_SECONDS), (signal.SIGKILL, None)):
+    """Its whole group: asked first, so that it ends what it started elsewhere; and again, as bash forgets an interrupt
+    that comes while a command that it waits for ends by itself.
+    """
+    for number, seconds in ((signal.SIGINT, AGAIN_SECONDS), (signal.SIGINT, STOP_SECONDS), (signal.SIGKILL, None)):
         if child.poll() is not None:
             return
         with suppress(ProcessLookupError):

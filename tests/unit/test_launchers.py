@@ -623,7 +623,8 @@ def test_a_dry_run_makes_no_key(cli: Cli) -> None:
         ([IMAGE, "--on", "slurm", "--hosts", "README.md"], "--hosts belongs to --on ssh"),
         ([IMAGE, "--on", "sagemaker", "--instance", "p5.48xlarge"], "--role"),
         (["--on", "kubernetes"], "which image?"),
-        ([IMAGE, "--on", "slurm", "--instance", "p5.48xlarge", "--role", ROLE], "is of a training job"),
+        ([IMAGE, "--on", "slurm", "--instance", "p5.48xlarge", "--role", ROLE], "--role is of a training job"),
+        ([IMAGE, "--subnet", "subnet-1"], "--subnet is of a training job, and --on docker makes none"),
     ],
 )
 def test_what_is_asked_for_wrongly_is_refused(cli: Cli, words: list[str], said: str) -> None:

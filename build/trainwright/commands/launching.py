@@ -47,6 +47,9 @@ def gate(
     root, here = find_root(), on in launching.HERE
     if runs is not None and not against:
         raise ConfigError("--runs is of two images", where="--runs", fix="--against IMAGE")
+    launching.refuse_stray(
+        on, {"--role": role, "--output": output, "--subnet": subnet, "--security-group": security_group}
+    )
     count = interleaving.check(root, on, runs) if against else 0
     if on == "docker" and not (emit or dry_run):
         there = launching.gpus_here()
