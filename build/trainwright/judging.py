@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 from trainwright import causes as signatures
-from trainwright import floors, gates, instances, judge, nccl_tests, runs
+from trainwright import floors, gates, instances, judge, nccl_json, nccl_tests, runs
 from trainwright.baselines import Baseline
 from trainwright.errors import ConfigError, NotRunError, TestError, did_you_mean
 from trainwright.images import read_image
@@ -70,7 +70,7 @@ def _chain(first: str, rest: Iterator[str]) -> Iterator[str]:
 
 def _of_json(file: str, text: str) -> Log:
     try:
-        table = nccl_tests.of_json(data := json.loads(text))
+        table = nccl_json.of_json(data := json.loads(text))
     except ValueError as error:
         if isinstance(error, json.JSONDecodeError):  # written at the end of a run: one that crashed left half of it
             return Log([], None, Seen(nccl=True), [], text.count("\n"))

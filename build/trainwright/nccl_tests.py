@@ -1,12 +1,11 @@
 """What nccl-tests print, of every version since 2019 and behind every launcher's prefix: tables, headers, footers.
 
-Read line by line and in constant memory: of a log only its tables and its header lines stay.
+Read line by line and in constant memory: of a log only its tables and its header lines stay. What -J writes: nccl_json.
 Grammar: nccl-tests src/common.cu and src/util.cu up to 2.20.0; logs of tests/unit/nccl-tests/.
 """
 
 import re
 from dataclasses import dataclass, field
-from typing import Any
 
 # What launchers put in front of a line: mpirun --tag-output (Open MPI 4, 5 and SageMaker's), srun --label,
 # kubectl logs --prefix, docker compose, CloudWatch and other time stamps. A rank where it names one.
@@ -286,52 +285,3 @@ def parsed(text: str, columns: tuple[str, ...], number: int) -> Row | None:
         return Row(int(found[1]), float(found[2]), found[3], redop, root, (out, within), number)
     except (ValueError, KeyError):
         return None
-
-
-# --- -J, since 2.17.3 ------------------------------------------------------------------------------------------------
-
-
-def of_json(data: dict[str, Any]) -> Table:
-    """The table of a file by -J. Raises ValueError for what is none."""
-    try:
-        config, header = data.get("config") or {}, Header()
-        header.library, header.headers = int(data["nccl_version"]), 0
-        header.least, header.most = int(config.get("minimum_bytes", 0)), int(config.get("maximum_bytes", 0))
-        header.factor = "step_factor" in config
-        header.step = int(config.get("step_factor", config.get("step_bytes", 0)))
-        header.validated = bool(config.get("validation", 1))
-        header.collective = collective(str((data.get("args") or [""])[0]).rpartition("/")[2])
-        header.started = True
-        for device in config.get("devices") or data.get("devices") or []:
-            header.ranks[int(device["rank"])] = int(device["group"])
-            header.hosts.add(str(device["hostname"]))
-        table = Table(header, 1, concluded="end_time" in data and "average_bus_bandwidth" in data)
-        table.rows = [_of_result(result) for result in data.get("results") or []]
-        if bounds := data.get("out_of_bounds"):
-            table.out_of_bounds = int(bounds["count"])
-            table.refused = bounds["okay"] != "true"
-        if average := data.get("average_bus_bandwidth"):
-            table.average = _exact(average["bandwidth"])
-            table.refused = table.refused or average["okay"] == "false"
-        return table
-    except (KeyError, TypeError, IndexError) as error:
-        raise ValueError(f"it is no output of nccl-tests -J: {error!r}") from None
-
-
-def _of_result(result: dict[str, Any]) -> Row:
-    sides = [
-        Side(
-            _exact(side.get("time", side.get("cpu_time"))),
-            _exact(side["alg_bw"]),
-            _exact(side["bus_bw"]),
-            None if side["nwrong"] is None else float(side["nwrong"]),
-        )
-        for side in (result["out_of_place"], result["in_place"])
-    ]
-    words = int(result["size"]), float(result["count"]), str(result["type"]), str(result["redop"]).strip()
-    return Row(*words, int(str(result["root"])), (sides[0], sides[1]), 1)
-
-
-def _exact(value: Any) -> Printed:
-    """Six decimals, as %lf prints them."""
-    return Printed(float(value), 0.5e-6)

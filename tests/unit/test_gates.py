@@ -54,6 +54,12 @@ def test_what_passed_may_be_released_and_nothing_else(root: Path) -> None:
     assert f"--record {GPU}" in error.value.fix
 
 
+def test_fewer_interfaces_that_were_declared_stay_visible(root: Path) -> None:
+    found, declared = verdicts(root, DIGEST, nics=4)
+    gates.record(root, variant(GPU), ["all_reduce"], found, declared)
+    assert "2 x p4d.24xlarge with 4 EFA interfaces each on" in gates.check(root, variant(GPU), DIGEST, "").detail
+
+
 def test_nothing_recorded(root: Path) -> None:
     with pytest.raises(NotRunError, match="has not passed the gate") as error:
         gates.check(root, variant(GPU), DIGEST, "")

@@ -33,6 +33,12 @@ while [ $# -gt 0 ] && [ "$1" != bash ]; do shift; done
 exec "$@"
 """
 
+SSH = """\
+while [ $# -gt 0 ]; do case $1 in -o) shift 2 ;; *) break ;; esac; done
+shift
+exec bash -c "$*"
+"""
+
 Cli = Callable[..., Any]
 
 
@@ -44,6 +50,7 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
     host = Host(folder)
     host.program("docker", DOCKER)
     host.program("srun", SRUN)
+    host.program("ssh", SSH)
     text = (LOGS / GOOD).read_text()
     (tmp_path / "fast").write_text(text)
     (tmp_path / "slow").write_text(slowed(text, 0.94, ranks=8))
@@ -83,11 +90,14 @@ def test_a_run_that_fails_ends_it(cli: Cli, host: Host, checkout: Path) -> None:
     assert (host.folder / "ran").read_text().split() == ORDER[:2]
 
 
-@pytest.mark.parametrize("on", ["docker", "slurm"])
+@pytest.mark.parametrize("on", ["docker", "ssh", "slurm"])
 def test_what_is_emitted_runs_both_in_turn(cli: Cli, host: Host, tmp_path: Path, on: str) -> None:
     file = tmp_path / "both.sh"
     host.prints("all_reduce_perf", GOOD)  # neither is slower
-    ended = cli(ROOT, "gate", A, "--against", B, *WORDS, "--on", on, "--gpus", "8", "--emit", str(file))
+    hosts = tmp_path / "hosts"
+    hosts.write_text("one\n")
+    words = ["--gpus", "8", *(["--hosts", str(hosts)] if on == "ssh" else [])]
+    ended = cli(ROOT, "gate", A, "--against", B, *WORDS, "--on", on, *words, "--emit", str(file))
     assert ended.code == 0, ended.err
     assert "hours at the very most" in ended.err
     sound(file)
