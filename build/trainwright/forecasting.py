@@ -34,6 +34,7 @@ def forecast(intent: Intent, variant: Variant, held: Held, release: str, waiver:
         with collected(refused):
             gates.check(intent.root, variant, own, waiver)
     image = images.known_image(found, images.out_folder(intent, variant))
+    image = image.model_copy(update={"digest": digest or image.digest})
     if not missing and not release:
         why = plan.decide(variant.id, found.key, digest, None).reason
         return Forecast(Done(image, "skip", why, time.monotonic() - began), refused)

@@ -221,11 +221,12 @@ def test_a_dry_run_changes_nothing(checkout: Checkout, release: tuple[str, ...])
     before = (checkout.file.read_bytes(), checkout.file.stat().st_mtime_ns)
     row = checkout.push("--dry-run", *release)
     assert row["action"] == ("would tag" if release else "skip")
+    assert row["digest"].startswith("sha256:")
     assert (checkout.file.read_bytes(), checkout.file.stat().st_mtime_ns) == before
     assert checkout.tags == {checkout.tag}
 
     checkout.file.unlink()  # as in another clone, where only the registry knows of it
-    checkout.push("--dry-run", *release)
+    assert checkout.push("--dry-run", *release)["digest"] == row["digest"]
     assert not checkout.file.exists()
 
 
