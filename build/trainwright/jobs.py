@@ -3,14 +3,17 @@
 Facts: AWS documentation, "How Amazon SageMaker AI Provides Training Information"; sagemaker-training 5.1.4.
 """
 
+import difflib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from trainwright.errors import ConfigError, did_you_mean
 
 CODE = "/opt/ml/code"
 GROUP = "homogeneousCluster"
+NEAR = 0.85  # as difflib counts: "host" and "hosts" are nearer
+CHANNEL = re.compile(r"[A-Za-z0-9._-]{1,64}")  # CreateTrainingJob, ChannelName
 # What an SDK sends for each distribution; `none` is one plain process on each host.
 DISTRIBUTIONS = {
     "none": {},
@@ -25,13 +28,20 @@ def hosts(count: int) -> list[str]:
     return [f"algo-{number}" for number in range(1, count + 1)]
 
 
-def hyperparameters(words: Sequence[str]) -> dict[str, str]:
-    """`--epochs 3 --fast` of a command line; a hyperparameter has a name. Raises ConfigError for words without one."""
+def hyperparameters(words: Sequence[str], options: Iterable[str] = ()) -> dict[str, str]:
+    """`--epochs 3 --fast` of a command line; a hyperparameter has a name.
+
+    Raises ConfigError for words without one, and for a name that is nearly one of `options`: who asks for two hosts
+    must not get one.
+    """
     found, name = dict[str, str](), ""
     for word in words:
         if match := NAME.fullmatch(word):
             if match[1] in found:
                 raise ConfigError(f"--{match[1]} is given twice", why="a hyperparameter has one value")
+            if near := difflib.get_close_matches(match[1], options, n=1, cutoff=NEAR):
+                fix = f"--{near[0]}, or --hyperparameter {match[1]}=VALUE"
+                raise ConfigError(f"--{match[1]} is no option", why=f"did you mean --{near[0]}?", fix=fix)
             found[match[1]] = match[2] or ""
             name = "" if match[2] else match[1]
         elif name:

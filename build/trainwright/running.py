@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from pydantic import Field
 
@@ -62,10 +62,12 @@ def job(
     image: str,
     script: Path,
     words: Sequence[str],
+    options: Sequence[str] = (),
     *,
     hosts: int = 1,
     processes: int = 1,
     distribution: str = "",
+    hyperparameters: Sequence[str] = (),
     channels: Sequence[str] = (),
     environment: Sequence[str] = (),
     checkpoints: Path | None = None,
@@ -98,15 +100,27 @@ def job(
             "sagemaker_submit_directory": jobs.CODE,
             **jobs.DISTRIBUTIONS[kind],
             **({jobs.PROCESSES: processes} if kind != "none" else {}),
-            **jobs.hyperparameters(words),
+            **jobs.hyperparameters(words, options),
+            **_pairs("--hyperparameter", hyperparameters),
         },
-        channels={key: Path(value) for key, value in _pairs("--channel", channels).items()},
+        channels=_channels(channels),
         environment=_pairs("--env", environment),
         checkpoints=checkpoints,
         gpus=gpus,
         shm=settings.shm,
         grace=settings.stop_seconds if grace is None else grace,
     )
+
+
+def _channels(words: Sequence[str]) -> dict[str, Path]:
+    """Raises ConfigError. Docker would make a folder that is not there, and the job would train on nothing."""
+    found = {name: Path(folder) for name, folder in _pairs("--channel", words).items()}
+    for name, folder in found.items():
+        if not jobs.CHANNEL.fullmatch(name):
+            raise ConfigError(f"{name!r} is no name of a channel", where="--channel", why="letters, digits, . _ and -")
+        if not folder.is_dir():
+            raise ConfigError(f"the channel {name} is no folder", where=str(folder), fix=f"--channel {name}=FOLDER")
+    return found
 
 
 def _pairs(option: str, words: Sequence[str]) -> dict[str, str]:
@@ -122,17 +136,17 @@ def run(job: Job, line: Line, output: Path | None = None) -> Outcome:
     Nothing of it is left in the engine, whatever happens. `output` gets what each host left in KEPT.
     Raises EnvironmentProblem, ConfigError for a source that cannot be read.
     """
-    name, code = f"trainwright-run-{secrets.token_hex(4)}", source(job.source)
+    name = f"trainwright-run-{secrets.token_hex(4)}"
     line("", f"{name}: {job.hosts} {'host' if job.hosts == 1 else 'hosts'} of {job.image}")
     with engine.told("the job cannot be run"), engine.patient() as client, ExitStack() as left:
-        network = client.networks.create(name, labels={LABEL: name})
-        left.callback(network.remove)
+        left.callback(_remove_all, client, name)  # before the first one: an interrupt may come at any time
+        client.networks.create(name, labels={LABEL: name})
         containers = dict[str, Any]()
         for host in jobs.hosts(job.hosts):
             containers[host] = _created(client, job, name, host)
-            left.callback(containers[host].remove, force=True, v=True)
             contract = jobs.config(jobs.hosts(job.hosts), host, job.hyperparameters, sorted(job.channels), "local")
-            containers[host].put_archive("/", _packed({**contract, **code}))
+            with _packed(contract, job.source, output) as packed:
+                containers[host].put_archive("/", packed)
         outcome = _until_all_end(containers, line, job.grace)
         for host in containers if output else ():
             _keep(containers[host], Path(str(output), host))
@@ -146,15 +160,6 @@ def refuse(outcome: Outcome) -> None:
         first = min(bad, key=lambda one: one.seconds)
         why = first.failure or "it left no failure file; its last words are above"
         raise JobError(f"{first.host} ended with exit code {first.code}", why=why)
-
-
-def source(folder: Path) -> dict[str, bytes]:
-    """The files of a folder as they will lie in a container. Raises ConfigError."""
-    try:
-        files = [path for path in sorted(folder.rglob("*")) if path.is_file() and ".git" not in path.parts]
-        return {f"{jobs.CODE}/{path.relative_to(folder)}": path.read_bytes() for path in files}
-    except OSError as error:
-        raise ConfigError("the source cannot be read", where=str(folder), why=str(error)) from None
 
 
 def _created(client: "DockerClient", job: Job, name: str, host: str) -> Any:
@@ -177,6 +182,14 @@ def _created(client: "DockerClient", job: Job, name: str, host: str) -> Any:
         labels={LABEL: name},
         device_requests=[docker.types.DeviceRequest(count=-1, capabilities=[["gpu"]])] if job.gpus else None,
     )
+
+
+def _remove_all(client: "DockerClient", name: str) -> None:
+    mine = {"label": f"{LABEL}={name}"}
+    for container in client.containers.list(all=True, filters=mine):
+        container.remove(force=True, v=True)
+    for network in client.networks.list(filters=mine):
+        network.remove()
 
 
 def _until_all_end(containers: Mapping[str, Any], line: Line, grace: int) -> Outcome:
@@ -243,7 +256,15 @@ def _keep(container: Any, folder: Path) -> None:
     for name in KEPT:
         with _left(container, f"/opt/ml/{name}") as archive:
             if archive:
-                archive.extractall(folder, filter="data")
+                archive.extractall(folder, filter=_inside)
+
+
+def _inside(entry: tarfile.TarInfo, folder: str) -> tarfile.TarInfo | None:
+    """What may be unpacked here; a link to elsewhere in its container means nothing here."""
+    try:
+        return tarfile.data_filter(entry, folder)
+    except tarfile.FilterError:
+        return None
 
 
 @contextmanager
@@ -263,11 +284,28 @@ def _left(container: Any, path: str) -> Iterator[tarfile.TarFile | None]:
             yield archive
 
 
-def _packed(files: Mapping[str, bytes]) -> bytes:
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w") as archive:
-        for path, content in files.items():
-            entry = tarfile.TarInfo(path.lstrip("/"))
-            entry.size, entry.mode = len(content), 0o644
-            archive.addfile(entry, io.BytesIO(content))
-    return buffer.getvalue()
+@contextmanager
+def _packed(files: Mapping[str, bytes], source: Path, output: Path | None) -> Iterator[IO[bytes]]:
+    """What lies in a container before it starts; what an earlier run left beside the script is no source.
+
+    Raises ConfigError for a source that cannot be read.
+    """
+
+    def wanted(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
+        path = source / Path(f"/{entry.name}").relative_to(jobs.CODE)
+        if path.name == ".git" or (output and path.absolute() == output.absolute()):
+            return None
+        return entry.replace(uid=0, gid=0, uname="root", gname="root", deep=False)
+
+    with tempfile.TemporaryFile() as packed:
+        try:
+            with tarfile.open(fileobj=packed, mode="w") as archive:
+                archive.add(source, jobs.CODE, filter=wanted)
+                for path, content in files.items():
+                    entry = tarfile.TarInfo(path)
+                    entry.size, entry.mode = len(content), 0o644
+                    archive.addfile(entry, io.BytesIO(content))
+        except OSError as error:
+            raise ConfigError("the source cannot be read", where=str(source), why=str(error)) from None
+        packed.seek(0)
+        yield packed

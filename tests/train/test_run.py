@@ -4,6 +4,7 @@ import json
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from trainwright import engine, running
 pytestmark = pytest.mark.component("sagemaker-training")
 LIMIT_SECONDS = 180
 SUM = """
-import argparse, torch, torch.distributed as dist
+import argparse, os, torch, torch.distributed as dist
 asked = argparse.ArgumentParser()
 asked.add_argument("--factor", type=float)
 dist.init_process_group("gloo")
@@ -23,6 +24,8 @@ total = torch.full((4,), (dist.get_rank() + 1) * asked.parse_args().factor)
 dist.all_reduce(total)
 open(f"/opt/ml/model/{dist.get_rank()}.txt", "w").write(str(total[0].item()))
 dist.destroy_process_group()
+os.symlink("/opt/ml/model", "/opt/ml/model/last")
+assert os.listdir("/opt/ml/code") == ["script.py"]
 """
 ONE_FAILS = """
 import os, time
@@ -53,11 +56,13 @@ def left(name: str) -> list[Any]:
 
 @pytest.mark.component("torch")
 def test_two_hosts_train_together(image: str, tmp_path: Path) -> None:
+    (tmp_path / "kept").mkdir()  # of an earlier run
     words = ["--output", str(tmp_path / "kept"), "--distribution", "torchrun", "--factor", "0.5"]
     code, hosts, lines = ended(begun(image, tmp_path, SUM, *words))
     assert (code, [host["code"] for host in hosts]) == (0, [0, 0]), lines
     for rank in (0, 1):
         assert (tmp_path / f"kept/algo-{rank + 1}/model/{rank}.txt").read_text() == "1.5"
+        assert not (tmp_path / f"kept/algo-{rank + 1}/model/last").exists()  # a link to elsewhere means nothing here
 
 
 def test_a_host_that_fails_ends_all(image: str, tmp_path: Path) -> None:
@@ -73,8 +78,11 @@ def test_an_interrupt_leaves_nothing(image: str, tmp_path: Path) -> None:
     started = begun(image, tmp_path, ONE_FAILS.replace("algo-2", "none"), "--distribution", "none", "--grace", "1")
     assert started.stderr
     name = started.stderr.readline().split()[2].rstrip(":")
+    limit = threading.Timer(LIMIT_SECONDS, started.kill)
+    limit.start()
     while "the first one waits" not in started.stderr.readline():
         assert started.poll() is None
+    limit.cancel()
     assert left(name) != []
     began = time.monotonic()
     started.send_signal(signal.SIGINT)

@@ -29,6 +29,13 @@ def test_what_is_no_hyperparameter_is_refused(words: list[str]) -> None:
         jobs.hyperparameters(words)
 
 
+@pytest.mark.parametrize("name", ["host", "channels", "proceses"])
+def test_an_option_with_a_typing_error_is_no_hyperparameter(name: str) -> None:
+    assert jobs.hyperparameters([f"--{name}", "2"]) == {name: "2"}
+    with pytest.raises(ConfigError):
+        jobs.hyperparameters([f"--{name}", "2"], ["hosts", "channel", "processes"])
+
+
 @pytest.mark.parametrize(
     ("asked", "components", "ranks", "found"),
     [

@@ -16,6 +16,7 @@ Pairs = list[str] | None
 
 @app.command(context_settings={"ignore_unknown_options": True})
 def run(
+    context: typer.Context,
     image: Annotated[
         str, typer.Argument(metavar="IMAGE", help="Id of an image that was built here, or any reference.")
     ],
@@ -26,6 +27,9 @@ def run(
     hosts: Annotated[int, typer.Option(min=1, help="Containers, each with the contract of an instance.")] = 1,
     processes: Annotated[int, typer.Option(min=1, metavar="N", help="Ranks of each host.")] = 1,
     distribution: Annotated[str, typer.Option(help="torchrun, mpi, none; else what the image has.")] = "",
+    hyperparameter: Annotated[
+        Pairs, typer.Option(metavar="NAME=VALUE", help="As --NAME VALUE after the script, for any name.")
+    ] = None,
     channel: Annotated[Pairs, typer.Option(metavar="NAME=FOLDER", help="Input data, read-only.")] = None,
     env: Annotated[Pairs, typer.Option("--env", metavar="NAME=VALUE", help="Environment of the job.")] = None,
     checkpoints: Annotated[
@@ -48,9 +52,11 @@ def run(
         image,
         script,
         words or [],
+        [name[2:] for param in context.command.params for name in param.opts if name.startswith("--")],
         hosts=hosts,
         processes=processes,
         distribution=distribution,
+        hyperparameters=hyperparameter or [],
         channels=channel or [],
         environment=env or [],
         checkpoints=checkpoints,
@@ -84,6 +90,7 @@ def _line(hosts: int, to: TextIO) -> Callable[[str, str], None]:
         name = f"{host or 'run':<{width}} |"
         if coloured and host:
             name = f"\033[{COLOURS[int(host.rpartition('-')[2]) % len(COLOURS)]}m{name}\033[0m"
-        print(name, text, file=to, flush=True)
+        to.write(f"{name} {text}\n")  # in one piece: every host has a thread of its own
+        to.flush()
 
     return line
