@@ -144,12 +144,12 @@ words() { # collective: into `command`
   local test=("$1_perf") options=(-b "$least" -e "$most" -f "$factor" -n "$iterations" -w "$warmup" -c 1) program mpirun list
   [ "$how" = direct ] || test=("$1_perf_mpi" "$1_perf")   # NGC has both, and only the first one knows MPI
   if [ "$how" = srun ]; then
-    command=(srun --mpi=pmix --nodes="$nodes" --ntasks="$((nodes * gpus))" --ntasks-per-node="$gpus" --kill-on-bad-exit=1)
+    # NCCL binds its threads itself; a default of the cluster would leave a rank one core.
+    command=(srun --mpi=pmix --cpu-bind=none --nodes="$nodes" --ntasks="$((nodes * gpus))" --ntasks-per-node="$gpus"
+      --kill-on-bad-exit=1)
     if [ -n "$container" ]; then
       list=$(IFS=, && echo "${forward[*]}")
-      # By its name pyxis finds it again, and imports it once for all collectives; no other job has that name.
-      command+=("--container-image=$container" "--container-name=$name-${SLURM_JOB_ID:-$$}")
-      command+=("--container-env=$list" --no-container-mount-home)
+      command+=("${inside[@]}" "--container-env=$list")
     fi
     command+=(bash -c "$(declare -f look); program=\$(look ${test[*]}) && exec \"\$program\" \"\$@\"" gate "${options[@]}" -g 1)
     return
@@ -196,6 +196,11 @@ limited() { # command…: its exit code
   end_all
   pid=''
   return "$code"
+}
+
+imported() { # its image lies on every node before the clock of the first collective starts
+  local limit=$wait
+  limited srun --nodes="$nodes" --ntasks="$nodes" --ntasks-per-node=1 "${inside[@]}" bash -c :
 }
 
 # shellcheck disable=SC2329  # by a trap
@@ -252,7 +257,7 @@ read_sagemaker() {
 }
 
 main() {
-  local collective code worst=0 total begun command=() all=()
+  local collective code=0 worst=0 total begun command=() all=() inside=()
   exec 2>&1
   read_words "$@"
   [ -z "$sagemaker" ] || read_sagemaker
@@ -279,6 +284,12 @@ main() {
     export OMPI_MCA_oob_tcp_if_exclude=lo,docker0 PRTE_MCA_prte_if_exclude=lo,docker0
     export OMPI_MCA_pml=ob1 OMPI_MCA_btl=self,tcp OMPI_MCA_btl_tcp_if_exclude=lo,docker0
     reach
+  fi
+  if [ "$how" = srun ] && [ -n "$container" ]; then
+    # By its name pyxis finds it again, and imports it once for all collectives; no other job has that name.
+    inside=("--container-image=$container" "--container-name=$name-${SLURM_JOB_ID:-$$}" --no-container-mount-home)
+    imported || code=$?
+    [ "$code" = 0 ] || fail "$code" "the image was not imported on every node: code $code, at most $wait s"
   fi
   echo "gate: $name: $nodes hosts with $gpus GPUs each, at most $limit s for each of $collectives"
   count before

@@ -20,6 +20,7 @@ from trainwright.runs import Run
 # The images have no host keys, by intent; the operator mounts the keys of the job, with modes that sshd is not used to.
 SSHD = "ssh-keygen -A && mkdir -p /run/sshd && exec /usr/sbin/sshd -De -o StrictModes=no"
 INSTANCE_LABEL = "node.kubernetes.io/instance-type"
+ARCHITECTURE_LABEL = "kubernetes.io/arch"
 
 
 MOUNTED = "/gate"
@@ -56,6 +57,9 @@ def _job(run: Run, metadata: dict[str, Any]) -> dict[str, Any]:
         "volumeMounts": [{"name": "script", "mountPath": MOUNTED}],
     }
     volumes = [{"name": "script", "configMap": {"name": run.name}}]
+    # It runs on any node that can run the image.
+    where = {"nodeSelector": {ARCHITECTURE_LABEL: run.architecture}} if run.architecture else {}
+    pod = {"containers": [launcher], "volumes": volumes, "tolerations": _tolerations(run), **where}
     return {
         "apiVersion": "kubeflow.org/v2beta1",
         "kind": "MPIJob",
@@ -67,9 +71,7 @@ def _job(run: Run, metadata: dict[str, Any]) -> dict[str, Any]:
                 "Launcher": {
                     "replicas": 1,
                     "restartPolicy": "Never",
-                    "template": {
-                        "spec": {"containers": [launcher], "volumes": volumes, "tolerations": _tolerations(run)}
-                    },
+                    "template": {"spec": pod},
                 },
                 "Worker": {
                     "replicas": run.nodes,

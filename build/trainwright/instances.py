@@ -12,6 +12,7 @@ from trainwright.errors import ConfigError
 from trainwright.model import Model
 
 FILE = "dockerfiles/instances.toml"
+NEAR = 3  # names that an error shows
 
 
 class Instance(Model):
@@ -52,11 +53,15 @@ def architectures(names: Iterable[str], table: Mapping[str, Instance]) -> list[s
 
 
 def unknown(name: str, table: Iterable[str], where: str = "") -> ConfigError:
-    """An instance type that nobody described; `where` is file:line of the row that asks for it."""
-    near = get_close_matches(name, table, n=3)
+    """An instance type that nobody described; `where` is the option, or file:line of the row, that asks for it."""
+    names, family = list(table), name.partition(".")[0]
+    alike = [one for one in names if one.startswith(f"{family}.")] or [one for one in names if one.startswith(family)]
+    near = get_close_matches(name, alike or names, n=NEAR, cutoff=0 if alike else 0.6)
+    row = f'add [instances."{name}"] to {FILE}, with what it has and who says so'
+    correct = f"{where} {near[0]}" if where.startswith("--") and near else "name another one"
     return ConfigError(
         f"unknown instance type {name!r}",
         where=where,
         why=f"did you mean {' or '.join(map(repr, near))}?" if near else f"no name in {FILE} is like it",
-        fix=f'correct the row, or add [instances."{name}"] to {FILE}, with what it has and who says so',
+        fix=f"{correct}, or {row}" if where.startswith("--") else f"correct the row, or {row}",
     )

@@ -90,7 +90,7 @@ def execute(root: Path, both: Pair, on: str, say: Callable[[str], None]) -> Path
 
 def compared(root: Path, both: Pair, on: str, folder: Path) -> Compared:
     """Raises ConfigError, NotRunError for logs that prove nothing."""
-    declared = Declared(instance=both.a.instance, nodes=both.a.nodes)
+    declared = Declared(instance=both.a.instance, nodes=both.a.nodes, world_size=both.a.ranks, nics=both.a.nics)
     a, b = (sorted(map(str, folder.glob(f"*-{image}.log"))) for image in "ab")
     return measuring.compare(root, a, b, declared, same_hosts=on == "docker")  # a container has a name of its own
 
@@ -98,7 +98,9 @@ def compared(root: Path, both: Pair, on: str, folder: Path) -> Compared:
 def advice(both: Pair, on: str, file: str) -> str:
     """How it is started, and its logs compared."""
     words = ["trainwright", "compare", "--a", f"{both.name}/*-a.log", "--b", f"{both.name}/*-b.log"]
-    words += ["--nodes", str(both.a.nodes)] + (["--instance", both.a.instance] if both.a.instance else [])
+    words += ["--nodes", str(both.a.nodes), "--world-size", str(both.a.ranks)]
+    words += ["--instance", both.a.instance] if both.a.instance else []
+    words += ["--nics", str(both.a.nics)] if both.a.nics else []
     words += ["--same-hosts"] if on == "docker" else []
     hours = math.ceil(both.seconds / 3600)
     each = f"{len(both.order) // 2} runs of each image"

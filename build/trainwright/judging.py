@@ -6,6 +6,7 @@ import sys
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from hashlib import sha256
 from pathlib import Path
 from typing import BinaryIO, cast
 
@@ -14,8 +15,10 @@ from trainwright import floors, gates, instances, judge, nccl_json, nccl_tests, 
 from trainwright.baselines import Baseline
 from trainwright.errors import ConfigError, NotRunError, TestError, did_you_mean
 from trainwright.images import read_image
+from trainwright.instances import Instance
 from trainwright.judge import Verdict
 from trainwright.matrix import load_intent
+from trainwright.model import Variant
 from trainwright.nccl_info import Seen
 from trainwright.witnesses import Case, Declared, Log
 
@@ -39,6 +42,17 @@ def _opened(file: str) -> Iterator[BinaryIO]:
     except (OSError, EOFError, zlib.error) as error:
         why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise ConfigError("the log cannot be read", where=file, why=why, fix=f"ls -l {file}") from None
+
+
+def digest(file: str) -> str:
+    """sha256 of what it holds, packed or not; standard input is itself. Raises ConfigError."""
+    if file == STANDARD_INPUT:
+        return file
+    with _opened(file) as stream:
+        found = sha256()
+        while piece := stream.read(LONGEST):
+            found.update(piece)
+        return found.hexdigest()
 
 
 def _lines(stream: BinaryIO) -> Iterator[str]:
@@ -114,11 +128,27 @@ def examined(
     if declared.collective and declared.collective not in nccl_tests.NAMES:
         names = ", ".join(nccl_tests.NAMES)
         raise ConfigError(f"unknown collective {declared.collective!r}", where="--collective", why=f"valid: {names}")
+    _refuse_nics(declared, rows)
     instance, found = rows.get(declared.instance), []
     for file in files:
         case = Case(read(file, known), declared, instance, table, baseline)
         found.append((judge.judge(file, case, known), case))
     return found
+
+
+def _refuse_nics(declared: Declared, rows: dict[str, Instance]) -> None:
+    """Raises ConfigError where a number of interfaces would be held against nothing."""
+    why, fix = "", "--instance TYPE --nodes NUMBER"
+    if not declared.nics:
+        return
+    if not declared.instance:
+        why = "how many there should be, the instance type says"
+    elif declared.nodes == 1:
+        why, fix = "on one node nothing goes over EFA", "without --nics"
+    elif declared.nics > (has := rows[declared.instance].efa):
+        why, fix = f"{declared.instance} has {has}", "--nics says that fewer are there"
+    if why:
+        raise ConfigError(f"--nics {declared.nics} can be held against nothing", where="--nics", why=why, fix=fix)
 
 
 def refuse(found: list[Verdict]) -> None:
@@ -148,11 +178,17 @@ def _in_short(one: Verdict) -> str:
     return f"{one.file}: {one.verdict}{cause}: {first}" + (f", and {len(more)} more" if more else "")
 
 
-def record(root: Path, identity: str, found: list[Verdict], declared: Declared) -> None:
-    """Write down that an image passed. Raises ConfigError for one that is not in the matrix, NotRunError."""
+def recordable(root: Path, identity: str, files: list[str]) -> Variant:
+    """The image. Raises ConfigError for one that is not in the matrix, and for what is no file."""
     variants = {variant.id: variant for variant in load_intent(root).variants}
     if identity not in variants:
         raise ConfigError(f"unknown image {identity!r}", where="--record", why=did_you_mean(identity, variants))
-    if any(verdict.file == STANDARD_INPUT for verdict in found):
+    if STANDARD_INPUT in files:
         raise ConfigError("what is recorded is a file", where="--record", fix="judge FILE --record ...")
-    gates.record(root, variants[identity], runs.load_settings(root).run.collectives, found, declared)
+    return variants[identity]
+
+
+def record(root: Path, identity: str, found: list[Verdict], declared: Declared) -> None:
+    """Write down that an image passed. Raises ConfigError, NotRunError."""
+    variant = recordable(root, identity, [verdict.file for verdict in found])
+    gates.record(root, variant, runs.load_settings(root).run.collectives, found, declared)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from pydantic import Field
 
-from trainwright import bake, cloud_launchers, floors, instances, judging, launchers, plan, runs
+from trainwright import bake, cloud_launchers, floors, gateable, instances, judging, launchers, plan, runs
 from trainwright.errors import ConfigError, EnvironmentProblem, NotRunError, did_you_mean
 from trainwright.images import read_image
 from trainwright.judge import Verdict
@@ -29,6 +29,7 @@ HERE = ("docker", "ssh")  # launchers that run it from this machine
 LAUNCHERS = (*HERE, "slurm", "kubernetes", "sagemaker")
 LAST_LINES = 15  # of what a launcher says that starts nothing
 AGAIN_SECONDS = 3
+POLL_SECONDS = 5  # between two looks for the pod of a job
 STOP_SECONDS = 60  # what Ctrl-C gives a launcher to end its containers
 LINE = re.compile(rb"gate: (\w+) (begins|exited with code \d+|took \d+ s)$|gate: stopped after \d+ s$")
 
@@ -124,12 +125,16 @@ def prepare(
         raise ConfigError(f"--hosts belongs to --on ssh; {on} finds hosts itself", where="--hosts")
     if on == "docker" and (nodes or 1) > 1:
         raise ConfigError("--on docker is this machine alone", where="--nodes", fix="--on ssh --hosts FILE")
+    table = instances.load_instances(root)
+    gateable.check_hosts(what.reference, on, names or [])
+    has = gateable.architecture(load_intent(root), what.id) if what.id else ""
+    gateable.check_architecture(instance, table.get(instance.removeprefix("ml.")), has)
     stamp, settings = datetime.now(UTC).strftime("%Y%m%d-%H%M%S"), runs.load_settings(root)
     if on == "kubernetes" and efa is None:
         efa = settings.kubernetes.efa.get(instance.removeprefix("ml."))
     return runs.make(
         settings,
-        instances.load_instances(root),
+        table,
         floors.load_floors(root),
         name=runs.name_of(what.id or what.reference, stamp),
         image=what.reference,
@@ -237,7 +242,9 @@ def advice(run: Run, on: str, what: Subject, file: str) -> str:
         "kubernetes": [
             f"kubectl apply -f {file}",
             # Its pod is there some seconds later, and its image is pulled some minutes later.
-            f"until kubectl logs --follow job/{_job(run)} > {log}; do sleep 5; done",
+            # After as long as the job may take, nothing comes of it any more.
+            f"for try in $(seq {-(-run.seconds // POLL_SECONDS)}); do kubectl logs --follow job/{_job(run)} > {log} "
+            f"&& break; sleep {POLL_SECONDS}; done",
         ],
         "sagemaker": [
             f"aws sagemaker create-training-job --cli-input-json file://{file}",

@@ -10,7 +10,7 @@ from typing import Literal
 
 import tomlkit
 
-from trainwright import charts, files, judging, regressions
+from trainwright import baselines, charts, files, judging, regressions
 from trainwright.baselines import FOLDER, NAME, Baseline, Point
 from trainwright.errors import ConfigError, NotRunError, TestError
 from trainwright.floors import load_floors
@@ -22,10 +22,17 @@ SPEED = ("floor", "baseline")  # checks that a slow run fails: it is what a comp
 NEEDED = ("completion", "footer", "wrong values", "algbw")  # without them there is no number to compare
 
 
-def record(root: Path, name: str, logs: list[str], declared: Declared, unproved: bool) -> Baseline:
-    """Write baselines/<name>.toml. Raises ConfigError, NotRunError for logs that the judge does not pass."""
+def record(
+    root: Path, name: str, logs: list[str], declared: Declared, unproved: bool, replace: bool = False
+) -> Baseline:
+    """Write baselines/<name>.toml. Raises ConfigError also for a name that is taken, NotRunError for logs that
+    the judge does not pass.
+    """
     if not NAME.fullmatch(name):
         raise ConfigError(f"{name!r} is no name of a baseline", why="letters, digits, dots and dashes")
+    if name in baselines.names(root) and not replace:
+        why = "what later runs are held against would change unseen"
+        raise ConfigError(f"there is a baseline {name!r}", where=f"{FOLDER}/{name}.toml", why=why, fix="--replace")
     if not (declared.instance and declared.nodes):
         raise ConfigError("a baseline is of an instance type and a number of nodes", fix="--instance, --nodes")
     examined = judging.examined(root, logs, declared)
@@ -92,6 +99,7 @@ def compare(root: Path, a: list[str], b: list[str], declared: Declared, same_hos
     a, b = _files(a, "--a"), _files(b, "--b")
     if twice := sorted(file for file in {*a, *b} if [*a, *b].count(file) > 1):
         raise ConfigError("one log is no two runs", where=twice[0], fix="trainwright compare --help")
+    _refuse_copies([*a, *b])
     examined = judging.examined(root, [*a, *b], declared)
     for verdict, _ in examined:
         _refuse_unusable(verdict)
@@ -130,6 +138,17 @@ def _files(said: list[str], option: str) -> list[str]:
 def _matched(pattern: Path) -> list[str]:
     start = Path(pattern.anchor)
     return [str(path) for path in sorted(start.glob(str(pattern.relative_to(pattern.anchor))))]
+
+
+def _refuse_copies(logs: list[str]) -> None:
+    """Two runs never print the same times."""
+    held: dict[str, str] = {}
+    for file in logs:
+        digest = judging.digest(file)
+        if digest in held:
+            why = f"{file} holds what {held[digest]} holds: a copy is no run, and two runs never print the same times"
+            raise NotRunError("not established: one log is given twice", where=file, why=why, fix="name each run once")
+        held[digest] = file
 
 
 def _refuse_unusable(verdict: Verdict) -> None:

@@ -99,6 +99,13 @@ def _coloured() -> bool:
     return sys.stderr.isatty() and not os.environ.get("NO_COLOR")
 
 
+def pasteable(text: str) -> str:
+    """Commands of ours as this shell finds them: where they are not on PATH, `make` has put them into .venv/bin."""
+    if shutil.which("trainwright"):
+        return text
+    return "\n".join(f".venv/bin/{line}" if line.startswith("trainwright ") else line for line in text.splitlines())
+
+
 def complain(error: TrainwrightError, as_json: bool) -> None:
     """One error: what, where, why, and the command that fixes it."""
     if as_json:
@@ -110,10 +117,7 @@ def complain(error: TrainwrightError, as_json: bool) -> None:
         for row in error.rows:
             complain(row, as_json)
         return
-    fix = error.fix
-    if fix.startswith("trainwright ") and not shutil.which("trainwright"):
-        fix = f".venv/bin/{fix}"  # where make has put it
-    for name, text in (("where", error.where), ("why", error.why), ("fix", fix)):
+    for name, text in (("where", error.where), ("why", error.why), ("fix", pasteable(error.fix))):
         if text:
             indented = text.strip().replace("\n", "\n         ")
             print(f"  {name + ':':<6} {indented}", file=sys.stderr)

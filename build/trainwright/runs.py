@@ -81,7 +81,8 @@ class Run(Model):
     nodes: Annotated[int, Field(ge=1)]
     gpus: Annotated[int, Field(ge=1)]  # of each node
     efa: int  # interfaces of each node: as asked for, else as the instance type says
-    nics: int | None = None  # that number, where it is not what the instance type has
+    nics: int | None = None  # that number, where several nodes are judged and it is not what the instance type has
+    architecture: str = ""  # of the instance type; "": not said
     sweep: Sweep
     environment: dict[str, str]
     hosts: list[str] = Field(default=[])
@@ -182,7 +183,8 @@ def make(
         nodes=nodes,
         gpus=gpus,
         efa=efa or has,
-        nics=efa if efa != has else None,
+        nics=efa if row and nodes > 1 and efa != has else None,
+        architecture=row.architecture if row else "",
         sweep=sweep,
         environment={**settings.environment, **(settings.environment_efa if over_efa else {})},
         hosts=hosts or [],

@@ -161,3 +161,15 @@ def test_the_commands(root: Path) -> None:
     unknown = run.invoke(app, ["judge", "good.log", *options, "--baseline", "agian"])
     assert isinstance(unknown.exception, ConfigError)
     assert "did you mean 'again'" in unknown.exception.why
+
+
+def test_a_baseline_is_replaced_only_where_that_is_said(root: Path) -> None:
+    before = (root / "dockerfiles/baselines/p4d.toml").read_bytes()
+    with pytest.raises(ConfigError, match="there is a baseline"):
+        measuring.record(root, "p4d", [slowed(root, 1 << 30, 0.9)], Declared(**P4D), unproved=True)
+    assert (root / "dockerfiles/baselines/p4d.toml").read_bytes() == before
+    measuring.record(root, "p4d", ["slow.log"], Declared(**P4D), unproved=True, replace=True)
+    words = ["judge", "good.log", "--instance", "p4d.24xlarge", "--nodes", "2", "--baseline", "p4d"]
+    assert "the baseline p4d is unproved" in CliRunner().invoke(app, words).stderr
+    measuring.record(root, "p4d", ["good.log"], Declared(**P4D), unproved=False, replace=True)
+    assert "unproved" not in CliRunner().invoke(app, words).stderr

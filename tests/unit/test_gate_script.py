@@ -132,6 +132,16 @@ def test_an_interrupt_leaves_nothing_behind(host: Host) -> None:
     assert host.left() == []
 
 
+def test_an_interrupt_while_a_test_starts_is_not_lost(host: Host) -> None:
+    host.program("all_reduce_perf", HANGS)
+    text = SCRIPT.read_text()
+    starts = "  starting=1\n"
+    assert text.count(starts) == 1
+    done = host.run("all_reduce", "--limit", "30", script=text.replace(starts, f"{starts}  kill -TERM $$\n"))
+    assert (done.returncode, "gate: interrupted" in done.stdout) == (143, True)
+    assert host.left() == []
+
+
 # --- several hosts, with an ssh and an mpirun that stay here ---------------------------------------------------------
 
 # The one runs what it is given; the other says how it was called, and runs its last words once.
@@ -187,8 +197,26 @@ def test_ranks_of_slurm_look_for_the_test_where_they_run(host: Host) -> None:
     assert done.returncode == 0, done.stdout
     said = next(line for line in done.stdout.splitlines() if "--mpi=pmix" in line)
     assert "--nodes=2 --ntasks=16 --ntasks-per-node=8" in said
-    assert "--container-image=x#y --container-name=gate-77 --container-env=NCCL_DEBUG" in said
+    assert "--container-image=x#y --container-name=gate-77 --no-container-mount-home --container-env=NCCL_DEBUG" in said
     reads = [line for line in done.stdout.splitlines() if "efa-counters" not in line and "counters" in line]
+    assert "--cpu-bind=none" in said
+    (first,) = [line for line in done.stdout.splitlines() if line.endswith("bash -c :")]
+    assert first.startswith(
+        "srun --nodes=2 --ntasks=2 --ntasks-per-node=1 --container-image=x#y --container-name=gate-77 "
+    )
+    assert done.stdout.index(first) < done.stdout.index("gate: all_reduce begins")
     assert len(reads) == 2  # before and after, once on each node, and the job's own number of tasks does not count
     assert all(line.startswith("srun --nodes=2 --ntasks=2 --ntasks-per-node=1 bash") for line in reads)
     assert [list(pair) for pair in judged(host, done.stdout, 0).ranks] == [[16, 16]]
+
+
+def test_an_image_that_cannot_be_imported_ends_the_gate_before_any_test(host: Host) -> None:
+    host.program("srun", 'echo "pyxis: failed to import docker image"; exit 3')
+    done = host.run("all_reduce", "--srun", "2", "--container", "x#y")
+    assert done.returncode == 3
+    assert "gate: the image was not imported on every node: code 3" in done.stdout
+    assert "begins" not in done.stdout
+    host.program("srun", "sleep 600")
+    done = host.run("all_reduce", "--srun", "2", "--container", "x#y", "--wait", "1")
+    assert done.returncode == 124
+    assert host.left() == []

@@ -25,7 +25,6 @@ EFA = (
         (3, ["--nics", "3"], "pass", "3 on each of 16 ranks, and p4d.24xlarge has 4; 3 are declared"),
         (4, ["--nics", "3"], "fail", "4 on each rank, p4d.24xlarge has 4; 3 are declared"),
         (2, ["--nics", "3"], "fail", "2 on each rank, p4d.24xlarge has 4; 3 are declared"),
-        (5, ["--nics", "5"], "fail", "5 on each rank, p4d.24xlarge has 4; 5 are declared"),
     ],
 )
 def test_fewer_interfaces_are_a_pass_where_they_are_declared(
@@ -38,6 +37,27 @@ def test_fewer_interfaces_are_a_pass_where_they_are_declared(
     (said,) = json.loads(ended.out)
     (check,) = [one for one in said["checks"] if one["name"] == "nics"]
     assert (check["state"], check["evidence"]) == (state, evidence)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--nodes", "2"], "the instance type says"),
+        (["--nodes", "1", "--instance", "p4d.24xlarge"], "on one node nothing goes over EFA"),
+        (["--nodes", "2", "--instance", "p4d.24xlarge"], "p4d.24xlarge has 4"),
+    ],
+)
+def test_interfaces_that_nothing_is_held_against_are_refused(cli: Cli, words: list[str], said: str) -> None:
+    ended = cli(ROOT, "judge", str(LOGS / EFA), "--nics", "5", *words)
+    assert (ended.code, ended.out) == (2, "")
+    assert said in ended.err
+
+
+def test_an_image_that_nobody_knows_is_refused_before_anything_is_judged(cli: Cli) -> None:
+    for words, said in ((["nope", GOOD], "unknown image 'nope'"), (["pytorch-2.15-cu132-py313-ec2", "-"], "is a file")):
+        ended = cli(ROOT, "judge", "--record", *words)
+        assert (ended.code, ended.out) == (2, "")
+        assert said in ended.err
 
 
 # --- what nobody declared --------------------------------------------------------------------------------------------

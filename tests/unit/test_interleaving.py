@@ -1,5 +1,6 @@
 """Two images in turn: what is emitted runs them A B B A, and the logs say which one is slower."""
 
+import gzip
 import json
 import re
 import shlex
@@ -11,7 +12,8 @@ from typing import Any
 import pytest
 from hosts import DIGEST, GOOD, LOGS, ROOT, Host, slowed
 
-from trainwright import launching, linting
+from trainwright import floors, instances, interleaving, launching, linting, runs
+from trainwright.errors import NotRunError
 
 A = f"123456789012.dkr.ecr.us-east-1.amazonaws.com/trainwright/pytorch@{DIGEST}"
 B = A.replace("a1", "b2")
@@ -27,8 +29,9 @@ exec bash "$@"
 """
 SRUN = """\
 for word; do
-  case $word in --container-image=*) IMAGE=${word#*=}; export IMAGE; echo "$IMAGE" >> "${0%/*}/ran" ;; esac
+  case $word in --container-image=*) IMAGE=${word#*=}; export IMAGE ;; esac
 done
+[[ "$*" != *--mpi=* ]] || echo "$IMAGE" >> "${0%/*}/ran"
 while [ $# -gt 0 ] && [ "$1" != bash ]; do shift; done
 exec "$@"
 """
@@ -95,7 +98,7 @@ def test_a_run_that_fails_ends_it(cli: Cli, host: Host, checkout: Path) -> None:
 @pytest.mark.parametrize("on", ["docker", "ssh", "slurm"])
 def test_what_is_emitted_runs_both_in_turn(cli: Cli, host: Host, tmp_path: Path, on: str) -> None:
     file = tmp_path / "both.sh"
-    host.prints("all_reduce_perf", GOOD)  # neither is slower
+    host.program("all_reduce_perf", f'echo "# run $RANDOM$RANDOM"; cat {LOGS / GOOD}')  # neither is slower
     hosts = tmp_path / "hosts"
     hosts.write_text("one\n")
     words = ["--gpus", "8", *(["--hosts", str(hosts)] if on == "ssh" else [])]
@@ -109,7 +112,8 @@ def test_what_is_emitted_runs_both_in_turn(cli: Cli, host: Host, tmp_path: Path,
     ran = (host.folder / "ran").read_text().split()
     assert ["b2b2" in image for image in ran] == [image == B for image in ORDER]
     words = shlex.split(ended.err.splitlines()[-1])
-    assert words[:2] == ["trainwright", "compare"]
+    assert (Path(words[0]).name, words[1]) == ("trainwright", "compare")
+    assert words[words.index("--world-size") + 1] == str(8)
     words = [str(tmp_path / word) if "*" in word else word for word in words]
     ended = cli(ROOT, *words[1:], "--instance", "p5.48xlarge")
     assert ended.code == 0, ended.err
@@ -136,7 +140,9 @@ def test_slurm_keeps_one_allocation_for_all_of_it(cli: Cli, tmp_path: Path) -> N
     assert both.startswith("#!/bin/bash\n#SBATCH")
     assert re.findall(r"^#SBATCH --nodes=(\d+)", both, re.MULTILINE) == ["2"]
     assert "--time=" in once
-    assert re.search(r"#SBATCH --time=(\d+):", both)
+    sweep = runs.load_settings(ROOT).run
+    minutes = -(-8 * (sweep.wait + 60 + sweep.limit + sweep.grace + 30) // 60)
+    assert f"#SBATCH --time={minutes // 60:02}:{minutes % 60:02}:00" in both
     file = tmp_path / "both.sbatch"
     file.write_text(both)
     sound(file)
@@ -162,3 +168,37 @@ def test_what_cannot_be_compared_is_refused(cli: Cli, words: list[str], said: st
     ended = cli(ROOT, "gate", A, *words)
     assert ended.code == 2
     assert said in ended.err
+
+
+def test_fewer_ranks_and_interfaces_are_declared_of_both(cli: Cli, tmp_path: Path) -> None:
+    words = ["--on", "slurm", "--instance", "p4d.24xlarge", "--nodes", "2", "--efa", "3", "--runs", "4"]
+    advised = cli(ROOT, "gate", A, "--against", B, *words, "--gpus", "4").err.splitlines()[-1]
+    assert "--nodes 2 --world-size 8 --instance p4d.24xlarge --nics 3" in advised
+    text = (LOGS / "07_ok_p4d_2node_efa_old_error_column_interleaved_log.txt").read_text()
+    text = text.replace("Selected Provider is efa", "Selected Provider is efa (found 3 nics)")
+    for number, turn in enumerate(TURNS):
+        (tmp_path / f"{turn}.log").write_text(f"gate: started at 2026-01-01T00:{number:02}:00Z\n{text}")
+    files = ["--a", f"{tmp_path}/*-a.log", "--b", f"{tmp_path}/*-b.log", "--nodes", "2", "--instance", "p4d.24xlarge"]
+    assert "nics" in cli(ROOT, "compare", *files).err
+    assert cli(ROOT, "compare", *files, "--nics", "3", "--world-size", "16").code == 0
+    assert "rank count" in cli(ROOT, "compare", *files, "--nics", "3", "--world-size", "8").err
+
+    table, floor = instances.load_instances(ROOT), floors.load_floors(ROOT)
+    asked: dict[str, Any] = {"instance": "p4d.24xlarge", "nodes": 2, "efa": 3}
+    run = runs.make(runs.load_settings(ROOT), table, floor, name="gate", **asked)
+    assert interleaving.compared(ROOT, interleaving.pair(run, run, 4), "slurm", tmp_path).verdict == "no difference"
+    half = run.model_copy(update={"gpus": 4})
+    with pytest.raises(NotRunError, match="proves no speed"):
+        interleaving.compared(ROOT, interleaving.pair(half, half, 4), "slurm", tmp_path)
+
+
+def test_a_copy_is_no_run(cli: Cli, tmp_path: Path) -> None:
+    text = (LOGS / GOOD).read_text()
+    for turn in TURNS:
+        (tmp_path / f"{turn}.log").write_text(f"gate: run {turn}\n{text}")
+    files = ["--a", f"{tmp_path}/*-a.log", "--b", f"{tmp_path}/*-b.log"]
+    assert "a copy is no run" not in cli(ROOT, "compare", *files).err
+    (tmp_path / "03-b.log").write_bytes(gzip.compress((tmp_path / "02-b.log").read_bytes()))
+    ended = cli(ROOT, "compare", *files)
+    assert (ended.code, ended.out) == (7, "")
+    assert "a copy is no run" in ended.err

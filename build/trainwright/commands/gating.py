@@ -50,6 +50,8 @@ def judge(
     if tolerance is not None and not baseline:
         why = "a tolerance is what may be lost to a baseline"
         raise ConfigError("--tolerance without --baseline", where="--tolerance", why=why, fix="--baseline NAME")
+    if record:
+        judging.recordable(find_root(), record, logs)
     declared = Declared(
         world_size=world_size,
         nodes=nodes,
@@ -60,6 +62,8 @@ def judge(
         pins=judging.pins(pins or []),
     )
     known = baselines.read(find_root(), baseline, tolerance) if baseline else None
+    if known and not known.proved:
+        typer.echo(f"the baseline {baseline} is unproved: it is of logs that the judge did not pass", err=True)
     examined = judging.examined(find_root(), logs, declared, known)
     found = [verdict for verdict, _ in examined]
     reports.write(examined, html, png, junit)

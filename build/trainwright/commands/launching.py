@@ -40,9 +40,8 @@ def gate(
     as_json: Json = False,
 ) -> None:
     """nccl-tests on GPU hosts, and the verdict: docker and ssh from here; Slurm, Kubernetes, SageMaker as a file."""
-    from trainwright import interleaving, judging, launching, report, verdicts
+    from trainwright import gateable, interleaving, judging, launching, report, verdicts
     from trainwright.errors import ConfigError
-    from trainwright.files import write
 
     root, here = find_root(), on in launching.HERE
     if runs is not None and not against:
@@ -54,6 +53,8 @@ def gate(
     if on == "docker" and not (emit or dry_run):
         there = launching.gpus_here()
         gpus = gpus or (None if instance else there)
+    for one in filter(None, (image, against)):
+        gateable.check_image(root, one)
     what = launching.subject(root, image, on)
 
     def prepared(one: launching.Subject) -> "Run":
@@ -79,17 +80,13 @@ def gate(
         _in_turn(root, both, on, emit, dry_run, as_json)
         return
     if dry_run:
-        typer.echo(launching.command(run, on) if here else emitted(False))
+        _shown("command" if here else "text", launching.command(run, on) if here else emitted(False), as_json)
         return
     if emit or not here:
         launching.must_not_show_a_key(run, on, emit)
-        text, file = emitted(True), emit or "-"
-        if file == "-":
-            typer.echo(text, nl=False)
-        else:
-            write(Path(file), text)
-            Path(file).chmod(0o600 if on == "sagemaker" else 0o755 if here else 0o644)
-        typer.echo(launching.advice(run, on, what, "FILE" if file == "-" else file), err=True)
+        mode = 0o600 if on == "sagemaker" else 0o755 if here else 0o644
+        text, name = emitted(True), "FILE" if emit in ("", "-") else emit
+        _written(emit, text, mode, launching.advice(run, on, what, name), as_json)
         return
     log, code = launching.execute(root, run, on, lambda line: typer.echo(line, err=True))
     found = launching.judged(root, run, what, log, code)
@@ -97,27 +94,49 @@ def gate(
         report.data([verdict.model_dump() for verdict in found])
     else:
         verdicts.show(found)
-    typer.echo(launching.advice(run, on, what, "").splitlines()[-1].replace(log.name, str(log), 1), err=True)
+    again = launching.advice(run, on, what, "").splitlines()[-1].replace(log.name, str(log), 1)
+    typer.echo(report.pasteable(again), err=True)
     judging.refuse(found)
+
+
+def _shown(kind: str, text: str, as_json: bool) -> None:
+    """What a dry run says; `kind` is what machines call it."""
+    from trainwright import report
+
+    if as_json:
+        report.data({kind: text})
+    else:
+        typer.echo(text.removesuffix("\n"))
+
+
+def _written(file: str, text: str, mode: int, advice: str, as_json: bool) -> None:
+    """Into a file, or, for "" and "-", to standard output; beside it what to do with it."""
+    from trainwright import report
+    from trainwright.files import write
+
+    here, advice = file in ("", "-"), report.pasteable(advice)
+    if not here:
+        write(Path(file), text)
+        Path(file).chmod(mode)
+    if as_json:
+        report.data({**({"text": text} if here else {"file": file}), "advice": advice.splitlines()})
+        return
+    if here:
+        typer.echo(text, nl=False)
+    typer.echo(advice, err=True)
 
 
 def _in_turn(root: Path, both: "Pair", on: str, emit: str, dry_run: bool, as_json: bool) -> None:
     """Two images: written for who runs them, or run here and compared."""
     from trainwright import interleaving, launching, measuring, report
     from trainwright.commands.measuring import show
-    from trainwright.files import write
 
     if dry_run:
-        typer.echo(interleaving.emit(root, both, on, f"# {SCRIPT}\n"), nl=False)
+        _shown("text", interleaving.emit(root, both, on, f"# {SCRIPT}\n"), as_json)
         return
     if emit or on not in launching.HERE:
-        text, file = interleaving.emit(root, both, on), emit or "-"
-        if file == "-":
-            typer.echo(text, nl=False)
-        else:
-            write(Path(file), text)
-            Path(file).chmod(0o755)
-        typer.echo(interleaving.advice(both, on, "FILE" if file == "-" else file), err=True)
+        name = "FILE" if emit in ("", "-") else emit
+        _written(emit, interleaving.emit(root, both, on), 0o755, interleaving.advice(both, on, name), as_json)
         return
     folder = interleaving.execute(root, both, on, lambda line: typer.echo(line, err=True))
     found = interleaving.compared(root, both, on, folder)

@@ -21,6 +21,7 @@ def record(
     nodes: Annotated[int | None, typer.Option(min=1, help="On how many of them.")] = None,
     collective: Annotated[str, typer.Option(help="all_reduce, ...: where a log does not say it.")] = "",
     unproved: Annotated[bool, typer.Option(help="Also of logs that the judge does not pass.")] = False,
+    replace: Annotated[bool, typer.Option("--replace", help="In place of the one that has this name.")] = False,
     as_json: Json = False,
 ) -> None:
     """Write down how fast an image is; commit the file."""
@@ -28,7 +29,7 @@ def record(
     from trainwright.witnesses import Declared
 
     declared = Declared(instance=instance, nodes=nodes, collective=collective)
-    found = measuring.record(find_root(), name, logs, declared, unproved)
+    found = measuring.record(find_root(), name, logs, declared, unproved, replace)
     if as_json:
         report.data(found.model_dump(mode="json"))
         return
@@ -72,6 +73,10 @@ def compare(
     b: Annotated[list[str], typer.Option("--b", metavar="LOG", help="Of the image that may be slower.")],
     instance: Annotated[str, typer.Option(metavar="TYPE", help="p5.48xlarge: which sizes its floors name.")] = "",
     nodes: Annotated[int | None, typer.Option(min=1, help="Hosts that they ran on.")] = None,
+    world_size: Annotated[int | None, typer.Option(min=1, help="Ranks that were started.")] = None,
+    nics: Annotated[
+        int | None, typer.Option(min=1, help="EFA interfaces of a host, where they are fewer than the type has.")
+    ] = None,
     collective: Annotated[str, typer.Option(help="all_reduce, ...: where a log does not say it.")] = "",
     same_hosts: Annotated[bool, typer.Option(help="They are: only pods or containers have other names.")] = False,
     small: Annotated[bool, typer.Option("--small", help="Show small messages, too; they decide nothing.")] = False,
@@ -84,7 +89,7 @@ def compare(
     from trainwright import measuring, report
     from trainwright.witnesses import Declared
 
-    declared = Declared(instance=instance, nodes=nodes, collective=collective)
+    declared = Declared(instance=instance, nodes=nodes, world_size=world_size, nics=nics, collective=collective)
     found = measuring.compare(find_root(), a, b, declared, same_hosts)
     if as_json:
         report.data(found.model_dump())
