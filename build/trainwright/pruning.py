@@ -41,21 +41,18 @@ def prune(intent: Intent, places: Iterable[Place], delete: bool, waived: set[str
     found, verdicts, collected = list[Listed](), list[Verdict](), False
     places = list(dict.fromkeys(places))
     known = _known(intent, places, waived)
-    left = [name for name in known.unasked if name not in waived]
-    if delete and left:
-        answered = " and that ".join(WAIVABLE[name] for name in left)
-        words = " ".join(f"--waive {name}" for name in left)
-        raise NotRunError(
-            "nothing is deleted: which images running jobs use could not be asked",
-            why="; ".join(known.unasked[name] for name in left),
-            fix=f"have those actions allowed; or answer for it, that {answered}: prune {words}",
-        )
+    if delete:
+        _refuse_unasked(known, "nothing is deleted")
     for place in places:
         say(f"{place.repository}: listing")
         listed = _listed(place)
         rows = retention.judge(listed, known)
         if delete and any(row.state != "kept" for row in rows):
-            rows = _delete(place, rows, retention.judge(_listed(place), known), say)
+            again = _listed(place)
+            say(f"{place.repository}: asking again what is in use")  # a job may have started while we listed
+            known = _known(intent, places, waived)
+            _refuse_unasked(known, f"nothing of {place.repository} is deleted")
+            rows = _delete(place, rows, retention.judge(again, known), say)
         found, verdicts, collected = found + listed, verdicts + rows, collected or bool(place.region)
     gone = {(row.repository, row.digest) for row in verdicts if row.state != "kept"}
     return Pruned(
@@ -65,6 +62,17 @@ def prune(intent: Intent, places: Iterable[Place], delete: bool, waived: set[str
         collected=collected,
         unasked=known.unasked,
     )
+
+
+def _refuse_unasked(known: Known, what: str) -> None:
+    if left := [name for name in known.unasked if name not in known.waived]:
+        answered = " and that ".join(WAIVABLE[name] for name in left)
+        words = " ".join(f"--waive {name}" for name in left)
+        raise NotRunError(
+            f"{what}: which images running jobs use could not be asked",
+            why="; ".join(known.unasked[name] for name in left),
+            fix=f"have those actions allowed; or answer for it, that {answered}: prune {words}",
+        )
 
 
 # --- what is there ---------------------------------------------------------------------------------------------------

@@ -71,17 +71,17 @@ def uses(found: dict[str, str]) -> None:
     )
 
 
-def runs(region: str, image: str) -> None:
+def runs(region: str, image: str, name: str = "job") -> None:
     sagemaker: Any = aws.client("sagemaker", region)
     sagemaker.create_training_job(
-        TrainingJobName="job",
+        TrainingJobName=name,
         AlgorithmSpecification={"TrainingImage": image, "TrainingInputMode": "File"},
         RoleArn="arn:aws:iam::123456789012:role/x",
         OutputDataConfig={"S3OutputPath": "s3://some/where"},
         ResourceConfig={"InstanceType": "ml.m5.large", "InstanceCount": 1, "VolumeSizeInGB": 1},
         StoppingCondition={"MaxRuntimeInSeconds": 60},
     )
-    sagemaker_backends[ACCOUNT][region].training_jobs["job"].training_job_status = "InProgress"
+    sagemaker_backends[ACCOUNT][region].training_jobs[name].training_job_status = "InProgress"
 
 
 def place() -> Place:
@@ -129,6 +129,36 @@ def test_what_was_released_meanwhile_stays(amazon: Emulator, held: dict[str, str
     done = pruning.prune(intent, [place()], True, set(), print)
     assert {row.state for row in done.rows} == {"kept"}
     assert registry.resolve(place().repository, f"{ID}-2026.11.0") == held["old"]
+
+
+def starts_between(act: Callable[[], None]) -> Callable[[str], None]:
+    """SageMaker was asked once when the first listing begins."""
+    return lambda said: act() if said.endswith(": listing") else None
+
+
+def test_a_job_that_starts_between_the_two_looks(amazon: Emulator, held: dict[str, str], intent: Intent) -> None:
+    rows = amazon.said["DescribeImages"][2]
+    amazon.said["DescribeImages"] = [rows, rows]
+
+    def start() -> None:
+        runs(HERE, f"{place().repository}@{held['old']}", "another")
+
+    found = by_name(pruning.prune(intent, [place()], True, set(), starts_between(start)).rows, held)
+    assert found["old"][0] == "kept"
+    assert "a running job or a model names" in found["old"][1]
+    assert registry.resolve(place().repository, f"{ID}-{KEYS['old'][:12]}") == held["old"]
+
+
+def test_jobs_that_cannot_be_asked_again(amazon: Emulator, held: dict[str, str], intent: Intent) -> None:
+    rows = amazon.said["DescribeImages"][2]
+    amazon.said["DescribeImages"] = [rows, rows]
+
+    def refuse() -> None:
+        amazon.refuse("ListTrainingJobs", "AccessDeniedException", "no", times=3)
+
+    with pytest.raises(NotRunError, match=f"nothing of .*{NAME} is deleted"):
+        pruning.prune(intent, [place()], True, set(), starts_between(refuse))
+    assert ("ecr", "BatchDeleteImage") not in amazon.calls
 
 
 def test_jobs_that_cannot_be_asked(amazon: Emulator, held: dict[str, str], intent: Intent) -> None:
