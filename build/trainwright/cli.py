@@ -48,7 +48,9 @@ def main() -> None:
         if isinstance(error, typer.TyperException):  # a wrong option: typer says which, and how it is used
             from trainwright import report
 
-            report.complain(ConfigError(error.format_message(), fix="trainwright --help"), as_json="--json" in sys.argv)
+            context = getattr(error, "ctx", None)  # of the command that was used wrongly
+            fix = f"{context.command_path if context else 'trainwright'} --help"
+            report.complain(ConfigError(error.format_message(), fix=fix), as_json="--json" in sys.argv)
             code = 2
         else:
             traceback.print_exc()

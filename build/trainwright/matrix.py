@@ -173,7 +173,9 @@ def select(variants: list[Variant], framework: str | None, only: str | None) -> 
         raise ConfigError(
             f"unknown framework {framework!r}" if framework else "FRAMEWORK is empty",
             why=did_you_mean(framework, frameworks),
-            fix=f"make build FRAMEWORK={near[0]}" if near else "add one to dockerfiles/matrix.toml",
+            fix=f"the same command with --framework {near[0]} (of make: FRAMEWORK={near[0]})"
+            if near
+            else "add one to dockerfiles/matrix.toml",
         )
     if framework is not None and only is None:
         return [variant for variant in variants if variant.framework == framework and variant.default]

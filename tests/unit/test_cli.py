@@ -124,7 +124,7 @@ def test_lock_check_blames_the_lock_that_is_wrong(cli: Cli, tree: Path) -> None:
     assert rows == {"debian-12": "missing", "pytorch-2.13-cpu-py311-ec2": "current", DEFAULT: "current"}
 
 
-COMMANDS = ("list", "lock", "fetch", "plan", "render", "build", "test", "push")
+COMMANDS = ("prune", "list", "lock", "fetch", "plan", "render", "build", "test", "push")
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -132,6 +132,7 @@ def test_unknown_framework(cli: Cli, tree: Path, command: str) -> None:
     ended = cli(tree, command, "--framework", "pytroch")
     assert (ended.code, ended.out) == (2, "")
     assert "did you mean 'pytorch'? valid: " in ended.err
+    assert "the same command with --framework pytorch" in ended.err  # `make build` would begin to build
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -146,6 +147,19 @@ def test_nothing_asked_for_is_never_everything(cli: Cli, tree: Path, command: st
     ended = cli(tree, command)
     assert (ended.code, ended.out) == (2, "")
     assert "nothing was asked for" in ended.err
+    assert "the same command with --framework" in ended.err
+
+
+@pytest.mark.parametrize(
+    ("words", "fix"),
+    [
+        ("release", "trainwright release --help"),
+        ("list --nonsense", "trainwright list --help"),
+        ("nonsense", "trainwright --help"),
+    ],
+)
+def test_wrong_usage_names_the_help_of_that_command(cli: Cli, tree: Path, words: str, fix: str) -> None:
+    assert f"{fix}\n" in cli(tree, *words.split()).err
 
 
 def test_unused_pin(cli: Cli, tree: Path, edit: Edit) -> None:

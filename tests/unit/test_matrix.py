@@ -107,7 +107,7 @@ def test_unknown_framework_lists_the_valid_ones(intent: Intent) -> None:
         select(intent.variants, "pytroch", None)
     assert raised.value.exit_code == 2
     assert "did you mean 'pytorch'" in raised.value.why
-    assert raised.value.fix == "make build FRAMEWORK=pytorch"
+    assert raised.value.fix == "the same command with --framework pytorch (of make: FRAMEWORK=pytorch)"
 
 
 @pytest.mark.parametrize("only", [None, "*"])

@@ -57,7 +57,8 @@ def asked_for(
         raise ConfigError(
             "nothing was asked for",
             why=did_you_mean("", {variant.framework for variant in intent.variants}),
-            fix=f"make build FRAMEWORK={intent.variants[0].framework}",
+            fix=f"the same command with --framework {intent.variants[0].framework} or --only '<id or glob>' "
+            f"(of make: FRAMEWORK={intent.variants[0].framework})",
         )
     return intent, on_top(variants, requirements, name) if requirements or name else variants
 
