@@ -3,8 +3,8 @@
 import time
 from typing import NamedTuple
 
-from trainwright import attesting, children, engine, gates, images, plan, publishing
-from trainwright.errors import EnvironmentProblem, NotRunError, TrainwrightError, collected
+from trainwright import attesting, children, engine, images, plan, publishing
+from trainwright.errors import EnvironmentProblem, NotRunError, RegistryError, TrainwrightError, collected
 from trainwright.images import Done
 from trainwright.inputs import Inputs
 from trainwright.matrix import Intent
@@ -12,6 +12,7 @@ from trainwright.model import Variant
 from trainwright.outcome import Image
 from trainwright.publication import FILE, Place, Publication, Repository, publication
 from trainwright.publishing import Held
+from trainwright.repositories import refuse_filters
 
 
 class Forecast(NamedTuple):
@@ -22,24 +23,29 @@ class Forecast(NamedTuple):
 
 
 def forecast(intent: Intent, variant: Variant, held: Held, release: str, waiver: str = "") -> Forecast:
-    """As publishing.push(). Raises RegistryError only where two places disagree: then nothing follows from either."""
-    began, refused = time.monotonic(), list[TrainwrightError]()
-    found = children.load(intent, variant)
-    digest, missing = publishing.one_digest(found, held)
+    """As publishing.push(), of what is not blocked. Where two places disagree, nothing follows: there are no steps."""
+    began, found = time.monotonic(), children.load(intent, variant)
+    image = images.known_image(found, images.out_folder(intent, variant))
+    refused = publishing.refusals(intent, found, release)
+    try:
+        digest, missing = publishing.one_digest(found, held)
+    except RegistryError as error:
+        return Forecast(Done(image, "refused", error.what, time.monotonic() - began), [*refused, error])
     own = digest or _in_the_engine(found, refused)
     if release:
         for place in held:
             with collected(refused):
                 publishing.refuse_taken(found, place.repository, release, digest)
         with collected(refused):
-            gates.check(intent.root, variant, own, waiver)
-    image = images.known_image(found, images.out_folder(intent, variant))
+            publishing.gated(intent, variant, own, waiver)
     image = image.model_copy(update={"digest": digest or image.digest})
     if not missing and not release:
         why = plan.decide(variant.id, found.key, digest, None).reason
         return Forecast(Done(image, "skip", why, time.monotonic() - began), refused)
     policy, steps = publication(intent.root), list[str]()
     if missing:
+        with collected(refused):
+            refuse_filters(policy.repository, [variant.id])
         steps = _until_it_is_proved(found, image, held, missing, digest, own, policy, refused)
     steps += _told(policy, held, missing, found.tag, release)
     tags = ", ".join(filter(None, [found.tag if missing else "", release]))

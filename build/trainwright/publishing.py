@@ -19,7 +19,15 @@ from trainwright import (
     trains,
 )
 from trainwright.building import at_hand
-from trainwright.errors import ConfigError, NotRunError, RegistryError, TestError
+from trainwright.errors import (
+    ConfigError,
+    NotRunError,
+    RegistryError,
+    TestError,
+    TrainwrightError,
+    collected,
+    refuse_all,
+)
 from trainwright.images import Done, known_image, out_folder, published_image, write_image
 from trainwright.inputs import Inputs
 from trainwright.matrix import Intent
@@ -48,7 +56,7 @@ def push(intent: Intent, variant: Variant, held: Held, release: str, say: Say, w
     if release:
         for place in held:
             refuse_taken(found, place.repository, release, digest)
-        gate = gates.check(intent.root, variant, digest or engine.image_id(found.name) or "", waiver)
+        gate = gated(intent, variant, digest or engine.image_id(found.name) or "", waiver)
     if not missing:
         image = published_image(found, out, next(iter(held)).repository, digest)
         action, why = "skip", plan.decide(variant.id, found.key, digest, None).reason
@@ -200,13 +208,34 @@ def _scanned(found: Inputs, places: list[Place], digest: str, policy: Publicatio
 
 
 def refuse(intent: Intent, found: Inputs, release: str) -> None:
-    """What no registry has to be asked for: raises LockError (blocked), ConfigError (an alias as a release's name),
-    RegistryError (drift), and as attesting.must_be_possible()."""
+    """What no registry has to be asked for: raises LockError (blocked), and all of refusals() at once."""
     lock.refuse_blocked(found.variant, found.blocked)
+    refuse_all(f"{found.variant.id} was not pushed", refusals(intent, found, release))
+
+
+def refusals(intent: Intent, found: Inputs, release: str) -> list[TrainwrightError]:
+    """ConfigError (an alias as a release's name), RegistryError (drift), and as attesting.must_be_possible()."""
+    refused = list[TrainwrightError]()
     if release:
-        _refuse_alias(intent, release)
-        refuse_drift(found)
-    attesting.must_be_possible(intent.root, "release" if release else "push")
+        with collected(refused):
+            _refuse_alias(intent, release)
+        with collected(refused):
+            refuse_drift(found)
+    with collected(refused):
+        attesting.must_be_possible(intent.root, "release" if release else "push")
+    return refused
+
+
+def gated(intent: Intent, variant: Variant, digest: str, waiver: str) -> Check:
+    """As gates.check(); the remedy for an image without nccl-tests is the waiver alone, as no gate can be run on it."""
+    try:
+        return gates.check(intent.root, variant, digest, waiver)
+    except NotRunError as error:
+        if "nccl-tests" in variant.pins:
+            raise
+        why = f"{error.why}; it has NCCL and no nccl-tests, so that no gate can be run on it"
+        fix = f"the same command with {gates.WAIVE}, of whoever answers for it"
+        raise NotRunError(error.what, where=error.where, why=why, fix=fix) from None
 
 
 def _refuse_alias(intent: Intent, release: str) -> None:

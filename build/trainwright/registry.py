@@ -23,7 +23,7 @@ from trainwright.registry_auth import authenticate as authenticate
 from trainwright.registry_auth import credentials as credentials
 from trainwright.registry_auth import recognise as recognise
 from trainwright.registry_http import is_loopback as is_loopback
-from trainwright.registry_work import AGAIN, Broken, Refused, end_if_stopped, side_by_side, tried
+from trainwright.registry_work import AGAIN, Refused, Wrong, end_if_stopped, side_by_side, tried
 
 DOCKER = "application/vnd.docker"
 MANIFEST = f"{DOCKER}.distribution.manifest.v2+json"
@@ -109,7 +109,7 @@ def _document(repository: str, reference: str, what: str) -> tuple[bytes, str] |
             return None
         meant = reference if ":" in reference else answer.headers.get("Docker-Content-Digest", "")
         if meant and (found := _digest(answer.content)) != meant:
-            raise Broken(
+            raise Wrong(
                 f"{repository} holds another manifest than {reference}",
                 where=f"{repository}:{reference}",
                 why=f"{meant} was to be read, the bytes have {found}",
@@ -123,7 +123,7 @@ def _document(repository: str, reference: str, what: str) -> tuple[bytes, str] |
 def _held(repository: str, digest: str) -> tuple[bytes, str]:
     found = _document(repository, digest, f"{digest} cannot be read back")
     if found is None:
-        raise RegistryError(
+        raise Refused(
             f"{digest} cannot be read back", where=repository, why="registry answered 404: not found", fix="push again"
         )
     return found
@@ -137,7 +137,7 @@ def _json(content: bytes, where: str) -> dict[str, Any]:
     try:
         return dict(json.loads(content))
     except (ValueError, TypeError) as error:
-        raise RegistryError("the registry's answer is no JSON object", where=where, why=str(error)) from None
+        raise Refused("the registry's answer is no JSON object", where=where, why=str(error)) from None
 
 
 def _read_back(repository: str, digest: str, size: int | None, keep: list[bytes] | None) -> None:
@@ -171,7 +171,7 @@ def _read_back(repository: str, digest: str, size: int | None, keep: list[bytes]
         found, held = f"sha256:{hasher.hexdigest()}", count
         if found != digest or (size is not None and held != size):
             hasher, count = hashlib.sha256(), 0
-            raise Broken(
+            raise Wrong(
                 f"{repository} holds a corrupt layer; it was not tagged",
                 where=f"{repository}@{digest}",
                 why=f"{size or 'its'} bytes of {digest} were to be read, {held} bytes of {found} were",

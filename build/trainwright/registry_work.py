@@ -38,6 +38,10 @@ class Broken(RegistryError):
     pause = 0.0  # seconds that the registry asks for
 
 
+class Wrong(Broken):
+    """An answer that came, with other bytes than were to be read: whoever gave it is there, and can be asked on."""
+
+
 def transfer() -> Transfer:
     """Attempts, seconds and bytes: those of the checkout in which one stands. Raises ConfigError."""
     here = Path.cwd()

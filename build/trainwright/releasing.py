@@ -1,5 +1,6 @@
 """Releases: tags that never move, a record in dockerfiles/releases/, and last the alias of each image, which does."""
 
+import re
 import shutil
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -20,14 +21,14 @@ from trainwright.errors import (
     refuse_all,
 )
 from trainwright.files import write
-from trainwright.images import below_registry, out_folder, read_image, write_image
+from trainwright.images import below_registry, known_image, out_folder, read_image, write_image
 from trainwright.inputs import Inputs
 from trainwright.matrix import Intent, load_intent
 from trainwright.model import Model, Variant
 from trainwright.outcome import Check
 from trainwright.progress import Say
-from trainwright.publishing import refuse_drift
-from trainwright.registry_work import Refused
+from trainwright.publishing import gated, refuse_drift
+from trainwright.registry_work import Refused, Wrong
 from trainwright.trains import FOLDER, Shipped, Train
 
 PROOFS = ("dockerfiles/proofs", gates.FOLDER)  # written after a build, and about it; no input
@@ -169,7 +170,7 @@ def _all_proved(
     say: Say,
 ) -> dict[str, Shipped]:
     """Each image as every registry holds it. A registry that does not answer is not asked for the next image."""
-    shipped, silent = dict[str, Shipped](), set[str]()
+    shipped, silent, held_by = dict[str, Shipped](), set[str](), dict[str, list[str]]()
     for one, host in product(found.values(), hosts):
         if host in silent:
             continue
@@ -179,9 +180,10 @@ def _all_proved(
             held = _held(one, name, host)
         except TrainwrightError as error:
             refused.append(error)
-            if not isinstance(error, Refused):  # it does not answer at all, which can take minutes
+            if not isinstance(error, Refused | Wrong):  # it does not answer at all, which can take minutes
                 silent.add(host)
             continue
+        held_by.setdefault(variant.id, []).append(held[0])
         with collected(refused):
             image = _proved(intent, one, name, host, held, record, waiver, refused)
             if shipped.setdefault(variant.id, image) != image:
@@ -191,6 +193,11 @@ def _all_proved(
                     why=f"{image.digest} here, {shipped[variant.id].digest} in {hosts[0]}",
                     fix=f"trainwright rebuild --compare --only {variant.id}   # which of them the inputs give",
                 )
+    for identity, digests in held_by.items():
+        if not any(digests):  # published nowhere: its gate is said now, and not only once it is
+            with collected(refused):
+                image_json = known_image(found[identity], out_folder(intent, found[identity].variant))
+                _gate(intent, found[identity].variant, image_json.digest or "", record, waiver)
     return shipped
 
 
@@ -224,11 +231,8 @@ def _proved(
             fix=f"trainwright build --only {variant.id} && trainwright push --only {variant.id}",
         )
     out, gate = record.images.get(variant.id) if record else None, ""
-    if out and out.digest == digest:
-        gate = out.gate
-    else:
-        with collected(refused):
-            gate = gates.check(intent.root, variant, digest, waiver).detail
+    with collected(refused):
+        gate = _gate(intent, variant, digest, record, waiver)
     image = Shipped(key=found.key, digest=digest, repository=path, gate=gate)
     if (out and out != image) or taken not in ("", digest):
         said = f"{FOLDER}/{name}.toml names {out.digest}" if out else f"no record of {name} names it: broken off before"
@@ -241,12 +245,19 @@ def _proved(
     return image
 
 
+def _gate(intent: Intent, variant: Variant, digest: str, record: Train | None, waiver: str) -> str:
+    """As the record of the release has it, where this very image is in there; else as it is today, as gated()."""
+    out = record.images.get(variant.id) if record else None
+    return out.gate if out and out.digest == digest else gated(intent, variant, digest, waiver).detail
+
+
 def _note_gate(intent: Intent, variant: Variant, shipped: Shipped) -> None:
     """Into image.json, where this checkout has that of the image."""
     out = out_folder(intent, variant)
     image = read_image(out)
     if image and image.digest == shipped.digest and image.proof:
-        gate = Check(state="passed" if " x " in shipped.gate else "not run", detail=shipped.gate)
+        passed = re.match(r"\d+ x ", shipped.gate)  # what gates.check() begins with, and no waiver: "waived by ..."
+        gate = Check(state="passed" if passed else "not run", detail=shipped.gate)
         write_image(out, image.model_copy(update={"proof": image.proof.model_copy(update={"gate": gate})}))
 
 

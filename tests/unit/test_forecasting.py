@@ -11,9 +11,10 @@ from registries import MANIFEST, Registry, digest_of, serving
 from trainwright import engine, images, inputs
 from trainwright.matrix import load_intent
 from trainwright.outcome import Check, Image, Proof
+from trainwright.publication import Place
 
 CPU, GPU = "pytorch-2.13-cpu-py311-ec2", "pytorch-2.15-cu132-py313-ec2"
-DIGEST = "sha256:" + "d" * 64
+DIGEST, OTHER = "sha256:" + "d" * 64, "sha256:" + "e" * 64
 Edit = Callable[[Path, str, str], None]
 
 
@@ -112,3 +113,42 @@ def test_all_that_would_end_it_comes_after_the_steps(
     assert ended.code == 8
     assert "gate" in error["refusals"][2]["error"]
     assert json.loads(ended.out)[0]["steps"]
+
+
+def test_what_needs_no_registry_comes_after_the_steps_too(
+    dry: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tree: Path, edit: Edit
+) -> None:
+    """As the shipped publish.toml has it, without a key; and a name and a filter that are wrong."""
+    built(monkeypatch, DIGEST)
+    edit(tree / "dockerfiles/publish.toml", '^required = "never"', 'required = "release"')
+    ended = dry("--only", CPU, "--release", "1.0", "--json")
+    assert ended.code == 7
+    assert "a release has to be signed" in json.loads(ended.err.splitlines()[-1])["error"]
+    assert json.loads(ended.out)[0]["steps"]
+    edit(tree / "dockerfiles/publish.toml", "^moving = .*", 'moving = ["sha256-*", "cache-*"]')
+    ended = dry("--only", CPU, "--release", "cache-1", "--json")
+    said = [row["error"] for row in json.loads(ended.err.splitlines()[-1])["refusals"]]
+    for part in ("is a name that may move", "a release has to be signed", "is wrong about the tag"):
+        assert [what for what in said if part in what], part
+    assert (ended.code, len(said)) == (2, 3)
+    assert json.loads(ended.out)[0]["steps"]
+
+
+def test_places_that_disagree_leave_the_other_rows(
+    dry: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tree: Path
+) -> None:
+    def published(intent: Any, found: Any, *_: str) -> Any:
+        here, there = Place(host="a.example", path="x"), Place(host="b.example", path="x")
+        return {
+            one.variant.id: dict.fromkeys((here, there), "") if one.variant.id == CPU else {here: DIGEST, there: OTHER}
+            for one in found
+        }
+
+    built(monkeypatch, DIGEST)
+    monkeypatch.setattr(images, "published", published)
+    ended = dry("--only", "pytorch-2.13-cpu-py311-*", "--json")
+    rows = {row["id"]: row for row in json.loads(ended.out)}
+    assert ended.code == 8
+    assert "does not mean one image" in ended.err
+    assert rows[CPU]["steps"]
+    assert rows["pytorch-2.13-cpu-py311-sagemaker"]["action"] == "refused"

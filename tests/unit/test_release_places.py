@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 from registries import MANIFEST, Registry, digest_of, serving
 
-from trainwright import errors, inputs, registry_work, releasing, trains
+from trainwright import errors, images, inputs, registry_work, releasing, trains
 from trainwright.errors import IncompatibleError, NotRunError, Refusals, RegistryError, TrainwrightError
 from trainwright.matrix import load_intent
+from trainwright.outcome import Check, Image, Proof
 
 ID, OTHER = "pytorch-2.13-cpu-py311-ec2", "pytorch-2.13-cpu-py311-sagemaker"
+GPU, SINGLE = "pytorch-2.15-cu132-py313-ec2", "pytorch-2.15-cu132-py313-ec2-single-node"
 NAME, REPOSITORY = "2026.11.0", "trainwright/pytorch"
 Edit = Callable[[Path, str, str], None]
 
@@ -161,6 +163,55 @@ def test_a_registry_that_does_not_answer_is_asked_once(here: Path, two: tuple[Re
     error = refused(two, ID, OTHER)
     assert isinstance(error, registry_work.Broken)
     assert two[1].count("GET") == 1
+
+
+def test_one_that_holds_wrong_bytes_is_asked_on(here: Path, two: tuple[Registry, Registry]) -> None:
+    digest = hold(two[0], ID)
+    two[0].manifests[REPOSITORY, digest] = b"{}", MANIFEST
+    error = refused(two[:1], ID, OTHER)
+    assert isinstance(error, Refusals)
+    assert [row.what.partition(" ")[0] for row in error.rows] == [f"{two[0].address}/{REPOSITORY}", OTHER]
+
+
+@pytest.mark.parametrize("identity", [GPU, SINGLE])
+def test_the_gate_of_what_is_not_published_is_said_at_once(
+    cli: Any, here: Path, two: tuple[Registry, Registry], identity: str
+) -> None:
+    words = ("release", NAME, "--dry-run", "--only", identity, "--registry", two[0].address, "--json")
+
+    def said(*more: str) -> list[dict[str, Any]]:
+        error = json.loads(cli(here, *words, *more).err.splitlines()[-1])
+        return list(error.get("refusals", [error]))
+
+    unpublished, gate = said()
+    assert "is not published" in unpublished["error"]
+    assert "has not passed the gate" in gate["error"]
+    assert ("trainwright gate" in gate["fix"]) == (identity == GPU)
+    assert "--waive-gate 'NAME: REASON'" in gate["fix"]
+    assert "who waives the gate" in said("--waive-gate", "yes")[1]["error"]
+    assert len(said("--waive-gate", "Ann: no p5")) == 1
+
+
+@pytest.mark.parametrize(
+    ("gate", "state"),
+    [
+        ("2 x p5.48xlarge on 2026-11-21: all_reduce; 400 GB/s at most", "passed"),
+        ("waived by Ann: no 2 x p5 free", "not run"),
+        ("waived by 2 x Ann: no p5", "not run"),
+        ("it has no NCCL: nothing to gate", "not run"),
+    ],
+)
+def test_a_waiver_is_no_pass_whatever_it_says(here: Path, gate: str, state: str) -> None:
+    intent, digest = load_intent(here), digest_of(b"x")
+    variant = next(variant for variant in intent.variants if variant.id == ID)
+    none, key = Check(state="not run"), "0" * 64
+    out = images.out_folder(intent, variant)
+    images.write_image(out, Image(id=ID, key=key, digest=digest, proof=Proof(image=digest, probe=none, tests=none)))
+    releasing._note_gate(intent, variant, trains.Shipped(key=key, digest=digest, repository="x", gate=gate))
+    held = images.read_image(out)
+    assert held
+    assert held.proof
+    assert (held.proof.gate.state, held.proof.gate.detail) == (state, gate)
 
 
 def test_which_code_many_refusals_have() -> None:

@@ -192,12 +192,16 @@ def push(
 ) -> None:
     """Prove, push by digest, verify what the registry holds, and only then tag."""
     from trainwright import children, errors, forecasting, images, publishing, report
+    from trainwright.lock import refuse_blocked
 
     intent, variants = asked_for(framework, only, with_, name)
     with report.alone(intent.root), report.progress() as (say, _):
         found = [children.load(intent, variant) for variant in variants]
         for one in found:
-            publishing.refuse(intent, one, release)
+            if dry_run:  # all else is said after the steps; of what is blocked there are none
+                refuse_blocked(one.variant, one.blocked)
+            else:
+                publishing.refuse(intent, one, release)
         held = images.published(intent, found, registry, region)
         if dry_run:
             told = [forecasting.forecast(intent, each, held[each.id], release, waive_gate) for each in variants]
