@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from logs import EXPECTED, LOGS, ROOT, complete, judged, log, planted, state
+from logs import EXPECTED, GOOD, LOGS, ROOT, complete, judged, log, planted, state
 from typer.testing import CliRunner
 
 from trainwright import causes, judge
@@ -210,6 +210,55 @@ def test_every_cause_is_in_the_published_list() -> None:
         assert "" not in (cause.what, cause.fix, cause.seen)
         for line in cause.lines:
             re.compile(line)
+
+
+PYXIS = "slurmstepd: error: pyxis: "
+IMPORT = f"{PYXIS}child 1022281 failed with error code: 1\n{PYXIS}failed to import docker image\n"
+OOM_KILL = "slurmstepd: error: Detected 1 oom_kill event in StepId=1054.0. Some of the step tasks have been OOM Killed."
+
+
+@pytest.mark.parametrize(
+    ("lines", "cause"),
+    [
+        ("gate: there is no sendrecv_perf here: looked on PATH (/usr/bin) and in /opt", "no-nccl-tests"),
+        (
+            "gate: there is no all_reduce_perf_mpi all_reduce_perf here: looked on PATH (/bin) and in /opt",
+            "no-nccl-tests",
+        ),
+        ("gate: there is no mpirun here: looked on PATH (/usr/bin) and in /opt/amazon/openmpi/bin", "no-launcher"),
+        ("bash: line 212: srun: command not found", "no-launcher"),
+        ("bash: mpirun: command not found", "no-launcher"),
+        ("bash: rosrun: command not found", "unknown"),
+        (
+            f"{IMPORT}{PYXIS}    [ERROR] URL https://nvcr.io/proxy_auth returned error code: 401 Unauthorized",
+            "registry-credentials",
+        ),
+        (f"{IMPORT}{PYXIS}    curl: (22) The requested URL returned error: 403", "registry-credentials"),
+        ("[ERROR] URL https://nvcr.io/proxy_auth returned error code: 401 Unauthorized", "unknown"),
+        (f"{IMPORT}{PYXIS}    curl: (22) The requested URL returned error: 404", "image-import"),
+        (f"{IMPORT}{OOM_KILL}", "out-of-memory"),
+        (OOM_KILL, "out-of-memory"),
+        ("include/alloc.h:320 (ncclCuMemAlloc) NCCL WARN Cuda failure 2 'out of memory'", "out-of-memory"),
+        ("torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB", "out-of-memory"),
+        ("458398: Test CUDA failure common.cu:730 'no CUDA-capable device is detected'", "no-gpu"),
+        ("failed call to cuInit: CUDA_ERROR_NO_DEVICE: no CUDA-capable device is detected", "unknown"),  # of TensorFlow
+    ],
+)
+def test_a_line_that_is_planted_names_its_cause(tmp_path: Path, lines: str, cause: str) -> None:
+    path = tmp_path / "log"
+    path.write_text(f"gate: all_reduce begins\n{lines}\n")
+    code, done = run("diagnose", str(path), "--json")
+    assert (code, [row["cause"] for row in json.loads(done.stdout)]) == (0, [cause])
+
+
+def test_a_good_log_has_no_line_of_any_of_these() -> None:
+    new = {"no-gpu", "no-nccl-tests", "no-launcher", "registry-credentials", "image-import", "out-of-memory"}
+    table = causes.load_causes(ROOT)
+    for name in GOOD:
+        found = causes.Signatures(table)
+        for number, line in enumerate(log(name).read_text().splitlines()):
+            found.feed(line, number)
+        assert not new & {cause.id for cause, _ in found.found}, name
 
 
 def test_diagnose_names_one_cause_and_its_line() -> None:
