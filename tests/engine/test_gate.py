@@ -57,7 +57,7 @@ def network() -> Iterator[str]:
 
 
 def test_two_hosts_of_a_training_job(image: str, network: str, tmp_path: Path) -> None:
-    what = launching.Subject(reference=f"x/y@{DIGEST}")
+    what = launching.Subject(reference=f"123456789012.dkr.ecr.us-east-1.amazonaws.com/x/y@{DIGEST}")
     run = launching.prepare(
         ROOT,
         what,
