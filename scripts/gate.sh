@@ -101,7 +101,8 @@ keys() { # one key that opens the containers of this run alone, for both ends; G
   chmod 0700 "$work"
   body=$(fold -w 70 <<<"$GATE_KEY")
   unset GATE_KEY
-  (umask 077 && printf '%s\n' '-----BEGIN OPENSSH PRIVATE KEY-----' "$body" '-----END OPENSSH PRIVATE KEY-----' >"$work/key")
+  (umask 077 && printf '%s\n' '-----BEGIN OPENSSH PRIVATE KEY-----' "$body" '-----END OPENSSH PRIVATE KEY-----' >"$work/key.$$")
+  mv "$work/key.$$" "$work/key" # in one step: hosts may share that folder, and read what another one writes
   public=$(ssh-keygen -y -f "$work/key") || fail 255 "GATE_KEY is no key of OpenSSH"
   echo "restrict $public" >"$work/authorized_keys"
   echo "gate $public" >"$work/known_hosts"
