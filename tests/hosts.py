@@ -11,7 +11,7 @@ SCRIPT = ROOT / "scripts/gate.sh"
 LOGS = Path(__file__).parent / "unit/nccl-tests"
 DIGEST = "sha256:" + "a1" * 32
 GOOD = "05_ok_p5_1node_8gpu_nvlink.txt"  # an all_reduce of 8 ranks
-WORDS = "--least 8 --most 1024 --factor 2 --iterations 20 --warmup 1 --limit 1 --grace 1 --gpus 8 --wait 5".split()  # noqa: SIM905
+WORDS = "--least 8 --most 1024 --factor 2 --iterations 20 --warmup 1 --limit 30 --grace 1 --gpus 8 --wait 30".split()  # noqa: SIM905
 
 
 @dataclass

@@ -42,10 +42,10 @@ def test_a_hang_is_ended_whole_and_what_follows_still_runs(host: Host) -> None:
     host.program("broadcast_perf", HANGS)
     host.prints("all_reduce_perf", GOOD)
     begun = time.monotonic()
-    done = host.run("broadcast,all_reduce")
-    assert time.monotonic() - begun < 15
+    done = host.run("broadcast,all_reduce", "--limit", "3")
+    assert time.monotonic() - begun < 30
     assert done.returncode == 124
-    assert "gate: stopped after 1 s" in done.stdout
+    assert "gate: stopped after 3 s" in done.stdout
     assert host.left() == []  # its child, and the grandchild with a session of its own
     assert done.stdout.index("broadcast exited with code 124") < done.stdout.index("all_reduce exited with code 0")
     found = judged(host, done.stdout, done.returncode, nodes=1)
@@ -177,7 +177,7 @@ def test_a_hang_of_mpirun_is_ended_on_the_other_host_too(host: Host) -> None:
     host.program("ssh", SSH)
     host.program("mpirun", "setsid sleep 602 & trap '' TERM; wait")
     host.program("all_reduce_perf", "")
-    done = host.run("all_reduce", "--hosts", "one,two")
+    done = host.run("all_reduce", "--hosts", "one,two", "--limit", "3")
     assert "gate: stopped after" in done.stdout
     assert "\nsweep gate." in (host.folder / "sent").read_text()
     assert host.left() == []
