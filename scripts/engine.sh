@@ -110,6 +110,10 @@ apt() { # Waits for an unattended upgrade instead of failing on its lock.
   DEBIAN_FRONTEND=noninteractive apt-get -q -o DPkg::Lock::Timeout=300 "$@"
 }
 
+apt_update() { # apt alone goes on with a list missing, and exits with 0: tried twice, then as apt does (a broken third party)
+  apt -o APT::Update::Error-Mode=any update || apt update
+}
+
 apt_failed() { # what log
   tail -n 15 "$2" >&2
   die "$TW_ENVIRONMENT" "$1" "The lines above say why. Is the mirror reachable, the disk full?  apt-get update; df -h /" \
@@ -121,7 +125,7 @@ apt_install() { # package…: Debian 13 and Ubuntu take everything this way (unt
   local log=$WORK/apt.log
   # Most hosts have lists that are fresh enough; a bare container has none.
   apt install -y --no-install-recommends "$@" >"$log" 2>&1 && return
-  apt update >"$log" 2>&1 || apt_failed "apt-get update failed" "$log"
+  apt_update >"$log" 2>&1 || apt_failed "apt-get update failed" "$log"
   apt install -y --no-install-recommends "$@" >"$log" 2>&1 || apt_failed "apt-get install $* failed" "$log"
 }
 
@@ -139,7 +143,7 @@ unpack() { # "suite…" package…: signed packages, from the first of these sui
   shift
   found=$(mirrors)
   if [ -z "$found" ]; then
-    apt update >"$log" 2>&1 || apt_failed "apt-get update failed" "$log"
+    apt_update >"$log" 2>&1 || apt_failed "apt-get update failed" "$log"
     found=$(mirrors)
   fi
   [ -n "$found" ] || die "$TW_ENVIRONMENT" "none of apt's sources is $DISTRO's own archive for $CODENAME" \
