@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from trainwright.errors import ConfigError, did_you_mean
 
 CODE = "/opt/ml/code"
+SECRET_FILE, SECRET = "TRAINWRIGHT_JOB_SECRET_FILE", "/run/secrets/trainwright/job"  # variable, and what it names
 GROUP = "homogeneousCluster"
 NEAR = 0.85  # as difflib counts: "host" and "hosts" are nearer
 CHANNEL = re.compile(r"[A-Za-z0-9._-]{1,64}")  # CreateTrainingJob, ChannelName
@@ -19,6 +20,7 @@ DISTRIBUTIONS = {
     "none": {},
     "torchrun": {"sagemaker_torch_distributed_enabled": True},
     "mpi": {"sagemaker_mpi_enabled": True},
+    "tensorflow": {"sagemaker_multi_worker_mirrored_strategy_enabled": True},
 }
 PROCESSES = "sagemaker_mpi_num_of_processes_per_host"  # of torchrun, too
 NAME = re.compile(r"--?([A-Za-z][A-Za-z0-9_.-]*)(?:=(.*))?", re.DOTALL)

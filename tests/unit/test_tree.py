@@ -34,7 +34,7 @@ LEVELS = {
     "locking recording relocking updates fetching building publishing images linting report commands cli doctor": 3,
     "adding conflicts compiling parents rebuilding deriving verifying testing attesting inspecting": 3,
     "changes releasing affected updating places forecasting": 3,
-    "running comparing pruning judging launching reports verdicts measuring interleaving gateable": 3,
+    "running containers comparing pruning judging launching reports verdicts measuring interleaving gateable": 3,
 }
 LEVEL = {name: level for names, level in LEVELS.items() for name in names.split()}
 PURE = {name for name, level in LEVEL.items() if level == 0} | set(list(LEVELS)[1].split())

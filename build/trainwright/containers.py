@@ -1,0 +1,260 @@
+"""The hosts of a job as containers of this machine, in a network of their own; followed, and removed in any case."""
+
+import io
+import queue
+import secrets
+import tarfile
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from pydantic import Field
+
+from trainwright import engine
+from trainwright.errors import ConfigError
+from trainwright.model import Model
+
+if TYPE_CHECKING:
+    from docker import DockerClient
+
+LABEL = "io.trainwright.run"
+FAILURE = "/opt/ml/output/failure"
+Line = Callable[[str, str], None]  # host, what it said
+
+
+class Host(Model):
+    """One container. `private` files are for root alone, and `docker inspect` shows none of them."""
+
+    name: str
+    command: list[str]
+    aliases: list[str] = Field(default=[])  # further names in the network
+    environment: dict[str, str] = Field(default={})
+    files: dict[str, bytes] = Field(default={})
+    private: dict[str, bytes] = Field(default={})
+
+
+class Common(Model):
+    """What all containers of a job share. `volumes` and `tmpfs` by their place inside, as Docker writes the rest."""
+
+    image: str
+    code: str  # where the source lies inside
+    source: Path  # a folder
+    shm: str
+    volumes: dict[str, tuple[Path, str]] = Field(default={})
+    tmpfs: dict[str, str] = Field(default={})
+    gpus: bool = False
+    apart: list[Path] = Field(default=[])  # folders below the source that are none of it
+
+
+class Ended(Model):
+    """How a host ended, seconds after the first one was started. `failure` is what it wrote into FAILURE."""
+
+    host: str
+    code: int
+    seconds: float
+    failure: str = ""
+
+
+class Running:
+    """The containers of one job, by host. Each ends once; what follows it then says so to whoever asks for the next."""
+
+    def __init__(self, client: "DockerClient", name: str, common: Common, line: Line) -> None:
+        self.name, self.containers = name, dict[str, Any]()
+        self._client, self._common, self._line = client, common, line
+        self._said, self._began = queue.Queue[Ended | Exception](), 0.0
+
+    @property
+    def network(self) -> Any:
+        return self._client.networks.get(self.name)
+
+    def create(self, host: Host, *packed: IO[bytes]) -> None:
+        """A container with what is packed, not started yet; also one that joins the others later."""
+        container = self.containers[host.name] = _created(self._client, self._common, self.name, host)
+        for archive in packed:
+            archive.seek(0)
+            container.put_archive("/", archive)
+        container.put_archive("/", _contract(host))
+
+    def start(self, *hosts: str) -> None:
+        """These, or all; what they say comes line by line."""
+        self._began = self._began or time.monotonic()
+        for host in hosts or self.containers:
+            self.containers[host].start()
+        for host in hosts or self.containers:
+            threading.Thread(target=self._follow, args=(host,), daemon=True).start()
+
+    def next(self, seconds: float | None = None) -> Ended | None:
+        """The next host that ended; None after so many seconds without one. Raises what kept us from following it."""
+        try:
+            one = self._said.get(timeout=seconds)
+        except queue.Empty:
+            return None
+        if isinstance(one, Exception):
+            raise one
+        return one
+
+    def stop(self, host: str, grace: int) -> threading.Thread:
+        """SIGTERM, and SIGKILL after so many seconds; who wants to wait joins the thread."""
+        stopping = threading.Thread(target=_stop, args=(self.containers[host], grace), daemon=True)
+        stopping.start()
+        return stopping
+
+    def _follow(self, host: str) -> None:
+        container = self.containers[host]
+        try:
+            for text in lines(container.logs(stream=True, follow=True)):
+                self._line(host, text)
+            code = container.wait()["StatusCode"]
+            seconds = time.monotonic() - self._began
+            self._said.put(Ended(host=host, code=code, seconds=seconds, failure=_failure(container)))
+        except Exception as problem:  # it is raised where somebody waits
+            self._said.put(problem)
+
+
+def new_name() -> str:
+    return f"trainwright-run-{secrets.token_hex(4)}"
+
+
+@contextmanager
+def created(
+    name: str, common: Common, hosts: Sequence[Host], line: Line, over: IO[bytes] | None = None
+) -> Iterator[Running]:
+    """A container for each host, with its files, not yet started; `over` is a tar of what replaces files of the image.
+
+    Nothing of it is left in the engine, whatever happens. Raises EnvironmentProblem, ConfigError for a source that
+    cannot be read.
+    """
+    with engine.told("the job cannot be run"), engine.patient() as client, ExitStack() as stack:
+        stack.callback(_remove_all, client, name)  # before the first one: an interrupt may come at any time
+        client.networks.create(name, labels={LABEL: name})
+        running = Running(client, name, common, line)
+        with _packed(common) as source:
+            for host in hosts:
+                running.create(host, *([over] if over else []), source)
+        yield running
+
+
+def _created(client: "DockerClient", common: Common, name: str, host: Host) -> Any:
+    import docker
+
+    return client.containers.create(
+        common.image,
+        command=host.command,
+        name=f"{name}-{host.name}",
+        hostname=host.name,
+        network=name,
+        networking_config={name: client.api.create_endpoint_config(aliases=[host.name, *host.aliases])},
+        environment=host.environment,
+        volumes=[f"{folder.absolute()}:{place}:{mode}" for place, (folder, mode) in common.volumes.items()],
+        tmpfs=common.tmpfs,
+        shm_size=common.shm,
+        labels={LABEL: name},
+        device_requests=[docker.types.DeviceRequest(count=-1, capabilities=[["gpu"]])] if common.gpus else None,
+    )
+
+
+def _remove_all(client: "DockerClient", name: str) -> None:
+    mine = {"label": f"{LABEL}={name}"}
+    for container in client.containers.list(all=True, filters=mine):
+        container.remove(force=True, v=True)
+    for network in client.networks.list(filters=mine):
+        network.remove()
+
+
+def _stop(container: Any, grace: int) -> None:
+    import docker
+
+    with suppress(docker.errors.APIError):  # it has ended meanwhile
+        container.stop(timeout=grace)
+
+
+def lines(pieces: Iterable[bytes]) -> Iterator[str]:
+    """Whole lines of what comes in pieces; a progress bar's carriage returns are line ends, too."""
+    rest = b""
+    for piece in pieces:
+        *whole, rest = (rest + piece.replace(b"\r\n", b"\n").replace(b"\r", b"\n")).split(b"\n")
+        yield from (text.decode(errors="replace") for text in whole)
+    if rest:
+        yield rest.decode(errors="replace")
+
+
+def _failure(container: Any) -> str:
+    with left(container, FAILURE) as archive:
+        file = archive.extractfile("failure") if archive else None
+        return file.read().decode(errors="replace").strip() if file else ""
+
+
+def keep(container: Any, places: Sequence[str], folder: Path) -> None:
+    """What lies at these places of a container, into a folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for place in places:
+        with left(container, place) as archive:
+            if archive:
+                archive.extractall(folder, filter=_inside)
+
+
+def _inside(entry: tarfile.TarInfo, folder: str) -> tarfile.TarInfo | None:
+    """What may be unpacked here; a link to elsewhere in its container means nothing here."""
+    try:
+        return tarfile.data_filter(entry, folder)
+    except tarfile.FilterError:
+        return None
+
+
+@contextmanager
+def left(container: Any, path: str) -> Iterator[tarfile.TarFile | None]:
+    """What lies at a path of a container; None where nothing does."""
+    import docker
+
+    with tempfile.TemporaryFile() as packed:
+        try:
+            for piece in container.get_archive(path)[0]:
+                packed.write(piece)
+        except docker.errors.NotFound:
+            yield None
+            return
+        packed.seek(0)
+        with tarfile.open(fileobj=packed) as archive:
+            yield archive
+
+
+@contextmanager
+def _packed(common: Common) -> Iterator[IO[bytes]]:
+    """The source as it will lie in a container; what is apart from it, as an earlier run's output, stays out.
+
+    Raises ConfigError for a source that cannot be read.
+    """
+    apart = {folder.absolute() for folder in common.apart}
+
+    def wanted(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
+        path = common.source / Path(f"/{entry.name}").relative_to(common.code)
+        if path.name == ".git" or path.absolute() in apart:
+            return None
+        return entry.replace(uid=0, gid=0, uname="root", gname="root", deep=False)
+
+    with tempfile.TemporaryFile() as packed:
+        try:
+            with tarfile.open(fileobj=packed, mode="w") as archive:
+                archive.add(common.source, common.code, filter=wanted)
+        except OSError as error:
+            raise ConfigError("the source cannot be read", where=str(common.source), why=str(error)) from None
+        yield packed
+
+
+def _contract(host: Host) -> bytes:
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as archive:
+        for folder in {str(Path(path).parent) for path in host.private}:
+            entry = tarfile.TarInfo(folder)
+            entry.type, entry.mode = tarfile.DIRTYPE, 0o700
+            archive.addfile(entry)
+        for files, mode in ((host.files, 0o644), (host.private, 0o400)):
+            for path, content in files.items():
+                entry = tarfile.TarInfo(path)
+                entry.size, entry.mode = len(content), mode
+                archive.addfile(entry, io.BytesIO(content))
+    return packed.getvalue()

@@ -1,0 +1,148 @@
+"""What each platform gives a host: command, environment and files, as that platform sets them. Data only.
+
+Facts: SageMaker as in trainwright.jobs; Slurm, "srun", OUTPUT ENVIRONMENT VARIABLES; Kubeflow's training-operator,
+pkg/controller.v1/pytorch/envvar.go and master.go; Kubeflow's mpi-operator, pkg/controller/mpi_job_controller.go.
+"""
+
+import shlex
+from collections.abc import Mapping, Sequence
+
+from trainwright import jobs
+from trainwright.containers import FAILURE, Host
+
+PLATFORMS = ("sagemaker", "slurm", "pytorchjob", "mpijob", "flags")
+CODE = "/job"  # where a script lies outside SageMaker
+JOB, PORT = "job", "23456"  # of a PyTorchJob, unless its pods say otherwise
+KUBERNETES = "job.default.svc"
+
+
+def code(platform: str) -> str:
+    return jobs.CODE if platform == "sagemaker" else CODE
+
+
+def names(platform: str, count: int) -> list[str]:
+    """As the platform calls its hosts; the first one is the main one."""
+    return {
+        "sagemaker": jobs.hosts(count),
+        "slurm": [f"node-{number}" for number in range(1, count + 1)],
+        "pytorchjob": [f"{JOB}-master-0", *(f"{JOB}-worker-{number}" for number in range(count - 1))],
+        "mpijob": [f"{JOB}-launcher", *(f"{JOB}-worker-{number}" for number in range(count))],
+        "flags": [f"host-{number}" for number in range(1, count + 1)],
+    }[platform]
+
+
+def hosts(
+    platform: str,
+    count: int,
+    script: str,
+    distribution: str,
+    processes: int,
+    arguments: Mapping[str, object],
+    environment: Mapping[str, str],
+    secret: str | None,
+) -> list[Host]:
+    """A container for each host. Without a secret the job gets none, as on a platform that gives no such channel."""
+    found = names(platform, count)
+    given = {**({jobs.SECRET_FILE: jobs.SECRET} if secret else {}), **environment}
+    private = {jobs.SECRET: secret.encode()} if secret else {}
+    if platform == "sagemaker":
+        return [_sagemaker(found, name, script, distribution, processes, arguments, given, private) for name in found]
+    given = {"TRAINWRIGHT_FAILURE_FILE": FAILURE, **given}
+    words = ["trainwright-launch", "--distribution", distribution, "--processes", str(processes)]
+    job = [f"{CODE}/{script}", *(word for name, value in arguments.items() for word in (f"--{name}", str(value)))]
+    made = []
+    for index, name in enumerate(found):
+        command, further, files = _kind(platform, found, index, words, job)
+        aliases = [f"{name}.{KUBERNETES}"] if platform == "mpijob" else []
+        settings = {**further, **given}
+        made.append(
+            Host(name=name, command=command, aliases=aliases, environment=settings, files=files, private=private)
+        )
+    return made
+
+
+def _sagemaker(
+    found: Sequence[str],
+    name: str,
+    script: str,
+    distribution: str,
+    processes: int,
+    arguments: Mapping[str, object],
+    environment: Mapping[str, str],
+    private: Mapping[str, bytes],
+) -> Host:
+    kind = "none" if distribution == "plain" else distribution
+    settings = {
+        "sagemaker_program": script,
+        "sagemaker_submit_directory": jobs.CODE,
+        **jobs.DISTRIBUTIONS[kind],
+        **({jobs.PROCESSES: processes} if kind != "none" else {}),
+        **arguments,
+    }
+    files = jobs.config(found, name, settings, [], "ml.c5.xlarge")
+    given = {"TRAINING_JOB_NAME": JOB, **environment}
+    return Host(name=name, command=["train"], environment=given, files=files, private=dict(private))
+
+
+def _kind(
+    platform: str, found: Sequence[str], index: int, words: Sequence[str], job: Sequence[str]
+) -> tuple[list[str], dict[str, str], dict[str, bytes]]:
+    if platform == "flags":
+        return [*words, "--hosts", ",".join(found), "--host", found[index], *job], {}, {}
+    if platform == "slurm":
+        return [*words, *job], _slurm(found, index), {}
+    if platform == "pytorchjob":
+        return [*words, *job], _pytorchjob(found, index), {}
+    hostfile = "".join(f"{name}.{KUBERNETES} slots=1\n" for name in found[1:]).encode()
+    files = {"/etc/mpi/hostfile": hostfile}
+    if index:
+        return ["trainwright-launch", "--worker"], {"K_MPI_JOB_ROLE": "worker"}, files
+    given = {
+        "K_MPI_JOB_ROLE": "launcher",
+        "OMPI_MCA_orte_keep_fqdn_hostnames": "true",
+        "OMPI_MCA_orte_default_hostfile": "/etc/mpi/hostfile",
+        "OMPI_MCA_plm_rsh_args": "-o ConnectionAttempts=10",
+    }
+    return [*words, *job], given, files
+
+
+def _slurm(found: Sequence[str], index: int) -> dict[str, str]:
+    """Of `srun --ntasks-per-node=1 trainwright-launch ...`: a task for each node."""
+    count, listed = str(len(found)), f"node-[1-{len(found)}]" if len(found) > 1 else found[0]
+    return {
+        "SLURM_JOB_ID": "4711",
+        "SLURM_JOBID": "4711",
+        "SLURM_STEP_ID": "0",
+        "SLURM_NNODES": count,
+        "SLURM_JOB_NUM_NODES": count,
+        "SLURM_STEP_NUM_NODES": count,
+        "SLURM_JOB_NODELIST": listed,
+        "SLURM_NODELIST": listed,
+        "SLURM_STEP_NODELIST": listed,
+        "SLURM_NTASKS": count,
+        "SLURM_NTASKS_PER_NODE": "1",
+        "SLURM_NODEID": str(index),
+        "SLURM_PROCID": str(index),
+        "SLURM_LOCALID": "0",
+        "SLURMD_NODENAME": found[index],
+        "SLURM_CPUS_ON_NODE": "2",
+    }
+
+
+def _pytorchjob(found: Sequence[str], index: int) -> dict[str, str]:
+    return {
+        "PYTHONUNBUFFERED": "1",
+        "MASTER_ADDR": found[0],
+        "MASTER_PORT": PORT,
+        "WORLD_SIZE": str(len(found)),
+        "RANK": str(index),
+        "PET_MASTER_ADDR": found[0],
+        "PET_MASTER_PORT": PORT,
+        "PET_NNODES": str(len(found)),
+        "PET_NODE_RANK": str(index),
+    }
+
+
+def shown(host: Host) -> str:
+    """What starts a host, for a report of a failure."""
+    return shlex.join(host.command)
