@@ -1,17 +1,15 @@
 """Jobs of several hosts in real containers: the fixture `cluster`, and the table of what ran where, how long."""
 
 import io
+import json
 import tarfile
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
-from cluster import harness
-
-ROOT = Path(__file__).parents[2]
+from cluster import cases, harness
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -22,6 +20,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         type=Path,
         help="dockerfiles/rootfs of a checkout: its files replace those of an older image in each container",
     )
+    group.addoption("--table", metavar="FOLDER", type=Path, help="gets cluster.json and cluster.md")
 
 
 def packed(folder: Path, site: str, parts: set[str]) -> io.BytesIO:
@@ -59,21 +58,61 @@ def rootfs(pytestconfig: pytest.Config, declared: Any) -> io.BytesIO | None:
 
 @pytest.fixture
 def cluster(
-    image: str, rootfs: io.BytesIO | None, tmp_path: Path, record_property: Callable[[str, object], None]
+    request: pytest.FixtureRequest, declared: Any, image: str, rootfs: io.BytesIO | None, tmp_path: Path
 ) -> Iterator[Callable[..., harness.Cluster]]:
-    """Start a job: cluster(2, SCRIPT, distribution="mpi"). All of it is gone after the test, whatever happens."""
-    began = time.monotonic()
-    with ExitStack() as stack:
+    """Start a job: cluster(2, SCRIPT, distribution="mpi"). All of it is gone after the test, whatever happens.
 
-        def start(count: int, script: str | Path, **options: Any) -> harness.Cluster:
-            folder = tmp_path / f"job-{len(list(tmp_path.iterdir()))}"
+    The first job of a test stands in the table, as `what`, else under the name of the test.
+    """
+    said: dict[str, object] = {"variant": declared.variant.id, "components": " ".join(sorted(declared.variant.pins))}
+    with ExitStack() as stack:
+        started = list[harness.Cluster]()
+
+        def start(count: int, script: str | Path, what: str = "", **options: Any) -> harness.Cluster:
+            folder = tmp_path / f"job-{len(started)}"
             folder.mkdir()
-            record_property("path", options.get("platform", "sagemaker"))
-            record_property("distribution", options.get("distribution", "torchrun"))
-            record_property("hosts", count)
-            record_property("processes", options.get("processes", 1))
-            return stack.enter_context(harness.cluster(image, folder, count, script, rootfs=rootfs, **options))
+            job = stack.enter_context(harness.cluster(image, folder, count, script, rootfs=rootfs, **options))
+            started.append(job)
+            if len(started) == 1:
+                said.update(
+                    what=what or request.node.name.removeprefix("test_"),
+                    path=options.get("platform", "sagemaker"),
+                    distribution=options.get("distribution", "torchrun"),
+                    hosts=count,
+                    processes=options.get("processes", 1),
+                )
+            return job
 
         yield start
-        record_property("seconds", round(time.monotonic() - began, 1))
-        record_property("rootfs", "of the checkout" if rootfs else "of the image")
+        if started:
+            seconds = [one.seconds for job in started for one in job.over.values()]
+            said["seconds"] = round(max(seconds), 1) if seconds else ""
+        request.node.user_properties += said.items()
+
+
+# --- the table -----------------------------------------------------------------------------------------------------
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """What JUnit holds, as one table; under xdist the first process has the reports of all."""
+    tests = dict[str, tuple[str, dict[str, Any]]]()
+    for report in (one for some in terminalreporter.stats.values() for one in some):
+        if isinstance(report, pytest.TestReport):
+            outcome, properties = tests.get(report.nodeid, ("passed", {}))
+            worse = "failed" if "failed" in (report.outcome, outcome) else "skipped" if report.skipped else outcome
+            tests[report.nodeid] = worse, properties | dict(report.user_properties)
+    ran = [one for one in tests.values() if "what" in one[1]]
+    if not ran:
+        return
+    image = ran[0][1]["variant"]
+    found = cases.rows(ran, str(ran[0][1]["components"]).split())
+    of = f"launcher of {config.getoption('--rootfs')}, put into each container" if config.getoption("--rootfs") else ""
+    about = {name: ran[0][1].get(name) for name in ("name", "image", "architecture", "cpus", "engine")}
+    title = f"Jobs of several hosts: {image}" + (f" ({of})" if of else "")
+    table = cases.markdown(title, found)
+    terminalreporter.write_line(f"\n{table}")
+    if folder := config.getoption("--table"):
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "cluster.md").write_text(table)
+        whole = {"id": image, "about": about, "launcher": of or "of the image", "rows": found}
+        (folder / "cluster.json").write_text(json.dumps(whole, indent=1) + "\n")
