@@ -10,7 +10,7 @@ CHOSEN = $(if $(call given,ONLY),--only '$(ONLY)',$(if $(call given,FRAMEWORK),-
 
 .DEFAULT_GOAL := help
 .PHONY: help setup engine signing registry registry-stop engine-stop list plan render lint lock fetch build push test unit check \
-	test-ci test-slow test-gpu matrix doctor requirements dist clean
+	test-ci test-cluster test-slow test-gpu matrix doctor requirements dist clean
 
 help: ## What there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -73,6 +73,9 @@ test-slow: setup engine signing registry ## Tests that build many images of thei
 
 test-ci: setup engine signing registry ## The further images that CI builds, tests, pushes and trains with; KEEP=1: they stay in the engine
 	@scripts/test-images.sh --by CI $(if $(KEEP),--keep)
+
+test-cluster: setup engine ## Jobs of 2 and 4 hosts in containers, by every launch path, and a table of them: FRAMEWORK=, or ONLY='<id or glob>'
+	@scripts/test-images.sh --cluster --keep $(if $(CHOSEN),$(CHOSEN),--by 'make test')
 
 test-gpu: setup ## nccl-tests of an image on this machine's GPUs, judged; IMAGE=<id or reference>, INSTANCE=<type>
 	@$(TRAINWRIGHT) gate $(IMAGE) $(if $(INSTANCE),--instance '$(INSTANCE)')

@@ -1,20 +1,22 @@
 #!/usr/bin/env bash
 # Images, one after the other: built if need be, tested, pushed to the registry on loopback, trained with from there,
 # and taken out of the engine again unless it held them before. What `trainwright record` reads stays in out/<id>/.
-#   test-images.sh [--dry-run] [--keep] (--by 'make test'|CI | --framework NAME | --only '<id or glob>')
-# --by: those that matrix.toml says are built and tested by it. --keep: nothing leaves the engine.
+#   test-images.sh [--dry-run] [--keep] [--cluster] (--by 'make test'|CI | --framework NAME | --only '<id or glob>')
+# --by: those that matrix.toml says are built and tested by it. --keep: nothing leaves the engine. --cluster: build, and run
+# the jobs of several hosts alone; with --by CI they follow the training, for images that need no GPU.
 # shellcheck source=scripts/lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 trap - ERR # what fails here has said why
 cd "$TW_ROOT"
 trainwright=.venv/bin/trainwright python=.venv/bin/python
-by='' keep='' dry='' choice=()
+by='' keep='' dry='' cluster='' choice=()
 while [ $# -gt 0 ]; do
   case $1 in
     --by) by=${2?--by whom} && shift ;;
     --keep) keep=1 ;;
     --dry-run) dry=1 ;;
+    --cluster) cluster=1 ;;
     *) choice+=("$1") ;;
   esac
   shift
@@ -26,7 +28,7 @@ chosen=$("$trainwright" list "${choice[@]}" --json | "$python" -c '
 import json, sys
 for row in json.load(sys.stdin)["images"]:
     if sys.argv[1] in ("", row["tested"]):
-        print(row["id"], row["target"])' "$by")
+        print(row["id"], row["target"], row["accelerator"])' "$by")
 [ -n "$chosen" ] || die "$TW_USAGE" "no image is built and tested by '$by'" "[tested] in dockerfiles/matrix.toml says which are."
 if [ -n "$dry" ]; then
   printf '%s\n' "$chosen"
@@ -35,8 +37,8 @@ fi
 REGISTRY=$(scripts/registry.sh up)
 export REGISTRY
 
-first() { # a key of the one row that a command printed as JSON
-  "$python" -c 'import json, sys; value = json.load(sys.stdin)[0][sys.argv[1]]
+first() { # a key of the one row that a command printed as JSON; nothing where it has none
+  "$python" -c 'import json, sys; value = json.load(sys.stdin)[0].get(sys.argv[1]) or ""
 print(value if isinstance(value, str) else value[0])' "$1"
 }
 
@@ -53,6 +55,14 @@ train() { # id target uri
   [ "$code" = 0 ] || [ "$code" = 5 ] || exit "$code"
 }
 
+several_hosts() { # id uri; without an address the engine holds it under its own name
+  local image=()
+  [ -z "$2" ] || image=(--image "$2")
+  say "jobs of several hosts with $1"
+  "$python" -m pytest --quiet --require-engine tests/cluster "${image[@]}" --variant "$1" \
+    --junitxml "out/$1/cluster.xml" --table "out/$1" </dev/null
+}
+
 take_out() { # names of images: out of the engine, but for what it held before
   local name image
   for name; do
@@ -62,14 +72,21 @@ take_out() { # names of images: out of the engine, but for what it held before
   done
 }
 
-while read -r id target; do
+while read -r id target accelerator; do
   began=$SECONDS
   held=$(docker image ls --quiet --no-trunc) || held='' # the build's "skip" does not say
-  "$trainwright" build --only "$id" --json </dev/null >/dev/null
+  built=$("$trainwright" build --only "$id" --json </dev/null)
+  if [ -n "$cluster" ]; then
+    several_hosts "$id" "$(first uri <<<"$built")"
+    continue
+  fi
   "$trainwright" test --only "$id" </dev/null
   pushed=$("$trainwright" push --only "$id" --json </dev/null)
   uri=$(first uri <<<"$pushed")
   train "$id" "$target" "$uri"
+  if [ "$by" = CI ] && [ "$accelerator" = cpu ]; then
+    several_hosts "$id" "$uri"
+  fi
   if [ -z "$keep" ]; then
     name=${uri##*/} tag=$(first tags <<<"$pushed")
     take_out "trainwright/${name%@*}:$tag" "$uri"

@@ -62,15 +62,16 @@ def distribution(asked: str, components: Mapping[str, str], ranks: int) -> str:
     able = {
         "torchrun": "torch" in components,
         "mpi": "mpi4py" in components or "horovod" in components,
+        "tensorflow": "tensorflow" in components,
         "none": True,
     }
     if not asked and ranks == 1:
         return "none"
     if not asked:
-        order = ("mpi", "torchrun") if "horovod" in components else ("torchrun", "mpi")
+        order = ("mpi",) if "horovod" in components else ("torchrun", "tensorflow", "mpi")
         asked = next((name for name in order if able[name]), "")
         if not asked:
-            why = "it has neither torch nor mpi4py; with --distribution none each host trains alone"
+            why = "it has none of torch, tensorflow and mpi4py; with --distribution none each host trains alone"
             raise ConfigError(f"nothing in this image makes one job of {ranks} ranks", why=why)
     if asked not in DISTRIBUTIONS:
         raise ConfigError(f"unknown distribution {asked!r}", why=did_you_mean(asked, DISTRIBUTIONS))

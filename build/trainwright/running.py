@@ -69,8 +69,8 @@ def job(
     if kind == "mpi" and hosts > 1:
         why = "mpirun starts ranks over ssh, and the containers of a job have no trust in each other yet"
         raise ConfigError("mpi runs on one host here", why=why, fix=f"--hosts 1 --processes {hosts * processes}")
-    if kind == "none" and processes > 1:
-        raise ConfigError(f"nothing starts {processes} processes", why="the distribution is none: one for each host")
+    if kind in ("none", "tensorflow") and processes > 1:
+        raise ConfigError(f"{processes} processes are too many", why=f"the distribution is {kind}: one on each host")
     settings = host_settings(root).job
     return Job(
         image=name,
@@ -120,7 +120,7 @@ def run(job: Job, line: Line, output: Path | None = None) -> Outcome:
     """
     name = containers.new_name()
     line("", f"{name}: {job.hosts} {'host' if job.hosts == 1 else 'hosts'} of {job.image}")
-    with containers.created(name, _common(job, output), _hosts(job, name), line) as running:
+    with containers.created(name, _common(job, output), contracts(job, name), line) as running:
         running.start()
         outcome = _until_all_end(running, line, job.grace)
         for host, container in running.containers.items() if output else ():
@@ -153,8 +153,8 @@ def _common(job: Job, output: Path | None) -> containers.Common:
     )
 
 
-def _hosts(job: Job, name: str) -> list[containers.Host]:
-    """The contract of each host; the secret is a new one for each run, and who is not of the job never sees it."""
+def contracts(job: Job, name: str) -> list[containers.Host]:
+    """The contract of each host. The job's secret is a new one, in a file that no `docker inspect` shows."""
     names, secret = jobs.hosts(job.hosts), secrets.token_hex(SECRET_BYTES).encode()
     return [
         containers.Host(

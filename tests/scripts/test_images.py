@@ -42,9 +42,13 @@ case "$2 $*" in
   rm*) echo "${{@:4}}" >>{place}/removed ;;
 esac
 """
+PYTHON = """#!/bin/sh
+[ "$2" != pytest ] || exec echo "$@" >>{place}/tests
+exec {python} "$@"
+"""
 TRAINWRIGHT = """#!/usr/bin/env bash
 case $1 in
-  list) echo '{{"images": [{{"id": "a-1.0-cpu-py311-ec2", "target": "ec2", "tested": "CI"}}]}}' ;;
+  list) echo '{{"images": [{{"id": "a-1.0-cpu-py311-ec2", "target": "ec2", "accelerator": "cpu", "tested": "CI"}}]}}' ;;
   build) echo '[{{"id": "a-1.0-cpu-py311-ec2", "action": "{action}"}}]' ;;
   push) echo '[{{"uri": "127.0.0.1:1/team/a@sha256:1", "tags": ["a-1.0-cpu-py311-ec2-key"]}}]' ;;
 esac
@@ -60,9 +64,9 @@ def test_what_the_engine_held_before_stays(tmp_path: Path, action: str, held: bo
     for name in ("test-images.sh", "lib.sh"):
         shutil.copy(ROOT / "scripts" / name, tmp_path / "scripts")
     (tmp_path / ".venv/bin").mkdir(parents=True)
-    (tmp_path / ".venv/bin/python").symlink_to(sys.executable)
     commands = {
         "scripts/registry.sh": "#!/bin/sh\necho 127.0.0.1:1\n",
+        ".venv/bin/python": PYTHON.format(place=tmp_path, python=sys.executable),
         ".venv/bin/trainwright": TRAINWRIGHT.format(action=action),
         "docker": DOCKER.format(place=tmp_path),
     }
@@ -76,6 +80,7 @@ def test_what_the_engine_held_before_stays(tmp_path: Path, action: str, held: bo
     env = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
     ended = subprocess.run(words, env=env, capture_output=True, text=True, timeout=60)
     assert ended.returncode == 0, ended.stderr
+    assert "tests/cluster --image 127.0.0.1:1/team/a@sha256:1" in (tmp_path / "tests").read_text()
     removed = tmp_path / "removed"
     assert (removed.read_text().split() if removed.exists() else []) == ([] if held or keep else [name])
 

@@ -1,13 +1,15 @@
 """What a job's containers are told, and what a command line may ask of them."""
 
 import json
+from pathlib import Path
 
 import pytest
 
-from trainwright import jobs
+from trainwright import jobs, running
 from trainwright.errors import ConfigError
 
-TORCH, HOROVOD, TENSORFLOW = {"torch": "2", "mpi4py": "4"}, {"torch": "2", "horovod": "0"}, {"tensorflow": "2"}
+TORCH, HOROVOD, BARE = {"torch": "2", "mpi4py": "4"}, {"torch": "2", "horovod": "0"}, {"python": "3"}
+TENSORFLOW, JAX = {"tensorflow": "2", "mpi4py": "4"}, {"jax": "0", "mpi4py": "4"}
 
 
 @pytest.mark.parametrize(
@@ -43,14 +45,19 @@ def test_an_option_with_a_typing_error_is_no_hyperparameter(name: str) -> None:
         ("", TORCH, 2, "torchrun"),
         ("mpi", TORCH, 2, "mpi"),
         ("", HOROVOD, 2, "mpi"),
-        ("none", TENSORFLOW, 2, "none"),
+        ("", TENSORFLOW, 2, "tensorflow"),
+        ("mpi", TENSORFLOW, 2, "mpi"),
+        ("", JAX, 2, "mpi"),
+        ("none", BARE, 2, "none"),
     ],
 )
 def test_what_starts_the_ranks(asked: str, components: dict[str, str], ranks: int, found: str) -> None:
     assert jobs.distribution(asked, components, ranks) == found
 
 
-@pytest.mark.parametrize(("asked", "components"), [("torchrum", TORCH), ("torchrun", TENSORFLOW), ("", TENSORFLOW)])
+@pytest.mark.parametrize(
+    ("asked", "components"), [("torchrum", TORCH), ("torchrun", TENSORFLOW), ("tensorflow", TORCH), ("", BARE)]
+)
 def test_what_nothing_starts_is_refused(asked: str, components: dict[str, str]) -> None:
     """Two ranks that train alone, side by side, would look like success."""
     with pytest.raises(ConfigError):
@@ -63,3 +70,16 @@ def test_every_host_is_told_who_it_is() -> None:
     assert (resources["current_host"], resources["hosts"]) == ("algo-2", ["algo-1", "algo-2"])
     assert json.loads(files["/opt/ml/input/config/hyperparameters.json"]) == {"epochs": '"3"', "fast": "true"}
     assert list(json.loads(files["/opt/ml/input/config/inputdataconfig.json"])) == ["training"]
+
+
+def test_the_hosts_of_a_run_share_a_secret_of_its_own() -> None:
+    """In a file for root alone; nothing that `docker inspect` shows holds it."""
+    job = running.Job(image="image", hosts=2, source=Path(), shm="1g", grace=1)
+    runs = [running.contracts(job, "name") for _ in range(2)]
+    held = [{host.private[host.environment["TRAINWRIGHT_JOB_SECRET_FILE"]] for host in hosts} for hosts in runs]
+    assert [len(secrets) for secrets in held] == [1, 1]
+    assert held[0] != held[1]
+    (secret,) = held[0]
+    assert len(secret) == 64
+    for host in runs[0]:
+        assert secret.decode() not in str([host.command, host.environment, host.files])
