@@ -1,17 +1,13 @@
 """What image tests share: the expectations that are data, our programs inside the container, and the layers."""
 
-import json
-import re
-import sys
-import tarfile
 import tempfile
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
+from saved import Saved, kinds, read
 
 from trainwright import engine
 from trainwright.inputs import Inputs
@@ -89,64 +85,10 @@ def programs(container: Any, pack: Callable[[Mapping[str, bytes]], bytes]) -> st
     return "/programs"
 
 
-@dataclass
-class Saved:
-    """The image as a registry would get it."""
-
-    index: dict[str, Any]
-    manifest: dict[str, Any]
-    config: dict[str, Any]
-    layers: list[list[tarfile.TarInfo]]  # lowest first
-    secrets: set[str]  # `path: kind`, of every file in every layer
-
-
-class Secret(NamedTuple):
-    kind: str
-    literal: bytes  # searched first: a regular expression over 2 GB takes minutes
-    pattern: re.Pattern[bytes]
-    limit: int  # only in files of at most so many bytes
-
-
 @pytest.fixture(scope="session")
 def saved(image: str, expected: dict[str, Any]) -> Saved:
     """All layers, read once: what a later layer hides is still in the image."""
-    secrets = [
-        Secret(kind, row["literal"].encode(), re.compile(row["pattern"].encode()), row.get("limit", sys.maxsize))
-        for kind, row in expected["secrets"].items()
-    ]
     with tempfile.TemporaryDirectory(prefix="trainwright-layers-") as folder:
         layout = Path(folder, "layout")
         engine.save(image, layout)
-
-        def blob(digest: str) -> Path:
-            return layout / "blobs" / digest.replace(":", "/")
-
-        index = json.loads((layout / "index.json").read_text())
-        manifest = json.loads(blob(index["manifests"][0]["digest"]).read_text())
-        if "manifests" in manifest:  # an attestation made an index of it: a test of its own says so
-            manifest = json.loads(blob(manifest["manifests"][0]["digest"]).read_text())
-        config = blob(manifest["config"]["digest"]).read_bytes()
-        found = Saved(index, manifest, json.loads(config), [], set())
-        found.secrets |= {f"configuration: {kind}" for kind in secrets_in(config, secrets)}
-        for layer in manifest["layers"]:
-            entries = []
-            with tarfile.open(blob(layer["digest"]), "r|*") as archive:
-                for entry in archive:
-                    content = archive.extractfile(entry) if entry.isreg() else None
-                    entry.name = entry.name.removeprefix("./").strip("/")
-                    entries.append(entry)
-                    if content:
-                        found.secrets |= {f"{entry.name}: {kind}" for kind in secrets_in(content.read(), secrets)}
-            found.layers.append(entries)
-    return found
-
-
-def secrets_in(content: bytes, secrets: list[Secret]) -> Iterator[str]:
-    """The kinds of secret in a file."""
-    for secret in secrets:
-        at = content.find(secret.literal) if len(content) <= secret.limit else -1
-        while at >= 0:
-            if secret.pattern.search(content, max(0, at - 100), at + 400):
-                yield secret.kind
-                break
-            at = content.find(secret.literal, at + 1)
+        return read(layout, kinds(expected["secrets"]), kinds(expected["secrets_in_words"]))
