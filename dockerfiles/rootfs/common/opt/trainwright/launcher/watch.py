@@ -1,0 +1,180 @@
+"""The hosts of one job, in touch: they wait for each other, and each hears at once why the job ends on another one.
+
+The first host listens, all others join it; it alone decides what came first, so all hosts name the same cause. Every
+wait has an end. Who is no host of the job is sent away and noted once, and holds up nobody.
+"""
+
+import time
+from collections.abc import Iterable
+
+import links
+import trust
+from errors import LauncherError, note
+from links import Link
+from meeting import Alone, Card, Event, Meeting, Settings
+from sides import Main, Member
+from worlds import World
+
+__all__ = ["Event", "Meeting", "alone", "join", "tell"]
+
+NAMED = 8  # hosts that one line names
+STOPPED = "stopped while the hosts met"
+
+
+def join(world: World, settings: Settings, secret: trust.Secret | None, card: Card) -> Meeting:
+    """Waits until all hosts are there, for join_seconds at most. Raises LauncherError that names who did not come.
+
+    `card` is what this host shows to all others. On one host, nobody is waited for and nothing is opened.
+    """
+    if world.size == 1:
+        return alone(world.host, card)
+    if world.index == 0:
+        return _gather(Main(world, settings, secret, card))
+    return _enter(world, settings, secret, card)
+
+
+def alone(host: str = "", card: Card | None = None) -> Meeting:
+    """A meeting of one host, which never hears anything: also where the watch is turned off."""
+    meeting = Alone()
+    meeting.cards = {host: card or {}}
+    return meeting
+
+
+def tell(world: World, settings: Settings, secret: trust.Secret | None, code: int, cause: str) -> None:
+    """Instead of join(), where this host has failed already: the others hear it and need not wait. Raises nothing.
+
+    For tell_seconds at most; who comes later than that waits for join_seconds, and is told who did not come.
+    """
+    if world.size == 1:
+        return None
+    end = time.monotonic() + settings["tell_seconds"]
+    try:
+        meeting = Main(world, settings, secret, {}) if world.index == 0 else _reach(world, settings, secret, end)
+    except LauncherError as problem:
+        return note(f"the other hosts do not know that this one failed: {problem.what}: {problem.why}")
+    meeting.say("failed", code, cause)
+    if isinstance(meeting, Main):
+        while len(meeting.told) < world.size - 1 and time.monotonic() < end:
+            time.sleep(settings["retry_seconds"])
+    meeting.close()
+    return None
+
+
+def _reach(world: World, settings: Settings, secret: trust.Secret | None, end: float) -> Member:
+    report = _Report(world.main, settings)
+    while True:
+        link = _call(world, settings, secret)
+        if isinstance(link, Link):
+            return Member(world, settings, link, None)
+        if time.monotonic() > end:
+            raise LauncherError(f"{world.main} was not reached", link)
+        report.say(link)
+        time.sleep(settings["retry_seconds"])
+
+
+def names(hosts: Iterable[str]) -> str:
+    every = list(hosts)
+    more = f" and {len(every) - NAMED} more" if len(every) > NAMED else ""
+    return ", ".join(every[:NAMED]) + more
+
+
+def _gather(meeting: Main) -> Meeting:
+    """The main host waits for the others."""
+    start = time.monotonic()
+    seconds, every = meeting.settings["join_seconds"], meeting.settings["report_seconds"]
+    try:
+        while (waited := time.monotonic() - start) < seconds:
+            if meeting.wait(min(every, seconds - waited)):
+                return meeting
+            note(f"waiting for {names(meeting.missing())} ({time.monotonic() - start:.0f} of {seconds:g} s)")
+        raise _who_did_not_come(meeting)
+    except BaseException as problem:
+        told = f"{problem.what}: {problem.why}" if isinstance(problem, LauncherError) else STOPPED
+        meeting.say("failed", 1, told)  # the others need not wait any longer; a verdict that is there stays
+        meeting.close()
+        raise
+
+
+def _who_did_not_come(meeting: Main) -> LauncherError:
+    missing, settings = meeting.missing(), meeting.settings
+    port = settings["watch_port"]
+    reasons = [
+        f"{host}: {meeting.absent.get(host) or links.why_absent(host, port, settings['retry_seconds'])}"
+        for host in missing[:NAMED]
+    ]
+    return LauncherError(
+        f"{names(missing)} did not come within {settings['join_seconds']:g} s",
+        "; ".join(reasons),
+        f"read the log of {missing[0]}: it must run trainwright-launch with the same hosts, resolve "
+        f"{meeting.world.main} and reach its port {port}",
+    )
+
+
+def _enter(world: World, settings: Settings, secret: trust.Secret | None, card: Card) -> Meeting:
+    """Another host joins the main one, as often as it takes."""
+    start, report = time.monotonic(), _Report(world.main, settings)
+    port, seconds = settings["watch_port"], settings["join_seconds"]
+    while True:
+        link = _call(world, settings, secret)
+        met = _wait_for_all(Member(world, settings, link, card), report) if isinstance(link, Link) else link
+        if isinstance(met, Meeting):
+            return met
+        if time.monotonic() - start > seconds:
+            fix = f"it must run trainwright-launch with the same hosts, and port {port} must be open: read its log"
+            raise LauncherError(f"{world.main} was not reached within {seconds:g} s", met, fix)
+        report.say(met)
+        time.sleep(settings["retry_seconds"])
+
+
+def _call(world: World, settings: Settings, secret: trust.Secret | None) -> Link | str:
+    """One try; a connection, or why there is none this time. Raises LauncherError where no later one can be better."""
+    port, seconds, limit = (settings[name] for name in ("watch_port", "greeting_seconds", "greeting_bytes"))
+    try:
+        return links.call(secret, world.job, world.main, world.host, port, seconds, limit)
+    except links.Unreached as problem:
+        return str(problem)
+    except trust.Refused as refused:
+        why = trust.REFUSALS[refused.code][0].format(main=world.main, host=world.host)
+        if refused.code in trust.PASSING:
+            return why
+        raise LauncherError(why, f"{world.main} did not let {world.host} in", _fix(refused.code)) from None
+
+
+def _fix(code: str) -> str:
+    if code == "impostor":
+        return "look who else has this name or this address, or give the job a network of its own"
+    return trust.FIX_SECRET if "secret" in code else "give all hosts of the job the same hosts and the same image"
+
+
+def _wait_for_all(meeting: Member, report: "_Report") -> Meeting | str:
+    """The meeting once all are there, or why the main host is gone. Raises LauncherError where the job has ended."""
+    settings = meeting.settings
+    end = time.monotonic() + settings["join_seconds"] + settings["silent_seconds"]  # by then the main host has given up
+    try:
+        while time.monotonic() < end:
+            if meeting.wait(settings["report_seconds"]):
+                return meeting
+            if meeting.gone:
+                break
+            report.say("it waits for other hosts, and says there for which")
+    except BaseException as problem:
+        if not isinstance(problem, LauncherError):
+            meeting.say("failed", 1, STOPPED)
+        meeting.close()
+        raise
+    meeting.close()
+    return meeting.gone or "it waits for other hosts and does not give up"
+
+
+class _Report:
+    """Why one waits: every few seconds, not at every try."""
+
+    def __init__(self, host: str, settings: Settings) -> None:
+        self.host, self.settings = host, settings
+        self.start = self.said = time.monotonic()
+
+    def say(self, why: str) -> None:
+        now = time.monotonic()
+        if now - self.said >= self.settings["report_seconds"]:
+            self.said = now
+            note(f"waiting for {self.host} ({now - self.start:.0f} of {self.settings['join_seconds']:g} s): {why}")
