@@ -31,6 +31,7 @@ class Host(Model):
 
     name: str
     command: list[str]
+    domain: str = ""  # what stands behind its name in its own /etc/hosts
     aliases: list[str] = Field(default=[])  # further names in the network
     environment: dict[str, str] = Field(default={})
     files: dict[str, bytes] = Field(default={})
@@ -146,6 +147,7 @@ def _created(client: "DockerClient", common: Common, name: str, host: Host) -> A
         command=host.command,
         name=f"{name}-{host.name}",
         hostname=host.name,
+        domainname=host.domain,
         network=name,
         networking_config={name: client.api.create_endpoint_config(aliases=[host.name, *host.aliases])},
         environment=host.environment,

@@ -4,7 +4,6 @@ Facts: SageMaker as in trainwright.jobs; Slurm, "srun", OUTPUT ENVIRONMENT VARIA
 pkg/controller.v1/pytorch/envvar.go and master.go; Kubeflow's mpi-operator, pkg/controller/mpi_job_controller.go.
 """
 
-import shlex
 from collections.abc import Mapping, Sequence
 
 from trainwright import jobs
@@ -53,10 +52,17 @@ def hosts(
     made = []
     for index, name in enumerate(found):
         command, further, files = _kind(platform, found, index, words, job)
-        aliases = [f"{name}.{KUBERNETES}"] if platform == "mpijob" else []
-        settings = {**further, **given}
+        domain = KUBERNETES if platform == "mpijob" else ""
         made.append(
-            Host(name=name, command=command, aliases=aliases, environment=settings, files=files, private=private)
+            Host(
+                name=name,
+                command=command,
+                domain=domain,
+                aliases=[f"{name}.{domain}"] if domain else [],
+                environment={**further, **given},
+                files=files,
+                private=private,
+            )
         )
     return made
 
@@ -93,17 +99,16 @@ def _kind(
         return [*words, *job], _slurm(found, index), {}
     if platform == "pytorchjob":
         return [*words, *job], _pytorchjob(found, index), {}
-    hostfile = "".join(f"{name}.{KUBERNETES} slots=1\n" for name in found[1:]).encode()
-    files = {"/etc/mpi/hostfile": hostfile}
     if index:
-        return ["trainwright-launch", "--worker"], {"K_MPI_JOB_ROLE": "worker"}, files
+        return ["trainwright-launch", "--worker"], {"K_MPI_JOB_ROLE": "worker"}, {}
+    hostfile = "".join(f"{name}.{KUBERNETES} slots=1\n" for name in found[1:]).encode()
     given = {
         "K_MPI_JOB_ROLE": "launcher",
         "OMPI_MCA_orte_keep_fqdn_hostnames": "true",
         "OMPI_MCA_orte_default_hostfile": "/etc/mpi/hostfile",
         "OMPI_MCA_plm_rsh_args": "-o ConnectionAttempts=10",
     }
-    return [*words, *job], given, files
+    return [*words, *job], given, {"/etc/mpi/hostfile": hostfile}
 
 
 def _slurm(found: Sequence[str], index: int) -> dict[str, str]:
@@ -141,8 +146,3 @@ def _pytorchjob(found: Sequence[str], index: int) -> dict[str, str]:
         "PET_NNODES": str(len(found)),
         "PET_NODE_RANK": str(index),
     }
-
-
-def shown(host: Host) -> str:
-    """What starts a host, for a report of a failure."""
-    return shlex.join(host.command)
