@@ -34,7 +34,7 @@ class Flags:
 
 @dataclass(frozen=True)
 class World:
-    """`hosts` by rank, `host` is this one; `processes` on each. Only `ranked` hosts have ranks; none named: all."""
+    """`hosts` in order of rank, `host` is this one; `processes` on each. `ranked` hosts have ranks; none named: all."""
 
     platform: str
     job: str
