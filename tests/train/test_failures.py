@@ -1,4 +1,4 @@
-"""A job that fails says so, and why: exit 1, and the reason in the first 1024 characters of the failure file."""
+"""A job that fails says so, and why: the script's own exit code, and the reason where the platform looks for it."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,23 +7,27 @@ import pytest
 
 pytestmark = pytest.mark.component("sagemaker-training")
 SHOWN = 1024  # what SageMaker makes FailureReason of
+RAISES = "raise ValueError('the data is upside down')"
+KILLS = "import os; os.kill(os.getpid(), 9)"
 
 
 @pytest.mark.parametrize(
-    ("script", "code", "says"),
+    ("script", "text", "code", "says"),
     [
-        pytest.param("train.py", "raise ValueError('the data is upside down')", "the data is upside down", id="raises"),
-        pytest.param("train.py", "import sys; sys.exit(3)", "ExitCode 3", id="exit-3"),
-        pytest.param("train.py", "import os; os.kill(os.getpid(), 9)", "ExitCode -9", id="killed"),
-        pytest.param("train.sh", "exit 7", "ExitCode 7", id="shell-exit-7"),
-        pytest.param("absent.py", "", "absent.py", id="missing-script"),
-        pytest.param("../train.py", "", "train.py", id="outside-the-folder"),
+        pytest.param("train.py", RAISES, 1, "\nValueError: the data is upside down\n", id="raises"),
+        pytest.param("train.py", "import sys; sys.exit(3)", 3, "algo-1: exit code 3\n", id="exit-3"),
+        pytest.param("train.py", KILLS, 137, "algo-1: exit code 137 (SIGKILL)\n", id="killed"),
+        pytest.param("train.sh", "exit 7", 7, "algo-1: exit code 7\n", id="shell-exit-7"),
+        pytest.param("absent.py", "", 1, "absent.py", id="missing-script"),
+        pytest.param("../train.py", "", 1, "train.py", id="outside-the-folder"),
     ],
 )
-def test_failure_is_readable(job: Callable[..., Any], script: str, code: str, says: str) -> None:
-    outcome = job(script, {script: code} if code else {"other.py": "print()"})
-    assert outcome.code == 1, outcome.logs
+def test_failure_is_readable(job: Callable[..., Any], script: str, text: str, code: int, says: str) -> None:
+    outcome = job(script, {script: text} if text else {"other.py": "print()"})
+    assert outcome.code == code, outcome.logs
     assert says in outcome.failure[:SHOWN]
+    if text:
+        assert outcome.failure.startswith(f"algo-1: exit code {code}")
     assert "/opt/ml/output/success" not in outcome.files
 
 

@@ -1,53 +1,46 @@
-"""What sagemaker-training hands over to: the user's script, as a process, under mpirun or under torchrun.
+"""What sagemaker-training hands over to: it fetched nothing yet, and ends where our launcher begins.
 
-The toolkit alone would start `torch_distributed` jobs as one plain process and leave the failure text empty.
+The toolkit brings the code and installs its requirements. Starting it is the launcher's: the toolkit would start
+`torch_distributed` jobs as one plain process, leave the failure text empty, and always end with 1.
 """
 
 import os
+import shlex
+import signal
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from sagemaker_training import entry_point, environment, errors, params, runner
+from sagemaker_training import _entry_point_type, entry_point, environment, errors, files, params
 
-KEY = Path("/root/.ssh/id_ed25519")
-
-
-def choose(env: environment.Environment) -> runner.RunnerType:
-    """The runner that the job's hyperparameters ask for."""
-    asked = env.additional_framework_parameters
-    if env.current_instance_group in env.distribution_instance_groups:
-        if asked.get(params.MPI_ENABLED):
-            return runner.RunnerType.MPI
-        if asked.get("sagemaker_torch_distributed_enabled"):
-            return runner.RunnerType.TorchDistributed
-    return runner.RunnerType.Process
+LAUNCHER = ("/opt/venv/bin/python", "-IB", "/opt/trainwright/launcher")
+# What an SDK sends for each distribution; the first that is set counts.
+ASKED = {
+    params.MPI_ENABLED: "mpi",
+    "sagemaker_torch_distributed_enabled": "torchrun",
+    "sagemaker_multi_worker_mirrored_strategy_enabled": "tensorflow",
+}
 
 
-def make_keys() -> None:
-    """Host and client keys of this container alone: an image must not carry any."""
-    Path("/run/sshd").mkdir(exist_ok=True)
-    subprocess.run(["ssh-keygen", "-A"], check=True, stdout=subprocess.DEVNULL)
-    if not KEY.exists():
-        KEY.parent.mkdir(mode=0o700, exist_ok=True)
-        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(KEY)], check=True)
-        KEY.with_name("authorized_keys").write_bytes(KEY.with_suffix(".pub").read_bytes())
+def distribution(asked: Mapping[str, Any], applies: bool) -> str:
+    """`applies`: whether it is meant for this host's group."""
+    return next((name for key, name in ASKED.items() if applies and asked.get(key)), "plain")
 
 
-def check(env: environment.Environment) -> None:
-    """Raises ClientError, whose text alone becomes the failure reason, where this is no longer what was declared."""
-    path = [environment.code_dir, *sys.path]  # where the user's script will look
-    done = subprocess.run(
-        ["trainwright-check"],
-        cwd=environment.code_dir,
-        env={**os.environ, **env.to_env_vars(), "PYTHONPATH": os.pathsep.join(filter(None, path))},
-        stderr=subprocess.PIPE,
-    )
-    said = done.stderr.decode(errors="replace").strip()
-    if done.returncode:
-        raise errors.ClientError(said or f"trainwright-check ended with {done.returncode}")
-    print(said, file=sys.stderr, flush=True)
+def mpi_options(asked: Mapping[str, Any]) -> tuple[str, str]:
+    """mpirun's own options; and the value of NCCL_DEBUG, which the SDK hides among them as --NCCL_DEBUG."""
+    words, kept, debug = shlex.split(str(asked.get(params.MPI_CUSTOM_OPTIONS) or "")), list[str](), ""
+    while words:
+        word = words.pop(0)
+        if word.startswith("--NCCL_DEBUG"):
+            debug = word.partition("=")[2] or (words.pop(0) if words else "")
+        else:
+            kept.append(word)
+    if ranks := asked.get(params.MPI_NUM_PROCESSES):
+        kept += ["-np", str(ranks)]
+    return shlex.join(kept), debug
 
 
 def why_not(problem: errors.InstallRequirementsError) -> str:
@@ -69,34 +62,55 @@ def why_not(problem: errors.InstallRequirementsError) -> str:
     return f"requirements.txt cannot be installed in this image (constraint: what it was proved with).\n{reason}"
 
 
-def check_what_is_installed(env: environment.Environment) -> None:
-    """Between the job's requirements.txt and the job: the toolkit has one function for both."""
-    install = entry_point.install
+def bring(env: environment.Environment) -> list[str]:
+    """The job's code and requirements; returns how its script is started. Raises ClientError, the reason."""
+    files.download_and_extract(uri=env.module_dir, path=environment.code_dir)
+    try:
+        entry_point.install(name=env.user_entry_point, path=environment.code_dir, capture_error=True)
+    except errors.InstallRequirementsError as problem:
+        raise errors.ClientError(why_not(problem)) from None
+    kind = _entry_point_type.get(environment.code_dir, env.user_entry_point)
+    if kind is _entry_point_type.PYTHON_PACKAGE:
+        return ["-m", env.user_entry_point.removesuffix(".py")]
+    if not Path(environment.code_dir, env.user_entry_point).is_file():
+        raise errors.ClientError(f"there is no {env.user_entry_point} in {environment.code_dir}: {listed()}")
+    return [env.user_entry_point if "." in env.user_entry_point else f"./{env.user_entry_point}"]
 
-    def install_and_check(*words: Any, **named: Any) -> None:
-        try:
-            install(*words, **named)
-        except errors.InstallRequirementsError as problem:
-            raise errors.ClientError(why_not(problem)) from None
-        check(env)
 
-    entry_point.install = install_and_check
+def listed() -> str:
+    return ", ".join(sorted(path.name for path in Path(environment.code_dir).iterdir())[:20]) or "it is empty"
+
+
+def stopped(*_: object) -> None:
+    """The platform stops a job that has not begun: the toolkit's way out would say 0."""
+    reason = "stopped by SIGTERM before its script ran"
+    try:
+        files.write_failure_file(reason)
+    finally:
+        print(reason, file=sys.stderr, flush=True)
+        os._exit(128 + signal.SIGTERM)
 
 
 def main() -> None:
+    signal.signal(signal.SIGTERM, stopped)
     env = environment.Environment()
     # The platform brings these; under a mount by hand the toolkit would fail to report anything, and exit with 0.
     for folder in (env.model_dir, env.output_data_dir):
         Path(folder).mkdir(parents=True, exist_ok=True)
-    check_what_is_installed(env)
-    chosen = choose(env)
-    if chosen is runner.RunnerType.MPI:
-        make_keys()
-    entry_point.run(
-        uri=env.module_dir,
-        user_entry_point=env.user_entry_point,
-        args=env.to_cmd_args(),
-        env_vars=env.to_env_vars(),
-        capture_error=True,  # the script's own last words go into /opt/ml/output/failure
-        runner_type=chosen,
-    )
+    script = bring(env)
+    asked = env.additional_framework_parameters
+    kind = distribution(asked, env.current_instance_group in env.distribution_instance_groups)
+    options, debug = mpi_options(asked)
+    words = ["--distribution", kind]
+    if (processes := asked.get(params.MPI_PROCESSES_PER_HOST)) and kind != "plain":
+        words += ["--processes", str(processes)]
+    if kind == "mpi" and options:
+        words += ["--mpi-options", options]
+    environment.write_env_vars(env.to_env_vars())
+    if debug:
+        os.environ.setdefault("NCCL_DEBUG", debug)
+    os.chdir(environment.code_dir)
+    sys.stdout.flush()
+    # Held back until the launcher has a handler: this is PID 1, and would not see it otherwise.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    os.execv(LAUNCHER[0], [*LAUNCHER, *words, *script, *env.to_cmd_args()])

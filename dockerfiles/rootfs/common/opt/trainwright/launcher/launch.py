@@ -1,0 +1,175 @@
+"""A training script on this host of a job: which hosts there are, is the image what it declares, are all there, go.
+
+    trainwright-launch [--distribution plain|torchrun|mpi|tensorflow] [--processes N] SCRIPT [ARGS...]
+
+The same on SageMaker, Slurm, Kubernetes and plain hosts (worlds.py says how each is read). The exit code is the
+script's; where another host's script failed first, that one's.
+"""
+
+import os
+import subprocess
+import sys
+import traceback
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import failures
+import following
+import options
+import processes
+import ranks
+import starting
+import trust
+import watch
+import worlds
+from errors import LauncherError, note
+from signals import Signals, Stopped
+from worlds import World
+
+CHECK = "trainwright-check"
+WATCH = "TRAINWRIGHT_WATCH"
+IMPLIED = {"mpijob": "mpi", "pytorchjob": "torchrun"}  # what a platform's own variables are for
+Settings = Mapping[str, int]
+
+
+def read(path: str) -> str | None:
+    """A file's text; None where there is none."""
+    try:
+        return Path(path).read_text(errors="replace")
+    except OSError:
+        return None
+
+
+def world(flags: worlds.Flags, environ: Mapping[str, str]) -> World:
+    """Raises LauncherError."""
+    return worlds.world(environ, read, flags, options.gpus([path.name for path in Path("/dev").iterdir()], environ))
+
+
+def distribution(asked: str, world: World) -> str:
+    """What starts the ranks. Raises LauncherError where hosts would train side by side, each for itself."""
+    if asked or (implied := IMPLIED.get(world.platform, "")):
+        return asked or implied
+    if world.size > 1:
+        raise LauncherError(
+            f"{world.size} hosts, and nothing that makes one job of them", "", "--distribution torchrun"
+        )
+    return "plain"
+
+
+def check(world: World, distribution: str, environ: Mapping[str, str], settings: Settings) -> following.Result:
+    """Is this what the image declares, and can it train here: its exit code, and what it says."""
+    asked = {
+        "TRAINWRIGHT_HOSTS": ",".join(world.hosts),
+        "TRAINWRIGHT_HOST": world.host,
+        "TRAINWRIGHT_PROCESSES": str(world.processes),
+        "TRAINWRIGHT_INTERFACE": world.interface,
+        "TRAINWRIGHT_DISTRIBUTION": distribution,
+    }
+    child = processes.Child([CHECK], {**environ, **asked}, settings["tail_bytes"])
+    try:
+        code = failures.exit_code(child.process.wait())
+    except BaseException:
+        child.process.kill()
+        raise
+    return code, child.tail(settings["drain_seconds"]).strip() or f"{CHECK} ended with {code}"
+
+
+def meet(world: World, kind: str, settings: Settings, secret: trust.Secret | None) -> watch.Meeting:
+    """All hosts of the job are there. Raises LauncherError."""
+    if world.size == 1 or os.environ.get(WATCH) == "off":
+        return watch.alone(world.host, {})
+    if kind == "mpi":
+        raise LauncherError("mpi runs on one host yet", "hosts have no trust in each other", "--hosts 1")
+    return watch.join(world, settings, secret, {})
+
+
+def start(job: following.Job, kind: str, asked: options.Options, environ: dict[str, str]) -> None:
+    """Raises LauncherError."""
+    world, settings, tail = job.world, job.settings, job.settings["tail_bytes"]
+    job.signals.raising = False
+    if kind == "tensorflow":
+        for number in range(world.processes):
+            own = {**environ, **starting.tensorflow(world, settings, environ, number)}
+            job.children.append(processes.Child(starting.script(asked.words), own, tail))
+    elif kind == "plain":
+        job.children.append(processes.Child(starting.script(asked.words), environ, tail))
+    elif kind == "torchrun":
+        command = [*starting.torchrun(world, settings, environ), *ranks_of(job, asked, kind)]
+        job.children.append(processes.Child(command, starting.for_torchrun(environ), tail, script=False))
+    elif not world.index:
+        major = starting.openmpi_major(openmpi())
+        command = [*starting.mpirun(world, major, asked.mpi_options), *ranks_of(job, asked, kind)]
+        job.children.append(processes.Child(command, environ, tail, script=False))
+
+
+def ranks_of(job: following.Job, asked: options.Options, kind: str) -> list[str]:
+    command = starting.script(asked.words, mpi=kind == "mpi")
+    return starting.rank(str(job.folder), command, starting.kept(asked.mpi_options))
+
+
+def openmpi() -> str:
+    """What mpirun says of itself. Raises LauncherError where there is none."""
+    try:
+        done = subprocess.run(["mpirun", "--version"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    except OSError as problem:
+        raise LauncherError("there is no mpirun", problem.strerror or "", "an image with Open MPI") from None
+    return done.stdout.decode(errors="replace")
+
+
+def run(
+    asked: options.Options, world: World, settings: Settings, signals: Signals, known: list[int]
+) -> following.Result:
+    """Check, meet, start, follow. `known`: processes that are not ours. Raises LauncherError, Stopped."""
+    secret = trust.take(os.environ)
+    kind = distribution(asked.distribution, world)
+    code, said = check(world, kind, os.environ, settings)
+    if code:
+        return code, said[: settings["failure_characters"]]
+    meeting = meet(world, kind, settings, secret)
+    watched = world.size > 1 and os.environ.get(WATCH) != "off"
+    folder = ranks.folder(world.job)
+    job = following.Job(world, settings, meeting, signals, folder, known=known, watched=watched)
+    try:
+        environ = starting.common(world, os.environ)
+        ranks.prepare(folder, environ)
+        start(job, kind, asked, environ)
+        return following.follow(job)
+    except LauncherError as problem:
+        meeting.say("failed", code=1, cause=f"{world.host}: {problem}")
+        raise
+    finally:
+        meeting.close()
+        processes.kill_below(spared=known)
+        ranks.remove(folder)
+
+
+def main(words: Sequence[str], settings: Settings) -> int:
+    signals, known = Signals(), processes.below(os.getpid())
+    signals.install()
+    processes.adopt()
+    place, host = failures.place(os.environ), "this host"
+    failures.begin(place)
+    try:
+        asked = options.parse(words)
+        here = world(asked.flags, os.environ)
+        host = here.host
+        code, said = run(asked, here, settings, signals, known)
+    except LauncherError as problem:
+        code, said = 1, f"{host}: {problem}"
+    except Stopped:
+        code, said = 128 + signals.number, f"{host}: stopped by {signals.name} before its script ran"
+    except Exception as problem:  # ours to mend; the platform must hear of it nevertheless
+        traceback.print_exc()
+        code, said = 1, f"{host}: the launcher failed: {type(problem).__name__}: {problem}"
+    signals.raising = False
+    if code:
+        failures.write(place, said)
+        note(said)
+    else:
+        failures.succeed(os.environ)
+    following.uploads(known, settings["upload_seconds"])
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit("python -IB /opt/trainwright/launcher")
