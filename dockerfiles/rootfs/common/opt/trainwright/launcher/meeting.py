@@ -85,6 +85,11 @@ class Meeting:
             self._changed.wait_for(lambda: bool(self._events), timeout)
             return self._events.popleft() if self._events else None
 
+    @property
+    def ends(self) -> str:
+        """Why the job ends, where it does; unlike heard(), this takes nothing from anybody."""
+        return f"{self._verdict.host}: {self._verdict.cause or self._verdict.kind}" if self._verdict else ""
+
     def all_ended(self, timeout: float) -> bool:
         """Whether all hosts ended well, waiting so many seconds for it or for the contrary."""
         with self._changed:
