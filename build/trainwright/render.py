@@ -15,7 +15,7 @@ from jinja2 import (
     UndefinedError,
 )
 
-from trainwright import declaration
+from trainwright import declaration, preflight
 from trainwright.compat import floor
 from trainwright.errors import ConfigError, did_you_mean
 from trainwright.instances import architectures
@@ -87,6 +87,7 @@ def render(
         "Dockerfile": text,
         "requirements/constraints.txt": constraint_lines(installed, refused(intent, variant)),
         "requirements/declared.json": declaration.text(intent, variant, versions, installed, packages),
+        "requirements/preflight.json": preflight.text(intent, versions),
     }
     for folder, entries in folders.items():
         rendered[f"requirements/{folder}.txt"] = requirement_lines([entry for entry in entries if is_wheel(entry)])

@@ -23,8 +23,8 @@ BIN = Path(sys.executable).parent
 LEVELS = {
     "errors model outcome standing progress": 0,
     "config versions compat remedy instances providers declaring checking matrix lock facts explaining finding "
-    "packages render declaration heredity image_config derived plan bake probe wheels differences overview trains "
-    "builders rebuilt requirements additions scanning publication repositories denials provenance sbom "
+    "packages render preflight declaration heredity image_config derived plan bake probe wheels differences overview "
+    "trains builders rebuilt requirements additions scanning publication repositories denials provenance sbom "
     "comparison retention nccl_tests nccl_json nccl_info causes floors judge witnesses table_checks "
     "network_checks scaling runs launchers cloud_launchers baselines charts judge_pages junit pictures "
     "regressions jobs": 1,  # pure

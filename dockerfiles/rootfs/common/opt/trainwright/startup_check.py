@@ -342,6 +342,25 @@ def libraries(declared: Json) -> Json:
     }
 
 
+def report(mode: str, differences: list[str], more: list[str], seconds: float) -> tuple[list[str], int]:
+    """What is said of it, line by line, and the exit code; `more` is what the job added."""
+    said, code = [], 0
+    if mode == "off":
+        return [f"trainwright-check: not run, {MODE}=off"], 0
+    identity = json.loads(DECLARED.read_text())["id"]
+    if differences:
+        said.append(f"{'WARNING: ' if mode == 'warn' else 'refused: '}this is not {identity} any more")
+        said += differences
+        if mode != "warn":
+            said.append(f"{MODE}=warn starts it nevertheless")
+            code = DIFFERENT
+    else:
+        said.append(f"{identity} is what it declares ({seconds:.1f} s)")
+    if more:
+        said.append(f"beyond the image: {', '.join(more)}")
+    return [f"trainwright-check: {line}" for line in said], code
+
+
 def main(words: list[str]) -> int:
     if words == ["--record"]:
         found = libraries(json.loads(DECLARED.read_text()))
@@ -355,25 +374,13 @@ def main(words: list[str]) -> int:
         print(f"trainwright-check: {MODE} is {mode!r}; refuse, warn or off, and no arguments", file=sys.stderr)
         return 2
     if mode == "off":
-        print(f"trainwright-check: not run, {MODE}=off", file=sys.stderr)
+        print("\n".join(report(mode, [], [], 0)[0]), file=sys.stderr)
         return 0
     began = time.monotonic()
     lines, more = compare()
-    identity = json.loads(DECLARED.read_text())["id"]
-    if more:
-        print(f"trainwright-check: beyond the image: {', '.join(more)}", file=sys.stderr)
-    if not lines:
-        seconds = time.monotonic() - began
-        print(f"trainwright-check: {identity} is what it declares ({seconds:.1f} s)", file=sys.stderr)
-        return 0
-    refused = "WARNING: " if mode == "warn" else "refused: "
-    print(f"trainwright-check: {refused}this is not {identity} any more", file=sys.stderr)
-    for line in lines:
-        print(f"trainwright-check: {line}", file=sys.stderr)
-    if mode == "warn":
-        return 0
-    print(f"trainwright-check: {MODE}=warn starts it nevertheless", file=sys.stderr)
-    return DIFFERENT
+    said, code = report(mode, lines, more, time.monotonic() - began)
+    print("\n".join(said), file=sys.stderr)
+    return code
 
 
 if __name__ == "__main__":

@@ -1,0 +1,65 @@
+"""What an image asks of its host before a job starts, in /opt/trainwright/preflight.json."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from trainwright.compat import floor
+from trainwright.config import load
+from trainwright.matrix import Intent
+from trainwright.model import Model
+
+FILE = "dockerfiles/preflight.toml"
+
+
+class Seconds(Model):
+    probe: float
+    peers: float
+    retry: float
+    say: float
+
+
+class Least(Model):
+    """Below it a job does not start."""
+
+    least: int
+
+
+class Limit(Least):
+    """Below `wanted` it is warned."""
+
+    wanted: int
+
+
+class Gdrcopy(Model):
+    module: str
+
+
+class Preflight(Model):
+    """The whole of preflight.toml."""
+
+    local: list[str]
+    seconds: Seconds
+    memlock: Least
+    nofile: Limit
+    processes: Limit
+    shm: Limit
+    gdrcopy: Gdrcopy
+    tcp: dict[str, list[str]]  # variable to the values with which hosts talk TCP
+
+
+def settings(intent: Intent, pins: Mapping[str, str]) -> dict[str, Any]:
+    """What the checks in an image are given. `pins` is component to exact version. Raises ConfigError."""
+    said = load(intent.root / FILE, Preflight)
+    return {
+        "schema": 1,
+        **said.model_dump(),
+        "driver": floor(intent.compat, "cuda", pins.get("cuda", ""), "driver"),  # "" where the image has no CUDA
+        "instances": {name: [one.efa, one.count] for name, one in sorted(intent.instances.items())},
+    }
+
+
+def text(intent: Intent, pins: Mapping[str, str]) -> str:
+    """One line for each setting: most of it are instance types."""
+    rows = [f"{json.dumps(name)}: {json.dumps(value)}" for name, value in settings(intent, pins).items()]
+    return "{\n" + ",\n".join(rows) + "\n}\n"

@@ -1,0 +1,268 @@
+"""What is there: /dev, /proc, /sys, limits, and programs that are asked. No wait here is without an end."""
+
+from __future__ import annotations
+
+import os
+import re
+import resource
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from threading import Event, Thread
+from typing import Any
+
+from findings import UNLIMITED, Facts
+from job_settings import Settings
+
+CAP_IPC_LOCK = 14  # capabilities(7)
+AMAZON = ("efa", "0x1d0f")  # driver and PCI vendor of an EFA interface
+OPEN = "import ctypes, os, sys; ctypes.CDLL(sys.argv[1], os.RTLD_NOW)"  # as NCCL opens its plugin
+ASK_LIBCUDA = """
+import ctypes
+number = ctypes.c_int()
+if error := ctypes.CDLL("libcuda.so.1").cuDriverGetVersion(ctypes.byref(number)):
+    raise SystemExit(f"cuDriverGetVersion ended with {error}")
+print(number.value)
+"""
+
+Answer = tuple[int, str] | None  # exit code and output of a program; None where it did not end in time
+Addresses = dict[str, tuple[str, ...]] | None
+
+
+def gather(chosen: Settings, components: Mapping[str, Any], libraries: Mapping[str, Any], data: Any) -> Facts:
+    """Everything but other hosts' addresses; programs run side by side."""
+    plugins = [path for path, one in libraries.items() if one["component"] == "aws-ofi-nccl"]
+    commands = {path: python(OPEN, path) for path in plugins}
+    if plugins:
+        commands["cudart"] = python(OPEN, "libcudart.so")
+    if "cuda" in components:
+        commands["cuda"] = python(ASK_LIBCUDA)
+    if len(chosen.hosts) > 1 and "libfabric" in components:
+        commands |= {"providers": ["fi_info", "-l"], "efa": ["fi_info", "-p", "efa"]}
+    said = answers(commands, data["seconds"]["probe"])
+    instance, told_by = (chosen.instance, chosen.told_by) if chosen.told_by else dmi(Path("/"))
+    return Facts(
+        hosts=chosen.hosts,
+        host=chosen.host,
+        processes=chosen.processes,
+        interface=chosen.interface,
+        distribution=chosen.distribution,
+        allow_tcp=chosen.allow_tcp,
+        environment=dict(os.environ),
+        instance=instance,
+        told_by=told_by,
+        efa_said=chosen.efa,
+        efa_devices=efa_devices(Path("/sys/class/infiniband")),
+        uverbs=names(Path("/dev/infiniband"), r"uverbs\d+"),
+        providers=providers(said.get("providers")),
+        efa_answer=trouble(said.get("efa")),
+        plugins={path: trouble(said[path]) for path in plugins},
+        cudart=trouble(said.get("cudart")),
+        interfaces=tuple(name for _, name in socket.if_nameindex()),
+        memlock=soft(resource.RLIMIT_MEMLOCK),
+        pins_anything=may(CAP_IPC_LOCK, text(Path("/proc/self/status"))),
+        nofile=soft(resource.RLIMIT_NOFILE),
+        tasks_left=tasks_left(Path("/sys/fs/cgroup"), os.getuid()),
+        shm=free(Path("/dev/shm")),
+        gpus=len(names(Path("/dev"), r"nvidia\d+")),
+        driver=driver_version(text(Path("/proc/driver/nvidia/version"))),
+        cuda_of_driver=number(said.get("cuda")),
+        libcuda_said=trouble(said.get("cuda")) or "",
+        gdrdrv=text(Path("/sys/module/gdrdrv/version")).strip(),
+        gdrdrv_device=Path("/dev/gdrdrv").exists(),
+        wait=chosen.wait,
+    )
+
+
+def say(line: str) -> None:
+    print(f"preflight: {line}", file=sys.stderr, flush=True)
+
+
+# --- programs --------------------------------------------------------------------------------------------------------
+
+
+def python(code: str, *words: str) -> list[str]:
+    return [sys.executable, "-IBc", code, *words]
+
+
+def answers(commands: Mapping[str, list[str]], seconds: float) -> dict[str, Answer]:
+    """Start all, then wait for all: exit code and output, None for one that does not end in time."""
+    started = {name: background(partial(answer, command, seconds)) for name, command in commands.items()}
+    return {name: result() for name, result in started.items()}
+
+
+def answer(command: list[str], seconds: float) -> Answer:
+    try:
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    except OSError as error:
+        return 127, str(error)  # as a shell says it
+    try:
+        output = process.communicate(timeout=seconds)[0]
+    except subprocess.TimeoutExpired:
+        process.kill()  # and no wait for it: one that hangs in the driver cannot be killed
+        return None
+    return process.returncode, output.decode(errors="replace").strip()
+
+
+def trouble(said: Answer) -> str | None:
+    """A program's last words where it failed, "" where it did not, None where it did not answer."""
+    if said is None:
+        return None
+    code, words = said
+    return (words.splitlines() or [f"exit code {code}"])[-1].removeprefix("OSError: ") if code else ""
+
+
+def number(said: Answer) -> int | None:
+    return int(said[1]) if said and said[0] == 0 and said[1].isdigit() else None
+
+
+def providers(said: Answer) -> tuple[str, ...] | None:
+    """Of `fi_info -l`: one with a colon at the start of a line, what it says of each is below it."""
+    if said is None or said[0]:
+        return None
+    return tuple(line[:-1] for line in said[1].splitlines() if re.fullmatch(r"\S+:", line))
+
+
+# --- files -----------------------------------------------------------------------------------------------------------
+
+
+def text(path: Path) -> str:
+    """A file of /proc or /sys, "" where it is not there."""
+    try:
+        return path.read_text(errors="replace")
+    except OSError:
+        return ""
+
+
+def names(folder: Path, pattern: str) -> tuple[str, ...]:
+    try:
+        return tuple(sorted(one.name for one in folder.iterdir() if re.fullmatch(pattern, one.name)))
+    except OSError:
+        return ()
+
+
+def dmi(root: Path) -> tuple[str | None, str]:
+    """The instance type as the hardware says it, and who says so: "" where this is no EC2, None where nobody knows."""
+    folder = root / "sys/devices/virtual/dmi/id"
+    vendor, product = text(folder / "sys_vendor").strip(), text(folder / "product_name").strip()
+    if not vendor or vendor == "Xen":  # EC2 before Nitro calls all of them `HVM domU`
+        return None, ""
+    if vendor != "Amazon EC2":
+        return "", f"{vendor} {product}".strip()
+    if not re.fullmatch(r"[a-z0-9-]+\.[a-z0-9-]+", product):
+        return None, ""
+    return product, "/sys/devices/virtual/dmi/id/product_name"
+
+
+def efa_devices(folder: Path) -> tuple[str, ...]:
+    """Network cards that are EFA's; others may be InfiniBand."""
+    found = []
+    for name in names(folder, ".+"):
+        driver = folder / name / "device/driver"
+        if driver.resolve().name in AMAZON or text(folder / name / "device/vendor").strip() in AMAZON:
+            found.append(name)
+    return tuple(found)
+
+
+def driver_version(said: str) -> str:
+    """Of /proc/driver/nvidia/version: the first word of it that is one."""
+    found = re.search(r"\b\d{3,}\.\d+(\.\d+)?\b", said.partition("\n")[0])
+    return found.group() if found else ""
+
+
+def may(capability: int, status: str) -> bool | None:
+    """Whether this process has a capability, of /proc/self/status."""
+    found = re.search(r"^CapEff:\s*([0-9a-f]+)$", status, re.MULTILINE)
+    return bool(int(found.group(1), 16) >> capability & 1) if found else None
+
+
+def soft(kind: int) -> int:
+    value = resource.getrlimit(kind)[0]
+    return UNLIMITED if value == resource.RLIM_INFINITY else value
+
+
+def tasks_left(cgroup: Path, user: int) -> int:
+    """Processes and threads that may still be started: of the container's group, and of this user but for root."""
+    left = [] if user == 0 else [soft(resource.RLIMIT_NPROC)]
+    for folder in (cgroup, cgroup / "pids"):  # version 2 and 1 of control groups
+        most, now = text(folder / "pids.max").strip(), text(folder / "pids.current").strip()
+        if most.isdigit() and now.isdigit():
+            left.append(max(0, int(most) - int(now)))
+    return min((one for one in left if one != UNLIMITED), default=UNLIMITED)
+
+
+def free(folder: Path) -> int | None:
+    try:
+        found = os.statvfs(folder)
+    except OSError:
+        return 0 if not folder.exists() else None
+    return found.f_bavail * found.f_frsize
+
+
+# --- names of hosts --------------------------------------------------------------------------------------------------
+
+
+def background(work: Callable[[], Any]) -> Callable[[], Any]:
+    """Start work now, in a thread that no exit waits for; what comes back waits for its result, or raises its error."""
+    results: list[Any] = []
+
+    def run() -> None:
+        try:
+            results.append((work(), None))
+        except BaseException as error:  # handed on to who waits
+            results.append((None, error))
+
+    thread = Thread(target=run, daemon=True)
+    thread.start()
+
+    def result() -> Any:
+        thread.join()
+        value, error = results[0]
+        if error:
+            raise error
+        return value
+
+    return result
+
+
+def addresses_of(host: str) -> tuple[str, ...]:
+    try:
+        return tuple(sorted({str(row[4][0]) for row in socket.getaddrinfo(host, None)}))
+    except (OSError, UnicodeError):
+        return ()
+
+
+def look_up(hosts: tuple[str, ...], wait: float, seconds: Mapping[str, float], stop: Event) -> Addresses:
+    """Addresses of every host, asked again until all have some or `wait` seconds are over; None where it was stopped.
+
+    A resolver may take minutes for one name: every question is a thread of its own that is left behind at the end.
+    """
+    found: dict[str, tuple[str, ...]] = {}
+    asked: dict[str, Thread] = {}
+    began = said = time.monotonic()
+    while True:
+        for host in hosts:
+            if host not in found and not (host in asked and asked[host].is_alive()):
+                asked[host] = Thread(target=keep, args=(found, host), daemon=True)
+                asked[host].start()
+        turn = time.monotonic() + seconds["retry"]
+        while time.monotonic() < turn and any(thread.is_alive() for thread in asked.values()) and not stop.is_set():
+            next(thread for thread in asked.values() if thread.is_alive()).join(seconds["retry"] / 10)
+        now = time.monotonic()
+        missing = [host for host in hosts if host not in found]
+        if not missing or now >= began + wait:
+            return {host: found.get(host, ()) for host in hosts}
+        if now - said >= seconds["say"]:
+            say(f"waiting for the name of {', '.join(missing)} ({now - began:.0f} s of {wait:.0f})")
+            said = now
+        if stop.wait(max(0.0, min(turn, began + wait) - now)):
+            return None
+
+
+def keep(found: dict[str, tuple[str, ...]], host: str) -> None:
+    if addresses := addresses_of(host):
+        found[host] = addresses

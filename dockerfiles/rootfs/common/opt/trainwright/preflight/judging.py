@@ -1,0 +1,31 @@
+"""Does this host offer what the job needs? Every check, in one list."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from efa import check_efa, check_plugin
+from findings import WORST_FIRST, Case, Finding
+from gpus import check_driver, check_gdrcopy, check_gpus
+from limits import check_memlock, check_nofile, check_shm, check_tasks
+from peers import check_interface, check_peers
+
+CHECKS: list[Callable[[Case], list[Finding]]] = [
+    check_efa,
+    check_plugin,
+    check_peers,
+    check_interface,
+    check_gpus,
+    check_driver,
+    check_gdrcopy,
+    check_memlock,
+    check_nofile,
+    check_tasks,
+    check_shm,
+]
+
+
+def judge(case: Case) -> list[Finding]:
+    """Every finding, worst first."""
+    found = [finding for check in CHECKS for finding in check(case)]
+    return sorted(found, key=lambda finding: WORST_FIRST.index(finding.level))

@@ -1,0 +1,57 @@
+"""Do the other hosts of a job have addresses, and is there the interface that it names?"""
+
+from __future__ import annotations
+
+from findings import OK, REFUSED, UNKNOWN, WARNING, Case, Finding
+
+
+def check_peers(case: Case) -> list[Finding]:
+    facts = case.facts
+    if not case.several:
+        return []
+    if facts.addresses is None:
+        return [Finding("peers", UNKNOWN, "not waited for, because this host will not start")]
+    missing = [host for host in facts.hosts if not facts.addresses.get(host)]
+    if missing:
+        fix = "look why they did not start, or correct the names; TRAINWRIGHT_PEER_WAIT=SECONDS waits longer"
+        expected = f"{len(facts.hosts)} hosts by their names after {facts.wait:.0f} s"
+        return [Finding("peers", REFUSED, f"nothing for {', '.join(missing)}", expected, "DNS, /etc/hosts", fix)]
+    looped = [host for host in facts.hosts if all(_is_loopback(one) for one in facts.addresses[host])]
+    if looped:
+        fix = "take that line out of /etc/hosts: others cannot reach what listens there"
+        found = f"{', '.join(looped)} only as 127.*"
+        return [Finding("peers", WARNING, found, "names that lead to other hosts, too", "DNS, /etc/hosts", fix)]
+    return [Finding("peers", OK, f"all {len(facts.hosts)} hosts have addresses")]
+
+
+def _is_loopback(address: str) -> bool:
+    return address.startswith("127.") or address == "::1"
+
+
+def check_interface(case: Case) -> list[Finding]:
+    facts, found = case.facts, []
+    there = ", ".join(facts.interfaces)
+    if facts.interface and facts.interface not in facts.interfaces:
+        fix = "name one of these, or none"
+        found.append(Finding("interface", WARNING, there, facts.interface, "TRAINWRIGHT_INTERFACE", fix))
+    for name in ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"):
+        value = facts.environment.get(name, "")
+        if value and not chosen(value, facts.interfaces, prefixes=name.startswith("NCCL")):
+            found.append(Finding("interface", WARNING, there, f"one that {name}={value} means", "", f"unset {name}"))
+    if found or not facts.interface:
+        return found
+    return [Finding("interface", OK, facts.interface)]
+
+
+def chosen(value: str, interfaces: tuple[str, ...], prefixes: bool) -> list[str]:
+    """What NCCL takes of these: a list of prefixes, `=` makes them names, `^` all others (its documentation)."""
+    others, exact = value.startswith("^"), not prefixes
+    words = value.removeprefix("^")
+    if prefixes and words.startswith("="):
+        words, exact = words[1:], True
+    names = [word.partition(":")[0] for word in words.split(",") if word]
+
+    def meant(interface: str) -> bool:
+        return any(interface == name if exact else interface.startswith(name) for name in names)
+
+    return [one for one in interfaces if meant(one) != others]
