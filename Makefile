@@ -10,7 +10,7 @@ CHOSEN = $(if $(call given,ONLY),--only '$(ONLY)',$(if $(call given,FRAMEWORK),-
 
 .DEFAULT_GOAL := help
 .PHONY: help setup engine signing registry registry-stop engine-stop list plan render lint lock fetch build push test unit check \
-	test-ci test-cluster test-slow test-gpu matrix doctor requirements dist clean
+	test-ci test-cluster test-sdk test-slow test-gpu matrix doctor requirements dist clean
 
 help: ## What there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -67,6 +67,9 @@ check: setup ## Python: format, lint, types
 
 test: check engine signing registry ## Everything, under 20 minutes; an image (or yours) is built if need be, tested, pushed, trained with
 	@scripts/test-all.sh $(CHOSEN)
+
+test-sdk: setup engine ## SageMaker's own SDK, versions 2 and 3, in its local mode; needs Docker Compose
+	@scripts/test-sdk.sh
 
 test-slow: setup engine signing registry ## Tests that build many images of their own: --with, derive and verify, release
 	@.venv/bin/python -m pytest --quiet --require-engine tests/engine -m slow

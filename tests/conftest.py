@@ -36,6 +36,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--with", metavar="FILE", help="packages of a requirements file on top of that image, of which")
     group.addoption("--name", metavar="NAME", default="", help="the image's name says so: <id>-with-NAME")
     group.addoption("--derived", action="store_true", help="the image is built on top of that variant's image")
+    group.addoption(
+        "--sdk", metavar="FOLDER", help="v2 and v3: virtual environments with SageMaker's SDK; default .sdk"
+    )
     group.addoption("--require-engine", action="store_true", help="what could not run is a failure, not a skip")
 
 

@@ -22,3 +22,10 @@ def test_launch_module_is_called(host: Any) -> None:
 def test_hostname_shim_is_there(host: Any) -> None:
     """The toolkit preloads it into MPI ranks; it is the one compiled part of it."""
     assert host.check_output("python -c 'import gethostname; print(gethostname.__file__)'").endswith(".so")
+
+
+def test_bash_reads_what_the_sdk_needs_and_says_nothing(host: Any) -> None:
+    """Version 3 of the SDK starts bash in place of `train`; every other bash is to be as it was."""
+    assert host.check_output("printenv BASH_ENV") == "/opt/trainwright/sdk/start.sh"
+    found = host.run("bash -c 'set -u; trap; command -v python3; echo ${script-none}'")
+    assert (found.stdout.split(), found.stderr) == (["/opt/venv/bin/python3", "none"], "")

@@ -1,0 +1,3 @@
+"""What fails must fail the SDK's call."""
+
+raise RuntimeError("the script gave up")
