@@ -5,6 +5,7 @@ on whichever host that was.
 """
 
 import os
+import subprocess
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -30,8 +31,9 @@ class Job:
     meeting: Meeting
     signals: Signals
     folder: Path
+    spared: list[int]  # processes that were there before, and end by themselves
     children: list[processes.Child] = field(default_factory=list)
-    known: list[int] = field(default_factory=list)  # other processes that somebody else waits for
+    servers: list[subprocess.Popen[bytes]] = field(default_factory=list)
     watched: bool = True
     stopping: str = ""  # why
     deadline: float = 0
@@ -41,11 +43,14 @@ class Job:
     def poll(self) -> float:
         return self.settings["poll_milliseconds"] / 1000
 
+    def bury(self) -> None:
+        processes.bury([*(child.pid for child in self.children), *(server.pid for server in self.servers)])
+
 
 def follow(job: Job) -> Result:
     """Until nothing of the job is left to do on this host."""
     while True:
-        processes.bury([*job.known, *(child.pid for child in job.children)])
+        job.bury()
         if job.signals.number and not job.stopping:
             job.meeting.say("stop", why=job.signals.name)
             _stop(job, f"stopped by {job.signals.name}", job.settings["stop_seconds"])
@@ -170,10 +175,10 @@ def _end_ranks(job: Job) -> None:
     if _alive(job):
         _stop(job, "another rank failed", job.settings["peer_stop_seconds"])
     while time.monotonic() < job.deadline and _alive(job):
-        processes.bury([*job.known, *(child.pid for child in job.children)])
+        job.bury()
         _tell_ranks(job)
         time.sleep(job.poll)
-    processes.kill_below(spared=job.known)
+    processes.kill_below(job.spared)
 
 
 def _alive(job: Job) -> bool:
@@ -181,7 +186,7 @@ def _alive(job: Job) -> bool:
 
 
 def _killed(job: Job) -> Result:
-    processes.kill_below(spared=job.known)
+    processes.kill_below(job.spared)
     seconds, code = job.settings["stop_seconds"], 137
     said = f"{failures.ended(job.world.host, code)}: {job.stopping}, and did not end within {seconds} s"
     note(said)

@@ -18,11 +18,14 @@ import following
 import options
 import processes
 import ranks
+import ssh
 import starting
 import trust
 import watch
 import worlds
 from errors import LauncherError, note
+from following import Result
+from meeting import Meeting
 from signals import Signals, Stopped
 from worlds import World
 
@@ -56,7 +59,7 @@ def distribution(asked: str, world: World) -> str:
     return "plain"
 
 
-def check(world: World, distribution: str, environ: Mapping[str, str], settings: Settings) -> following.Result:
+def check(world: World, distribution: str, environ: Mapping[str, str], settings: Settings) -> Result:
     """Is this what the image declares, and can it train here: its exit code, and what it says."""
     asked = {
         "TRAINWRIGHT_HOSTS": ",".join(world.hosts),
@@ -74,18 +77,26 @@ def check(world: World, distribution: str, environ: Mapping[str, str], settings:
     return code, child.tail(settings["drain_seconds"]).strip() or f"{CHECK} ended with {code}"
 
 
-def meet(world: World, kind: str, settings: Settings, secret: trust.Secret | None) -> watch.Meeting:
-    """All hosts of the job are there. Raises LauncherError."""
-    if world.size == 1 or os.environ.get(WATCH) == "off":
-        return watch.alone(world.host, {})
-    if kind == "mpi":
-        raise LauncherError("mpi runs on one host yet", "hosts have no trust in each other", "--hosts 1")
-    return watch.join(world, settings, secret, {})
+def meet(world: World, kind: str, settings: Settings, secret: trust.Secret | None, keys: ssh.Keys | None) -> Meeting:
+    """All hosts of the job are there, and each has the others' public keys. Raises LauncherError."""
+    card = {ssh.CARD: keys.public} if keys else {}
+    if watched(world):
+        return watch.join(world, settings, secret, card)
+    if kind == "mpi" and world.index:
+        raise LauncherError("a worker waits for the main host's word", f"{WATCH}=off", f"unset {WATCH}")
+    return watch.alone(world.host, card)
 
 
-def start(job: following.Job, kind: str, asked: options.Options, environ: dict[str, str]) -> None:
-    """Raises LauncherError."""
+def watched(world: World) -> bool:
+    return world.size > 1 and os.environ.get(WATCH) != "off"
+
+
+def start(
+    job: following.Job, kind: str, asked: options.Options, environ: dict[str, str], keys: ssh.Keys | None
+) -> None:
+    """From here on a signal is the script's. Raises LauncherError."""
     world, settings, tail = job.world, job.settings, job.settings["tail_bytes"]
+    agent = ssh.agent(keys, job.meeting) if keys and not world.index else ""
     job.signals.raising = False
     if kind == "tensorflow":
         for number in range(world.processes):
@@ -96,10 +107,12 @@ def start(job: following.Job, kind: str, asked: options.Options, environ: dict[s
     elif kind == "torchrun":
         command = [*starting.torchrun(world, settings, environ), *ranks_of(job, asked, kind)]
         job.children.append(processes.Child(command, starting.for_torchrun(environ), tail, script=False))
-    elif not world.index:
+    elif world.index and keys:
+        job.servers.append(ssh.serve(keys, job.meeting, environ))
+    else:
         major = starting.openmpi_major(openmpi())
-        command = [*starting.mpirun(world, major, asked.mpi_options), *ranks_of(job, asked, kind)]
-        job.children.append(processes.Child(command, environ, tail, script=False))
+        command = [*starting.mpirun(world, major, asked.mpi_options, agent), *ranks_of(job, asked, kind)]
+        job.children.append(processes.Child(command, starting.for_mpirun(environ), tail, script=False))
 
 
 def ranks_of(job: following.Job, asked: options.Options, kind: str) -> list[str]:
@@ -116,35 +129,46 @@ def openmpi() -> str:
     return done.stdout.decode(errors="replace")
 
 
-def run(
-    asked: options.Options, world: World, settings: Settings, signals: Signals, known: list[int]
-) -> following.Result:
-    """Check, meet, start, follow. `known`: processes that are not ours. Raises LauncherError, Stopped."""
+def run(asked: options.Options, world: World, settings: Settings, signals: Signals, spared: list[int]) -> Result:
+    """Check, meet, start, follow. `spared`: processes that are not ours. Raises LauncherError, Stopped."""
     secret = trust.take(os.environ)
     kind = distribution(asked.distribution, world)
+    if kind == "mpi" and watched(world):
+        ssh.refuse_untrusted(world, secret, os.environ)
     code, said = check(world, kind, os.environ, settings)
     if code:
+        if watched(world):
+            watch.tell(world, settings, secret, code, f"{world.host}: {said}")
         return code, said[: settings["failure_characters"]]
-    meeting = meet(world, kind, settings, secret)
-    watched = world.size > 1 and os.environ.get(WATCH) != "off"
     folder = ranks.folder(world.job)
-    job = following.Job(world, settings, meeting, signals, folder, known=known, watched=watched)
+    keys = ssh.make_keys() if kind == "mpi" and watched(world) else None
     try:
         environ = starting.common(world, os.environ)
         ranks.prepare(folder, environ)
-        start(job, kind, asked, environ)
-        return following.follow(job)
-    except LauncherError as problem:
-        meeting.say("failed", code=1, cause=f"{world.host}: {problem}")
-        raise
+        meeting = meet(world, kind, settings, secret, keys)
+        job = following.Job(world, settings, meeting, signals, folder, spared, watched=watched(world))
+        try:
+            start(job, kind, asked, environ, keys)
+            return following.follow(job)
+        except LauncherError as problem:
+            meeting.say("failed", code=1, cause=f"{world.host}: {problem}")
+            raise
+        except Stopped:
+            meeting.say("stop", why=signals.name)
+            raise
+        finally:
+            for server in job.servers:
+                server.terminate()
+            meeting.close()
     finally:
-        meeting.close()
-        processes.kill_below(spared=known)
+        processes.kill_below(spared)
         ranks.remove(folder)
+        if keys:
+            ssh.remove(keys)
 
 
 def main(words: Sequence[str], settings: Settings) -> int:
-    signals, known = Signals(), processes.below(os.getpid())
+    signals, spared = Signals(), processes.below(os.getpid())
     signals.install()
     processes.adopt()
     place, host = failures.place(os.environ), "this host"
@@ -153,7 +177,7 @@ def main(words: Sequence[str], settings: Settings) -> int:
         asked = options.parse(words)
         here = world(asked.flags, os.environ)
         host = here.host
-        code, said = run(asked, here, settings, signals, known)
+        code, said = run(asked, here, settings, signals, spared)
     except LauncherError as problem:
         code, said = 1, f"{host}: {problem}"
     except Stopped:
@@ -167,7 +191,7 @@ def main(words: Sequence[str], settings: Settings) -> int:
         note(said)
     else:
         failures.succeed(os.environ)
-    following.uploads(known, settings["upload_seconds"])
+    following.uploads(spared, settings["upload_seconds"])
     return code
 
 

@@ -116,6 +116,12 @@ def mpirun(world: World, major: int, options: str = "", agent: str = "") -> list
     return [*words, *own]
 
 
+def for_mpirun(environ: Environ) -> dict[str, str]:
+    """An MPIJob's operator names its own hostfile and ssh in the environment; the command line has ours."""
+    theirs = ("OMPI_MCA_orte_default_hostfile", "OMPI_MCA_plm_rsh_args", "OMPI_MCA_orte_set_default_slots")
+    return {name: value for name, value in environ.items() if name not in theirs}
+
+
 def kept(options: str) -> list[str]:
     """The variables that the user's own `-x` sets: a rank has them from mpirun, not from its host."""
     words = shlex.split(options)
