@@ -3,7 +3,7 @@
 import io
 import json
 import tarfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -23,8 +23,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--table", metavar="FOLDER", type=Path, help="gets cluster.json and cluster.md")
 
 
-def packed(folder: Path, site: str, parts: set[str]) -> io.BytesIO:
-    """The files of rootfs at the places that the layers give them (dockerfiles/layers/*.j2)."""
+def packed(folder: Path, site: str, parts: set[str], rendered: Mapping[str, str]) -> io.BytesIO:
+    """The files of rootfs, and what is rendered beside them, where the layers put them (dockerfiles/layers/*.j2)."""
     archive = io.BytesIO()
     with tarfile.open(fileobj=archive, mode="w") as into:
 
@@ -40,6 +40,10 @@ def packed(folder: Path, site: str, parts: set[str]) -> io.BytesIO:
             for path in sorted((folder / "sagemaker").iterdir()):
                 if path.is_file():
                     add(path, f"{site}/{path.name}" if path.suffix == ".py" else f"/opt/trainwright/bin/{path.name}")
+        for place, text in rendered.items():
+            entry = tarfile.TarInfo(place)
+            entry.size = len(text.encode())
+            into.addfile(entry, io.BytesIO(text.encode()))
     return archive
 
 
@@ -53,7 +57,8 @@ def rootfs(pytestconfig: pytest.Config, declared: Any) -> io.BytesIO | None:
         raise pytest.UsageError(f"--rootfs {folder} holds no folder common: say dockerfiles/rootfs of a checkout")
     variant = declared.variant
     site = f"/opt/venv/lib/python{variant.python}/site-packages"
-    return packed(folder, site, {variant.target})
+    rendered = {"opt/trainwright/preflight.json": declared.text["requirements/preflight.json"]}
+    return packed(folder, site, {variant.target}, rendered)
 
 
 @pytest.fixture
