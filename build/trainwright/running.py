@@ -66,9 +66,6 @@ def job(
     prefix = "io.trainwright.version."
     components = {key.removeprefix(prefix): value for key, value in labels.items() if key.startswith(prefix)}
     kind = jobs.distribution(distribution, components, hosts * processes)
-    if kind == "mpi" and hosts > 1:
-        why = "mpirun starts ranks over ssh, and the containers of a job have no trust in each other yet"
-        raise ConfigError("mpi runs on one host here", why=why, fix=f"--hosts 1 --processes {hosts * processes}")
     if kind in ("none", "tensorflow") and processes > 1:
         raise ConfigError(f"{processes} processes are too many", why=f"the distribution is {kind}: one on each host")
     settings = host_settings(root).job

@@ -117,9 +117,12 @@ def mpirun(world: World, major: int, options: str = "", agent: str = "") -> list
 
 
 def for_mpirun(environ: Environ) -> dict[str, str]:
-    """An MPIJob's operator names its own hostfile and ssh in the environment; the command line has ours."""
+    """An MPIJob's operator names its own hostfile and ssh in the environment; the command line has ours.
+
+    By Slurm's variables mpirun would ask srun for its daemons, and no image has that. Ranks see them, as of_rank says.
+    """
     theirs = ("OMPI_MCA_orte_default_hostfile", "OMPI_MCA_plm_rsh_args", "OMPI_MCA_orte_set_default_slots")
-    return {name: value for name, value in environ.items() if name not in theirs}
+    return {name: value for name, value in environ.items() if name not in theirs and not name.startswith("SLURM_")}
 
 
 def kept(options: str) -> list[str]:
