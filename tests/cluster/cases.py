@@ -65,7 +65,7 @@ def cases(found: Settings) -> list[Case]:
 
 
 def _needs(path: str, needs: Sequence[str]) -> tuple[str, ...]:
-    return ("sagemaker-training", *needs) if path == "sagemaker" else tuple(needs)
+    return ("sagemaker-training", *needs) if path.startswith("sagemaker") else tuple(needs)
 
 
 def rows(reports: Iterable[tuple[str, Mapping[str, Any]]], pins: Iterable[str]) -> list[dict[str, Any]]:

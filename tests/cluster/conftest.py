@@ -40,6 +40,9 @@ def packed(folder: Path, site: str, parts: set[str], rendered: Mapping[str, str]
             for path in sorted((folder / "sagemaker").iterdir()):
                 if path.is_file():
                     add(path, f"{site}/{path.name}" if path.suffix == ".py" else f"/opt/trainwright/bin/{path.name}")
+            for path in sorted((folder / "sagemaker/sdk").iterdir()):
+                if path.is_file():
+                    add(path, f"/opt/trainwright/sdk/{path.name}")
         for place, text in rendered.items():
             entry = tarfile.TarInfo(place)
             entry.size = len(text.encode())

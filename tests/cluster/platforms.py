@@ -4,25 +4,37 @@ Facts: SageMaker as in trainwright.jobs; Slurm, "srun", OUTPUT ENVIRONMENT VARIA
 pkg/controller.v1/pytorch/envvar.go and master.go; Kubeflow's mpi-operator, pkg/controller/mpi_job_controller.go.
 """
 
+import json
 from collections.abc import Mapping, Sequence
 
 from trainwright import jobs
 from trainwright.containers import FAILURE, Host
 
-PLATFORMS = ("sagemaker", "slurm", "pytorchjob", "mpijob", "flags")
+PLATFORMS = ("sagemaker", "sagemaker-v3", "slurm", "pytorchjob", "mpijob", "flags")
 CODE = "/job"  # where a script lies outside SageMaker
 JOB, PORT = "job", "23456"  # of a PyTorchJob, unless its pods say otherwise
 KUBERNETES = "job.default.svc"
 
 
+# Where version 3 of SageMaker's SDK has its channels, and what it starts in place of `train`.
+CHANNEL, DRIVERS = "/opt/ml/input/data/code", "/opt/ml/input/data/sm_drivers"
+TRAIN = f"""
+set -e
+python=$(command -v python3)
+cd {CHANNEL}
+"$python" {DRIVERS}/distributed_drivers/DRIVER.py
+"""
+
+
 def code(platform: str) -> str:
-    return jobs.CODE if platform == "sagemaker" else CODE
+    return {"sagemaker": jobs.CODE, "sagemaker-v3": CHANNEL}.get(platform, CODE)
 
 
 def names(platform: str, count: int) -> list[str]:
     """As the platform calls its hosts; the first one is the main one."""
     return {
         "sagemaker": jobs.hosts(count),
+        "sagemaker-v3": jobs.hosts(count),
         "slurm": [f"node-{number}" for number in range(1, count + 1)],
         "pytorchjob": [f"{JOB}-master-0", *(f"{JOB}-worker-{number}" for number in range(count - 1))],
         "mpijob": [f"{JOB}-launcher", *(f"{JOB}-worker-{number}" for number in range(count))],
@@ -44,12 +56,15 @@ def hosts(
     found = names(platform, count)
     given = {**({jobs.SECRET_FILE: jobs.SECRET} if secret else {}), **environment}
     private = {jobs.SECRET: secret.encode()} if secret else {}
-    if platform == "sagemaker":
-        return [_sagemaker(found, name, script, distribution, processes, arguments, given, private) for name in found]
+    if platform.startswith("sagemaker"):
+        made = [_sagemaker(found, name, script, distribution, processes, arguments, given, private) for name in found]
+        return (
+            [_version_3(one, script, distribution, processes, arguments) for one in made] if "v3" in platform else made
+        )
     given = {"TRAINWRIGHT_FAILURE_FILE": FAILURE, **given}
     words = ["trainwright-launch", "--distribution", distribution, "--processes", str(processes)]
     job = [f"{CODE}/{script}", *(word for name, value in arguments.items() for word in (f"--{name}", str(value)))]
-    made = []
+    made = list[Host]()
     for index, name in enumerate(found):
         command, further, files = _kind(platform, found, index, words, job)
         domain = KUBERNETES if platform == "mpijob" else ""
@@ -88,6 +103,36 @@ def _sagemaker(
     files = jobs.config(found, name, settings, [], "ml.c5.xlarge")
     given = {"TRAINING_JOB_NAME": JOB, **environment}
     return Host(name=name, command=["train"], environment=given, files=files, private=dict(private))
+
+
+def _version_3(host: Host, script: str, distribution: str, processes: int, arguments: Mapping[str, object]) -> Host:
+    """The same by ModelTrainer: a script of the SDK's for bash, and in the environment what its scripts put there.
+
+    No driver is there: whoever does not take its place finds nothing to run.
+    """
+    driver = {"plain": "basic_script", "torchrun": "torchrun", "mpi": "mpi"}[distribution]
+    resources = "/opt/ml/input/config/resourceconfig.json"
+    said = json.loads(host.files[resources]) | {"network_interface_name": "ethwe"}  # as its local mode has it
+    options = {} if distribution == "plain" else {"process_count_per_node": processes}
+    files = {
+        resources: json.dumps(said).encode(),
+        f"{DRIVERS}/sm_train.sh": TRAIN.replace("DRIVER", f"{driver}_driver").encode(),
+    }
+    environment = {
+        "SM_ENTRY_SCRIPT": script,
+        "SM_HPS": json.dumps(dict(arguments)),
+        "SM_DISTRIBUTED_CONFIG": json.dumps(options),
+        "SM_CURRENT_HOST": host.name,
+        "SM_MODEL_DIR": "/opt/ml/model",
+    }
+    command = ["/bin/bash", "-c", f"chmod +x {DRIVERS}/sm_train.sh && {DRIVERS}/sm_train.sh"]
+    return Host(
+        name=host.name,
+        command=command,
+        environment={**host.environment, **environment},
+        files={**host.files, **files},
+        private=host.private,
+    )
 
 
 def _kind(
