@@ -108,7 +108,12 @@ def main(words: list[str]) -> int:
     refused = {one.code for one in findings if one.level == REFUSED}
     code = IMAGE if IMAGE in {code, *refused} else max(refused, default=code)
     if words:
-        content = {"code": code, "findings": [asdict(one) for one in findings], "differences": differences}
+        content = {
+            "code": code,
+            "findings": [asdict(one) for one in findings],
+            "differences": differences,
+            "seconds": round(seconds, 2),
+        }
         print(json.dumps({**content, "added": added}, indent=1))
         return code
     report = lines(findings, seconds) if chosen.mode != "off" else ["preflight: not run, TRAINWRIGHT_PREFLIGHT=off"]

@@ -41,7 +41,8 @@ def gather(chosen: Settings, components: Mapping[str, Any], libraries: Mapping[s
         commands["cudart"] = python(OPEN, "libcudart.so")
     if "cuda" in components:
         commands["cuda"] = python(ASK_LIBCUDA)
-    if len(chosen.hosts) > 1 and "libfabric" in components:
+    uverbs = names(Path("/dev/infiniband"), r"uverbs\d+")
+    if uverbs and len(chosen.hosts) > 1 and "libfabric" in components:  # without them libfabric never says `efa`
         commands |= {"providers": ["fi_info", "-l"], "efa": ["fi_info", "-p", "efa"]}
     said = answers(commands, data["seconds"]["probe"])
     instance, told_by = (chosen.instance, chosen.told_by) if chosen.told_by else dmi(Path("/"))
@@ -57,7 +58,7 @@ def gather(chosen: Settings, components: Mapping[str, Any], libraries: Mapping[s
         told_by=told_by,
         efa_said=chosen.efa,
         efa_devices=efa_devices(Path("/sys/class/infiniband")),
-        uverbs=names(Path("/dev/infiniband"), r"uverbs\d+"),
+        uverbs=uverbs,
         providers=providers(said.get("providers")),
         efa_answer=trouble(said.get("efa")),
         plugins={path: trouble(said[path]) for path in plugins},
