@@ -15,7 +15,7 @@ from errors import note
 OUTPUT = Path("/opt/ml/output")  # SageMaker's: the first characters of `failure` become FailureReason
 VARIABLE = "TRAINWRIGHT_FAILURE_FILE"
 TRACEBACK = "Traceback (most recent call last):"
-TAG = re.compile(r"^(?:\[\d+,\d+\]<std(?:err|out)>:? ?)?(?:\[rank\d+\]: ?)?")  # of mpirun, of torch
+TAG = re.compile(r"^(?:\[\d+,\d+\]<std(?:err|out)>:)?(?:\[rank\d+\]: )?")  # of mpirun, of torch
 
 
 def exit_code(returncode: int) -> int:
@@ -82,7 +82,7 @@ def write(path: Path | None, said: str) -> None:
     if path is None:
         return
     try:
-        if not path.exists() or not path.read_text(errors="replace").strip():
+        if not path.exists() or not path.stat().st_size:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(said + "\n")
     except OSError as problem:

@@ -43,6 +43,11 @@ class Job:
     def poll(self) -> float:
         return self.settings["poll_milliseconds"] / 1000
 
+    def others(self) -> list[int]:
+        """What runs below this process on a worker: ranks, and mpirun's daemon, which must not leave before mpirun."""
+        apart = {*self.spared, *(server.pid for server in self.servers)}
+        return [pid for pid in processes.below(os.getpid()) if pid not in apart]
+
     def bury(self) -> None:
         processes.bury([*(child.pid for child in self.children), *(server.pid for server in self.servers)])
 
@@ -69,7 +74,7 @@ def follow(job: Job) -> Result:
             return _failed(job)
         if job.children and not running:
             return _failed(job) if ranks.records(job.folder) or any(codes) else _ended(job)
-        if not job.children and job.stopping and not ranks.running(job.folder):
+        if not job.children and job.stopping and not job.others():
             return _failed(job) if ranks.records(job.folder) else (0, "")
         if not job.children and event and event.kind == "ended" and event.host == job.world.main:
             return _ended(job)

@@ -69,11 +69,7 @@ def check(world: World, distribution: str, environ: Mapping[str, str], settings:
         "TRAINWRIGHT_DISTRIBUTION": distribution,
     }
     child = processes.Child([CHECK], {**environ, **asked}, settings["tail_bytes"])
-    try:
-        code = failures.exit_code(child.process.wait())
-    except BaseException:
-        child.process.kill()
-        raise
+    code = failures.exit_code(child.process.wait())
     return code, child.tail(settings["drain_seconds"]).strip() or f"{CHECK} ended with {code}"
 
 
@@ -186,6 +182,7 @@ def main(words: Sequence[str], settings: Settings) -> int:
         traceback.print_exc()
         code, said = 1, f"{host}: the launcher failed: {type(problem).__name__}: {problem}"
     signals.raising = False
+    processes.kill_below(spared)  # of a check that was stopped, too
     if code:
         failures.write(place, said)
         note(said)

@@ -17,6 +17,8 @@ from worlds import World
 DISTRIBUTIONS = ("plain", "torchrun", "mpi", "tensorflow")
 PYTHON = "/opt/venv/bin/python"
 LAUNCHER = "/opt/trainwright/launcher"
+# As its first line says; a file that may not be executed has no say.
+SHELL_SCRIPT = 'if [ -x "$0" ]; then exec "$0" "$@"; fi; exec /bin/sh "$0" "$@"'
 # Of one process alone: another rank must not have them from the host that starts it.
 OF_MPI = ("OMPI_", "PMIX_", "PRTE_", "ORTE_", "PMI_", "OPAL_")
 
@@ -35,7 +37,7 @@ def script(words: Sequence[str], mpi: bool = False) -> list[str]:
     if words[0] == "-m" or words[0].endswith(".py"):
         return [*python, *words]
     name = words[0] if "/" in words[0] else f"./{words[0]}"
-    return ["/bin/sh", "-c", 'exec "$0" "$@"', name, *words[1:]] if PurePosixPath(name).suffix == ".sh" else list(words)
+    return ["/bin/sh", "-c", SHELL_SCRIPT, name, *words[1:]] if PurePosixPath(name).suffix == ".sh" else list(words)
 
 
 def rank(folder: str, command: Sequence[str], keep: Sequence[str] = ()) -> list[str]:

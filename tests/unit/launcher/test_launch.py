@@ -1,0 +1,272 @@
+"""The launcher as a process of its own on this host: exit codes, reasons, signals, and nothing left behind."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import launch
+import options
+import pytest
+from errors import LauncherError
+
+FOLDER = Path(launch.__file__).parent
+# As __main__.py does it, with this host's Python, and a place of our own for what a platform reads.
+DRIVER = """
+import json, os, sys
+from pathlib import Path
+here, output, stop_seconds, *words = sys.argv[1:]
+sys.path.insert(0, here)
+import failures, launch, ranks, starting
+starting.PYTHON, failures.OUTPUT = sys.executable, Path(output)
+settings = {**json.loads(Path(here, "settings.json").read_text()), "stop_seconds": float(stop_seconds)}
+os._exit(launch.main(words, settings))
+"""
+LIMIT_SECONDS = 30
+WAITS = "import time\nprint('ready', flush=True)\nwhile True: time.sleep(0.05)\n"
+SAVES = (
+    f"import signal, sys\nsignal.signal(signal.SIGTERM, lambda *_: (print('saved', flush=True), sys.exit(0)))\n{WAITS}"
+)
+IGNORES = f"import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n{WAITS}"
+
+
+@dataclass
+class Host:
+    folder: Path
+    stop_seconds: float = 20
+    started: list[subprocess.Popen[str]] = field(default_factory=list)
+
+    @property
+    def failure(self) -> str:
+        place = self.folder / "output/failure"
+        return place.read_text() if place.exists() else ""
+
+    @property
+    def succeeded(self) -> bool:
+        return (self.folder / "output/success").exists()
+
+    def check(self, text: str) -> None:
+        (self.folder / "bin").mkdir(exist_ok=True)
+        program = self.folder / "bin/trainwright-check"
+        program.write_text(f"#!/bin/sh\n{text}\n")
+        program.chmod(0o755)
+
+    def begin(self, *words: str, **environ: str) -> subprocess.Popen[str]:
+        command = [
+            sys.executable,
+            "-c",
+            DRIVER,
+            str(FOLDER),
+            str(self.folder / "output"),
+            str(self.stop_seconds),
+            *words,
+        ]
+        own = {**os.environ, "PATH": f"{self.folder}/bin:{os.environ['PATH']}", "MARK": str(self.folder), **environ}
+        said = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "cwd": self.folder}
+        self.started.append(subprocess.Popen(command, env=own, **said))  # type: ignore[call-overload]
+        return self.started[-1]
+
+    def run(self, *words: str, **environ: str) -> tuple[int, str]:
+        started = self.begin(*words, **environ)
+        said, _ = started.communicate(timeout=LIMIT_SECONDS)
+        return started.returncode, said
+
+    def script(self, text: str, name: str = "train.py") -> str:
+        (self.folder / name).write_text(text)
+        return name
+
+    def left(self) -> list[str]:
+        """What the launcher started, and still runs."""
+        found = []
+        for entry in Path("/proc").glob("[0-9]*"):
+            try:
+                if f"MARK={self.folder}".encode() in (entry / "environ").read_bytes():
+                    found.append((entry / "cmdline").read_bytes().replace(b"\0", b" ").decode())
+            except OSError:
+                continue
+        return found
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Iterator[Host]:
+    (tmp_path / "output").mkdir()
+    made = Host(tmp_path)
+    made.check("echo checked $TRAINWRIGHT_DISTRIBUTION $TRAINWRIGHT_HOSTS $TRAINWRIGHT_PROCESSES >&2")
+    yield made
+    for process in made.started:
+        process.kill()
+    assert made.left() == []
+
+
+def until(process: subprocess.Popen[str], word: str) -> None:
+    assert process.stdout
+    while word not in (line := process.stdout.readline()):
+        assert line, "it ended before"
+
+
+def test_a_script_that_ends_well(host: Host) -> None:
+    (host.folder / "output/failure").write_text("of an earlier start")
+    code, said = host.run("--processes", "2", host.script("import sys; print('trained', sys.argv[1:])"), "--lr", "1")
+    assert (code, host.failure, host.succeeded) == (0, "", True)
+    assert "checked plain localhost 2" in said
+    assert "trained ['--lr', '1']" in said
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "says"),
+    [
+        ("import sys; sys.exit(3)", 3, "localhost: exit code 3"),
+        ("raise ValueError('upside down')", 1, "ValueError: upside down"),
+        ("import os; os.kill(os.getpid(), 9)", 137, "localhost: exit code 137 (SIGKILL)"),
+    ],
+)
+def test_the_exit_code_is_the_scripts(host: Host, text: str, code: int, says: str) -> None:
+    ended, said = host.run(host.script(text))
+    assert (ended, host.succeeded) == (code, False), said
+    assert host.failure.startswith(f"localhost: exit code {code}")
+    assert says in host.failure
+
+
+def test_a_shell_script(host: Host) -> None:
+    assert host.run(host.script("exit 7", "train.sh"))[0] == 7
+
+
+def test_a_check_that_refuses(host: Host) -> None:
+    host.check("echo this is not the image >&2; exit 5")
+    code, said = host.run(host.script("print('trained')"))
+    assert (code, host.failure) == (5, "this is not the image\n")
+    assert "trained" not in said
+
+
+def test_no_place_for_the_reason(host: Host) -> None:
+    """A full disk, as far as root can have one here; the exit code stays."""
+    (host.folder / "output/failure").symlink_to("/dev/full")
+    code, said = host.run(host.script("import os, sys; os.symlink('/dev/full', 'output/failure'); sys.exit(3)"))
+    assert code == 3
+    assert "cannot be written: No space left on device" in said
+
+
+@pytest.mark.parametrize("kind", ["plain", "tensorflow"])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_stop_is_the_scripts_to_handle(host: Host, kind: str, number: int) -> None:
+    started = host.begin("--distribution", kind, host.script(SAVES))
+    until(started, "ready")
+    began = time.monotonic()
+    started.send_signal(number)
+    said, _ = started.communicate(timeout=LIMIT_SECONDS)
+    assert (started.returncode, host.succeeded) == (0, True), said
+    assert "saved" in said
+    assert time.monotonic() - began < 5
+
+
+@pytest.mark.parametrize("shell", ["python3 train.py\necho after $?", "exec python3 train.py"])
+def test_a_stop_reaches_what_a_shell_runs(host: Host, shell: str) -> None:
+    host.script(SAVES)
+    started = host.begin(host.script(shell, "train.sh"))
+    until(started, "ready")
+    started.send_signal(signal.SIGTERM)
+    said, _ = started.communicate(timeout=LIMIT_SECONDS)
+    assert started.returncode == 0, said
+    assert "saved" in said
+
+
+def test_a_shell_that_handles_a_stop_itself(host: Host) -> None:
+    host.script(WAITS)
+    shell = "trap 'echo trapped; kill $!; exit 4' TERM\npython3 train.py &\nwait"
+    started = host.begin(host.script(shell, "train.sh"))
+    until(started, "ready")
+    started.send_signal(signal.SIGTERM)
+    said, _ = started.communicate(timeout=LIMIT_SECONDS)
+    assert (started.returncode, "trapped" in said) == (4, True), said
+
+
+def test_a_script_that_lets_itself_be_stopped(host: Host) -> None:
+    started = host.begin(host.script(WAITS))
+    until(started, "ready")
+    started.send_signal(signal.SIGTERM)
+    started.communicate(timeout=LIMIT_SECONDS)
+    assert started.returncode == 143
+    assert host.failure.startswith("localhost: exit code 143 (SIGTERM), stopped by SIGTERM")
+
+
+def test_a_script_that_does_not_end_is_killed(host: Host) -> None:
+    host.stop_seconds = 1
+    started = host.begin(host.script(IGNORES))
+    until(started, "ready")
+    started.send_signal(signal.SIGTERM)
+    started.communicate(timeout=LIMIT_SECONDS)
+    assert started.returncode == 137
+    assert "did not end within 1.0 s" in host.failure
+
+
+def test_a_stop_before_the_script_runs(host: Host) -> None:
+    host.check("echo checking; exec sleep 600")
+    started = host.begin(host.script(WAITS))
+    until(started, "checking")
+    started.send_signal(signal.SIGTERM)
+    started.communicate(timeout=LIMIT_SECONDS)
+    assert started.returncode == 143
+    assert "before its script ran" in host.failure
+
+
+def test_one_worker_that_fails_ends_the_others(host: Host) -> None:
+    text = f"import json, os\nif json.loads(os.environ['TF_CONFIG'])['task']['index']: raise SystemExit(6)\n{WAITS}"
+    began = time.monotonic()
+    code, said = host.run("--distribution", "tensorflow", "--processes", "2", host.script(text))
+    assert code == 6, said
+    assert time.monotonic() - began < 15
+
+
+def test_a_process_that_the_script_leaves_behind_holds_nothing_up(host: Host) -> None:
+    text = "import subprocess; subprocess.Popen(['sleep', '600'], start_new_session=True); print('trained')"
+    began = time.monotonic()
+    assert host.run(host.script(text))[0] == 0
+    assert time.monotonic() - began < 15
+
+
+def test_the_secret_is_not_the_scripts(host: Host) -> None:
+    text = "import os; print([name for name in os.environ if 'SECRET' in name])"
+    code, said = host.run(host.script(text), TRAINWRIGHT_JOB_SECRET="0123456789abcdef" * 2)
+    assert (code, "[]" in said) == (0, True), said
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("--process 2 x.py", "did you mean --processes?"),
+        ("--distribution torch x.py", "did you mean torchrun?"),
+        ("--processes two x.py", "--processes two"),
+        ("--host a --host b x.py", "given twice"),
+        ("--processes 2", "no script"),
+        ("--hosts", "no value"),
+    ],
+)
+def test_words_that_make_no_sense(words: str, says: str) -> None:
+    with pytest.raises(LauncherError) as raised:
+        options.parse(words.split())
+    assert says in str(raised.value)
+
+
+def test_the_scripts_words_are_its_own() -> None:
+    asked = options.parse(["--distribution=mpi", "--mpi-options=-x_A", "train.py", "--processes", "9", "--", "-m"])
+    assert asked.words == ("train.py", "--processes", "9", "--", "-m")
+    assert (asked.distribution, asked.mpi_options, asked.flags.processes) == ("mpi", "-x_A", 0)
+    assert options.parse(["--", "--odd.py"]).words == ("--odd.py",)
+
+
+@pytest.mark.parametrize(
+    ("environ", "count"), [({}, 2), ({"CUDA_VISIBLE_DEVICES": "3"}, 1), ({"CUDA_VISIBLE_DEVICES": ""}, 0)]
+)
+def test_gpus_are_counted_as_a_process_sees_them(environ: dict[str, str], count: int) -> None:
+    assert options.gpus(["nvidia0", "nvidia7", "nvidiactl", "nvidia-uvm", "null"], environ) == count
+
+
+def test_hosts_that_would_train_side_by_side(host: Host) -> None:
+    code, said = host.run("--hosts", "a,b", "--host", "a", host.script("print('trained')"))
+    assert code == 1
+    assert "nothing that makes one job of them" in said
+    assert "trained" not in said
