@@ -4,6 +4,7 @@ Needs the distribution's openssh-server and root, as a container has them; else 
 """
 
 import os
+import pwd
 import shlex
 import shutil
 import socket
@@ -131,6 +132,21 @@ def test_a_program_that_is_missing_is_named(missing: str, monkeypatch: pytest.Mo
 def test_a_card_that_is_more_than_a_key_is_refused(card: dict[str, Any], settings: dict[str, Any]) -> None:
     with pytest.raises(LauncherError, match="showed no key"):
         ssh._public(meeting(MAIN, settings, {WORKER: card}), WORKER)
+
+
+@pytest.mark.parametrize(
+    ("user", "why"),
+    [(None, "has no name"), (SimpleNamespace(pw_name="nobody", pw_shell="/usr/sbin/nologin"), "cannot log in")],
+)
+def test_a_user_that_sshd_would_let_in_nowhere(user: Any, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def find(number: int) -> Any:
+        if user:
+            return user
+        raise KeyError(number)
+
+    monkeypatch.setattr(pwd, "getpwuid", find)
+    with pytest.raises(LauncherError, match=why):
+        ssh._user()
 
 
 # --- with it --------------------------------------------------------------------------------------------------------

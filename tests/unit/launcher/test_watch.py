@@ -472,9 +472,9 @@ def test_a_host_that_stands_still_is_lost_after_a_while_and_not_before(
     with member(victim, settings) as stopped:
         meetings = [future.result(10) for future in [start(host, secret()) for host in HOSTS if host != victim]]
         stopped.send_signal(signal.SIGSTOP)
-        assert verdicts(meetings, 1.2 / len(meetings)) == [None] * 2  # silent_seconds is 2
+        assert verdicts(meetings, 0.5) == [None] * 2  # silent_seconds is 2
         stopped.send_signal(signal.SIGCONT)
-        assert verdicts(meetings, 1.2) == [None] * 2
+        assert verdicts(meetings, 0.7) == [None] * 2
         begun = time.monotonic()
         stopped.send_signal(signal.SIGSTOP)
         for event in verdicts(meetings, 5):
@@ -503,7 +503,7 @@ def test_a_host_that_is_busy_is_not_lost(start: Any, settings: dict[str, Any]) -
     busy = "while True: sum(range(10**5))"
     with member(THIRD, settings, busy):
         meetings = [future.result(10) for future in [start(host, secret()) for host in HOSTS[:2]]]
-        assert verdicts(meetings, 1.6) == [None] * 2
+        assert verdicts(meetings, 1.2) == [None] * 2
 
 
 # --- a host that failed before ---------------------------------------------------------------------------------------
@@ -527,3 +527,12 @@ def test_to_tell_is_bounded_where_nobody_listens(settings: dict[str, Any], capsy
         watch.tell(world(host), {**settings, "tell_seconds": 0.5}, None, 5, "cause")
         assert time.monotonic() - begun < 2
     assert "do not know that this one failed" in capsys.readouterr().err
+
+
+def test_a_long_cause_in_any_language_is_told(start: Any, settings: dict[str, Any]) -> None:
+    """Six bytes a character, and more than who has not said who it is may send."""
+    main = start(MAIN, secret(), failure_characters=1024)
+    time.sleep(0.3)
+    watch.tell(world(THIRD), {**settings, "failure_characters": 1024}, secret(), 5, "é" * 2000)
+    with pytest.raises(LauncherError, match="é" * 1024):
+        main.result(5)

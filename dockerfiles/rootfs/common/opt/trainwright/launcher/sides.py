@@ -70,6 +70,7 @@ class Main(Meeting):
             link.host, (sends, receives), last = done.value
             link.send(last)
             link.sends, link.receives = Seal(sends), Seal(receives)
+            link.lines.limit = self.settings["line_bytes"]
             link.heard_at = time.monotonic()
             if self._verdict:
                 link.send(as_message(self._verdict))
@@ -102,7 +103,6 @@ class Main(Meeting):
             raise WireError("a message without a proper card")
         self.cards[link.host] = message["card"]
         self.absent.pop(link.host, None)
-        link.lines.limit = self.settings["line_bytes"]
         if len(self.cards) == len(self.world.hosts) and self._verdict is None:
             self._met = True
             self._tell({"kind": "met", "cards": self.cards})

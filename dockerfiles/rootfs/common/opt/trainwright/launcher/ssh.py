@@ -159,18 +159,24 @@ def _write(path: Path, text: str) -> None:
     path.write_text(text)
 
 
-def _values(keys: Keys, settings: Settings) -> dict[str, object]:
+def _user() -> str:
+    """Who may log in: who runs this. Raises LauncherError where sshd would let in nobody of this number."""
     try:
-        user = pwd.getpwuid(os.getuid()).pw_name
+        user = pwd.getpwuid(os.getuid())
     except KeyError:
-        why = "sshd lets in nobody without one"
-        raise LauncherError(
-            f"user {os.getuid()} has no name in /etc/passwd", why, "run as root, or add the user"
-        ) from None
+        user = None
+    if user and not user.pw_shell.endswith(("/nologin", "/false")):
+        return user.pw_name
+    what = f"user {os.getuid()} cannot log in" if user else f"user {os.getuid()} has no name in /etc/passwd"
+    why = f"mpirun starts ranks by ssh, and its shell is {user.pw_shell}" if user else "mpirun starts ranks by ssh"
+    raise LauncherError(what, why, "run as root, or as a user with a name and a shell")
+
+
+def _values(keys: Keys, settings: Settings) -> dict[str, object]:
     return {
         "folder": keys.folder,
         "port": settings["ssh_port"],
-        "user": user,
+        "user": _user(),
         "grace": settings["ssh_connect_seconds"],
         "silent": settings["silent_seconds"],
         "strangers": settings["strangers"],
