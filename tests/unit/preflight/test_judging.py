@@ -280,7 +280,7 @@ def test_driver(judged: Judged, changed: dict[str, Any], level: str, words: str)
 
 @pytest.mark.parametrize(
     ("changed", "level"),
-    [({"gdrdrv": "1.3"}, WARNING), ({"gdrdrv_device": False}, WARNING), ({"gdrdrv": "2.10"}, OK)],
+    [({"gdrdrv": "1.3"}, WARNING), ({"gdrdrv_device": False}, WARNING), ({"gdrdrv": "10.1"}, OK)],
 )
 def test_gdrcopy(judged: Judged, changed: dict[str, Any], level: str) -> None:
     assert of(judged(**changed), "gdrcopy").level == level
