@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 LAUNCHER = "/usr/local/bin/trainwright-launch"
+FAILURE = Path("/opt/ml/output/failure")
 DISTRIBUTIONS = {"basic_script_driver": "plain", "torchrun_driver": "torchrun", "mpi_driver": "mpi"}
 
 
@@ -48,11 +49,14 @@ def main(driver: Path) -> None:
     try:
         words = command(driver.stem, os.environ)
     except (KeyError, ValueError, TypeError, AttributeError) as problem:
-        sys.exit(
+        said = (
             f"what SageMaker's SDK wants started is not understood: {type(problem).__name__} {problem}\n"
             "  why:   a version of the SDK that this image does not know\n"
             "  fix:   TRAINWRIGHT_SDK_DRIVERS=own in the job's environment: the SDK's own drivers start it"
         )
+        with contextlib.suppress(OSError):
+            FAILURE.write_text(said)
+        sys.exit(said)
     os.execv(words[0], words)
 
 

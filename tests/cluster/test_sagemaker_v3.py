@@ -1,0 +1,45 @@
+"""What version 3 of SageMaker's SDK starts is bash: a stop reaches the script nevertheless, on every host."""
+
+import time
+from collections.abc import Callable
+
+import pytest
+from cluster import harness
+
+pytestmark = pytest.mark.component("sagemaker-training")
+READY, SAVED = "ready to be stopped", "saved at step"
+LIMIT_SECONDS, GRACE_SECONDS, SOON_SECONDS = 120, 60, 30
+WAITS = f"""
+import signal, sys, time
+RANKS
+
+def save(*_):
+    print("{SAVED} 1", flush=True)
+    sys.exit(0)
+
+signal.signal(signal.SIGTERM, save)
+print("{READY}", flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize(
+    ("distribution", "hosts", "ranks"),
+    [
+        pytest.param("plain", 1, "", id="plain"),
+        pytest.param("torchrun", 1, "", id="torchrun", marks=pytest.mark.component("torch")),
+        pytest.param("mpi", 2, "from mpi4py import MPI", id="mpi", marks=pytest.mark.component("mpi4py")),
+    ],
+)
+def test_a_stop_reaches_the_script(
+    cluster: Callable[..., harness.Cluster], distribution: str, hosts: int, ranks: str
+) -> None:
+    """bash is the first process, and would never hear of it."""
+    script = WAITS.replace("RANKS", ranks)
+    job = cluster(hosts, script, "stop", platform="sagemaker-v3", distribution=distribution)
+    job.wait_for(job.hosts[0], READY, LIMIT_SECONDS)  # of some rank: mpirun hands over what all of them say
+    time.sleep(1)
+    for host in job.hosts:
+        job.stop(host, GRACE_SECONDS)
+    job.ended(SOON_SECONDS)
+    assert job.said().count(SAVED) == hosts, job.said()
