@@ -2,6 +2,7 @@
 
 import io
 import json
+import signal
 import tarfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
@@ -21,6 +22,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="dockerfiles/rootfs of a checkout: its files replace those of an older image in each container",
     )
     group.addoption("--table", metavar="FOLDER", type=Path, help="gets cluster.json and cluster.md")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # Else SIGTERM, as `timeout` sends it, would end pytest before a job's containers are removed.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
 def packed(folder: Path, site: str, parts: set[str], rendered: Mapping[str, str]) -> io.BytesIO:
@@ -70,18 +76,20 @@ def cluster(
 ) -> Iterator[Callable[..., harness.Cluster]]:
     """Start a job: cluster(2, SCRIPT, distribution="mpi"). All of it is gone after the test, whatever happens.
 
-    The first job of a test stands in the table, as `what`, else under the name of the test.
+    The first job of a test stands in the table, as `what`, else under the name of the test; unless it is not `listed`.
     """
     said: dict[str, object] = {"variant": declared.variant.id, "components": " ".join(sorted(declared.variant.pins))}
     with ExitStack() as stack:
         started = list[harness.Cluster]()
 
-        def start(count: int, script: str | Path, what: str = "", **options: Any) -> harness.Cluster:
+        def start(
+            count: int, script: str | Path, what: str = "", listed: bool = True, **options: Any
+        ) -> harness.Cluster:
             folder = tmp_path / f"job-{len(started)}"
             folder.mkdir()
             job = stack.enter_context(harness.cluster(image, folder, count, script, rootfs=rootfs, **options))
             started.append(job)
-            if len(started) == 1:
+            if listed and len(started) == 1:
                 said.update(
                     what=what or request.node.name.removeprefix("test_"),
                     path=options.get("platform", "sagemaker"),

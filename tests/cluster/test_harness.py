@@ -1,5 +1,8 @@
 """The harness itself: what a test asks of it happens, within bounds, and nothing of a job stays in the engine."""
 
+import os
+import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -25,8 +28,18 @@ def left(name: str) -> list[Any]:
     return [*client.containers.list(all=True, filters=asked), *client.networks.list(filters=asked)]
 
 
-@pytest.mark.parametrize("problem", [RuntimeError, KeyboardInterrupt, SystemExit])
-def test_nothing_is_left(image: str, tmp_path: Path, problem: type[BaseException]) -> None:
+def terminated() -> None:
+    """As `timeout` ends pytest."""
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(LIMIT_SECONDS)
+
+
+def failed() -> None:
+    raise RuntimeError("of a test")
+
+
+@pytest.mark.parametrize(("problem", "ends"), [(RuntimeError, failed), (KeyboardInterrupt, terminated)])
+def test_nothing_is_left(image: str, tmp_path: Path, problem: type[BaseException], ends: Callable[[], None]) -> None:
     """Whatever ends a test, while its hosts sleep."""
     names = list[str]()
 
@@ -35,7 +48,7 @@ def test_nothing_is_left(image: str, tmp_path: Path, problem: type[BaseException
             names.append(job.running.name)
             job.start("algo-1")
             assert len(left(names[0])) == 3
-            raise problem
+            ends()
 
     with pytest.raises(problem):
         test()
@@ -44,7 +57,7 @@ def test_nothing_is_left(image: str, tmp_path: Path, problem: type[BaseException
 
 def test_what_a_test_does_to_a_host(cluster: Callable[..., harness.Cluster]) -> None:
     """One is late, one is paused, one is off the network, one is killed; each is waited for within bounds."""
-    job = cluster(2, SLEEPS, distribution="plain", begin=False, environment={"TRAINWRIGHT_WATCH": "off"})
+    job = cluster(2, SLEEPS, listed=False, distribution="plain", begin=False, environment={"TRAINWRIGHT_WATCH": "off"})
     job.start("algo-1")
     job.start("algo-2")
     for host in job.hosts:
@@ -66,7 +79,7 @@ def test_what_a_test_does_to_a_host(cluster: Callable[..., harness.Cluster]) -> 
 
 
 def test_the_secret_is_a_file_that_only_root_reads(cluster: Callable[..., harness.Cluster]) -> None:
-    job = cluster(1, SLEEPS, distribution="plain", secret="of-this-test")
+    job = cluster(1, SLEEPS, listed=False, distribution="plain", secret="of-this-test")
     path = "/run/secrets/trainwright/job"
     assert job.run("algo-1", "stat", "--format", "%a %u", path, str(Path(path).parent)) == (0, "400 0\n700 0\n")
     assert job.read("algo-1", path) == b"of-this-test"
