@@ -134,6 +134,7 @@ def test_one_host_opens_no_socket(settings: dict[str, Any], monkeypatch: pytest.
     meeting = watch.join(world(MAIN, (MAIN,)), settings, None, {"a": 1})
     assert meeting.cards == {MAIN: {"a": 1}}
     assert meeting.heard(0.01) is None
+    assert meeting.ends == ""
     meeting.say("ended")
     assert meeting.all_ended(0)
     meeting.close()
@@ -269,9 +270,12 @@ def test_strangers_hold_up_nobody(start: Any, settings: dict[str, Any], capsys: 
 
 
 def test_more_silent_connections_than_are_kept(start: Any, settings: dict[str, Any]) -> None:
-    main = start(MAIN)
+    main = start(MAIN, greeting_seconds=30)
     time.sleep(0.2)
     crowd = [socket.create_connection((MAIN, settings["watch_port"])) for _ in range(60)]
+    for sock in crowd[: 60 - settings["strangers"]]:
+        sock.settimeout(5)
+        assert sock.recv(1) == b""  # the oldest had to go
     others = [start(host) for host in HOSTS[1:]]
     assert all(future.result(10) for future in [main, *others])
     for sock in crowd:
@@ -341,6 +345,7 @@ def test_what_one_says_all_hear(cluster: Cluster, who: int, kind: str) -> None:
     meetings[who].say(kind, code=3, cause="ZeroDivisionError: division by zero " + "x" * 100)
     event = Event(kind, HOSTS[who], 3, ("ZeroDivisionError: division by zero " + "x" * 100)[:64])
     assert verdicts(meetings) == [event] * 3
+    assert {meeting.ends for meeting in meetings} == {f"{event.host}: {event.cause}"}
     assert time.monotonic() - begun < 1
     assert not meetings[0].all_ended(0)
 

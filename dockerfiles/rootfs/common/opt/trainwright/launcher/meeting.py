@@ -242,7 +242,7 @@ class Alone(Meeting):
     """A host that nobody watches and that watches nobody: it never hears anything, and no socket is opened."""
 
     def __init__(self) -> None:
-        self.cards = {}
+        self.cards, self._verdict = {}, None
         self._ended = False
 
     def say(self, kind: str, code: int = 0, cause: str = "", why: str = "") -> None:  # noqa: ARG002
