@@ -27,6 +27,9 @@ def found(tree: Path, monkeypatch: pytest.MonkeyPatch) -> Inputs:
     return real.model_copy(update={"wheels": {folder: [] for folder in real.wheels}})
 
 
+EXECUTABLE = ("train", "with-cuda", "trainwright-check", "trainwright-launch", "python3")
+
+
 def test_what_is_copied_into_an_image_does_not_depend_on_the_umask(
     found: Inputs, intent: Intent, tmp_path: Path
 ) -> None:
@@ -37,7 +40,7 @@ def test_what_is_copied_into_an_image_does_not_depend_on_the_umask(
         os.umask(before)
     for part in ("rootfs", "requirements"):
         for path in [tmp_path / part, *(tmp_path / part).rglob("*")]:
-            executable = path.is_dir() or path.name in ("train", "with-cuda", "trainwright-check")
+            executable = path.is_dir() or path.name in EXECUTABLE
             assert path.stat().st_mode & 0o777 == (0o755 if executable else 0o644), path
 
 
