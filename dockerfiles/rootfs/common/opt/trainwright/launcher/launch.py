@@ -77,6 +77,10 @@ def meet(world: World, kind: str, settings: Settings, secret: trust.Secret | Non
     """All hosts of the job are there, and each has the others' public keys. Raises LauncherError."""
     card = {ssh.CARD: keys.public} if keys else {}
     if watched(world):
+        if not secret and not world.index:
+            note(
+                f"this job has no secret, so whoever reaches {world.main} can end it: set {trust.VARIABLE} on all hosts"
+            )
         return watch.join(world, settings, secret, card)
     if kind == "mpi" and world.index:
         raise LauncherError("a worker waits for the main host's word", f"{WATCH}=off", f"unset {WATCH}")
