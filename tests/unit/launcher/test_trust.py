@@ -89,6 +89,48 @@ print(repr(held), str(held), f"{{held}}", vars(trust))
     assert f"{VARIABLE}=" not in said.stdout
 
 
+def test_what_the_process_was_started_with_is_overwritten() -> None:
+    code = f"""
+import os, sys
+from pathlib import Path
+sys.path.insert(0, {str(LAUNCHER)!r})
+import trust
+before = Path("/proc/self/environ").read_bytes()
+held = trust.take(os.environ)
+print({KEY!r}.encode() in before, {KEY!r}.encode() in Path("/proc/self/environ").read_bytes(), os.environ["AFTER"])
+print(held.mac("role").hex())
+"""
+    words, held = [sys.executable, "-c", code], {**os.environ, VARIABLE: KEY, "AFTER": "is whole"}
+    said = subprocess.run(words, env=held, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert said == ["True False is whole", secret().mac("role").hex()]
+
+
+def test_the_variable_becomes_a_file_that_is_read_once() -> None:
+    code = f"""
+import os, stat, subprocess, sys
+from pathlib import Path
+sys.path.insert(0, {str(LAUNCHER)!r})
+import trust
+trust.hand_over(os.environ)
+assert {KEY!r}.encode() not in Path("/proc/self/environ").read_bytes()
+assert {KEY!r} not in subprocess.run(["env"], capture_output=True, text=True).stdout
+path = Path(os.environ[trust.FILE])
+assert [stat.S_IMODE(place.stat().st_mode) for place in (path, path.parent)] == [0o600, 0o700]
+print(trust.take(os.environ).mac("role").hex(), path.parent.exists(), trust.FILE in os.environ)
+"""
+    words = [sys.executable, "-c", code]
+    said = subprocess.run(words, env={**os.environ, VARIABLE: KEY}, capture_output=True, text=True, check=True).stdout
+    assert said == f"{secret().mac('role').hex()} False False\n"
+
+
+def test_a_file_of_the_users_stays(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text(KEY)
+    held = {FILE: str(tmp_path / "secret")}
+    trust.hand_over(held)
+    assert take(held)
+    assert (tmp_path / "secret").exists()
+
+
 def test_no_text_and_no_copy_of_it_shows_it() -> None:
     held = secret()
     assert KEY not in f"{held} {held!r} {[held]} {dir(held)}"

@@ -110,10 +110,11 @@ def refuse_untrusted(world: World, secret: trust.Secret | None, environ: Mapping
 def make_keys() -> Keys:
     """Raises LauncherError where the programs are missing or a key cannot be made."""
     _program("sshd")
-    folder = _private_folder()
-    words = [_program("ssh-keygen"), "-q", "-t", "ed25519", "-N", "", "-C", "trainwright", "-f", str(folder / "key")]
+    maker, folder = _program("ssh-keygen"), _private_folder()
+    words = [maker, "-q", "-t", "ed25519", "-N", "", "-C", "trainwright", "-f", str(folder / "key")]
     done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
     if done.returncode:
+        shutil.rmtree(folder, ignore_errors=True)
         raise LauncherError(
             "a key for ssh cannot be made", done.stderr.strip() or done.stdout.strip(), "df -h /run /tmp"
         )

@@ -14,10 +14,14 @@ empty proofs; a host that has one never goes on with one that has none.
 Both sides are generators: what they yield is to be sent, what they are sent is what came.
 """
 
+import ctypes
 import hmac
 import json
+import os
 import re
 import secrets
+import shutil
+import tempfile
 from collections.abc import Callable, Generator, MutableMapping, Sequence
 from pathlib import Path
 
@@ -25,6 +29,7 @@ from errors import LauncherError
 from wire import Message, WireError, text
 
 VERSION = 1
+FOLDER = "trainwright-secret-"  # of a file that is ours to remove
 VARIABLE, FILE = "TRAINWRIGHT_JOB_SECRET", "TRAINWRIGHT_JOB_SECRET_FILE"
 MAKE = "python3 -c 'import secrets; print(secrets.token_hex(32))'"
 BITS = 128
@@ -78,6 +83,7 @@ def take(environ: MutableMapping[str, str]) -> Secret | None:
 
     Raises LauncherError where one was given that is none: to go on without would be a silent downgrade.
     """
+    _wipe(environ)
     said, path = environ.pop(VARIABLE, None), environ.pop(FILE, None)
     if said is None and path is None:
         return None
@@ -90,11 +96,38 @@ def take(environ: MutableMapping[str, str]) -> Secret | None:
         except (OSError, ValueError) as problem:
             why = problem.strerror if isinstance(problem, OSError) else "it is no text in ASCII"
             raise LauncherError(f"the job's secret cannot be read: {where}", str(why), "mount it there") from None
+        if Path(path).parent.name.startswith(FOLDER):
+            shutil.rmtree(Path(path).parent, ignore_errors=True)
     key = (said or "").strip()
     if strength(key) < BITS:
         why = f"it has {len(key)} characters; at least {BITS} random bits are asked for, 32 hexadecimal digits"
         raise LauncherError(f"the job's secret is too short: {where}", why, f"make one with: {MAKE}")
     return Secret(key)
+
+
+def hand_over(environ: MutableMapping[str, str]) -> None:
+    """For who starts the launcher later, and other programs before it: the variable becomes a file that take() removes.
+
+    Raises OSError where no file can be written; the variable is then as it was.
+    """
+    if VARIABLE in environ and FILE not in environ:
+        path = Path(tempfile.mkdtemp(prefix=FOLDER)) / "secret"
+        path.touch(0o600)
+        path.write_text(environ[VARIABLE])
+        _wipe(environ)
+        del environ[VARIABLE]
+        environ[FILE] = str(path)
+
+
+def _wipe(environ: MutableMapping[str, str]) -> None:
+    """What a process was started with stays readable in /proc/<pid>/environ, whatever it unsets later."""
+    if environ is os.environ and VARIABLE in environ:
+        libc = ctypes.CDLL(None)
+        libc.getenv.restype = ctypes.c_void_p
+        place = libc.getenv(VARIABLE.encode())
+        if place:
+            environ[VARIABLE] = environ[VARIABLE]  # a copy of its own, as the place may be what os.environ goes by
+            ctypes.memset(place, 0, len(ctypes.string_at(place)))
 
 
 def strength(key: str) -> int:
