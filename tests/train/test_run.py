@@ -27,6 +27,15 @@ dist.destroy_process_group()
 os.symlink("/opt/ml/model", "/opt/ml/model/last")
 assert os.listdir("/opt/ml/code") == ["script.py"]
 """
+MPI = """
+import os, socket
+from mpi4py import MPI
+world = MPI.COMM_WORLD
+assert world.allreduce(world.rank + 1) == 10
+assert len(set(world.allgather(socket.gethostname()))) == 2
+open(f"/opt/ml/model/{world.rank}.txt", "w").write(str(world.size))
+assert "TRAINWRIGHT_JOB_SECRET_FILE" not in os.environ
+"""
 ONE_FAILS = """
 import os, time
 if os.environ["SM_CURRENT_HOST"] == "algo-2":
@@ -63,6 +72,16 @@ def test_two_hosts_train_together(image: str, tmp_path: Path) -> None:
     for rank in (0, 1):
         assert (tmp_path / f"kept/algo-{rank + 1}/model/{rank}.txt").read_text() == "1.5"
         assert not (tmp_path / f"kept/algo-{rank + 1}/model/last").exists()  # a link to elsewhere means nothing here
+
+
+@pytest.mark.component("mpi4py")
+def test_mpi_on_two_hosts(image: str, tmp_path: Path) -> None:
+    """Two ranks on each; mpirun logs in on the second host, which trusts the first one by this run's own secret."""
+    words = ["--output", str(tmp_path / "kept"), "--distribution", "mpi", "--processes", "2"]
+    code, hosts, lines = ended(begun(image, tmp_path, MPI, *words))
+    assert (code, [host["code"] for host in hosts]) == (0, [0, 0]), lines
+    for rank in range(4):
+        assert (tmp_path / f"kept/algo-{rank // 2 + 1}/model/{rank}.txt").read_text() == "4"
 
 
 def test_a_host_that_fails_ends_all(image: str, tmp_path: Path) -> None:
