@@ -201,7 +201,7 @@ def test_a_container_that_nobody_told_anything() -> None:
     [
         ({"TRAINWRIGHT_HOSTS": "a,b", "TRAINWRIGHT_HOST": "c"}, "none of TRAINWRIGHT_HOSTS: a, b"),
         ({"TRAINWRIGHT_HOSTS": "a,a"}, "twice"),
-        ({"TRAINWRIGHT_PROCESSES": "0"}, "TRAINWRIGHT_PROCESSES is '0': a number, 1 or more"),
+        ({"TRAINWRIGHT_PROCESSES": "-1"}, "TRAINWRIGHT_PROCESSES is '-1': a number, 0 or more"),
         ({"TRAINWRIGHT_PROCESSES": "auto"}, "TRAINWRIGHT_PROCESSES is 'auto'"),
         ({"TRAINWRIGHT_PEER_WAIT": "-1"}, "TRAINWRIGHT_PEER_WAIT is '-1'"),
         ({"TRAINWRIGHT_EFA": "yes"}, "TRAINWRIGHT_EFA is 'yes'"),

@@ -19,6 +19,7 @@ EFA = tuple(f"uverbs{number}" for number in range(32))
 # A p5.48xlarge as it should be, one of two.
 GOOD = Facts(
     hosts=("algo-1", "algo-2"),
+    peers=("algo-1", "algo-2"),
     host="algo-1",
     processes=8,
     interface="eth0",
@@ -191,7 +192,7 @@ def test_a_plugin_that_does_not_load_is_the_images_fault(judged: Judged) -> None
             "after 7 s, found nothing for algo-2",
         ),
         ({"addresses": {"algo-1": ("127.0.1.1",), "algo-2": ("10.0.0.2",)}}, WARNING, "algo-1 only as 127.*"),
-        ({"addresses": {"algo-1": ("10.0.0.1", "127.0.1.1"), "algo-2": ("10.0.0.2",)}}, OK, "all 2 hosts"),
+        ({"addresses": {"algo-1": ("10.0.0.1", "127.0.1.1"), "algo-2": ("10.0.0.2",)}}, OK, "addresses for 2 of 2"),
         ({"addresses": None}, UNKNOWN, "not waited for"),
     ],
 )
@@ -199,6 +200,17 @@ def test_peers(judged: Judged, changed: dict[str, Any], level: str, words: str) 
     found = of(judged(**changed), "peers")
     assert found.level == level
     assert words in found.text()
+
+
+def test_a_host_without_processes_needs_no_more_than_the_others_names(judged: Judged) -> None:
+    """The launcher's pod of an MPIJob has no GPU and no EFA, on whichever node it is."""
+    findings = judged(processes=0, gpus=0, uverbs=(), efa_devices=(), shm=64 << 20, memlock=0)
+    assert levels(findings) == {"peers": OK, "interface": OK, "nofile": OK}
+
+
+def test_only_names_that_must_lead_to_a_host_are_asked(judged: Judged) -> None:
+    found = of(judged(peers=("algo-1",), addresses={"algo-1": ("10.0.0.1",)}), "peers")
+    assert (found.level, found.found) == (OK, "addresses for 1 of 1")
 
 
 def test_one_host_has_no_peers(judged: Judged) -> None:

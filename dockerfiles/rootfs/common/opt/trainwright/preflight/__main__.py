@@ -91,7 +91,7 @@ def main(words: list[str]) -> int:
         return BAD_SETTING
     began, stop = time.monotonic(), Event()
     host = background(lambda: on_host(chosen, data))
-    names = background(lambda: look_up(chosen.hosts, chosen.wait, data["seconds"], stop) if several(chosen) else None)
+    names = background(lambda: look_up(chosen.peers, chosen.wait, data["seconds"], stop) if several(chosen) else None)
     differences, added = image.compare() if mode != "off" else ([], [])
     said, code = image.report(mode, differences, added, time.monotonic() - began)
     case, seconds = host()

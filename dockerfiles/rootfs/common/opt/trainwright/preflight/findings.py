@@ -44,6 +44,7 @@ class Facts:
     # the job
     hosts: tuple[str, ...] = ()  # () is one host
     host: str = ""
+    peers: tuple[str, ...] = ()  # names that must lead to a host
     processes: int = 1  # on this host
     interface: str = ""
     distribution: str = ""

@@ -48,6 +48,7 @@ def gather(chosen: Settings, components: Mapping[str, Any], libraries: Mapping[s
     instance, told_by = (chosen.instance, chosen.told_by) if chosen.told_by else dmi(Path("/"))
     return Facts(
         hosts=chosen.hosts,
+        peers=chosen.peers,
         host=chosen.host,
         processes=chosen.processes,
         interface=chosen.interface,

@@ -20,7 +20,8 @@ class Settings:
     mode: str
     hosts: tuple[str, ...]  # () where nobody named any: one host
     host: str
-    processes: int  # on this host
+    peers: tuple[str, ...]  # names that must lead to a host; those of `hosts` where nobody says it
+    processes: int  # on this host; 0: it only starts those of others
     interface: str
     distribution: str
     allow_tcp: bool
@@ -35,7 +36,7 @@ def settings(environ: Mapping[str, str], resources: Mapping[str, Any], local: li
 
     Raises SettingError.
     """
-    hosts = tuple(word.strip() for word in environ.get("TRAINWRIGHT_HOSTS", "").split(",") if word.strip())
+    hosts = names(environ, "TRAINWRIGHT_HOSTS")
     host = environ.get("TRAINWRIGHT_HOST", "")
     if not hosts:
         hosts, host = group(resources), host or str(resources.get("current_host", ""))
@@ -55,7 +56,8 @@ def settings(environ: Mapping[str, str], resources: Mapping[str, Any], local: li
         mode=one_of(environ, "TRAINWRIGHT_PREFLIGHT", MODES),
         hosts=hosts,
         host=host,
-        processes=int(number(environ, "TRAINWRIGHT_PROCESSES", 1, least=1)),
+        peers=names(environ, "TRAINWRIGHT_PEERS") or hosts,
+        processes=int(number(environ, "TRAINWRIGHT_PROCESSES", 1, least=0)),
         interface=environ.get("TRAINWRIGHT_INTERFACE", ""),
         distribution=environ.get("TRAINWRIGHT_DISTRIBUTION", ""),
         allow_tcp=bool(yes_or_no(environ, "TRAINWRIGHT_ALLOW_TCP")),
@@ -73,6 +75,10 @@ def group(resources: Mapping[str, Any]) -> tuple[str, ...]:
         if one.get("instance_group_name") == own:
             return tuple(map(str, one.get("hosts") or ()))
     return tuple(map(str, resources.get("hosts") or ()))
+
+
+def names(environ: Mapping[str, str], variable: str) -> tuple[str, ...]:
+    return tuple(word.strip() for word in environ.get(variable, "").split(",") if word.strip())
 
 
 def one_of(environ: Mapping[str, str], name: str, values: tuple[str, ...]) -> str:

@@ -10,16 +10,16 @@ from gpus import check_driver, check_gdrcopy, check_gpus
 from limits import check_memlock, check_nofile, check_shm, check_tasks
 from peers import check_interface, check_peers
 
-CHECKS: list[Callable[[Case], list[Finding]]] = [
+Check = Callable[[Case], list[Finding]]
+# What a host needs that trains nothing itself, as the launcher's pod of an MPIJob.
+ALWAYS: list[Check] = [check_peers, check_interface, check_nofile]
+TRAINING: list[Check] = [
     check_efa,
     check_plugin,
-    check_peers,
-    check_interface,
     check_gpus,
     check_driver,
     check_gdrcopy,
     check_memlock,
-    check_nofile,
     check_tasks,
     check_shm,
 ]
@@ -27,5 +27,6 @@ CHECKS: list[Callable[[Case], list[Finding]]] = [
 
 def judge(case: Case) -> list[Finding]:
     """Every finding, worst first."""
-    found = [finding for check in CHECKS for finding in check(case)]
+    checks = [*ALWAYS, *(TRAINING if case.facts.processes else [])]
+    found = [finding for check in checks for finding in check(case)]
     return sorted(found, key=lambda finding: WORST_FIRST.index(finding.level))

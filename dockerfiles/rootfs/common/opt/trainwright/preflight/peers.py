@@ -11,17 +11,17 @@ def check_peers(case: Case) -> list[Finding]:
         return []
     if facts.addresses is None:
         return [Finding("peers", UNKNOWN, "not waited for, because this host will not start")]
-    missing = [host for host in facts.hosts if not facts.addresses.get(host)]
+    missing = [host for host in facts.peers if not facts.addresses.get(host)]
     if missing:
         fix = "look why they did not start, or correct the names; TRAINWRIGHT_PEER_WAIT=SECONDS waits longer"
-        expected = f"{len(facts.hosts)} hosts by their names after {facts.wait:.0f} s"
+        expected = f"{len(facts.peers)} hosts by their names after {facts.wait:.0f} s"
         return [Finding("peers", REFUSED, f"nothing for {', '.join(missing)}", expected, "DNS, /etc/hosts", fix)]
-    looped = [host for host in facts.hosts if all(_is_loopback(one) for one in facts.addresses[host])]
+    looped = [host for host in facts.peers if all(_is_loopback(one) for one in facts.addresses[host])]
     if looped:
         fix = "take that line out of /etc/hosts: others cannot reach what listens there"
         found = f"{', '.join(looped)} only as 127.*"
         return [Finding("peers", WARNING, found, "names that lead to other hosts, too", "DNS, /etc/hosts", fix)]
-    return [Finding("peers", OK, f"all {len(facts.hosts)} hosts have addresses")]
+    return [Finding("peers", OK, f"addresses for {len(facts.peers)} of {len(facts.peers)}")]
 
 
 def _is_loopback(address: str) -> bool:
