@@ -11,22 +11,25 @@ from limits import check_memlock, check_nofile, check_shm, check_tasks
 from peers import check_interface, check_peers
 
 Check = Callable[[Case], list[Finding]]
-# What a host needs that trains nothing itself, as the launcher's pod of an MPIJob.
-ALWAYS: list[Check] = [check_peers, check_interface, check_nofile]
-TRAINING: list[Check] = [
+CHECKS: list[Check] = [
     check_efa,
     check_plugin,
+    check_peers,
+    check_interface,
     check_gpus,
     check_driver,
     check_gdrcopy,
     check_memlock,
+    check_nofile,
     check_tasks,
     check_shm,
 ]
+# What a host needs that trains nothing itself, as the launcher's pod of an MPIJob.
+ALWAYS = (check_peers, check_interface, check_nofile)
 
 
 def judge(case: Case) -> list[Finding]:
     """Every finding, worst first."""
-    checks = [*ALWAYS, *(TRAINING if case.facts.processes else [])]
+    checks = CHECKS if case.facts.processes else ALWAYS
     found = [finding for check in checks for finding in check(case)]
     return sorted(found, key=lambda finding: WORST_FIRST.index(finding.level))
