@@ -81,18 +81,7 @@ def listed() -> str:
     return ", ".join(sorted(path.name for path in Path(environment.code_dir).iterdir())[:20]) or "it is empty"
 
 
-def stopped(*_: object) -> None:
-    """The platform stops a job that has not begun: the toolkit's way out would say 0."""
-    reason = "stopped by SIGTERM before its script ran"
-    try:
-        files.write_failure_file(reason)
-    finally:
-        print(reason, file=sys.stderr, flush=True)
-        os._exit(128 + signal.SIGTERM)
-
-
 def main() -> None:
-    signal.signal(signal.SIGTERM, stopped)
     env = environment.Environment()
     # The platform brings these; under a mount by hand the toolkit would fail to report anything, and exit with 0.
     for folder in (env.model_dir, env.output_data_dir):

@@ -57,11 +57,18 @@ def test_a_script_that_says_why_itself_is_not_corrected(tmp_path: Path) -> None:
     assert place.read_text() == "my own words"
 
 
-def test_what_an_earlier_start_left_is_gone(tmp_path: Path) -> None:
-    for name in ("failure", "success"):
+def test_what_an_earlier_start_left_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`success` is SageMaker's: beside a file of somebody's choice it may be anything."""
+    for name in ("failure", "success", "why"):
         (tmp_path / name).touch()
+    failures.begin(tmp_path / "why")
+    failures.succeed(tmp_path / "why")
+    assert {path.name for path in tmp_path.iterdir()} == {"failure", "success"}
+    monkeypatch.setattr(failures, "OUTPUT", tmp_path)
     failures.begin(tmp_path / "failure")
     assert list(tmp_path.iterdir()) == []
+    failures.succeed(tmp_path / "failure")
+    assert [path.name for path in tmp_path.iterdir()] == ["success"]
 
 
 def test_a_place_that_cannot_be_written(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -1,17 +1,20 @@
 """The launcher as a process of its own on this host: exit codes, reasons, signals, and nothing left behind."""
 
+import json
 import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import launch
 import options
 import pytest
+import ranks
 from errors import LauncherError
 
 FOLDER = Path(launch.__file__).parent
@@ -112,7 +115,7 @@ def test_a_script_that_ends_well(host: Host) -> None:
     (host.folder / "output/failure").write_text("of an earlier start")
     code, said = host.run("--processes", "2", host.script("import sys; print('trained', sys.argv[1:])"), "--lr", "1")
     assert (code, host.failure, host.succeeded) == (0, "", True)
-    assert "checked plain localhost 2" in said
+    assert "checked plain localhost 1" in said
     assert "trained ['--lr', '1']" in said
 
 
@@ -211,6 +214,88 @@ def test_a_stop_before_the_script_runs(host: Host) -> None:
     started.communicate(timeout=LIMIT_SECONDS)
     assert started.returncode == 143
     assert "before its script ran" in host.failure
+
+
+def test_a_stop_that_was_held_back(host: Host) -> None:
+    """`train` blocks SIGTERM while it becomes the launcher; it comes the moment that this one can hear it."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    try:
+        started = host.begin(host.script(WAITS))
+        started.send_signal(signal.SIGTERM)
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+    said, _ = started.communicate(timeout=LIMIT_SECONDS)
+    assert (started.returncode, "Traceback" in said) == (143, False), said
+    assert "before its script ran" in host.failure
+
+
+def test_two_jobs_beside_each_other(host: Host) -> None:
+    """They share no folder and no port."""
+    text = f"import os, sys; print(os.environ['TF_CONFIG'], flush=True)\n{SAVES}"
+    both = [host.begin("--distribution", "tensorflow", host.script(text)) for _ in range(2)]
+    configs = []
+    for one in both:
+        assert one.stdout
+        configs.append(next(line for line in one.stdout if "cluster" in line))
+        until(one, "ready")
+    assert configs[0] != configs[1]
+    for one in both:
+        one.send_signal(signal.SIGTERM)
+        assert one.wait(LIMIT_SECONDS) == 0
+
+
+def test_a_host_whose_check_refuses_is_not_waited_for(host: Host) -> None:
+    """The other one hears the cause at once, and not after a quarter of an hour."""
+    host.check('[ "$TRAINWRIGHT_HOST" = 127.0.0.2 ] && echo no GPU here >&2 && exit 5; exit 0')
+    words = ["--distribution", "torchrun", "--hosts", "127.0.0.1,127.0.0.2", "--host"]
+    place = {name: str(host.folder / name) for name in ("127.0.0.1", "127.0.0.2")}
+    script = host.script("print('trained')")
+    both = [host.begin(*words, name, script, TRAINWRIGHT_FAILURE_FILE=file) for name, file in place.items()]
+    for one in both:
+        said, _ = one.communicate(timeout=LIMIT_SECONDS)
+        assert one.returncode, said
+        assert "trained" not in said
+    assert all("no GPU here" in Path(file).read_text() for file in place.values())
+
+
+def test_the_first_words_of_a_rank_are_kept(tmp_path: Path) -> None:
+    """Two that call themselves the same do not overwrite each other; who was killed is not the cause."""
+    for number, code in enumerate((143, 3, 1)):
+        record = ranks.Record("0", code, float(number), "")
+        (tmp_path / f"rank-0-{number}.json").write_text(json.dumps(asdict(record)))
+    assert [one.code for one in ranks.records(tmp_path)] == [3, 1, 143]
+
+
+def test_another_users_folder_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    made = ranks.folder("job", alone=False)
+    assert made == ranks.folder("job", alone=False) != ranks.folder("other", alone=False)
+    made.chmod(0o755)
+    with pytest.raises(LauncherError, match="alone"):
+        ranks.folder("job", alone=False)
+
+
+def test_a_rank_hands_a_stop_on(host: Host) -> None:
+    """The parent of a rank, as torchrun and mpirun start it: also where the stop comes at once."""
+    environ = {**os.environ, "MARK": str(host.folder), "RANK": "1"}
+    words = ["--rank", str(host.folder), "--keep", "", "--", sys.executable, "-u", host.script(SAVES)]
+    command = [sys.executable, str(FOLDER), *words]
+    for seconds in (0.3, None):
+        rank = subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, text=True, cwd=host.folder)
+        host.started.append(rank)
+        if seconds:
+            time.sleep(seconds)
+        else:
+            until(rank, "ready")
+        rank.send_signal(signal.SIGTERM)
+        assert rank.wait(LIMIT_SECONDS) in ((0,) if not seconds else (0, 143, -15))
+
+
+@pytest.mark.parametrize(
+    ("kind", "asked", "found"), [("plain", 2, 1), ("tensorflow", 0, 1), ("torchrun", 0, 8), ("mpi", 0, 8)]
+)
+def test_how_many_processes(kind: str, asked: int, found: int) -> None:
+    assert launch.count(kind, asked, 8) == found
 
 
 def test_one_worker_that_fails_ends_the_others(host: Host) -> None:

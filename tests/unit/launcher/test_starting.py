@@ -8,7 +8,7 @@ import starting
 from errors import LauncherError
 from worlds import World
 
-SETTINGS = {"torch_port": 7777, "tensorflow_port": 7780}
+PORTS = [7780, 7781]
 ONE = World("sagemaker", "job", ("algo-1",), "algo-1", 2, "eth0")
 TWO = World("sagemaker", "job", ("algo-1", "algo-2"), "algo-2", 2, "eth1")
 PYTHON = "/opt/venv/bin/python -u"
@@ -41,12 +41,12 @@ def test_no_script() -> None:
 
 
 def test_torchrun() -> None:
-    said = " ".join(starting.torchrun(TWO, SETTINGS, {}))
+    said = " ".join(starting.torchrun(TWO, 7777, {}))
     for word in ("--nnodes=2", "--nproc-per-node=2", "--node-rank=1", "--master-addr=algo-1", "--master-port=7777"):
         assert word in said
-    assert "--master-addr=127.0.0.1" in starting.torchrun(ONE, SETTINGS, {})
+    assert "--master-addr=127.0.0.1" in starting.torchrun(ONE, 7777, {})
     with pytest.raises(LauncherError, match="c10d"):
-        starting.torchrun(TWO, SETTINGS, {"PET_RDZV_BACKEND": "c10d"})
+        starting.torchrun(TWO, 7777, {"PET_RDZV_BACKEND": "c10d"})
 
 
 def test_torchrun_takes_nothing_of_the_rendezvous_from_the_environment() -> None:
@@ -134,15 +134,42 @@ def test_what_an_mpijobs_operator_says_of_ssh_is_not_ours() -> None:
 
 
 def test_tensorflow() -> None:
-    said = [json.loads(starting.tensorflow(TWO, SETTINGS, {}, number)["TF_CONFIG"]) for number in range(2)]
+    said = [json.loads(starting.tensorflow(TWO, PORTS, {}, number)["TF_CONFIG"]) for number in range(2)]
     workers = ["algo-1:7780", "algo-1:7781", "algo-2:7780", "algo-2:7781"]
     assert [one["cluster"] for one in said] == [{"worker": workers}] * 2
     assert [one["task"] for one in said] == [{"type": "worker", "index": index} for index in (2, 3)]
-    alone = json.loads(starting.tensorflow(replace(ONE, processes=1), SETTINGS, {}, 0)["TF_CONFIG"])
+    alone = json.loads(starting.tensorflow(replace(ONE, processes=1), PORTS[:1], {}, 0)["TF_CONFIG"])
     assert alone["cluster"] == {"worker": ["localhost:7780"]}
 
 
 def test_a_tf_config_of_the_users_own() -> None:
-    assert starting.tensorflow(replace(TWO, processes=1), SETTINGS, {"TF_CONFIG": "{}"}, 0) == {}
+    assert starting.tensorflow(replace(TWO, processes=1), PORTS[:1], {"TF_CONFIG": "{}"}, 0) == {}
     with pytest.raises(LauncherError, match="TF_CONFIG"):
-        starting.tensorflow(TWO, SETTINGS, {"TF_CONFIG": "{}"}, 0)
+        starting.tensorflow(TWO, PORTS, {"TF_CONFIG": "{}"}, 0)
+
+
+def test_a_parameter_of_the_users_own_is_not_given_twice() -> None:
+    """Open MPI 4 refuses to start."""
+    own = "--mca btl tcp,self --mca orte_keep_fqdn_hostnames 0 --bind-to core"
+    words = starting.mpirun(TWO, 4, own)
+    for name in ("btl", "orte_keep_fqdn_hostnames", "--bind-to"):
+        assert words.count(name) == 1
+    assert pairs(words)["btl"] == "tcp,self"
+
+
+@pytest.mark.parametrize(("major", "name"), [(4, "orte_keep_fqdn_hostnames"), (5, "prte_keep_fqdn_hostnames")])
+def test_full_names_stay_full(major: int, name: str) -> None:
+    """The hosts' keys are known under these."""
+    assert pairs(starting.mpirun(TWO, major))[name] == "1"
+
+
+def test_a_task_of_slurm_is_not_seen_by_mpirun() -> None:
+    """It would start its daemons with srun, which is not in the image, and take this process for a rank."""
+    own = {"SLURM_JOB_ID": "1", "PMIX_RANK": "0", "PMI_RANK": "0", "PMIX_MCA_gds": "hash", "PATH": "/bin"}
+    assert starting.for_mpirun(own) == {"PMIX_MCA_gds": "hash", "PATH": "/bin"}
+
+
+def test_without_an_interface_none_is_named() -> None:
+    world = replace(TWO, interface="")
+    assert starting.common(world, {}) == {}
+    assert not [word for word in starting.mpirun(world, 4) if word.endswith("if_include")]

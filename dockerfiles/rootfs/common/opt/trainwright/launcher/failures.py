@@ -4,7 +4,6 @@ A file that cannot be written is said on stderr and changes nothing else: a full
 """
 
 import contextlib
-import os
 import re
 import signal
 from collections.abc import Mapping
@@ -72,9 +71,10 @@ def place(environ: Mapping[str, str]) -> Path | None:
 
 def begin(path: Path | None) -> None:
     """What an earlier start of this container left is not this one's."""
-    for old in (path, path.with_name("success")) if path else ():
+    for old in (path, OUTPUT / "success" if path == OUTPUT / "failure" else None):
         with contextlib.suppress(OSError):
-            old.unlink(missing_ok=True)
+            if old:
+                old.unlink(missing_ok=True)
 
 
 def write(path: Path | None, said: str) -> None:
@@ -89,9 +89,9 @@ def write(path: Path | None, said: str) -> None:
         note(f"{path} cannot be written: {problem.strerror}")
 
 
-def succeed(environ: Mapping[str, str]) -> None:
-    """Beside the failure file SageMaker's toolkit leaves an empty `success`, as it has always done."""
-    if OUTPUT.is_dir() and os.environ.get(VARIABLE, environ.get(VARIABLE)) is None:
+def succeed(path: Path | None) -> None:
+    """Beside its failure file SageMaker's toolkit leaves an empty `success`, as it has always done."""
+    if path == OUTPUT / "failure":
         try:
             (OUTPUT / "success").touch()
         except OSError as problem:

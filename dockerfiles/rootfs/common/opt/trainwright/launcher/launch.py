@@ -7,10 +7,13 @@ script's; where another host's script failed first, that one's.
 """
 
 import os
+import socket
 import subprocess
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import failures
@@ -59,12 +62,18 @@ def distribution(asked: str, world: World) -> str:
     return "plain"
 
 
+def count(kind: str, asked: int, platform: int) -> int:
+    """Processes on each host: one rank for each GPU where ranks are what is started."""
+    return {"plain": 1, "tensorflow": asked or 1}.get(kind, platform)
+
+
 def check(world: World, distribution: str, environ: Mapping[str, str], settings: Settings) -> Result:
     """Is this what the image declares, and can it train here: its exit code, and what it says."""
     asked = {
         "TRAINWRIGHT_HOSTS": ",".join(world.hosts),
         "TRAINWRIGHT_HOST": world.host,
-        "TRAINWRIGHT_PROCESSES": str(world.processes),
+        "TRAINWRIGHT_PEERS": ",".join(world.peers),
+        "TRAINWRIGHT_PROCESSES": str(world.processes if world.host in world.rank_hosts else 0),
         "TRAINWRIGHT_INTERFACE": world.interface,
         "TRAINWRIGHT_DISTRIBUTION": distribution,
     }
@@ -95,17 +104,18 @@ def start(
     job: following.Job, kind: str, asked: options.Options, environ: dict[str, str], keys: ssh.Keys | None
 ) -> None:
     """From here on a signal is the script's. Raises LauncherError."""
-    world, settings, tail = job.world, job.settings, job.settings["tail_bytes"]
+    world, tail = job.world, job.settings["tail_bytes"]
+    ports = ports_of(world, kind, job.settings)
     agent = ssh.agent(keys, job.meeting) if keys and not world.index else ""
     job.signals.raising = False
     if kind == "tensorflow":
         for number in range(world.processes):
-            own = {**environ, **starting.tensorflow(world, settings, environ, number)}
+            own = {**environ, **starting.tensorflow(world, ports, environ, number)}
             job.children.append(processes.Child(starting.script(asked.words), own, tail))
     elif kind == "plain":
         job.children.append(processes.Child(starting.script(asked.words), environ, tail))
     elif kind == "torchrun":
-        command = [*starting.torchrun(world, settings, environ), *ranks_of(job, asked, kind)]
+        command = [*starting.torchrun(world, ports[0], environ), *ranks_of(job, asked, kind)]
         job.children.append(processes.Child(command, starting.for_torchrun(environ), tail, script=False))
     elif world.index and keys:
         job.servers.append(ssh.serve(keys, job.meeting, environ))
@@ -113,6 +123,18 @@ def start(
         major = starting.openmpi_major(openmpi())
         command = [*starting.mpirun(world, major, asked.mpi_options, agent), *ranks_of(job, asked, kind)]
         job.children.append(processes.Child(command, starting.for_mpirun(environ), tail, script=False))
+
+
+def ports_of(world: World, kind: str, settings: Settings) -> list[int]:
+    """Hosts must agree on them; a host alone takes free ones, as another job may run beside it."""
+    if world.size > 1:
+        first = settings["tensorflow_port" if kind == "tensorflow" else "torch_port"]
+        return [first + number for number in range(world.processes)]
+    with ExitStack() as left:
+        sockets = [left.enter_context(socket.socket()) for _ in range(max(1, world.processes))]
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [int(one.getsockname()[1]) for one in sockets]
 
 
 def ranks_of(job: following.Job, asked: options.Options, kind: str) -> list[str]:
@@ -133,19 +155,32 @@ def run(asked: options.Options, world: World, settings: Settings, signals: Signa
     """Check, meet, start, follow. `spared`: processes that are not ours. Raises LauncherError, Stopped."""
     secret = trust.take(os.environ)
     kind = distribution(asked.distribution, world)
+    world = replace(world, processes=count(kind, asked.flags.processes, world.processes))
     if kind == "mpi" and watched(world):
         ssh.refuse_untrusted(world, secret, os.environ)
-    code, said = check(world, kind, os.environ, settings)
-    if code:
-        if watched(world):
-            watch.tell(world, settings, secret, code, f"{world.host}: {said}")
-        return code, said[: settings["failure_characters"]]
-    folder = ranks.folder(world.job)
-    keys = ssh.make_keys() if kind == "mpi" and watched(world) else None
-    try:
-        environ = starting.common(world, os.environ)
-        ranks.prepare(folder, environ)
+    with ExitStack() as left:
+        left.callback(processes.kill_below, spared)
+        try:
+            code, said = check(world, kind, os.environ, settings)
+            if code:
+                tell(world, settings, secret, code, said)
+                return code, said[: settings["failure_characters"]]
+            folder = ranks.folder(world.job, alone=world.size == 1)
+            left.callback(ranks.remove, folder)
+            keys = ssh.make_keys() if kind == "mpi" and watched(world) else None
+            if keys:
+                left.callback(ssh.remove, keys)
+            environ = starting.common(world, os.environ)
+            ranks.prepare(folder, environ)
+        except LauncherError as problem:
+            tell(world, settings, secret, 1, str(problem))
+            raise
+        except Stopped:
+            soon = {**settings, "tell_seconds": settings["peer_stop_seconds"]}
+            tell(world, soon, secret, 128 + signals.number, stopped(world.host, signals))
+            raise
         meeting = meet(world, kind, settings, secret, keys)
+        left.callback(meeting.close)
         job = following.Job(world, settings, meeting, signals, folder, spared, watched=watched(world))
         try:
             start(job, kind, asked, environ, keys)
@@ -159,21 +194,21 @@ def run(asked: options.Options, world: World, settings: Settings, signals: Signa
         finally:
             for server in job.servers:
                 server.terminate()
-            meeting.close()
-    finally:
-        processes.kill_below(spared)
-        ranks.remove(folder)
-        if keys:
-            ssh.remove(keys)
+
+
+def tell(world: World, settings: Settings, secret: trust.Secret | None, code: int, said: str) -> None:
+    """The other hosts need not wait for one that does not come."""
+    if watched(world):
+        watch.tell(world, settings, secret, code, said if said.startswith(world.host) else f"{world.host}: {said}")
 
 
 def main(words: Sequence[str], settings: Settings) -> int:
     signals, spared = Signals(), processes.below(os.getpid())
-    signals.install()
-    processes.adopt()
     place, host = failures.place(os.environ), "this host"
-    failures.begin(place)
     try:
+        signals.install()  # one that `train` held back comes here and now
+        processes.adopt()
+        failures.begin(place)
         asked = options.parse(words)
         here = world(asked.flags, os.environ)
         host = here.host
@@ -181,7 +216,7 @@ def main(words: Sequence[str], settings: Settings) -> int:
     except LauncherError as problem:
         code, said = 1, f"{host}: {problem}"
     except Stopped:
-        code, said = 128 + signals.number, f"{host}: stopped by {signals.name} before its script ran"
+        code, said = 128 + signals.number, stopped(host, signals)
     except Exception as problem:  # ours to mend; the platform must hear of it nevertheless
         traceback.print_exc()
         code, said = 1, f"{host}: the launcher failed: {type(problem).__name__}: {problem}"
@@ -191,9 +226,13 @@ def main(words: Sequence[str], settings: Settings) -> int:
         failures.write(place, said)
         note(said)
     else:
-        failures.succeed(os.environ)
+        failures.succeed(place)
     following.uploads(spared, settings["upload_seconds"])
     return code
+
+
+def stopped(host: str, signals: Signals) -> str:
+    return f"{host}: stopped by {signals.name} before its script ran"
 
 
 if __name__ == "__main__":

@@ -158,6 +158,11 @@ def kill_below(spared: Iterable[int] = ()) -> None:
 
 def bury(known: Iterable[int]) -> None:
     """Wait for what others left to this process; who has a Popen is waited for there."""
+    try:
+        if not os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+            return
+    except ChildProcessError:
+        return
     mine = set(known)
     for entry in _pids():
         if entry not in mine and stat(entry) == (os.getpid(), "Z"):

@@ -23,7 +23,7 @@ import starting
 from errors import LauncherError
 
 ENVIRONMENT, STOPPING = "environment.json", "stopping"
-NUMBERS = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "RANK")
+NUMBERS = ("OMPI_COMM_WORLD_RANK", "RANK", "PMIX_RANK")  # torchrun's ranks may have the last one from srun
 KILLED = (128 + signal.SIGTERM, 128 + signal.SIGKILL)
 
 
@@ -37,8 +37,10 @@ class Record:
     words: str
 
 
-def folder(job: str) -> Path:
+def folder(job: str, alone: bool) -> Path:
     """Of a job on a host: the same name on all, as mpirun's command line is. LauncherError for another user's."""
+    if alone:  # another job of one host may run beside it
+        return Path(tempfile.mkdtemp(prefix=f"trainwright-{os.getuid()}-"))
     name = sha256(job.encode()).hexdigest()[:16]
     path = Path(tempfile.gettempdir(), f"trainwright-{os.getuid()}-{name}")
     try:
@@ -103,27 +105,30 @@ def main(words: Sequence[str], settings: Mapping[str, int]) -> int:
     path, keep, command = Path(words[1]), words[3].split(","), list(words[5:])
     environ = dict(os.environ)
     number = next((environ[name] for name in NUMBERS if name in environ), str(os.getpid()))
-    if "OMPI_COMM_WORLD_RANK" in environ or "PMIX_RANK" in environ:
+    if NUMBERS[0] in environ:
         with contextlib.suppress(OSError, ValueError):
             environ = starting.of_rank(environ, json.loads((path / ENVIRONMENT).read_text()), keep)
-    started = list[processes.Child]()
+    started, came = list[processes.Child](), list[int]()
 
-    def hand_on(*_: object) -> None:
+    def hand_on(number: int, _: object) -> None:
+        came.append(number)
         for child in started:
             processes.tell(processes.targets(child.pid))
 
     signal.signal(signal.SIGTERM, hand_on)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
     started.append(processes.Child(command, environ, settings["tail_bytes"], dies=True))
+    if came:  # before there was anybody to tell
+        processes.tell([started[0].pid])
     code = failures.exit_code(started[0].process.wait())
     if not code:
         return 0
     said = failures.last_words(started[0].tail(settings["drain_seconds"]), settings["failure_characters"])
     record = Record(number, code, time.time(), said)
     with contextlib.suppress(OSError):  # a full disk: torchrun's and mpirun's own words are left
-        unfinished = path / f"unfinished-{number}"
+        unfinished = path / f"unfinished-{os.getpid()}"
         unfinished.write_text(json.dumps(asdict(record)))
-        unfinished.replace(path / f"rank-{number}.json")
+        unfinished.replace(path / f"rank-{number}-{os.getpid()}.json")
         # Where the job is being stopped, the other ranks may still be saving: who starts them must not see a failure.
         return 0 if (path / STOPPING).exists() else code
     return code

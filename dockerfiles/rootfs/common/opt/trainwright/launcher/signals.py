@@ -27,4 +27,5 @@ class Signals:
     def _came(self, number: int, _: FrameType | None) -> None:
         self.number = self.number or number
         if self.raising:
+            self.raising = False  # a second one must not break what the first one set off
             raise Stopped

@@ -22,7 +22,6 @@ SHELL_SCRIPT = 'if [ -x "$0" ]; then exec "$0" "$@"; fi; exec /bin/sh "$0" "$@"'
 # Of one process alone: another rank must not have them from the host that starts it.
 OF_MPI = ("OMPI_", "PMIX_", "PRTE_", "ORTE_", "PMI_", "OPAL_")
 
-Settings = Mapping[str, int]
 Environ = Mapping[str, str]
 
 
@@ -48,7 +47,7 @@ def rank(folder: str, command: Sequence[str], keep: Sequence[str] = ()) -> list[
 def common(world: World, environ: Environ) -> dict[str, str]:
     """What a job's processes find beside their host's own environment."""
     said = dict(environ)
-    if world.size > 1:
+    if world.size > 1 and world.interface:
         for name in ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"):
             said.setdefault(name, world.interface)
     return said
@@ -60,7 +59,7 @@ def for_torchrun(environ: Environ) -> dict[str, str]:
     return {name: value for name, value in environ.items() if not name.startswith(given)}
 
 
-def torchrun(world: World, settings: Settings, environ: Environ) -> list[str]:
+def torchrun(world: World, port: int, environ: Environ) -> list[str]:
     """The agent of this host; the rendezvous is static, on the main host. The rank's command comes after it.
 
     Raises LauncherError for a job that wants torchrun's elastic rendezvous: the hosts here are a fixed list.
@@ -74,7 +73,7 @@ def torchrun(world: World, settings: Settings, environ: Environ) -> list[str]:
         f"--nproc-per-node={world.processes}",
         f"--node-rank={world.index}",
         f"--master-addr={world.main if world.size > 1 else '127.0.0.1'}",
-        f"--master-port={settings['torch_port']}",
+        f"--master-port={port}",
         "--no-python",
     ]
 
@@ -100,31 +99,41 @@ def mpirun(world: World, major: int, options: str = "", agent: str = "") -> list
         else [f"localhost:{world.processes}"]
     )
     words = ["mpirun", "--host", ",".join(hosts)]
-    if not {"-np", "-n", "--np", "--n", "-c"} & set(own):
-        words += ["-np", str(world.processes * len(world.rank_hosts))]
-    words += ["--bind-to", "none", "--map-by", "slot"]
-    if major < 5:
-        words += ["--tag-output", "--mca", "btl", "^openib", "--mca", "btl_vader_single_copy_mechanism", "none"]
-        words += ["--mca", "orte_abort_on_non_zero_status", "1"]
-    else:
-        words += ["--output", "tag"]
-    if world.size > 1:
-        names = ("oob_tcp_if_include", "plm_rsh_agent", "plm_rsh_no_tree_spawn")
-        if major >= 5:
-            names = ("prte_if_include", "plm_ssh_agent", "plm_ssh_no_tree_spawn")
-        flag = "--mca" if major < 5 else "--prtemca"
-        words += ["--mca", "btl_tcp_if_include", world.interface, flag, names[0], world.interface, flag, names[2], "1"]
-        words += [flag, names[1], agent] if agent else []
+    ranks = str(world.processes * len(world.rank_hosts))
+    for names, value in ((("np", "n", "c"), ranks), (("bind-to",), "none"), (("map-by",), "slot")):
+        if not ({f"-{name}" for name in names} | {f"--{name}" for name in names}) & set(own):
+            words += [f"-{names[0]}" if names[0] == "np" else f"--{names[0]}", value]
+    four, many = major < 5, world.size > 1 and bool(world.interface)
+    runtime = "--mca" if four else "--prtemca"
+    wanted = [
+        ("--mca", "btl", "^openib", four),
+        ("--mca", "btl_vader_single_copy_mechanism", "none", four),
+        ("--mca", "orte_abort_on_non_zero_status", "1", four),
+        ("--mca", "btl_tcp_if_include", world.interface, many),
+        (runtime, "oob_tcp_if_include" if four else "prte_if_include", world.interface, many),
+        (runtime, "plm_rsh_no_tree_spawn" if four else "plm_ssh_no_tree_spawn", "1", world.size > 1),
+        (runtime, "orte_keep_fqdn_hostnames" if four else "prte_keep_fqdn_hostnames", "1", world.size > 1),
+        (runtime, "plm_rsh_agent" if four else "plm_ssh_agent", agent, bool(agent)),
+    ]
+    words += ["--tag-output"] if four else ["--output", "tag"]
+    for flag, name, value, applies in wanted:
+        if applies and name not in own:  # Open MPI 4 does not take a parameter twice
+            words += [flag, name, value]
     return [*words, *own]
 
 
 def for_mpirun(environ: Environ) -> dict[str, str]:
     """An MPIJob's operator names its own hostfile and ssh in the environment; the command line has ours.
 
-    By Slurm's variables mpirun would ask srun for its daemons, and no image has that. Ranks see them, as of_rank says.
+    By Slurm's variables mpirun would ask srun for its daemons, and no image has that; by those of the task that srun
+    started it would take itself for a rank. Ranks see them, as of_rank says.
     """
     theirs = ("OMPI_MCA_orte_default_hostfile", "OMPI_MCA_plm_rsh_args", "OMPI_MCA_orte_set_default_slots")
-    return {name: value for name, value in environ.items() if name not in theirs and not name.startswith("SLURM_")}
+    return {
+        name: value
+        for name, value in environ.items()
+        if name not in theirs and (not name.startswith(("SLURM_", "PMIX_", "PMI_")) or "_MCA_" in name)
+    }
 
 
 def kept(options: str) -> list[str]:
@@ -139,7 +148,7 @@ def of_rank(own: Environ, host: Environ, keep: Sequence[str]) -> dict[str, str]:
     return {**own, **{name: value for name, value in host.items() if not name.startswith(OF_MPI)}, **over}
 
 
-def tensorflow(world: World, settings: Settings, environ: Environ, number: int) -> dict[str, str]:
+def tensorflow(world: World, ports: Sequence[int], environ: Environ, number: int) -> dict[str, str]:
     """TF_CONFIG of process `number` of this host, unless the user brings one. Every process is a worker; 0 is chief.
 
     Raises LauncherError where the user's own would make several processes of a host the same one.
@@ -149,8 +158,7 @@ def tensorflow(world: World, settings: Settings, environ: Environ, number: int) 
             why = f"it names one task, and {world.processes} processes would start with it"
             raise LauncherError("TF_CONFIG is set already", why, "--processes 1, or unset TF_CONFIG")
         return {}
-    port, count = settings["tensorflow_port"], world.processes
     name = {host: host if world.size > 1 else "localhost" for host in world.hosts}
-    workers = [f"{name[host]}:{port + at}" for host in world.hosts for at in range(count)]
-    task = {"type": "worker", "index": world.index * count + number}
+    workers = [f"{name[host]}:{port}" for host in world.hosts for port in ports]
+    task = {"type": "worker", "index": world.index * world.processes + number}
     return {"TF_CONFIG": json.dumps({"cluster": {"worker": workers}, "task": task})}

@@ -58,6 +58,11 @@ class World:
         return self.hosts[0]
 
     @property
+    def peers(self) -> tuple[str, ...]:
+        """The hosts whose names must be ones that DNS knows: torchrun asks for the main one alone."""
+        return (self.main,) if self.platform == "pytorchjob" else self.hosts
+
+    @property
     def rank_hosts(self) -> tuple[str, ...]:
         return self.ranked or self.hosts
 
@@ -249,7 +254,7 @@ def _replica(main: str, me: str, number: int) -> str:
 
 
 def interface(read: Read, wanted: str = "") -> str:
-    """The wanted one if this host has it, else the one of the default route, else any that has a route, else lo.
+    """The wanted one if this host has it, else the one of the default route, else any that has a route; "" if none has.
 
     Platforms name interfaces that are not there: local mode of SageMaker's SDKs says ethwe.
     """
@@ -257,4 +262,7 @@ def interface(read: Read, wanted: str = "") -> str:
         return wanted
     rows = [row.split() for row in (read("/proc/net/route") or "").splitlines()[1:]]
     routes = sorted((row[1] != "00000000", int(row[6]), row[0]) for row in rows if len(row) > 7 and row[0] != "lo")
-    return str(routes[0][2]) if routes else "lo"
+    if routes:
+        return routes[0][2]
+    rows = [row.split() for row in (read("/proc/net/ipv6_route") or "").splitlines()]
+    return next((row[-1] for row in rows if len(row) > 9 and row[1] == "00" and row[-1] != "lo"), "")
