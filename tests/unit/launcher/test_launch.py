@@ -270,6 +270,7 @@ def test_another_users_folder_is_refused(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     made = ranks.folder("job", alone=False)
     assert made == ranks.folder("job", alone=False) != ranks.folder("other", alone=False)
+    assert ranks.folder("job", alone=True) != ranks.folder("job", alone=True)  # two jobs of one host share none
     made.chmod(0o755)
     with pytest.raises(LauncherError, match="alone"):
         ranks.folder("job", alone=False)

@@ -159,7 +159,7 @@ def run(asked: options.Options, world: World, settings: Settings, signals: Signa
     if kind == "mpi" and watched(world):
         ssh.refuse_untrusted(world, secret, os.environ)
     with ExitStack() as left:
-        left.callback(processes.kill_below, spared)
+        left.callback(processes.kill_below, spared)  # of a check that was stopped, too
         try:
             code, said = check(world, kind, os.environ, settings)
             if code:
@@ -221,7 +221,6 @@ def main(words: Sequence[str], settings: Settings) -> int:
         traceback.print_exc()
         code, said = 1, f"{host}: the launcher failed: {type(problem).__name__}: {problem}"
     signals.raising = False
-    processes.kill_below(spared)  # of a check that was stopped, too
     if code:
         failures.write(place, said)
         note(said)
