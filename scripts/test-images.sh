@@ -55,11 +55,11 @@ train() { # id target uri
   [ "$code" = 0 ] || [ "$code" = 5 ] || exit "$code"
 }
 
-several_hosts() { # id uri; without an address the engine holds it under its own name
+several_hosts() { # id uri tests; without an address the engine holds it under its own name
   local image=()
   [ -z "$2" ] || image=(--image "$2")
   say "jobs of several hosts with $1"
-  "$python" -m pytest --quiet --require-engine tests/cluster "${image[@]}" --variant "$1" \
+  "$python" -m pytest --quiet --require-engine "$3" "${image[@]}" --variant "$1" --numprocesses auto --maxprocesses 2 \
     --junitxml "out/$1/cluster.xml" --table "out/$1" </dev/null
 }
 
@@ -77,7 +77,7 @@ while read -r id target accelerator; do
   held=$(docker image ls --quiet --no-trunc) || held='' # the build's "skip" does not say
   built=$("$trainwright" build --only "$id" --json </dev/null)
   if [ -n "$cluster" ]; then
-    several_hosts "$id" "$(first uri <<<"$built")"
+    several_hosts "$id" "$(first uri <<<"$built")" tests/cluster
     continue
   fi
   "$trainwright" test --only "$id" </dev/null
@@ -85,7 +85,7 @@ while read -r id target accelerator; do
   uri=$(first uri <<<"$pushed")
   train "$id" "$target" "$uri"
   if [ "$by" = CI ] && [ "$accelerator" = cpu ]; then
-    several_hosts "$id" "$uri"
+    several_hosts "$id" "$uri" tests/cluster/test_jobs.py # failures and stops are tried with the image of `make test`
   fi
   if [ -z "$keep" ]; then
     name=${uri##*/} tag=$(first tags <<<"$pushed")

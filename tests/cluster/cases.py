@@ -73,18 +73,24 @@ def rows(reports: Iterable[tuple[str, Mapping[str, Any]]], pins: Iterable[str]) 
 
     `reports` are outcome and properties of each test (of the same names as COLUMNS), `pins` the image's components.
     """
-    held, done, found = set(pins), set[str](), list[dict[str, Any]]()
+    held, further, done = set(pins), list[dict[str, Any]](), dict[str, dict[str, Any]]()
     for outcome, properties in reports:
-        done.add(str(properties.get("case", "")))
-        found.append({name: properties.get(name, "") for name in COLUMNS} | {"result": outcome})
+        row = {name: properties.get(name, "") for name in COLUMNS} | {"result": outcome}
+        if case_id := properties.get("case"):
+            done[case_id] = row
+        else:
+            further.append(row)
+    found = list[dict[str, Any]]()
     for case in cases(settings()):
-        if case.id not in done:
+        if case.id in done:
+            found.append(done[case.id])
+        else:
             missing = [name for name in case.needs if name not in held]
             why = f"not run: the image has no {', '.join(missing)}" if missing else "not run"
             found.append(
                 {**case.model_dump(exclude={"script", "needs"}), "what": case.script, "seconds": "", "result": why}
             )
-    return found
+    return found + sorted(further, key=lambda row: str(row["what"]))
 
 
 def markdown(title: str, found: Sequence[Mapping[str, Any]]) -> str:

@@ -12,6 +12,9 @@ from typing import Any
 import pytest
 from cluster import cases, harness
 
+# What an image's environment says by now, and an older one's does not (dockerfiles/layers/sagemaker-training.j2).
+NEWER = {"BASH_ENV": "/opt/trainwright/sdk/start.sh"}
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("trainwright")
@@ -87,6 +90,8 @@ def cluster(
         ) -> harness.Cluster:
             folder = tmp_path / f"job-{len(started)}"
             folder.mkdir()
+            if rootfs:
+                options["environment"] = {**NEWER, **options.get("environment", {})}
             job = stack.enter_context(harness.cluster(image, folder, count, script, rootfs=rootfs, **options))
             started.append(job)
             if listed and len(started) == 1:

@@ -80,7 +80,7 @@ def test_what_the_engine_held_before_stays(tmp_path: Path, action: str, held: bo
     env = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
     ended = subprocess.run(words, env=env, capture_output=True, text=True, timeout=60)
     assert ended.returncode == 0, ended.stderr
-    assert "tests/cluster --image 127.0.0.1:1/team/a@sha256:1" in (tmp_path / "tests").read_text()
+    assert "tests/cluster/test_jobs.py --image 127.0.0.1:1/team/a@sha256:1" in (tmp_path / "tests").read_text()
     removed = tmp_path / "removed"
     assert (removed.read_text().split() if removed.exists() else []) == ([] if held or keep else [name])
 

@@ -18,8 +18,9 @@ def test_every_case_has_a_script_that_says_what_it_checked() -> None:
 
 def test_every_platform_takes_part_with_every_distribution_that_it_knows() -> None:
     found = {(case.path, case.distribution) for case in EVERY}
-    kinds = ("plain", "torchrun", "mpi", "tensorflow")
-    every = {(path, kind) for path in platforms.PLATFORMS for kind in kinds if path != "mpijob" or kind == "mpi"}
+    kinds: dict[str, tuple[str, ...]] = dict.fromkeys(platforms.PLATFORMS, ("plain", "torchrun", "mpi", "tensorflow"))
+    kinds |= {"mpijob": ("mpi",), "sagemaker-v3": ("plain", "torchrun", "mpi")}  # no more than these are theirs
+    every = {(path, kind) for path, known in kinds.items() for kind in known}
     assert every <= found
     assert {hosts for case in EVERY if (hosts := case.hosts)} == {2, 4}
 
