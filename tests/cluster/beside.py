@@ -1,6 +1,7 @@
 """Jobs that run beside each other: most of them only wait, and a test each after the other would take far longer."""
 
 import io
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -33,11 +34,11 @@ def jobs(
     """What comes of each case that the module's tests ask for; a case is handed what starts a job."""
     image: str = request.getfixturevalue("image")
     rootfs: io.BytesIO | None = request.getfixturevalue("rootfs")
-    folders: pytest.TempPathFactory = request.getfixturevalue("tmp_path_factory")
+    folders: Path = request.getfixturevalue("tmp_path_factory").mktemp("jobs")  # which threads must not call
 
     def start(count: int, text: str, **options: Any) -> Any:
         over = io.BytesIO(rootfs.getvalue()) if rootfs else None  # each thread reads one of its own
-        folder: Path = folders.mktemp("job")
+        folder = Path(tempfile.mkdtemp(dir=folders))
         given = {"begin": False, **options, "environment": {**environment, **options.get("environment", {})}}
         return harness.cluster(image, folder, count, text, rootfs=over, **given)
 

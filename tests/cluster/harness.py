@@ -28,6 +28,7 @@ class Cluster:
         self.over = dict[str, Ended]()
         self.hosts: list[str] = []
         self.running: containers.Running
+        self.rootfs: IO[bytes] | None = None  # what replaces files of the image in each container
         self._said = threading.Condition()
 
     def hear(self, host: str, text: str) -> None:
@@ -94,7 +95,13 @@ class Cluster:
 
     def add(self, host: Host) -> None:
         """A further container of the image in the job's network, as an outsider is; `start` it by its name."""
-        self.running.create(host)
+        self.running.create(host, *([self.rootfs] if self.rootfs else []))
+
+    def address(self, host: str) -> str:
+        """In the job's network, of a container that runs."""
+        container = self.running.containers[host]
+        container.reload()
+        return str(container.attrs["NetworkSettings"]["Networks"][self.running.name]["IPAddress"])
 
     def inspect(self, host: str) -> str:
         """All that `docker inspect` says of a host."""
@@ -131,6 +138,7 @@ def cluster(
     """
     (folder / "script.py").write_text(script.read_text() if isinstance(script, Path) else script)
     made = Cluster()
+    made.rootfs = rootfs
     name = containers.new_name()
     made.hosts = platforms.names(platform, count)
     common = containers.Common(

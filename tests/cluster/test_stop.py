@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 import pytest
 from cluster import beside
@@ -49,8 +50,7 @@ class Stopped:
     logs: str
 
 
-def stopped(start: Start, folders: pytest.TempPathFactory, distribution: str, which: str, saves: int) -> Stopped:
-    kept = folders.mktemp("checkpoints")
+def stopped(start: Start, kept: Path, distribution: str, which: str, saves: int) -> Stopped:
     first = "from mpi4py import MPI" if distribution == "mpi" else ""
     processes = PROCESSES[distribution]
     text = SCRIPT.format(first=first, saves=saves, code=STOPPED)
@@ -79,7 +79,7 @@ def results(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Mapping[str, Future[Stopped]]]:
     cases = {
-        case: partial(stopped, folders=tmp_path_factory, distribution=name, which=which, saves=saves)
+        case: partial(stopped, kept=tmp_path_factory.mktemp(case), distribution=name, which=which, saves=saves)
         for case, (name, which, saves) in KINDS.items()
     }
     with beside.jobs(request, cases, {"TRAINWRIGHT_STARTUP_CHECK": "off"}) as found:
