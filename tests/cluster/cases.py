@@ -44,6 +44,7 @@ class Values(Model):
 
 class Settings(Model):
     limit_seconds: int
+    compared: tuple[str, ...]
     paths: tuple[Paths, ...]
     values: tuple[Values, ...]
 
