@@ -15,7 +15,7 @@ from trainwright import jobs
 from trainwright.containers import Host
 
 pytestmark = [pytest.mark.component("sagemaker-training"), pytest.mark.component("mpi4py")]
-PROGRAM = Path(__file__).parent / "scripts/outsider.py"
+PROGRAM = Path(__file__).parent / "programs/outsider.py"
 START, SOON = 150, 60  # seconds
 JOB = "job"
 # Otherwise each host first waits for the others' names, and no watch is there to be attacked.
