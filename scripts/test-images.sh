@@ -59,8 +59,8 @@ several_hosts() { # id uri tests; without an address the engine holds it under i
   local image=()
   [ -z "$2" ] || image=(--image "$2")
   say "jobs of several hosts with $1"
-  "$python" -m pytest --quiet --require-engine "$3" "${image[@]}" --variant "$1" --numprocesses auto --maxprocesses 2 \
-    --junitxml "out/$1/cluster.xml" --table "out/$1" </dev/null
+  "$python" -m pytest --quiet --require-engine "$3" "${image[@]}" --variant "$1" \
+    --numprocesses auto --maxprocesses 2 --dist loadgroup --junitxml "out/$1/cluster.xml" --table "out/$1" </dev/null
 }
 
 take_out() { # names of images: out of the engine, but for what it held before

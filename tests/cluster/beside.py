@@ -1,4 +1,7 @@
-"""Jobs that run beside each other: most of them only wait, and a test each after the other would take far longer."""
+"""Jobs that run beside each other: most of them only wait, and a test each after the other would take far longer.
+
+A module that uses this is an xdist_group: each process that runs one of its tests would start all of its jobs.
+"""
 
 import io
 import tempfile
@@ -53,6 +56,10 @@ def until(job: harness.Cluster, done: Callable[[], bool], within: float) -> None
         for container in job.running.containers.values():
             container.reload()
         gone = [host for host, one in job.running.containers.items() if one.status == "exited"]
+        if gone:
+            time.sleep(1)  # what it said last may be on its way
+            if done():
+                return
         if gone or time.monotonic() > limit:
             pytest.fail(f"{', '.join(gone) or 'nobody'} ended before that:\n{job.said()}")
         time.sleep(0.2)

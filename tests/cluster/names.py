@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-PHASE_SECONDS = 4  # of the first question for a host's name
+PHASE_SECONDS = 6  # of the first question for a host's name
 PHASES = ("silent", "unknown", "wrong")  # and then right
 NOBODY = "192.0.2.1"  # RFC 5737: leads nowhere
 NO_SUCH_NAME, A = 3, 1

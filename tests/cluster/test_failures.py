@@ -17,7 +17,7 @@ from cluster.beside import Start
 
 from trainwright.containers import Ended, Host
 
-pytestmark = pytest.mark.component("sagemaker-training")
+pytestmark = [pytest.mark.component("sagemaker-training"), pytest.mark.xdist_group("failures")]
 SHOWN = 1024  # what SageMaker makes FailureReason of
 SOON = 45  # seconds from the misfortune to the end of every host; a busy machine's containers need some to stop
 START = 150  # seconds until every rank trains, on a busy machine
@@ -33,15 +33,20 @@ print("trains", flush=True)
 """
 HOLDS = "time.sleep(600)"
 MPI = "from mpi4py import MPI"
+NOW = "/tmp/now"
 RAISES = f"""
+import os
 if socket.gethostname() == "algo-2":
-    time.sleep(2)
+    while not os.path.exists("{NOW}"):
+        time.sleep(0.1)
     raise RuntimeError("{CAUSE}")
 time.sleep(600)
 """
 FILLS = """
 import os
 if socket.gethostname() == "algo-2":
+    while not os.path.exists("{now}"):
+        time.sleep(0.1)
     os.makedirs("/opt/ml/output/data", exist_ok=True)
     try:
         with open("/opt/ml/output/data/fill", "wb", buffering=0) as file:
@@ -95,6 +100,13 @@ def trains(job: harness.Cluster) -> None:
     beside.until(job, lambda: training(job.said()) == 2, START)
 
 
+def now(job: harness.Cluster) -> float:
+    """What goes wrong does so from now on."""
+    began = time.monotonic()
+    assert job.run("algo-2", "touch", NOW)[0] == 0
+    return began
+
+
 def turned_down(job: harness.Cluster, **settings: int) -> None:
     """The launcher's own settings with these instead."""
     path = "/opt/trainwright/launcher/settings.json"
@@ -110,7 +122,7 @@ def a_rank_raises(start: Start, distribution: str, first: str = "") -> Result:
     with start(2, script(RAISES, first), distribution=distribution) as job:
         job.start()
         trains(job)
-        return over(job, time.monotonic() + 2)
+        return over(job, now(job))
 
 
 for name, module in (("plain", ""), ("torchrun", ""), ("mpi", MPI), ("tensorflow", "")):
@@ -218,10 +230,12 @@ def disk_full_exits(start: Start) -> Result:
 
 
 def disk_full(start: Start, then: str) -> Result:
-    with start(2, script(FILLS.format(then=then)), distribution="plain", tmpfs={"/opt/ml/output": "size=64k"}) as job:
+    with start(
+        2, script(FILLS.format(then=then, now=NOW)), distribution="plain", tmpfs={"/opt/ml/output": "size=64k"}
+    ) as job:
         job.start()
         trains(job)
-        return over(job, time.monotonic())
+        return over(job, now(job))
 
 
 @case

@@ -14,7 +14,8 @@ from trainwright import engine
 from trainwright.containers import LABEL
 
 pytestmark = pytest.mark.component("sagemaker-training")
-LIMIT_SECONDS = 60
+LIMIT_SECONDS = 150
+QUICK = {"TRAINWRIGHT_WATCH": "off", "TRAINWRIGHT_STARTUP_CHECK": "off"}
 SLEEPS = """
 import os, sys, time
 sys.stdout.write(f"I am {os.environ['SM_CURRENT_HOST']}\\n")
@@ -57,7 +58,7 @@ def test_nothing_is_left(image: str, tmp_path: Path, problem: type[BaseException
 
 def test_what_a_test_does_to_a_host(cluster: Callable[..., harness.Cluster]) -> None:
     """One is late, one is paused, one is off the network, one is killed; each is waited for within bounds."""
-    job = cluster(2, SLEEPS, listed=False, distribution="plain", begin=False, environment={"TRAINWRIGHT_WATCH": "off"})
+    job = cluster(2, SLEEPS, listed=False, distribution="plain", begin=False, environment=QUICK)
     job.start("algo-1")
     job.start("algo-2")
     for host in job.hosts:
@@ -79,8 +80,9 @@ def test_what_a_test_does_to_a_host(cluster: Callable[..., harness.Cluster]) -> 
 
 
 def test_the_secret_is_a_file_that_only_root_reads(cluster: Callable[..., harness.Cluster]) -> None:
-    job = cluster(1, SLEEPS, listed=False, distribution="plain", secret="of-this-test")
+    secret = "of-this-test-" + "0" * 64
+    job = cluster(1, SLEEPS, listed=False, distribution="plain", secret=secret)
     path = "/run/secrets/trainwright/job"
     assert job.run("algo-1", "stat", "--format", "%a %u", path, str(Path(path).parent)) == (0, "400 0\n700 0\n")
-    assert job.read("algo-1", path) == b"of-this-test"
+    assert job.read("algo-1", path) == secret.encode()
     assert "of-this-test" not in job.inspect("algo-1")

@@ -14,7 +14,11 @@ from cluster import harness, names
 from trainwright import jobs
 from trainwright.containers import Host
 
-pytestmark = [pytest.mark.component("sagemaker-training"), pytest.mark.component("mpi4py")]
+pytestmark = [
+    pytest.mark.component("sagemaker-training"),
+    pytest.mark.component("mpi4py"),
+    pytest.mark.xdist_group("outsider"),
+]
 PROGRAM = Path(__file__).parent / "programs/outsider.py"
 START, SOON = 150, 60  # seconds
 JOB = "job"

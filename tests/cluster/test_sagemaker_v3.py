@@ -1,14 +1,14 @@
 """What version 3 of SageMaker's SDK starts is bash: a stop reaches the script nevertheless, on every host."""
 
-import time
 from collections.abc import Callable
 
 import pytest
-from cluster import harness
+from cluster import beside, harness
 
 pytestmark = pytest.mark.component("sagemaker-training")
 READY, SAVED = "ready to be stopped", "saved at step"
-LIMIT_SECONDS, GRACE_SECONDS, SOON_SECONDS = 120, 60, 30
+LIMIT_SECONDS, GRACE_SECONDS, SOON_SECONDS = 150, 60, 60
+QUICK = {"TRAINWRIGHT_STARTUP_CHECK": "off"}
 WAITS = f"""
 import signal, sys, time
 RANKS
@@ -36,10 +36,9 @@ def test_a_stop_reaches_the_script(
 ) -> None:
     """bash is the first process, and would never hear of it."""
     script = WAITS.replace("RANKS", ranks)
-    job = cluster(hosts, script, "stop", platform="sagemaker-v3", distribution=distribution)
-    job.wait_for(job.hosts[0], READY, LIMIT_SECONDS)  # of some rank: mpirun hands over what all of them say
-    time.sleep(1)
+    job = cluster(hosts, script, "stop", platform="sagemaker-v3", distribution=distribution, environment=QUICK)
+    beside.until(job, lambda: job.said().count(READY) == hosts, LIMIT_SECONDS)
     for host in job.hosts:
         job.stop(host, GRACE_SECONDS)
-    job.ended(SOON_SECONDS)
+    assert [one.code for one in job.ended(SOON_SECONDS).values()] == [0] * hosts, job.said()
     assert job.said().count(SAVED) == hosts, job.said()

@@ -13,12 +13,12 @@ from cluster.beside import Start
 
 from trainwright.containers import Ended
 
-pytestmark = pytest.mark.component("sagemaker-training")
+pytestmark = [pytest.mark.component("sagemaker-training"), pytest.mark.xdist_group("stop")]
 GRACE = 120  # seconds of SageMaker between SIGTERM and SIGKILL
 START = 150  # seconds until every rank trains, on a busy machine
 SAVES = 2  # seconds that a handler takes
 LONG = 35  # longer than the 30 seconds that torchrun's agent gives its ranks
-SOON = 20  # seconds beyond that
+SOON = 40  # seconds beyond that
 STOPPED = 143
 PROCESSES = {"plain": 1, "torchrun": 2, "mpi": 2, "tensorflow": 1}
 SCRIPT = """
@@ -30,7 +30,7 @@ def saves(*_):
     print(f"rank {{rank}} heard it", flush=True)
     time.sleep({saves})
     open(f"/opt/ml/checkpoints/{{rank}}", "w").close()
-    time.sleep(1)  # mpirun ends all ranks as soon as one has left
+    time.sleep(5)  # mpirun ends all ranks as soon as one has left
     sys.exit({code})
 signal.signal(signal.SIGTERM, saves)
 open(f"/opt/ml/checkpoints/began-{{rank}}", "w").close()
