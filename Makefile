@@ -65,7 +65,7 @@ unit: setup ## The tests that need no engine; seconds
 check: setup ## Python: format, lint, types
 	@.venv/bin/ruff format --check . && .venv/bin/ruff check . && .venv/bin/mypy
 
-test: check engine signing registry ## Everything, under 20 minutes; an image (or yours) is built if need be, tested, pushed, trained with
+test: check engine signing registry ## The tests of every change, about 20 minutes; an image (or yours) is built if need be, tested, pushed, trained with
 	@scripts/test-all.sh $(CHOSEN)
 
 test-sdk: setup engine ## SageMaker's own SDK, versions 2 and 3, in its local mode; needs Docker Compose
@@ -78,7 +78,7 @@ test-ci: setup engine signing registry ## The further images that CI builds, tes
 	@scripts/test-images.sh --by CI $(if $(KEEP),--keep)
 
 test-cluster: setup engine ## Jobs of 2 and 4 hosts in containers, by every launch path, and a table of them: FRAMEWORK=, or ONLY='<id or glob>'
-	@scripts/test-images.sh --cluster --keep $(if $(CHOSEN),$(CHOSEN),--by 'make test')
+	@scripts/test-images.sh --cluster $(if $(CHOSEN),$(CHOSEN),--by 'make test')
 
 test-gpu: setup ## nccl-tests of an image on this machine's GPUs, judged; IMAGE=<id or reference>, INSTANCE=<type>
 	@$(TRAINWRIGHT) gate $(IMAGE) $(if $(INSTANCE),--instance '$(INSTANCE)')

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Every test but those of `make test-ci` and `make test-slow`: test-all.sh [--framework NAME | --only '<id or glob>']; without either, with the images that
+# Every test but those of the goals test-cluster, test-ci, test-sdk, test-gpu and test-slow: test-all.sh [--framework NAME | --only '<id or glob>']; without either, with the images that
 # matrix.toml says `make test` builds. A test that cannot run here fails: --require-engine.
 # shellcheck source=scripts/lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
