@@ -65,6 +65,15 @@ def until(job: harness.Cluster, done: Callable[[], bool], within: float) -> None
         time.sleep(0.2)
 
 
+def listed(record: Callable[[str, object], None], what: str, case: str, seconds: float, processes: int = 1) -> None:
+    """A row of the table, on a case of two hosts: seconds from what was done to them until the last one had ended."""
+    words = case.split("-")
+    kind = next((name for name in ("torchrun", "mpi", "tensorflow") if name in words), "plain")
+    row = {"path": "sagemaker", "distribution": kind, "what": f"{what}: {case}", "hosts": 2, "processes": processes}
+    for name, value in {**row, "seconds": round(seconds, 1)}.items():
+        record(name, value)
+
+
 def parametrize(names: Mapping[str, object], *beginnings: str) -> pytest.MarkDecorator:
     """Those cases whose names begin so; one of torchrun is for images with torch, one of mpi for those with mpi4py."""
     marks = {"torchrun": pytest.mark.component("torch"), "mpi": pytest.mark.component("mpi4py")}

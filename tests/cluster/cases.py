@@ -69,12 +69,13 @@ def _needs(path: str, needs: Sequence[str]) -> tuple[str, ...]:
     return ("sagemaker-training", *needs) if path.startswith("sagemaker") else tuple(needs)
 
 
-def rows(reports: Iterable[tuple[str, Mapping[str, Any]]], pins: Iterable[str]) -> list[dict[str, Any]]:
+def rows(reports: Iterable[tuple[str, Mapping[str, Any]]], pins: Iterable[str] | None) -> list[dict[str, Any]]:
     """Of each case and each further test: result and measurements. A case that no report names is "not run", and why.
 
-    `reports` are outcome and properties of each test (of the same names as COLUMNS), `pins` the image's components.
+    `reports` are outcome and properties of each test (of the same names as COLUMNS), `pins` the image's components;
+    None where no case was asked for.
     """
-    held, further, done = set(pins), list[dict[str, Any]](), dict[str, dict[str, Any]]()
+    held, further, done = set(pins or ()), list[dict[str, Any]](), dict[str, dict[str, Any]]()
     for outcome, properties in reports:
         row = {name: properties.get(name, "") for name in COLUMNS} | {"result": outcome}
         if case_id := properties.get("case"):
@@ -85,7 +86,7 @@ def rows(reports: Iterable[tuple[str, Mapping[str, Any]]], pins: Iterable[str]) 
     for case in cases(settings()):
         if case.id in done:
             found.append(done[case.id])
-        else:
+        elif pins is not None:
             missing = [name for name in case.needs if name not in held]
             why = f"not run: the image has no {', '.join(missing)}" if missing else "not run"
             found.append(

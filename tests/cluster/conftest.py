@@ -125,10 +125,11 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     ran = [one for one in tests.values() if "what" in one[1]]
     if not ran:
         return
-    image = ran[0][1]["variant"]
-    found = cases.rows(ran, str(ran[0][1]["components"]).split())
+    whose = next((said for _, said in ran if "variant" in said), {})
+    image = whose.get("variant") or config.getoption("--variant") or config.getoption("--image")
+    found = cases.rows(ran, str(whose["components"]).split() if whose else None)
     of = f"launcher of {config.getoption('--rootfs')}, put into each container" if config.getoption("--rootfs") else ""
-    about = {name: ran[0][1].get(name) for name in ("name", "image", "architecture", "cpus", "engine")}
+    about = {name: whose.get(name) for name in ("name", "image", "architecture", "cpus", "engine")}
     title = f"Jobs of several hosts: {image}" + (f" ({of})" if of else "")
     table = cases.markdown(title, found)
     terminalreporter.write_line(f"\n{table}")

@@ -262,7 +262,7 @@ def results(request: pytest.FixtureRequest) -> Iterator[Mapping[str, Future[Resu
 @pytest.fixture
 def result(results: Mapping[str, Future[Result]], case: str, record_property: Callable[[str, object], None]) -> Result:
     found = results[case].result()
-    record_property("seconds", round(found.seconds, 1))
+    beside.listed(record_property, "seconds after a failure", case, found.seconds)
     for host, one in found.hosts.items():
         record_property(f"code of {host}", one.code)
     return found

@@ -92,10 +92,9 @@ def test_every_rank_hears_of_a_stop(
 ) -> None:
     distribution, which, saves = KINDS[case]
     result = results[case].result()
-    record_property("distribution", distribution)
+    beside.listed(record_property, "seconds after docker stop", case, result.seconds, PROCESSES[distribution])
     record_property("stopped", which)
     record_property("handler, seconds", saves)
-    record_property("seconds until exit", round(result.seconds, 1))
     record_property("codes", str([one.code for one in result.hosts.values()]))
     assert len(result.began) == 2 * PROCESSES[distribution]
     assert result.saved == result.began, result.logs
