@@ -48,14 +48,7 @@ class Host:
 
     def left(self) -> list[str]:
         """What our programs started, and still runs."""
-        found = []
-        for entry in Path("/proc").glob("[0-9]*"):
-            try:
-                if f"MARK={self.folder}".encode() in (entry / "environ").read_bytes():
-                    found.append((entry / "cmdline").read_bytes().replace(b"\0", b" ").decode())
-            except OSError:
-                continue
-        return found
+        return marked(self.folder)
 
 
 HANGS = "trap '' TERM\nsleep 600 &\nsetsid sleep 601 &\necho '# nThread 1'\nwait"
@@ -77,3 +70,15 @@ def slowed(text: str, factor: float, ranks: int = 16) -> str:
     text = ROW.sub(changed, text)
     values = [float(match[0].split()[at]) for match in ROW.finditer(text) for at in (-6, -2)]
     return re.sub(r"(# Avg bus bandwidth    : )\S+", rf"\g<1>{sum(values) / len(values):g}", text)
+
+
+def marked(folder: Path) -> list[str]:
+    """Command lines of what was started with MARK=folder in its environment, and still runs."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            if f"MARK={folder}".encode() in (entry / "environ").read_bytes():
+                found.append((entry / "cmdline").read_bytes().replace(b"\0", b" ").decode())
+        except OSError:
+            continue
+    return found

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+import hosts
 import launch
 import options
 import pytest
@@ -84,14 +85,7 @@ class Host:
 
     def left(self) -> list[str]:
         """What the launcher started, and still runs."""
-        found = []
-        for entry in Path("/proc").glob("[0-9]*"):
-            try:
-                if f"MARK={self.folder}".encode() in (entry / "environ").read_bytes():
-                    found.append((entry / "cmdline").read_bytes().replace(b"\0", b" ").decode())
-            except OSError:
-                continue
-        return found
+        return hosts.marked(self.folder)
 
 
 @pytest.fixture
