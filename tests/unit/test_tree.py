@@ -27,7 +27,7 @@ LEVELS = {
     "trains builders rebuilt requirements additions scanning publication repositories denials provenance sbom "
     "comparison retention nccl_tests nccl_json nccl_info causes floors judge witnesses table_checks "
     "network_checks scaling runs launchers cloud_launchers baselines charts judge_pages junit pictures "
-    "regressions jobs": 1,  # pure
+    "regressions jobs training_compiler": 1,  # pure
     "files layouts process store host_settings inputs proofs mirrors certificates git checkout children aws "
     "registry_http registry_auth registry_uploads registry_notes registry_work gates": 1,  # of the host
     "engine registry indexes distribution sources licences ecr provisioning signing": 2,  # effects
