@@ -10,7 +10,7 @@ CHOSEN = $(if $(call given,ONLY),--only '$(ONLY)',$(if $(call given,FRAMEWORK),-
 
 .DEFAULT_GOAL := help
 .PHONY: help setup engine signing registry registry-stop engine-stop list plan render lint lock fetch build push test unit check \
-	test-ci test-cluster test-sdk test-slow test-gpu matrix doctor requirements dist clean
+	test-ci test-cluster test-sdk test-slow test-gpu matrix doctor exports requirements dist clean
 
 help: ## What there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -88,6 +88,9 @@ matrix: setup ## docs/matrix.md and docs/matrix.html anew
 
 doctor: setup ## Every precondition on this machine, with the command that mends it
 	@$(TRAINWRIGHT) doctor
+
+exports: setup ## What a pipeline hands on of the images that were pushed, as lines for a shell: IMAGE_URI, IMAGE_DIGEST
+	@$(TRAINWRIGHT) ci exports $(CHOSEN)
 
 requirements: setup ## requirements.lock anew, from pyproject.toml
 	@.venv/bin/uv pip compile --quiet pyproject.toml --output-file requirements.lock

@@ -17,6 +17,7 @@ from trainwright.commands import (  # noqa: F401  # they register their commands
     looking,
     making,
     measuring,
+    pipelining,
     rebuilding,
     releasing,
     repositories,

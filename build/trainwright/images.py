@@ -7,9 +7,9 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from trainwright import engine, plan, provisioning, registry
+from trainwright import engine, inputs, plan, provisioning, registry
 from trainwright import places as places_module
-from trainwright.errors import AwsError, EnvironmentProblem, RegistryError
+from trainwright.errors import AwsError, EnvironmentProblem, NotRunError, RegistryError
 from trainwright.files import write
 from trainwright.inputs import Inputs
 from trainwright.matrix import Intent
@@ -101,6 +101,39 @@ def plan_one(
     if not published and engine_answers():
         present = engine.image_id(found.name) is not None
     return plan.decide(found.variant.id, found.key, published, present, warnings)
+
+
+def planned(intent: Intent, variants: Iterable[Variant], given: str, regions: str = "") -> tuple[list[PlanEntry], str]:
+    """What is to be done with each image; and why what is published is unknown, "" where it is known."""
+    variants = list(variants)
+    missing = {variant.id: inputs.awaited(intent, variant) for variant in variants}
+    found = {variant.id: inputs.load(intent, variant) for variant in variants if not missing[variant.id]}
+    held, why = published_if_known(intent, found.values(), given, regions)
+    rows = [
+        plan_one(found[variant.id], None, engine.answers, held.get(variant.id))
+        if variant.id in found
+        else plan.decide(variant.id, "", None, None, blocked=missing[variant.id])
+        for variant in variants
+    ]
+    return rows, why
+
+
+def exported(intent: Intent, variants: Iterable[Variant]) -> dict[str, str]:
+    """What a pipeline hands on of images that were pushed; of several, one word each.
+
+    Raises NotRunError for one that was not pushed with its present inputs.
+    """
+    rows: list[dict[str, str]] = []
+    for variant in variants:
+        image, key = read_image(out_folder(intent, variant)), inputs.load(intent, variant).key
+        if not image or image.key != key or not image.digest or not image.uri:
+            raise NotRunError(
+                f"{variant.id} was not pushed from here with its present inputs",
+                where=f"out/{variant.id}/image.json",
+                fix=f"make build push ONLY={variant.id}",
+            )
+        rows.append({"IMAGE_ID": image.id, "IMAGE_KEY": key, "IMAGE_DIGEST": image.digest, "IMAGE_URI": image.uri})
+    return {name: " ".join(row[name] for row in rows) for name in rows[0]} if rows else {}
 
 
 def below_registry(variant: Variant) -> str:

@@ -25,6 +25,7 @@ LEVELS = {
     "config versions compat remedy instances providers declaring checking matrix lock facts explaining finding "
     "packages render preflight declaration heredity image_config derived plan bake probe wheels differences overview "
     "trains builders rebuilt requirements additions scanning publication repositories denials provenance sbom "
+    "pipelines "
     "comparison retention nccl_tests nccl_json nccl_info causes floors judge witnesses table_checks "
     "network_checks scaling runs launchers cloud_launchers baselines charts judge_pages junit pictures "
     "regressions jobs training_compiler": 1,  # pure

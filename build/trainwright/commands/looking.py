@@ -124,21 +124,13 @@ def plan(
     as_json: Json = False,
 ) -> None:
     """Per image: skip, reuse, build or blocked, with the reason and the input key."""
-    from trainwright import engine, images, inputs, report
+    from trainwright import images, report
     from trainwright import plan as plan_module
 
     intent, variants = chosen(framework, only)
-    missing = {variant.id: inputs.awaited(intent, variant) for variant in variants}
-    found = {variant.id: inputs.load(intent, variant) for variant in variants if not missing[variant.id]}
-    held, why = images.published_if_known(intent, found.values(), registry, region)
+    rows, why = images.planned(intent, variants, registry, region)
     if why:
         typer.echo(why, err=True)
-    rows = [
-        images.plan_one(found[variant.id], None, engine.answers, held.get(variant.id))
-        if variant.id in found
-        else plan_module.decide(variant.id, "", None, None, blocked=missing[variant.id])
-        for variant in variants
-    ]
     shown = None if as_json else {"id", "action", "reason", "key"}
     table = [row.model_dump(include=shown) for row in rows]
     report.show(table if as_json else [row | {"key": row["key"][: plan_module.SHORT]} for row in table], as_json)
