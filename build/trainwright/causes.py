@@ -25,6 +25,7 @@ class Cause(Model):
     without: list[str] = Field(default=[])  # and these no line
     fix: str
     fatal: bool = False  # such a log proves a failure
+    network: bool = False  # between hosts: of no weight where the job is known to have one alone
     seen: str
 
 
@@ -49,18 +50,21 @@ class Signatures:
         self._seen: dict[str, tuple[int, str]] = {}
         self._shapes = set[str]()  # of what NCCL says at length, without its numbers: looked at once
 
-    def feed(self, text: str, number: int) -> None:
+    def feed(self, text: str, number: int) -> bool:
+        """Whether the line meets a condition that no line before it met."""
         if any(word in text for word in BULK):
             shape = text.translate(NO_DIGITS)
             if shape in self._shapes:
-                return
+                return False
             if len(self._shapes) < MOST_SHAPES:
                 self._shapes.add(shape)
         if len(self._seen) == len(self._each) or not self._any.search(text):
-            return
+            return False
+        met = len(self._seen)
         for pattern, compiled in self._each.items():
             if pattern not in self._seen and compiled.search(text):
                 self._seen[pattern] = (number, text.strip()[:500])
+        return len(self._seen) > met
 
     @property
     def found(self) -> list[tuple[Cause, str]]:

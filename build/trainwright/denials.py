@@ -86,10 +86,22 @@ REFUSALS = {
 }  # fmt: skip
 ACCESS = {"AccessDenied", "AccessDeniedException", "UnauthorizedOperation", "NotAuthorized"}
 THROTTLED = {"ThrottlingException", "Throttling", "TooManyRequestsException", "RequestLimitExceeded", "SlowDown"}
+PASSING = {  # beside those, and every status of 500 and above
+    *("ServerException", "InternalFailure", "ServiceUnavailable", "ServiceUnavailableException"),
+    *("EndpointConnectionError", "ConnectTimeoutError", "ReadTimeoutError", "ConnectionClosedError", "HTTPClientError"),
+    *("ProxyConnectionError", "ResponseStreamingError", "IncompleteReadError"),
+}
 
 
 def explain(call: Call, code: str, message: str, status: int = 0, attempts: int = 1) -> AwsError:
     """One error for whatever Amazon, or botocore, said: `code` is the service's, or botocore's class of error."""
+    error = _explain(call, code, message, status, attempts)
+    error.code = code
+    error.passes = code in THROTTLED | PASSING or status >= 500
+    return error
+
+
+def _explain(call: Call, code: str, message: str, status: int, attempts: int) -> AwsError:
     if code in ACCESS or "is not authorized to perform" in message:
         return _denied(call, message)
     if code in THROTTLED:

@@ -80,6 +80,8 @@ class AwsError(TrainwrightError):
     """Amazon refused a call, or nobody could make it: credentials, permissions, quotas, network."""
 
     exit_code = 9
+    code = ""  # as Amazon, or botocore, calls it
+    passes = False  # it was throttled, or Amazon's own fault, or the network's: the same call may work in a while
 
 
 class JobError(TrainwrightError):

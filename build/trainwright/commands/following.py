@@ -1,0 +1,172 @@
+"""The commands that follow what runs elsewhere, and how the end of a job of SageMaker is told."""
+
+import os
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TextIO
+
+import typer
+
+from trainwright.commands.options import Json, app, find_root
+from trainwright.errors import AwsError, ConfigError, JobError
+
+if TYPE_CHECKING:
+    from trainwright.following import Ended
+
+COLOURS = (36, 33, 35, 32, 34)  # of a terminal, one host after the other
+BOLD, RED = 1, 31
+UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+StopOnCause = Annotated[bool, typer.Option("--stop-on-cause", help="Stop the job at a known cause that is fatal.")]
+StopOnSilence = Annotated[bool, typer.Option("--stop-on-silence", help="Stop the job when no host speaks any more.")]
+OneRegion = Annotated[str, typer.Option(envvar="AWS_REGION", metavar="NAME", help="Of the job; else the account's.")]
+
+
+@app.command()
+def attach(
+    job: Annotated[str, typer.Argument(metavar="JOB", help="Name of a training job of SageMaker.")],
+    region: OneRegion = "",
+    since: Annotated[
+        str, typer.Option(metavar="WHEN", help="30m, 2h, 1d ago, or 2026-11-22T10:00:00; else from the beginning.")
+    ] = "",
+    stop_on_cause: StopOnCause = False,
+    stop_on_silence: StopOnSilence = False,
+    as_json: Json = False,
+) -> None:
+    """Follow a training job of SageMaker: its log, what it waits for, known causes; ends as the job does (0, or 9)."""
+    from trainwright import aws
+
+    followed(
+        find_root(),
+        job,
+        aws.regions(region)[0],
+        stop_on_cause=stop_on_cause,
+        stop_on_silence=stop_on_silence,
+        since=_moment(since) if since else None,
+        as_json=as_json,
+    )
+
+
+def followed(
+    root: Path,
+    job: str,
+    region: str,
+    *,
+    stop_on_cause: bool = False,
+    stop_on_silence: bool = False,
+    since: int | None = None,
+    as_json: bool = False,
+) -> None:
+    """All of `attach`, and of `launch` once the job is there: returns where the job completed.
+
+    Raises JobError for one that failed or was stopped, AwsError and ConfigError as following does, and Exit(130) after
+    Ctrl-C. In any case but the first the job is left as it is, and the command that follows it again is said.
+    """
+    from trainwright import causes, following, report, watching
+
+    watch = watching.Watch(causes.load_causes(root), watching.load_settings(root))
+    again = f"trainwright attach {job} --region {region}"
+    try:
+        ended = following.follow(
+            job,
+            region,
+            watch=watch,
+            say=printer(sys.stderr if as_json else sys.stdout),
+            stop_on_cause=stop_on_cause,
+            stop_on_silence=stop_on_silence,
+            since=since,
+        )
+    except KeyboardInterrupt:
+        typer.echo(f"\nthe job goes on; follow it again: {report.pasteable(again)}", err=True)
+        typer.echo(f"stop it: aws sagemaker stop-training-job --training-job-name {job} --region {region}", err=True)
+        raise typer.Exit(130) from None
+    except AwsError as error:
+        error.fix = f"{error.fix}\n{again}".lstrip()
+        raise
+    if as_json:
+        report.data({**ended.model_dump(mode="json"), "saved": ended.saved})
+    else:
+        typer.echo("")
+        report.show([_row(ended)], as_json=False)
+    refuse(ended)
+
+
+def _row(ended: "Ended") -> dict[str, str]:
+    from trainwright.watching import minutes
+
+    row = {
+        "job": ended.job,
+        "status": ended.status,
+        "trained": "" if ended.seconds is None else minutes(ended.seconds),
+        "billed": "" if ended.billable_seconds is None else f"{minutes(ended.billable_seconds)} x {ended.instances}",
+    }
+    if ended.saved is not None:
+        row["spot saved"] = f"{ended.saved:.0%}"
+    if ended.interruptions:
+        row["interrupted"] = str(ended.interruptions)
+    if ended.training_compiler:
+        row["training compiler"] = ended.training_compiler
+    return {**row, "model": ended.model} if ended.model else row
+
+
+def refuse(ended: "Ended") -> None:
+    """Raises JobError unless the job completed: SageMaker's reason, and what its log says of it."""
+    if ended.status == "Completed":
+        return
+    what = f"{ended.job} was stopped" if ended.status == "Stopped" else f"{ended.job} failed"
+    if ended.secondary not in ("", ended.status):
+        what += f" ({ended.secondary})"
+    why = [ended.reason]
+    if ended.stopped_for:
+        why.append(
+            f"--stop-on-cause stopped it: {ended.stopped_for}" if ended.cause else "--stop-on-silence stopped it"
+        )
+    elif ended.status == "Stopped" and not ended.reason:
+        why.append("somebody called StopTrainingJob: CloudTrail knows who")
+    if ended.cause:
+        why += [f"{ended.cause.id}: {ended.cause.what}", ended.evidence]
+    raise JobError(
+        what,
+        where=f"sagemaker {ended.region}",
+        why="\n".join(filter(None, why)),
+        fix=ended.cause.fix if ended.cause else _unexplained(ended),
+    )
+
+
+def _unexplained(ended: "Ended") -> str:
+    console = f"https://{ended.region}.console.aws.amazon.com/sagemaker/home"
+    return f"read the last lines above; {console}#/jobs/{ended.job} has its metrics" if not ended.stopped_for else ""
+
+
+def _moment(text: str) -> int:
+    """Milliseconds since 1970. Raises ConfigError."""
+    from datetime import UTC, datetime, timedelta
+
+    if found := re.fullmatch(r"(\d+)([smhd])", text):
+        at = datetime.now(UTC) - timedelta(seconds=int(found[1]) * UNITS[found[2]])
+    else:
+        try:
+            at = datetime.fromisoformat(text)
+        except ValueError:
+            raise ConfigError(
+                f"--since {text!r} is no time", fix="--since 30m, or --since 2026-11-22T10:00:00"
+            ) from None
+    return int(at.timestamp() * 1000)
+
+
+def printer(to: TextIO) -> Callable[[str], None]:
+    """Prints `name | text`; on a terminal each host has a colour of its own, and what the watch says stands out."""
+    coloured = to.isatty() and not os.environ.get("NO_COLOR")
+
+    def say(line: str) -> None:
+        name, bar, text = line.partition(" | ")
+        if coloured and bar:
+            number = name.strip().rpartition("-")[2]
+            colour = COLOURS[int(number) % len(COLOURS)] if number.isdigit() else RED if "watch" in name else BOLD
+            line = f"\033[{colour}m{name} |\033[0m {text}"
+        to.write(f"{line}\n")
+        to.flush()
+
+    return say

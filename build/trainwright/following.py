@@ -1,0 +1,334 @@
+"""A training job of SageMaker as it runs: its log out of CloudWatch, what SageMaker does, and how it ends."""
+
+import time
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from email.utils import parsedate_to_datetime
+from functools import partial
+from typing import Any, Literal, TypeVar
+
+from trainwright import training_compiler
+from trainwright.aws import client, told
+from trainwright.causes import Cause
+from trainwright.denials import Call
+from trainwright.errors import AwsError, ConfigError, did_you_mean
+from trainwright.merging import Event, Merged
+from trainwright.model import Model
+from trainwright.progress import Say
+from trainwright.watching import Watch, minutes
+
+T = TypeVar("T")
+OVER = ("Completed", "Failed", "Stopped")
+JOB, WATCH = "job", "watch"  # who speaks, beside the hosts
+NO_LOG = {"ResourceNotFoundException"}  # the account had no job yet, or this one said nothing yet
+TOKEN = {"InvalidParameterException", "InvalidNextTokenException"}  # it expires after 24 hours
+
+
+class Ended(Model):
+    """How a job ended, as DescribeTrainingJob says it, and why, as its log says."""
+
+    job: str
+    region: str
+    status: Literal["Completed", "Failed", "Stopped"]
+    secondary: str = ""  # MaxRuntimeExceeded, for one
+    reason: str = ""  # SageMaker's FailureReason
+    seconds: int | None = None  # TrainingTimeInSeconds
+    billable_seconds: int | None = None  # of each instance
+    instances: int = 1
+    spot: bool = False
+    interruptions: int = 0
+    model: str = ""  # where the model lies
+    cause: Cause | None = None
+    evidence: str = ""
+    stopped_for: str = ""  # why following itself stopped it
+    training_compiler: str = ""  # on, off or unknown, where it was asked for
+
+    @property
+    def saved(self) -> float | None:
+        """The share that spot saved: (1 - billable / training), as the API reference has it."""
+        if not self.spot or not self.seconds or self.billable_seconds is None:
+            return None
+        return max(0.0, 1 - self.billable_seconds / self.seconds)
+
+
+def follow(
+    job: str,
+    region: str,
+    *,
+    watch: Watch,
+    say: Say,
+    stop_on_cause: bool,
+    stop_on_silence: bool = False,
+    since: int | None = None,
+) -> Ended:
+    """Say all of a job from its beginning, or from `since` (milliseconds since 1970), until it has ended.
+
+    Throttling, failures of Amazon's and a network that is gone are waited for. Ctrl-C passes through.
+    Raises AwsError, ConfigError for a job that is not there; whatever is raised, the job goes on.
+    """
+    return _Following(job, region, watch, say).run(stop_on_cause, stop_on_silence, since)
+
+
+class _Following:
+    def __init__(self, job: str, region: str, watch: Watch, say: Say) -> None:
+        self.job, self.region, self.watch = job, region, watch
+        self.say: Callable[[str, str], None] = lambda who, text: say(f"{who:<6} | {text}")
+        self.settings = watch.settings
+        self.transitions: dict[tuple[str, datetime], str] = {}
+        self.streams: dict[str, str] = {}  # of each host, its latest
+        self.denied = self.stopped_for = ""
+        self.answered = False  # Amazon, at least once
+        self.compiler: training_compiler.State = "unknown"
+        self.merged: Merged
+
+    def run(self, stop_on_cause: bool, stop_on_silence: bool, since: int | None) -> Ended:
+        poll = self.settings.poll
+        state = self.describe()
+        self.watch.hosts = self.watch.hosts or int(state.get("ResourceConfig", {}).get("InstanceCount", 0))
+        log = self.settings.log
+        created = int(state["CreationTime"].timestamp() * 1000) - _ms(log.look_back_seconds)
+        self.merged = Merged(
+            max(created, since or 0), _ms(log.look_back_seconds), _ms(log.margin_seconds), log.late_events
+        )
+        looked = time.monotonic()
+        while True:
+            self.tell(state)
+            self.read()
+            if state["TrainingJobStatus"] in OVER:
+                break
+            self.heed(state, stop_on_cause, stop_on_silence)
+            time.sleep(poll.logs_seconds)
+            if time.monotonic() - looked >= poll.status_seconds:
+                state, looked = self.describe(), time.monotonic()
+        self.settle()
+        reason = str(state.get("FailureReason", ""))
+        for line in reason.splitlines():
+            self.heard(self.watch.note(line))
+        self.heard(self.watch.end())
+        return self.ended(state, reason)
+
+    # --- what is said ------------------------------------------------------------------------------------------------
+
+    def heard(self, lines: list[str]) -> None:
+        for line in lines:
+            self.say(WATCH, line)
+
+    def tell(self, state: dict[str, Any]) -> None:
+        """What SageMaker does, each step once; its message may grow while the step lasts."""
+        for step in state.get("SecondaryStatusTransitions", []):
+            key, text = (step["Status"], step["StartTime"]), step.get("StatusMessage", "")
+            if self.transitions.get(key) != text:
+                self.transitions[key] = text
+                self.say(JOB, f"{step['Status']}: {text}" if text else step["Status"])
+
+    def heed(self, state: dict[str, Any], stop_on_cause: bool, stop_on_silence: bool) -> None:
+        """Say what silence means, and stop the job where that was asked for."""
+        training = state.get("SecondaryStatus") == "Training" and not self.denied
+        self.heard(self.watch.tick(time.monotonic(), training))
+        why = ""
+        if stop_on_cause and (fatal := self.watch.fatal):
+            why = f"{fatal.id}: {fatal.what}"
+        elif stop_on_silence and self.watch.silent:
+            why = "silence"
+        if why and not self.stopped_for:
+            self.stopped_for = why
+            self.say(WATCH, f"the job is stopped: {why}")
+            self.stop()
+
+    def lines(self, events: list[Event]) -> None:
+        for event in events:
+            host, stream = self.host(event.stream), event.stream
+            before = self.streams.setdefault(host, stream)
+            if before < stream:
+                self.say(JOB, f"{host} has started again: {stream}")
+                self.streams[host] = stream
+            for text in event.text.replace("\r", "\n").rstrip("\n").split("\n"):  # progress bars return the carriage
+                self.say(host, text)
+                if self.compiler != "on":
+                    self.compiler = training_compiler.state([text])
+                self.heard(self.watch.line(host, text, time.monotonic()))
+
+    def host(self, stream: str) -> str:
+        """<job>/algo-1-1600000000 is of algo-1."""
+        return stream.removeprefix(f"{self.job}/").rpartition("-")[0] or stream
+
+    # --- what is asked -----------------------------------------------------------------------------------------------
+
+    def describe(self) -> dict[str, Any]:
+        """Raises ConfigError for a job that is not there."""
+        sagemaker = client("sagemaker", self.region)
+        call = Call("sagemaker", "DescribeTrainingJob", self.region, self.job)
+        try:
+            said = self.patient(call, lambda: sagemaker.describe_training_job(TrainingJobName=self.job))
+        except AwsError as error:
+            if error.code == "ValidationException" and "not found" in error.why.lower():
+                raise self.unknown(error) from None
+            raise
+        return dict(said)
+
+    def unknown(self, error: AwsError) -> ConfigError:
+        try:
+            with told(Call("sagemaker", "ListTrainingJobs", self.region)):
+                said = client("sagemaker", self.region).list_training_jobs(MaxResults=100)
+            names = [row["TrainingJobName"] for row in said["TrainingJobSummaries"]]
+            why = did_you_mean(self.job, names) if names else f"there is none in {self.region}"
+        except AwsError:
+            why = error.why
+        what = f"there is no training job {self.job!r} in {self.region}"
+        return ConfigError(what, where=str(error.where), why=why, fix="trainwright attach JOB --region REGION")
+
+    def stop(self) -> None:
+        sagemaker = client("sagemaker", self.region)
+        call = Call("sagemaker", "StopTrainingJob", self.region, self.job)
+        try:
+            self.patient(call, lambda: sagemaker.stop_training_job(TrainingJobName=self.job))
+        except AwsError as error:
+            if error.code != "ValidationException":  # it has ended by itself
+                raise
+
+    def patient(self, call: Call, ask: Callable[[], T]) -> T:
+        """What is throttled, or fails at Amazon's, is asked again and again. Raises AwsError for all else, and at last.
+
+        A network that is not there is waited for only where it was there before.
+        """
+        poll, began, wait = self.settings.poll, time.monotonic(), self.settings.poll.first_wait_seconds
+        while True:
+            try:
+                with told(call):
+                    answer = ask()
+            except AwsError as error:
+                network = error.code.endswith("Error") and not self.answered
+                if not error.passes or network or time.monotonic() - began + wait > poll.patience_seconds:
+                    raise
+                if wait == poll.first_wait_seconds:
+                    self.say(
+                        JOB, f"{error.what} ({error.where}): it is asked again, for {minutes(poll.patience_seconds)}"
+                    )
+                time.sleep(wait)
+                wait = min(2 * wait, poll.longest_wait_seconds)
+            else:
+                self.answered = True
+                return answer
+
+    # --- the log -----------------------------------------------------------------------------------------------------
+
+    def pages(self, start: Callable[[], int], until: float | None = None) -> Iterator[tuple[list[Event], int]]:
+        """Each page, and when it was asked for by CloudWatch's clock; an empty one with a token is not the last.
+
+        Raises AwsError. `until`: of the monotonic clock, when to stop.
+        """
+        logs, token, begin = client("logs", self.region), "", start()
+        call = Call("logs", "FilterLogEvents", self.region, f"log-group:{self.settings.log.group}")
+        while True:
+            words: dict[str, Any] = {
+                "logGroupName": self.settings.log.group,
+                "logStreamNamePrefix": f"{self.job}/",
+                "startTime": begin,
+                "interleaved": True,  # Amazon always does, and what stands in for it in tests if it is told to
+            }
+            if token:
+                words["nextToken"] = token
+            try:
+                said = self.patient(call, partial(logs.filter_log_events, **words))
+            except AwsError as error:
+                if token and error.code in TOKEN:
+                    token, begin = "", self.merged.again()
+                    continue
+                raise
+            yield [_event(row) for row in said["events"]], _clock(said)
+            token = said.get("nextToken", "")
+            if not token or (until is not None and time.monotonic() > until):
+                return
+
+    def read(self) -> int:
+        """Say what is new; how much that was."""
+        if self.denied:
+            return 0
+        new, begun = 0, False
+        try:
+            for page, now in self.pages(lambda: self.merged.start):
+                if not begun:
+                    self.merged.begin(now)
+                    begun = True
+                self.lines(events := self.merged.fresh(page))
+                new += len(events)
+        except AwsError as error:
+            if error.code in NO_LOG:
+                return 0
+            if "may not" not in error.what:
+                raise
+            self.denied = f"its log is not shown: {error.what}"  # the job is what matters
+            self.say(JOB, self.denied)
+            self.say(JOB, f"  fix: {error.fix}")
+            return 0
+        self.merged.complete()
+        return new
+
+    def settle(self) -> None:
+        """CloudWatch lags behind the end of a job; then what came too late for every poll is looked for."""
+        log, began = self.settings.log, time.monotonic()
+        quiet = began
+        while not self.denied and (now := time.monotonic()) - began < log.longest_settle_seconds:
+            if now - quiet >= log.settle_seconds:
+                break
+            time.sleep(min(self.settings.poll.logs_seconds, log.settle_seconds))
+            if self.read():
+                quiet = time.monotonic()
+        self.sweep()
+
+    def sweep(self) -> None:
+        late, until = 0, time.monotonic() + self.settings.log.sweep_seconds
+        try:
+            for page, _ in [] if self.denied else self.pages(self.merged.sweep, until):
+                self.lines(events := self.merged.swept(page))
+                late += len(events)
+        except AwsError as error:
+            if error.code not in NO_LOG:
+                raise
+        if late:
+            self.say(JOB, f"{late} lines above came more than {minutes(self.settings.log.look_back_seconds)} late")
+        if not self.denied and (self.merged.overflowed or time.monotonic() > until):
+            self.say(JOB, "lines that came very late may be missing above: the log is too long to look it all over")
+
+    # --- the end -----------------------------------------------------------------------------------------------------
+
+    def ended(self, state: dict[str, Any], reason: str) -> Ended:
+        cause, evidence = self.watch.cause or (None, "")
+        whole = not self.denied and self.merged.since <= int(state["CreationTime"].timestamp() * 1000)
+        compiler = self.compiler if self.compiler == "on" else training_compiler.state([], ended=whole)
+        failed = state["TrainingJobStatus"] != "Completed"
+        return Ended(
+            job=self.job,
+            region=self.region,
+            status=state["TrainingJobStatus"],
+            secondary=state.get("SecondaryStatus", ""),
+            reason=reason,
+            seconds=state.get("TrainingTimeInSeconds"),
+            billable_seconds=state.get("BillableTimeInSeconds"),
+            instances=int(state.get("ResourceConfig", {}).get("InstanceCount", 1)),
+            spot=bool(state.get("EnableManagedSpotTraining")),
+            interruptions=sum(name == "Interrupted" for name, _ in self.transitions),
+            model=state.get("ModelArtifacts", {}).get("S3ModelArtifacts", "") if not failed else "",
+            cause=cause if failed else None,
+            evidence=evidence if failed else "",
+            stopped_for=self.stopped_for,
+            training_compiler=compiler if training_compiler.asked(state.get("HyperParameters", {})) else "",
+        )
+
+
+def _ms(seconds: float) -> int:
+    return int(seconds * 1000)
+
+
+def _event(row: dict[str, Any]) -> Event:
+    at = int(row["timestamp"])
+    return Event(str(row["eventId"]), row["logStreamName"], at, int(row.get("ingestionTime", at)), row["message"])
+
+
+def _clock(said: dict[str, Any]) -> int:
+    """When CloudWatch answered, by its own clock; a whole second, which the margin covers."""
+    date = said.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date", "")
+    try:
+        return int(parsedate_to_datetime(date).timestamp() * 1000)
+    except (TypeError, ValueError):
+        return int(time.time() * 1000)

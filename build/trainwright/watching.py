@@ -1,0 +1,148 @@
+"""A log that is still being written: known causes as soon as a line shows one, and silence. Pure: `now` is told."""
+
+from pathlib import Path
+
+from trainwright.causes import Cause, Signatures
+from trainwright.config import load
+from trainwright.model import Model
+from trainwright.nccl_tests import unprefixed
+
+FILE = "dockerfiles/follow.toml"
+
+
+class Poll(Model):
+    logs_seconds: float
+    status_seconds: float
+    first_wait_seconds: float
+    longest_wait_seconds: float
+    patience_seconds: float
+
+
+class Logs(Model):
+    group: str
+    look_back_seconds: float
+    margin_seconds: float
+    settle_seconds: float
+    longest_settle_seconds: float
+    sweep_seconds: float
+    late_events: int
+
+
+class Silence(Model):
+    job_seconds: float
+    host_seconds: float
+
+
+class Settings(Model):
+    """The whole of follow.toml."""
+
+    poll: Poll
+    log: Logs
+    silence: Silence
+
+
+def load_settings(root: Path) -> Settings:
+    return load(root / FILE, Settings)
+
+
+class Host:
+    """When a host spoke, in seconds of whoever reads."""
+
+    def __init__(self, now: float) -> None:
+        self.first = self.last = now
+        self.pause = 0.0  # the longest
+        self.told = False
+
+
+class Watch:
+    """Feed it every line; it answers with what has to be said about it, each thing once.
+
+    `hosts`: how many the job has, 0 where nobody knows: what is wrong with a network is no cause on a lone host.
+    """
+
+    def __init__(self, causes: list[Cause], settings: Settings, hosts: int = 0) -> None:
+        self.settings, self.hosts = settings, hosts
+        self.silent = False  # no host speaks, for longer than the settings say
+        self._signatures, self._said = Signatures(causes), set[str]()
+        self._number, self._speakers = 0, dict[str, Host]()
+        self._spoke: float | None = None  # when any host did; None: the clock stands
+
+    def line(self, host: str, text: str, now: float) -> list[str]:
+        """A line of a host; "" where there are no hosts."""
+        self._number += 1
+        self._spoke, self.silent = now, False
+        speaker = self._speakers.setdefault(host, Host(now))
+        speaker.pause, speaker.last, speaker.told = max(speaker.pause, now - speaker.last), now, False
+        return self.note(unprefixed(text)[0])
+
+    def note(self, text: str) -> list[str]:
+        """What somebody says about the job, as SageMaker its failure reason: no host spoke."""
+        if text.startswith("##") or not self._signatures.feed(text, self._number):
+            return []
+        return self._news(final=False)
+
+    def tick(self, now: float, training: bool = True) -> list[str]:
+        """What silence means by now; the clock stands while the job does not train."""
+        if not training:
+            self._spoke = None
+            return []
+        self._spoke = now if self._spoke is None else self._spoke
+        quiet, said = now - self._spoke, []
+        if quiet >= self.settings.silence.job_seconds and not self.silent:
+            self.silent = True
+            said.append(f"silence: no host has said anything for {minutes(quiet)}, and the job is said to train")
+            said.append("  fix: it may hang: py-spy dump on each rank; the one that is elsewhere is the one to look at")
+        return said + ([] if self.silent else self._lone(now))
+
+    def _lone(self, now: float) -> list[str]:
+        limit, said = self.settings.silence.host_seconds, []
+        for name, host in self._speakers.items():
+            others = [other for other in self._speakers.values() if other is not host]
+            talking = any(now - other.last < limit / 2 for other in others)
+            # Many jobs speak through one host alone: only one that used to speak is missed.
+            used_to = host.last - host.first >= limit and host.pause < limit / 2
+            if talking and used_to and now - host.last >= limit and not host.told:
+                host.told = True
+                said.append(f"silence: {name} has said nothing for {minutes(now - host.last)}, and other hosts speak")
+                said.append(f"  fix: if the step does not move, look at {name} first: nvidia-smi, dmesg, py-spy dump")
+        return said
+
+    def end(self) -> list[str]:
+        """The log is over: what was not said because another line might have spoken against it."""
+        return self._news(final=True)
+
+    @property
+    def cause(self) -> tuple[Cause, str] | None:
+        """The most specific one, with its evidence."""
+        return next(iter(self._found(final=True)), None)
+
+    @property
+    def fatal(self) -> Cause | None:
+        """The first one that was said and proves a failure."""
+        found = (cause for cause, _ in self._found(final=False) if cause.fatal)
+        return next(found, None)
+
+    def _found(self, final: bool) -> list[tuple[Cause, str]]:
+        return [
+            (cause, evidence)
+            for cause, evidence in self._signatures.found
+            if (final or not cause.without) and not (cause.network and self.hosts == 1)
+        ]
+
+    def _news(self, final: bool) -> list[str]:
+        new = [(cause, evidence) for cause, evidence in self._found(final) if cause.id not in self._said]
+        self._said.update(cause.id for cause, _ in new)  # what stands lower in the file says less of the same line
+        return told(*new[0]) if new else []
+
+
+def told(cause: Cause, evidence: str) -> list[str]:
+    return [f"{cause.id}: {cause.what}", f"  {evidence}", f"  fix: {cause.fix}"]
+
+
+def minutes(seconds: float) -> str:
+    """90 s, 15 min, 2 h 5 min: as people say it."""
+    whole = round(seconds)
+    if whole < 120:
+        return f"{whole} s"
+    hours, rest = divmod(whole // 60, 60)
+    return f"{hours} h {rest} min" if hours else f"{rest} min"
