@@ -31,6 +31,7 @@ def said(driver: Any, kind: str, distributed: object = None, **hyperparameters: 
 
 def test_each_driver(driver: Any) -> None:
     assert said(driver, "basic_script_driver") == [LAUNCHER, "--distribution", "plain", "train.py"]
+    assert "--processes" not in said(driver, "basic_script_driver", {"process_count_per_node": 8})
     none = {"process_count_per_node": None, "mpi_additional_options": None}
     assert said(driver, "torchrun_driver", none)[1:] == ["--distribution", "torchrun", "train.py"]
     two = {"process_count_per_node": 2, "smp": None}

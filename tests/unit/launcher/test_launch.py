@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from pathlib import Path
 import hosts
 import launch
 import options
+import processes
 import pytest
 import ranks
 from errors import LauncherError
@@ -26,8 +28,9 @@ from pathlib import Path
 here, output, stop_seconds, *words = sys.argv[1:]
 sys.path.insert(0, here)
 import failures, launch, ranks, starting
-starting.PYTHON, failures.OUTPUT = sys.executable, Path(output)
+starting.PYTHON, starting.LAUNCHER, failures.OUTPUT = sys.executable, here, Path(output)
 settings = {**json.loads(Path(here, "settings.json").read_text()), "stop_seconds": float(stop_seconds)}
+settings |= json.loads(os.environ.get("SETTINGS", "{}"))
 os._exit(launch.main(words, settings))
 """
 LIMIT_SECONDS = 30
@@ -36,6 +39,11 @@ SAVES = (
     f"import signal, sys\nsignal.signal(signal.SIGTERM, lambda *_: (print('saved', flush=True), sys.exit(0)))\n{WAITS}"
 )
 IGNORES = f"import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n{WAITS}"
+
+
+def settings() -> dict[str, float]:
+    found: dict[str, float] = json.loads((FOLDER / "settings.json").read_text())
+    return found
 
 
 @dataclass
@@ -54,8 +62,11 @@ class Host:
         return (self.folder / "output/success").exists()
 
     def check(self, text: str) -> None:
+        self.program("trainwright-check", text)
+
+    def program(self, name: str, text: str) -> None:
         (self.folder / "bin").mkdir(exist_ok=True)
-        program = self.folder / "bin/trainwright-check"
+        program = self.folder / "bin" / name
         program.write_text(f"#!/bin/sh\n{text}\n")
         program.chmod(0o755)
 
@@ -107,7 +118,7 @@ def until(process: subprocess.Popen[str], word: str) -> None:
 
 def test_a_script_that_ends_well(host: Host) -> None:
     (host.folder / "output/failure").write_text("of an earlier start")
-    code, said = host.run("--processes", "2", host.script("import sys; print('trained', sys.argv[1:])"), "--lr", "1")
+    code, said = host.run("--processes", "1", host.script("import sys; print('trained', sys.argv[1:])"), "--lr", "1")
     assert (code, host.failure, host.succeeded) == (0, "", True)
     assert "checked plain localhost 1" in said
     assert "trained ['--lr', '1']" in said
@@ -252,6 +263,65 @@ def test_a_host_whose_check_refuses_is_not_waited_for(host: Host) -> None:
     assert all("no GPU here" in Path(file).read_text() for file in place.values())
 
 
+@pytest.mark.parametrize("who", ["127.0.0.1", "127.0.0.2"])
+def test_mpi_without_the_watch_is_refused_on_every_host(host: Host, who: str) -> None:
+    """On the main one, too: its mpirun would log in with whatever keys the image and its user have."""
+    words = ["--distribution", "mpi", "--hosts", "127.0.0.1,127.0.0.2", "--host", who, host.script("print('trained')")]
+    code, said = host.run(*words, TRAINWRIGHT_WATCH="off", TRAINWRIGHT_TRUST="network")
+    assert code == 1
+    assert "MPI over several hosts needs the watch" in host.failure, said
+    assert "unset TRAINWRIGHT_WATCH" in host.failure
+
+
+SECRET = "0123456789abcdef" * 2
+
+
+@pytest.mark.parametrize(
+    ("main", "worker", "first", "second"),
+    [
+        ({}, {}, "needs a secret", "needs a secret"),
+        ({}, {"TRAINWRIGHT_JOB_SECRET": SECRET}, "needs a secret", "127.0.0.1 has none"),
+        ({"TRAINWRIGHT_JOB_SECRET": "short"}, {"TRAINWRIGHT_JOB_SECRET": SECRET}, "too short", "127.0.0.1 has none"),
+        ({"TRAINWRIGHT_JOB_SECRET": SECRET}, {}, "localhost has no job secret", "needs a secret"),
+    ],
+)
+def test_a_host_without_a_secret_is_not_waited_for(
+    host: Host, main: dict[str, str], worker: dict[str, str], first: str, second: str
+) -> None:
+    """Hosts of an MPI job; the others hear of it at once, and not after a quarter of an hour."""
+    words = ["--distribution", "mpi", "--hosts", "127.0.0.1,localhost", "--host"]
+    began, script, both = time.monotonic(), host.script("print('trained')"), []
+    for name, text in (("sshd", ""), ("ssh-keygen", 'for last; do :; done; echo ssh-ed25519 AAAA >"$last.pub"')):
+        host.program(name, text)
+    for name, own in (("localhost", worker), ("127.0.0.1", main)):
+        own = {**own, "SETTINGS": json.dumps({"tell_seconds": 5})}
+        both.append(host.begin(*words, name, script, TRAINWRIGHT_FAILURE_FILE=str(host.folder / name), **own))
+    for one in both:
+        said, _ = one.communicate(timeout=LIMIT_SECONDS)
+        assert one.returncode == 1, said
+    assert time.monotonic() - began < 15
+    assert first in (host.folder / "127.0.0.1").read_text()
+    assert second in (host.folder / "localhost").read_text()
+
+
+# Starts its rank as torchrun's agent does; once that has failed, it waits for the agents of other hosts.
+AGENT = """
+import subprocess, sys, time
+subprocess.run(sys.argv[sys.argv.index("--no-python") + 1 :])
+print("waits for others", flush=True)
+time.sleep(600)
+"""
+
+
+def test_an_agent_without_ranks_is_not_waited_for(host: Host) -> None:
+    (host.folder / "torch/distributed").mkdir(parents=True)
+    (host.folder / "torch/distributed/run.py").write_text(AGENT)
+    started = time.monotonic()
+    host.run("--distribution", "torchrun", host.script("raise SystemExit(3)"))
+    assert host.failure.startswith("localhost: exit code 3")
+    assert time.monotonic() - started < settings()["peer_stop_seconds"] - 1
+
+
 def test_the_first_words_of_a_rank_are_kept(tmp_path: Path) -> None:
     """Two that call themselves the same do not overwrite each other; who was killed is not the cause."""
     for number, code in enumerate((143, 3, 1)):
@@ -287,10 +357,34 @@ def test_a_rank_hands_a_stop_on(host: Host) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "asked", "found"), [("plain", 2, 1), ("tensorflow", 0, 1), ("torchrun", 0, 8), ("mpi", 0, 8)]
+    ("kind", "asked", "found"),
+    [("plain", 0, 1), ("plain", 1, 1), ("tensorflow", 0, 1), ("torchrun", 0, 8), ("mpi", 0, 8)],
 )
 def test_how_many_processes(kind: str, asked: int, found: int) -> None:
     assert launch.count(kind, asked, 8) == found
+
+
+def test_processes_that_nothing_makes_one_job_of(host: Host) -> None:
+    code, said = host.run("--processes", "4", host.script("print('trained')"))
+    assert (code, "trained" in said) == (1, False)
+    assert "--processes 4 with the distribution plain" in host.failure
+    assert "--distribution torchrun" in host.failure
+
+
+def test_a_program_that_does_not_end(tmp_path: Path) -> None:
+    with pytest.raises(LauncherError, match="sleep did not end within"):
+        processes.said(["sleep", "600"], 0.2)
+    with pytest.raises(LauncherError, match="there is no mpirum"):
+        processes.said(["mpirum"], 5)
+    assert processes.said(["sh", "-c", "echo one; echo two >&2; exit 3"], 5) == (3, "one\ntwo")
+
+
+def test_every_setting_is_there_and_used() -> None:
+    used = set[str]()
+    for path in FOLDER.glob("*.py"):
+        used |= set(re.findall(r'settings\[?[("]+(\w+)"', path.read_text()))
+        used |= {name for name in settings() if f'"{name}"' in path.read_text()}
+    assert used == settings().keys()
 
 
 def test_one_worker_that_fails_ends_the_others(host: Host) -> None:

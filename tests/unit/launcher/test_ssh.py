@@ -47,6 +47,9 @@ def settings() -> dict[str, Any]:
         "ssh_port": free_port(),
         "ssh_seconds": 10,
         "ssh_connect_seconds": 5,
+        "ssh_silent_times": 3,
+        "ssh_asked_at_once": 4,
+        "program_seconds": 30,
         "retry_seconds": 0.1,
         "silent_seconds": 20,
         "strangers": 64,
@@ -54,11 +57,11 @@ def settings() -> dict[str, Any]:
 
 
 @pytest.fixture
-def keys() -> Iterator[Callable[[], ssh.Keys]]:
+def keys(settings: dict[str, Any]) -> Iterator[Callable[[], ssh.Keys]]:
     made: list[ssh.Keys] = []
 
     def one() -> ssh.Keys:
-        made.append(ssh.make_keys())
+        made.append(ssh.make_keys(settings))
         return made[-1]
 
     yield one
@@ -113,8 +116,22 @@ def test_a_program_that_is_missing_is_named(missing: str, monkeypatch: pytest.Mo
     monkeypatch.setattr(ssh, "SYSTEM", str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(LauncherError, match=f"needs {missing}, and this image has none") as failed:
-        ssh.make_keys()
+        ssh.make_keys({"program_seconds": 30})
     assert "torchrun" in failed.value.fix
+
+
+def test_a_key_that_is_never_made_leaves_no_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """As where a file system hangs."""
+    for name in ("sshd", "ssh-keygen"):
+        (tmp_path / name).write_text("#!/bin/sh\nexec sleep 600\n")
+        (tmp_path / name).chmod(0o755)
+    made = tmp_path / "made"
+    made.mkdir()
+    monkeypatch.setattr(ssh, "SYSTEM", f"{tmp_path}:{ssh.SYSTEM}")
+    monkeypatch.setattr(ssh, "_private_folder", lambda: made)
+    with pytest.raises(LauncherError, match=r"ssh-keygen did not end within 0\.2 s"):
+        ssh.make_keys({"program_seconds": 0.2})
+    assert not made.exists()
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ import pytest
 import trust
 import watch
 from errors import LauncherError
-from meeting import Event, Meeting
+from meeting import Alone, Event, Meeting
 from worlds import World
 
 LAUNCHER = Path(watch.__file__).parent
@@ -129,14 +129,11 @@ def test_all_hosts_see_what_all_show(cluster: Cluster) -> None:
         assert meeting.cards == {host: {"host": host} for host in HOSTS}
 
 
-def test_one_host_opens_no_socket(settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_host_opens_no_socket(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(socket, "socket")
-    meeting = watch.join(world(MAIN, (MAIN,)), settings, None, {"a": 1})
-    assert meeting.cards == {MAIN: {"a": 1}}
+    meeting = Alone()
     assert meeting.heard(0.01) is None
-    assert meeting.ends == ""
-    meeting.say("ended")
-    assert meeting.all_ended(0)
+    meeting.say("stop")
     meeting.close()
 
 
@@ -319,8 +316,23 @@ def test_hosts_that_do_not_have_the_same_secret(
     assert trust.VARIABLE in failed.value.fix
     with pytest.raises(LauncherError) as failed:
         main.result(10)
+    assert "did not come within" in failed.value.what  # who has another address is not believed that it is this host
     assert there in failed.value.why
     assert there in capsys.readouterr().err
+
+
+def test_a_host_that_says_itself_that_it_has_no_secret_is_not_waited_for(start: Any) -> None:
+    hosts = (MAIN, "localhost", THIRD)  # the second one is at the address that its connections come from
+    main, second, third = (
+        start(host, secret() if host != "localhost" else None, world=world(host, hosts)) for host in hosts
+    )
+    began = time.monotonic()
+    with pytest.raises(LauncherError, match="localhost has no job secret"):
+        main.result(10)
+    for future in (second, third):
+        with pytest.raises(LauncherError):
+            future.result(10)
+    assert time.monotonic() - began < 3  # join_seconds is 20
 
 
 def test_another_job_at_the_address_is_waited_out(start: Any, capsys: pytest.CaptureFixture[str]) -> None:
@@ -359,12 +371,6 @@ def test_the_first_cause_is_the_same_everywhere(cluster: Cluster) -> None:
     assert found[0]
     assert found[0].cause in HOSTS
     assert verdicts(meetings, 0.3) == [None] * 3  # and only that one
-
-
-def test_an_exit_code_says_that_it_failed(cluster: Cluster) -> None:
-    meetings = cluster()
-    meetings[1].say("ended", code=7)
-    assert verdicts(meetings) == [Event("failed", SECOND, 7, "exit code 7")] * 3
 
 
 def test_all_ended_is_for_all(cluster: Cluster) -> None:

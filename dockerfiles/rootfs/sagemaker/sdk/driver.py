@@ -29,7 +29,7 @@ def command(driver: str, environ: Mapping[str, str]) -> list[str]:
     """What to start instead of a driver, by its file name. Raises KeyError and ValueError for an SDK we do not know."""
     said = json.loads(environ.get("SM_DISTRIBUTED_CONFIG", "{}"))
     words = [LAUNCHER, "--distribution", DISTRIBUTIONS[driver]]
-    if said.get("process_count_per_node"):
+    if said.get("process_count_per_node") and driver != "basic_script_driver":  # `plain` is one process
         words += ["--processes", str(int(said["process_count_per_node"]))]
     if said.get("mpi_additional_options"):
         words += ["--mpi-options", shlex.join(said["mpi_additional_options"])]

@@ -35,6 +35,7 @@ class Job:
     children: list[processes.Child] = field(default_factory=list)
     servers: list[subprocess.Popen[bytes]] = field(default_factory=list)
     watched: bool = True
+    agents: bool = False  # torchrun's: once its ranks are gone each waits for the other hosts', and has nothing to save
     stopping: str = ""  # why
     deadline: float = 0
     told: set[int] = field(default_factory=set)
@@ -57,7 +58,7 @@ def follow(job: Job) -> Result:
     while True:
         job.bury()
         if job.signals.number and not job.stopping:
-            job.meeting.say("stop", why=job.signals.name)
+            job.meeting.say("stop", cause=job.signals.name)
             _stop(job, f"stopped by {job.signals.name}", job.settings["stop_seconds"])
         event = job.meeting.heard(job.poll)
         if event and event.kind in ("failed", "lost") and not job.stopping:
@@ -110,7 +111,7 @@ def _ended(job: Job) -> Result:
     """All ranks of this host ended well: the job has, once those of all hosts have."""
     if job.stopping or not job.watched:
         return 0, ""
-    job.meeting.say("ended", code=0)
+    job.meeting.say("ended")
     while not job.meeting.all_ended(job.poll):
         event = job.meeting.heard(0)
         if event and event.kind in ("failed", "lost"):
@@ -118,7 +119,7 @@ def _ended(job: Job) -> Result:
         if event and event.kind == "stop":
             break
         if job.signals.number:
-            job.meeting.say("stop", why=job.signals.name)
+            job.meeting.say("stop", cause=job.signals.name)
             break
     return 0, ""
 
@@ -187,7 +188,8 @@ def _end_ranks(job: Job) -> None:
 
 
 def _alive(job: Job) -> bool:
-    return any(child.ended() is None for child in job.children) or bool(ranks.running(job.folder))
+    started = any(child.ended() is None for child in job.children)
+    return (started and not job.agents) or bool(ranks.running(job.folder))
 
 
 def _killed(job: Job) -> Result:

@@ -8,8 +8,6 @@ script's; where another host's script failed first, that one's.
 
 import os
 import socket
-import subprocess
-import sys
 import traceback
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -28,7 +26,7 @@ import watch
 import worlds
 from errors import LauncherError, note
 from following import Result
-from meeting import Meeting
+from meeting import Alone, Meeting
 from signals import Signals, Stopped
 from worlds import World
 
@@ -63,7 +61,12 @@ def distribution(asked: str, world: World) -> str:
 
 
 def count(kind: str, asked: int, platform: int) -> int:
-    """Processes on each host: one rank for each GPU where ranks are what is started."""
+    """Processes on each host: one rank for each GPU where ranks are what is started. Raises LauncherError."""
+    if kind == "plain" and asked > 1:
+        fix = f"--distribution torchrun, mpi or tensorflow; or without --processes {asked}"
+        raise LauncherError(
+            f"--processes {asked} with the distribution plain", "plain is one process on each host", fix
+        )
     return {"plain": 1, "tensorflow": asked or 1}.get(kind, platform)
 
 
@@ -82,18 +85,14 @@ def check(world: World, distribution: str, environ: Mapping[str, str], settings:
     return code, child.tail(settings["drain_seconds"]).strip() or f"{CHECK} ended with {code}"
 
 
-def meet(world: World, kind: str, settings: Settings, secret: trust.Secret | None, keys: ssh.Keys | None) -> Meeting:
+def meet(world: World, settings: Settings, secret: trust.Secret | None, keys: ssh.Keys | None) -> Meeting:
     """All hosts of the job are there, and each has the others' public keys. Raises LauncherError."""
     card = {ssh.CARD: keys.public} if keys else {}
-    if watched(world):
-        if not secret and not world.index:
-            note(
-                f"this job has no secret, so whoever reaches {world.main} can end it: set {trust.VARIABLE} on all hosts"
-            )
-        return watch.join(world, settings, secret, card)
-    if kind == "mpi" and world.index:
-        raise LauncherError("a worker waits for the main host's word", f"{WATCH}=off", f"unset {WATCH}")
-    return watch.alone(world.host, card)
+    if not watched(world):
+        return Alone()
+    if not secret and not world.index:
+        note(f"this job has no secret, so whoever reaches {world.main} can end it: set {trust.VARIABLE} on all hosts")
+    return watch.join(world, settings, secret, card)
 
 
 def watched(world: World) -> bool:
@@ -117,10 +116,12 @@ def start(
     elif kind == "torchrun":
         command = [*starting.torchrun(world, ports[0], environ), *ranks_of(job, asked, kind)]
         job.children.append(processes.Child(command, starting.for_torchrun(environ), tail, script=False))
+        job.agents = True
     elif world.index and keys:
         job.servers.append(ssh.serve(keys, job.meeting, environ))
     else:
-        major = starting.openmpi_major(openmpi())
+        _, said = processes.said(["mpirun", "--version"], job.settings["program_seconds"])
+        major = starting.openmpi_major(said)
         command = [*starting.mpirun(world, major, asked.mpi_options, agent), *ranks_of(job, asked, kind)]
         job.children.append(processes.Child(command, starting.for_mpirun(environ), tail, script=False))
 
@@ -142,32 +143,25 @@ def ranks_of(job: following.Job, asked: options.Options, kind: str) -> list[str]
     return starting.rank(str(job.folder), command, starting.kept(asked.mpi_options))
 
 
-def openmpi() -> str:
-    """What mpirun says of itself. Raises LauncherError where there is none."""
-    try:
-        done = subprocess.run(["mpirun", "--version"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    except OSError as problem:
-        raise LauncherError("there is no mpirun", problem.strerror or "", "an image with Open MPI") from None
-    return done.stdout.decode(errors="replace")
-
-
 def run(asked: options.Options, world: World, settings: Settings, signals: Signals, spared: list[int]) -> Result:
     """Check, meet, start, follow. `spared`: processes that are not ours. Raises LauncherError, Stopped."""
-    secret = trust.take(os.environ)
-    kind = distribution(asked.distribution, world)
+    kind, secret = distribution(asked.distribution, world), None
     world = replace(world, processes=count(kind, asked.flags.processes, world.processes))
-    if kind == "mpi" and watched(world):
-        ssh.refuse_untrusted(world, secret, os.environ)
+    if kind == "mpi" and world.size > 1 and not watched(world):
+        raise LauncherError("MPI over several hosts needs the watch", f"{WATCH}=off", f"unset {WATCH} on all hosts")
     with ExitStack() as left:
         left.callback(processes.kill_below, spared)  # of a check that was stopped, too
         try:
+            secret = trust.take(os.environ)
+            if kind == "mpi":
+                ssh.refuse_untrusted(world, secret, os.environ)
             code, said = check(world, kind, os.environ, settings)
             if code:
                 tell(world, settings, secret, code, said)
                 return code, said[: settings["failure_characters"]]
             folder = ranks.folder(world.job, alone=world.size == 1)
             left.callback(ranks.remove, folder)
-            keys = ssh.make_keys() if kind == "mpi" and watched(world) else None
+            keys = ssh.make_keys(settings) if kind == "mpi" and world.size > 1 else None
             if keys:
                 left.callback(ssh.remove, keys)
             environ = starting.common(world, os.environ)
@@ -179,7 +173,7 @@ def run(asked: options.Options, world: World, settings: Settings, signals: Signa
             soon = {**settings, "tell_seconds": settings["peer_stop_seconds"]}
             tell(world, soon, secret, 128 + signals.number, stopped(world.host, signals))
             raise
-        meeting = meet(world, kind, settings, secret, keys)
+        meeting = meet(world, settings, secret, keys)
         left.callback(meeting.close)
         job = following.Job(world, settings, meeting, signals, folder, spared, watched=watched(world))
         try:
@@ -189,7 +183,7 @@ def run(asked: options.Options, world: World, settings: Settings, signals: Signa
             meeting.say("failed", code=1, cause=f"{world.host}: {problem}")
             raise
         except Stopped:
-            meeting.say("stop", why=signals.name)
+            meeting.say("stop", cause=signals.name)
             raise
         finally:
             for server in job.servers:
@@ -232,7 +226,3 @@ def main(words: Sequence[str], settings: Settings) -> int:
 
 def stopped(host: str, signals: Signals) -> str:
     return f"{host}: stopped by {signals.name} before its script ran"
-
-
-if __name__ == "__main__":
-    sys.exit("python -IB /opt/trainwright/launcher")

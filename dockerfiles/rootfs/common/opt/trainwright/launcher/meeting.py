@@ -69,14 +69,10 @@ class Meeting:
 
     # --- for the launcher ------------------------------------------------------------------------------------------
 
-    def say(self, kind: str, code: int = 0, cause: str = "", why: str = "") -> None:
+    def say(self, kind: str, code: int = 0, cause: str = "") -> None:
         """That this host's ranks "ended", or "failed" with this exit code and cause, or that all are to "stop"."""
-        kind = "failed" if kind == "ended" and code else kind
-        cause = (cause or why or (f"exit code {code}" if kind == "failed" else ""))[
-            : self.settings["failure_characters"]
-        ]
         with self._changed:
-            self._said(Event(kind, self.world.host, code, cause))
+            self._said(Event(kind, self.world.host, code, cause[: self.settings["failure_characters"]]))
         self._ring()
 
     def heard(self, timeout: float) -> Event | None:
@@ -242,18 +238,14 @@ class Alone(Meeting):
     """A host that nobody watches and that watches nobody: it never hears anything, and no socket is opened."""
 
     def __init__(self) -> None:
-        self.cards, self._verdict = {}, None
-        self._ended = False
+        """None of what a meeting has."""
 
-    def say(self, kind: str, code: int = 0, cause: str = "", why: str = "") -> None:  # noqa: ARG002
-        self._ended = kind == "ended" and not code
+    def say(self, kind: str, code: int = 0, cause: str = "") -> None:
+        pass
 
     def heard(self, timeout: float) -> Event | None:
         time.sleep(timeout)
         return None
-
-    def all_ended(self, timeout: float) -> bool:  # noqa: ARG002
-        return self._ended
 
     def close(self) -> None:
         pass

@@ -21,6 +21,24 @@ SET_DEATH_SIGNAL, SET_SUBREAPER = 1, 36  # prctl(2)
 CHUNK = 65536
 
 
+def said(words: Sequence[str], seconds: float) -> tuple[int, str]:
+    """What a program that answers at once ends with, and all that it says. Raises LauncherError where it does not."""
+    try:
+        done = subprocess.run(
+            words,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=seconds,
+        )
+    except subprocess.TimeoutExpired:
+        why = "the host is overloaded, or one of its file systems hangs"
+        raise LauncherError(f"{words[0]} did not end within {seconds:g} s", why, "uptime; df -h /run /tmp") from None
+    except OSError as problem:
+        raise LauncherError(f"there is no {words[0]}", problem.strerror or "", "an image that has it") from None
+    return done.returncode, done.stdout.decode(errors="replace").strip()
+
+
 def _prctl(option: int, value: int) -> None:
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(option, value, 0, 0, 0)

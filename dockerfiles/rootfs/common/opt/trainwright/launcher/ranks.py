@@ -87,17 +87,10 @@ def running(path: Path) -> list[int]:
     for pid in processes.below(os.getpid()):
         with contextlib.suppress(OSError):
             words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-            if b"--rank" in words and os.fsencode(path) in words and starting.LAUNCHER.encode() in words:
+            # mpirun and ssh name all of these words, too, but behind others, or in one.
+            if words[1:5] == [b"-IB", starting.LAUNCHER.encode(), b"--rank", os.fsencode(path)]:
                 mine.append(pid)
-    # mpirun and ssh name all of these words, too, but in front of them, or in one.
-    return [pid for pid in mine if _is_python(pid)]
-
-
-def _is_python(pid: int) -> bool:
-    with contextlib.suppress(OSError):
-        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-        return words[1:4] == [b"-IB", starting.LAUNCHER.encode(), b"--rank"]
-    return False
+    return mine
 
 
 def main(words: Sequence[str], settings: Mapping[str, int]) -> int:

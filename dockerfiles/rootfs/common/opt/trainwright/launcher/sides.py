@@ -23,6 +23,7 @@ class Main(Meeting):
             raise LauncherError(f"port {port} cannot be opened", problem.strerror or str(problem), fix) from None
         super().__init__(world, settings)
         self.absent: dict[str, str] = {}  # what was seen of a host that is not in
+        self.without_secret: dict[str, str] = {}  # who said of itself that it has none, and from which address
         self.told: set[str] = set()  # who came when the job had ended already
         self.cards[world.host] = card
         self._secret = secret
@@ -79,6 +80,8 @@ class Main(Meeting):
             why = trust.REFUSALS[refused.code][1].format(host=shown(refused.host))
             if refused.host in self.world.hosts and refused.code != "taken":
                 self.absent[refused.host] = why
+                if refused.code == "wants secret":
+                    self.without_secret[refused.host] = link.address
             self._note(link.address, why)
             link.send({"refused": refused.code})
             link.left = True  # once it has read that
@@ -103,6 +106,7 @@ class Main(Meeting):
             raise WireError("a message without a proper card")
         self.cards[link.host] = message["card"]
         self.absent.pop(link.host, None)
+        self.without_secret.pop(link.host, None)
         if len(self.cards) == len(self.world.hosts) and self._verdict is None:
             self._met = True
             self._tell({"kind": "met", "cards": self.cards})

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import IO
 
 import links
+import processes
 import trust
 from errors import LauncherError
 from meeting import Meeting, Settings
@@ -31,7 +32,6 @@ CARD = "ssh"  # what a host's public key is called on its card
 TRUST, NETWORK = "TRAINWRIGHT_TRUST", "network"
 SYSTEM = "/usr/sbin:/usr/bin:/sbin:/bin"
 FIX_MISSING = 'take an image with openssh (dockerfiles/matrix.toml: openssh = "distro"), or --distribution torchrun'
-ASKED_AT_ONCE = 32  # workers
 
 SERVER = """\
 Port {port}
@@ -58,7 +58,7 @@ PrintLastLog no
 LoginGraceTime {grace}
 MaxStartups {strangers}
 ClientAliveInterval {silent}
-ClientAliveCountMax 3
+ClientAliveCountMax {times}
 PidFile none
 LogLevel INFO
 """
@@ -83,7 +83,7 @@ Host *
  ClearAllForwardings yes
  ConnectTimeout {grace}
  ServerAliveInterval {silent}
- ServerAliveCountMax 3
+ ServerAliveCountMax {times}
  LogLevel ERROR
 """
 
@@ -107,17 +107,18 @@ def refuse_untrusted(world: World, secret: trust.Secret | None, environ: Mapping
     )
 
 
-def make_keys() -> Keys:
+def make_keys(settings: Settings) -> Keys:
     """Raises LauncherError where the programs are missing or a key cannot be made."""
     _program("sshd")
     maker, folder = _program("ssh-keygen"), _private_folder()
     words = [maker, "-q", "-t", "ed25519", "-N", "", "-C", "trainwright", "-f", str(folder / "key")]
-    done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
-    if done.returncode:
+    try:
+        code, said = processes.said(words, settings["program_seconds"])
+        if code:
+            raise LauncherError("a key for ssh cannot be made", said, "df -h /run /tmp")
+    except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
-        raise LauncherError(
-            "a key for ssh cannot be made", done.stderr.strip() or done.stdout.strip(), "df -h /run /tmp"
-        )
+        raise
     algorithm, key, *_ = (folder / "key.pub").read_text().split()
     return Keys(folder, f"{algorithm} {key}")
 
@@ -180,6 +181,7 @@ def _values(keys: Keys, settings: Settings) -> dict[str, object]:
         "user": _user(),
         "grace": settings["ssh_connect_seconds"],
         "silent": settings["silent_seconds"],
+        "times": settings["ssh_silent_times"],
         "strangers": settings["strangers"],
         "strict": "yes" if keys.folder.parent == Path("/run") else "no",  # mkdtemp's own 0700 is what keeps others out
     }
@@ -211,9 +213,9 @@ def serve(
     public = _public(meeting, meeting.world.main)
     _write(keys.folder / "authorized", f'restrict,command="/bin/sh {enter}" {public}\n')
     _write(config, SERVER.format(**_values(keys, settings)))
-    checked = subprocess.run([sshd, "-t", "-f", str(config)], capture_output=True, text=True, timeout=60)
-    if checked.returncode:
-        raise LauncherError("sshd does not start", checked.stderr.strip(), "this is a mistake of the image: report it")
+    code, said = processes.said([sshd, "-t", "-f", str(config)], settings["program_seconds"])
+    if code:
+        raise LauncherError("sshd does not start", said, "this is a mistake of the image: report it")
     try:
         links.listen(port).close()
     except OSError as problem:
@@ -238,7 +240,7 @@ def agent(keys: Keys, meeting: Meeting) -> str:
     _write(config, CLIENT.format(**_values(keys, settings)))
     words = [_program("ssh"), "-F", str(config)]
     end = time.monotonic() + settings["ssh_seconds"]
-    asking = ThreadPoolExecutor(ASKED_AT_ONCE, thread_name_prefix="trainwright-ssh")
+    asking = ThreadPoolExecutor(settings["ssh_asked_at_once"], thread_name_prefix="trainwright-ssh")
     try:
         answers = [asking.submit(_ask, words, host, meeting, end) for host in workers]
         reasons = {host: answer.result() for host, answer in zip(workers, answers, strict=True)}

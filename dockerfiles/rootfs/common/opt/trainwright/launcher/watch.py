@@ -6,16 +6,17 @@ wait has an end. Who is no host of the job is sent away and noted once, and hold
 
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 
 import links
 import trust
 from errors import LauncherError, note
 from links import Link
-from meeting import Alone, Card, Event, Meeting, Settings
+from meeting import Card, Event, Meeting, Settings
 from sides import Main, Member
 from worlds import World
 
-__all__ = ["Event", "Meeting", "alone", "join", "tell"]
+__all__ = ["Event", "Meeting", "join", "tell"]
 
 NAMED = 8  # hosts that one line names
 STOPPED = "stopped while the hosts met"
@@ -24,20 +25,11 @@ STOPPED = "stopped while the hosts met"
 def join(world: World, settings: Settings, secret: trust.Secret | None, card: Card) -> Meeting:
     """Waits until all hosts are there, for join_seconds at most. Raises LauncherError that names who did not come.
 
-    `card` is what this host shows to all others. On one host, nobody is waited for and nothing is opened.
+    `card` is what this host shows to all others.
     """
-    if world.size == 1:
-        return alone(world.host, card)
     if world.index == 0:
         return _gather(Main(world, settings, secret, card))
     return _enter(world, settings, secret, card)
-
-
-def alone(host: str = "", card: Card | None = None) -> Meeting:
-    """A meeting of one host, which never hears anything: also where the watch is turned off."""
-    meeting = Alone()
-    meeting.cards = {host: card or {}}
-    return meeting
 
 
 def tell(world: World, settings: Settings, secret: trust.Secret | None, code: int, cause: str) -> None:
@@ -45,8 +37,6 @@ def tell(world: World, settings: Settings, secret: trust.Secret | None, code: in
 
     For tell_seconds at most; who comes later than that waits for join_seconds, and is told who did not come.
     """
-    if world.size == 1:
-        return None
     end = time.monotonic() + settings["tell_seconds"]
     try:
         meeting = Main(world, settings, secret, {}) if world.index == 0 else _reach(world, settings, secret, end)
@@ -86,6 +76,7 @@ def _gather(meeting: Main) -> Meeting:
         while (waited := time.monotonic() - start) < seconds:
             if meeting.wait(min(every, seconds - waited)):
                 return meeting
+            _end_if_one_has_no_secret(meeting)
             note(f"waiting for {names(meeting.missing())} ({time.monotonic() - start:.0f} of {seconds:g} s)")
         raise _who_did_not_come(meeting)
     except BaseException as problem:
@@ -93,6 +84,17 @@ def _gather(meeting: Main) -> Meeting:
         meeting.say("failed", 1, told)  # the others need not wait any longer; a verdict that is there stays
         meeting.close()
         raise
+
+
+def _end_if_one_has_no_secret(meeting: Main) -> None:
+    """Such a host never gets in. It proves nothing, so it is believed only at the address that its name stands for."""
+    settings = meeting.settings
+    for host, address in list(meeting.without_secret.items()):
+        with suppress(links.Unreached):
+            known = links.addresses(host, settings["watch_port"], settings["retry_seconds"])
+            if address in [str(where[0]) for _, where in known]:
+                what = f"{host} has no job secret, and this host has"
+                raise LauncherError(what, f"it said so from its own address, {address}", trust.FIX_SECRET)
 
 
 def _who_did_not_come(meeting: Main) -> LauncherError:
