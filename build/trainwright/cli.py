@@ -23,6 +23,7 @@ from trainwright.commands import (  # noqa: F401  # they register their commands
     releasing,
     repositories,
     running,
+    submitting,
 )
 from trainwright.commands.options import app
 from trainwright.errors import ConfigError, TrainwrightError

@@ -1,0 +1,104 @@
+"""Whether an image of the matrix can train on an instance type of SageMaker. Pure: what is declared of both."""
+
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+
+from trainwright.errors import ConfigError
+from trainwright.instances import Instance, unknown
+from trainwright.model import Variant
+
+ALLOW_TCP = "TRAINWRIGHT_ALLOW_TCP"  # what preflight takes for the user's word
+OPTION = "--instance"
+
+
+def instance(name: str, table: Mapping[str, Instance], sagemaker: Iterable[str]) -> tuple[str, Instance | None]:
+    """SageMaker's name for a type (`p5.48xlarge`, `ml.p5.48xlarge`), and what is known of it.
+
+    `sagemaker`: the names that its API takes; most of those have neither GPU nor EFA, and no row. Raises ConfigError.
+    """
+    bare = name.removeprefix("ml.")
+    if row := table.get(bare):
+        if not row.sagemaker:
+            there = sorted(one.sagemaker for one in table.values() if one.sagemaker)
+            near = get_close_matches(f"ml.{bare}", there, n=1)
+            raise ConfigError(
+                f"SageMaker has no training jobs on {bare}",
+                where=OPTION,
+                why=f"did you mean {near[0]!r}?" if near else "docs/training.md says how to train on EC2",
+                fix=f"{OPTION} {near[0] if near else '<another type>'}",
+            )
+        return row.sagemaker, row
+    names = list(sagemaker)
+    if f"ml.{bare}" in names:
+        return f"ml.{bare}", None
+    raise unknown(bare, {one.removeprefix("ml."): None for one in names} or table, OPTION)
+
+
+def fit(variant: Variant, architecture: str, name: str, row: Instance | None, hosts: int, allow_tcp: bool) -> list[str]:
+    """What a person should know of this image on this type, one sentence each. `name` is SageMaker's.
+
+    Raises ConfigError for what cannot train, and where preflight would refuse the job on its hosts, after minutes of
+    them were paid for.
+    """
+    find = f"trainwright list --instance {name.removeprefix('ml.')}" if row else "trainwright list"
+    if variant.target != "sagemaker":
+        raise ConfigError(
+            f"{variant.id} is not for SageMaker",
+            why="it has no `train`, which SageMaker runs",
+            fix=f"trainwright uri {_twin(variant.id)}",
+        )
+    machine = (
+        row.architecture if row else "amd64"
+    )  # of those without a row all are: botocore 1.44.5 TrainingInstanceType
+    if architecture != machine:
+        raise ConfigError(f"{variant.id} is of {architecture}, {name} is {machine}", where=OPTION, fix=find)
+    gpus = row.count if row else 0
+    if _cuda(variant) and not gpus:
+        types = " or ".join(variant.instances) or "one of dockerfiles/instances.toml with GPUs"
+        raise ConfigError(
+            f"{variant.id} trains on GPUs of NVIDIA, {name} has none", where=OPTION, fix=f"{OPTION} {types}"
+        )
+    said = []
+    if row is None:
+        said.append(f"nothing is known of {name} beside its name: no row of dockerfiles/instances.toml")
+    if gpus and not _cuda(variant):
+        said.append(f"{variant.id} trains on CPUs: the {gpus} GPUs of {name} are paid for, and not used")
+    elif gpus and variant.instances and name.removeprefix("ml.") not in variant.instances:
+        said.append(f"{variant.id} is made for {', '.join(variant.instances)}; on {name} nobody has vouched for it")
+    return said + _efa(variant, name, row, hosts, allow_tcp, find)
+
+
+def _efa(variant: Variant, name: str, row: Instance | None, hosts: int, allow_tcp: bool, find: str) -> list[str]:
+    """As preflight judges it (rootfs preflight/efa.py). Of an image that others made nobody knows what it lacks."""
+    if not row or not row.efa or hosts < 2 or _made_by_others(variant):
+        return []
+    needed = ["libfabric", *(["aws-ofi-nccl"] if "nccl" in variant.pins else [])]
+    missing = " and ".join(one for one in needed if one not in variant.pins)
+    if not missing:
+        return []
+    what = f"{variant.id} has no {missing}: {hosts} hosts on {name} would talk TCP beside {row.efa} EFA interfaces each"
+    if "nccl" in variant.pins and row.count and not allow_tcp:
+        raise ConfigError(
+            what, where=OPTION, why="preflight refuses that on the hosts", fix=f"{find}; or --allow-tcp: slow training"
+        )
+    return [what]
+
+
+def talks_efa(variant: Variant) -> bool | None:
+    """None: nobody knows."""
+    if _made_by_others(variant):
+        return None
+    return "libfabric" in variant.pins and ("nccl" not in variant.pins or "aws-ofi-nccl" in variant.pins)
+
+
+def _made_by_others(variant: Variant) -> bool:
+    python = variant.pins.get("python")
+    return python is not None and python.provider == "base"
+
+
+def _cuda(variant: Variant) -> bool:
+    return variant.accelerator.startswith("cu")
+
+
+def _twin(identity: str) -> str:
+    return identity.replace("-ec2", "-sagemaker")

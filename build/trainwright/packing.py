@@ -1,0 +1,68 @@
+"""The folder of a script as sagemaker-training unpacks it: a .tar.gz that is the same for the same files."""
+
+import gzip
+import io
+import os
+import tarfile
+from collections.abc import Collection
+from pathlib import Path
+
+from trainwright.errors import ConfigError
+
+MODES = {True: 0o755, False: 0o644}  # of what may be run, and of all else
+
+
+def pack(folder: Path, skip: Collection[str], most: int) -> tuple[bytes, list[str]]:
+    """The packed folder, and the paths in it. No time, owner or order of this machine is in it.
+
+    Files and folders whose name is in `skip` stay out, and so does what is neither file nor folder. A link is followed
+    where it stays inside; one that leads outside is refused, as the toolkit would refuse it on each host. `most` bytes
+    are allowed. Raises ConfigError.
+    """
+    names, packed, total = list[str](), io.BytesIO(), 0
+    with (
+        gzip.GzipFile(fileobj=packed, mode="wb", mtime=0, filename="") as zipped,
+        tarfile.open(fileobj=zipped, mode="w", format=tarfile.GNU_FORMAT) as archive,
+    ):
+        for path in _files(folder, skip):
+            try:
+                content = path.read_bytes()
+            except OSError as error:
+                raise ConfigError("the source cannot be read", where=str(path), why=str(error.strerror)) from None
+            total += len(content)
+            if total > 10 * most or packed.tell() > most:
+                raise _too_much(folder, most, names)
+            entry = tarfile.TarInfo(str(path.relative_to(folder)))
+            entry.size, entry.mode = len(content), MODES[os.access(path, os.X_OK)]
+            archive.addfile(entry, io.BytesIO(content))
+            names.append(entry.name)
+    if len(packed.getvalue()) > most:
+        raise _too_much(folder, most, names)
+    return packed.getvalue(), names
+
+
+def _too_much(folder: Path, most: int, names: list[str]) -> ConfigError:
+    largest = max((folder / name for name in names), key=lambda path: path.stat().st_size, default=folder)
+    return ConfigError(
+        f"what lies beside the script is more than {most / 1e6:g} MB",
+        where=str(folder),
+        why=f"all of that folder becomes /opt/ml/code; the largest so far is {largest.name}",
+        fix="a folder for the script alone; data belongs into a channel: --channel training=s3://...",
+    )
+
+
+def _files(folder: Path, skip: Collection[str]) -> list[Path]:
+    inside, found = folder.resolve(), list[Path]()
+    for place, folders, files in os.walk(folder):
+        folders[:] = sorted(name for name in folders if name not in skip)
+        for name in [*files, *folders]:
+            path = Path(place, name)
+            if path.is_symlink() and not path.resolve().is_relative_to(inside):
+                raise ConfigError(
+                    f"{path.relative_to(folder)} leads out of the source",
+                    where=str(folder),
+                    why=f"to {path.resolve()}, which no host of the job has",
+                    fix="copy it, or take it out of the folder",
+                )
+        found += [Path(place, name) for name in files if name not in skip and Path(place, name).is_file()]
+    return sorted(found)

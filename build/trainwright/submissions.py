@@ -1,0 +1,316 @@
+"""A training job of SageMaker as a request: dockerfiles/launch.toml, and what was asked for. Nothing is sent here.
+
+Facts: botocore 1.44.5, CreateTrainingJob; sagemaker-training 5.1.4, which reads the hyperparameters.
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+
+from trainwright import jobs
+from trainwright.cloud_launchers import S3
+from trainwright.config import load
+from trainwright.errors import ConfigError
+from trainwright.model import Model
+
+FILE = "dockerfiles/launch.toml"
+NAME = re.compile(r"[a-zA-Z0-9](-*[a-zA-Z0-9])*")
+VARIABLE = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
+SECRET = "TRAINWRIGHT_JOB_SECRET"
+INPUT = "/opt/ml/input/data"
+PLAIN = "plain"  # as docs/training.md calls what `run` calls none
+UNSAFE = re.compile(r"[^A-Za-z0-9._+/-]")  # what sagemaker-training 5.1.2 and later refuses in the name of a script
+
+
+class Defaults(Model):
+    volume_gb: int
+    max_run: int
+    wait_factor: int
+    log_level: int
+
+
+class Most(Model):
+    name: int
+    max_run: int
+    keep_alive: int
+    hyperparameters: int
+    hyperparameter_name: int
+    hyperparameter: int
+    environment: int
+    environment_name: int
+    environment_value: int
+    channels: int
+    tags: int
+    tag_name: int
+    tag_value: int
+    uri: int
+    source_bytes: int
+
+
+class Secrecy(Model):
+    channel: str
+    file: str
+    bytes: int
+    least: int
+    encryption: str
+
+
+class Source(Model):
+    archive: str
+    skip: list[str]
+
+
+class Compiler(Model):
+    families: list[str]
+
+
+class Settings(Model):
+    """The whole of launch.toml."""
+
+    evidence: str
+    defaults: Defaults
+    most: Most
+    secret: Secrecy
+    source: Source
+    training_compiler: Compiler
+
+
+def load_settings(root: Path) -> Settings:
+    return load(root / FILE, Settings)
+
+
+class Submission(Model):
+    """One training job. Times are seconds; `output` is s3://bucket[/prefix] without a slash at its end."""
+
+    name: str
+    image: str
+    instance: str
+    hosts: int
+    role: str
+    output: str
+    program: str  # the script's path below the source
+    hyperparameters: dict[str, Any]  # all of them but those that say where the source lies
+    channels: dict[str, str] = Field(default={})
+    environment: dict[str, str] = Field(default={})
+    tags: dict[str, str] = Field(default={})
+    spot: bool = False
+    max_run: int
+    max_wait: int | None = None
+    keep_alive: int | None = None
+    checkpoints: str = ""
+    subnets: list[str] = Field(default=[])
+    security_groups: list[str] = Field(default=[])
+    encrypt_traffic: bool = False
+    volume_gb: int
+    kms_key: str = ""
+    secret: bool = False  # whether its hosts share one, in a channel of its own
+    settings: Settings
+
+    @property
+    def prefix(self) -> str:
+        """Where all of this job lies; SageMaker puts output/ beside it."""
+        return f"{self.output}/{self.name}"
+
+    @property
+    def source_uri(self) -> str:
+        return f"{self.prefix}/source/{self.settings.source.archive}"
+
+    @property
+    def secret_uri(self) -> str:
+        """Of the object; its folder is the channel."""
+        return f"{self.prefix}/secret/{self.settings.secret.file}"
+
+
+def request(job: Submission) -> dict[str, Any]:
+    """CreateTrainingJob. The secret itself is no part of it: only where it lies."""
+    channels = dict(job.channels)
+    if job.secret:
+        channels[job.settings.secret.channel] = job.secret_uri.rpartition("/")[0] + "/"
+    stopping = {"MaxRuntimeInSeconds": job.max_run}
+    resources = {"InstanceType": job.instance, "InstanceCount": job.hosts, "VolumeSizeInGB": job.volume_gb}
+    asked: dict[str, Any] = {
+        "TrainingJobName": job.name,
+        "RoleArn": job.role,
+        "AlgorithmSpecification": {"TrainingImage": job.image, "TrainingInputMode": "File"},
+        "HyperParameters": encoded(hyperparameters(job)),
+        "OutputDataConfig": {"S3OutputPath": job.output, **({"KmsKeyId": job.kms_key} if job.kms_key else {})},
+        "ResourceConfig": resources | ({"KeepAlivePeriodInSeconds": job.keep_alive} if job.keep_alive else {}),
+        "StoppingCondition": stopping | ({"MaxWaitTimeInSeconds": job.max_wait} if job.max_wait else {}),
+    }
+    if channels:
+        asked["InputDataConfig"] = [channel(name, uri) for name, uri in channels.items()]
+    if found := environment(job):
+        asked["Environment"] = found
+    if job.checkpoints:
+        asked["CheckpointConfig"] = {"S3Uri": job.checkpoints}
+    if job.spot:
+        asked["EnableManagedSpotTraining"] = True
+    if job.encrypt_traffic:
+        asked["EnableInterContainerTrafficEncryption"] = True
+    if job.subnets:
+        asked["VpcConfig"] = {"SecurityGroupIds": job.security_groups, "Subnets": job.subnets}
+    if job.tags:
+        asked["Tags"] = [{"Key": key, "Value": value} for key, value in job.tags.items()]
+    return asked
+
+
+def hyperparameters(job: Submission) -> dict[str, Any]:
+    return {
+        "sagemaker_program": job.program,
+        "sagemaker_submit_directory": job.source_uri,
+        "sagemaker_container_log_level": job.settings.defaults.log_level,
+        "sagemaker_job_name": job.name,
+        **job.hyperparameters,
+    }
+
+
+def environment(job: Submission) -> dict[str, str]:
+    """What the containers get; of the secret, the file that it is in."""
+    place = f"{INPUT}/{job.settings.secret.channel}/{job.settings.secret.file}"
+    return {**job.environment, **({jobs.SECRET_FILE: place} if job.secret else {})}
+
+
+def encoded(values: Mapping[str, Any]) -> dict[str, str]:
+    """Each as JSON in a string: as the SDKs send it, and the toolkit reads it."""
+    return {name: json.dumps(value) for name, value in values.items()}
+
+
+def channel(name: str, uri: str) -> dict[str, Any]:
+    source = {"S3DataType": "S3Prefix", "S3Uri": uri, "S3DataDistributionType": "FullyReplicated"}
+    return {"ChannelName": name, "InputMode": "File", "DataSource": {"S3DataSource": source}}
+
+
+def distribution(asked: str, processes: int | None) -> dict[str, Any]:
+    """Hyperparameters of what starts the ranks; without a number of processes the image decides by its host."""
+    if asked in ("", PLAIN):
+        return {}
+    return {**jobs.DISTRIBUTIONS[asked], **({jobs.PROCESSES: processes} if processes else {})}
+
+
+def pairs(option: str, words: Sequence[str]) -> dict[str, str]:
+    """NAME=VALUE of a repeated option. Raises ConfigError."""
+    found = dict[str, str]()
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not (name and equals):
+            raise ConfigError(f"{option} {word} has no value", where=option, fix=f"{option} NAME=VALUE")
+        if name in found:
+            raise ConfigError(f"{option} {name} is given twice", where=option, why="it has one value")
+        found[name] = value
+    return found
+
+
+def bucket_and_key(uri: str) -> tuple[str, str]:
+    bucket, _, key = uri.removeprefix("s3://").partition("/")
+    return bucket, key
+
+
+# --- what is refused -------------------------------------------------------------------------------------------------
+
+
+def check(job: Submission) -> None:
+    """Raises ConfigError for what SageMaker does not take: before anything was uploaded."""
+    most, secret = job.settings.most, job.settings.secret
+    if len(job.name) > most.name or not NAME.fullmatch(job.name):
+        raise ConfigError(
+            f"{job.name!r} is no name of a training job",
+            where="--name",
+            why=f"letters, digits and single hyphens between them, at most {most.name}",
+            fix="--name <another one>, or none: one is made of the script's",
+        )
+    if UNSAFE.search(job.program) or ".." in job.program.split("/"):
+        raise ConfigError(
+            f"the image does not start a script of the name {job.program!r}",
+            why="letters, digits and . _ + / - alone",
+            fix="rename it",
+        )
+    for option, uri in {
+        "--checkpoints": job.checkpoints,
+        **{f"--channel {k}": v for k, v in job.channels.items()},
+    }.items():
+        if uri and (not S3.fullmatch(uri) or len(uri) > most.uri):
+            raise ConfigError(
+                f"{uri!r} is no place in S3", where=option, fix=f"{option.split()[0]} s3://<bucket>/<prefix>"
+            )
+    for name in job.channels:
+        if not jobs.CHANNEL.fullmatch(name):
+            raise ConfigError(f"{name!r} is no name of a channel", where="--channel", why="letters, digits, . _ and -")
+        if job.secret and name == secret.channel:
+            raise ConfigError(
+                f"the channel {name} is the one of the job's secret",
+                where="--channel",
+                why=f"its {job.hosts} hosts trust each other by it",
+                fix="name the channel otherwise",
+            )
+    _check_environment(job)
+    _check_times(job)
+    asked = request(job)
+    for what, option, found, allowed in (
+        ("hyperparameters", "--hyperparameter", asked["HyperParameters"], most.hyperparameters),
+        ("channels", "--channel", asked.get("InputDataConfig", []), most.channels),
+        ("variables", "--environment", asked.get("Environment", {}), most.environment),
+        ("tags", "--tag", job.tags, most.tags),
+    ):
+        if len(found) > allowed:
+            raise ConfigError(f"{len(found)} {what} are too many, SageMaker takes {allowed}", where=option)
+    _check_lengths("hyperparameter", asked["HyperParameters"], most.hyperparameter_name, most.hyperparameter)
+    _check_lengths("variable", asked.get("Environment", {}), most.environment_name, most.environment_value)
+    _check_lengths("tag", job.tags, most.tag_name, most.tag_value)
+
+
+def _check_environment(job: Submission) -> None:
+    for name in job.environment:
+        if not VARIABLE.fullmatch(name):
+            raise ConfigError(f"{name!r} is no name of a variable", where="--environment", why="letters, digits and _")
+        if name in (SECRET, jobs.SECRET_FILE):
+            raise ConfigError(
+                f"{name} is not for the environment of a training job",
+                where="--environment",
+                why="DescribeTrainingJob and the console show it to everybody who may look at jobs"
+                if name == SECRET
+                else "it is set to where this job's own secret lies",
+                fix="nothing: a job of several hosts gets a secret of its own; --secret secretsmanager:NAME for yours",
+            )
+
+
+def _check_times(job: Submission) -> None:
+    most = job.settings.most
+    if not 0 < job.max_run <= most.max_run:
+        raise ConfigError(f"a job may run for 1 to {most.max_run} s, not {job.max_run}", where="--max-run")
+    if job.keep_alive is not None and not 0 < job.keep_alive <= most.keep_alive:
+        raise ConfigError(
+            f"a warm pool is kept for 1 to {most.keep_alive} s, not {job.keep_alive}", where="--keep-alive"
+        )
+    if job.keep_alive and job.spot:
+        raise ConfigError("a spot job leaves no warm pool", where="--keep-alive", fix="either --spot or --keep-alive")
+    if job.max_wait and not job.spot:
+        raise ConfigError("only a spot job waits for its instances", where="--max-wait", fix="--spot, or no --max-wait")
+    if job.max_wait is not None and job.max_wait < job.max_run:
+        raise ConfigError(
+            f"{job.max_wait} s all in all are less than the {job.max_run} s that it may run",
+            where="--max-wait",
+            fix=f"--max-wait {job.max_run}, or more",
+        )
+    if job.spot and not job.checkpoints:
+        raise ConfigError(
+            "a spot job without checkpoints begins anew whenever its instances are taken back",
+            where="--spot",
+            fix="--checkpoints s3://<bucket>/<prefix>; docs/examples/checkpoint.py shows what the script has to do",
+        )
+
+
+def _check_lengths(what: str, values: Mapping[str, str], name_most: int, value_most: int) -> None:
+    for name, value in values.items():
+        if len(name) > name_most or len(value) > value_most:
+            of, length, most = (
+                ("name", len(name), name_most) if len(name) > name_most else ("value", len(value), value_most)
+            )
+            raise ConfigError(
+                f"the {of} of the {what} {name[:40]} is too long",
+                why=f"{length} characters, SageMaker takes {most}",
+                fix="a file beside the script, or in a channel",
+            )

@@ -1,0 +1,90 @@
+"""What `trainwright launch` asks of Amazon: objects in S3, a secret, and the one call that begins a training job.
+
+Everything here raises AwsError.
+"""
+
+import base64
+import hashlib
+from typing import Any
+
+from trainwright import submissions
+from trainwright.aws import client, told
+from trainwright.denials import Call
+from trainwright.errors import AwsError
+
+MISSING = (
+    "Requested resource not found",
+    "does not exist",
+    "Could not find",
+)  # what DescribeTrainingJob says of no job
+
+
+def instance_types() -> list[str]:
+    """The names that SageMaker's API takes for training jobs, out of botocore's own model: no network."""
+    import botocore.session
+
+    model = botocore.session.get_session().get_service_model("sagemaker")
+    shape: Any = model.shape_for("TrainingInstanceType")
+    return list(shape.enum)
+
+
+def put(region: str, uri: str, content: bytes, encryption: str = "", kms_key: str = "") -> None:
+    """One object, whole or not at all, under the checksum that S3 verifies. `encryption`: aws:kms; "": the bucket's."""
+    bucket, key = submissions.bucket_and_key(uri)
+    checksum = base64.b64encode(hashlib.sha256(content).digest()).decode()
+    asked = {"ServerSideEncryption": "aws:kms", "SSEKMSKeyId": kms_key} if kms_key else {}
+    if encryption and not kms_key:
+        asked = {"ServerSideEncryption": encryption}
+    with told(Call("s3", "PutObject", region, uri)):
+        client("s3", region).put_object(Bucket=bucket, Key=key, Body=content, ChecksumSHA256=checksum, **asked)
+
+
+def remove(region: str, uri: str) -> None:
+    """No error where it is not there."""
+    bucket, key = submissions.bucket_and_key(uri)
+    with told(Call("s3", "DeleteObject", region, uri)):
+        client("s3", region).delete_object(Bucket=bucket, Key=key)
+
+
+def secret_value(region: str, name: str) -> str:
+    """What Secrets Manager holds under a name or an ARN; "" for one that is no text."""
+    with told(Call("secretsmanager", "GetSecretValue", region, name)):
+        return str(client("secretsmanager", region).get_secret_value(SecretId=name).get("SecretString", ""))
+
+
+def create(region: str, asked: dict[str, Any]) -> str:
+    """The ARN of the job that was begun."""
+    with told(Call("sagemaker", "CreateTrainingJob", region, asked["TrainingJobName"])):
+        return str(client("sagemaker", region).create_training_job(**asked)["TrainingJobArn"])
+
+
+def describe(region: str, name: str) -> dict[str, Any] | None:
+    """What SageMaker says of a job; None where it knows none of that name."""
+    with told(Call("sagemaker", "DescribeTrainingJob", region, name)):
+        sagemaker: Any = client("sagemaker", region)
+        try:
+            return dict(sagemaker.describe_training_job(TrainingJobName=name))
+        except sagemaker.exceptions.ResourceNotFound:
+            return None
+        except sagemaker.exceptions.ClientError as error:
+            said = error.response.get("Error", {})
+            if said.get("Code") == "ValidationException" and any(one in said.get("Message", "") for one in MISSING):
+                return None
+            raise
+
+
+def begun(region: str, asked: dict[str, Any]) -> tuple[bool | None, str]:
+    """Whether this very job was begun although the call that should begin it failed, and its ARN.
+
+    The answer may have been lost, and the next attempt of botocore then hears that the name is taken. None: nobody
+    can say.
+    """
+    try:
+        found = describe(region, asked["TrainingJobName"])
+    except AwsError:
+        return None, ""
+    if found is None:
+        return False, ""
+    where = "sagemaker_submit_directory"
+    same = found.get("HyperParameters", {}).get(where) == asked["HyperParameters"][where]
+    return same and found.get("RoleArn") == asked["RoleArn"], str(found.get("TrainingJobArn", ""))
