@@ -10,7 +10,7 @@ CHOSEN = $(if $(call given,ONLY),--only '$(ONLY)',$(if $(call given,FRAMEWORK),-
 
 .DEFAULT_GOAL := help
 .PHONY: help setup engine signing registry registry-stop engine-stop list plan render lint lock fetch build push test unit check \
-	test-ci test-cluster test-sdk test-slow test-gpu matrix doctor exports requirements dist clean
+	test-ci test-cluster test-sdk test-slow test-gpu matrix doctor exports rehearse requirements dist clean
 
 help: ## What there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -91,6 +91,9 @@ doctor: setup ## Every precondition on this machine, with the command that mends
 
 exports: setup ## What a pipeline hands on of the images that were pushed, as lines for a shell: IMAGE_URI, IMAGE_DIGEST
 	@$(TRAINWRIGHT) ci exports $(CHOSEN)
+
+rehearse: setup ## buildspec.yml as CodeBuild would run it, in a clean clone: FRAMEWORK=, ONLY=, REGISTRY=host[:port], else loopback
+	@$(TRAINWRIGHT) ci rehearse $(CHOSEN)
 
 requirements: setup ## requirements.lock anew, from pyproject.toml
 	@.venv/bin/uv pip compile --quiet pyproject.toml --output-file requirements.lock

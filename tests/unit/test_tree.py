@@ -25,7 +25,7 @@ LEVELS = {
     "config versions compat remedy instances providers declaring checking matrix lock facts explaining finding "
     "packages render preflight declaration heredity image_config derived plan bake probe wheels differences overview "
     "trains builders rebuilt requirements additions scanning publication repositories denials provenance sbom "
-    "pipelines "
+    "pipelines buildspecs "
     "comparison retention nccl_tests nccl_json nccl_info causes floors judge witnesses table_checks "
     "network_checks scaling runs launchers cloud_launchers baselines charts judge_pages junit pictures "
     "regressions jobs training_compiler merging watching fitting submissions": 1,  # pure
@@ -35,6 +35,7 @@ LEVELS = {
     "locking recording relocking updates fetching building publishing images linting report commands cli doctor": 3,
     "adding conflicts compiling parents rebuilding deriving verifying testing attesting inspecting": 3,
     "changes releasing affected updating places forecasting addressing dispatching": 3,
+    "rehearsing": 3,
     "running containers comparing pruning judging launching reports verdicts measuring interleaving gateable": 3,
 }
 LEVEL = {name: level for names, level in LEVELS.items() for name in names.split()}

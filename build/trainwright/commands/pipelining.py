@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from trainwright.commands.options import Framework, Json, Only, Region, Registry, app, chosen
+from trainwright.commands.options import Framework, Json, Only, Region, Registry, app, chosen, find_root
 
 if TYPE_CHECKING:
     from trainwright.pipelines import Graph, Settings
@@ -71,6 +71,50 @@ def exports(only: Only = None, framework: Framework = None, as_json: Json = Fals
         return
     for name, value in values.items():
         print(f"export {name}={shlex.quote(value)}")
+
+
+@ci.command()
+def rehearse(
+    only: Only = None,
+    framework: Framework = None,
+    buildspec: Annotated[str, typer.Option(metavar="FILE", help="From the root of the checkout.")] = "buildspec.yml",
+    registry: Registry = "",
+    env: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="A variable of the project.")] = None,
+    minutes: Annotated[float | None, typer.Option(help="After so long it is ended; else as CodeBuild does.")] = None,
+    artifacts: Annotated[Path | None, typer.Option(metavar="DIR", help="Where the artifacts go.")] = None,
+    as_json: Json = False,
+) -> None:
+    """The phases of a buildspec as CodeBuild runs them, here: in a clean clone of the last commit (5: it fails).
+
+    It pushes to --registry; without one, to the registry on loopback, whatever the buildspec says.
+    """
+    from trainwright import pipelines, rehearsing, report
+    from trainwright.errors import ConfigError
+
+    root = find_root()
+    given: dict[str, str | None] = {"REGISTRY": registry}
+    if only or framework:
+        given |= {"ONLY": only, "FRAMEWORK": framework}
+    for word in env or []:
+        name, equals, value = word.partition("=")
+        if not equals or not name.isidentifier():
+            raise ConfigError(f"{word!r} is no variable", where="--env", fix="--env NAME=VALUE")
+        given[name] = value
+    longest = minutes or pipelines.settings(root).codebuild.timeout_minutes
+    with report.progress() as (say, _):
+        found = rehearsing.rehearse(root, buildspec, given, longest, artifacts, say)
+    if as_json:
+        report.data(found.model_dump())
+    else:
+        rows = [{**row.model_dump(), "seconds": f"{row.seconds:.1f}"} for row in found.phases]
+        report.show(rows, as_json)
+        for table in (
+            [{**row.model_dump(), "bytes": report.human(row.bytes)} for row in found.collected],
+            [{"exported": name, "value": value} for name, value in found.exported.items()],
+        ):
+            print(end="\n" if table else "")
+            report.show(table, as_json)
+    rehearsing.refuse(found)
 
 
 def _graph(
