@@ -63,7 +63,6 @@ class Merged:
 
     def complete(self) -> None:
         self.start = max(self.start, self._next)
-        self._forget(self.start)
 
     def sweep(self) -> int:
         """The look over the whole log begins: from when on it has to ask."""

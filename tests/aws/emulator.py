@@ -49,9 +49,14 @@ def error(status: int, code: str, message: str, **headers: str) -> Answer:
 
 
 class Emulator:
-    """`registry` is host:port of a docker-registry that deletes; `certificate` and `key` are those of `host`."""
+    """`registry` is host:port of a docker-registry that deletes; `certificate` and `key` are those of `host`.
 
-    def __init__(self, registry: str, host: str, certificate: Path, key: Path, regions: Iterable[str]) -> None:
+    Without a certificate it speaks plain HTTP, which is enough where no registry is asked for.
+    """
+
+    def __init__(
+        self, registry: str, host: str, certificate: Path | None, key: Path | None, regions: Iterable[str]
+    ) -> None:
         self.registry, self.host = registry, host
         self.moto = DomainDispatcherApplication(create_backend_app)
         self.lock, self.accounts = threading.Lock(), 0
@@ -60,8 +65,9 @@ class Emulator:
         self.tokens: dict[str, float] = {}  # password to the time when it expires
         self.said: dict[str, list[Answer]] = {}  # by operation: answered once instead of asking moto
         self.token_seconds, self.expired_status = HOURS_12, 403
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(certificate, key)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER) if certificate else None
+        if context and certificate:
+            context.load_cert_chain(certificate, key)
         self.servers = {region: _serve(self, region, context) for region in regions}
 
     def close(self) -> None:
@@ -107,9 +113,7 @@ class Emulator:
             self.calls.append((service, operation))
             if self.said.get(operation):
                 return self.said[operation].pop(0)
-        environ = create_environ(request.path, f"https://{self.host}", method="POST", headers=sent, data=content)
-        parts, status, headers = run_wsgi_app(self.moto, environ)
-        answer = Answer(int(status.split()[0]), {"Content-Type": headers["Content-Type"]}, b"".join(parts))
+        answer = self.asked(request.path, request.command, sent, content)
         if service != "ecr" or answer.status != 200:
             return answer
         amazon = rf"\d{{12}}\.dkr\.ecr\.{region}\.amazonaws\.com".encode()
@@ -128,6 +132,13 @@ class Emulator:
             for digest in {row["imageDigest"] for row in body["imageIds"]} - held:
                 self._ask("DELETE", region, f"/v2/{asked['repositoryName']}/manifests/{digest}", {}, None)
         return answer._replace(body=json.dumps(body).encode())
+
+    def asked(self, path: str, method: str, sent: Mapping[str, str], content: bytes) -> Answer:
+        """Of moto, in this process."""
+        environ = create_environ(path, f"https://{self.host}", method=method, headers=dict(sent), data=content)
+        parts, status, headers = run_wsgi_app(self.moto, environ)
+        kept = {name: value for name, value in headers.items() if name not in ("Content-Length", "Connection", "Date")}
+        return Answer(int(status.split()[0]), kept, b"".join(parts))
 
     def images(self, region: str, name: str) -> list[Image]:
         return list(ecr_backends[ACCOUNT][region].repositories[name].images)
@@ -260,10 +271,11 @@ class Handler(BaseHTTPRequestHandler):
     do_GET = do_HEAD = do_PUT = do_POST = do_PATCH = do_DELETE = answer
 
 
-def _serve(emulator: Emulator, region: str, context: ssl.SSLContext) -> ThreadingHTTPServer:
+def _serve(emulator: Emulator, region: str, context: ssl.SSLContext | None) -> ThreadingHTTPServer:
     server = ThreadingHTTPServer((emulator.host, 0), type("Own", (Handler,), {"emulator": emulator, "region": region}))
     server.handle_error = lambda *_: None  # type: ignore[method-assign]  # a client that hangs up is no news
     # Without a handshake while it accepts: one slow client would keep all others waiting.
-    server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
+    if context:
+        server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     return server
