@@ -11,6 +11,7 @@ import typer
 from trainwright import __version__
 from trainwright.commands import (  # noqa: F401  # they register their commands
     deriving,
+    emitting,
     following,
     gating,
     launching,

@@ -114,26 +114,67 @@ def _tolerations(run: Run) -> list[dict[str, str]]:
     return [{"key": key, "operator": "Exists", "effect": "NoSchedule"} for key in run.settings.kubernetes.tolerations]
 
 
+PLAIN = re.compile(r"(--?)?[A-Za-z/][\w./@=+-]*", re.ASCII)
+NO_STRINGS = ("true", "false", "yes", "no", "on", "off", "null", "y", "n")  # of YAML 1.1 and 1.2
+BEYOND = re.compile(r"[^\x20-\x7e]")  # and what some readers take for the end of a line
+FLOW = 90  # characters that a list or a row of one takes on a line
+
+
 def yaml(value: Any, indent: int = 0) -> str:
-    """As people read it: blocks, and a script as a script. Every string is quoted as JSON has it, so that no word is
-    taken for a number or for yes.
+    """As people read it: blocks, short lists and rows on one line, and a script as a script. A string that could be
+    taken for a number, for yes or for a mark of YAML is quoted as JSON has it.
     """
     pad = "  " * indent
     if isinstance(value, dict) and value:
         return "".join(f"{pad}{key}:{_below(one, indent)}" for key, one in value.items())
     if isinstance(value, list) and value:
-        return "".join(f"{pad}- {yaml(one, indent + 1).removeprefix(pad + '  ')}" for one in value)
-    return f"{pad}{json.dumps(value)}\n"
+        return "".join(f"{pad}- {_row(one, indent)}" for one in value)
+    return f"{pad}{_scalar(value)}\n"
+
+
+def _row(value: Any, indent: int) -> str:
+    if isinstance(value, dict) and (line := _flow(value)):
+        return f"{line}\n"
+    return yaml(value, indent + 1).removeprefix("  " * (indent + 1))
+
+
+def _flow(value: Any) -> str:
+    """On one line; "" for what is too long for it, or has something below it."""
+    parts = list(value.values()) if isinstance(value, dict) else value
+    if not parts or any(isinstance(part, dict | list) or "\n" in str(part) for part in parts):
+        return ""
+    words = [_scalar(part) for part in parts]
+    if isinstance(value, dict):
+        line = f"{{{', '.join(f'{key}: {word}' for key, word in zip(value, words, strict=True))}}}"
+    else:
+        line = f"[{', '.join(words)}]"
+    return line if len(line) <= FLOW else ""
+
+
+def _scalar(value: Any) -> str:
+    plain = isinstance(value, str) and PLAIN.fullmatch(value) and value.lower() not in NO_STRINGS
+    if plain:
+        return str(value)
+    # In JSON what is beyond 16 bits is two marks; YAML has one.
+    return BEYOND.sub(lambda found: f"\\U{ord(found[0]):08x}", json.dumps(value, ensure_ascii=False))
 
 
 def _below(value: Any, indent: int) -> str:
-    if isinstance(value, str) and "\n" in value and not value.startswith((" ", "\n")):
+    if isinstance(value, str) and "\n" in value and _is_block(value):
         pad = "  " * (indent + 1)
-        lines = "".join(f"{pad}{line}\n" if line else "\n" for line in value.splitlines())
+        lines = "".join(f"{pad}{line}\n" if line else "\n" for line in value.removesuffix("\n").split("\n"))
         return f" |{'' if value.endswith(chr(10)) else '-'}\n{lines}"
+    if isinstance(value, list) and (line := _flow(value)):
+        return f" {line}\n"
     if isinstance(value, dict | list) and value:
         return "\n" + yaml(value, indent + 1)
-    return f" {json.dumps(value)}\n"
+    return f" {_scalar(value)}\n"
+
+
+def _is_block(value: str) -> bool:
+    """Whether a text comes back from a block as it was: no mark that YAML reads otherwise, one newline at its end."""
+    marks = all(mark in "\n\t" or mark.isprintable() for mark in value)
+    return marks and not value.startswith((" ", "\n", "\t")) and not value.endswith("\n\n")
 
 
 def json_text(value: Any) -> str:

@@ -28,6 +28,7 @@ LEVELS = {
     "pipelines buildspecs "
     "comparison retention nccl_tests nccl_json nccl_info causes floors judge witnesses table_checks "
     "network_checks scaling runs launchers cloud_launchers baselines charts judge_pages junit pictures "
+    "clusters cluster_files "
     "regressions jobs training_compiler merging watching fitting submissions": 1,  # pure
     "files layouts process store host_settings inputs proofs mirrors certificates git checkout children aws "
     "registry_http registry_auth registry_uploads registry_notes registry_work gates packing": 1,  # of the host
@@ -37,6 +38,7 @@ LEVELS = {
     "changes releasing affected updating places forecasting addressing dispatching": 3,
     "rehearsing": 3,
     "running containers comparing pruning judging launching reports verdicts measuring interleaving gateable": 3,
+    "emitting": 3,
 }
 LEVEL = {name: level for names, level in LEVELS.items() for name in names.split()}
 PURE = {name for name, level in LEVEL.items() if level == 0} | set(list(LEVELS)[1].split())

@@ -50,7 +50,7 @@ def test_kubernetes_is_waited_for_without_a_race(cli: Cli) -> None:
     assert "kubectl wait" not in ended.err
     pattern = r"^for try in \$\(seq (\d+)\); do kubectl logs --follow job/(\S+) > \2\.log && break; sleep 5; done$"
     ((tries, job),) = re.findall(pattern, ended.err, re.MULTILINE)
-    assert f'name: "{job}"' in ended.out
+    assert f"name: {job}\n" in ended.out
     (deadline,) = re.findall(r"activeDeadlineSeconds: (\d+)", ended.out)
     assert 0 <= int(tries) * 5 - int(deadline) < 5
 

@@ -5,6 +5,8 @@ from typing import Any, Literal
 import pytest
 import yaml
 from hosts import ROOT
+from hypothesis import given
+from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field
 from unit.launchers.conftest import IMAGE, SCRIPT, Make
 
@@ -189,7 +191,47 @@ def test_without_efa_none_is_asked_for(make: Make) -> None:
 
 
 @pytest.mark.parametrize(
-    "value", [{"a": []}, {"a": {}, "b": ["x\n\n  y", "z\n"]}, [[1, [2]], {"k": None}], {"n": "no", "t": "1e3"}]
+    "value",
+    [
+        {"a": []},
+        {"a": {}, "b": ["x\n\n  y", "z\n"]},
+        [[1, [2]], {"k": None}],
+        {"n": "no", "t": "1e3"},
+        [
+            "--x",
+            "-",
+            "--",
+            "On",
+            "a:",
+            "a:b",
+            "a:\tb",
+            "x\t#y",
+            "1:30",
+            ".inf",
+            "0x1",
+            "~",
+            "=",
+            "@a",
+            "/",
+            "k=v",
+            "-1",
+        ],
+        [
+            {"a": "b:c", "d": "e,f", "g": 1, "h": True},
+            {"i": "_1", "j": "null"},
+            {"k": []},
+            {"l": "m\nn"},
+            ["..."],
+            ["é"],
+        ],
+        ["", "a: b", "x #y", "k, v", "[a]", "a: "],
+    ],
 )
 def test_yaml_is_read_back_as_it_was(value: Any) -> None:
+    assert yaml.safe_load(cloud_launchers.yaml(value)) == value
+
+
+@given(st.text(), st.text("a \n\t\f\r\x85\u2028\U0001f600:#-", max_size=12))
+def test_a_script_comes_back_from_yaml_to_the_mark(one: str, other: str) -> None:
+    value = {"data": {"train.py": one, "b": other}, "args": [one, other], "env": [{"name": "A", "value": other}]}
     assert yaml.safe_load(cloud_launchers.yaml(value)) == value

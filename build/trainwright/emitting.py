@@ -1,0 +1,85 @@
+"""A training job for a cluster's own scheduler, from what was asked for to the file."""
+
+import difflib
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from trainwright import clusters, gateable, instances, jobs, launching, runs
+from trainwright.clusters import Job, Script
+from trainwright.errors import ConfigError
+from trainwright.matrix import load_intent
+
+
+def job(root: Path, image: str, script: str, words: Sequence[str], *, on: str, code: str = "", **asked: Any) -> Job:
+    """`asked` are the further keywords of clusters.make.
+
+    Raises ConfigError, NotRunError for an image of the matrix that was not pushed.
+    """
+    clusters.check_on(on)
+    settings, table = clusters.load_settings(root), instances.load_instances(root)
+    what = launching.subject(root, image, on)
+    gateable.check_hosts(what.reference, on, [])
+    has = gateable.architecture(load_intent(root), what.id) if what.id else ""
+    gateable.check_architecture(asked["instance"], table.get(asked["instance"].removeprefix("ml.")), has)
+    return clusters.make(
+        settings,
+        runs.load_settings(root).kubernetes,
+        table,
+        on=on,
+        image=what.reference,
+        components=what.pins,
+        script=_script(settings, on, script, code),
+        words=words,
+        **asked,
+    )
+
+
+def refuse_near(words: Iterable[str], options: Iterable[str]) -> None:
+    """Raises ConfigError for a word of the script that is nearly an option: who asks for four nodes must get four.
+
+    A word with = is the script's own, however near it is, and so is an option of ours that came after --.
+    """
+    known = list(options)
+    for word in words:
+        match = jobs.NAME.fullmatch(word)
+        if word.startswith("--") and match and match[2] is None and match[1] not in known:
+            near = difflib.get_close_matches(match[1], known, n=1, cutoff=jobs.NEAR)
+            if near:
+                fix = f"--{near[0]}; where it is the script's own: {word}=VALUE"
+                raise ConfigError(f"{word} is no option", why=f"did you mean --{near[0]}?", fix=fix)
+
+
+def _script(settings: clusters.Settings, on: str, script: str, code: str) -> Script:
+    """Where the hosts find it. A file of this machine goes along (Kubernetes), or its folder is one that all share."""
+    path = Path(script)
+    if code:
+        inside = script.removeprefix(f"{settings.folders.code}/")
+        if inside.startswith("/") or ".." in Path(inside).parts:
+            raise ConfigError(f"{script} is not in --code {code}", where="SCRIPT", fix="a path in that folder")
+        return Script(path=inside, code=code)
+    if not path.is_file():
+        if path.is_absolute():
+            return Script(path=script)
+        why = "it goes along from here, lies in --code, or is in the image or a mount: then its whole path is said"
+        raise ConfigError(f"there is no script {script}", where=str(Path.cwd()), why=why)
+    if not clusters.on_kubernetes(on):
+        whole, here = path.resolve(), Path.cwd().resolve()
+        if path.is_absolute() or not whole.is_relative_to(here):
+            return Script(path=whole.name, code=str(whole.parent))
+        return Script(path=str(whole.relative_to(here)), code=".")
+    try:
+        text = path.read_text()
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{script} is not text", where=script, why=str(error), fix="--code CLAIM") from None
+    if len(text.encode()) > (most := settings.kubernetes.script_bytes):
+        why = f"a ConfigMap takes {most} bytes"
+        raise ConfigError(f"{script} is too long to go along", where=script, why=why, fix="--code CLAIM")
+    return Script(path=path.name, text=text)
+
+
+def alone(job: Job, script: str) -> list[str]:
+    """Modules beside a script that goes along alone: what it imports from there would not be found."""
+    if job.script.text is None:
+        return []
+    return sorted(one.name for one in Path(script).parent.glob("*.py") if one.name != job.script.path)
