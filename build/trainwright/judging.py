@@ -66,14 +66,21 @@ def _lines(stream: BinaryIO) -> Iterator[str]:
         yield piece.decode(errors="replace")
 
 
+def lines(file: str) -> Iterator[str]:
+    """Each line of a log as it is now, without its end. Raises ConfigError."""
+    with _opened(file) as stream:
+        for line in _lines(stream):
+            yield line.rstrip("\n")
+
+
 def read(file: str, causes: list[signatures.Cause]) -> Log:
     """All that the judge needs of a log. Raises ConfigError."""
     with _opened(file) as stream:
-        lines = _lines(stream)
-        first = next(lines, "")
+        rest = _lines(stream)
+        first = next(rest, "")
         if first.lstrip().startswith("{"):
-            return _of_json(file, first + "".join(lines))
-        return judge.read(_chain(first, lines), causes)
+            return _of_json(file, first + "".join(rest))
+        return judge.read(_chain(first, rest), causes)
 
 
 def _chain(first: str, rest: Iterator[str]) -> Iterator[str]:

@@ -11,6 +11,7 @@ FILE = "dockerfiles/follow.toml"
 
 
 class Poll(Model):
+    file_seconds: float
     logs_seconds: float
     status_seconds: float
     first_wait_seconds: float
@@ -64,12 +65,12 @@ class Watch:
         self.settings, self.hosts = settings, hosts
         self.silent = False  # no host speaks, for longer than the settings say
         self._signatures, self._said = Signatures(causes), set[str]()
-        self._number, self._speakers = 0, dict[str, Host]()
+        self.lines, self._speakers = 0, dict[str, Host]()
         self._spoke: float | None = None  # when any host did; None: the clock stands
 
     def line(self, host: str, text: str, now: float) -> list[str]:
         """A line of a host; "" where there are no hosts."""
-        self._number += 1
+        self.lines += 1
         self._spoke, self.silent = now, False
         speaker = self._speakers.setdefault(host, Host(now))
         speaker.pause, speaker.last, speaker.told = max(speaker.pause, now - speaker.last), now, False
@@ -77,7 +78,7 @@ class Watch:
 
     def note(self, text: str) -> list[str]:
         """What somebody says about the job, as SageMaker its failure reason: no host spoke."""
-        if text.startswith("##") or not self._signatures.feed(text, self._number):
+        if text.startswith("##") or not self._signatures.feed(text, self.lines):
             return []
         return self._news(final=False)
 

@@ -119,7 +119,10 @@ def until(condition: str, process: subprocess.Popen[str]) -> str:
 def test_a_job_that_succeeds(jobs: Jobs, root: Path) -> None:
     job = jobs.create("good", instances=2)
     process = attach(jobs, root, "good")
-    first = until("Starting: Preparing the instances", process)  # the log group is not there yet
+    first = until("Starting: Preparing the instances", process)
+    asked = time.monotonic()
+    while ("logs", "FilterLogEvents") not in jobs.calls and time.monotonic() - asked < LIMIT:
+        time.sleep(0.02)  # the log group is not there yet
     job.step("Downloading", "Downloading the training image")
     job.step("Training", "Training image download completed. Training in progress.")
     job.put("algo-1", [(2.0, "one"), (1.0, "two")])
@@ -211,6 +214,7 @@ def test_a_spot_job_that_was_interrupted(jobs: Jobs, root: Path) -> None:
     code, out, err = ended(process)
     assert code == 0, err
     said_once(job, first + out)
+    assert out.count("Training: Training in progress") == out.count("Starting: Preparing the instances") == 1
     assert "algo-1 has started again: spot/algo-1-1600009999" in out
     assert re.search(r"spot +Completed +5 min +90 s x 1 +70% +1 ", out)
 

@@ -216,6 +216,39 @@ PYXIS = "slurmstepd: error: pyxis: "
 IMPORT = f"{PYXIS}child 1022281 failed with error code: 1\n{PYXIS}failed to import docker image\n"
 OOM_KILL = "slurmstepd: error: Detected 1 oom_kill event in StepId=1054.0. Some of the step tasks have been OOM Killed."
 
+WATCHDOG = (
+    "[rank0]:[E321 02:07:08.408 ProcessGroupNCCL.cpp:607] [Rank 0] Watchdog caught collective operation timeout: "
+    "WorkNCCL(SeqNum=1580, OpType=ALLREDUCE, Timeout(ms)=600000) ran for 600060 milliseconds before timing out."
+)
+KILLED = (
+    "ERROR:torch.distributed.elastic.multiprocessing.api:failed (exitcode: -9) local_rank: 0 (pid: 53) of binary: x"
+)
+PEERS = "[Gloo] Rank 0 is connected to 1 peer ranks. Expected number of connected peer ranks is : 1"
+ABORT = "terminate called without an active exception"
+PREEMPTED = "slurmstepd: error: *** JOB 323917 ON cn119 CANCELLED AT 2021-06-18T13:05:36 DUE TO PREEMPTION ***"
+NO_SPACE = "OSError: [Errno 28] No space left on device"
+TRAINING = [  # what jobs that train say, and nccl-tests do not
+    (WATCHDOG, "timeout"),
+    (f"torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB\n{WATCHDOG}", "out-of-memory"),
+    (KILLED, "killed"),
+    ("  exitcode  : -9 (pid: 36071)", "killed"),
+    ("  traceback : Signal 9 (SIGKILL) received by PID 36071", "killed"),
+    (f"{PREEMPTED}\n{KILLED}", "preempted"),
+    (f"{KILLED}\nslurmstepd: error: *** JOB 1 ON a CANCELLED AT 2021-06-18T13:05:36 ***", "killed"),
+    ("  exitcode  : -11 (pid: 36071)", "unknown"),
+    ("RuntimeError: DataLoader worker (pid 3002) is killed by signal: Bus error. It is possible that", "shm"),
+    ("RuntimeError: unable to write to file </torch_1_2_3>: No space left on device (28)", "shm"),
+    (f"{NO_SPACE}: '/opt/ml/checkpoints/7.pt'", "disk-full"),
+    ('IoError(Os { code: 28, kind: StorageFull, message: "No space left on device" })', "disk-full"),
+    (f"RuntimeError: [enforce fail] . PytorchStreamWriter failed writing file data/2: x\n{NO_SPACE}", "disk-full"),
+    (NO_SPACE, "unknown"),  # a disk, or /dev/shm
+    (f"{NO_SPACE}: '/dev/shm/x'", "unknown"),
+    (f"{PEERS}\n{ABORT}", "gloo-exit"),
+    (ABORT, "unknown"),  # any program in C++ may say so
+    (PEERS, "unknown"),
+    ("CapacityError: Unable to provision requested ML compute capacity. Please retry using a different", "capacity"),
+]
+
 
 @pytest.mark.parametrize(
     ("lines", "cause"),
@@ -241,6 +274,7 @@ OOM_KILL = "slurmstepd: error: Detected 1 oom_kill event in StepId=1054.0. Some 
         ("include/alloc.h:320 (ncclCuMemAlloc) NCCL WARN Cuda failure 2 'out of memory'", "out-of-memory"),
         ("torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB", "out-of-memory"),
         ("458398: Test CUDA failure common.cu:730 'no CUDA-capable device is detected'", "no-gpu"),
+        *TRAINING,
         ("failed call to cuInit: CUDA_ERROR_NO_DEVICE: no CUDA-capable device is detected", "unknown"),  # of TensorFlow
     ],
 )
@@ -253,6 +287,7 @@ def test_a_line_that_is_planted_names_its_cause(tmp_path: Path, lines: str, caus
 
 def test_a_good_log_has_no_line_of_any_of_these() -> None:
     new = {"no-gpu", "no-nccl-tests", "no-launcher", "registry-credentials", "image-import", "out-of-memory"}
+    new |= {cause for _, cause in TRAINING}
     table = causes.load_causes(ROOT)
     for name in GOOD:
         found = causes.Signatures(table)

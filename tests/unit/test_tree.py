@@ -36,7 +36,7 @@ LEVELS = {
     "locking recording relocking updates fetching building publishing images linting report commands cli doctor": 3,
     "adding conflicts compiling parents rebuilding deriving verifying testing attesting inspecting": 3,
     "changes releasing affected updating places forecasting addressing dispatching": 3,
-    "rehearsing": 3,
+    "rehearsing tailing": 3,
     "running containers comparing pruning judging launching reports verdicts measuring interleaving gateable": 3,
     "emitting": 3,
 }

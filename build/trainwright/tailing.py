@@ -1,0 +1,79 @@
+"""A log on this machine while it is being written: a file that grows, or what comes in through a pipe."""
+
+import os
+import select
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from trainwright import judging
+from trainwright.errors import ConfigError
+
+
+def lines(file: str, follow: bool, tick: float) -> Iterator[str | None]:
+    """Each line; None where none came for `tick` seconds. A file ends where it ends now, unless it is followed.
+
+    A file that is followed may become shorter, or be replaced by another one of its name. Raises ConfigError.
+    """
+    if file == judging.STANDARD_INPUT:
+        yield from _whole(_piped(sys.stdin.fileno(), tick))
+    elif follow:
+        yield from _whole(_growing(Path(file), tick))
+    else:
+        yield from judging.lines(file)
+
+
+def _whole(pieces: Iterator[bytes]) -> Iterator[str | None]:
+    """Lines out of pieces of any size, b"" for none; what is longer than anybody looks at is cut there."""
+    rest = b""
+    for piece in pieces:
+        if not piece:
+            yield None
+            continue
+        *whole, rest = (rest + piece).split(b"\n")
+        for line in whole:
+            yield line[: judging.LONGEST].decode(errors="replace")
+        rest = rest[: judging.LONGEST]
+    if rest:
+        yield rest.decode(errors="replace")
+
+
+def _piped(descriptor: int, tick: float) -> Iterator[bytes]:
+    while True:
+        ready, _, _ = select.select([descriptor], [], [], tick)
+        if not ready:
+            yield b""
+        elif piece := os.read(descriptor, judging.LONGEST):
+            yield piece
+        else:
+            return
+
+
+def _growing(path: Path, tick: float) -> Iterator[bytes]:
+    stream = _opened(path)
+    try:
+        while True:
+            if piece := stream.read(judging.LONGEST):
+                yield piece
+                continue
+            time.sleep(tick)
+            yield b""
+            held, now = os.fstat(stream.fileno()), path.stat() if path.exists() else None
+            if now and (now.st_ino, now.st_dev) != (held.st_ino, held.st_dev):
+                yield stream.read()  # what came until it was replaced
+                stream.close()
+                stream = _opened(path)
+            elif held.st_size < stream.tell():
+                stream.seek(0)
+    finally:
+        stream.close()
+
+
+def _opened(path: Path) -> BinaryIO:
+    try:
+        return path.open("rb")
+    except OSError as error:
+        fix = f"wait until the job writes it, or ls -l {path.parent}"
+        raise ConfigError("the log cannot be read", where=str(path), why=str(error.strerror), fix=fix) from None
