@@ -23,7 +23,8 @@ class Case(Model):
 
     @property
     def id(self) -> str:
-        return f"{self.path}-{self.distribution}-{self.script}-{self.hosts}"
+        ranks = f"x{self.processes}" if self.processes > 1 else ""
+        return f"{self.path}-{self.distribution}-{self.script}-{self.hosts}{ranks}"
 
 
 class Paths(Model):

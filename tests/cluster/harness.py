@@ -84,10 +84,6 @@ class Cluster:
         """Off the network, and out of its DNS; before or after the start."""
         self.running.network.disconnect(self.running.containers[host])
 
-    def join(self, host: str) -> None:
-        """Back on the network, under its names; its address may be another one."""
-        self.running.network.connect(self.running.containers[host], aliases=[host])
-
     def run(self, host: str, *command: str, environment: Mapping[str, str] | None = None) -> tuple[int, str]:
         """A command inside a host that runs: its exit code, and what it printed."""
         code, said = self.running.containers[host].exec_run(list(command), environment=dict(environment or {}))

@@ -73,18 +73,15 @@ def attacked(image: str, rootfs: Any, tmp_path_factory: pytest.TempPathFactory) 
         job.start("algo-2")
         job.wait_for("algo-1", "trains", START)
         found["ports"] = {host: json.loads(does(job, "scan", host)[1]) for host in job.hosts}
-        found["ssh"] = {(host, port): logs_in(job, host, port) for host in job.hosts for port in (22, found_port(job))}
+        found["settings"] = json.loads(job.read("algo-1", "/opt/trainwright/launcher/settings.json"))
+        ports = (22, found["settings"]["ssh_port"])
+        found["ssh"] = {(host, port): logs_in(job, host, port) for host in job.hosts for port in ports}
         found["inspected"] = "".join(job.inspect(host) for host in job.hosts)
         found["processes"] = "".join(job.run(host, "ps", "-eww", "-o", "args")[1] for host in job.hosts)
         found["secret"] = job.read("algo-1", jobs.SECRET).decode()
         (kept / "enough").touch()
         found["ended"], found["logs"] = job.ended(SOON), job.said()
         yield found
-
-
-def found_port(job: harness.Cluster) -> int:
-    settings = json.loads(job.read("algo-1", "/opt/trainwright/launcher/settings.json"))
-    return int(settings["ssh_port"])
 
 
 def logs_in(job: harness.Cluster, host: str, port: int) -> list[tuple[int, str]]:
@@ -130,9 +127,10 @@ def test_open_ports(attacked: dict[str, Any], record_property: Callable[[str, ob
     """Those of the launcher, and those that MPI opens for itself; never the usual one of ssh."""
     record_property("open ports", str(attacked["ports"]))
     assert 22 not in {port for ports in attacked["ports"].values() for port in ports}
-    assert 7779 not in attacked["ports"]["algo-1"], "the watch listens only until all are there"
-    assert 7722 not in attacked["ports"]["algo-1"], "the main host is logged in to by nobody"
-    assert 7722 in attacked["ports"]["algo-2"]
+    watch, ssh = attacked["settings"]["watch_port"], attacked["settings"]["ssh_port"]
+    assert watch not in attacked["ports"]["algo-1"], "the watch listens only until all are there"
+    assert ssh not in attacked["ports"]["algo-1"], "the main host is logged in to by nobody"
+    assert ssh in attacked["ports"]["algo-2"]
 
 
 def test_he_cannot_log_in(attacked: dict[str, Any]) -> None:
@@ -140,7 +138,7 @@ def test_he_cannot_log_in(attacked: dict[str, Any]) -> None:
         for code, said in tries:
             assert code == 255, (host, port, said)
             assert "uid=" not in said
-    assert "Permission denied (publickey)" in attacked["ssh"]["algo-2", 7722][1][1]
+    assert "Permission denied (publickey)" in attacked["ssh"]["algo-2", attacked["settings"]["ssh_port"]][1][1]
 
 
 def test_the_secret_is_nowhere(attacked: dict[str, Any]) -> None:

@@ -19,7 +19,8 @@ sys.path.insert(0, "/opt/trainwright/launcher")
 import links
 import trust
 
-PORT, LIMIT, PATIENCE, SCANNERS = 7779, 4096, 10, 16
+SETTINGS = json.loads(Path("/opt/trainwright/launcher/settings.json").read_text())
+PORT, LIMIT, PATIENCE, SCANNERS = SETTINGS["watch_port"], SETTINGS["greeting_bytes"], 10, 16
 CONFIG = Path("/opt/ml/input/config/resourceconfig.json")
 FORGED = "forged words"
 NOW = Path("/tmp/now")  # where it lies, the one in between adds his word

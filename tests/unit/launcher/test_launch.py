@@ -4,6 +4,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -263,6 +264,48 @@ def test_a_host_whose_check_refuses_is_not_waited_for(host: Host) -> None:
     assert all("no GPU here" in Path(file).read_text() for file in place.values())
 
 
+TWO = ("127.0.0.1", "127.0.0.2")
+
+
+def both(host: Host, *scripts: str) -> list[subprocess.Popen[str]]:
+    """A job of two hosts, each with the words of its own, on a port that is free."""
+    with socket.create_server(("", 0)) as server:
+        changed = json.dumps({"watch_port": server.getsockname()[1]})
+    started = []
+    for name, script in zip(TWO, scripts, strict=True):
+        words = ["--distribution", "plain", "--hosts", ",".join(TWO), "--host", name, script]
+        started.append(host.begin(*words, TRAINWRIGHT_FAILURE_FILE=str(host.folder / name), SETTINGS=changed))
+    return started
+
+
+@pytest.mark.parametrize("who", [0, 1])
+@pytest.mark.parametrize(
+    ("fails", "says"),
+    [("train.py", "ValueError: the data is upside down"), ("./nothing", "./nothing cannot be started")],
+)
+def test_the_cause_is_told_to_every_host(host: Host, who: int, fails: str, says: str) -> None:
+    """Of a script that fails, and of one that cannot even be started."""
+    host.script("raise ValueError('the data is upside down')")
+    scripts = [host.script(WAITS, "waits.py"), fails]
+    started = both(host, *(scripts if who else scripts[::-1]))
+    for name, one in zip(TWO, started, strict=True):
+        said, _ = one.communicate(timeout=LIMIT_SECONDS)
+        assert one.returncode == 1, said
+        assert says in (host.folder / name).read_text()
+        assert TWO[who] in (host.folder / name).read_text()
+
+
+@pytest.mark.parametrize("who", [0, 1])
+def test_a_stop_of_one_host_reaches_the_scripts_of_all(host: Host, who: int) -> None:
+    started = both(host, *[host.script(SAVES)] * 2)
+    for one in started:
+        until(one, "ready")
+    started[who].send_signal(signal.SIGTERM)
+    for one in started:
+        said, _ = one.communicate(timeout=LIMIT_SECONDS)
+        assert (one.returncode, "saved" in said) == (0, True), said
+
+
 @pytest.mark.parametrize("who", ["127.0.0.1", "127.0.0.2"])
 def test_mpi_without_the_watch_is_refused_on_every_host(host: Host, who: str) -> None:
     """On the main one, too: its mpirun would log in with whatever keys the image and its user have."""
@@ -290,13 +333,13 @@ def test_a_host_without_a_secret_is_not_waited_for(
 ) -> None:
     """Hosts of an MPI job; the others hear of it at once, and not after a quarter of an hour."""
     words = ["--distribution", "mpi", "--hosts", "127.0.0.1,localhost", "--host"]
-    began, script, both = time.monotonic(), host.script("print('trained')"), []
+    began, script, started = time.monotonic(), host.script("print('trained')"), []
     for name, text in (("sshd", ""), ("ssh-keygen", 'for last; do :; done; echo ssh-ed25519 AAAA >"$last.pub"')):
         host.program(name, text)
     for name, own in (("localhost", worker), ("127.0.0.1", main)):
         own = {**own, "SETTINGS": json.dumps({"tell_seconds": 5})}
-        both.append(host.begin(*words, name, script, TRAINWRIGHT_FAILURE_FILE=str(host.folder / name), **own))
-    for one in both:
+        started.append(host.begin(*words, name, script, TRAINWRIGHT_FAILURE_FILE=str(host.folder / name), **own))
+    for one in started:
         said, _ = one.communicate(timeout=LIMIT_SECONDS)
         assert one.returncode == 1, said
     assert time.monotonic() - began < 15
@@ -340,20 +383,38 @@ def test_another_users_folder_is_refused(tmp_path: Path, monkeypatch: pytest.Mon
         ranks.folder("job", alone=False)
 
 
-def test_a_rank_hands_a_stop_on(host: Host) -> None:
-    """The parent of a rank, as torchrun and mpirun start it: also where the stop comes at once."""
+def rank(host: Host, text: str) -> subprocess.Popen[str]:
+    """The parent of a rank, as torchrun and mpirun start it."""
     environ = {**os.environ, "MARK": str(host.folder), "RANK": "1"}
-    words = ["--rank", str(host.folder), "--keep", "", "--", sys.executable, "-u", host.script(SAVES)]
-    command = [sys.executable, str(FOLDER), *words]
-    for seconds in (0.3, None):
-        rank = subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, text=True, cwd=host.folder)
-        host.started.append(rank)
-        if seconds:
-            time.sleep(seconds)
-        else:
-            until(rank, "ready")
-        rank.send_signal(signal.SIGTERM)
-        assert rank.wait(LIMIT_SECONDS) in ((0,) if not seconds else (0, 143, -15))
+    words = ["--rank", str(host.folder), "--keep", "", "--", sys.executable, "-u", host.script(text)]
+    command = [sys.executable, "-IB", str(FOLDER), *words]
+    host.started.append(
+        subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, text=True, cwd=host.folder, bufsize=1)
+    )
+    return host.started[-1]
+
+
+def test_a_rank_hands_a_stop_on(host: Host) -> None:
+    """Its handler runs to the end, and its parent waits for that."""
+    one = rank(host, SAVES)
+    until(one, "ready")
+    one.send_signal(signal.SIGTERM)
+    said, _ = one.communicate(timeout=LIMIT_SECONDS)
+    assert (one.returncode, said) == (0, "saved\n")
+    assert ranks.records(host.folder) == []
+
+
+def test_a_rank_that_is_stopped_at_once_hands_it_on(host: Host) -> None:
+    """What came while it was held back, before there was anybody to tell, reaches the script nevertheless."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    try:
+        one = rank(host, WAITS)
+        one.send_signal(signal.SIGTERM)
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+    one.communicate(timeout=LIMIT_SECONDS)
+    assert one.returncode == 143  # the launcher's word for it; of a parent that dies by the signal itself it is -15
+    assert [record.code for record in ranks.records(host.folder)] == [143]
 
 
 @pytest.mark.parametrize(
@@ -385,6 +446,17 @@ def test_every_setting_is_there_and_used() -> None:
         used |= set(re.findall(r'settings\[?[("]+(\w+)"', path.read_text()))
         used |= {name for name in settings() if f'"{name}"' in path.read_text()}
     assert used == settings().keys()
+
+
+def test_the_page_says_what_the_settings_say() -> None:
+    page = (Path(__file__).parents[3] / "docs/training.md").read_text()
+    said = {name: float(value) for name, value in re.findall(r"`(\w+_seconds)`,? \((\d+)", page)}
+    assert {"stop_seconds", "silent_seconds", "peer_stop_seconds", "join_seconds"} <= said.keys()
+    assert said == {name: settings()[name] for name in said}
+    for name in ("watch_port", "ssh_port", "torch_port"):
+        assert f"port {settings()[name]:.0f}" in page
+    grace = 120  # of SageMaker, between SIGTERM and SIGKILL: what follows the script's own end must fit, too
+    assert sum(settings()[name] for name in ("stop_seconds", "farewell_seconds", "upload_seconds")) < grace
 
 
 def test_one_worker_that_fails_ends_the_others(host: Host) -> None:

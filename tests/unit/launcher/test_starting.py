@@ -127,10 +127,13 @@ def test_a_rank_has_its_own_hosts_environment() -> None:
     assert found == {"SM_CURRENT_HOST": "algo-2", "OMPI_COMM_WORLD_RANK": "3", "A": "by -x", "PATH": "here"}
 
 
-def test_what_an_mpijobs_operator_says_of_ssh_is_not_ours() -> None:
-    assert starting.for_mpirun({"OMPI_MCA_orte_default_hostfile": "x", "OMPI_MCA_pml": "ob1"}) == {
-        "OMPI_MCA_pml": "ob1"
-    }
+def test_mpirun_does_not_know_that_it_runs_under_slurm_or_an_operator() -> None:
+    """It would start its daemons with srun, take itself for a rank, or go by the operator's ssh; ranks know."""
+    slurm = {"SLURM_JOBID": "1", "SLURM_NNODES": "2", "PMIX_RANK": "0", "PMI_RANK": "0"}
+    theirs = {"OMPI_MCA_orte_default_hostfile": "/etc/mpi/hostfile", "OMPI_MCA_plm_rsh_args": "-o x"}
+    ours = {"PATH": "/bin", "OMPI_MCA_btl": "tcp", "PMIX_MCA_gds": "hash"}
+    assert starting.for_mpirun({**slurm, **theirs, **ours}) == ours
+    assert starting.of_rank({"OMPI_COMM_WORLD_RANK": "1"}, slurm, [])["SLURM_JOBID"] == "1"
 
 
 def test_tensorflow() -> None:
@@ -161,12 +164,6 @@ def test_a_parameter_of_the_users_own_is_not_given_twice() -> None:
 def test_full_names_stay_full(major: int, name: str) -> None:
     """The hosts' keys are known under these."""
     assert pairs(starting.mpirun(TWO, major))[name] == "1"
-
-
-def test_a_task_of_slurm_is_not_seen_by_mpirun() -> None:
-    """It would start its daemons with srun, which is not in the image, and take this process for a rank."""
-    own = {"SLURM_JOB_ID": "1", "PMIX_RANK": "0", "PMI_RANK": "0", "PMIX_MCA_gds": "hash", "PATH": "/bin"}
-    assert starting.for_mpirun(own) == {"PMIX_MCA_gds": "hash", "PATH": "/bin"}
 
 
 def test_without_an_interface_none_is_named() -> None:
