@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Every test but those of the goals test-cluster, test-ci, test-sdk, test-gpu and test-slow: test-all.sh [--framework NAME | --only '<id or glob>']; without either, with the images that
+# Every test but those of the goals test-cluster, test-ci, test-sdk, test-terraform, test-gpu and test-slow: test-all.sh [--framework NAME | --only '<id or glob>']; without either, with the images that
 # matrix.toml says `make test` builds. A test that cannot run here fails: --require-engine.
 # shellcheck source=scripts/lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -15,5 +15,5 @@ images=(scripts/test-images.sh --keep "$@")
 "$trainwright" lint --require-check
 "${pytest[@]}" tests/unit tests/golden --numprocesses auto
 # Each file has an engine's image, a registry and a store of its own, and much of it waits: two files at a time.
-"${pytest[@]}" tests/scripts tests/engine tests/aws -m 'not slow' --numprocesses 2 --dist loadfile
+"${pytest[@]}" tests/scripts tests/engine tests/aws -m 'not slow and not terraform' --numprocesses 2 --dist loadfile
 "${images[@]}"

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 ROOTFS = ROOT / "dockerfiles/rootfs"
 LAUNCHER = ROOTFS / "common/opt/trainwright/launcher"
 PAGE = (ROOT / "docs/training.md").read_text()
-EXAMPLES = sorted((ROOT / "docs/examples").iterdir())
+EXAMPLES = sorted(path for path in (ROOT / "docs/examples").iterdir() if path.is_file())
 VARIABLE = re.compile(r"\bTRAINWRIGHT_[A-Z][A-Z_]*[A-Z]\b")
 LONG_HEX = re.compile(r"\b[0-9a-fA-F]{24,}\b")
 
