@@ -1,0 +1,69 @@
+"""Hosts of a job for the tests of the watch: real sockets, and processes that can be killed or stopped.
+
+A host's name is an address of the loopback network here, so that names resolve as they would in a cluster.
+"""
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import trust
+import watch
+from meeting import Event, Meeting
+from worlds import World
+
+LAUNCHER = Path(watch.__file__).parent
+HOSTS = ("127.0.0.1", "127.0.0.2", "127.0.0.3")
+MAIN, SECOND, THIRD = HOSTS
+SECRET = "0123456789abcdef" * 4
+Cluster = Callable[..., list[Meeting]]
+
+
+def world(host: str, hosts: tuple[str, ...] = HOSTS, job: str = "job") -> World:
+    return World("test", job, hosts, host, 1, "lo")
+
+
+def secret() -> trust.Secret | None:
+    return trust.take({trust.VARIABLE: SECRET})
+
+
+def verdicts(meetings: list[Meeting], seconds: float = 2) -> list[Event | None]:
+    """The cause that each one heard; "ended" of others may come before it."""
+    found = []
+    for meeting in meetings:
+        end = time.monotonic() + seconds
+        while (event := meeting.heard(max(end - time.monotonic(), 0))) and event.kind == "ended":
+            pass
+        found.append(event)
+    return found
+
+
+class process:
+    """A host as a process of its own, up to the line "up"."""
+
+    def __init__(self, code: str) -> None:
+        words = [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(LAUNCHER)!r})\n{code}"]
+        self.running = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+
+    def __enter__(self) -> subprocess.Popen[str]:
+        assert self.running.stdout
+        assert self.running.stdout.readline() == "up\n"
+        return self.running
+
+    def __exit__(self, *_: object) -> None:
+        self.running.kill()
+        self.running.communicate()
+
+
+def member(host: str, settings: dict[str, Any], then: str = "meeting.heard(60)") -> process:
+    return process(f"""
+import time, trust, watch
+from worlds import World
+print("up", flush=True)
+secret = trust.take({{"{trust.VARIABLE}": "{SECRET}"}})
+meeting = watch.join(World("test", "job", {HOSTS!r}, {host!r}, 1, "lo"), {settings!r}, secret, {{}})
+{then}
+""")
