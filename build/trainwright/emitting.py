@@ -5,14 +5,17 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from trainwright import clusters, gateable, instances, jobs, launching, runs
+from trainwright import clusters, fitting, gateable, instances, jobs, launching, runs
 from trainwright.clusters import Job, Script
 from trainwright.errors import ConfigError
+from trainwright.instances import Instance
 from trainwright.matrix import load_intent
 
 
-def job(root: Path, image: str, script: str, words: Sequence[str], *, on: str, code: str = "", **asked: Any) -> Job:
-    """`asked` are the further keywords of clusters.make.
+def job(
+    root: Path, image: str, script: str, words: Sequence[str], *, on: str, code: str = "", **asked: Any
+) -> tuple[Job, list[str]]:
+    """`asked` are the further keywords of clusters.make. Beside the job what a person should know of it.
 
     Raises ConfigError, NotRunError for an image of the matrix that was not pushed.
     """
@@ -20,9 +23,7 @@ def job(root: Path, image: str, script: str, words: Sequence[str], *, on: str, c
     settings, table = clusters.load_settings(root), instances.load_instances(root)
     what = launching.subject(root, image, on)
     gateable.check_hosts(what.reference, on, [])
-    has = gateable.architecture(load_intent(root), what.id) if what.id else ""
-    gateable.check_architecture(asked["instance"], table.get(asked["instance"].removeprefix("ml.")), has)
-    return clusters.make(
+    made = clusters.make(
         settings,
         runs.load_settings(root).kubernetes,
         table,
@@ -33,6 +34,20 @@ def job(root: Path, image: str, script: str, words: Sequence[str], *, on: str, c
         words=words,
         **asked,
     )
+    said = _fit(root, what.id, made, table[made.instance]) if what.id else []
+    if left := _alone(made, script):
+        said.append(f"only {made.script.path} goes along, not {', '.join(left)} beside it: --code CLAIM has a folder")
+    if "@sha256:" not in made.image:
+        said.append(f"{made.image} is no digest: what its tag means may change between two starts")
+    return made, said
+
+
+def _fit(root: Path, identity: str, made: Job, row: Instance) -> list[str]:
+    intent = load_intent(root)
+    variant = next(one for one in intent.variants if one.id == identity)
+    architecture = gateable.architecture(intent, identity)
+    tcp = "" if made.environment.get(fitting.ALLOW_TCP) == "1" else f"--env {fitting.ALLOW_TCP}=1"
+    return fitting.trains(variant, architecture, made.instance, row, made.nodes, tcp)
 
 
 def refuse_near(words: Iterable[str], options: Iterable[str]) -> None:
@@ -78,7 +93,7 @@ def _script(settings: clusters.Settings, on: str, script: str, code: str) -> Scr
     return Script(path=path.name, text=text)
 
 
-def alone(job: Job, script: str) -> list[str]:
+def _alone(job: Job, script: str) -> list[str]:
     """Modules beside a script that goes along alone: what it imports from there would not be found."""
     if job.script.text is None:
         return []

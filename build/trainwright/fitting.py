@@ -35,18 +35,24 @@ def instance(name: str, table: Mapping[str, Instance], sagemaker: Iterable[str])
 
 
 def fit(variant: Variant, architecture: str, name: str, row: Instance | None, hosts: int, allow_tcp: bool) -> list[str]:
-    """What a person should know of this image on this type, one sentence each. `name` is SageMaker's.
-
-    Raises ConfigError for what cannot train, and where preflight would refuse the job on its hosts, after minutes of
-    them were paid for.
-    """
-    find = f"trainwright list --instance {name.removeprefix('ml.')}" if row else "trainwright list"
+    """As trains() says, for a training job of SageMaker. Raises ConfigError, also for an image without `train`."""
     if variant.target != "sagemaker":
         raise ConfigError(
             f"{variant.id} is not for SageMaker",
             why="it has no `train`, which SageMaker runs",
             fix=f"trainwright uri {_twin(variant.id)}",
         )
+    return trains(variant, architecture, name, row, hosts, "" if allow_tcp else "--allow-tcp")
+
+
+def trains(variant: Variant, architecture: str, name: str, row: Instance | None, hosts: int, tcp: str) -> list[str]:
+    """What a person should know of this image on this type, one sentence each. `tcp`: the option by which a person
+    takes TCP between hosts that have EFA; "": that was said.
+
+    Raises ConfigError for what cannot train, and where preflight would refuse the job on its hosts, after minutes of
+    them were paid for.
+    """
+    find = f"trainwright list --instance {name.removeprefix('ml.')}" if row else "trainwright list"
     machine = (
         row.architecture if row else "amd64"
     )  # of those without a row all are: botocore 1.44.5 TrainingInstanceType
@@ -65,10 +71,10 @@ def fit(variant: Variant, architecture: str, name: str, row: Instance | None, ho
         said.append(f"{variant.id} trains on CPUs: the {gpus} GPUs of {name} are paid for, and not used")
     elif gpus and variant.instances and name.removeprefix("ml.") not in variant.instances:
         said.append(f"{variant.id} is made for {', '.join(variant.instances)}; on {name} nobody has vouched for it")
-    return said + _efa(variant, name, row, hosts, allow_tcp, find)
+    return said + _efa(variant, name, row, hosts, tcp, find)
 
 
-def _efa(variant: Variant, name: str, row: Instance | None, hosts: int, allow_tcp: bool, find: str) -> list[str]:
+def _efa(variant: Variant, name: str, row: Instance | None, hosts: int, tcp: str, find: str) -> list[str]:
     """As preflight judges it (rootfs preflight/efa.py). Of an image that others made nobody knows what it lacks."""
     if not row or not row.efa or hosts < 2 or _made_by_others(variant):
         return []
@@ -77,9 +83,9 @@ def _efa(variant: Variant, name: str, row: Instance | None, hosts: int, allow_tc
     if not missing:
         return []
     what = f"{variant.id} has no {missing}: {hosts} hosts on {name} would talk TCP beside {row.efa} EFA interfaces each"
-    if "nccl" in variant.pins and row.count and not allow_tcp:
+    if "nccl" in variant.pins and row.count and tcp:
         raise ConfigError(
-            what, where=OPTION, why="preflight refuses that on the hosts", fix=f"{find}; or --allow-tcp: slow training"
+            what, where=OPTION, why="preflight refuses that on the hosts", fix=f"{find}; or {tcp}: slow training"
         )
     return [what]
 

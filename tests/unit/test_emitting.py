@@ -15,6 +15,9 @@ import pytest
 import yaml
 from unit import kube_models
 
+from trainwright.files import write
+from trainwright.outcome import Image
+
 ROOT = Path(__file__).parents[2]
 DIGEST = "sha256:" + "5" * 64
 IMAGE = f"123456789012.dkr.ecr.us-east-1.amazonaws.com/trainwright/pytorch@{DIGEST}"
@@ -452,8 +455,50 @@ def test_scripts_that_cannot_go_along(emit: Emit, tmp_path: Path) -> None:
     assert emit("slurm", *TWO).code == 0
 
 
-def test_an_image_for_other_processors_is_refused(emit: Emit) -> None:
-    ended = emit("slurm", "--instance", "p6e-gb200.36xlarge", image="registry.example.com/x:1")
-    assert ended.code == 0  # of another reference nothing is known
-    ended = emit("slurm", *TWO, image="pytorch-2.13-cpu-py311-sagemakr")
-    assert "did you mean 'pytorch-2.13-cpu-py311-sagemaker'" in ended.err
+PUSHED = ("pytorch-2.13-cpu-py311-ec2", "pytorch-2.15-cu132-py313-ec2", "pytorch-2.15-cu132-py313-ec2-single-node")
+
+
+@pytest.fixture
+def pushed(emit: Emit, tmp_path: Path) -> Emit:
+    """A checkout in which these were pushed."""
+    for name in PUSHED:
+        versions = {"torch": "2.15.0", "mpi4py": "4.1.0"}
+        image = Image(
+            id=name, key="0" * 64, digest=DIGEST, uri=f"registry.example.com/{name}@{DIGEST}", versions=versions
+        )
+        write(tmp_path / "checkout/out" / name / "image.json", image.model_dump_json(by_alias=True))
+    return emit
+
+
+def test_an_id_is_the_digest_that_was_pushed(pushed: Emit) -> None:
+    ended = pushed("slurm", *TWO, image=PUSHED[1])
+    assert f"registry.example.com#{PUSHED[1]}:{DIGEST}" in ended.out
+    assert "is no digest" not in ended.err
+    assert "--distribution torchrun" in ended.out
+
+
+@pytest.mark.parametrize(
+    ("image", "words", "code", "said"),
+    [
+        (PUSHED[0], TWO, 0, "the 8 GPUs of p5.48xlarge are paid for, and not used"),
+        (PUSHED[1], ("--nodes", "2", "--instance", "c5n.18xlarge"), 2, "c5n.18xlarge has none"),
+        (PUSHED[1], ("--instance", "p6e-gb200.36xlarge"), 2, "is arm64"),
+        (PUSHED[1], (*TWO, "--distribution", "tensorflow"), 2, "this image cannot do tensorflow"),
+        ("pytorch-2.13-cpu-py311-sagemakr", TWO, 2, "did you mean 'pytorch-2.13-cpu-py311-sagemaker'"),
+        ("pytorch-2.13-cpu-py311-sagemaker", TWO, 7, "was not pushed from here"),
+        ("127.0.0.1:5000/x:1", TWO, 2, "other hosts cannot pull"),
+    ],
+)
+def test_an_image_that_does_not_fit(pushed: Emit, image: str, words: tuple[str, ...], code: int, said: str) -> None:
+    ended = pushed("slurm", *words, image=image)
+    assert ended.code == code
+    assert said in re.sub(r"\s+", " ", ended.err)
+
+
+def test_tcp_where_there_is_efa_must_be_said(pushed: Emit) -> None:
+    ended = pushed("slurm", *TWO, image=PUSHED[2])
+    assert ended.code == 2
+    assert "--env TRAINWRIGHT_ALLOW_TCP=1: slow training" in re.sub(r"\s+", " ", ended.err)
+    ended = pushed("slurm", *TWO, "--env", "TRAINWRIGHT_ALLOW_TCP=1", image=PUSHED[2])
+    assert ended.code == 0
+    assert "would talk TCP" in ended.err

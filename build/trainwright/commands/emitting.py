@@ -45,7 +45,7 @@ def emit(
     if not instance:
         raise ConfigError("which instance type?", where="--instance", fix="--instance p5.48xlarge")
     emitting.refuse_near(words or [], [one[2:] for param in context.command.params for one in param.opts])
-    job = emitting.job(
+    job, said = emitting.job(
         find_root(),
         image,
         script,
@@ -65,12 +65,8 @@ def emit(
     )
     text, here = cluster_files.text(job), output in ("", "-")
     commands = cluster_files.commands(job, "FILE" if here else output)
-    if left := emitting.alone(job, script):
-        typer.echo(
-            f"only {job.script.path} goes along, not {', '.join(left)} beside it: --code CLAIM has a folder", err=True
-        )
-    if "@sha256:" not in job.image:
-        typer.echo(f"{job.image} is no digest: what its tag means may change between two starts", err=True)
+    for sentence in said:
+        typer.echo(sentence, err=True)
     if not here:
         write(Path(output), text)
     if as_json:
