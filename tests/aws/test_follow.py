@@ -197,6 +197,10 @@ def test_a_job_that_was_stopped(jobs: Jobs, root: Path) -> None:
     code, _, err = ended(attach(jobs, root, "stopped"))
     assert code == 9
     assert "stopped was stopped (MaxRuntimeExceeded)" in err
+    assert "a longer MaxRuntimeInSeconds" in err
+    assert "CloudTrail" not in err
+    jobs.create("by-hand").end("Stopped")
+    assert "somebody called StopTrainingJob" in ended(attach(jobs, root, "by-hand"))[2]
 
 
 def test_a_spot_job_that_was_interrupted(jobs: Jobs, root: Path) -> None:

@@ -1,5 +1,6 @@
 """What is said of a log while it is written: each cause once and at once, silence when there is reason to."""
 
+import json
 import os
 import subprocess
 import sys
@@ -21,9 +22,9 @@ NO_PLUGIN = "algo-1:7:7 [0] NCCL INFO NET/OFI Failed to find CUDA Runtime librar
 JOB, HOST = 900, 1800  # seconds
 
 
-def watch(hosts: int = 0) -> Watch:
+def watch(hosts: int = 0, job: float = JOB) -> Watch:
     settings = watching.load_settings(ROOT)
-    settings = settings.model_copy(update={"silence": watching.Silence(job_seconds=JOB, host_seconds=HOST)})
+    settings = settings.model_copy(update={"silence": watching.Silence(job_seconds=job, host_seconds=HOST)})
     return Watch(causes.load_causes(ROOT), settings, hosts)
 
 
@@ -118,6 +119,15 @@ def test_a_host_that_only_ever_said_hello_is_not_missed() -> None:
     assert said == []
 
 
+def test_hosts_that_are_silent_together_are_not_missed_one_by_one() -> None:
+    one, said = watch(hosts=2, job=100 * HOST), []
+    for now in range(0, 6 * HOST, 60):
+        for host in ("algo-1", "algo-2") if now < 2 * HOST else ():
+            one.line(host, "step", now)
+        said += one.tick(now)
+    assert said == []
+
+
 # --- files and pipes -------------------------------------------------------------------------------------------------
 
 
@@ -147,10 +157,10 @@ def test_a_file_that_grows_is_cut_and_is_replaced(tmp_path: Path) -> None:
     assert found == ["one", "two", "three", "four", "five"]
 
 
-def run(*words: str, stdin: int | None = None) -> subprocess.Popen[str]:
+def run(*words: str, stdin: int | None = None, root: Path = ROOT) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", "trainwright.cli", "watch", *words],
-        cwd=ROOT,
+        cwd=root,
         env=os.environ | {"PYTHONPATH": str(ROOT / "build")},
         stdin=stdin,
         stdout=subprocess.PIPE,
@@ -173,6 +183,29 @@ def test_a_pipe_is_passed_on_and_its_cause_said_while_it_is_open() -> None:
     assert code == 9
     assert process.stdout.read() == f"step 1\n{OOM}\n"
     assert "watch  | out-of-memory: " in process.stderr.read()
+    process.stdin.close()
+
+
+def test_a_pipe_through_which_nothing_comes_any_more(tmp_path: Path) -> None:
+    (tmp_path / "dockerfiles").mkdir()
+    for name in ("matrix.toml", "causes.toml", "follow.toml"):
+        text = (ROOT / "dockerfiles" / name).read_text()
+        text = text.replace("job_seconds = 900", "job_seconds = 0.3").replace(
+            "file_seconds = 1 ", "file_seconds = 0.1 "
+        )
+        (tmp_path / "dockerfiles" / name).write_text(text)
+    process = run("-", "--stop-on-silence", "--json", stdin=subprocess.PIPE, root=tmp_path)
+    assert process.stdin
+    process.stdin.write("step 1\n")
+    process.stdin.flush()
+    closer = threading.Timer(30, process.kill)
+    closer.start()
+    code = process.wait()
+    closer.cancel()
+    assert process.stdout
+    assert code == 9
+    said = json.loads(process.stdout.read())
+    assert (said["silent"], said["lines"], said["cause"]) == (True, 1, None)
     process.stdin.close()
 
 

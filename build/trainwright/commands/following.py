@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 COLOURS = (36, 33, 35, 32, 34)  # of a terminal, one host after the other
 BOLD, RED = 1, 31
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+LIMITS = {  # of DescribeTrainingJob's SecondaryStatus
+    "MaxRuntimeExceeded": "a longer MaxRuntimeInSeconds; with checkpoints the next job goes on where this one was",
+    "MaxWaitTimeExceeded": "a longer MaxWaitTimeInSeconds, or without spot: it waited for capacity as well as trained",
+}
 
 StopOnCause = Annotated[bool, typer.Option("--stop-on-cause", help="Stop the job at a known cause that is fatal.")]
 StopOnSilence = Annotated[bool, typer.Option("--stop-on-silence", help="Stop the job when no host speaks any more.")]
@@ -170,7 +174,7 @@ def refuse(ended: "Ended") -> None:
         why.append(
             f"--stop-on-cause stopped it: {ended.stopped_for}" if ended.cause else "--stop-on-silence stopped it"
         )
-    elif ended.status == "Stopped" and not ended.reason:
+    elif ended.status == "Stopped" and not ended.reason and ended.secondary not in LIMITS:
         why.append("somebody called StopTrainingJob: CloudTrail knows who")
     if ended.cause:
         why += [f"{ended.cause.id}: {ended.cause.what}", ended.evidence]
@@ -183,6 +187,8 @@ def refuse(ended: "Ended") -> None:
 
 
 def _unexplained(ended: "Ended") -> str:
+    if ended.secondary in LIMITS:
+        return LIMITS[ended.secondary]
     console = f"https://{ended.region}.console.aws.amazon.com/sagemaker/home"
     return f"read the last lines above; {console}#/jobs/{ended.job} has its metrics" if not ended.stopped_for else ""
 
@@ -212,7 +218,8 @@ def printer(to: TextIO) -> Callable[[str], None]:
         if coloured and bar:
             number = name.strip().rpartition("-")[2]
             colour = COLOURS[int(number) % len(COLOURS)] if number.isdigit() else RED if "watch" in name else BOLD
-            line = f"\033[{colour}m{name} |\033[0m {text}"
+            after = "\033[0m" if "\033[" in text else ""  # a host's own colours end with its line
+            line = f"\033[{colour}m{name} |\033[0m {text}{after}"
         to.write(f"{line}\n")
         to.flush()
 
