@@ -35,10 +35,13 @@ def variant_of(intent: Intent, identity: str) -> Variant:
     return found[identity]
 
 
-def uris(root: Path, identity: str, registry: str, regions: str, release: str, by_digest: bool) -> list[Uri]:
+def uris(
+    root: Path, identity: str, registry: str, regions: str, release: str, by_digest: bool, otherwise: str = ""
+) -> list[Uri]:
     """Every place that holds the image with its present inputs, or as it went out under a release.
 
-    Without a registry it is what the last push of this checkout wrote down, and nobody is asked. Raises ConfigError;
+    Without a registry it is what the last push of this checkout wrote down, and nobody is asked; where that wrote
+    nothing, `otherwise` is asked, or the registry on loopback. Raises ConfigError;
     NotRunError where it was not published; RegistryError and AwsError where nobody can say.
     """
     intent = load_intent(root)
@@ -53,7 +56,8 @@ def uris(root: Path, identity: str, registry: str, regions: str, release: str, b
     tag = plan.tag(identity, key)
     if not registry and (said := _written_down(root, variant, key, regions)):
         return [_uri(identity, repository, digest, tag, "image.json", by_digest) for repository, digest in said]
-    hosts = places.hosts(root, registry or (ECR if regions else ""), regions)
+    registry = registry or (ECR if regions else otherwise)
+    hosts = places.hosts(root, registry, regions)
     wanted = [(host.place(images.below_registry(variant)), tag) for host in hosts]
     held = places.look_up({identity: wanted})[identity]
     _all_hold(held, f"{identity} is not published with its present inputs", _push(identity, registry, regions))

@@ -10,7 +10,14 @@ DENIED = re.compile(
     r"(?:User: (?P<who>\S+) )?is not authorized to perform: (?P<action>[\w*]+:[\w*]+)"
     r"(?: on resource: (?P<resource>\S+))?(?: (?:because|with) (?P<reason>.*))?"
 )
-POLICY = "docs/iam-policy.json"
+POLICY, LAUNCH_POLICY = "docs/iam-policy.json", "docs/iam-launch-policy.json"
+LAUNCHES = {"s3", "secretsmanager", "logs", "sagemaker"}  # services of training jobs;
+READS = {"DescribeModel", "DescribeTrainingJob", "ListModels", "ListTrainingJobs"}  # these are of `prune`, too
+# "The account-level service limit 'ml.p5.48xlarge for training job usage' is 0 Instances, with current utilization of
+# 0 Instances and a request delta of 2 Instances."
+QUOTA = re.compile(
+    r"limit '(?P<name>[^']+)' is (?P<most>\d+).*?utilization of (?P<used>\d+).*?delta of (?P<more>\d+)", re.DOTALL
+)
 
 
 class Call(NamedTuple):
@@ -84,6 +91,21 @@ REFUSALS = {
     "ValidationException": ("Amazon does not take the request", "$EDITOR dockerfiles/publish.toml"),
     "ParamValidationError": ("the request is malformed", "$EDITOR dockerfiles/publish.toml"),
 }  # fmt: skip
+# Of a training job: the same codes, another remedy. What Amazon's message names, and what to look at then.
+JOB_REFUSALS = {
+    "ResourceInUse": ("there is a training job of that name already", "--name <another one>, or none"),
+    "NoSuchBucket": ("there is no such bucket", "aws s3 mb s3://<bucket>; or another --output"),
+    "PermanentRedirect": ("the bucket is in another region", "an --output in the region of the job"),
+    "ResourceNotFoundException": ("there is no such secret", "aws secretsmanager list-secrets"),
+    "ParamValidationError": ("the request is malformed", "trainwright launch ... --dry-run shows it"),
+}
+JOB_HINTS = {
+    "role": "check --role: its trust policy names sagemaker.amazonaws.com, and it may pull the image and read the data",
+    "S3": "check each --channel, --checkpoints and --output: there, in this region, and open to --role",
+    "image": "check the image: in this region, and open to --role (docs/iam-pull-policy.json of another account)",
+    "spot": "another --instance, or no --spot",
+    "": "trainwright launch ... --dry-run shows the request",
+}
 ACCESS = {"AccessDenied", "AccessDeniedException", "UnauthorizedOperation", "NotAuthorized"}
 THROTTLED = {"ThrottlingException", "Throttling", "TooManyRequestsException", "RequestLimitExceeded", "SlowDown"}
 PASSING = {  # beside those, and every status of 500 and above
@@ -106,6 +128,13 @@ def _explain(call: Call, code: str, message: str, status: int, attempts: int) ->
         return _denied(call, message)
     if code in THROTTLED:
         what, fix = f"Amazon throttles the account, after {attempts} attempts", "run the same command again, later"
+    elif code == "ResourceLimitExceeded":
+        return _quota(call, message)
+    elif call.service in LAUNCHES and code == "ValidationException":
+        what = "Amazon does not take the request"
+        fix = next(fix for word, fix in JOB_HINTS.items() if word.lower() in message.lower())
+    elif call.service in LAUNCHES and (own := JOB_REFUSALS.get(code)):
+        what, fix = own
     elif known := (CREDENTIALS | PLACE | REFUSALS).get(code):
         what, fix = known
     elif status >= 500 or code == "ServerException":
@@ -128,5 +157,26 @@ def _denied(call: Call, message: str) -> AwsError:
         why=message or "access denied",
         fix=f"a policy denies it outright: find that one, for {action} on {resource}"
         if explicit
-        else f"allow {action} on {resource}; {POLICY} has all that is needed",
+        else f"allow {action} on {resource}; {_policy(call)} has all that is needed",
+    )
+
+
+def _policy(call: Call) -> str:
+    return LAUNCH_POLICY if call.service in LAUNCHES and call.operation not in READS else POLICY
+
+
+def _quota(call: Call, message: str) -> AwsError:
+    """How to ask for more of it: Service Quotas knows it by the name that the message has, and wants its code."""
+    found, where = QUOTA.search(message), f"--service-code {call.service} --region {call.region}"
+    named = " ".join(found["name"].split()) if found else ""
+    code = f"aws service-quotas list-service-quotas {where} --output text --query \"Quotas[?QuotaName=='{named}']"
+    wanted = int(found["used"]) + int(found["more"]) if found else 0
+    return AwsError(
+        f"a quota of the account is used up: {named or 'which one, Amazon did not say'}",
+        where=str(call),
+        why=f"ResourceLimitExceeded: {message}",
+        fix=f"aws service-quotas request-service-quota-increase {where} --desired-value {wanted} "
+        f'--quota-code "$({code}.QuotaCode")"'
+        if found
+        else f"aws service-quotas list-service-quotas {where}",
     )

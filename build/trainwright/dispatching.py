@@ -1,10 +1,57 @@
 """A training job from what was asked for on a command line to what SageMaker was told."""
 
+import re
+import secrets
+from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
-from trainwright import addressing, fitting, gateable, submitting
-from trainwright.instances import load_instances
-from trainwright.matrix import load_intent
+from pydantic import Field
+
+from trainwright import (
+    addressing,
+    aws,
+    cloud_launchers,
+    fitting,
+    gateable,
+    jobs,
+    packing,
+    places,
+    submissions,
+    submitting,
+    training_compiler,
+)
+from trainwright.errors import ConfigError, NotRunError, did_you_mean
+from trainwright.instances import Instance, load_instances
+from trainwright.matrix import Intent, load_intent
+from trainwright.model import Model, Variant
+from trainwright.submissions import PLAIN, Submission
+
+DISTRIBUTIONS = ("torchrun", "mpi", "tensorflow", PLAIN)
+MANAGER = "secretsmanager:"  # of --secret
+
+
+class Job(Model):
+    """What is to be begun, and what a person should know of it."""
+
+    submission: Submission
+    region: str
+    identity: str = ""  # of the matrix, where that is known
+    source: bytes = Field(repr=False)
+    files: list[str]
+    secret_name: str = ""  # in Secrets Manager; "": a new one is made
+    notes: list[str] = Field(default=[])
+
+    @property
+    def request(self) -> dict[str, Any]:
+        return submissions.request(self.submission)
+
+    @property
+    def uploads(self) -> list[dict[str, Any]]:
+        """What lies in S3 before the job is begun; of the secret, only where."""
+        rows: list[dict[str, Any]] = [{"uri": self.submission.source_uri, "bytes": len(self.source)}]
+        return [*rows, {"uri": self.submission.secret_uri, "bytes": None}] if self.submission.secret else rows
 
 
 def fitting_notes(root: Path, identity: str, instance: str, hosts: int = 2) -> list[str]:
@@ -13,3 +60,218 @@ def fitting_notes(root: Path, identity: str, instance: str, hosts: int = 2) -> l
     variant = addressing.variant_of(intent, identity)
     name, row = fitting.instance(instance, load_instances(root), submitting.instance_types())
     return fitting.fit(variant, gateable.architecture(intent, identity), name, row, hosts, allow_tcp=True)
+
+
+def prepare(
+    root: Path,
+    image: str,
+    script: Path,
+    words: Sequence[str],
+    options: Sequence[str] = (),
+    *,
+    instance: str,
+    hosts: int,
+    role: str,
+    output: str,
+    registry: str = "",
+    region: str = "",
+    name: str = "",
+    source: Path | None = None,
+    distribution: str = "",
+    processes: int | None = None,
+    hyperparameter: Sequence[str] = (),
+    channel: Sequence[str] = (),
+    environment: Sequence[str] = (),
+    tag: Sequence[str] = (),
+    secret: str = "",
+    spot: bool = False,
+    checkpoints: str = "",
+    max_run: int | None = None,
+    max_wait: int | None = None,
+    keep_alive: int | None = None,
+    subnet: Sequence[str] = (),
+    security_group: Sequence[str] = (),
+    encrypt_traffic: bool = False,
+    volume: int | None = None,
+    kms_key: str = "",
+    allow_tcp: bool = False,
+    compiler: bool = False,
+    compiler_debug: bool = False,
+) -> Job:
+    """All that can be checked here, before a byte is sent. Raises ConfigError, and as addressing.uris() does."""
+    intent, settings = load_intent(root), submissions.load_settings(root)
+    at = cloud_launchers.place(role, output.rstrip("/"), list(subnet), list(security_group))
+    folder, program = _program(script, source)
+    type_, row = fitting.instance(instance, load_instances(root), submitting.instance_types())
+    if secret and hosts == 1:
+        raise ConfigError("one host shares no secret with anybody", where="--secret", fix="leave --secret out")
+    if secret and not (secret.startswith(MANAGER) and secret.removeprefix(MANAGER)):
+        raise ConfigError(f"{secret!r} says no place", where="--secret", fix=f"--secret {MANAGER}NAME, or none")
+    variant = next((one for one in intent.variants if one.id == image), None)
+    uri, identity = image, image
+    if variant is None:
+        if not re.search(r"[/:@]", image):
+            addressing.variant_of(intent, image)  # which says what is like it
+        region, identity = _region_of(image, region), addressing.identity_of(root, intent, image)
+        variant = next((one for one in intent.variants if one.id == identity), None)
+    notes = _fits(intent, variant, image, type_, row, hosts, allow_tcp)
+    if compiler_debug and not compiler:
+        raise ConfigError("--training-compiler-debug is of --training-compiler", where="--training-compiler-debug")
+    started: dict[str, Any] = {}
+    if compiler:
+        if distribution:
+            raise ConfigError(
+                "the Training Compiler starts its ranks itself", where="--distribution", fix="leave --distribution out"
+            )
+        families = settings.training_compiler.families
+        started = training_compiler.hyperparameters(identity or image, variant, type_, families, hosts, compiler_debug)
+    else:
+        kind = _distribution(distribution, variant, hosts, row.count if row else 0, processes)
+        started = submissions.distribution(kind, processes)
+        if kind != PLAIN and not distribution:
+            notes.append(f"{kind} starts {processes or 'as many ranks as the image finds GPUs'} on each host")
+    packed, files = packing.pack(folder, settings.source.skip, settings.most.source_bytes)
+    run = settings.defaults.max_run if max_run is None else max_run
+    said = jobs.hyperparameters(words, options)
+    submission = Submission(
+        name=name or new_name(Path(program).stem),
+        image=uri,
+        instance=type_,
+        hosts=hosts,
+        role=at.role,
+        output=at.output,
+        program=program,
+        hyperparameters={**started, **said, **submissions.pairs("--hyperparameter", hyperparameter)},
+        channels=submissions.pairs("--channel", channel),
+        environment={
+            **submissions.pairs("--environment", environment),
+            **({fitting.ALLOW_TCP: "1"} if allow_tcp else {}),
+        },
+        tags=submissions.pairs("--tag", tag),
+        spot=spot,
+        max_run=run,
+        max_wait=(max_wait or run * settings.defaults.wait_factor) if spot else max_wait,
+        keep_alive=keep_alive,
+        checkpoints=checkpoints,
+        subnets=at.subnets,
+        security_groups=at.security_groups,
+        encrypt_traffic=encrypt_traffic,
+        volume_gb=volume or settings.defaults.volume_gb,
+        kms_key=kms_key,
+        secret=hosts > 1,
+        settings=settings,
+    )
+    submissions.check(submission)
+    if identity == image:  # last: it may ask a registry
+        uri, region = _published(root, image, registry, region)
+        submission = submission.model_copy(update={"image": uri})
+    return Job(
+        submission=submission,
+        region=region,
+        identity=identity,
+        source=packed,
+        files=files,
+        secret_name=secret.removeprefix(MANAGER),
+        notes=notes,
+    )
+
+
+def new_name(stem: str) -> str:
+    """The script's, when, and something that no other job of this second has."""
+    word = re.sub(r"-+", "-", re.sub(r"[^A-Za-z0-9]", "-", stem)).strip("-")[:32].rstrip("-")
+    return f"{word or 'train'}-{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
+
+
+def _program(script: Path, source: Path | None) -> tuple[Path, str]:
+    """The folder that is packed, and the script's path in it. Raises ConfigError."""
+    folder = source or script.parent
+    if not folder.is_dir():
+        raise ConfigError(f"{folder} is no folder", where="--source", fix="--source FOLDER")
+    inside = script if script.is_file() or source is None else folder / script
+    if not inside.is_file():
+        raise ConfigError(f"there is no script {script}", where=str(Path.cwd()), fix="trainwright launch IMAGE SCRIPT")
+    try:
+        return folder, str(inside.resolve().relative_to(folder.resolve()))
+    except ValueError:
+        raise ConfigError(
+            f"{script} is not in {folder}", where="--source", why="the whole folder is what the hosts get"
+        ) from None
+
+
+def _fits(
+    intent: Intent,
+    variant: Variant | None,
+    image: str,
+    name: str,
+    row: Instance | None,
+    hosts: int,
+    allow_tcp: bool,
+) -> list[str]:
+    if variant:
+        architecture = gateable.architecture(intent, variant.id)
+        return fitting.fit(variant, architecture, name, row, hosts, allow_tcp)
+    return [f"nothing is known of {image}: whether it can train on {name} was not checked"]
+
+
+def _distribution(asked: str, variant: Variant | None, hosts: int, gpus: int, processes: int | None) -> str:
+    """What starts the ranks. Raises ConfigError where the image cannot, or where nobody can say what it has."""
+    if asked and asked not in DISTRIBUTIONS:
+        raise ConfigError(
+            f"unknown distribution {asked!r}", where="--distribution", why=did_you_mean(asked, DISTRIBUTIONS)
+        )
+    if asked == PLAIN and (processes or 1) > 1:
+        raise ConfigError(
+            f"{processes} processes are too many", where="--processes", why=f"{PLAIN} is one on each host"
+        )
+    ranks = hosts * (processes or gpus or 1)
+    if variant is None or fitting.made_by_others(variant):
+        if not asked and ranks > 1:
+            raise ConfigError(
+                f"what starts {ranks} ranks?",
+                where="--distribution",
+                why="nothing is known of what this image has",
+                fix=f"--distribution {', '.join(DISTRIBUTIONS[:-1])} or {PLAIN}",
+            )
+        return asked or PLAIN
+    kind = jobs.distribution("none" if asked == PLAIN else asked, dict.fromkeys(variant.pins, ""), ranks)
+    return PLAIN if kind == "none" else kind
+
+
+def _region_of(uri: str, region: str) -> str:
+    """Of an image by its address. Raises ConfigError for one that SageMaker does not take."""
+    found = addressing.region_of(uri)
+    if not found:
+        raise ConfigError(
+            f"SageMaker does not pull from {uri.partition('/')[0]}", why=addressing.WHY, fix="make push REGISTRY=ecr"
+        )
+    if region and region != found:
+        raise ConfigError(
+            f"the image is in {found}, and the job would be in {region}",
+            where="--region",
+            why="SageMaker pulls from Amazon ECR of its own region",
+            fix=f"--region {found}",
+        )
+    return found
+
+
+def _published(root: Path, image: str, registry: str, region: str) -> tuple[str, str]:
+    """URI by digest, and region, of an image of the matrix. Raises ConfigError, and as addressing.uris() does."""
+    asks_ecr = not registry or places.OWN.fullmatch(registry)
+    found = addressing.uris(root, image, registry, region if asks_ecr else "", "", True, addressing.ECR)
+    there = {one.region: one.uri for one in found if one.region}
+    if not there:
+        raise NotRunError(
+            f"{image} is published where SageMaker cannot pull it",
+            where=", ".join(one.registry for one in found),
+            why=addressing.WHY,
+            fix=f"make push ONLY={image} REGISTRY=ecr",
+        )
+    wanted = region or (next(iter(there)) if len(there) == 1 else aws.regions()[0])
+    if wanted not in there:
+        raise ConfigError(
+            f"{image} is in {', '.join(there)}, and not in {wanted}",
+            where="--region",
+            why="SageMaker pulls from Amazon ECR of its own region",
+            fix=f"--region {next(iter(there))}, or make push ONLY={image} REGISTRY=ecr TRAINWRIGHT_REGIONS={wanted}",
+        )
+    return there[wanted], wanted

@@ -76,7 +76,7 @@ def trains(variant: Variant, architecture: str, name: str, row: Instance | None,
 
 def _efa(variant: Variant, name: str, row: Instance | None, hosts: int, tcp: str, find: str) -> list[str]:
     """As preflight judges it (rootfs preflight/efa.py). Of an image that others made nobody knows what it lacks."""
-    if not row or not row.efa or hosts < 2 or _made_by_others(variant):
+    if not row or not row.efa or hosts < 2 or made_by_others(variant):
         return []
     needed = ["libfabric", *(["aws-ofi-nccl"] if "nccl" in variant.pins else [])]
     missing = " and ".join(one for one in needed if one not in variant.pins)
@@ -92,12 +92,12 @@ def _efa(variant: Variant, name: str, row: Instance | None, hosts: int, tcp: str
 
 def talks_efa(variant: Variant) -> bool | None:
     """None: nobody knows."""
-    if _made_by_others(variant):
+    if made_by_others(variant):
         return None
     return "libfabric" in variant.pins and ("nccl" not in variant.pins or "aws-ofi-nccl" in variant.pins)
 
 
-def _made_by_others(variant: Variant) -> bool:
+def made_by_others(variant: Variant) -> bool:
     python = variant.pins.get("python")
     return python is not None and python.provider == "base"
 

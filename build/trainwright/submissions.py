@@ -228,14 +228,11 @@ def check(job: Submission) -> None:
             why="letters, digits and . _ + / - alone",
             fix="rename it",
         )
-    for option, uri in {
-        "--checkpoints": job.checkpoints,
-        **{f"--channel {k}": v for k, v in job.channels.items()},
-    }.items():
+    places = {"--checkpoints": job.checkpoints, **{f"--channel {name}=": one for name, one in job.channels.items()}}
+    for option, uri in places.items():
         if uri and (not S3.fullmatch(uri) or len(uri) > most.uri):
-            raise ConfigError(
-                f"{uri!r} is no place in S3", where=option, fix=f"{option.split()[0]} s3://<bucket>/<prefix>"
-            )
+            fix = f"{option}{'' if option.endswith('=') else ' '}s3://<bucket>/<prefix>"
+            raise ConfigError(f"{uri!r} is no place in S3", where=option.partition(" ")[0], fix=fix)
     for name in job.channels:
         if not jobs.CHANNEL.fullmatch(name):
             raise ConfigError(f"{name!r} is no name of a channel", where="--channel", why="letters, digits, . _ and -")

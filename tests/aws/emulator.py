@@ -1,7 +1,8 @@
 """Amazon ECR as tests see it: one TLS port a region, moto for the control plane, a real registry for the bytes.
 
 Requests under /v2/ go to the distribution's docker-registry, after what ECR checks was checked: the token, the
-repository, the tags that must not move. All others go to moto, in this process. No program under test knows of it.
+repository, the tags that must not move. All others go to moto, in this process, those to S3, too. No program under test
+knows of it.
 
 Not as Amazon has it: lifecycle rules and replication are kept and not carried out, moto invents sizes, and no policy
 is enforced: a call that succeeds here says nothing about IAM.
@@ -26,11 +27,15 @@ from urllib.parse import parse_qs
 from moto.core.models import DEFAULT_ACCOUNT_ID
 from moto.ecr.models import Image, ecr_backends
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
+from moto.s3.models import s3_backends
+from moto.sagemaker.models import sagemaker_backends
+from moto.secretsmanager.models import secretsmanager_backends
 from werkzeug.test import create_environ, run_wsgi_app
 
 ACCOUNT: str = DEFAULT_ACCOUNT_ID
 HOURS_12 = 12 * 3600  # how long a token of ECR is good for
 CHUNK = 1 << 20
+S3 = {"PUT": "Put", "GET": "Get", "HEAD": "Head", "DELETE": "Delete"}  # and whether of a bucket or an object
 
 
 class Answer(NamedTuple):
@@ -78,7 +83,8 @@ class Emulator:
     def reset(self) -> None:
         """As if nobody had ever called: other accounts of the one registry are not seen."""
         self.accounts += 1
-        ecr_backends[ACCOUNT].reset()
+        for backends in (ecr_backends, s3_backends, sagemaker_backends, secretsmanager_backends):
+            backends[ACCOUNT].reset()
         for record in (self.calls, self.requests, self.tokens, self.said):
             record.clear()
         self.token_seconds, self.expired_status = HOURS_12, 403
@@ -109,6 +115,9 @@ class Emulator:
         region, service = scope.groups() if scope else ("", "")
         action = parse_qs(content.decode(errors="replace")).get("Action", [request.path])[0]
         operation = sent.get("X-Amz-Target", "").rpartition(".")[2] or action
+        if service == "s3":
+            path = request.path.partition("?")[0].strip("/")
+            operation = f"{S3[request.command]}{'Object' if '/' in path else 'Bucket'}"
         with self.lock:
             self.calls.append((service, operation))
             if self.said.get(operation):

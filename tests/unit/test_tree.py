@@ -29,13 +29,13 @@ LEVELS = {
     "comparison retention nccl_tests nccl_json nccl_info causes floors judge witnesses table_checks "
     "network_checks scaling runs launchers cloud_launchers baselines charts judge_pages junit pictures "
     "clusters cluster_files "
-    "regressions jobs training_compiler merging watching fitting submissions": 1,  # pure
+    "regressions jobs training_compiler merging watching fitting submissions sdk_code": 1,  # pure
     "files layouts process store host_settings inputs proofs mirrors certificates git checkout children aws "
     "registry_http registry_auth registry_uploads registry_notes registry_work gates packing": 1,  # of the host
     "engine registry indexes distribution sources licences ecr provisioning signing following submitting": 2,  # effects
     "locking recording relocking updates fetching building publishing images linting report commands cli doctor": 3,
     "adding conflicts compiling parents rebuilding deriving verifying testing attesting inspecting": 3,
-    "changes releasing affected updating places forecasting addressing dispatching": 3,
+    "changes releasing affected updating places forecasting addressing dispatching beginning": 3,
     "rehearsing tailing": 3,
     "running containers comparing pruning judging launching reports verdicts measuring interleaving gateable": 3,
     "emitting": 3,

@@ -3,7 +3,8 @@
 import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TextIO
 
@@ -42,15 +43,42 @@ def attach(
     """Follow a training job of SageMaker: its log, what it waits for, known causes; ends as the job does (0, or 9)."""
     from trainwright import aws
 
-    followed(
-        find_root(),
-        job,
-        aws.regions(region)[0],
-        stop_on_cause=stop_on_cause,
-        stop_on_silence=stop_on_silence,
-        since=_moment(since) if since else None,
-        as_json=as_json,
-    )
+    where, at = aws.regions(region)[0], _moment(since) if since else None
+    with ended(where, job):
+        followed(
+            find_root(),
+            job,
+            where,
+            stop_on_cause=stop_on_cause,
+            stop_on_silence=stop_on_silence,
+            since=at,
+            as_json=as_json,
+        )
+
+
+@contextmanager
+def ended(region: str, job: str, secret: str = "") -> Iterator[None]:
+    """Once whatever follows a job says that it has ended, the secret that `launch` laid down for it is removed.
+
+    `secret`: where it lies, for who knows; else the job is asked.
+    """
+    from trainwright import beginning
+
+    def say(line: str) -> None:
+        typer.echo(line, err=True)
+
+    over = False
+    try:
+        yield
+        over = True
+    except JobError:
+        over = True
+        raise
+    finally:
+        if over:
+            beginning.clear(region, job, secret, say)
+        elif secret:
+            say(f"its secret lies in {secret} until attach has seen the job end")
 
 
 @app.command()

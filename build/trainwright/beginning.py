@@ -1,0 +1,106 @@
+"""A prepared training job is begun: what it needs is laid into S3, and is taken away again where no job comes of it."""
+
+import re
+import secrets
+from collections.abc import Sequence
+
+from trainwright import jobs, submitting
+from trainwright.dispatching import Job
+from trainwright.errors import AwsError, ConfigError
+from trainwright.progress import Say
+
+ARN = re.compile(r"arn:[a-z-]+:secretsmanager:([a-z0-9-]+):")
+
+
+def begin(job: Job, say: Say) -> str:
+    """Upload, and begin the job; its ARN. What fails, or Ctrl-C, leaves nothing behind, or says what.
+
+    Raises AwsError; ConfigError for a secret that is none.
+    """
+    submission, asked, tried, asking = job.submission, job.request, list[str](), False
+    secret = _secret(job) if submission.secret else b""
+    try:
+        tried.append(submission.source_uri)
+        submitting.put(job.region, submission.source_uri, job.source, kms_key=submission.kms_key)
+        if secret:
+            tried.append(submission.secret_uri)
+            encryption = submission.settings.secret.encryption
+            submitting.put(job.region, submission.secret_uri, secret, encryption, submission.kms_key)
+        asking = True
+        return submitting.create(job.region, asked)
+    except BaseException as problem:
+        unsure = asking and not _refused(problem)
+        begun, arn = submitting.begun(job.region, asked) if unsure else (False, "")
+        if begun and isinstance(problem, AwsError):
+            return arn  # only the answer was lost
+        if begun is False:
+            forget(job.region, tried, say)
+        else:
+            say(f"{'the job was begun' if begun else 'whether the job was begun is not known'}: {submission.name}")
+            say(f"look: trainwright attach {submission.name} --region {job.region}")
+            for uri in () if begun else tried:
+                say(f"if it was not, remove: aws s3 rm {uri}")
+        raise
+
+
+def _refused(problem: BaseException) -> bool:
+    """Whether Amazon said no, so that no job can have come of it. A name that is taken may be this very job's."""
+    return isinstance(problem, AwsError) and not problem.passes and problem.code != "ResourceInUse"
+
+
+def forget(region: str, uris: Sequence[str], say: Say) -> None:
+    """Remove objects; of one that cannot be, how. Raises nothing of Amazon's."""
+    left = list(uris)
+    try:
+        while left:
+            try:
+                submitting.remove(region, left[0])
+            except AwsError as error:
+                say(f"it was left behind ({error.what}): aws s3 rm {left[0]} --region {region}")
+            left.pop(0)
+    except KeyboardInterrupt:
+        for uri in left:
+            say(f"it was left behind: aws s3 rm {uri} --region {region}")
+        raise
+
+
+def _secret(job: Job) -> bytes:
+    """What the hosts of this job alone know. Raises AwsError, and ConfigError for one that the launcher refuses."""
+    policy = job.submission.settings.secret
+    if not job.secret_name:
+        return secrets.token_hex(policy.bytes).encode()
+    named = ARN.match(job.secret_name)
+    value = submitting.secret_value(named[1] if named else job.region, job.secret_name).strip()
+    if len(value) < policy.least or not value.isascii():
+        raise ConfigError(
+            f"what Secrets Manager holds as {job.secret_name} is no secret of a job",
+            where="--secret",
+            why=f"text in ASCII of {policy.least} characters or more; it has {len(value)}",
+            fix=f"aws secretsmanager put-secret-value --secret-id {job.secret_name} "
+            f'--secret-string "$(openssl rand -hex {policy.bytes})"',
+        )
+    return value.encode()
+
+
+def left_secret(region: str, name: str) -> str:
+    """Where the secret of a job that has ended may lie, as `launch` laid it there; "" for none. Raises AwsError."""
+    said = submitting.describe(region, name) or {}
+    if said.get("TrainingJobStatus") not in ("Completed", "Failed", "Stopped"):
+        return ""
+    output = str(said.get("OutputDataConfig", {}).get("S3OutputPath", "")).rstrip("/")
+    place = str(said.get("Environment", {}).get(jobs.SECRET_FILE, ""))
+    own = f"{output}/{name}/secret/"
+    rows = said.get("InputDataConfig", [])
+    uris = [row.get("DataSource", {}).get("S3DataSource", {}).get("S3Uri", "") for row in rows]
+    return own + place.rpartition("/")[2] if own in uris and place else ""
+
+
+def clear(region: str, name: str, secret: str, say: Say) -> None:
+    """Remove the secret of a job that has ended; "" is one that the job is asked for. Raises nothing of Amazon's."""
+    try:
+        uri = secret or left_secret(region, name)
+    except AwsError as error:
+        say(f"whether a secret of {name} is left in S3 is not known: {error.what}")
+        return
+    if uri:
+        forget(region, [uri], say)

@@ -1,0 +1,395 @@
+"""`trainwright launch` against moto over real HTTP: objects in S3, the request, and what a failure leaves."""
+
+import io
+import json
+import re
+import subprocess
+import sys
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+from aws.conftest import REGIONS
+from aws.emulator import Emulator
+
+from trainwright import beginning, dispatching, submitting
+from trainwright.errors import AwsError, ConfigError
+
+ROOT = Path(__file__).parents[2]
+HERE = REGIONS[0]
+ROLE = "arn:aws:iam::123456789012:role/train"
+IMAGE = f"123456789012.dkr.ecr.{HERE}.amazonaws.com/trainwright/pytorch:pytorch-2.15-cu132-py313-sagemaker-0123456789ab"
+SOURCE, SECRET = "jobs/one/source/sourcedir.tar.gz", "jobs/one/secret/secret"
+SLOW = "<Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>"
+DENIED = "<Error><Code>AccessDenied</Code><Message>Access Denied</Message></Error>"
+ATTEMPTS = 3  # botocore's standard mode
+
+
+@pytest.fixture
+def s3(amazon: Emulator, trust: Path) -> Any:
+    client: Any = boto3.client("s3", region_name=HERE, verify=str(trust / "ca.pem"))
+    client.create_bucket(Bucket="bucket")
+    amazon.calls.clear()
+    return client
+
+
+@pytest.fixture
+def job(s3: Any, tmp_path: Path) -> Callable[..., dispatching.Job]:
+    script = tmp_path / "job/train.py"
+    script.parent.mkdir()
+    script.write_text("print(1)")
+
+    def prepare(**changes: Any) -> dispatching.Job:
+        given = {"instance": "p5.48xlarge", "hosts": 2, "role": ROLE, "output": "s3://bucket/jobs", "name": "one"}
+        return dispatching.prepare(ROOT, IMAGE, script, ["--epochs", "3"], **{**given, **changes})
+
+    return prepare
+
+
+def keys(s3: Any) -> list[str]:
+    return [row["Key"] for row in s3.list_objects_v2(Bucket="bucket").get("Contents", [])]
+
+
+def read(s3: Any, key: str) -> bytes:
+    content: bytes = s3.get_object(Bucket="bucket", Key=key)["Body"].read()
+    return content
+
+
+def silent(line: str) -> None:
+    raise AssertionError(line)
+
+
+def operations(amazon: Emulator) -> list[str]:
+    return [operation for _, operation in amazon.calls]
+
+
+# --- a job -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_job_is_begun(job: Callable[..., dispatching.Job], s3: Any, amazon: Emulator) -> None:
+    prepared = job(channel=["training=s3://data/set"], tag=["team=vision"])
+    assert operations(amazon) == []  # all that can be checked is checked before
+    arn = beginning.begin(prepared, silent)
+    assert arn == f"arn:aws:sagemaker:{HERE}:123456789012:training-job/one"
+    assert operations(amazon) == ["PutObject", "PutObject", "CreateTrainingJob"]
+    kept = submitting.describe(HERE, "one")
+    assert kept is not None
+    for name in ("HyperParameters", "ResourceConfig", "OutputDataConfig", "StoppingCondition"):  # moto drops the rest
+        assert kept[name].items() >= prepared.request[name].items()
+    assert kept["AlgorithmSpecification"]["TrainingImage"] == IMAGE
+    assert [row["ChannelName"] for row in kept["InputDataConfig"]] == ["training", "secret"]
+    assert keys(s3) == [SECRET, SOURCE]
+    with tarfile.open(fileobj=io.BytesIO(read(s3, SOURCE)), mode="r:gz") as archive:
+        assert archive.getnames() == ["train.py"]
+    secret = read(s3, SECRET).decode()
+    assert re.fullmatch("[0-9a-f]{64}", secret)
+    assert s3.head_object(Bucket="bucket", Key=SECRET)["ServerSideEncryption"] == "aws:kms"
+    assert secret not in json.dumps(kept, default=str)
+    assert f'"s3://bucket/{SOURCE}"' == kept["HyperParameters"]["sagemaker_submit_directory"]
+
+
+def test_each_job_has_a_secret_of_its_own(job: Callable[..., dispatching.Job], s3: Any) -> None:
+    beginning.begin(job(), silent)
+    beginning.begin(job(name="two"), silent)
+    assert read(s3, SECRET) != read(s3, SECRET.replace("one", "two"))
+
+
+def test_one_host_leaves_no_secret(job: Callable[..., dispatching.Job], s3: Any) -> None:
+    beginning.begin(job(hosts=1), silent)
+    assert keys(s3) == [SOURCE]
+
+
+def test_a_key_of_ones_own(job: Callable[..., dispatching.Job], s3: Any) -> None:
+    beginning.begin(job(kms_key="alias/train"), silent)
+    for key in (SOURCE, SECRET):
+        said = s3.head_object(Bucket="bucket", Key=key)
+        assert (said["ServerSideEncryption"], said["SSEKMSKeyId"]) == ("aws:kms", "alias/train")
+
+
+def test_a_secret_of_secrets_manager_is_handed_over_the_same_way(
+    job: Callable[..., dispatching.Job], s3: Any, trust: Path
+) -> None:
+    manager: Any = boto3.client("secretsmanager", region_name=HERE, verify=str(trust / "ca.pem"))
+    manager.create_secret(Name="team/train", SecretString="f" * 64 + "\n")
+    manager.create_secret(Name="short", SecretString="abc")
+    beginning.begin(job(secret="secretsmanager:team/train"), silent)
+    assert read(s3, SECRET) == b"f" * 64
+    with pytest.raises(ConfigError, match="is no secret of a job") as raised:
+        beginning.begin(job(name="two", secret="secretsmanager:short"), silent)
+    assert "abc" not in raised.value.why
+    with pytest.raises(AwsError, match="there is no such secret"):
+        beginning.begin(job(name="two", secret="secretsmanager:none"), silent)
+    assert keys(s3) == [SECRET, SOURCE]
+
+
+def test_a_dry_run_sends_nothing(job: Callable[..., dispatching.Job], amazon: Emulator, tmp_path: Path) -> None:
+    words = ["--role", ROLE, "--output", "s3://bucket/jobs", "--instance", "p5.48xlarge", "--hosts", "2", "--dry-run"]
+    ended = cli("launch", IMAGE, str(tmp_path / "job/train.py"), *words)
+    assert ended.returncode == 0, ended.stderr
+    assert json.loads(ended.stdout)["ResourceConfig"]["InstanceCount"] == 2
+    assert operations(amazon) == []
+
+
+def cli(*words: str) -> "subprocess.CompletedProcess[str]":
+    """In a process of its own, as a person starts it."""
+    command = [sys.executable, "-m", "trainwright.cli", *words]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+
+
+def test_without_waiting_it_says_how_to_follow(job: Callable[..., dispatching.Job], s3: Any, tmp_path: Path) -> None:
+    words = ["--role", ROLE, "--output", "s3://bucket/jobs", "--instance", "p5.48xlarge", "--hosts", "2", "--no-wait"]
+    ended = cli("launch", IMAGE, str(tmp_path / "job/train.py"), *words, "--name", "one", "--json")
+    assert ended.returncode == 0, ended.stderr
+    said = json.loads(ended.stdout)
+    assert said["follow"] == f"trainwright attach one --region {HERE}"
+    assert said["secret"] == f"s3://bucket/{SECRET}"
+    assert keys(s3) == [SECRET, SOURCE]
+
+
+@pytest.mark.parametrize(("status", "code"), [("Completed", 0), ("Failed", 9), ("Stopped", 9)])
+def test_a_job_that_ends_takes_its_secret_with_it(
+    job: Callable[..., dispatching.Job], s3: Any, amazon: Emulator, tmp_path: Path, status: str, code: int
+) -> None:
+    ends(amazon, status)
+    words = ["--role", ROLE, "--output", "s3://bucket/jobs", "--instance", "p5.48xlarge", "--hosts", "2"]
+    ended = cli("launch", IMAGE, str(tmp_path / "job/train.py"), *words, "--name", "one")
+    assert ended.returncode == code, ended.stderr
+    assert keys(s3) == [SOURCE]
+
+
+def test_who_attaches_later_takes_it(job: Callable[..., dispatching.Job], s3: Any, amazon: Emulator) -> None:
+    """The job itself says where it lies; of one that still runs, or is not ours, nothing is taken."""
+    beginning.begin(job(), silent)
+    ends(amazon, "InProgress")
+    assert beginning.left_secret(HERE, "one") == ""
+    ends(amazon, "Completed")
+    assert beginning.left_secret(HERE, "one") == f"s3://bucket/{SECRET}"
+    ends(amazon, "Completed", InputDataConfig=[])
+    assert beginning.left_secret(HERE, "one") == ""
+    amazon.refuse("DescribeTrainingJob", "AccessDeniedException", "no")
+    said = list[str]()
+    beginning.clear(HERE, "one", "", said.append)
+    assert "is not known" in said[0]
+    ends(amazon, "Completed")
+    ends(amazon, "Completed")
+    ended = cli("attach", "one")
+    assert ended.returncode == 0, ended.stderr
+    assert keys(s3) == [SOURCE]
+
+
+def ends(amazon: Emulator, status: str, **changes: Any) -> None:
+    """moto ends every job at once, and well."""
+    source = {"S3DataSource": {"S3DataType": "S3Prefix", "S3Uri": "s3://bucket/jobs/one/secret/"}}
+    said = {
+        "TrainingJobName": "one",
+        "TrainingJobStatus": status,
+        "SecondaryStatus": status,
+        "CreationTime": 1.6e9,
+        "OutputDataConfig": {"S3OutputPath": "s3://bucket/jobs"},
+        "Environment": {"TRAINWRIGHT_JOB_SECRET_FILE": "/opt/ml/input/data/secret/secret"},
+        "InputDataConfig": [{"ChannelName": "secret", "DataSource": source}],
+    }
+    amazon.say("DescribeTrainingJob", said | changes)
+
+
+# --- what goes wrong -------------------------------------------------------------------------------------------------
+
+
+def fails(prepared: dispatching.Job, said: list[str] | None = None) -> AwsError:
+    with pytest.raises(AwsError) as raised:
+        beginning.begin(prepared, silent if said is None else said.append)
+    assert raised.value.exit_code == 9
+    return raised.value
+
+
+@pytest.mark.parametrize("times", [1, 2])
+@pytest.mark.parametrize("operation", ["PutObject", "CreateTrainingJob"])
+def test_throttling_that_passes_is_waited_for(
+    job: Callable[..., dispatching.Job], amazon: Emulator, operation: str, times: int
+) -> None:
+    throttle(amazon, operation, times)
+    assert beginning.begin(job(), silent).endswith("training-job/one")
+    assert operations(amazon).count(operation) == times + (2 if operation == "PutObject" else 1)
+
+
+def throttle(amazon: Emulator, operation: str, times: int = ATTEMPTS) -> None:
+    for _ in range(times):
+        if operation.endswith("Object"):
+            amazon.say_text(operation, SLOW, 503)
+        else:
+            amazon.refuse(operation, "ThrottlingException", "Rate exceeded")
+
+
+@pytest.mark.parametrize("operation", ["PutObject", "CreateTrainingJob"])
+def test_throttling_that_stays_is_one_error_and_leaves_nothing(
+    job: Callable[..., dispatching.Job], s3: Any, amazon: Emulator, operation: str
+) -> None:
+    throttle(amazon, operation)
+    error = fails(job())
+    assert f"throttles the account, after {ATTEMPTS} attempts" in error.what
+    assert keys(s3) == []
+    assert submitting.describe(HERE, "one") is None
+
+
+def test_secrets_manager_that_throttles_comes_before_everything(
+    job: Callable[..., dispatching.Job], s3: Any, amazon: Emulator
+) -> None:
+    throttle(amazon, "GetSecretValue")
+    assert "secretsmanager:GetSecretValue" in fails(job(secret="secretsmanager:x")).where
+    assert operations(amazon) == ["GetSecretValue"] * ATTEMPTS
+    assert keys(s3) == []
+
+
+def test_what_cannot_be_removed_is_named(job: Callable[..., dispatching.Job], s3: Any, amazon: Emulator) -> None:
+    amazon.refuse("CreateTrainingJob", "ValidationException", "Could not assume role")
+    throttle(amazon, "DeleteObject")
+    said = list[str]()
+    error = fails(job(), said)
+    assert "--role" in error.fix
+    assert said == [
+        f"it was left behind (Amazon throttles the account, after {ATTEMPTS} attempts): "
+        f"aws s3 rm s3://bucket/{SOURCE} --region {HERE}"
+    ]
+    assert keys(s3) == [SOURCE]
+
+
+def test_nobody_can_say_whether_it_was_begun(job: Callable[..., dispatching.Job], s3: Any, amazon: Emulator) -> None:
+    """Then nothing is removed: the job may need it."""
+    throttle(amazon, "CreateTrainingJob")
+    throttle(amazon, "DescribeTrainingJob")
+    said = list[str]()
+    fails(job(), said)
+    assert said[0] == "whether the job was begun is not known: one"
+    assert f"if it was not, remove: aws s3 rm s3://bucket/{SECRET}" in said
+    assert keys(s3) == [SECRET, SOURCE]
+
+
+def test_an_answer_that_is_lost_loses_no_job(job: Callable[..., dispatching.Job], s3: Any, amazon: Emulator) -> None:
+    """The job is there, and botocore's next attempt hears that its name is taken."""
+    prepared = job()
+    amazon.refuse("CreateTrainingJob", "InternalFailure", "", 500)
+    submitting.create(HERE, prepared.request)
+    amazon.refuse("CreateTrainingJob", "ResourceInUse", "Training job names must be unique")
+    assert beginning.begin(prepared, silent).endswith("training-job/one")
+    assert keys(s3) == [SECRET, SOURCE]
+
+
+def test_a_name_that_somebody_else_took(job: Callable[..., dispatching.Job], s3: Any, amazon: Emulator) -> None:
+    submitting.create(HERE, job(output="s3://bucket/elsewhere").request)
+    amazon.refuse("CreateTrainingJob", "ResourceInUse", "Training job names must be unique")
+    error = fails(job())
+    assert error.what == "there is a training job of that name already"
+    assert "--name" in error.fix
+    assert keys(s3) == []
+
+
+@pytest.mark.parametrize(
+    ("operation", "code", "message", "what", "fix"),
+    [
+        (
+            "CreateTrainingJob",
+            "AccessDeniedException",
+            f"User: arn:aws:iam::1:user/a is not authorized to perform: iam:PassRole on resource: {ROLE}",
+            "may not iam:PassRole",
+            f"allow iam:PassRole on {ROLE}; docs/iam-launch-policy.json",
+        ),
+        (
+            "CreateTrainingJob",
+            "ResourceLimitExceeded",
+            "The account-level service limit 'ml.p5.48xlarge for training job usage' is 0 Instances, with current "
+            "utilization of 1 Instances and a request delta of 2 Instances.",
+            "a quota of the account is used up: ml.p5.48xlarge for training job usage",
+            "--desired-value 3",
+        ),
+        ("CreateTrainingJob", "ResourceLimitExceeded", "No.", "Amazon did not say", "list-service-quotas"),
+        ("CreateTrainingJob", "ValidationException", "No S3 objects found", "does not take the request", "--channel"),
+        ("CreateTrainingJob", "ValidationException", "Cannot find image", "does not take the request", "the image"),
+        ("CreateTrainingJob", "ValidationException", "Something", "does not take the request", "--dry-run"),
+        ("PutObject", "", DENIED, "may not s3:PutObject", "docs/iam-launch-policy.json"),
+        ("PutObject", "", DENIED.replace("AccessDenied", "NoSuchBucket"), "there is no such bucket", "aws s3 mb"),
+    ],
+)
+def test_what_amazon_refuses(
+    job: Callable[..., dispatching.Job],
+    s3: Any,
+    amazon: Emulator,
+    operation: str,
+    code: str,
+    message: str,
+    what: str,
+    fix: str,
+) -> None:
+    if code:
+        amazon.refuse(operation, code, message)
+    else:
+        amazon.say_text(operation, message, 403 if "Denied" in message else 404)
+    error = fails(job())
+    assert what in error.what
+    assert fix in error.fix
+    assert keys(s3) == []
+
+
+@pytest.mark.parametrize("at", ["put", "create"])
+def test_ctrl_c_leaves_nothing(
+    job: Callable[..., dispatching.Job], s3: Any, monkeypatch: pytest.MonkeyPatch, at: str
+) -> None:
+    """In the middle of a call: after the first object was laid down, and before Amazon hears of the job."""
+    real, calls = getattr(submitting, at), list[object]()
+
+    def interrupted(*words: object, **more: object) -> object:
+        calls.append(words)
+        if at == "create" or len(calls) > 1:
+            raise KeyboardInterrupt
+        return real(*words, **more)
+
+    monkeypatch.setattr(submitting, at, interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        beginning.begin(job(), silent)
+    assert keys(s3) == []
+
+
+def test_ctrl_c_after_the_job_was_begun_leaves_it_whole(
+    job: Callable[..., dispatching.Job], s3: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, said = submitting.create, list[str]()
+
+    def interrupted(region: str, asked: dict[str, Any]) -> str:
+        real(region, asked)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(submitting, "create", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        beginning.begin(job(), said.append)
+    assert said == ["the job was begun: one", f"look: trainwright attach one --region {HERE}"]
+    assert keys(s3) == [SECRET, SOURCE]
+
+
+# --- docs/iam-launch-policy.json -------------------------------------------------------------------------------------
+
+UNSEEN = {  # Amazon asks for these where nobody calls them: for --role, --tag, and a --kms-key of one's own
+    "iam:PassRole",
+    "sagemaker:AddTags",
+    "kms:GenerateDataKey",
+}
+
+
+def test_the_policy_allows_what_is_used(
+    job: Callable[..., dispatching.Job], s3: Any, amazon: Emulator, trust: Path
+) -> None:
+    manager: Any = boto3.client("secretsmanager", region_name=HERE, verify=str(trust / "ca.pem"))
+    manager.create_secret(Name="team/train", SecretString="f" * 64)
+    amazon.calls.clear()
+    beginning.begin(job(secret="secretsmanager:team/train"), silent)
+    beginning.left_secret(HERE, "one")
+    beginning.forget(HERE, [f"s3://bucket/{SECRET}"], silent)
+    used = {f"{service}:{operation}" for service, operation in amazon.calls}
+    statements = json.loads((ROOT / "docs/iam-launch-policy.json").read_text())["Statement"]
+    ours = [action for row in statements if row["Sid"].startswith("Launch") for action in row["Action"]]
+    assert len(ours) == len(set(ours))
+    assert set(ours) - UNSEEN == used
+    assert not [action for row in statements for action in row["Action"] if "*" in action]
+    (passing,) = [row for row in statements if "iam:PassRole" in row["Action"]]
+    assert passing["Condition"] == {"StringEquals": {"iam:PassedToService": "sagemaker.amazonaws.com"}}

@@ -1,0 +1,367 @@
+"""The request for a training job: Amazon's own model of it takes it, and what Amazon refuses is refused here first."""
+
+import ast
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import botocore.session
+import pytest
+from botocore.validate import ParamValidator
+
+from trainwright import jobs, sdk_code, submissions
+from trainwright.errors import ConfigError
+from trainwright.submissions import Submission
+
+Cli = Callable[..., Any]
+ROOT = Path(__file__).parents[2]
+BELOW = "123456789012.dkr.ecr.eu-west-1.amazonaws.com/trainwright/pytorch"
+EFA, SINGLE = "pytorch-2.15-cu132-py313-sagemaker", "pytorch-2.15-cu132-py313-sagemaker-single-node"
+CPU, HOROVOD = "pytorch-2.13-cpu-py311-sagemaker", "horovod-0.28-cpu-py311-sagemaker"
+COMPILER = "pytorch-1.13-cu117-py39-sagemaker-training-compiler"
+ROLE = "arn:aws:iam::123456789012:role/train"
+PLACE = ["--role", ROLE, "--output", "s3://bucket/jobs/"]
+MODEL: Any = botocore.session.get_session().get_service_model("sagemaker")
+SHAPE = MODEL.operation_model("CreateTrainingJob").input_shape
+
+
+def uri(identity: str = EFA) -> str:
+    return f"{BELOW}:{identity}-0123456789ab"
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    path = tmp_path / "job/train.py"
+    path.parent.mkdir()
+    path.write_text("print(1)")
+    return path
+
+
+@pytest.fixture
+def asked(cli: Cli, script: Path) -> Callable[..., dict[str, Any]]:
+    """What `launch --dry-run --json` says; the request is one that botocore sends, and that keeps every limit."""
+
+    def call(*words: str, image: str = EFA, instance: str = "ml.p5.48xlarge") -> dict[str, Any]:
+        ended = cli(
+            ROOT, "launch", uri(image), str(script), "--instance", instance, *PLACE, "--dry-run", "--json", *words
+        )
+        assert ended.code == 0, ended.err
+        said: dict[str, Any] = json.loads(ended.out)
+        conforms(said["request"])
+        return said
+
+    return call
+
+
+def conforms(request: dict[str, Any]) -> None:
+    """By botocore's validator, which looks at types and least lengths; all other limits by the same model's words."""
+    found = ParamValidator().validate(request, SHAPE)
+    assert not found.has_errors(), found.generate_report()
+    holds(request, SHAPE)
+
+
+def holds(value: Any, shape: Any) -> None:
+    limits = shape.metadata
+    if shape.type_name == "structure":
+        for name, one in value.items():
+            holds(one, shape.members[name])
+        return
+    if shape.type_name in ("list", "map", "string"):
+        assert limits.get("min", 0) <= len(value) <= limits.get("max", 1 << 30), (shape.name, value)
+    if shape.type_name == "list":
+        for one in value:
+            holds(one, shape.member)
+    if shape.type_name == "map":
+        for name, one in value.items():
+            holds(name, shape.key)
+            holds(one, shape.value)
+    if shape.type_name == "integer":
+        assert limits.get("min", 0) <= value <= limits.get("max", 1 << 40), (shape.name, value)
+    if shape.type_name == "string":
+        assert value in limits.get("enum", [value]), (shape.name, value)
+        pattern = limits.get("pattern", ".*").replace(r"\p{L}\p{Z}\p{N}", r"\w\s").replace(r"\p{Alnum}", "A-Za-z0-9")
+        assert re.fullmatch(pattern, value), (shape.name, value)
+
+
+def refused(cli: Cli, script: Path, *words: str, image: str = "", instance: str = "ml.p5.48xlarge") -> Any:
+    ended = cli(ROOT, "launch", image or uri(), str(script), "--instance", instance, *PLACE, "--dry-run", *words)
+    assert (ended.code, ended.out) == (2, ""), ended.err
+    return ended
+
+
+def test_two_hosts(asked: Callable[..., dict[str, Any]]) -> None:
+    said = asked("--hosts", "2", "--epochs", "3", "--name", "one", "--channel", "training=s3://data/set")
+    request = said["request"]
+    assert request["HyperParameters"] == {
+        "sagemaker_program": '"train.py"',
+        "sagemaker_submit_directory": '"s3://bucket/jobs/one/source/sourcedir.tar.gz"',
+        "sagemaker_container_log_level": "30",
+        "sagemaker_job_name": '"one"',
+        "sagemaker_torch_distributed_enabled": "true",
+        "epochs": '"3"',
+    }
+    channels = {row["ChannelName"]: row["DataSource"]["S3DataSource"]["S3Uri"] for row in request["InputDataConfig"]}
+    assert channels == {"training": "s3://data/set", "secret": "s3://bucket/jobs/one/secret/"}
+    assert request["Environment"] == {"TRAINWRIGHT_JOB_SECRET_FILE": "/opt/ml/input/data/secret/secret"}
+    assert request["ResourceConfig"]["InstanceCount"] == 2
+    assert [row["uri"] for row in said["uploads"]] == [
+        "s3://bucket/jobs/one/source/sourcedir.tar.gz",
+        "s3://bucket/jobs/one/secret/secret",
+    ]
+    assert said["region"] == "eu-west-1"
+    assert not re.search("[0-9a-f]{64}", json.dumps(said).replace("0123456789ab", ""))
+
+
+def test_one_host_has_no_secret(asked: Callable[..., dict[str, Any]]) -> None:
+    request = asked(image=CPU, instance="m5.xlarge")["request"]
+    assert "InputDataConfig" not in request
+    assert "Environment" not in request
+    assert not [name for name in request["HyperParameters"] if name.endswith("_enabled")]
+
+
+def test_all_at_once(asked: Callable[..., dict[str, Any]]) -> None:
+    words = "--spot --checkpoints s3://bucket/kept --max-run 3600 --subnet subnet-0a --subnet subnet-0b "
+    words += "--security-group sg-0 --encrypt-traffic --volume 100 --kms-key alias/train --tag team=vision "
+    words += "--environment NCCL_DEBUG=INFO --hosts 4 --processes 8 --distribution mpi"
+    request = asked(*words.split())["request"]
+    assert request["StoppingCondition"] == {"MaxRuntimeInSeconds": 3600, "MaxWaitTimeInSeconds": 7200}
+    assert request["EnableManagedSpotTraining"] is True
+    assert request["CheckpointConfig"] == {"S3Uri": "s3://bucket/kept"}
+    assert request["VpcConfig"] == {"SecurityGroupIds": ["sg-0"], "Subnets": ["subnet-0a", "subnet-0b"]}
+    assert request["EnableInterContainerTrafficEncryption"] is True
+    assert request["ResourceConfig"]["VolumeSizeInGB"] == 100
+    assert request["OutputDataConfig"] == {"S3OutputPath": "s3://bucket/jobs", "KmsKeyId": "alias/train"}
+    assert request["Tags"] == [{"Key": "team", "Value": "vision"}]
+    assert request["Environment"]["NCCL_DEBUG"] == "INFO"
+    assert request["HyperParameters"]["sagemaker_mpi_enabled"] == "true"
+    assert request["HyperParameters"]["sagemaker_mpi_num_of_processes_per_host"] == "8"
+    pool = asked("--keep-alive", "1800")["request"]["ResourceConfig"]
+    assert pool["KeepAlivePeriodInSeconds"] == 1800
+
+
+@pytest.mark.parametrize(
+    ("image", "instance", "words", "expected"),
+    [
+        (EFA, "p5.48xlarge", [], "sagemaker_torch_distributed_enabled"),  # it has eight GPUs
+        (EFA, "p5.48xlarge", ["--distribution", "plain"], ""),
+        (CPU, "m5.xlarge", ["--hosts", "2"], "sagemaker_torch_distributed_enabled"),
+        (HOROVOD, "m5.xlarge", ["--hosts", "2"], "sagemaker_mpi_enabled"),
+        ("tensorflow-2.21-cpu-py313-sagemaker", "m5.xlarge", ["--hosts", "2"], "sagemaker_multi_worker"),
+        (COMPILER, "p3dn.24xlarge", ["--training-compiler"], "sagemaker_training_compiler_enabled"),
+    ],
+)
+def test_what_starts_the_ranks(
+    asked: Callable[..., dict[str, Any]], image: str, instance: str, words: list[str], expected: str
+) -> None:
+    found = asked(*words, image=image, instance=instance)["request"]["HyperParameters"]
+    on = [name for name, value in found.items() if name.endswith("_enabled") and value == "true"]
+    assert len(on) == bool(expected)
+    assert all(name.startswith(expected) for name in on)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--spot"], "--checkpoints s3://"),
+        (["--spot", "--checkpoints", "s3://bucket/c", "--keep-alive", "60"], "a spot job leaves no warm pool"),
+        (["--keep-alive", "21601"], "a warm pool is kept for 1 to 21600 s"),
+        (["--max-run", "2419201"], "a job may run for 1 to 2419200 s"),
+        (["--max-wait", "90000"], "only a spot job waits"),
+        (
+            ["--spot", "--checkpoints", "s3://bucket/c", "--max-run", "100", "--max-wait", "99"],
+            "--max-wait 100, or more",
+        ),
+        (["--subnet", "subnet-0a"], "come together"),
+        (["--checkpoints", "/tmp/kept"], "is no place in S3"),
+        (["--channel", "training=/tmp/data"], "is no place in S3"),
+        (["--channel", "a b=s3://bucket/c"], "is no name of a channel"),
+        (["--hosts", "2", "--channel", "secret=s3://bucket/c"], "the one of the job's secret"),
+        (["--environment", "TRAINWRIGHT_JOB_SECRET=x"], "DescribeTrainingJob and the console show it"),
+        (["--environment", "A-B=x"], "is no name of a variable"),
+        (["--name", "a--b-"], "is no name of a training job"),
+        (["--name", "a" * 64], "is no name of a training job"),
+        (["--tag", "a"], "--tag a has no value"),
+        (["--secret", "secretsmanager:x"], "one host shares no secret"),
+        (["--hosts", "2", "--secret", "x"], "says no place"),
+        (["--hyperparameter", f"a={'x' * 2499}"], "2501 characters, SageMaker takes 2500"),
+        (["--distribution", "torchrn"], "did you mean 'torchrun'"),
+        (["--distribution", "tensorflow"], "this image cannot do tensorflow"),
+        (["--distribution", "plain", "--processes", "2"], "plain is one on each host"),
+        (["--host", "2"], "did you mean --hosts?"),
+        (["--region", "us-east-1"], "pulls from Amazon ECR of its own region"),
+        (["--training-compiler"], "does not extend a container of the Training Compiler"),
+        (["--training-compiler-debug"], "is of --training-compiler"),
+        ([word for n in range(101) for word in ("--hyperparameter", f"h{n}=1")], "too many, SageMaker takes 100"),
+        ([word for n in range(21) for word in ("--channel", f"c{n}=s3://bucket/c")], "too many, SageMaker takes 20"),
+        ([word for n in range(51) for word in ("--tag", f"t{n}=1")], "too many, SageMaker takes 50"),
+    ],
+)
+def test_what_sagemaker_refuses_is_refused_here(cli: Cli, script: Path, words: list[str], said: str) -> None:
+    assert said in refused(cli, script, *words).err
+
+
+@pytest.mark.parametrize(
+    ("image", "instance", "words", "said"),
+    [
+        ("registry.example.com/a:b", "p5.48xlarge", [], "SageMaker does not pull from registry.example.com"),
+        ("pytorch-2.15-cu132-py313-sagemakr", "p5.48xlarge", [], "did you mean"),
+        (uri(SINGLE), "p5.48xlarge", ["--hosts", "2"], "--allow-tcp"),
+        (f"{BELOW}:other", "p5.48xlarge", [], "what starts 8 ranks?"),
+        (uri("pytorch-2.15-cu132-py313-sagemaker-arm64"), "p5.48xlarge", [], "is of arm64"),
+    ],
+)
+def test_images_that_cannot(cli: Cli, script: Path, image: str, instance: str, words: list[str], said: str) -> None:
+    assert said in refused(cli, script, *words, image=image, instance=instance).err
+
+
+def test_tcp_is_the_users_word(asked: Callable[..., dict[str, Any]]) -> None:
+    said = asked("--hosts", "2", "--allow-tcp", image=SINGLE)
+    assert said["request"]["Environment"]["TRAINWRIGHT_ALLOW_TCP"] == "1"
+    assert "would talk TCP" in said["notes"][0]
+
+
+@pytest.mark.parametrize("missing", ["--role", "--output"])
+def test_role_and_output_may_be_settings(cli: Cli, script: Path, monkeypatch: pytest.MonkeyPatch, missing: str) -> None:
+    at = PLACE.index(missing)
+    rest, value = PLACE[:at] + PLACE[at + 2 :], PLACE[at + 1]
+    words = ["launch", uri(CPU), str(script), "--instance", "m5.xlarge", "--dry-run", *rest]
+    assert "a training job has a role and a place" in cli(ROOT, *words).err
+    monkeypatch.setenv(f"TRAINWRIGHT_JOB_{missing[2:].upper()}", value)
+    assert cli(ROOT, *words).code == 0
+
+
+def test_a_folder_of_several_modules(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "job/model").mkdir(parents=True)
+    (tmp_path / "job/model/train.py").write_text("")
+    words = ["--source", str(tmp_path / "job"), *PLACE, "--instance", "m5.xlarge", "--dry-run", "--json"]
+    said = json.loads(cli(ROOT, "launch", uri(CPU), "model/train.py", *words).out)
+    assert said["request"]["HyperParameters"]["sagemaker_program"] == '"model/train.py"'
+    outside = cli(ROOT, "launch", uri(CPU), str(ROOT / "README.md"), *words)
+    assert (outside.code, outside.out) == (2, "")
+    assert "is not in" in outside.err
+
+
+# --- as code for the SDK ---------------------------------------------------------------------------------------------
+
+
+def submission(**changes: Any) -> Submission:
+    settings = submissions.load_settings(ROOT)
+    given: dict[str, Any] = {
+        "name": "one",
+        "image": uri(),
+        "instance": "ml.p5.48xlarge",
+        "hosts": 2,
+        "role": ROLE,
+        "output": "s3://bucket/jobs",
+        "program": "train.py",
+        "hyperparameters": {**jobs.DISTRIBUTIONS["torchrun"], jobs.PROCESSES: 8, "epochs": "3"},
+        "channels": {"training": "s3://data/set"},
+        "environment": {"A": 'it\'s "quoted"'},
+        "tags": {"team": "vision"},
+        "spot": True,
+        "max_run": 3600,
+        "max_wait": 7200,
+        "checkpoints": "s3://bucket/kept",
+        "subnets": ["subnet-0a"],
+        "security_groups": ["sg-0"],
+        "encrypt_traffic": True,
+        "volume_gb": 100,
+        "kms_key": "alias/train",
+        "secret": True,
+        "settings": settings,
+    }
+    return Submission.model_validate(given | changes)
+
+
+def keywords(text: str) -> dict[str, dict[str, Any]]:
+    """What each call in the code is given, by the name of what is called; a call for an argument is its own row."""
+    found = dict[str, dict[str, Any]]()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Call):
+            name = node.func.attr if isinstance(node.func, ast.Attribute) else ast.unparse(node.func)
+            given = found.setdefault(name, {})
+            for keyword in node.keywords:
+                try:
+                    given[str(keyword.arg)] = ast.literal_eval(keyword.value)
+                except ValueError:
+                    given[str(keyword.arg)] = ast.unparse(keyword.value)
+    return found
+
+
+def test_version_2_asks_for_the_same() -> None:
+    job = submission()
+    request, said = submissions.request(job), keywords(sdk_code.code(job, "src", "v2", "eu-west-1"))
+    given, fit = said["PyTorch"], said["fit"]
+    assert given["image_uri"] == request["AlgorithmSpecification"]["TrainingImage"]
+    assert given["role"] == request["RoleArn"]
+    assert (given["source_dir"], given["entry_point"]) == ("src", "train.py")
+    resources = request["ResourceConfig"]
+    assert (given["instance_type"], given["instance_count"]) == (resources["InstanceType"], resources["InstanceCount"])
+    assert given["volume_size"] == resources["VolumeSizeInGB"]
+    assert (given["output_path"], given["output_kms_key"]) == ("s3://bucket/jobs", "alias/train")
+    assert given["environment"] == request["Environment"]
+    assert (given["max_run"], given["max_wait"]) == tuple(request["StoppingCondition"].values())
+    assert given["use_spot_instances"] is request["EnableManagedSpotTraining"]
+    assert given["checkpoint_s3_uri"] == request["CheckpointConfig"]["S3Uri"]
+    assert given["subnets"] == request["VpcConfig"]["Subnets"]
+    assert given["security_group_ids"] == request["VpcConfig"]["SecurityGroupIds"]
+    assert given["encrypt_inter_container_traffic"] is True
+    assert given["tags"] == request["Tags"]
+    assert given["distribution"] == {"torch_distributed": {"enabled": True}}
+    sent = {**given["hyperparameters"], "sagemaker_torch_distributed_enabled": True}
+    own = {name: value for name, value in request["HyperParameters"].items() if name in sent}
+    assert own == submissions.encoded(sent)
+    assert fit["job_name"] == request["TrainingJobName"]
+    channels = {row["ChannelName"]: row["DataSource"]["S3DataSource"]["S3Uri"] for row in request["InputDataConfig"]}
+    assert fit["inputs"] == channels
+    assert said["Session"] == {"region_name": "eu-west-1"}
+
+
+def test_version_3_asks_for_the_same() -> None:
+    job = submission()
+    request, text = submissions.request(job), sdk_code.code(job, "src", "v3", "eu-west-1")
+    said, resources = keywords(text), request["ResourceConfig"]
+    given = said["ModelTrainer"]
+    assert given["training_image"] == request["AlgorithmSpecification"]["TrainingImage"]
+    assert given["environment"] == request["Environment"]
+    assert given["hyperparameters"] == {"epochs": "3"}
+    assert said["Torchrun"] == {"process_count_per_node": 8}
+    assert said["SourceCode"] == {"source_dir": "src", "entry_script": "train.py"}
+    assert said["Compute"] == {
+        "instance_type": resources["InstanceType"],
+        "instance_count": 2,
+        "volume_size_in_gb": 100,
+        "enable_managed_spot_training": True,
+    }
+    assert said["Networking"]["enable_inter_container_traffic_encryption"] is True
+    assert said["Networking"]["subnets"] == request["VpcConfig"]["Subnets"]
+    assert tuple(said["StoppingCondition"].values()) == tuple(request["StoppingCondition"].values())
+    assert said["CheckpointConfig"] == {"s3_uri": "s3://bucket/kept"}
+    assert said["OutputDataConfig"] == {"s3_output_path": "s3://bucket/jobs", "kms_key_id": "alias/train"}
+    assert said["Tag"] == {"key": "team", "value": "vision"}
+    inputs = set(re.findall(r"channel_name='(\w+)', data_source='([^']+)'", text))
+    assert inputs == {("training", "s3://data/set"), ("secret", "s3://bucket/jobs/one/secret/")}
+    names = {
+        alias.name for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ImportFrom) for alias in node.names
+    }
+    used = {node.id for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Name)}
+    assert names <= used  # and nothing is imported in vain
+    assert {name for name in said if name[0].isupper()} <= names
+
+
+def test_mpi_in_both() -> None:
+    job = submission(hyperparameters={**jobs.DISTRIBUTIONS["mpi"], jobs.PROCESSES: 8})
+    assert keywords(sdk_code.code(job, "src", "v2", "x"))["PyTorch"]["distribution"] == {
+        "mpi": {"enabled": True, "processes_per_host": 8}
+    }
+    assert keywords(sdk_code.code(job, "src", "v3", "x"))["MPI"] == {"process_count_per_node": 8}
+
+
+def test_what_version_3_has_no_word_for() -> None:
+    job = submission(hyperparameters=dict(jobs.DISTRIBUTIONS["tensorflow"]))
+    with pytest.raises(ConfigError, match="has no TensorFlow"):
+        sdk_code.code(job, "src", "v3", "x")
+    with pytest.raises(ConfigError, match="there is no SDK v4"):
+        sdk_code.code(job, "src", "v4", "x")
