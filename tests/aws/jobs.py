@@ -7,6 +7,7 @@ PutLogEvents, late and out of order as the test likes; moto keeps them, and give
 
 import base64
 import json
+import socket
 import time
 from collections import Counter
 from collections.abc import Iterable
@@ -34,6 +35,7 @@ class Jobs(Emulator):
         self.states: dict[str, dict[str, Any]] = {}  # of a job: what DescribeTrainingJob says otherwise than moto
         self.page = 3  # events
         self.first: Refusal | None = None  # what every call is refused with, every other time
+        self.hangs_up = False  # on whoever asks
         self.alike = Counter[str]()
         self.tokens_end = False  # once, a token is no longer good
         self.ended_tokens = 0
@@ -76,6 +78,8 @@ class Jobs(Emulator):
     def control(self, request: Handler) -> Answer:
         operation = request.headers.get("X-Amz-Target", "").rpartition(".")[2]
         own = request.headers.get("User-Agent", "").find(TEST) >= 0
+        if self.hangs_up and not own:
+            request.connection.shutdown(socket.SHUT_RDWR)
         if self.first and operation and not own and self._refused(operation):
             return says(self.first.status, {"__type": self.first.code, "message": "by order of the test"})
         if operation == "StopTrainingJob":  # moto has none

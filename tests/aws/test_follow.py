@@ -262,6 +262,47 @@ def test_throttling_that_does_not_end_is_an_error_and_the_job_goes_on(jobs: Jobs
     assert f"trainwright attach endless --region {REGION}" in err
 
 
+def test_a_network_that_is_gone_for_a_while_costs_no_line(jobs: Jobs, root: Path) -> None:
+    job = jobs.create("cut-off")
+    job.step("Training", "Training in progress")
+    job.put("algo-1", [(0.0, "before")])
+    process = attach(jobs, root, "cut-off")
+    first = until("before", process)
+    jobs.hangs_up = True
+    first += until("it is asked again", process)
+    job.put("algo-1", [(4.0, "meanwhile, and late"), (0.0, "meanwhile")])
+    time.sleep(0.5)
+    jobs.hangs_up = False
+    job.end("Completed")
+    code, out, err = ended(process)
+    assert code == 0, err
+    said_once(job, first + out)
+
+
+def test_a_job_that_may_not_be_stopped_is_an_error_that_names_the_action(jobs: Jobs, root: Path) -> None:
+    job = jobs.create("kept")
+    job.step("Training", "Training in progress")
+    job.put("algo-1", [(0.0, "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB")])
+    who, arn = "arn:aws:sts::1:assumed-role/b/me", "arn:aws:sagemaker:us-east-1:1:training-job/kept"
+    said = f"User: {who} is not authorized to perform: sagemaker:StopTrainingJob on resource: {arn} because no policy"
+    jobs.refuse("StopTrainingJob", "AccessDeniedException", said)
+    code, _, err = ended(attach(jobs, root, "kept", "--stop-on-cause"))
+    assert code == 9
+    assert f"{who} may not sagemaker:StopTrainingJob" in err
+    assert f"trainwright attach kept --region {REGION}" in err
+
+
+def test_since_leaves_out_what_was_before(jobs: Jobs, root: Path) -> None:
+    job = jobs.create("long")
+    job.put("algo-1", [(50.0, "early"), (5.0, "recent")])
+    job.end("Completed")
+    code, out, _ = ended(attach(jobs, root, "long", "--since", "20s"))
+    assert (code, of_hosts(out)) == (0, ["algo-1 | recent"])
+    code, _, err = ended(attach(jobs, root, "long", "--since", "yesterday"))
+    assert code == 2
+    assert "--since 'yesterday' is no time" in err
+
+
 def test_credentials_that_expire_end_it_with_the_command_to_go_on(jobs: Jobs, root: Path) -> None:
     job = jobs.create("expires")
     job.step("Training", "Training in progress")
