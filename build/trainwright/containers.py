@@ -121,10 +121,8 @@ def new_name() -> str:
 
 
 @contextmanager
-def created(
-    name: str, common: Common, hosts: Sequence[Host], line: Line, over: IO[bytes] | None = None
-) -> Iterator[Running]:
-    """A container for each host, with its files, not yet started; `over` is a tar of what replaces files of the image.
+def created(name: str, common: Common, hosts: Sequence[Host], line: Line) -> Iterator[Running]:
+    """A container for each host, with its files, not yet started.
 
     Nothing of it is left in the engine, whatever happens. Raises EnvironmentProblem, ConfigError for a source that
     cannot be read.
@@ -135,7 +133,7 @@ def created(
         running = Running(client, name, common, line)
         with _packed(common) as source:
             for host in hosts:
-                running.create(host, *([over] if over else []), source)
+                running.create(host, source)
         yield running
 
 

@@ -3,7 +3,6 @@
 A module that uses this is an xdist_group: each process that runs one of its tests would start all of its jobs.
 """
 
-import io
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -36,14 +35,12 @@ def jobs(
 ) -> Iterator[Mapping[str, Future[Result]]]:
     """What comes of each case that the module's tests ask for; a case is handed what starts a job."""
     image: str = request.getfixturevalue("image")
-    rootfs: io.BytesIO | None = request.getfixturevalue("rootfs")
     folders: Path = request.getfixturevalue("tmp_path_factory").mktemp("jobs")  # which threads must not call
 
     def start(count: int, text: str, **options: Any) -> Any:
-        over = io.BytesIO(rootfs.getvalue()) if rootfs else None  # each thread reads one of its own
         folder = Path(tempfile.mkdtemp(dir=folders))
         given = {"begin": False, **options, "environment": {**environment, **options.get("environment", {})}}
-        return harness.cluster(image, folder, count, text, rootfs=over, **given)
+        return harness.cluster(image, folder, count, text, **given)
 
     with ThreadPoolExecutor(AT_A_TIME) as beside:
         yield {name: beside.submit(cases[name], start) for name in wanted(request)}

@@ -1,10 +1,8 @@
 """Jobs of several hosts in real containers: the fixture `cluster`, and the table of what ran where, how long."""
 
-import io
 import json
 import signal
-import tarfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -12,18 +10,9 @@ from typing import Any
 import pytest
 from cluster import cases, harness
 
-# What an image's environment says by now, and an older one's does not (dockerfiles/layers/sagemaker-training.j2).
-NEWER = {"BASH_ENV": "/opt/trainwright/sdk/start.sh"}
-
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("trainwright")
-    group.addoption(
-        "--rootfs",
-        metavar="FOLDER",
-        type=Path,
-        help="dockerfiles/rootfs of a checkout: its files replace those of an older image in each container",
-    )
     group.addoption("--table", metavar="FOLDER", type=Path, help="gets cluster.json and cluster.md")
 
 
@@ -32,50 +21,9 @@ def pytest_configure(config: pytest.Config) -> None:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
-def packed(folder: Path, site: str, parts: set[str], rendered: Mapping[str, str]) -> io.BytesIO:
-    """The files of rootfs, and what is rendered beside them, where the layers put them (dockerfiles/layers/*.j2)."""
-    archive = io.BytesIO()
-    with tarfile.open(fileobj=archive, mode="w") as into:
-
-        def add(path: Path, place: str) -> None:
-            entry = into.gettarinfo(str(path), place.lstrip("/"))
-            with path.open("rb") as content:
-                into.addfile(entry.replace(uid=0, gid=0, uname="root", gname="root", deep=False), content)
-
-        for path in sorted(path for path in (folder / "common").rglob("*") if path.is_file()):
-            if "__pycache__" not in path.parts:
-                add(path, str(path.relative_to(folder / "common")))
-        if "sagemaker" in parts:
-            for path in sorted((folder / "sagemaker").iterdir()):
-                if path.is_file():
-                    add(path, f"{site}/{path.name}" if path.suffix == ".py" else f"/opt/trainwright/bin/{path.name}")
-            for path in sorted((folder / "sagemaker/sdk").iterdir()):
-                if path.is_file():
-                    add(path, f"/opt/trainwright/sdk/{path.name}")
-        for place, text in rendered.items():
-            entry = tarfile.TarInfo(place)
-            entry.size = len(text.encode())
-            into.addfile(entry, io.BytesIO(text.encode()))
-    return archive
-
-
-@pytest.fixture(scope="session")
-def rootfs(pytestconfig: pytest.Config, declared: Any) -> io.BytesIO | None:
-    """What replaces files of the image: nothing, unless --rootfs says so."""
-    folder = pytestconfig.getoption("--rootfs")
-    if folder is None:
-        return None
-    if not (folder / "common").is_dir():
-        raise pytest.UsageError(f"--rootfs {folder} holds no folder common: say dockerfiles/rootfs of a checkout")
-    variant = declared.variant
-    site = f"/opt/venv/lib/python{variant.python}/site-packages"
-    rendered = {"opt/trainwright/preflight.json": declared.text["requirements/preflight.json"]}
-    return packed(folder, site, {variant.target}, rendered)
-
-
 @pytest.fixture
 def cluster(
-    request: pytest.FixtureRequest, declared: Any, image: str, rootfs: io.BytesIO | None, tmp_path: Path
+    request: pytest.FixtureRequest, declared: Any, image: str, tmp_path: Path
 ) -> Iterator[Callable[..., harness.Cluster]]:
     """Start a job: cluster(2, SCRIPT, distribution="mpi"). All of it is gone after the test, whatever happens.
 
@@ -90,9 +38,7 @@ def cluster(
         ) -> harness.Cluster:
             folder = tmp_path / f"job-{len(started)}"
             folder.mkdir()
-            if rootfs:
-                options["environment"] = {**NEWER, **options.get("environment", {})}
-            job = stack.enter_context(harness.cluster(image, folder, count, script, rootfs=rootfs, **options))
+            job = stack.enter_context(harness.cluster(image, folder, count, script, **options))
             started.append(job)
             if listed and len(started) == 1:
                 said.update(
@@ -128,13 +74,11 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     whose = next((said for _, said in ran if "variant" in said), {})
     image = whose.get("variant") or config.getoption("--variant") or config.getoption("--image")
     found = cases.rows(ran, str(whose["components"]).split() if whose else None)
-    of = f"launcher of {config.getoption('--rootfs')}, put into each container" if config.getoption("--rootfs") else ""
     about = {name: whose.get(name) for name in ("name", "image", "architecture", "cpus", "engine")}
-    title = f"Jobs of several hosts: {image}" + (f" ({of})" if of else "")
-    table = cases.markdown(title, found)
+    table = cases.markdown(f"Jobs of several hosts: {image}", found)
     terminalreporter.write_line(f"\n{table}")
     if folder := config.getoption("--table"):
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "cluster.md").write_text(table)
-        whole = {"id": image, "about": about, "launcher": of or "of the image", "rows": found}
+        whole = {"id": image, "about": about, "rows": found}
         (folder / "cluster.json").write_text(json.dumps(whole, indent=1) + "\n")

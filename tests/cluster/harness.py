@@ -9,7 +9,6 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
 
 import pytest
 from cluster import platforms
@@ -28,7 +27,6 @@ class Cluster:
         self.over = dict[str, Ended]()
         self.hosts: list[str] = []
         self.running: containers.Running
-        self.rootfs: IO[bytes] | None = None  # what replaces files of the image in each container
         self._said = threading.Condition()
 
     def hear(self, host: str, text: str) -> None:
@@ -91,7 +89,7 @@ class Cluster:
 
     def add(self, host: Host) -> None:
         """A further container of the image in the job's network, as an outsider is; `start` it by its name."""
-        self.running.create(host, *([self.rootfs] if self.rootfs else []))
+        self.running.create(host)
 
     def address(self, host: str) -> str:
         """In the job's network, of a container that runs."""
@@ -117,7 +115,6 @@ def cluster(
     count: int,
     script: str | Path,
     *,
-    rootfs: IO[bytes] | None = None,
     distribution: str = "torchrun",
     platform: str = "sagemaker",
     processes: int = 1,
@@ -130,11 +127,10 @@ def cluster(
 ) -> Iterator[Cluster]:
     """`count` hosts that run a script (its text, or a file) under the launcher, each with the platform's contract.
 
-    `rootfs` is unpacked over each container before it starts. `folder` holds the source on this side.
+    `folder` holds the source on this side.
     """
     (folder / "script.py").write_text(script.read_text() if isinstance(script, Path) else script)
     made = Cluster()
-    made.rootfs = rootfs
     name = containers.new_name()
     made.hosts = platforms.names(platform, count)
     common = containers.Common(
@@ -148,7 +144,7 @@ def cluster(
     secret = secrets.token_hex(32) if secret == "fresh" else secret
     given = (distribution, processes, arguments or {}, environment or {}, secret)
     hosts = platforms.hosts(platform, count, "script.py", *given)
-    with containers.created(name, common, hosts, made.hear, over=rootfs) as made.running:
+    with containers.created(name, common, hosts, made.hear) as made.running:
         if begin:
             made.start()
         yield made

@@ -57,12 +57,12 @@ def begins(job: harness.Cluster, *words: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def attacked(image: str, rootfs: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
+def attacked(image: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
     """One MPI job, before its second host has come and while it trains; and how it ended all the same."""
     kept, found = tmp_path_factory.mktemp("checkpoints"), dict[str, Any]()
     options: dict[str, Any] = {"distribution": "mpi", "environment": QUICK}
     options["volumes"] = {"/opt/ml/checkpoints": (kept, "rw")}
-    with harness.cluster(image, tmp_path_factory.mktemp("job"), 2, WAITS, rootfs=rootfs, begin=False, **options) as job:
+    with harness.cluster(image, tmp_path_factory.mktemp("job"), 2, WAITS, begin=False, **options) as job:
         job.add(outsider(job.hosts))
         job.start("outsider", "algo-1")
         job.wait_for("algo-1", "waiting for algo-2", START)
