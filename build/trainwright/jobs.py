@@ -54,8 +54,8 @@ def hyperparameters(words: Sequence[str], options: Iterable[str] = ()) -> dict[s
     return found
 
 
-def distribution(asked: str, components: Mapping[str, str], ranks: int) -> str:
-    """What starts the ranks: what was asked for, else what the image has.
+def distribution(asked: str, components: Mapping[str, str], ranks: int, processes: int = 1) -> str:
+    """What starts the ranks, so many `processes` on each host: what was asked for, else what the image has.
 
     Raises ConfigError where nothing can: ranks that train alone, side by side, would look like success.
     """
@@ -77,6 +77,9 @@ def distribution(asked: str, components: Mapping[str, str], ranks: int) -> str:
         raise ConfigError(f"unknown distribution {asked!r}", why=did_you_mean(asked, DISTRIBUTIONS))
     if not able[asked]:
         raise ConfigError(f"this image cannot do {asked}", why=f"it has {', '.join(sorted(components)) or 'nothing'}")
+    if asked in ("none", "tensorflow") and processes > 1:
+        why, fix = f"the distribution is {asked}: one on each host", "--distribution torchrun or mpi, or no --processes"
+        raise ConfigError(f"--processes {processes} is too many", why=why, fix=fix)
     return asked
 
 

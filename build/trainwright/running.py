@@ -65,9 +65,7 @@ def job(
         raise NotRunError(f"the engine does not hold {name}", fix=f"docker pull {name}")
     prefix = "io.trainwright.version."
     components = {key.removeprefix(prefix): value for key, value in labels.items() if key.startswith(prefix)}
-    kind = jobs.distribution(distribution, components, hosts * processes)
-    if kind in ("none", "tensorflow") and processes > 1:
-        raise ConfigError(f"{processes} processes are too many", why=f"the distribution is {kind}: one on each host")
+    kind = jobs.distribution(distribution, components, hosts * processes, processes)
     settings = host_settings(root).job
     return Job(
         image=name,

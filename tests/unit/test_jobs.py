@@ -64,6 +64,14 @@ def test_what_nothing_starts_is_refused(asked: str, components: dict[str, str]) 
         jobs.distribution(asked, components, 2)
 
 
+@pytest.mark.parametrize(("asked", "components"), [("none", TORCH), ("tensorflow", TENSORFLOW), ("", TENSORFLOW)])
+def test_processes_that_would_be_dropped_are_refused(asked: str, components: dict[str, str]) -> None:
+    """What starts one process on each host would ignore the number in silence."""
+    with pytest.raises(ConfigError, match="--processes 4 is too many") as failed:
+        jobs.distribution(asked, components, 8, 4)
+    assert "--distribution torchrun or mpi" in str(failed.value.fix)
+
+
 def test_every_host_is_told_who_it_is() -> None:
     files = jobs.config(jobs.hosts(2), "algo-2", {"epochs": "3", "fast": True}, ["training"], "ml.c5.xlarge")
     resources = json.loads(files["/opt/ml/input/config/resourceconfig.json"])
