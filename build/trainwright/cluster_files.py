@@ -227,7 +227,6 @@ def slurm(job: Job) -> str:
     mounts = ",".join(f"{_folder(one)}:{one.target}{':ro' if one.read_only else ''}" for one in job.mounts)
     words = [
         "--kill-on-bad-exit=1",
-        "--cpu-bind=none",
         *(["--auto-resume=1"] if job.hyperpod else []),
         f"--container-image={image}",
     ]

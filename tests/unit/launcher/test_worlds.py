@@ -187,8 +187,22 @@ def test_a_rank_of_torchrun_is_no_pytorchjob() -> None:
     assert see({**PYTORCHJOB, "LOCAL_RANK": "0"}).platform == "one host"
 
 
+def test_pytorchjob_of_one_host() -> None:
+    """A master alone, as `emit --nodes 1` writes it: the operator calls it localhost to itself."""
+    alone = {**PYTORCHJOB, "HOSTNAME": "bert-master-0", "PET_NNODES": "1", "PET_NODE_RANK": "0", "WORLD_SIZE": "8"}
+    for main in ("bert-master-0", "localhost"):
+        found = see({**alone, "PET_MASTER_ADDR": main, "MASTER_ADDR": main, "RANK": "0"}, {}, Flags(processes=2))
+        assert found == World("pytorchjob", "bert", ("bert-master-0",), "bert-master-0", 2, "eth0")
+
+
 DOMAIN = "sum.team.svc"
 ROWS = "".join(f"sum-{name}.{DOMAIN} slots=2\n" for name in ("launcher", "worker-0", "worker-1"))
+
+
+def test_mpijob_whose_launcher_is_alone() -> None:
+    """runLauncherAsWorker without workers, as `emit --nodes 1` writes it."""
+    found = see({"HOSTNAME": "sum-launcher"}, {worlds.HOSTFILE: ROWS.splitlines()[0] + "\n"})
+    assert (found.hosts, found.rank_hosts, found.processes) == ((f"sum-launcher.{DOMAIN}",),) * 2 + (2,)
 
 
 @pytest.mark.parametrize("me", ["launcher", "worker-0", "worker-1"])
