@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import boto3
+import layouts
 import pytest
 from aws.conftest import REGIONS
 from aws.emulator import Emulator
 
-from trainwright import beginning, dispatching, submitting
+from trainwright import beginning, dispatching, ecr, images, inputs, matrix, provisioning, publication, submitting
+from trainwright import registry as registries
 from trainwright.errors import AwsError, ConfigError
 
 ROOT = Path(__file__).parents[2]
@@ -193,6 +195,41 @@ def ends(amazon: Emulator, status: str, **changes: Any) -> None:
         "InputDataConfig": [{"ChannelName": "secret", "DataSource": source}],
     }
     amazon.say("DescribeTrainingJob", said | changes)
+
+
+def test_an_image_by_its_id_goes_by_digest(s3: Any, amazon: Emulator, tmp_path: Path) -> None:
+    """What Amazon ECR holds under the key of its present inputs; before that, one error and the fix."""
+    intent = matrix.load_intent(ROOT)
+    variant = next(one for one in intent.variants if one.id == "pytorch-2.13-cpu-py311-sagemaker")
+    (tmp_path / "train.py").write_text("print(1)")
+    words = [
+        "--role",
+        ROLE,
+        "--output",
+        "s3://bucket/jobs",
+        "--instance",
+        "m5.xlarge",
+        "--registry",
+        "ecr",
+        "--dry-run",
+    ]
+    ended = cli("launch", variant.id, str(tmp_path / "train.py"), *words)
+    assert (ended.returncode, ended.stdout) == (7, "")
+    assert f"make build push ONLY={variant.id} REGISTRY=ecr" in ended.stderr
+    settings = publication.publication(ROOT).repository
+    name = images.below_registry(variant)
+    provisioning.ensure(HERE, [name], settings, create=True, change=True)
+    registries.authenticate(ecr.host(HERE), ecr.credentials(HERE))
+    made, place = layouts.make(tmp_path / "layout", [b"layer"], {}), f"{ecr.host(HERE)}/{name}"
+    registries.push(made.folder, place, made.digest)
+    tag = inputs.load(intent, variant).tag
+    registries.tag(place, made.digest, tag)
+    ended = cli("launch", variant.id, str(tmp_path / "train.py"), *words)
+    assert json.loads(ended.stdout)["AlgorithmSpecification"]["TrainingImage"] == f"{place}@{made.digest}", ended.stderr
+    ended = cli("uri", variant.id, "--region", HERE)
+    assert (ended.stdout, ended.stderr) == (f"{place}:{tag}\n", "")
+    elsewhere = cli("uri", variant.id, "--region", REGIONS[1])
+    assert (elsewhere.returncode, elsewhere.stdout) == (7, "")
 
 
 # --- what goes wrong -------------------------------------------------------------------------------------------------
