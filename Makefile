@@ -10,7 +10,7 @@ CHOSEN = $(if $(call given,ONLY),--only '$(ONLY)',$(if $(call given,FRAMEWORK),-
 
 .DEFAULT_GOAL := help
 .PHONY: help setup engine signing registry registry-stop engine-stop list plan render lint lock fetch build push test unit check \
-	test-ci test-cluster test-sdk test-terraform test-slow test-gpu matrix doctor exports rehearse requirements dist clean
+	test-ci test-cluster test-sdk test-terraform test-slow test-gpu scale matrix doctor exports rehearse requirements dist clean
 
 help: ## What there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -85,6 +85,9 @@ test-cluster: setup engine ## Jobs of 2 and 4 hosts in containers, by every laun
 
 test-gpu: setup ## nccl-tests of an image on this machine's GPUs, judged; IMAGE=<id or reference>, INSTANCE=<type>
 	@$(TRAINWRIGHT) gate $(IMAGE) $(if $(INSTANCE),--instance '$(INSTANCE)')
+
+scale: setup engine registry ## How 20, 100 and 500 images in five regions behave: docs/scale.json and docs/scale.md anew
+	@.venv/bin/python tests/scale/measure.py
 
 matrix: setup ## docs/matrix.md and docs/matrix.html anew
 	@$(TRAINWRIGHT) matrix --markdown docs/matrix.md --html docs/matrix.html

@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
+from threading import Lock
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from trainwright import certificates
@@ -28,20 +29,30 @@ def client(service: Literal["s3", "secretsmanager", "logs"], region: str) -> Any
 
 def client(service: str, region: str) -> Any:
     """A client that tries again as botocore's standard mode does: AWS_MAX_ATTEMPTS times. Raises AwsError."""
-    return _client(service, region)
+    with _making:  # several regions are asked at once, and neither a session nor its clients are made side by side
+        return _client(service, region)
+
+
+_making = Lock()
+
+
+@cache
+def _session() -> Any:
+    """One for all regions: what it reads of an API's description serves the next client, too."""
+    import boto3  # lazily: half a second
+
+    return boto3.Session()
 
 
 @cache
 def _client(service: str, region: str) -> Any:
-    import boto3  # lazily: half a second
     from botocore.config import Config
 
     with told(Call(service, region=region)):
         # AWS_CA_BUNDLE is botocore's own; a company's CA is named once for all programs.
         verify = certificates.bundle() if os.environ.get(certificates.SETTING) else None
-        return boto3.Session().client(
-            service, region_name=region, config=Config(retries={"mode": "standard"}), verify=verify
-        )  # type: ignore[call-overload]
+        config = Config(retries={"mode": "standard"})
+        return _session().client(service, region_name=region, config=config, verify=verify)
 
 
 def of(account: str) -> Any:
@@ -52,6 +63,7 @@ def of(account: str) -> Any:
 def forget() -> None:
     """Clients are made anew: the environment says something else."""
     _client.cache_clear()
+    _session.cache_clear()
 
 
 def regions(given: str = "") -> list[str]:

@@ -31,7 +31,9 @@ def parse(text: str, kind: type[M], name: str) -> M:
     return _parse(text, kind, name)  # type: ignore[return-value]  # of this very kind
 
 
-@lru_cache(maxsize=512)  # twins share a lock; reading TOML is what takes long, and what comes out is frozen
+# Twins share a lock; reading TOML is what takes long, and what comes out is frozen. More than anybody has images: a
+# cache that is one too small for a walk over all of them never finds any.
+@lru_cache(maxsize=2048)
 def _parse(text: str, kind: type[BaseModel], name: str) -> BaseModel:
     try:
         data = tomllib.loads(text)

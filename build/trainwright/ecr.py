@@ -5,6 +5,7 @@
 
 import base64
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
@@ -52,7 +53,7 @@ class Token:
 
 
 _tokens: dict[tuple[str, str], Token] = {}
-_lock = Lock()
+_locks = defaultdict[tuple[str, str], Lock](Lock)  # one region does not wait for another one's token
 
 
 def _token(region: str, account: str) -> Token:
@@ -65,7 +66,7 @@ def _token(region: str, account: str) -> Token:
 
 def host(region: str, account: str = "") -> str:
     """host[:port] of the account's registry in a region, as its token says it."""
-    with _lock:
+    with _locks[region, account]:
         if (region, account) not in _tokens:
             _tokens[region, account] = _token(region, account)
         return _tokens[region, account].host
@@ -78,7 +79,7 @@ def credentials(region: str, account: str = "") -> Callable[[], tuple[str, str]]
     """
 
     def provide() -> tuple[str, str]:
-        with _lock:
+        with _locks[region, account]:
             token = _tokens.get((region, account))
             if token is None or token.given:
                 token = _tokens[region, account] = _token(region, account)

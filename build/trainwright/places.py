@@ -3,12 +3,14 @@
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from trainwright import aws, ecr, host_settings, registry
 from trainwright.errors import ConfigError, RegistryError, did_you_mean
 from trainwright.publication import Place
+from trainwright.registry_work import side_by_side
 
 # <account>.dkr.ecr.<region>.amazonaws.com, of another partition or with FIPS too; a prefix of repositories may follow.
 ECR = re.compile(
@@ -50,7 +52,7 @@ def hosts(root: Path, given: str, regions: str = "") -> list[Host]:
             raise _other_regions(regions, f"{given} is in {named['region']} alone")
         return [_signed(Host(named["address"], named["prefix"] or "", named["region"], named["account"]))]
     if own := OWN.fullmatch(given):
-        return [_signed(Host(ecr.host(region), own["prefix"] or "", region)) for region in aws.regions(regions)]
+        return [_signed(host) for host in side_by_side(partial(_own, own["prefix"] or ""), aws.regions(regions))]
     if regions:
         raise _other_regions(regions, f"{given} is no Amazon ECR" if given else "and no Amazon ECR")
     refuse_words(given)
@@ -65,6 +67,11 @@ def hosts(root: Path, given: str, regions: str = "") -> list[Host]:
         raise RegistryError(f"no registry answers at {address}", fix="make registry")
     host, _, prefix = address.partition("/")
     return [Host(host, prefix)]
+
+
+def _own(prefix: str, region: str) -> Host:
+    """The account's own registry in a region: a call to Amazon, which says its address."""
+    return Host(ecr.host(region), prefix, region)
 
 
 def _other_regions(regions: str, why: str) -> ConfigError:
@@ -100,7 +107,8 @@ def look_up(wanted: Mapping[str, Iterable[tuple[Place, str]]]) -> dict[str, dict
     for rows in wanted.values():
         for place, tag in rows:
             tags[place].append(tag)
-    held = {place: digests(place, names) for place, names in tags.items()}
+    asked = side_by_side(lambda place: digests(place, tags[place]), list(tags))
+    held = dict(zip(tags, asked, strict=True))
     return {name: {place: held[place][tag] for place, tag in rows} for name, rows in wanted.items()}
 
 

@@ -1,12 +1,15 @@
 """Where images go, by what somebody said: what is no registry is refused before anything is asked."""
 
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 
 import pytest
+from registries import Handler, serving
 
 from trainwright import places
 from trainwright.errors import ConfigError
+from trainwright.publication import Place
 
 AMAZON = "111122223333.dkr.ecr.eu-west-1.amazonaws.com"
 
@@ -60,3 +63,18 @@ def test_no_baseline_is_said(cli: Any, tree: Path) -> None:
     assert (ended.code, ended.out) == (0, "")
     assert "trainwright baseline record" in ended.err
     assert cli(tree, "baseline", "list", "--json").out.strip() == "[]"
+
+
+def test_places_are_asked_side_by_side() -> None:
+    """Each registry answers once the other one was asked, too: one after the other, neither would."""
+    both = Barrier(2, timeout=10)
+
+    def wait(handler: Handler) -> None:
+        both.wait()
+        handler.route()
+
+    with serving() as one, serving() as other:
+        held = [Place(host=registry.address, path="a") for registry in (one, other)]
+        for registry in (one, other):
+            registry.act("GET /v2/a/manifests/", wait)
+        assert places.look_up({"x": [(place, "tag") for place in held]}) == {"x": dict.fromkeys(held, "")}
