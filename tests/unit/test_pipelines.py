@@ -177,6 +177,19 @@ def rows(*names: str) -> list[PlanEntry]:
     return [PlanEntry(id=name, action="build", reason="", key="k") for name in names]
 
 
+def test_only_what_plan_calls_build_is_built(intent: Intent) -> None:
+    """Also of what an engine here holds: it is pushed from here."""
+    actions = ("skip", "reuse", "build", "blocked")
+    four = intent.variants[:4]
+    plan = [
+        row.model_copy(update={"action": action})
+        for row, action in zip(rows(*(one.id for one in four)), actions, strict=True)
+    ]
+    found = pipelines.graph(plan, four, intent.components.bases)
+    assert [build.id for build in found.builds] == [four[2].id]
+    assert [row.action for row in found.left] == ["skip", "reuse", "blocked"]
+
+
 def variant(intent: Intent, name: str, **also: Any) -> Variant:
     (found,) = [one for one in intent.variants if one.id == name]
     return found.model_copy(update=also)

@@ -172,6 +172,8 @@ def test_a_process_in_the_background_keeps_nobody_waiting(project: Project) -> N
     begun = time.monotonic()
     code, _, err = project.run({"build": {"commands": ["sleep 60 >/dev/null 2>&1 &", "true"]}})
     assert code == 0, err
+    code, said, _ = project.run({"build": {"commands": ["sleep 60 >/dev/null 2>&1 & exit 7"]}})
+    assert (code, said["phases"][0]["code"]) == (5, 7)
     assert time.monotonic() - begun < 30
 
 
@@ -243,6 +245,16 @@ def test_variables_are_exported_or_it_says_which_is_not(project: Project) -> Non
     assert "TWO is to be exported, and no phase set it" in err
 
 
+def test_a_variable_of_this_machine_wins_over_the_same_one_of_the_buildspec(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one of the project would: so does `make rehearse FRAMEWORK=jax` arrive."""
+    monkeypatch.setenv("FRAMEWORK", "jax")
+    spec = {"env": {"variables": {"FRAMEWORK": "pytorch"}, "exported-variables": ["FRAMEWORK"]}}
+    project.commit({**spec, "phases": {"build": {"commands": ["true"]}}})
+    assert project.rehearse()[1]["exported"] == {"FRAMEWORK": "jax"}
+
+
 def test_it_pushes_to_loopback_unless_somebody_says_otherwise(project: Project) -> None:
     spec = {"env": {"variables": {"REGISTRY": "ecr"}, "exported-variables": ["SAW"]}}
     project.commit({**spec, "phases": {"build": {"commands": ['export SAW="<$REGISTRY>"']}}})
@@ -262,6 +274,7 @@ def test_secrets_are_not_asked_for(project: Project) -> None:
     ("text", "says"),
     [
         ("version: 0.2\nphases:\n  build:\n    comands: [a]\n", "phases.build"),
+        ("version: 0.2\nphases:\n  build: {commands: [a], finaly: [b]}\n", "finaly"),
         ("version: 0.1\nphases: {}\n", "version"),
         ("version: 0.2\nphases:\n  build: {commands: []}\n", "phases.build.commands"),
         ("version: 0.2\nenv: {exported-variables: [AWS_X]}\nphases: {}\n", "env.exported-variables"),
