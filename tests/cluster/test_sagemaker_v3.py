@@ -1,5 +1,6 @@
 """What version 3 of SageMaker's SDK starts is bash: a stop reaches the script nevertheless, on every host."""
 
+import secrets
 from collections.abc import Callable
 
 import pytest
@@ -22,6 +23,14 @@ print("{READY}", flush=True)
 time.sleep(600)
 """
 
+SHOWS = """
+import glob, re
+found = {name: open(name, "rb").read() for name in glob.glob("/proc/[0-9]*/environ")}
+kept = [name for name, text in found.items() if re.search(rb"JOB_SECRET=[0-9a-f]", text)]
+print("kept:", kept, glob.glob("/tmp/trainwright-secret-*"))
+print("read:", sum(b"SM_ENTRY_SCRIPT" in found[name] for name in found if name == "/proc/1/environ"))
+"""
+
 
 @pytest.mark.parametrize(
     ("distribution", "hosts", "ranks"),
@@ -42,3 +51,13 @@ def test_a_stop_reaches_the_script(
         job.stop(host, GRACE_SECONDS)
     assert [one.code for one in job.ended(SOON_SECONDS).values()] == [0] * hosts, job.said()
     assert job.said().count(SAVED) == hosts, job.said()
+
+
+def test_no_process_keeps_the_secret(cluster: Callable[..., harness.Cluster]) -> None:
+    """bash was started with it, and cannot forget it; nor is the file left by which the launcher gets it."""
+    environment = {**QUICK, "TRAINWRIGHT_JOB_SECRET": secrets.token_hex(32)}
+    options = {"platform": "sagemaker-v3", "distribution": "plain", "secret": None, "environment": environment}
+    job = cluster(1, SHOWS, listed=False, **options)
+    assert job.ended(LIMIT_SECONDS)["algo-1"].code == 0, job.said()
+    assert "kept: [] []" in job.said()
+    assert "read: 1" in job.said(), "it was not the first process that was looked at"
