@@ -44,6 +44,7 @@ SelectType=select/cons_tres
 MpiDefault=none
 SwitchType=switch/none
 ReturnToService=2
+JobRequeue=0
 NodeName=n1 NodeHostname=localhost NodeAddr=127.0.0.1 Port={ports[1]} CPUs=1
 NodeName=n2 NodeHostname=localhost NodeAddr=127.0.0.1 Port={ports[2]} CPUs=1
 PartitionName=all Nodes=n1,n2 Default=YES MaxTime=INFINITE State=UP

@@ -45,7 +45,8 @@ Json = dict[str, Any]
 def emit(cli: Any, tmp_path: Path) -> Emit:
     """In a folder of a checkout, where there is a script."""
     folder = tmp_path / "checkout"
-    shutil.copytree(ROOT / "dockerfiles", folder / "dockerfiles", ignore=shutil.ignore_patterns("locks", "rootfs"))
+    folder.mkdir()
+    (folder / "dockerfiles").symlink_to(ROOT / "dockerfiles")
     (folder / "train.py").write_text("print('$(HOME)')\n")
 
     def run(on: str, *words: str, image: str = IMAGE, script: str = "train.py") -> Any:

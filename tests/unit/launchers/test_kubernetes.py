@@ -5,7 +5,7 @@ from typing import Any, Literal
 import pytest
 import yaml
 from hosts import ROOT
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field
 from unit.launchers.conftest import IMAGE, SCRIPT, Make
@@ -231,6 +231,8 @@ def test_yaml_is_read_back_as_it_was(value: Any) -> None:
     assert yaml.safe_load(cloud_launchers.yaml(value)) == value
 
 
+@example("print()\n\n", "\n")
+@example("\x0cimport os\n", " indented\n")
 @given(st.text(), st.text("a \n\t\f\r\x85\u2028\U0001f600:#-", max_size=12))
 def test_a_script_comes_back_from_yaml_to_the_mark(one: str, other: str) -> None:
     value = {"data": {"train.py": one, "b": other}, "args": [one, other], "env": [{"name": "A", "value": other}]}
