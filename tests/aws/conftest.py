@@ -12,10 +12,14 @@ from pathlib import Path
 
 import pytest
 from aws.emulator import Emulator
+from aws.jobs import Jobs
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
+from moto.logs.models import logs_backends
+from moto.s3.models import s3_backends
+from moto.sagemaker.models import sagemaker_backends
 
 REGIONS = ("us-east-1", "eu-west-1")
 CONFIG = """\
@@ -115,3 +119,13 @@ def amazon(running: Emulator, trust: Path, tmp_path: Path, monkeypatch: pytest.M
     aws.forget()
     ecr.forget()
     return running
+
+
+@pytest.fixture
+def jobs() -> Iterator[Jobs]:
+    """SageMaker, CloudWatch and S3 over plain HTTP, with nothing in them."""
+    for backends in (logs_backends, sagemaker_backends, s3_backends):
+        backends.reset()
+    running = Jobs()
+    yield running
+    running.close()

@@ -36,6 +36,7 @@ class Jobs(Emulator):
         self.page = 3  # events
         self.first: Refusal | None = None  # what every call is refused with, every other time
         self.hangs_up = False  # on whoever asks
+        self.used = set[str]()  # by the program under test: actions as IAM calls them
         self.alike = Counter[str]()
         self.tokens_end = False  # once, a token is no longer good
         self.ended_tokens = 0
@@ -69,22 +70,30 @@ class Jobs(Emulator):
         )
         return Job(self, name)
 
-    def settle(self, name: str) -> None:
-        """A job that somebody else created is one of ours, too."""
-        self.states.setdefault(name, _started())
+    def job(self, name: str) -> "Job":
+        """One that the program under test has created."""
+        return Job(self, name)
 
     # --- what is answered --------------------------------------------------------------------------------------------
 
     def control(self, request: Handler) -> Answer:
         operation = request.headers.get("X-Amz-Target", "").rpartition(".")[2]
         own = request.headers.get("User-Agent", "").find(TEST) >= 0
+        if operation and not own:
+            scope = request.headers.get("Authorization", "").partition("Credential=")[2].split("/")
+            self.used.add(f"{scope[3]}:{operation}")
         if self.hangs_up and not own:
             request.connection.shutdown(socket.SHUT_RDWR)
-        if self.first and operation and not own and self._refused(operation):
+        if self.first and not own and self._refused(operation or f"{request.command} s3"):
+            if not operation:
+                return Answer(503, {"Content-Type": "text/xml"}, b"<Error><Code>SlowDown</Code></Error>")
             return says(self.first.status, {"__type": self.first.code, "message": "by order of the test"})
         if operation == "StopTrainingJob":  # moto has none
             return self._stop(request)
         answer = self._filter(request) if operation == "FilterLogEvents" else super().control(request)
+        if operation == "CreateTrainingJob" and answer.status == 200:
+            arn = json.loads(answer.body)["TrainingJobArn"]
+            self.states[arn.rpartition("/")[2]] = _started()
         if operation == "DescribeTrainingJob" and answer.status == 200:
             body = json.loads(answer.body)
             answer = says(200, body | self.states.get(body["TrainingJobName"], {}))
@@ -147,7 +156,7 @@ class Job:
         self.jobs, self.name = jobs, name
         self.logs = jobs.client("logs")
         self.put_texts: list[str] = []
-        jobs.states[name] = _started()
+        jobs.states.setdefault(name, _started())
 
     @property
     def state(self) -> dict[str, Any]:

@@ -9,13 +9,10 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from aws.jobs import REGION, Job, Jobs, Refusal
-from moto.logs.models import logs_backends
-from moto.sagemaker.models import sagemaker_backends
+from aws.jobs import GROUP, REGION, Job, Jobs, Refusal
 
 ROOT = Path(__file__).parents[2]
 LIMIT = 60  # seconds that no run of these comes near
@@ -30,15 +27,6 @@ FAST = {  # of follow.toml: seconds, where a job here takes three
     "settle_seconds": 1.2,
     "longest_settle_seconds": 6,
 }
-
-
-@pytest.fixture
-def jobs() -> Iterator[Jobs]:
-    logs_backends.reset()
-    sagemaker_backends.reset()
-    running = Jobs()
-    yield running
-    running.close()
 
 
 @pytest.fixture
@@ -378,3 +366,21 @@ def test_what_the_training_compiler_says_is_in_the_end(jobs: Jobs, root: Path) -
     assert json.loads(ended(attach(jobs, root, "compiled", "--json"))[1])["training_compiler"] == "on"
     jobs.create("not-compiled", sagemaker_training_compiler_enabled="true").end("Completed")
     assert json.loads(ended(attach(jobs, root, "not-compiled", "--json"))[1])["training_compiler"] == "off"
+
+
+def test_the_policy_allows_what_following_uses(jobs: Jobs, root: Path) -> None:
+    job = jobs.create("kept")
+    job.step("Training", "Training in progress")
+    job.put("algo-1", [(0.0, "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB")])
+    process = attach(jobs, root, "kept", "--stop-on-cause")
+    until("the job is stopped", process)
+    job.end("Stopped")
+    ended(process)
+    jobs.refuse("DescribeTrainingJob", "ValidationException", "Requested resource not found.")
+    assert ended(attach(jobs, root, "none"))[0] == 2
+    statements = json.loads((ROOT / "docs/iam-launch-policy.json").read_text())["Statement"]
+    allowed = [action for row in statements if row["Sid"].startswith("Follow") for action in row["Action"]]
+    assert sorted(allowed) == sorted(jobs.used)
+    assert {row["Resource"] for row in statements if "logs:FilterLogEvents" in row["Action"]} == {
+        f"arn:aws:logs:*:111122223333:log-group:{GROUP}:*"
+    }
