@@ -150,7 +150,7 @@ def prepare(
         tags=submissions.pairs("--tag", tag),
         spot=spot,
         max_run=run,
-        max_wait=(max_wait or run * settings.defaults.wait_factor) if spot else max_wait,
+        max_wait=run * settings.defaults.wait_factor if spot and max_wait is None else max_wait,
         keep_alive=keep_alive,
         checkpoints=checkpoints,
         subnets=at.subnets,

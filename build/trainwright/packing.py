@@ -53,16 +53,26 @@ def _too_much(folder: Path, most: int, names: list[str]) -> ConfigError:
 
 def _files(folder: Path, skip: Collection[str]) -> list[Path]:
     inside, found = folder.resolve(), list[Path]()
-    for place, folders, files in os.walk(folder):
+
+    def unreadable(error: OSError) -> None:
+        raise ConfigError("the source cannot be read", where=str(error.filename), why=str(error.strerror))
+
+    for place, folders, files in os.walk(folder, onerror=unreadable):
         folders[:] = sorted(name for name in folders if name not in skip)
-        for name in [*files, *folders]:
+        for name in [name for name in [*files, *folders] if name not in skip]:
             path = Path(place, name)
             if path.is_symlink() and not path.resolve().is_relative_to(inside):
-                raise ConfigError(
-                    f"{path.relative_to(folder)} leads out of the source",
-                    where=str(folder),
-                    why=f"to {path.resolve()}, which no host of the job has",
-                    fix="copy it, or take it out of the folder",
-                )
+                raise _link(folder, path, "leads out of the source", "which no host of the job has")
+            if path.is_symlink() and not path.is_file():
+                raise _link(folder, path, "is no link to a file", "and would be left out without a word")
         found += [Path(place, name) for name in files if name not in skip and Path(place, name).is_file()]
     return sorted(found)
+
+
+def _link(folder: Path, path: Path, what: str, why: str) -> ConfigError:
+    return ConfigError(
+        f"{path.relative_to(folder)} {what}",
+        where=str(folder),
+        why=f"it leads to {path.resolve()}, {why}",
+        fix="copy what it leads to, or take it out of the folder",
+    )

@@ -23,6 +23,7 @@ VARIABLE = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 SECRET = "TRAINWRIGHT_JOB_SECRET"
 INPUT = "/opt/ml/input/data"
 PLAIN = "plain"  # as docs/training.md calls what `run` calls none
+OURS = {"sagemaker_program", "sagemaker_submit_directory", "sagemaker_job_name"}  # what is said of the job itself
 UNSAFE = re.compile(r"[^A-Za-z0-9._+/-]")  # what sagemaker-training 5.1.2 and later refuses in the name of a script
 
 
@@ -243,6 +244,13 @@ def check(job: Submission) -> None:
                 why=f"its {job.hosts} hosts trust each other by it",
                 fix="name the channel otherwise",
             )
+    if taken := sorted(OURS & job.hyperparameters.keys()):
+        raise ConfigError(
+            f"{taken[0]} says where this job's script lies",
+            where="--hyperparameter",
+            why="the hosts would run another one than what is uploaded",
+            fix="SCRIPT, --source and --name say the same",
+        )
     _check_environment(job)
     _check_times(job)
     asked = request(job)

@@ -56,6 +56,12 @@ def test_links(tmp_path: Path) -> None:
     (folder / "out.py").symlink_to(tmp_path / "outside")
     with pytest.raises(ConfigError, match=r"out\.py leads out of the source"):
         packing.pack(folder, SKIP, MOST)
+    (folder / "out.py").unlink()
+    for target in ("model", "nowhere"):
+        (folder / "other").symlink_to(target)
+        with pytest.raises(ConfigError, match="other is no link to a file"):
+            packing.pack(folder, SKIP, MOST)
+        (folder / "other").unlink()
 
 
 def test_data_beside_the_script_is_refused_before_it_is_sent(tmp_path: Path) -> None:

@@ -186,6 +186,8 @@ def test_what_starts_the_ranks(
         (["--secret", "secretsmanager:x"], "one host shares no secret"),
         (["--hosts", "2", "--secret", "x"], "says no place"),
         (["--hyperparameter", f"a={'x' * 2499}"], "2501 characters, SageMaker takes 2500"),
+        (["--hyperparameter", "sagemaker_program=x.py"], "says where this job's script lies"),
+        (["--spot", "--checkpoints", "s3://bucket/c", "--max-wait", "0"], "0 s all in all are less"),
         (["--distribution", "torchrn"], "did you mean 'torchrun'"),
         (["--distribution", "tensorflow"], "this image cannot do tensorflow"),
         (["--distribution", "plain", "--processes", "2"], "plain is one on each host"),
