@@ -119,7 +119,9 @@ class _Following:
             key, text = (step["Status"], step["StartTime"]), step.get("StatusMessage", "")
             if self.transitions.get(key) != text:
                 self.transitions[key] = text
-                self.say(JOB, f"{step['Status']}: {text}" if text else step["Status"])
+                after = (step["StartTime"] - state["CreationTime"]).total_seconds()
+                when = f" ({minutes(after)} in)" if after >= 1 else ""
+                self.say(JOB, (f"{step['Status']}: {text}" if text else step["Status"]) + when)
 
     def heed(self, state: dict[str, Any], stop_on_cause: bool, stop_on_silence: bool) -> None:
         """Say what silence means, and stop the job where that was asked for."""

@@ -122,6 +122,7 @@ def test_a_job_that_succeeds(jobs: Jobs, root: Path) -> None:
     said_once(job, out)
     for step in ("Downloading: Downloading the training image", "Training: Training image download completed."):
         assert out.count(f"job    | {step}") == 1
+    assert re.search(r"Training: Training image .* in progress. \(6\d s in\)\n", out)
     assert re.search(r"good +Completed +5 min +5 min x 2 +s3://bucket/out/good/output/model.tar.gz", out)
 
 

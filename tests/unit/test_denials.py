@@ -83,3 +83,22 @@ def test_what_to_do_about_it_is_there() -> None:
     rows = [*denials.CREDENTIALS.values(), *denials.PLACE.values(), *denials.REFUSALS.values()]
     for word in re.findall(r"trainwright ([a-z]+)", " ".join(fix for _, fix in rows)):
         assert word in named
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "passes"),
+    [
+        ("ThrottlingException", 400, True),
+        ("InternalFailure", 500, True),
+        ("AnythingElse", 503, True),
+        ("ReadTimeoutError", 0, True),
+        ("EndpointConnectionError", 0, True),
+        ("ExpiredTokenException", 400, False),
+        ("AccessDeniedException", 400, False),
+        ("ValidationException", 400, False),
+        ("SSLError", 0, False),
+    ],
+)
+def test_what_passes_by_itself_may_be_asked_again(code: str, status: int, passes: bool) -> None:
+    error = explain(CALL, code, "because", status)
+    assert (error.code, error.passes) == (code, passes)

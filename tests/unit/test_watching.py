@@ -128,6 +128,15 @@ def test_hosts_that_are_silent_together_are_not_missed_one_by_one() -> None:
     assert said == []
 
 
+def test_what_our_images_say_is_no_cause_by_itself() -> None:
+    """Every line that stands in their scripts, as if a healthy job had printed it."""
+    for path in sorted((ROOT / "dockerfiles/rootfs").rglob("*")):
+        one = watch()
+        for line in path.read_text(errors="replace").splitlines() if path.is_file() else ():
+            assert one.line("", line, 0) == [], path
+        assert one.cause is None
+
+
 # --- files and pipes -------------------------------------------------------------------------------------------------
 
 
