@@ -20,6 +20,9 @@ def job(
     Raises ConfigError, NotRunError for an image of the matrix that was not pushed.
     """
     clusters.check_on(on)
+    for said_as, name in (("IMAGE", image), ("SCRIPT", script)):
+        if not name.isprintable():  # both stand in comments, too
+            raise ConfigError(f"{name!r} has marks that no name has", where=said_as)
     settings, table = clusters.load_settings(root), instances.load_instances(root)
     what = launching.subject(root, image, on)
     gateable.check_hosts(what.reference, on, [])
@@ -77,16 +80,19 @@ def _script(settings: clusters.Settings, on: str, script: str, code: str) -> Scr
         if path.is_absolute():
             return Script(path=script)
         why = "it goes along from here, lies in --code, or is in the image or a mount: then its whole path is said"
-        raise ConfigError(f"there is no script {script}", where=str(Path.cwd()), why=why)
+        fix = "name the file, or --code SOURCE"
+        raise ConfigError(f"there is no script {script}", where=str(Path.cwd()), why=why, fix=fix)
     if not clusters.on_kubernetes(on):
         whole, here = path.resolve(), Path.cwd().resolve()
         if path.is_absolute() or not whole.is_relative_to(here):
             return Script(path=whole.name, code=str(whole.parent))
         return Script(path=str(whole.relative_to(here)), code=".")
     try:
-        text = path.read_text()
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{script} is not text", where=script, why=str(error), fix="--code CLAIM") from None
+        text = path.read_bytes().decode()  # to the mark: a carriage return is the script's own
+    except (UnicodeDecodeError, OSError) as error:
+        raise ConfigError(
+            f"{script} is no text that can be read", where=script, why=str(error), fix="--code CLAIM"
+        ) from None
     if len(text.encode()) > (most := settings.kubernetes.script_bytes):
         why = f"a ConfigMap takes {most} bytes"
         raise ConfigError(f"{script} is too long to go along", where=script, why=why, fix="--code CLAIM")

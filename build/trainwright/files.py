@@ -8,6 +8,8 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from trainwright.errors import EnvironmentProblem
+
 
 def write(path: Path, content: str | bytes) -> None:
     """Replace a file by its new content in one step."""
@@ -21,6 +23,17 @@ def write(path: Path, content: str | bytes) -> None:
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
+
+
+def write_named(path: Path, content: str | bytes) -> None:
+    """As write(), of a file that a person named on the command line. Raises EnvironmentProblem."""
+    try:
+        write(path, content)
+    except OSError as error:
+        why = str(error.strerror or error)
+        raise EnvironmentProblem(
+            f"{path} cannot be written", where=str(path), why=why, fix="name another file"
+        ) from None
 
 
 @contextmanager

@@ -409,6 +409,15 @@ def test_a_file_and_what_to_do_with_it(emit: Emit, tmp_path: Path) -> None:
     assert {one["metadata"]["namespace"] for one in yaml.safe_load_all(file.read_text())} == {"team"}
 
 
+def test_a_file_that_cannot_be_written(emit: Emit, tmp_path: Path) -> None:
+    (tmp_path / "taken").touch()
+    for file in (tmp_path / "taken/job.yaml", tmp_path):
+        ended = emit("slurm", *TWO, "--output", str(file))
+        assert (ended.code, ended.out) == (10, "")
+        assert "cannot be written" in ended.err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["checkout", "taken"]
+
+
 def test_a_tag_is_said_to_move(emit: Emit) -> None:
     assert "is no digest" not in emit("slurm", *TWO).err
     assert "registry.example.com/x:1 is no digest" in emit("slurm", *TWO, image="registry.example.com/x:1").err
@@ -446,11 +455,19 @@ def test_what_is_asked_for_wrongly_is_refused(emit: Emit, on: str, words: tuple[
     assert said in re.sub(r"\s+", " ", ended.err)
 
 
+def test_a_script_goes_along_to_the_mark(emit: Emit, tmp_path: Path) -> None:
+    for text in ("#!/bin/sh\r\nexit\r\n", "\tx = 'é\U0001f600'\n\n\n", "a: b", "\x0c\n"):
+        (tmp_path / "checkout/train.py").write_bytes(text.encode())
+        config, _ = documents(emit("pytorchjob", *TWO))
+        assert config["data"] == {"train.py": text}
+
+
 def test_scripts_that_cannot_go_along(emit: Emit, tmp_path: Path) -> None:
     assert "there is no script trian.py" in emit("pytorchjob", *TWO, script="trian.py").err
+    assert "marks that no name has" in emit("slurm", *TWO, "--code", "c", script="a\nrm x.py").err
     assert "is not in --code" in emit("pytorchjob", *TWO, "--code", "c", script="../x.py").err
     (tmp_path / "checkout/train.py").write_bytes(b"\xff\xfe\xfa")
-    assert "train.py is not text" in emit("pytorchjob", *TWO).err
+    assert "train.py is no text" in emit("pytorchjob", *TWO).err
     (tmp_path / "checkout/train.py").write_text("#" * 1_000_001)
     assert "too long to go along" in emit("pytorchjob", *TWO).err
     assert emit("slurm", *TWO).code == 0

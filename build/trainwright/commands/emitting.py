@@ -40,7 +40,7 @@ def emit(
     """A training job as a file for Slurm, Kubernetes (MPIJob, PyTorchJob) or HyperPod: same image, same script."""
     from trainwright import cluster_files, emitting, report
     from trainwright.errors import ConfigError
-    from trainwright.files import write
+    from trainwright.files import write_named
 
     if not instance:
         raise ConfigError("which instance type?", where="--instance", fix="--instance p5.48xlarge")
@@ -68,7 +68,7 @@ def emit(
     for sentence in said:
         typer.echo(sentence, err=True)
     if not here:
-        write(Path(output), text)
+        write_named(Path(output), text)
     if as_json:
         report.data(
             {

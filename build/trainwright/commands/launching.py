@@ -112,11 +112,11 @@ def _shown(kind: str, text: str, as_json: bool) -> None:
 def _written(file: str, text: str, mode: int, advice: str, as_json: bool) -> None:
     """Into a file, or, for "" and "-", to standard output; beside it what to do with it."""
     from trainwright import report
-    from trainwright.files import write
+    from trainwright.files import write_named
 
     here, advice = file in ("", "-"), report.pasteable(advice)
     if not here:
-        write(Path(file), text)
+        write_named(Path(file), text)
         Path(file).chmod(mode)
     if as_json:
         report.data({**({"text": text} if here else {"file": file}), "advice": advice.splitlines()})
