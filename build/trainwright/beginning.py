@@ -29,6 +29,8 @@ def begin(job: Job, say: Say) -> str:
         asking = True
         return submitting.create(job.region, asked)
     except BaseException as problem:
+        if not asking and _refused(problem):
+            tried.pop()  # S3 took nothing, and whoever may not write may not remove either
         unsure = asking and not _refused(problem)
         begun, arn = submitting.begun(job.region, asked) if unsure else (False, "")
         if begun and isinstance(problem, AwsError):

@@ -129,7 +129,8 @@ def prepare(
         kind = _distribution(distribution, variant, hosts, row.count if row else 0, processes)
         started = submissions.distribution(kind, processes)
         if kind != PLAIN and not distribution:
-            notes.append(f"{kind} starts {processes or 'as many ranks as the image finds GPUs'} on each host")
+            ranks = processes or (row.count if row and kind != "tensorflow" else 0) or 1
+            notes.append(f"{kind} starts {ranks} {'rank' if ranks == 1 else 'ranks'} on each host: --distribution")
     packed, files = packing.pack(folder, settings.source.skip, settings.most.source_bytes)
     run = settings.defaults.max_run if max_run is None else max_run
     said = jobs.hyperparameters(words, options)

@@ -369,6 +369,13 @@ def test_what_amazon_refuses(
     assert keys(s3) == []
 
 
+def test_a_bucket_that_is_not_there_is_one_error(job: Callable[..., dispatching.Job], amazon: Emulator) -> None:
+    """And nobody hears of objects that were left in it."""
+    error = fails(job(output="s3://elsewhere/jobs"))
+    assert error.what == "there is no such bucket"
+    assert operations(amazon) == ["PutObject"]
+
+
 @pytest.mark.parametrize("at", ["put", "create"])
 def test_ctrl_c_leaves_nothing(
     job: Callable[..., dispatching.Job], s3: Any, monkeypatch: pytest.MonkeyPatch, at: str

@@ -155,9 +155,13 @@ def test_all_at_once(asked: Callable[..., dict[str, Any]]) -> None:
 def test_what_starts_the_ranks(
     asked: Callable[..., dict[str, Any]], image: str, instance: str, words: list[str], expected: str
 ) -> None:
-    found = asked(*words, image=image, instance=instance)["request"]["HyperParameters"]
+    said = asked(*words, image=image, instance=instance)
+    found = said["request"]["HyperParameters"]
     on = [name for name, value in found.items() if name.endswith("_enabled") and value == "true"]
     assert len(on) == bool(expected)
+    if on and "--training-compiler" not in words:
+        number = "8 ranks" if instance == "p5.48xlarge" else "1 rank"
+        assert f"starts {number} on each host" in said["notes"][-1]
     assert all(name.startswith(expected) for name in on)
 
 

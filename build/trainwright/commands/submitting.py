@@ -154,7 +154,7 @@ def launch(
         return
     submission = job.submission
     files = "one file" if len(job.files) == 1 else f"{len(job.files)} files"
-    typer.echo(f"{files}, {report.human(len(job.source))}: {submission.source_uri}", err=True)
+    typer.echo(f"{files}, {len(job.source) / 1e3:.1f} kB: {submission.source_uri}", err=True)
     if dry_run:
         rows = {"region": job.region, "request": job.request, "uploads": job.uploads, "files": job.files}
         report.data({**rows, "notes": job.notes} if as_json else job.request)
