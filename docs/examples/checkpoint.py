@@ -85,6 +85,12 @@ def indices(step: int, batch: int, seed: int) -> torch.Tensor:
     return order[first : first + batch]
 
 
+def leave(code: int) -> None:
+    """At once: gloo's threads outlive DistributedDataParallel, and may abort the end (docs/training.md)."""
+    sys.stdout.flush()
+    os._exit(code)
+
+
 def train(args: argparse.Namespace) -> None:
     if WORLD > 1:
         dist.init_process_group("gloo")  # "nccl" on GPUs
@@ -110,12 +116,13 @@ def train(args: argparse.Namespace) -> None:
         if stopping or (step + 1) % args.save_every == 0:
             save(file, step + 1, model, optimizer)
         if stopping:
-            sys.exit(STOPPED)
+            leave(STOPPED)
     if RANK == 0:
         torch.save(model.state_dict(), args.model_dir / "model.pt")
     if WORLD > 1:
         dist.barrier()  # rank 0 still writes: nobody leaves before it
         dist.destroy_process_group()
+        leave(0)
 
 
 if __name__ == "__main__":

@@ -41,4 +41,4 @@ for one, other in zip(sharded.parameters(), reference.parameters(), strict=True)
 sys.stdout.write(f"checked: rank {rank} of {world}\n")
 dist.destroy_process_group()
 sys.stdout.flush()
-os._exit(0)  # gloo's threads outlive the wrapped model, and once in some hundred ranks abort a finished interpreter
+os._exit(0)  # gloo's threads outlive the wrapped model, and now and then abort an ending interpreter
