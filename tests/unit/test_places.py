@@ -78,3 +78,4 @@ def test_places_are_asked_side_by_side() -> None:
         for registry in (one, other):
             registry.act("GET /v2/a/manifests/", wait)
         assert places.look_up({"x": [(place, "tag") for place in held]}) == {"x": dict.fromkeys(held, "")}
+    assert not both.broken  # what hung up was asked again, and answered
