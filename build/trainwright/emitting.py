@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from trainwright import clusters, fitting, gateable, instances, jobs, launching, runs
+from trainwright import clusters, fitting, gateable, instances, jobs, launching, packing, runs
 from trainwright.clusters import Job, Script
 from trainwright.errors import ConfigError
 from trainwright.instances import Instance
@@ -84,6 +84,7 @@ def _script(settings: clusters.Settings, on: str, script: str, code: str) -> Scr
         raise ConfigError(f"there is no script {script}", where=str(Path.cwd()), why=why, fix=fix)
     if not clusters.on_kubernetes(on):
         whole, here = path.resolve(), Path.cwd().resolve()
+        packing.refuse_hiding(packing.modules(whole.parent), path.parent)
         if path.is_absolute() or not whole.is_relative_to(here):
             return Script(path=whole.name, code=str(whole.parent))
         return Script(path=str(whole.relative_to(here)), code=".")
@@ -96,6 +97,7 @@ def _script(settings: clusters.Settings, on: str, script: str, code: str) -> Scr
     if len(text.encode()) > (most := settings.kubernetes.script_bytes):
         why = f"a ConfigMap takes {most} bytes"
         raise ConfigError(f"{script} is too long to go along", where=script, why=why, fix="--code CLAIM")
+    packing.refuse_hiding([path.name], path.parent)
     return Script(path=path.name, text=text)
 
 

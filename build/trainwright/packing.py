@@ -3,8 +3,9 @@
 import gzip
 import io
 import os
+import sys
 import tarfile
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 from trainwright.errors import ConfigError
@@ -38,7 +39,29 @@ def pack(folder: Path, skip: Collection[str], most: int) -> tuple[bytes, list[st
             names.append(entry.name)
     if len(packed.getvalue()) > most:
         raise _too_much(folder, most, names)
+    refuse_hiding(names, folder)
     return packed.getvalue(), names
+
+
+def modules(folder: Path) -> list[str]:
+    """What Python can import from a folder as a module or a package: net.py, model/__init__.py."""
+    return [str(path.relative_to(folder)) for form in ("*.py", "*/__init__.py") for path in folder.glob(form)]
+
+
+def refuse_hiding(names: Iterable[str], where: Path) -> None:
+    """Raises ConfigError for a module with the name of one of Python's own; `names` are paths from a source's root.
+
+    Python looks beside the script first: a profile.py there is what cProfile imports, and so torch, of every script.
+    """
+    for name in sorted(names):
+        module = name.removesuffix("/__init__.py").removesuffix(".py")
+        if module != name and module in sys.stdlib_module_names:
+            raise ConfigError(
+                f"{name} has the name of a module of Python itself",
+                where=str(where),
+                why=f"`import {module}`, of PyTorch and everybody else, would find this one: it lies beside the script",
+                fix=f"give it another name: my_{module}.py",
+            )
 
 
 def _too_much(folder: Path, most: int, names: list[str]) -> ConfigError:

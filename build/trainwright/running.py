@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import Field
 
-from trainwright import containers, engine, jobs, launching
+from trainwright import containers, engine, jobs, launching, packing
 from trainwright.containers import LABEL, Ended, Line
 from trainwright.errors import ConfigError, JobError, NotRunError
 from trainwright.host_settings import host as host_settings
@@ -59,6 +59,7 @@ def job(
     """What was asked for on a command line. Raises ConfigError, NotRunError for an image that was not built."""
     if not script.is_file():
         raise ConfigError(f"there is no script {script}", where=str(Path.cwd()), fix="trainwright run IMAGE SCRIPT")
+    packing.refuse_hiding(packing.modules(script.parent), script.parent)
     name = launching.subject(root, image, "docker").reference
     labels = engine.labels(name) if engine.image_id(name) else {}
     if not labels:

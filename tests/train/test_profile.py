@@ -1,4 +1,4 @@
-"""docs/examples/profile.py as a job: each rank's trace comes back with the names of the script, and a table is said."""
+"""docs/examples/step_profile.py as a job: the trace of each rank comes back, and a table is said."""
 
 import gzip
 import json
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 pytestmark = [pytest.mark.component("sagemaker-training"), pytest.mark.component("torch")]
-SCRIPT = Path(__file__).parents[2] / "docs/examples/profile.py"
+SCRIPT = Path(__file__).parents[2] / "docs/examples/step_profile.py"
 STEPS = 3
 LIMIT_SECONDS = 180
 

@@ -287,6 +287,15 @@ def test_what_a_script_imports_from_beside_it_is_said(emit: Emit, tmp_path: Path
     assert "goes along" not in emit("slurm", *TWO).err
 
 
+@pytest.mark.parametrize("on", ["slurm", "pytorchjob"])
+def test_a_script_that_hides_a_module_of_python_is_refused(emit: Emit, tmp_path: Path, on: str) -> None:
+    (tmp_path / "checkout/profile.py").touch()
+    ended = emit(on, *TWO, script="profile.py")
+    assert (ended.code, ended.out) == (2, "")
+    assert "profile.py has the name of a module of Python itself" in ended.err
+    assert emit(on, *TWO).code == (2 if on == "slurm" else 0)  # on Kubernetes the script goes along alone
+
+
 # --- the secret ------------------------------------------------------------------------------------------------------
 
 

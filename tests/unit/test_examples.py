@@ -71,6 +71,11 @@ def test_an_example_is_linked_and_reads(path: Path) -> None:
         subprocess.run(["bash", "-n", path], check=True)
 
 
+def test_no_example_hides_a_module_of_python() -> None:
+    """The examples are packed and run as one folder: torch itself imports cProfile, and that `profile`."""
+    assert {path.stem for path in EXAMPLES} & sys.stdlib_module_names == set()
+
+
 @pytest.mark.parametrize("path", [*EXAMPLES, ROOT / "docs/training.md"], ids=lambda path: path.name)
 def test_only_options_and_variables_that_there_are(path: Path, options: set[str]) -> None:
     used = {word for words in commands(path) for word in words if word.startswith("--")}

@@ -4,6 +4,7 @@ import io
 import os
 import tarfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -62,6 +63,39 @@ def test_links(tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match="other is no link to a file"):
             packing.pack(folder, SKIP, MOST)
         (folder / "other").unlink()
+
+
+@pytest.mark.parametrize(
+    ("name", "refused"),
+    [
+        ("profile.py", True),
+        ("queue/__init__.py", True),
+        ("queue/data.py", False),  # no package: Python finds its own one
+        ("model/types.py", False),
+        ("code.txt", False),
+        ("step_profile.py", False),
+    ],
+)
+def test_a_module_that_hides_one_of_python_itself(tmp_path: Path, name: str, refused: bool) -> None:
+    path = lay(tmp_path / "a") / name
+    path.parent.mkdir(exist_ok=True)
+    path.touch()
+    if not refused:
+        packing.pack(tmp_path / "a", SKIP, MOST)
+        packing.refuse_hiding(packing.modules(tmp_path / "a"), tmp_path / "a")
+        return
+    with pytest.raises(ConfigError, match=f"{name} has the name of a module of Python itself"):
+        packing.pack(tmp_path / "a", SKIP, MOST)
+    with pytest.raises(ConfigError, match=name):
+        packing.refuse_hiding(packing.modules(tmp_path / "a"), tmp_path / "a")
+
+
+def test_a_run_here_refuses_it_too(cli: Any, tmp_path: Path) -> None:
+    (tmp_path / "dockerfiles").symlink_to(Path(__file__).parents[2] / "dockerfiles")
+    (tmp_path / "profile.py").touch()
+    ended = cli(tmp_path, "run", "image", "profile.py")
+    assert ended.code == 2
+    assert "profile.py has the name of a module of Python itself" in ended.err
 
 
 def test_data_beside_the_script_is_refused_before_it_is_sent(tmp_path: Path) -> None:

@@ -3,8 +3,8 @@
 Three steps are recorded after two that are not. Each rank writes a trace for https://ui.perfetto.dev or chrome://tracing
 where the platform brings it back (SageMaker: output.tar.gz), and rank 0 prints the table.
 
-    trainwright run IMAGE profile.py --output kept             # kept/algo-1/output/data/trace-0.json.gz
-    trainwright run IMAGE profile.py --output kept --hosts 2   # one from each host
+    trainwright run IMAGE step_profile.py --output kept             # kept/algo-1/output/data/trace-0.json.gz
+    trainwright run IMAGE step_profile.py --output kept --hosts 2   # one from each host
 """
 
 import os
@@ -17,11 +17,8 @@ from torch.profiler import ProfilerActivity, profile, record_function, schedule
 
 RANK, WORLD = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
 DATA = Path(os.environ.get("SM_OUTPUT_DATA_DIR", "/opt/ml/output/data"))
-SKIPPED, WARM, RECORDED = (
-    1,
-    1,
-    3,
-)  # steps: the first one compiles, allocates and connects, and says nothing of the others
+# Steps: the first one compiles, allocates and connects, and says nothing of the others.
+SKIPPED, WARM, RECORDED = 1, 1, 3
 
 
 def main() -> None:
