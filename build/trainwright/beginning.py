@@ -15,9 +15,10 @@ ARN = re.compile(r"arn:[a-z-]+:secretsmanager:([a-z0-9-]+):")
 def begin(job: Job, say: Say) -> str:
     """Upload, and begin the job; its ARN. What fails, or Ctrl-C, leaves nothing behind, or says what.
 
-    Raises AwsError; ConfigError for a secret that is none.
+    Raises AwsError; ConfigError for a secret that is none, and for a name that is taken.
     """
     submission, asked, tried, asking = job.submission, job.request, list[str](), False
+    _free(job)
     secret = _secret(job) if submission.secret else b""
     try:
         tried.append(submission.source_uri)
@@ -32,7 +33,7 @@ def begin(job: Job, say: Say) -> str:
         if not asking and _refused(problem):
             tried.pop()  # S3 took nothing, and whoever may not write may not remove either
         unsure = asking and not _refused(problem)
-        begun, arn = submitting.begun(job.region, asked) if unsure else (False, "")
+        begun, arn = _begun(job) if unsure else (False, "")
         if begun and isinstance(problem, AwsError):
             return arn  # only the answer was lost
         if begun is False:
@@ -43,6 +44,33 @@ def begin(job: Job, say: Say) -> str:
             for uri in () if begun else tried:
                 say(f"if it was not, remove: aws s3 rm {uri}")
         raise
+
+
+def _free(job: Job) -> None:
+    """Raises ConfigError for a name that is taken: before anything is uploaded. Who may not look hears it later."""
+    name = job.submission.name
+    try:
+        taken = submitting.describe(job.region, name)
+    except AwsError as error:
+        if "may not" in error.what:
+            return
+        raise
+    if taken:
+        raise ConfigError(
+            f"there is a training job {name} already",
+            where="--name",
+            why=f"{taken.get('TrainingJobStatus', '')}: names of training jobs are never free again",
+            fix=f"--name <another one>, or none; that one: trainwright attach {name} --region {job.region}",
+        )
+
+
+def _begun(job: Job) -> tuple[bool | None, str]:
+    """As submitting.begun() says. Whoever ends even that with Ctrl-C still hears what is left: nobody can say."""
+    policy = job.submission.settings.begin
+    try:
+        return submitting.begun(job.region, job.request, policy.looks, policy.look_seconds)
+    except BaseException:
+        return None, ""
 
 
 def _refused(problem: BaseException) -> bool:
@@ -91,10 +119,11 @@ def left_secret(region: str, name: str) -> str:
         return ""
     output = str(said.get("OutputDataConfig", {}).get("S3OutputPath", "")).rstrip("/")
     place = str(said.get("Environment", {}).get(jobs.SECRET_FILE, ""))
-    own = f"{output}/{name}/secret/"
+    own = re.compile(re.escape(f"{output}/{name}/") + r"([0-9a-f]+/)?secret/")  # without a token: of earlier versions
     rows = said.get("InputDataConfig", [])
-    uris = [row.get("DataSource", {}).get("S3DataSource", {}).get("S3Uri", "") for row in rows]
-    return own + place.rpartition("/")[2] if own in uris and place else ""
+    uris = [str(row.get("DataSource", {}).get("S3DataSource", {}).get("S3Uri", "")) for row in rows]
+    laid = next(filter(own.fullmatch, uris), "")
+    return laid + place.rpartition("/")[2] if laid and place else ""
 
 
 def clear(region: str, name: str, secret: str, say: Say) -> None:

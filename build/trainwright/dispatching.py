@@ -136,6 +136,7 @@ def prepare(
     said = jobs.hyperparameters(words, options)
     submission = Submission(
         name=name or new_name(Path(program).stem),
+        token=secrets.token_hex(settings.begin.token_bytes),
         image=uri,
         instance=type_,
         hosts=hosts,

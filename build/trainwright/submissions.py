@@ -34,6 +34,12 @@ class Defaults(Model):
     log_level: int
 
 
+class Begin(Model):
+    token_bytes: int
+    looks: int
+    look_seconds: float
+
+
 class Most(Model):
     name: int
     max_run: int
@@ -74,6 +80,7 @@ class Settings(Model):
 
     evidence: str
     defaults: Defaults
+    begin: Begin
     most: Most
     secret: Secrecy
     source: Source
@@ -88,6 +95,7 @@ class Submission(Model):
     """One training job. Times are seconds; `output` is s3://bucket[/prefix] without a slash at its end."""
 
     name: str
+    token: str  # of this launch alone: somebody else's job may have the same name
     image: str
     instance: str
     hosts: int
@@ -113,8 +121,8 @@ class Submission(Model):
 
     @property
     def prefix(self) -> str:
-        """Where all of this job lies; SageMaker puts output/ beside it."""
-        return f"{self.output}/{self.name}"
+        """Where all lies that this launch uploads; SageMaker puts output/ beside it."""
+        return f"{self.output}/{self.name}/{self.token}"
 
     @property
     def source_uri(self) -> str:

@@ -5,6 +5,7 @@ Everything here raises AwsError.
 
 import base64
 import hashlib
+import time
 from typing import Any
 
 from trainwright import submissions
@@ -73,18 +74,21 @@ def describe(region: str, name: str) -> dict[str, Any] | None:
             raise
 
 
-def begun(region: str, asked: dict[str, Any]) -> tuple[bool | None, str]:
+def begun(region: str, asked: dict[str, Any], looks: int, seconds: float) -> tuple[bool | None, str]:
     """Whether this very job was begun although the call that should begin it failed, and its ARN.
 
-    The answer may have been lost, and the next attempt of botocore then hears that the name is taken. None: nobody
-    can say.
+    The answer may have been lost, and the next attempt of botocore then hears that the name is taken. A job that is
+    not there yet is looked for `looks` times, so many `seconds` apart. None: nobody can say.
     """
-    try:
-        found = describe(region, asked["TrainingJobName"])
-    except AwsError:
-        return None, ""
-    if found is None:
-        return False, ""
-    where = "sagemaker_submit_directory"
-    same = found.get("HyperParameters", {}).get(where) == asked["HyperParameters"][where]
-    return same and found.get("RoleArn") == asked["RoleArn"], str(found.get("TrainingJobArn", ""))
+    for look in range(looks):
+        time.sleep(seconds if look else 0)
+        try:
+            found = describe(region, asked["TrainingJobName"])
+        except AwsError:
+            return None, ""
+        if found is not None:
+            # Where the script lies is of one launch alone: whoever else took the name has another place.
+            where = "sagemaker_submit_directory"
+            same = found.get("HyperParameters", {}).get(where) == asked["HyperParameters"][where]
+            return same, str(found.get("TrainingJobArn", ""))
+    return False, ""

@@ -24,7 +24,8 @@ ROOT = Path(__file__).parents[2]
 HERE = REGIONS[0]
 ROLE = "arn:aws:iam::123456789012:role/train"
 IMAGE = f"123456789012.dkr.ecr.{HERE}.amazonaws.com/trainwright/pytorch:pytorch-2.15-cu132-py313-sagemaker-0123456789ab"
-SOURCE, SECRET = "jobs/one/source/sourcedir.tar.gz", "jobs/one/secret/secret"
+TOKEN = "0123456789abcdef"
+SOURCE, SECRET = f"jobs/one/{TOKEN}/source/sourcedir.tar.gz", f"jobs/one/{TOKEN}/secret/secret"
 SLOW = "<Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>"
 DENIED = "<Error><Code>AccessDenied</Code><Message>Access Denied</Message></Error>"
 ATTEMPTS = 3  # botocore's standard mode
@@ -46,13 +47,27 @@ def job(s3: Any, tmp_path: Path) -> Callable[..., dispatching.Job]:
 
     def prepare(**changes: Any) -> dispatching.Job:
         given = {"instance": "p5.48xlarge", "hosts": 2, "role": ROLE, "output": "s3://bucket/jobs", "name": "one"}
-        return dispatching.prepare(ROOT, IMAGE, script, ["--epochs", "3"], **{**given, **changes})
+        return tokened(dispatching.prepare(ROOT, IMAGE, script, ["--epochs", "3"], **{**given, **changes}))
 
     return prepare
 
 
+def tokened(prepared: dispatching.Job, token: str = TOKEN) -> dispatching.Job:
+    """With a token that is known, and looks one after the other without a pause."""
+    settings = prepared.submission.settings
+    quick = settings.model_copy(update={"begin": settings.begin.model_copy(update={"look_seconds": 0.01})})
+    submission = prepared.submission.model_copy(update={"token": token, "settings": quick})
+    return prepared.model_copy(update={"submission": submission})
+
+
+def missing(amazon: Emulator, times: int = 1) -> None:
+    amazon.refuse("DescribeTrainingJob", "ValidationException", "Requested resource not found.", times=times)
+
+
 def keys(s3: Any) -> list[str]:
-    return [row["Key"] for row in s3.list_objects_v2(Bucket="bucket").get("Contents", [])]
+    """Each with this token instead of its launch's own."""
+    found = [row["Key"] for row in s3.list_objects_v2(Bucket="bucket").get("Contents", [])]
+    return [re.sub("/[0-9a-f]{16}/", f"/{TOKEN}/", key) for key in found]
 
 
 def read(s3: Any, key: str) -> bytes:
@@ -76,7 +91,7 @@ def test_a_job_is_begun(job: Callable[..., dispatching.Job], s3: Any, amazon: Em
     assert operations(amazon) == []  # all that can be checked is checked before
     arn = beginning.begin(prepared, silent)
     assert arn == f"arn:aws:sagemaker:{HERE}:123456789012:training-job/one"
-    assert operations(amazon) == ["PutObject", "PutObject", "CreateTrainingJob"]
+    assert operations(amazon) == ["DescribeTrainingJob", "PutObject", "PutObject", "CreateTrainingJob"]
     kept = submitting.describe(HERE, "one")
     assert kept is not None
     for name in ("HyperParameters", "ResourceConfig", "OutputDataConfig", "StoppingCondition"):  # moto drops the rest
@@ -147,7 +162,7 @@ def test_without_waiting_it_says_how_to_follow(job: Callable[..., dispatching.Jo
     assert ended.returncode == 0, ended.stderr
     said = json.loads(ended.stdout)
     assert said["follow"] == f"trainwright attach one --region {HERE}"
-    assert said["secret"] == f"s3://bucket/{SECRET}"
+    assert re.fullmatch(SECRET.replace(TOKEN, "[0-9a-f]{16}"), said["secret"].removeprefix("s3://bucket/"))
     assert keys(s3) == [SECRET, SOURCE]
 
 
@@ -155,6 +170,7 @@ def test_without_waiting_it_says_how_to_follow(job: Callable[..., dispatching.Jo
 def test_a_job_that_ends_takes_its_secret_with_it(
     job: Callable[..., dispatching.Job], s3: Any, amazon: Emulator, tmp_path: Path, status: str, code: int
 ) -> None:
+    missing(amazon)
     ends(amazon, status)
     words = ["--role", ROLE, "--output", "s3://bucket/jobs", "--instance", "p5.48xlarge", "--hosts", "2"]
     ended = cli("launch", IMAGE, str(tmp_path / "job/train.py"), *words, "--name", "one")
@@ -184,7 +200,7 @@ def test_who_attaches_later_takes_it(job: Callable[..., dispatching.Job], s3: An
 
 def ends(amazon: Emulator, status: str, **changes: Any) -> None:
     """moto ends every job at once, and well."""
-    source = {"S3DataSource": {"S3DataType": "S3Prefix", "S3Uri": "s3://bucket/jobs/one/secret/"}}
+    source = {"S3DataSource": {"S3DataType": "S3Prefix", "S3Uri": f"s3://bucket/{SECRET.removesuffix('secret')}"}}
     said = {
         "TrainingJobName": "one",
         "TrainingJobStatus": status,
@@ -276,7 +292,7 @@ def test_secrets_manager_that_throttles_comes_before_everything(
 ) -> None:
     throttle(amazon, "GetSecretValue")
     assert "secretsmanager:GetSecretValue" in fails(job(secret="secretsmanager:x")).where
-    assert operations(amazon) == ["GetSecretValue"] * ATTEMPTS
+    assert operations(amazon) == ["DescribeTrainingJob"] + ["GetSecretValue"] * ATTEMPTS
     assert keys(s3) == []
 
 
@@ -296,6 +312,7 @@ def test_what_cannot_be_removed_is_named(job: Callable[..., dispatching.Job], s3
 def test_nobody_can_say_whether_it_was_begun(job: Callable[..., dispatching.Job], s3: Any, amazon: Emulator) -> None:
     """Then nothing is removed: the job may need it."""
     throttle(amazon, "CreateTrainingJob")
+    missing(amazon)  # before the job
     throttle(amazon, "DescribeTrainingJob")
     said = list[str]()
     fails(job(), said)
@@ -309,18 +326,60 @@ def test_an_answer_that_is_lost_loses_no_job(job: Callable[..., dispatching.Job]
     prepared = job()
     amazon.refuse("CreateTrainingJob", "InternalFailure", "", 500)
     submitting.create(HERE, prepared.request)
+    missing(amazon)  # before it
     amazon.refuse("CreateTrainingJob", "ResourceInUse", "Training job names must be unique")
     assert beginning.begin(prepared, silent).endswith("training-job/one")
     assert keys(s3) == [SECRET, SOURCE]
 
 
-def test_a_name_that_somebody_else_took(job: Callable[..., dispatching.Job], s3: Any, amazon: Emulator) -> None:
-    submitting.create(HERE, job(output="s3://bucket/elsewhere").request)
-    amazon.refuse("CreateTrainingJob", "ResourceInUse", "Training job names must be unique")
-    error = fails(job())
-    assert error.what == "there is a training job of that name already"
-    assert "--name" in error.fix
+def test_a_job_that_is_not_seen_at_once_is_looked_for_again(
+    job: Callable[..., dispatching.Job], s3: Any, amazon: Emulator
+) -> None:
+    """One "not found" may only be too early, and the objects of a job that runs are not removed."""
+    prepared = job()
+    submitting.create(HERE, prepared.request)
+    missing(amazon, 3)  # before it, and twice after it
+    amazon.refuse("CreateTrainingJob", "InternalFailure", "", 500, times=ATTEMPTS)
+    assert beginning.begin(prepared, silent).endswith("training-job/one")
+    assert keys(s3) == [SECRET, SOURCE]
+    missing(amazon, 5)
+    amazon.refuse("CreateTrainingJob", "InternalFailure", "", 500, times=ATTEMPTS)
+    fails(prepared)
     assert keys(s3) == []
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_name_that_is_taken_costs_the_first_job_nothing(
+    job: Callable[..., dispatching.Job], s3: Any, amazon: Emulator, late: bool
+) -> None:
+    """Same output, same name, same role: the first job keeps its script and its secret. `late`: taken meanwhile."""
+    beginning.begin(job(), silent)
+    before = [read(s3, key) for key in (SOURCE, SECRET)]
+    again = tokened(job(), "f" * 16)
+    amazon.calls.clear()
+    if late:
+        missing(amazon)
+        amazon.refuse("CreateTrainingJob", "ResourceInUse", "Training job names must be unique")
+    with pytest.raises((AwsError, ConfigError), match="there is a training job") as raised:
+        beginning.begin(again, silent)
+    assert "--name" in raised.value.where + raised.value.fix
+    assert ("PutObject" in operations(amazon)) == late
+    assert keys(s3) == [SECRET, SOURCE]
+    assert [read(s3, key) for key in (SOURCE, SECRET)] == before
+
+
+def test_each_launch_has_a_place_of_its_own(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("")
+    given: dict[str, Any] = {"instance": "p5.48xlarge", "hosts": 2, "role": ROLE, "output": "s3://bucket/jobs"}
+    one, two = (dispatching.prepare(ROOT, IMAGE, tmp_path / "train.py", [], name="one", **given) for _ in range(2))
+    assert not {row["uri"] for row in one.uploads} & {row["uri"] for row in two.uploads}
+
+
+def test_who_may_not_look_for_the_name_begins_all_the_same(
+    job: Callable[..., dispatching.Job], amazon: Emulator
+) -> None:
+    amazon.refuse("DescribeTrainingJob", "AccessDeniedException", "no")
+    assert beginning.begin(job(), silent).endswith("training-job/one")
 
 
 @pytest.mark.parametrize(
@@ -373,7 +432,7 @@ def test_a_bucket_that_is_not_there_is_one_error(job: Callable[..., dispatching.
     """And nobody hears of objects that were left in it."""
     error = fails(job(output="s3://elsewhere/jobs"))
     assert error.what == "there is no such bucket"
-    assert operations(amazon) == ["PutObject"]
+    assert operations(amazon) == ["DescribeTrainingJob", "PutObject"]
 
 
 @pytest.mark.parametrize("at", ["put", "create"])
@@ -408,6 +467,29 @@ def test_ctrl_c_after_the_job_was_begun_leaves_it_whole(
     with pytest.raises(KeyboardInterrupt):
         beginning.begin(job(), said.append)
     assert said == ["the job was begun: one", f"look: trainwright attach one --region {HERE}"]
+    assert keys(s3) == [SECRET, SOURCE]
+
+
+@pytest.mark.parametrize("problem", [KeyboardInterrupt, ValueError])
+def test_a_second_ctrl_c_says_what_is_left(
+    job: Callable[..., dispatching.Job], s3: Any, monkeypatch: pytest.MonkeyPatch, problem: type[BaseException]
+) -> None:
+    """While the job is looked for: then nobody can say, and the secret in S3 is not left without a word."""
+    looks, said = list[str](), list[str]()
+
+    def interrupted(*_: object) -> Any:
+        raise KeyboardInterrupt
+
+    def looked(*_: object) -> None:
+        looks.append("")
+        if len(looks) > 1:  # the first is for the name, before anything
+            raise problem
+
+    monkeypatch.setattr(submitting, "create", interrupted)
+    monkeypatch.setattr(submitting, "describe", looked)
+    with pytest.raises(KeyboardInterrupt):
+        beginning.begin(job(), said.append)
+    assert f"if it was not, remove: aws s3 rm s3://bucket/{SECRET}" in said
     assert keys(s3) == [SECRET, SOURCE]
 
 

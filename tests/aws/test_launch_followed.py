@@ -15,7 +15,8 @@ from aws.test_follow import LIMIT, ROOT, checkout, ended, said_once, start, unti
 IMAGE = (
     f"123456789012.dkr.ecr.{REGION}.amazonaws.com/trainwright/pytorch:pytorch-2.15-cu132-py313-sagemaker-0123456789ab"
 )
-SOURCE, SECRET = "jobs/one/source/sourcedir.tar.gz", "jobs/one/secret/secret"
+TOKEN = "0123456789abcdef"
+SOURCE, SECRET = f"jobs/one/{TOKEN}/source/sourcedir.tar.gz", f"jobs/one/{TOKEN}/secret/secret"
 OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"
 
 
@@ -46,7 +47,9 @@ def launch(jobs: Jobs, root: Path, *words: str, **environment: str) -> Any:
 
 
 def keys(s3: Any) -> list[str]:
-    return [row["Key"] for row in s3.list_objects_v2(Bucket="bucket").get("Contents", [])]
+    """Each with this token instead of its launch's own."""
+    found = [row["Key"] for row in s3.list_objects_v2(Bucket="bucket").get("Contents", [])]
+    return [re.sub("/[0-9a-f]{16}/", f"/{TOKEN}/", key) for key in found]
 
 
 @pytest.mark.parametrize(("status", "code"), [("Completed", 0), ("Failed", 9), ("Stopped", 9)])

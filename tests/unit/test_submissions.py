@@ -93,25 +93,26 @@ def refused(cli: Cli, script: Path, *words: str, image: str = "", instance: str 
 
 def test_two_hosts(asked: Callable[..., dict[str, Any]]) -> None:
     said = asked("--hosts", "2", "--epochs", "3", "--name", "one", "--channel", "training=s3://data/set")
-    request = said["request"]
+    request, below = said["request"], said["uploads"][0]["uri"].removesuffix("/source/sourcedir.tar.gz")
+    assert re.fullmatch("s3://bucket/jobs/one/[0-9a-f]{16}", below)
     assert request["HyperParameters"] == {
         "sagemaker_program": '"train.py"',
-        "sagemaker_submit_directory": '"s3://bucket/jobs/one/source/sourcedir.tar.gz"',
+        "sagemaker_submit_directory": f'"{below}/source/sourcedir.tar.gz"',
         "sagemaker_container_log_level": "30",
         "sagemaker_job_name": '"one"',
         "sagemaker_torch_distributed_enabled": "true",
         "epochs": '"3"',
     }
     channels = {row["ChannelName"]: row["DataSource"]["S3DataSource"]["S3Uri"] for row in request["InputDataConfig"]}
-    assert channels == {"training": "s3://data/set", "secret": "s3://bucket/jobs/one/secret/"}
+    assert channels == {"training": "s3://data/set", "secret": f"{below}/secret/"}
     assert request["Environment"] == {"TRAINWRIGHT_JOB_SECRET_FILE": "/opt/ml/input/data/secret/secret"}
     assert request["ResourceConfig"]["InstanceCount"] == 2
     assert [row["uri"] for row in said["uploads"]] == [
-        "s3://bucket/jobs/one/source/sourcedir.tar.gz",
-        "s3://bucket/jobs/one/secret/secret",
+        f"{below}/source/sourcedir.tar.gz",
+        f"{below}/secret/secret",
     ]
     assert said["region"] == "eu-west-1"
-    assert not re.search("[0-9a-f]{64}", json.dumps(said).replace("0123456789ab", ""))
+    assert not re.search("[0-9a-f]{17}", json.dumps(said).replace("0123456789ab", ""))
 
 
 def test_one_host_has_no_secret(asked: Callable[..., dict[str, Any]]) -> None:
@@ -256,6 +257,7 @@ def submission(**changes: Any) -> Submission:
     settings = submissions.load_settings(ROOT)
     given: dict[str, Any] = {
         "name": "one",
+        "token": "0f",
         "image": uri(),
         "instance": "ml.p5.48xlarge",
         "hosts": 2,
@@ -348,7 +350,7 @@ def test_version_3_asks_for_the_same() -> None:
     assert said["OutputDataConfig"] == {"s3_output_path": "s3://bucket/jobs", "kms_key_id": "alias/train"}
     assert said["Tag"] == {"key": "team", "value": "vision"}
     inputs = set(re.findall(r"channel_name='(\w+)', data_source='([^']+)'", text))
-    assert inputs == {("training", "s3://data/set"), ("secret", "s3://bucket/jobs/one/secret/")}
+    assert inputs == {("training", "s3://data/set"), ("secret", "s3://bucket/jobs/one/0f/secret/")}
     names = {
         alias.name for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ImportFrom) for alias in node.names
     }
