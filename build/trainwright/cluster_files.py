@@ -11,8 +11,10 @@ from typing import Any
 from trainwright import cloud_launchers, launchers
 from trainwright.clusters import Job, Mount
 
+MAKE = 'mkdir -p "$SM_MODEL_DIR" && exec "$@"'  # the image has no such folder
 SECRET = "secret"  # the key in the Secret, and the file's name
 HOSTS = "/etc/mpi"  # where mpi-operator mounts its list of hosts, into the launcher's pod alone
+LOST = "{folder} (SM_MODEL_DIR) is lost with its container: --model SOURCE keeps what a script saves there"
 RANDOM = "head -c 32 /dev/urandom | od -An -v -tx1 | tr -d ' \\n'"
 
 
@@ -53,7 +55,11 @@ def _title(job: Job) -> list[str]:
             "of hosts to the launcher alone; the workers mount it, too: it has the job's name, with -config. The",
             "operator's own ssh key is not used: each container makes its own.",
         ]
-    return lines
+    return lines + _lost(job)
+
+
+def _lost(job: Job) -> list[str]:
+    return [] if job.keeps_model else [LOST.format(folder=job.settings.folders.model)]
 
 
 # --- Kubernetes ------------------------------------------------------------------------------------------------------
@@ -128,6 +134,9 @@ def _pod(job: Job, name: str, worker: bool) -> dict[str, Any]:
     claims = dict.fromkeys(_claim(mount)[0] for mount in job.mounts)
     volumes += [{"name": _volume(claim), "persistentVolumeClaim": {"claimName": claim}} for claim in claims]
     mounts += [_mounted(mount) for mount in job.mounts]
+    if not job.keeps_model:  # the image has no such folder
+        volumes.append({"name": "model", "emptyDir": {}})
+        mounts.append({"name": "model", "mountPath": folders.model})
     size = f"{job.settings.kubernetes.shm_gib * job.processes}Gi"
     volumes.append({"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": size}})
     mounts.append({"name": "shm", "mountPath": "/dev/shm"})
@@ -195,11 +204,11 @@ def _has_code(job: Job) -> bool:
 
 
 def _variables(job: Job) -> dict[str, str]:
-    """SageMaker's toolkit tells a script where its channels are; here this does."""
+    """SageMaker's toolkit tells a script where its channels are, and its model goes; here this does."""
     prefix = f"{job.settings.folders.channel}/"
     channels = [mount.target for mount in job.mounts if mount.target.startswith(prefix)]
     named = {f"SM_CHANNEL_{target.removeprefix(prefix).upper()}": target for target in channels}
-    return {**named, **job.environment}
+    return {"SM_MODEL_DIR": job.settings.folders.model, **named, **job.environment}
 
 
 # --- Slurm -----------------------------------------------------------------------------------------------------------
@@ -233,12 +242,14 @@ def slurm(job: Job) -> str:
     srun = [f"srun {shlex.join(words)}"]
     srun += [f'--container-mounts="{mounts}"'] if mounts else []
     srun += [f"--container-workdir={job.settings.folders.code}"] if _has_code(job) else []
+    srun += [] if job.keeps_model else [shlex.join(["sh", "-c", MAKE, "sh"])]
     srun += [shlex.join([*job.launcher, job.script.path, *job.words])]
     where = "Slurm of HyperPod, which replaces a broken node and starts the step again" if job.hyperpod else "Slurm"
     lines = [
         "#!/bin/bash",
         f"# {job.script.path} ({job.distribution}) on {job.nodes} {job.instance}, in containers of pyxis and enroot; "
         f"for {where}:  sbatch THIS-FILE",
+        *(f"# {line}" for line in _lost(job)),
         *(f"#SBATCH {option}" for option in options),
         *_pull(job, image),
         "set -euo pipefail",
@@ -254,6 +265,7 @@ def slurm(job: Job) -> str:
             for one in job.mounts
             if _made(job, one)
         ),
+        *([] if job.keeps_model else ["# shellcheck disable=SC2016 # the container's own shell reads that"]),
         "exec " + " \\\n  ".join(srun),
     ]
     return "\n".join(lines) + "\n"
@@ -279,4 +291,4 @@ def _folder(mount: Mount) -> str:
 
 
 def _made(job: Job, mount: Mount) -> bool:
-    return mount.target == job.settings.folders.checkpoints
+    return mount.target in (job.settings.folders.checkpoints, job.settings.folders.model)

@@ -35,6 +35,7 @@ VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 class Folders(Model):
     code: str
     checkpoints: str
+    model: str
     channel: str
     secret: str
 
@@ -121,6 +122,10 @@ class Job(Model):
         return f"{self.name}-secret"
 
     @property
+    def keeps_model(self) -> bool:
+        return self.settings.folders.model in {mount.target for mount in self.mounts}
+
+    @property
     def launcher(self) -> list[str]:
         words = ["trainwright-launch", "--distribution", WORDS.get(self.distribution, self.distribution)]
         return words if self.distribution == "none" else [*words, "--processes", str(self.processes)]
@@ -151,6 +156,7 @@ def make(
     distribution: str = "",
     data: Sequence[str] = (),
     checkpoints: str = "",
+    model: str = "",
     environment: Sequence[str] = (),
     namespace: str = "",
     hours: int | None = None,
@@ -177,7 +183,7 @@ def make(
         processes=_processes(processes, kind, instance, row.count),
         script=script,
         words=list(words),
-        mounts=_mounts(settings.folders, on, script, data, checkpoints),
+        mounts=_mounts(settings.folders, on, script, data, checkpoints, model),
         environment=_environment(environment),
         namespace=_namespace(settings.hyperpod, on, namespace),
         hours=hours,
@@ -229,7 +235,9 @@ def _processes(asked: int | None, kind: str, instance: str, gpus: int) -> int:
     return asked or (1 if kind in ("none", "tensorflow") else gpus or 1)
 
 
-def _mounts(folders: Folders, on: str, script: Script, data: Sequence[str], checkpoints: str) -> list[Mount]:
+def _mounts(
+    folders: Folders, on: str, script: Script, data: Sequence[str], checkpoints: str, model: str
+) -> list[Mount]:
     found = [Mount(name="code", source=script.code, target=folders.code, read_only=on_kubernetes(on))]
     found = found if script.code else []
     for word in data:
@@ -243,6 +251,8 @@ def _mounts(folders: Folders, on: str, script: Script, data: Sequence[str], chec
         found.append(Mount(name=name, source=source, target=f"{folders.channel}/{channel}", read_only=True))
     if checkpoints:
         found.append(Mount(name="checkpoints", source=checkpoints, target=folders.checkpoints, read_only=False))
+    if model:
+        found.append(Mount(name="model", source=model, target=folders.model, read_only=False))
     for mount in found:
         option = f"--{mount.name.partition('-')[0]}"
         if on_kubernetes(on) and (not CLAIM.fullmatch(mount.source) or ".." in mount.source.split("/")):

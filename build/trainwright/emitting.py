@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from trainwright import clusters, fitting, gateable, instances, jobs, launching, packing, runs
+from trainwright import cluster_files, clusters, fitting, gateable, instances, jobs, launching, packing, runs
 from trainwright.clusters import Job, Script
 from trainwright.errors import ConfigError
 from trainwright.instances import Instance
@@ -40,6 +40,8 @@ def job(
     said = _fit(root, what.id, made, table[made.instance]) if what.id else []
     if left := _alone(made, script):
         said.append(f"only {made.script.path} goes along, not {', '.join(left)} beside it: --code CLAIM has a folder")
+    if not made.keeps_model:
+        said.append(cluster_files.LOST.format(folder=settings.folders.model))
     if "@sha256:" not in made.image:
         said.append(f"{made.image} is no digest: what its tag means may change between two starts")
     return made, said

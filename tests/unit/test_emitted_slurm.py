@@ -161,6 +161,7 @@ def file(cli: Any, tmp_path: Path) -> Callable[..., Path]:
     def write(*words: str, on: str = "slurm") -> Path:
         path = tmp_path / f"{on}.sbatch"
         fixed = ["--code", ".", "--nodes", "2", "--processes", "8", "--instance", "c5n.18xlarge", "--output", str(path)]
+        fixed += ["--model", str(tmp_path)]  # else the folder is made in the container, and here is none
         ended = cli(ROOT, "emit", "registry.example.com/x:1", "train.py", "--on", on, *fixed, "--", *words)
         assert ended.code == 0, ended.err
         return path

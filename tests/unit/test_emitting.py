@@ -72,7 +72,7 @@ def pods(job: Json) -> list[Json]:
 
 WORDS = (
     (),
-    ("--data", "shared/images", "--data", "more=shared/more", "--checkpoints", "kept", "--hours", "3", "--env", "A=1"),
+    ("--data", "shared/images", "--data", "more=shared/more", "--checkpoints", "kept", "--model", "m", "--hours", "3"),
     ("--code", "shared/code", "--name", "x", "--namespace", "hyperpod-team"),
 )
 
@@ -272,6 +272,35 @@ def test_claims_and_their_folders(emit: Emit) -> None:
         assert {"name": "SM_CHANNEL_TRAINING", "value": "/opt/ml/input/data/training"} in container["env"]
 
 
+@pytest.mark.parametrize("on", [*KUBERNETES, *SLURM])
+def test_where_the_model_goes(emit: Emit, on: str) -> None:
+    """Each script finds SM_MODEL_DIR, and the folder; where nothing keeps it, the file and we say so."""
+    said = "/opt/ml/model (SM_MODEL_DIR) is lost with its container: --model"
+    for words in ((), ("--model", "fsx/models")):
+        ended = emit(on, *TWO, *words)
+        head = [line for line in ended.out.splitlines() if line.startswith(f"# {said}")]
+        assert (len(head), ended.err.count(said)) == ((0, 0) if words else (1, 1))
+        for pod in pods(documents(ended)[-1]) if on in KUBERNETES else []:
+            (container,) = pod["containers"]
+            assert {"name": "SM_MODEL_DIR", "value": "/opt/ml/model"} in container["env"]
+            (mount,) = [one for one in container["volumeMounts"] if one["mountPath"] == "/opt/ml/model"]
+            kept = {"name": "claim-fsx", "mountPath": "/opt/ml/model", "subPath": "models"}
+            assert mount == (kept if words else {"name": "model", "mountPath": "/opt/ml/model"})
+
+
+def test_slurm_makes_the_folder_of_the_model_in_the_container(emit: Emit, tmp_path: Path) -> None:
+    """The image has none. Where the file says --env, what is said there wins."""
+    srun, launch = tmp_path / "srun", tmp_path / "trainwright-launch"
+    srun.write_text('#!/bin/bash\nwhile [[ "$1" == --* ]]; do shift; done\nexec "$@"\n')
+    launch.write_text('#!/bin/sh\ntest -d "$SM_MODEL_DIR" && echo "$SM_MODEL_DIR" "$@"\n')
+    for program in (srun, launch):
+        program.chmod(0o755)
+    text = emit("slurm", *TWO, "--env", f"SM_MODEL_DIR={tmp_path}/a b").out
+    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
+    ran = subprocess.run(["bash"], input=text, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert ran.stdout == f"{tmp_path}/a b --distribution torchrun --processes 8 train.py\n"
+
+
 def test_a_script_of_the_image_takes_nothing_along(emit: Emit) -> None:
     (job,) = documents(emit("pytorchjob", *TWO, "--name", "train", script="/opt/ml/train.py"))
     (container,) = pods(job)[0]["containers"]
@@ -356,9 +385,10 @@ def test_a_file_for_sbatch(emit: Emit, tmp_path: Path, on: str, words: tuple[str
 def test_slurm_starts_one_launcher_with_a_new_secret(emit: Emit, tmp_path: Path) -> None:
     """A stand-in for srun says what it was given."""
     srun = tmp_path / "srun"
-    srun.write_text('#!/bin/sh\nprintf "%s\\n" "$TRAINWRIGHT_JOB_SECRET" "$SM_CHANNEL_VAL" "$@"\n')
+    srun.write_text('#!/bin/sh\nprintf "%s\\n" "$TRAINWRIGHT_JOB_SECRET" "$SM_CHANNEL_VAL" "$SM_MODEL_DIR" "$@"\n')
     srun.chmod(0o755)
-    text = emit("slurm", *TWO, "--data", "val=/fsx/val", "--checkpoints", "kept", "--distribution", "mpi").out
+    kept = ("--data", "val=/fsx/val", "--checkpoints", "kept", "--model", "made")
+    text = emit("slurm", *TWO, *kept, "--distribution", "mpi").out
     environment = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
     said = [
         subprocess.run(
@@ -369,11 +399,13 @@ def test_slurm_starts_one_launcher_with_a_new_secret(emit: Emit, tmp_path: Path)
     assert re.fullmatch("[0-9a-f]{64}", said[0][0])
     assert said[0][0] != said[1][0]
     assert said[0][0] not in said[0][1:]
-    assert said[0][1] == "/opt/ml/input/data/val"
-    mounts = f"{tmp_path}:/opt/ml/code,/fsx/val:/opt/ml/input/data/val:ro,{tmp_path}/kept:/opt/ml/checkpoints"
-    assert f"--container-mounts={mounts}" in said[0]
+    assert said[0][1:3] == ["/opt/ml/input/data/val", "/opt/ml/model"]
+    mounts = [f"{tmp_path}:/opt/ml/code", "/fsx/val:/opt/ml/input/data/val:ro"]
+    mounts += [f"{tmp_path}/kept:/opt/ml/checkpoints", f"{tmp_path}/made:/opt/ml/model"]
+    assert f"--container-mounts={','.join(mounts)}" in said[0]
     assert said[0][-6:] == ["trainwright-launch", "--distribution", "mpi", "--processes", "8", "train.py"]
     assert (tmp_path / "kept").is_dir()
+    assert (tmp_path / "made").is_dir()
 
 
 def test_a_script_elsewhere_brings_its_folder(emit: Emit, tmp_path: Path) -> None:
@@ -385,13 +417,14 @@ def test_a_script_elsewhere_brings_its_folder(emit: Emit, tmp_path: Path) -> Non
 
 # --- the examples ----------------------------------------------------------------------------------------------------
 
-TRAIN = ("train.py", "--code", "shared/train")
-CHECKPOINT = ("checkpoint.py", "--steps", "300", "--name", "train", "--code", "shared/train")
+TRAIN = ("train.py", "--code", "shared/train", "--model", "shared/model")
+CHECKPOINT = ("checkpoint.py", "--steps", "300", "--name", "train")
+SHARED = ("--code", "shared/train", "--checkpoints", "shared/checkpoints", "--model", "shared/model")
 EXAMPLES = {
     "kubernetes-mpijob.yaml": ("mpijob", *TRAIN),
-    "kubernetes-pytorchjob.yaml": ("pytorchjob", *CHECKPOINT, "--checkpoints", "shared/checkpoints"),
-    "hyperpod-eks.yaml": ("hyperpod-eks", *CHECKPOINT, "--checkpoints", "shared/checkpoints"),
-    "slurm.sbatch": ("slurm", *CHECKPOINT[:-1], ".", "--checkpoints", "checkpoints"),
+    "kubernetes-pytorchjob.yaml": ("pytorchjob", *CHECKPOINT, *SHARED),
+    "hyperpod-eks.yaml": ("hyperpod-eks", *CHECKPOINT, *SHARED),
+    "slurm.sbatch": ("slurm", *CHECKPOINT, "--code", ".", "--checkpoints", "checkpoints", "--model", "model"),
 }
 
 
