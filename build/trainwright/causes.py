@@ -24,7 +24,8 @@ class Cause(Model):
     )  # regular expressions, each of which some line must hold; none: the judge's checks say it
     without: list[str] = Field(default=[])  # and these no line
     fix: str
-    fatal: bool = False  # such a log proves a failure
+    fatal: bool = False  # such a log, once it is over, proves a failure
+    stops: bool = False  # no program lives on after such lines: a job that still runs is as good as over
     network: bool = False  # between hosts: of no weight where the job is known to have one alone
     seen: str
 

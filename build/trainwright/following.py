@@ -128,8 +128,8 @@ class _Following:
         training = state.get("SecondaryStatus") == "Training" and not self.denied
         self.heard(self.watch.tick(time.monotonic(), training))
         why = ""
-        if stop_on_cause and (fatal := self.watch.fatal):
-            why = f"{fatal.id}: {fatal.what}"
+        if stop_on_cause and (found := self.watch.stops()):
+            why = f"{found[0].id}: {found[0].what}"
         elif stop_on_silence and self.watch.silent:
             why = "silence"
         if why and not self.stopped_for:

@@ -117,11 +117,9 @@ class Watch:
         """The most specific one, with its evidence."""
         return next(iter(self._found(final=True)), None)
 
-    @property
-    def fatal(self) -> Cause | None:
-        """The first one that was said and proves a failure."""
-        found = (cause for cause, _ in self._found(final=False) if cause.fatal)
-        return next(found, None)
+    def stops(self, final: bool = False) -> tuple[Cause, str] | None:
+        """The first one that no program lives on after, with its evidence; `final` where the log is over."""
+        return next((one for one in self._found(final) if one[0].stops), None)
 
     def _found(self, final: bool) -> list[tuple[Cause, str]]:
         return [

@@ -27,6 +27,7 @@ FAST = {  # of follow.toml: seconds, where a job here takes three
     "settle_seconds": 1.2,
     "longest_settle_seconds": 6,
 }
+DOUBLE = "h:7:7 [0] NCCL WARN Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 1b000"
 
 
 @pytest.fixture
@@ -226,7 +227,7 @@ def test_every_call_is_refused_at_first(jobs: Jobs, root: Path, refusal: Refusal
     process = attach(jobs, root, "slow", "--stop-on-cause")
     first = until("line 11", process)
     jobs.first = None
-    job.put("algo-1", [(0.0, "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB")])
+    job.put("algo-1", [(0.0, DOUBLE)])
     jobs.first = refusal
     second = until("the job is stopped", process)
     deadline = time.monotonic() + LIMIT
@@ -236,7 +237,7 @@ def test_every_call_is_refused_at_first(jobs: Jobs, root: Path, refusal: Refusal
     code, out, err = ended(process)
     assert code == 9
     said_once(job, first + second + out)
-    assert "--stop-on-cause stopped it: out-of-memory" in err
+    assert "--stop-on-cause stopped it: duplicate-gpu" in err
     assert jobs.calls.count(("sagemaker", "StopTrainingJob")) == 1
     assert {"DescribeTrainingJob", "FilterLogEvents", "StopTrainingJob"} <= jobs.alike.keys()
 
@@ -271,7 +272,7 @@ def test_a_network_that_is_gone_for_a_while_costs_no_line(jobs: Jobs, root: Path
 def test_a_job_that_may_not_be_stopped_is_an_error_that_names_the_action(jobs: Jobs, root: Path) -> None:
     job = jobs.create("kept")
     job.step("Training", "Training in progress")
-    job.put("algo-1", [(0.0, "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB")])
+    job.put("algo-1", [(0.0, DOUBLE)])
     who, arn = "arn:aws:sts::1:assumed-role/b/me", "arn:aws:sagemaker:us-east-1:1:training-job/kept"
     said = f"User: {who} is not authorized to perform: sagemaker:StopTrainingJob on resource: {arn} because no policy"
     jobs.refuse("StopTrainingJob", "AccessDeniedException", said)
@@ -372,7 +373,7 @@ def test_what_the_training_compiler_says_is_in_the_end(jobs: Jobs, root: Path) -
 def test_the_policy_allows_what_following_uses(jobs: Jobs, root: Path) -> None:
     job = jobs.create("kept")
     job.step("Training", "Training in progress")
-    job.put("algo-1", [(0.0, "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB")])
+    job.put("algo-1", [(0.0, DOUBLE)])
     process = attach(jobs, root, "kept", "--stop-on-cause")
     until("the job is stopped", process)
     job.end("Stopped")

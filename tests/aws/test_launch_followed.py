@@ -17,6 +17,7 @@ IMAGE = (
 )
 TOKEN = "0123456789abcdef"
 SOURCE, SECRET = f"jobs/one/{TOKEN}/source/sourcedir.tar.gz", f"jobs/one/{TOKEN}/secret/secret"
+DOUBLE = "h:7:7 [0] NCCL WARN Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 1b000"
 OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"
 
 
@@ -86,7 +87,7 @@ def test_every_call_is_throttled_at_first(jobs: Jobs, s3: Any, root: Path) -> No
     job = jobs.job("one")
     job.step("Training", "Training in progress")
     job.put("algo-1", [(1.0, f"line {n}") for n in range(7)])
-    job.put("algo-2", [(2.0, OOM)])
+    job.put("algo-2", [(2.0, DOUBLE)])
     first += until("the job is stopped", process)
     deadline = time.monotonic() + LIMIT
     while ("sagemaker", "StopTrainingJob") not in jobs.calls and time.monotonic() < deadline:
@@ -95,7 +96,7 @@ def test_every_call_is_throttled_at_first(jobs: Jobs, s3: Any, root: Path) -> No
     code, out, err = ended(process)
     assert code == 9
     said_once(job, first + out)
-    assert "--stop-on-cause stopped it: out-of-memory" in err
+    assert "--stop-on-cause stopped it: duplicate-gpu" in err
     assert jobs.calls.count(("sagemaker", "CreateTrainingJob")) == 1
     assert jobs.calls.count(("sagemaker", "StopTrainingJob")) == 1
     refused = {"PUT s3", "DELETE s3", "CreateTrainingJob", "DescribeTrainingJob", "FilterLogEvents", "StopTrainingJob"}

@@ -17,6 +17,7 @@ OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"
 KILLED = (
     "ERROR:torch.distributed.elastic.multiprocessing.api:failed (exitcode: -9) local_rank: 0 (pid: 53) of binary: x"
 )
+DOUBLE = "h:7:7 [0] init.cc:943 NCCL WARN Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 1b000"
 TERMINATED = "torch.distributed.elastic.multiprocessing.api.SignalException: Process 7 got Signal 15 (SIGTERM) received"
 NO_PLUGIN = "algo-1:7:7 [0] NCCL INFO NET/OFI Failed to find CUDA Runtime library"
 JOB, HOST = 900, 1800  # seconds
@@ -40,9 +41,8 @@ def test_a_cause_is_said_once_and_at_once_with_its_fix() -> None:
     assert said[1].strip() == f"line 2: {OOM}"
     assert said[2].startswith("  fix: ")
     assert one.line("algo-1", OOM, 2) == one.end() == []
-    assert one.fatal
     assert one.cause
-    assert one.cause[0] is one.fatal
+    assert one.cause[0].fatal
 
 
 def test_a_line_that_shows_two_rows_is_said_by_the_most_specific() -> None:
@@ -63,7 +63,7 @@ def test_a_more_specific_cause_that_comes_later_is_said_too() -> None:
 def test_what_a_later_line_may_speak_against_is_said_at_the_end() -> None:
     one = watch()
     assert one.line("", KILLED, 0) == []
-    assert one.fatal is None
+    assert one.stops() is None
     assert ids(one.end()) == ["killed"]
     other = watch()
     other.line("", KILLED, 0)
@@ -77,7 +77,31 @@ def test_the_network_is_no_cause_on_a_lone_host() -> None:
     lone = watch(hosts=1)
     assert lone.line("", NO_PLUGIN, 0) == []
     assert lone.cause is None
-    assert lone.fatal is None
+    assert lone.stops() is None
+
+
+def test_what_a_program_may_survive_stops_no_job() -> None:
+    """A script that looks for its largest batch catches the first of these, and trains on."""
+    for line in (OOM, "OSError: [Errno 28] No space left on device: '/opt/ml/checkpoints/a'", NO_PLUGIN, KILLED):
+        one = watch(hosts=2)
+        one.line("algo-1", line, 0)
+        assert one.cause
+        assert one.stops() is one.stops(final=True) is None
+    one = watch()
+    assert ids(one.line("", DOUBLE, 0)) == ["duplicate-gpu"]
+    assert one.stops()
+
+
+def test_a_gpu_without_memory_counts_once_the_job_is_said_to_have_failed() -> None:
+    one = watch()
+    one.line("", OOM, 0)
+    assert one.line("", "torch.distributed.elastic.multiprocessing.errors.ChildFailedError:", 1) == []
+    found = one.stops()
+    assert found
+    assert found[0].id == "out-of-memory"
+    alone = watch()
+    alone.line("", "torch.distributed.elastic.multiprocessing.errors.ChildFailedError:", 0)
+    assert alone.stops() is None
 
 
 def test_silence_is_said_once_and_again_after_the_next_word() -> None:
@@ -181,7 +205,7 @@ def run(*words: str, stdin: int | None = None, root: Path = ROOT) -> subprocess.
 def test_a_pipe_is_passed_on_and_its_cause_said_while_it_is_open() -> None:
     process = run("-", "--stop-on-cause", stdin=subprocess.PIPE)
     assert process.stdin
-    process.stdin.write(f"step 1\n{OOM}\n")
+    process.stdin.write(f"step 1\n{OOM}\n{DOUBLE}\n")
     process.stdin.flush()
     closer = threading.Timer(30, process.kill)  # a program that waits for more is a failure, not a hanging test
     closer.start()
@@ -190,8 +214,10 @@ def test_a_pipe_is_passed_on_and_its_cause_said_while_it_is_open() -> None:
     assert process.stdout
     assert process.stderr
     assert code == 9
-    assert process.stdout.read() == f"step 1\n{OOM}\n"
-    assert "watch  | out-of-memory: " in process.stderr.read()
+    assert process.stdout.read() == f"step 1\n{OOM}\n{DOUBLE}\n"
+    said = process.stderr.read()
+    assert "watch  | out-of-memory: " in said
+    assert "a job fails: two ranks have the same GPU" in said
     process.stdin.close()
 
 
@@ -223,6 +249,15 @@ def test_a_log_without_a_known_cause_is_no_failure(tmp_path: Path) -> None:
     path.write_text("step 1\nstep 2\n")
     out, err = run(str(path)).communicate(timeout=30)
     assert (out, err) == ("", f"{path}: no known cause in 2 lines\n")
+
+
+def test_a_cause_that_a_program_may_have_survived_is_no_failure(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_text(f"step 1\n{OOM}\nstep 2, half the batch\n")
+    process = run(str(path), "--stop-on-cause")
+    out, err = process.communicate(timeout=30)
+    assert (process.returncode, err) == (0, "")
+    assert "watch  | out-of-memory: " in out
 
 
 def test_a_log_that_is_not_there(tmp_path: Path) -> None:

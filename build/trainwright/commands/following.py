@@ -24,7 +24,7 @@ LIMITS = {  # of DescribeTrainingJob's SecondaryStatus
     "MaxWaitTimeExceeded": "a longer MaxWaitTimeInSeconds, or without spot: it waited for capacity as well as trained",
 }
 
-StopOnCause = Annotated[bool, typer.Option("--stop-on-cause", help="Stop the job at a known cause that is fatal.")]
+StopOnCause = Annotated[bool, typer.Option("--stop-on-cause", help="Stop the job at a cause that nothing survives.")]
 StopOnSilence = Annotated[bool, typer.Option("--stop-on-silence", help="Stop the job when no host speaks any more.")]
 OneRegion = Annotated[str, typer.Option(envvar="AWS_REGION", metavar="NAME", help="Of the job; else the account's.")]
 
@@ -86,7 +86,9 @@ def watch(
     log: Annotated[str, typer.Argument(metavar="LOG", help="A file, or - for what comes through a pipe.")],
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on while the file grows; Ctrl-C ends it.")] = False,
     hosts: Annotated[int, typer.Option(min=0, help="Of the job; on one, no network between hosts is a cause.")] = 0,
-    stop_on_cause: Annotated[bool, typer.Option("--stop-on-cause", help="End at a known cause that is fatal.")] = False,
+    stop_on_cause: Annotated[
+        bool, typer.Option("--stop-on-cause", help="End at a cause that nothing survives.")
+    ] = False,
     stop_on_silence: Annotated[bool, typer.Option("--stop-on-silence", help="End when no line comes.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -111,18 +113,19 @@ def watch(
             said = one.line(f"rank {rank}" if rank else "", line, now) + (one.tick(now) if written else [])
         for text in said:
             say(f"watch  | {text}")
-        ended_by = "cause" if stop_on_cause and one.fatal else "silence" if stop_on_silence and one.silent else ""
+        ended_by = "cause" if stop_on_cause and one.stops() else "silence" if stop_on_silence and one.silent else ""
         if ended_by:
             break
     for text in one.end():
         say(f"watch  | {text}")
     cause, evidence = one.cause or (None, "")
     if as_json:
-        found = cause.model_dump(include={"id", "what", "fix", "fatal"}) if cause else None
+        found = cause.model_dump(include={"id", "what", "fix", "fatal", "stops"}) if cause else None
         report.data({"log": log, "lines": one.lines, "silent": one.silent, "cause": found, "evidence": evidence})
     elif not cause:
         typer.echo(f"{log}: no known cause in {one.lines} lines", err=True)
-    if cause and cause.fatal:
+    if end := one.stops(final=True):
+        cause, evidence = end
         raise JobError(f"a job fails: {cause.what}", where=log, why=f"{cause.id}: {evidence}", fix=cause.fix)
     if ended_by == "silence":
         raise JobError("a job is silent", where=log, fix="py-spy dump on each rank shows where it waits")
