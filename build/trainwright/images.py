@@ -103,12 +103,18 @@ def plan_one(
     return plan.decide(found.variant.id, found.key, published, present, warnings)
 
 
-def planned(intent: Intent, variants: Iterable[Variant], given: str, regions: str = "") -> tuple[list[PlanEntry], str]:
-    """What is to be done with each image; and why what is published is unknown, "" where it is known."""
+def planned(
+    intent: Intent, variants: Iterable[Variant], given: str, regions: str = "", must_know: bool = False
+) -> tuple[list[PlanEntry], str]:
+    """What is to be done with each image; and why what is published is unknown, "" where it is known.
+
+    With `must_know` raises as published() does instead.
+    """
     variants = list(variants)
     missing = {variant.id: inputs.awaited(intent, variant) for variant in variants}
     found = {variant.id: inputs.load(intent, variant) for variant in variants if not missing[variant.id]}
-    held, why = published_if_known(intent, found.values(), given, regions)
+    look = (lambda *asked: (published(*asked), "")) if must_know else published_if_known
+    held, why = look(intent, found.values(), given, regions)
     rows = [
         plan_one(found[variant.id], None, engine.answers, held.get(variant.id))
         if variant.id in found

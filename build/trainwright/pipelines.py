@@ -11,6 +11,7 @@ from trainwright.config import load
 from trainwright.errors import ConfigError
 from trainwright.model import Base, Model, Variant
 from trainwright.outcome import PlanEntry
+from trainwright.plan import SHORT
 
 FILE = "dockerfiles/ci.toml"
 
@@ -35,6 +36,7 @@ class CodeBuild(Model):
     most_builds: int
     identifier: str
     timeout_minutes: int
+    most_minutes: int
     architecture: dict[str, Machine]
     compute: list[Compute]
     idle: Idle
@@ -270,9 +272,10 @@ def _runner(said: GitHub, build: Build) -> str:
 # --- as text ---------------------------------------------------------------------------------------------------------
 
 
-def text(document: Mapping[str, Any], found: Graph, command: str) -> str:
-    """The document as YAML; above it what wrote it, and every image that is not built, with the reason."""
-    lines = [f"Written by `{command}`: {len(found.builds)} to build."]
+def text(document: Mapping[str, Any], found: Graph, command: str, notes: Iterable[str] = ()) -> str:
+    """The document as YAML; above it what wrote it, `notes`, the keys, and what is not built, with the reason."""
+    lines = [f"Written by `{command}`: {len(found.builds)} to build.", *notes]
+    lines += [f"  {build.id}: {build.key[:SHORT]}" for build in found.builds]
     for action in dict.fromkeys(row.action for row in found.left):
         rows = [row for row in found.left if row.action == action]
         lines.append(f"{action}: {len(rows)}")

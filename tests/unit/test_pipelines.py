@@ -156,6 +156,51 @@ def test_blocked_images_are_named_and_not_built(cli: Any, tree: Path) -> None:
     assert "what is published is unknown" in ended.err
 
 
+def test_who_names_a_registry_gets_its_error(cli: Any, tree: Path) -> None:
+    """All would be built again otherwise, for hours, because of a token that ran out."""
+    for words, code in ((("--registry", "ecr"), 9), (("--registry", "127.0.0.1:1"), 8)):
+        for kind in ("codebuild", "github"):
+            ended = cli(tree, "ci", kind, "--only", DEFAULT, *words)
+            assert (ended.code, ended.out) == (code, "")
+
+
+def test_without_one_the_registry_is_asked_that_the_builds_push_to(cli: Any, tree: Path) -> None:
+    ended = cli(tree, "ci", "codebuild", "--only", DEFAULT)
+    assert ended.code == 0
+    (note,) = [line for line in ended.out.splitlines() if line.startswith("# what is published is unknown: ")]
+    assert "region" in note  # of ECR, which nobody named here; the registry on loopback was not asked
+    assert "all is built that is not blocked, and pushed to ecr" in note
+    (task,) = yaml.safe_load(ended.out)["batch"]["build-graph"]
+    assert task["env"]["variables"]["REGISTRY"] == "ecr"
+    assert "It is of no commit" in ended.out
+
+
+def test_the_head_says_which_commit_and_keys_it_is_of(ask: Ask, cli: Any, registry: Registry, committed: Path) -> None:
+    words = ("ci", "github", "--only", DEFAULT)
+    (build,) = ask(committed, *words)["builds"]
+    head = subprocess.run(["git", "-C", committed, "rev-parse", "HEAD"], capture_output=True, text=True).stdout.strip()
+    out = cli(committed, *words, "--registry", registry.address).out.splitlines()
+    assert f"# Of commit {head}." in out
+    assert f"#   {DEFAULT}: {build['key'][:12]}" in out
+    assert any("on loopback" in line for line in out if line.startswith("#"))
+    (committed / "dockerfiles/other.toml").touch()
+    out = cli(committed, *words, "--registry", registry.address).out.splitlines()
+    assert f"# Of commit {head}, and what is not committed, which no build has: dockerfiles/other.toml." in out
+
+
+def test_a_file_that_cannot_be_written(cli: Any, tree: Path, tmp_path: Path) -> None:
+    ended = cli(tree, "ci", "codebuild", "--only", DEFAULT, "--output", str(tmp_path))
+    assert (ended.code, ended.out) == (10, "")
+    assert "cannot be written" in ended.err
+
+
+@pytest.mark.parametrize("minutes", ["nan", "-1", "0", "inf", "1e300"])
+def test_minutes_that_are_no_time(cli: Any, tree: Path, minutes: str) -> None:
+    ended = cli(tree, "ci", "rehearse", "--minutes", minutes)
+    assert (ended.code, ended.out) == (2, "")
+    assert "minutes are no time" in ended.err
+
+
 def test_a_commit_that_is_not_there(cli: Any, committed: Path) -> None:
     ended = cli(committed, "ci", "github", "--since", "nowhere")
     assert (ended.code, ended.out) == (2, "")
@@ -247,6 +292,9 @@ def test_what_codebuild_knows_as_types() -> None:
     assert {machine.type for machine in said.architecture.values()} <= set(shapes["EnvironmentType"]["enum"])
     used = {row.compute_type for row in said.compute} | {said.idle.compute_type}
     assert used <= set(shapes["ComputeType"]["enum"])
+    limit = shapes[shapes["CreateProjectInput"]["members"]["timeoutInMinutes"]["shape"]]
+    assert said.most_minutes == limit["max"]
+    assert limit["min"] <= said.timeout_minutes <= limit["max"]
 
 
 def test_each_image_is_built_on_its_architecture(intent: Intent) -> None:

@@ -30,7 +30,9 @@ def emit(
     checkpoints: Annotated[
         str, typer.Option(metavar="SOURCE", help="/opt/ml/checkpoints of all hosts; the same.")
     ] = "",
-    model: Annotated[str, typer.Option(metavar="SOURCE", help="/opt/ml/model, which is lost otherwise; the same.")] = "",
+    model: Annotated[
+        str, typer.Option(metavar="SOURCE", help="/opt/ml/model, which is lost otherwise; the same.")
+    ] = "",
     env: Annotated[Words, typer.Option("--env", metavar="NAME=VALUE", help="Environment of the job; repeat.")] = None,
     name: Annotated[str, typer.Option(help="Of the job; else the script's.")] = "",
     namespace: Annotated[str, typer.Option(help="Of Kubernetes; else kubectl's, on HyperPod kubeflow.")] = "",

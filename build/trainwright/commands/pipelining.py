@@ -1,5 +1,6 @@
 """Commands for pipelines: what CodeBuild and GitHub Actions would build, what a build hands on, a rehearsal of it."""
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,6 +13,8 @@ if TYPE_CHECKING:
 
 ci = typer.Typer(no_args_is_help=True, help="Pipelines of CodeBuild and GitHub Actions: written, and rehearsed here.")
 app.add_typer(ci, name="ci")
+
+PUSHED_TO = "ecr"  # where nobody says so: a registry on loopback would be gone with the machine that built
 
 Since = Annotated[str, typer.Option(metavar="COMMIT", help="Of what is to be built, only what changed since then.")]
 Cache = Annotated[
@@ -34,9 +37,9 @@ def codebuild(
     """A buildspec with a batch: a build for each image that `trainwright plan` would build, and for no other one."""
     from trainwright import pipelines
 
-    found, settings = _graph(only, framework, since, registry, region, cache)
+    found, settings, notes = _graph(only, framework, since, registry, region, cache)
     document = pipelines.codebuild(found, settings.codebuild, _variables(registry, region, cache))
-    _show(document, found, output, as_json)
+    _show(document, found, notes, output, as_json)
 
 
 @ci.command()
@@ -53,9 +56,9 @@ def github(
     """The same as a workflow of GitHub Actions: no action of anybody's, and a role by OIDC instead of keys."""
     from trainwright import pipelines
 
-    found, settings = _graph(only, framework, since, registry, region, cache)
+    found, settings, notes = _graph(only, framework, since, registry, region, cache)
     document = pipelines.github(found, settings.github, _variables(registry, region, cache))
-    _show(document, found, output, as_json)
+    _show(document, found, notes, output, as_json)
 
 
 @ci.command()
@@ -92,6 +95,11 @@ def rehearse(
     from trainwright.errors import ConfigError
 
     root = find_root()
+    said = pipelines.settings(root).codebuild
+    longest = said.timeout_minutes if minutes is None else minutes
+    if not 0 < longest <= said.most_minutes:  # nan is not, either
+        why = f"CodeBuild gives a build {said.most_minutes} minutes at most"
+        raise ConfigError(f"{longest} minutes are no time", where="--minutes", why=why, fix="--minutes 60")
     given: dict[str, str | None] = {"REGISTRY": registry}
     if only or framework:
         given |= {"ONLY": only, "FRAMEWORK": framework}
@@ -100,7 +108,6 @@ def rehearse(
         if not equals or not name.isidentifier():
             raise ConfigError(f"{word!r} is no variable", where="--env", fix="--env NAME=VALUE")
         given[name] = value
-    longest = minutes or pipelines.settings(root).codebuild.timeout_minutes
     with report.progress() as (say, _):
         found = rehearsing.rehearse(root, buildspec, given, longest, artifacts, say)
     if as_json:
@@ -119,38 +126,64 @@ def rehearse(
 
 def _graph(
     only: str | None, framework: str | None, since: str, registry: str, region: str, cache: str
-) -> "tuple[Graph, Settings]":
+) -> "tuple[Graph, Settings, list[str]]":
+    """And what stands in the head of the file. Raises as images.published() does for a registry that somebody named."""
     from trainwright import changes, images, pipelines
 
     intent, variants = chosen(framework, only)
     settings = pipelines.settings(intent.root)
     changed = {row.id for row in changes.since(intent, since)} if since else None
-    rows, why = images.planned(intent, variants, registry, region)
-    if why:
-        typer.echo(why, err=True)
+    rows, why = images.planned(intent, variants, registry or PUSHED_TO, region, must_know=bool(registry or region))
     found = pipelines.graph(rows, variants, intent.components.bases, changed, since, bool(cache))
-    return found, settings
+    return found, settings, _notes(intent.root, registry, region, why)
+
+
+def _notes(root: Path, registry: str, region: str, why: str) -> list[str]:
+    asked = f"{registry or PUSHED_TO}{f' in {region}' if region else ''}"
+    notes = [f"{asked} was asked what it has, and is pushed to."]
+    if why:
+        notes = [f"{' '.join(why.split())}. So all is built that is not blocked, and pushed to {asked}."]
+    if re.match(r"(localhost|127\.|\[::1\])", registry):
+        notes.append(f"{registry} is on loopback: each build would push to a registry of its own machine.")
+    for note in (notes := [*notes, *_commit(root)]):
+        typer.echo(f"note: {note}", err=True)
+    return notes
+
+
+def _commit(root: Path) -> list[str]:
+    """What the keys are of: a build that starts from another commit builds other images, or the same ones again."""
+    from trainwright import checkout
+    from trainwright.errors import ConfigError, EnvironmentProblem
+
+    try:
+        commit = checkout.commit_of(root, "HEAD")
+        moved = [name for name in checkout.uncommitted(root) if name.startswith(checkout.PARTS)]
+    except (ConfigError, EnvironmentProblem):
+        return ["It is of no commit: this is no checkout of git."]
+    rest = f", and what is not committed, which no build has: {', '.join(moved)}" if moved else ""
+    return [f"Of commit {commit}{rest}."]
 
 
 def _variables(registry: str, region: str, cache: str) -> dict[str, str]:
     """What every build gets; a registry on loopback would be gone with the machine that built."""
-    said = {"REGISTRY": registry or "ecr", "TRAINWRIGHT_REGIONS": region, "TRAINWRIGHT_CACHE": cache}
+    said = {"REGISTRY": registry or PUSHED_TO, "TRAINWRIGHT_REGIONS": region, "TRAINWRIGHT_CACHE": cache}
     return {name: value for name, value in said.items() if value}
 
 
-def _show(document: dict[str, Any], found: "Graph", output: Path | None, as_json: bool) -> None:
+def _show(document: dict[str, Any], found: "Graph", notes: list[str], output: Path | None, as_json: bool) -> None:
     import shlex
     import sys
 
     from trainwright import pipelines, report
-    from trainwright.files import write
+    from trainwright.files import write_named
 
-    text = pipelines.text(document, found, shlex.join(["trainwright", *sys.argv[1:]]))
+    text = pipelines.text(document, found, shlex.join(["trainwright", *sys.argv[1:]]), notes)
     if output:
-        write(output, text)
+        write_named(output, text)
     if as_json:
         builds = [build._asdict() for build in found.builds]
-        report.data({"builds": builds, "left": [row._asdict() for row in found.left], "document": document})
+        left = [row._asdict() for row in found.left]
+        report.data({"builds": builds, "left": left, "notes": notes, "document": document})
     elif not output:
         print(text, end="")
     where = f"{output}: " if output else ""
