@@ -47,8 +47,7 @@ def _title(job: Job) -> list[str]:
         "hyperpod-eks": "HyperPod on EKS, with training operator 1.7.0, 1.8.0 or 1.8.1",
     }
     ranks = f"{job.processes} {'process' if job.processes == 1 else 'processes'} each"
-    nodes = f"{job.nodes} {job.instance}"
-    lines = [f"{job.script.path} ({job.distribution}) on {nodes}, {ranks}; for {what[job.on]}"]
+    lines = [f"{job.script.path} ({job.distribution}) on {_nodes(job)}, {ranks}; for {what[job.on]}"]
     if job.on == "mpijob" and job.nodes > 1:
         lines += [
             "The launcher is a host like the others (runLauncherAsWorker), the first one. The operator gives the list",
@@ -60,6 +59,10 @@ def _title(job: Job) -> list[str]:
 
 def _lost(job: Job) -> list[str]:
     return [] if job.keeps_model else [LOST.format(folder=job.settings.folders.model)]
+
+
+def _nodes(job: Job) -> str:
+    return f"{job.nodes} {job.instance or ('host' if job.nodes == 1 else 'hosts')}"
 
 
 # --- Kubernetes ------------------------------------------------------------------------------------------------------
@@ -156,10 +159,11 @@ def _pod(job: Job, name: str, worker: bool) -> dict[str, Any]:
         "securityContext": {"capabilities": {"add": ["IPC_LOCK"]}},
         "volumeMounts": mounts,
     }
-    own = job.settings.hyperpod.healthy if job.hyperpod else {}
+    named = {cloud_launchers.INSTANCE_LABEL: job.sagemaker if job.hyperpod else job.instance} if job.instance else {}
+    selector = {**named, **(job.settings.hyperpod.healthy if job.hyperpod else {})}
     return {
         "terminationGracePeriodSeconds": job.settings.stop_seconds,
-        "nodeSelector": {cloud_launchers.INSTANCE_LABEL: job.sagemaker if job.hyperpod else job.instance, **own},
+        **({"nodeSelector": selector} if selector else {}),
         "tolerations": [
             {"key": key, "operator": "Exists", "effect": "NoSchedule"} for key in job.devices.tolerations if job.gpus
         ],
@@ -169,10 +173,14 @@ def _pod(job: Job, name: str, worker: bool) -> dict[str, Any]:
 
 
 def _resources(job: Job) -> dict[str, Any]:
-    """Devices and huge pages are limits, and requests at once. Memory has no limit: /dev/shm would count against it."""
+    """Devices and huge pages are limits, and requests at once. Memory has no limit: /dev/shm would count against it.
+
+    None of a type that nobody described is requested: it may have less.
+    """
     limits = {"nvidia.com/gpu": str(job.gpus)} if job.gpus else {}
     more = {"vpc.amazonaws.com/efa": str(job.efa), "hugepages-2Mi": job.devices.hugepages} if job.efa else {}
-    found = {"requests": {**limits, **more, "memory": job.devices.memory}}
+    memory = {"memory": job.devices.memory} if job.devices.memory else {}
+    found = {"requests": {**limits, **more, **memory}} if limits or more or memory else {}
     return {"limits": {**limits, **more}, **found} if limits or more else found
 
 
@@ -247,7 +255,7 @@ def slurm(job: Job) -> str:
     where = "Slurm of HyperPod, which replaces a broken node and starts the step again" if job.hyperpod else "Slurm"
     lines = [
         "#!/bin/bash",
-        f"# {job.script.path} ({job.distribution}) on {job.nodes} {job.instance}, in containers of pyxis and enroot; "
+        f"# {job.script.path} ({job.distribution}) on {_nodes(job)}, in containers of pyxis and enroot; "
         f"for {where}:  sbatch THIS-FILE",
         *(f"# {line}" for line in _lost(job)),
         *(f"#SBATCH {option}" for option in options),

@@ -10,7 +10,7 @@ from pydantic import Field
 from trainwright import jobs, runs
 from trainwright.config import load
 from trainwright.errors import ConfigError, did_you_mean
-from trainwright.instances import Instance, unknown
+from trainwright.instances import Instance
 from trainwright.model import Model
 
 FILE = "dockerfiles/clusters.toml"
@@ -93,7 +93,7 @@ class Job(Model):
     on: str
     image: str
     nodes: Annotated[int, Field(ge=1)]
-    instance: str  # as EC2 calls it
+    instance: str  # as EC2 calls it; "": any
     sagemaker: str  # as SageMaker calls it; "" where it has no training on it
     gpus: int  # of each node
     efa: int  # interfaces of each node, as scheduled
@@ -142,7 +142,7 @@ def on_kubernetes(on: str) -> bool:
 def make(
     settings: Settings,
     devices: runs.Kubernetes,
-    table: Mapping[str, Instance],
+    row: Instance,
     *,
     on: str,
     image: str,
@@ -161,13 +161,12 @@ def make(
     namespace: str = "",
     hours: int | None = None,
 ) -> Job:
-    """`components`: what is known of the image, empty where nothing is. Raises ConfigError."""
+    """`components`: what is known of the image, empty where nothing is; `row`: of the instance type, which may be "".
+
+    Raises ConfigError.
+    """
     check_on(on)
-    instance = instance.removeprefix("ml.")
-    if instance not in table:
-        raise unknown(instance, table, "--instance")
-    row = table[instance]
-    if on == "hyperpod-eks" and not row.sagemaker:
+    if on == "hyperpod-eks" and instance and not row.sagemaker:
         raise ConfigError(f"HyperPod has no {instance}", where="--instance", why="SageMaker has no training on it")
     kind = _distribution(on, distribution, components, nodes * (processes or row.count or 1))
     return Job(

@@ -5,7 +5,18 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from trainwright import cluster_files, clusters, fitting, gateable, instances, jobs, launching, packing, runs
+from trainwright import (
+    cluster_files,
+    clusters,
+    fitting,
+    gateable,
+    instances,
+    jobs,
+    launching,
+    packing,
+    runs,
+    submitting,
+)
 from trainwright.clusters import Job, Script
 from trainwright.errors import ConfigError
 from trainwright.instances import Instance
@@ -13,7 +24,15 @@ from trainwright.matrix import load_intent
 
 
 def job(
-    root: Path, image: str, script: str, words: Sequence[str], *, on: str, code: str = "", **asked: Any
+    root: Path,
+    image: str,
+    script: str,
+    words: Sequence[str],
+    *,
+    on: str,
+    instance: str = "",
+    code: str = "",
+    **asked: Any,
 ) -> tuple[Job, list[str]]:
     """`asked` are the further keywords of clusters.make. Beside the job what a person should know of it.
 
@@ -23,21 +42,23 @@ def job(
     for said_as, name in (("IMAGE", image), ("SCRIPT", script)):
         if not name.isprintable():  # both stand in comments, too
             raise ConfigError(f"{name!r} has marks that no name has", where=said_as)
-    settings, table = clusters.load_settings(root), instances.load_instances(root)
+    settings, devices = clusters.load_settings(root), runs.load_settings(root).kubernetes
     what = launching.subject(root, image, on)
     gateable.check_hosts(what.reference, on, [])
+    instance, row = _type(root, what.id, instance.removeprefix("ml."))
     made = clusters.make(
         settings,
-        runs.load_settings(root).kubernetes,
-        table,
+        devices if row else devices.model_copy(update={"memory": ""}),
+        row or _undescribed(instance),
         on=on,
+        instance=instance,
         image=what.reference,
         components=what.pins,
         script=_script(settings, on, script, code),
         words=words,
         **asked,
     )
-    said = _fit(root, what.id, made, table[made.instance]) if what.id else []
+    said = _fit(root, what.id, made, row)
     if left := _alone(made, script):
         said.append(f"only {made.script.path} goes along, not {', '.join(left)} beside it: --code CLAIM has a folder")
     if not made.keeps_model:
@@ -47,7 +68,34 @@ def job(
     return made, said
 
 
-def _fit(root: Path, identity: str, made: Job, row: Instance) -> list[str]:
+def _type(root: Path, identity: str, name: str) -> tuple[str, Instance | None]:
+    """As `uri` and `launch` take types: one that is known by its name alone will do, and CPUs need none at all."""
+    table = instances.load_instances(root)
+    if name in table:
+        return name, table[name]
+    if name:
+        known = submitting.known_types()
+        if name not in known:
+            raise instances.unknown(name, {**table, **dict.fromkeys(known)}, "--instance")
+        return name, None
+    variant = next((one for one in load_intent(root).variants if one.id == identity), None)
+    if variant and variant.accelerator == "cpu":
+        return "", None
+    why = "it has GPUs, and how many of them a host has says its type" if variant else "nothing is known of the image"
+    why += "; only an image of the matrix for CPUs needs none"
+    raise ConfigError("which instance type?", where="--instance", why=why, fix="--instance p5.48xlarge")
+
+
+def _undescribed(name: str) -> Instance:
+    sagemaker = f"ml.{name}" if f"ml.{name}" in submitting.instance_types() else ""
+    return Instance(efa=0, architecture=instances.architecture(name), sagemaker=sagemaker)
+
+
+def _fit(root: Path, identity: str, made: Job, row: Instance | None) -> list[str]:
+    if not made.instance:
+        return ["no --instance: of the hosts neither a type nor devices are asked for"]
+    if not identity:
+        return [] if row else [fitting.unknown(made.instance)]
     intent = load_intent(root)
     variant = next(one for one in intent.variants if one.id == identity)
     architecture = gateable.architecture(intent, identity)

@@ -1,10 +1,10 @@
 """Whether an image of the matrix can train on an instance type of SageMaker. Pure: what is declared of both."""
 
 from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
 
+from trainwright import instances
 from trainwright.errors import ConfigError
-from trainwright.instances import Instance, unknown
+from trainwright.instances import Instance
 from trainwright.model import Variant
 
 ALLOW_TCP = "TRAINWRIGHT_ALLOW_TCP"  # what preflight takes for the user's word
@@ -19,19 +19,19 @@ def instance(name: str, table: Mapping[str, Instance], sagemaker: Iterable[str])
     bare = name.removeprefix("ml.")
     if row := table.get(bare):
         if not row.sagemaker:
-            there = sorted(one.sagemaker for one in table.values() if one.sagemaker)
-            near = get_close_matches(f"ml.{bare}", there, n=1)
+            there = [other for other, one in table.items() if one.sagemaker]
+            meant = next((f"ml.{one}" for one in instances.alike(bare, there)), "")
             raise ConfigError(
                 f"SageMaker has no training jobs on {bare}",
                 where=OPTION,
-                why=f"did you mean {near[0]!r}?" if near else "docs/training.md says how to train on EC2",
-                fix=f"{OPTION} {near[0] if near else '<another type>'}",
+                why=f"did you mean {meant!r}?" if meant else "docs/training.md says how to train on EC2",
+                fix=f"{OPTION} {meant or '<another type>'}",
             )
         return row.sagemaker, row
     names = list(sagemaker)
     if f"ml.{bare}" in names:
         return f"ml.{bare}", None
-    raise unknown(bare, {one.removeprefix("ml."): None for one in names} or table, OPTION)
+    raise instances.unknown(bare, {one.removeprefix("ml."): None for one in names} or table, OPTION)
 
 
 def fit(variant: Variant, architecture: str, name: str, row: Instance | None, hosts: int, allow_tcp: bool) -> list[str]:
@@ -53,9 +53,7 @@ def trains(variant: Variant, architecture: str, name: str, row: Instance | None,
     them were paid for.
     """
     find = f"trainwright list --instance {name.removeprefix('ml.')}" if row else "trainwright list"
-    machine = (
-        row.architecture if row else "amd64"
-    )  # of those without a row all are: botocore 1.44.5 TrainingInstanceType
+    machine = row.architecture if row else instances.architecture(name.removeprefix("ml."))
     if architecture != machine:
         raise ConfigError(f"{variant.id} is of {architecture}, {name} is {machine}", where=OPTION, fix=find)
     gpus = row.count if row else 0
@@ -66,12 +64,16 @@ def trains(variant: Variant, architecture: str, name: str, row: Instance | None,
         )
     said = []
     if row is None:
-        said.append(f"nothing is known of {name} beside its name: no row of dockerfiles/instances.toml")
+        said.append(unknown(name))
     if gpus and not _cuda(variant):
         said.append(f"{variant.id} trains on CPUs: the {gpus} GPUs of {name} are paid for, and not used")
     elif gpus and variant.instances and name.removeprefix("ml.") not in variant.instances:
         said.append(f"{variant.id} is made for {', '.join(variant.instances)}; on {name} nobody has vouched for it")
     return said + _efa(variant, name, row, hosts, tcp, find)
+
+
+def unknown(name: str) -> str:
+    return f"nothing is known of {name} beside its name: no row of {instances.FILE}"
 
 
 def _efa(variant: Variant, name: str, row: Instance | None, hosts: int, tcp: str, find: str) -> list[str]:

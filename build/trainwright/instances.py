@@ -1,5 +1,6 @@
 """Instance types as data: what their GPUs and networks are, and which architectures a set of them needs."""
 
+import re
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
@@ -13,6 +14,7 @@ from trainwright.model import Model
 
 FILE = "dockerfiles/instances.toml"
 NEAR = 3  # names that an error shows
+ARM = re.compile(r"[a-z]+\d+[a-z]*g|a1\.")  # of AWS' own processors, by AWS' rule for names: g behind the generation
 
 
 class Instance(Model):
@@ -52,13 +54,34 @@ def architectures(names: Iterable[str], table: Mapping[str, Instance]) -> list[s
     return sorted({table[name].sm for name in names} - {""}, key=int)
 
 
+def architecture(name: str) -> str:
+    """Of a type without a row, by its name. GB200 is an exception, and has a row."""
+    return "arm64" if ARM.match(name) else "amd64"
+
+
+def alike(name: str, table: Iterable[str]) -> list[str]:
+    """At most three that may be meant: of the same letters before the generation, and of the same architecture.
+
+    Whoever asks for hpc7g wants no GPU. Where no type has these letters they are misspelt themselves.
+    """
+    same = [one for one in table if architecture(one) == architecture(name)]
+    kin = [one for one in same if _letters(one) == _letters(name)]
+    family = name.partition(".")[0]
+    first = [one for one in kin if one.startswith(f"{family}.")] or [one for one in kin if one.startswith(family)]
+    if first:
+        return get_close_matches(name, first, n=NEAR, cutoff=0)
+    return get_close_matches(name, kin or same, n=NEAR, cutoff=0.6 if kin else 0.9)
+
+
+def _letters(name: str) -> str:
+    return re.split(r"\d", name)[0]
+
+
 def unknown(name: str, table: Iterable[str], where: str = "") -> ConfigError:
     """An instance type that nobody described; `where` is the option, or file:line of the row, that asks for it."""
-    names, family = list(table), name.partition(".")[0]
-    alike = [one for one in names if one.startswith(f"{family}.")] or [one for one in names if one.startswith(family)]
-    near = get_close_matches(name, alike or names, n=NEAR, cutoff=0 if alike else 0.6)
+    near = alike(name, table)
     row = f'add [instances."{name}"] to {FILE}, with what it has and who says so'
-    correct = f"{where} {near[0]}" if where.startswith("--") and near else "name another one"
+    correct = f"{where} {near[0]}" if where.startswith("--") and near else f"name another one: grep '^\"' {FILE}"
     return ConfigError(
         f"unknown instance type {name!r}",
         where=where,

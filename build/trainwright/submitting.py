@@ -29,6 +29,14 @@ def instance_types() -> list[str]:
     return list(shape.enum)
 
 
+def known_types() -> list[str]:
+    """The names of all instance types that EC2's API knew when this botocore was made: no network."""
+    import botocore.session
+
+    shape: Any = botocore.session.get_session().get_service_model("ec2").shape_for("InstanceType")
+    return list(shape.enum)
+
+
 def put(region: str, uri: str, content: bytes, encryption: str = "", kms_key: str = "") -> None:
     """One object, whole or not at all, under the checksum that S3 verifies. `encryption`: aws:kms; "": the bucket's."""
     bucket, key = submissions.bucket_and_key(uri)

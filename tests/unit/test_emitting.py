@@ -555,6 +555,34 @@ def test_an_image_that_does_not_fit(pushed: Emit, image: str, words: tuple[str, 
     assert said in re.sub(r"\s+", " ", ended.err)
 
 
+@pytest.mark.parametrize("on", [*KUBERNETES, *SLURM])
+def test_cpus_need_no_type(pushed: Emit, on: str) -> None:
+    """Any host will do: neither a type nor devices are asked for, nor memory that a small one has not."""
+    name, two = PUSHED[0], "2" if on == "mpijob" else "1"
+    ended = pushed(on, "--nodes", two, "--model", "kept", image=name)
+    assert "of the hosts neither a type nor devices are asked for" in ended.err
+    assert f"on {two} host{'s' if two == '2' else ''}," in ended.out
+    assert "gpus-per-node" not in ended.out
+    for pod in pods(documents(ended)[-1]) if on in KUBERNETES else []:
+        assert pod["containers"][0]["resources"] == {}
+        assert set(pod.get("nodeSelector", {})) <= {"sagemaker.amazonaws.com/node-health-status"}
+        assert pod["containers"][0]["command"][-1] in ("1", "plain", "--worker")
+
+
+def test_a_type_of_which_only_the_name_is_known(pushed: Emit) -> None:
+    """As `launch` takes it; what nobody sells is refused, and no other kind of machine offered."""
+    for image in (PUSHED[0], IMAGE):
+        ended = pushed("hyperpod-eks", "--instance", "c5.4xlarge", "--model", "kept", image=image)
+        assert "nothing is known of c5.4xlarge beside its name: no row of dockerfiles/instances.toml" in ended.err
+        (pod,) = pods(documents(ended)[-1])
+        assert pod["containers"][0]["resources"] == {}
+        assert pod["nodeSelector"]["node.kubernetes.io/instance-type"] == "ml.c5.4xlarge"
+    assert "HyperPod has no m7g.large" in pushed("hyperpod-eks", "--instance", "m7g.large").err
+    assert "m7g.large is arm64" in pushed("slurm", "--instance", "m7g.large", image=PUSHED[0]).err
+    assert "did you mean 'c5.4xlarge'" in pushed("slurm", "--instance", "c5.4xlrge").err
+    assert "which instance type?" in pushed("slurm", image=PUSHED[1]).err
+
+
 def test_tcp_where_there_is_efa_must_be_said(pushed: Emit) -> None:
     ended = pushed("slurm", *TWO, image=PUSHED[2])
     assert ended.code == 2

@@ -2,7 +2,7 @@
 
 import pytest
 
-from trainwright import fitting, gateable, submitting
+from trainwright import fitting, gateable, instances, submitting
 from trainwright.errors import ConfigError
 from trainwright.matrix import Intent
 
@@ -15,6 +15,12 @@ def fit(intent: Intent, identity: str, name: str, hosts: int = 1, allow_tcp: boo
     variant = next(one for one in intent.variants if one.id == identity)
     found, row = fitting.instance(name, intent.instances, TYPES)
     return fitting.fit(variant, gateable.architecture(intent, identity), found, row, hosts, allow_tcp)
+
+
+def test_the_architecture_is_in_the_name(intent: Intent) -> None:
+    of = {name: row.architecture for name, row in intent.instances.items()}
+    assert [name for name in of if instances.architecture(name) != of[name]] == ["p6e-gb200.36xlarge"]
+    assert {instances.architecture(name.removeprefix("ml.")) for name in TYPES} <= {"amd64", "arm64"}
 
 
 def test_the_names_of_the_table_are_those_of_the_api(intent: Intent) -> None:
@@ -35,7 +41,15 @@ def test_both_names_are_the_same_type(intent: Intent, name: str) -> None:
         ("ml.p5.48xlarg", "unknown instance type 'p5.48xlarg'", "did you mean 'p5.48xlarge'"),
         ("m5.xlarg", "unknown instance type 'm5.xlarg'", "did you mean 'm5.xlarge'"),
         ("p6-b300.48xlarg", "unknown instance type", "p6-b300.48xlarge"),
-        ("g5g.xlarge", "SageMaker has no training jobs on g5g.xlarge", "did you mean 'ml.g5.xlarge'"),
+        (
+            "g5g.xlarge",
+            "SageMaker has no training jobs on g5g.xlarge",
+            "docs/training.md",
+        ),  # no g5: of amd64
+        ("hpc7g.16xlarge", "SageMaker has no training jobs on hpc7g.16xlarge", "docs/training.md"),  # no p3.16xlarge
+        ("g4dn.metal", "SageMaker has no training jobs on g4dn.metal", "did you mean 'ml.g4dn."),
+        ("hpc7g.16xlarg", "unknown instance type", "is like it"),
+        ("pp5.48xlarge", "unknown instance type", "did you mean 'p5.48xlarge'"),
     ],
 )
 def test_what_is_no_type_of_sagemaker(intent: Intent, name: str, what: str, more: str) -> None:

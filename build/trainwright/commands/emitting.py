@@ -20,7 +20,9 @@ def emit(
     ] = None,
     on: Annotated[str, typer.Option("--on", help="slurm, mpijob, pytorchjob, hyperpod-slurm, hyperpod-eks.")] = "slurm",
     nodes: Annotated[int, typer.Option(min=1, help="Hosts.")] = 1,
-    instance: Annotated[str, typer.Option(metavar="TYPE", help="p5.48xlarge: its GPUs and EFA interfaces.")] = "",
+    instance: Annotated[
+        str, typer.Option(metavar="TYPE", help="p5.48xlarge: its GPUs and EFA interfaces; of CPU images not needed.")
+    ] = "",
     processes: Annotated[int | None, typer.Option(min=1, metavar="N", help="Of each host; else its GPUs.")] = None,
     distribution: Annotated[str, typer.Option(help="torchrun, mpi, tensorflow, plain; else what fits.")] = "",
     code: Annotated[
@@ -42,11 +44,8 @@ def emit(
 ) -> None:
     """A training job as a file for Slurm, Kubernetes (MPIJob, PyTorchJob) or HyperPod: same image, same script."""
     from trainwright import cluster_files, emitting, report
-    from trainwright.errors import ConfigError
     from trainwright.files import write_named
 
-    if not instance:
-        raise ConfigError("which instance type?", where="--instance", fix="--instance p5.48xlarge")
     emitting.refuse_near(words or [], [one[2:] for param in context.command.params for one in param.opts])
     job, said = emitting.job(
         find_root(),
