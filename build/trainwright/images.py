@@ -104,19 +104,25 @@ def plan_one(
 
 
 def planned(
-    intent: Intent, variants: Iterable[Variant], given: str, regions: str = "", must_know: bool = False
+    intent: Intent,
+    variants: Iterable[Variant],
+    given: str,
+    regions: str = "",
+    must_know: bool = False,
+    elsewhere: bool = False,
 ) -> tuple[list[PlanEntry], str]:
     """What is to be done with each image; and why what is published is unknown, "" where it is known.
 
-    With `must_know` raises as published() does instead.
+    With `must_know` raises as published() does instead. `elsewhere`: as a builder asks that has not this engine.
     """
     variants = list(variants)
     missing = {variant.id: inputs.awaited(intent, variant) for variant in variants}
     found = {variant.id: inputs.load(intent, variant) for variant in variants if not missing[variant.id]}
+    answers = (lambda: False) if elsewhere else engine.answers
     look = (lambda *asked: (published(*asked), "")) if must_know else published_if_known
     held, why = look(intent, found.values(), given, regions)
     rows = [
-        plan_one(found[variant.id], None, engine.answers, held.get(variant.id))
+        plan_one(found[variant.id], None, answers, held.get(variant.id))
         if variant.id in found
         else plan.decide(variant.id, "", None, None, blocked=missing[variant.id])
         for variant in variants

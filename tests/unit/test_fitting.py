@@ -47,6 +47,7 @@ def test_both_names_are_the_same_type(intent: Intent, name: str) -> None:
             "docs/training.md",
         ),  # no g5: of amd64
         ("hpc7g.16xlarge", "SageMaker has no training jobs on hpc7g.16xlarge", "docs/training.md"),  # no p3.16xlarge
+        ("hpc6a.48xlarge", "SageMaker has no training jobs on hpc6a.48xlarge", "docs/training.md"),
         ("g4dn.metal", "SageMaker has no training jobs on g4dn.metal", "did you mean 'ml.g4dn."),
         ("hpc7g.16xlarg", "unknown instance type", "is like it"),
         ("pp5.48xlarge", "unknown instance type", "did you mean 'p5.48xlarge'"),

@@ -17,7 +17,7 @@ import pytest
 import yaml
 from registries import MANIFEST, Registry, digest_of, serving
 
-from trainwright import changes, lock, pipelines
+from trainwright import changes, engine, lock, pipelines
 from trainwright.config import parse
 from trainwright.errors import ConfigError
 from trainwright.matrix import Intent, load_intent
@@ -82,7 +82,8 @@ def built(document: dict[str, Any]) -> list[str]:
 
 
 def to_build(rows: list[dict[str, Any]]) -> set[str]:
-    return {row["id"] for row in rows if row["action"] == "build"}
+    """Also what an engine here holds: those who build do not have it."""
+    return {row["id"] for row in rows if row["action"] in ("build", "reuse")}
 
 
 def move_mpi4py(tree: Path, edit: Any, settle: Any) -> None:
@@ -131,6 +132,20 @@ def test_a_moved_pin_and_what_was_never_published(
     assert "base-1.0-cpu-py313-ec2" not in planned
     said = ask(committed, "ci", "codebuild", "--only", "*-cpu-*")
     assert sorted(built(said["document"])) == sorted(planned)
+
+
+@pytest.mark.parametrize("kind", ["codebuild", "github"])
+def test_what_only_this_engine_holds_is_built(
+    ask: Ask, committed: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pipeline's builders do not have it, and nobody else would publish it."""
+    monkeypatch.setattr(engine, "answers", lambda: True)
+    monkeypatch.setattr(engine, "image_id", lambda name: f"sha256:{'1' * 64}")
+    (row,) = ask(committed, "plan", "--only", DEFAULT)
+    assert row["action"] == "reuse"
+    said = ask(committed, "ci", kind, "--only", DEFAULT)
+    assert built(said["document"]) == [DEFAULT]
+    assert said["left"] == []
 
 
 def test_since_keeps_what_changed(ask: Ask, registry: Registry, committed: Path, edit: Any) -> None:

@@ -133,7 +133,8 @@ def _graph(
     intent, variants = chosen(framework, only)
     settings = pipelines.settings(intent.root)
     changed = {row.id for row in changes.since(intent, since)} if since else None
-    rows, why = images.planned(intent, variants, registry or PUSHED_TO, region, must_know=bool(registry or region))
+    named = bool(registry or region)
+    rows, why = images.planned(intent, variants, registry or PUSHED_TO, region, must_know=named, elsewhere=True)
     found = pipelines.graph(rows, variants, intent.components.bases, changed, since, bool(cache))
     return found, settings, _notes(intent.root, registry, region, why)
 
