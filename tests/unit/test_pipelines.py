@@ -140,7 +140,7 @@ def test_what_only_this_engine_holds_is_built(
 ) -> None:
     """A pipeline's builders do not have it, and nobody else would publish it."""
     monkeypatch.setattr(engine, "answers", lambda: True)
-    monkeypatch.setattr(engine, "image_id", lambda name: f"sha256:{'1' * 64}")
+    monkeypatch.setattr(engine, "image_id", lambda _: f"sha256:{'1' * 64}")
     (row,) = ask(committed, "plan", "--only", DEFAULT)
     assert row["action"] == "reuse"
     said = ask(committed, "ci", kind, "--only", DEFAULT)
