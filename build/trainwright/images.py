@@ -130,6 +130,18 @@ def planned(
     return rows, why
 
 
+def pushed_here(intent: Intent) -> tuple[list[Variant], list[str]]:
+    """What out/ says was pushed from here with its present inputs, and the ids of what was with others."""
+    said = [(variant, read_image(out_folder(intent, variant))) for variant in intent.variants]
+    pushed = {variant.id: (variant, image.key) for variant, image in said if image and image.digest and image.uri}
+    fresh = [
+        variant
+        for variant, key in pushed.values()
+        if not inputs.awaited(intent, variant) and inputs.load(intent, variant).key == key
+    ]
+    return fresh, sorted(pushed.keys() - {variant.id for variant in fresh})
+
+
 def exported(intent: Intent, variants: Iterable[Variant]) -> dict[str, str]:
     """What a pipeline hands on of images that were pushed; of several, one word each.
 

@@ -21,6 +21,7 @@ from trainwright.outcome import Image
 
 ROOT = Path(__file__).parents[2]
 DEFAULT = "pytorch-2.13-cpu-py311-sagemaker"
+DIGEST = f"sha256:{'1' * 64}"
 OURS = buildspecs.parse((ROOT / "buildspec.yml").read_text(), "buildspec.yml")
 
 
@@ -328,6 +329,35 @@ def test_our_buildspec_exports_what_the_goal_prints(cli: Any, tree: Path, tmp_pa
     }
     images.write_image(images.out_folder(intent, variant), image.model_copy(update={"key": "0" * 64}))
     assert cli(tree, "ci", "exports", "--framework", "pytorch").code == 7, "of other inputs"
+
+
+def test_exports_of_nothing_named(cli: Any, tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As make: ONLY, FRAMEWORK; else what was pushed from here, and no id that nobody asked for."""
+    for name in ("ONLY", "FRAMEWORK"):
+        monkeypatch.delenv(name, raising=False)
+    intent = load_intent(tree)
+    ended = cli(tree, "ci", "exports")
+    assert ended.code == 7
+    assert "nothing was pushed from here with its present inputs" in ended.err
+    for variant in intent.variants:
+        if variant.id in (DEFAULT, "jax-0.12-cpu-py313-ec2", "base-1.0-cpu-py313-ec2"):
+            key = inputs.load(intent, variant).key if variant.framework != "base" else "0" * 64
+            image = Image(id=variant.id, key=key, digest=DIGEST, uri=f"localhost:1/{variant.id}@{DIGEST}")
+            images.write_image(images.out_folder(intent, variant), image)
+    for found, environment in {
+        f"{DEFAULT} jax-0.12-cpu-py313-ec2": {},
+        DEFAULT: {"FRAMEWORK": "pytorch"},
+        "jax-0.12-cpu-py313-ec2": {"FRAMEWORK": "pytorch", "ONLY": "jax-0.12-cpu-py313-ec2"},
+    }.items():
+        with monkeypatch.context() as patch:
+            for name, value in environment.items():
+                patch.setenv(name, value)
+            ended = cli(tree, "ci", "exports", "--json")
+        assert ended.code == 0, ended.err
+        assert sorted(json.loads(ended.out)["IMAGE_ID"].split()) == sorted(found.split())
+        assert ("not base-1.0-cpu-py313-ec2: it was pushed, and then its inputs changed" in ended.err) == (
+            not environment
+        )
 
 
 def test_a_failing_goal_is_not_hidden_by_eval(project: Project) -> None:

@@ -63,12 +63,31 @@ def github(
 
 @ci.command()
 def exports(only: Only = None, framework: Framework = None, as_json: Json = False) -> None:
-    """What a build hands on, as lines for a shell: IMAGE_ID, IMAGE_KEY, IMAGE_DIGEST, IMAGE_URI of what was pushed."""
+    """What a build hands on, as lines for a shell: IMAGE_ID, IMAGE_KEY, IMAGE_DIGEST, IMAGE_URI of what was pushed.
+
+    Without --only and --framework: of ONLY or FRAMEWORK, as make; else of all that was pushed from this checkout.
+    """
+    import os
     import shlex
 
     from trainwright import images, report
+    from trainwright.errors import NotRunError
+    from trainwright.matrix import load_intent
 
-    values = images.exported(*chosen(framework, only))
+    if not (only or framework):
+        only = os.environ.get("ONLY") or None
+        framework = None if only else os.environ.get("FRAMEWORK") or None
+    if only or framework:
+        values = images.exported(*chosen(framework, only))
+    else:
+        intent = load_intent(find_root())
+        variants, other = images.pushed_here(intent)
+        for name in other:
+            typer.echo(f"not {name}: it was pushed, and then its inputs changed", err=True)
+        if not variants:
+            fix = "make build push FRAMEWORK=pytorch; or name it: --only, --framework"
+            raise NotRunError("nothing was pushed from here with its present inputs", where="out/", fix=fix)
+        values = images.exported(intent, variants)
     if as_json:
         report.data(values)
         return
