@@ -9,7 +9,7 @@ import shlex
 from typing import Any
 
 from trainwright import cloud_launchers, launchers
-from trainwright.clusters import Job, Mount
+from trainwright.clusters import VARIABLE, Job, Mount
 
 MAKE = 'mkdir -p "$SM_MODEL_DIR" && exec "$@"'  # the image has no such folder
 SECRET = "secret"  # the key in the Secret, and the file's name
@@ -29,7 +29,7 @@ def text(job: Job) -> str:
 def commands(job: Job, file: str) -> list[str]:
     """What a person types, in this order."""
     if not job.kubernetes:
-        return [f"sbatch {file}", f"tail -F {job.name}-*.log"]
+        return [f"job=$(sbatch --parsable {shlex.quote(file)})", f'tail -F "{job.name}-${{job%%;*}}.log"']
     kubectl = f"kubectl -n {job.namespace}" if job.namespace else "kubectl"
     log = f"job/{job.name}-launcher" if job.on == "mpijob" else f"pod/{job.name}-master-0"
     return [
@@ -251,7 +251,10 @@ def slurm(job: Job) -> str:
     srun += [f'--container-mounts="{mounts}"'] if mounts else []
     srun += [f"--container-workdir={job.settings.folders.code}"] if _has_code(job) else []
     srun += [] if job.keeps_model else [shlex.join(["sh", "-c", MAKE, "sh"])]
-    srun += [shlex.join([*job.launcher, job.script.path, *job.words])]
+    named = _variables(job)
+    odd = [f"{name}={value}" for name, value in named.items() if not VARIABLE.fullmatch(name)]
+    # SM_CHANNEL_MY-DATA, as SageMaker calls it: no shell exports such a name, and dash drops it on the way.
+    srun += [shlex.join([*(["env", *odd] if odd else []), *job.launcher, job.script.path, *job.words])]
     where = "Slurm of HyperPod, which replaces a broken node and starts the step again" if job.hyperpod else "Slurm"
     lines = [
         "#!/bin/bash",
@@ -266,7 +269,7 @@ def slurm(job: Job) -> str:
         "# no file, in no command line, and `scontrol show job` does not have it. Slurm hands it on like any variable.",
         f'TRAINWRIGHT_JOB_SECRET="$({RANDOM})"',
         "export TRAINWRIGHT_JOB_SECRET",
-        *(f"export {name}={shlex.quote(value)}" for name, value in _variables(job).items()),
+        *(f"export {name}={shlex.quote(value)}" for name, value in named.items() if VARIABLE.fullmatch(name)),
         "",
         *(
             f'mkdir -p "{_folder(one)}" # on a file system that all nodes share'

@@ -29,6 +29,7 @@ NAME = re.compile(r"[a-z]([a-z0-9-]{0,50}[a-z0-9])?")
 NAMESPACE = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 CLAIM = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?(/[A-Za-z0-9_.@+=-]+)*")  # a claim, and a folder in it
 FOLDER = re.compile(r"[A-Za-z0-9_./@+=-]+")  # pyxis parts mounts at : and ,
+KEY = re.compile(r"(?!\.\.?$)[A-Za-z0-9._-]{1,253}")  # of a ConfigMap
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -269,8 +270,8 @@ def _environment(words: Sequence[str]) -> dict[str, str]:
         name, has, value = word.partition("=")
         if not (has and VARIABLE.fullmatch(name)):
             raise ConfigError(f"{word!r} is no variable", where="--env", fix="--env NAME=VALUE")
-        if name == "TRAINWRIGHT_JOB_SECRET":
-            why = "the file would hold it, for everybody who reads it"
+        if name in ("TRAINWRIGHT_JOB_SECRET", jobs.SECRET_FILE):
+            why = "the file would hold it, for everybody who reads it; and where it lies the file says itself"
             raise ConfigError("the job's secret is no --env", where="--env", why=why, fix="leave it to the file")
         found[name] = value
     return found

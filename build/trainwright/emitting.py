@@ -138,6 +138,11 @@ def _script(settings: clusters.Settings, on: str, script: str, code: str) -> Scr
         if path.is_absolute() or not whole.is_relative_to(here):
             return Script(path=whole.name, code=str(whole.parent))
         return Script(path=str(whole.relative_to(here)), code=".")
+    if not clusters.KEY.fullmatch(path.name):
+        why = "it goes along in a ConfigMap, whose keys are of letters without accents, digits, . _ and -"
+        raise ConfigError(
+            f"{path.name!r} is no name that Kubernetes takes", where=script, why=why, fix="rename it, or --code CLAIM"
+        )
     try:
         text = path.read_bytes().decode()  # to the mark: a carriage return is the script's own
     except (UnicodeDecodeError, OSError) as error:

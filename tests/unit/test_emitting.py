@@ -325,6 +325,44 @@ def test_a_script_that_hides_a_module_of_python_is_refused(emit: Emit, tmp_path:
     assert emit(on, *TWO).code == (2 if on == "slurm" else 0)  # on Kubernetes the script goes along alone
 
 
+@pytest.mark.parametrize("script", ["my train.py", "émil.py"])
+def test_a_script_whose_name_is_no_key_of_a_configmap(emit: Emit, tmp_path: Path, script: str) -> None:
+    (tmp_path / "checkout" / script).touch()
+    ended = emit("pytorchjob", *TWO, "--name", "train", script=script)
+    assert (ended.code, ended.out) == (2, "")
+    assert "no name that Kubernetes takes" in ended.err
+    assert emit("slurm", *TWO, "--name", "train", script=script).code == 0
+    assert emit("pytorchjob", *TWO, "--name", "train", "--code", "claim", script=script).code == 0
+
+
+def test_a_channel_whose_variable_no_shell_can_export(emit: Emit, tmp_path: Path) -> None:
+    """A stand-in for srun starts what would run in the container; one for the launcher says what it got."""
+    for name, said in {"srun": 'while [ "$1" != sh ]; do shift; done; exec "$@"', "trainwright-launch": "env"}.items():
+        (tmp_path / name).write_text(f"#!/bin/bash\n{said}\n")
+        (tmp_path / name).chmod(0o755)
+    model = ("--env", f"SM_MODEL_DIR={tmp_path}/model")
+    text = emit("slurm", *TWO, *model, "--data", "my-data=/fsx/a", "--data", "val=/fsx/b").out
+    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
+    ran = subprocess.run(["bash"], input=text, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    said = ran.stdout.splitlines()
+    assert "SM_CHANNEL_MY-DATA=/opt/ml/input/data/my-data" in said
+    assert "SM_CHANNEL_VAL=/opt/ml/input/data/val" in said
+
+
+def test_the_log_that_is_followed_is_that_of_the_job(emit: Emit, tmp_path: Path) -> None:
+    """Before the job starts there is no log: what the shell finds by a pattern is another job's, or none."""
+    for name, said in {"sbatch": "echo '17;cluster'", "tail": 'echo "$@"'}.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{said}\n")
+        (tmp_path / name).chmod(0o755)
+    commands = json.loads(emit("slurm", *TWO, "--json", "--output", "my job.sbatch").out)["commands"]
+    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
+    ran = subprocess.run(
+        ["bash"], input="\n".join(commands), env=environment, capture_output=True, text=True, check=True
+    )
+    assert ran.stdout == "-F train-17.log\n"
+
+
 # --- the secret ------------------------------------------------------------------------------------------------------
 
 
@@ -481,6 +519,7 @@ def test_a_tag_is_said_to_move(emit: Emit) -> None:
         ("slurm", (*TWO, "--data", "a", "--data", "b"), "training is given twice"),
         ("slurm", (*TWO, "--env", "A"), "--env NAME=VALUE"),
         ("slurm", (*TWO, "--env", "TRAINWRIGHT_JOB_SECRET=x"), "the job's secret is no --env"),
+        ("mpijob", (*TWO, "--env", "TRAINWRIGHT_JOB_SECRET_FILE=/x"), "the job's secret is no --env"),
         ("mpijob", (*TWO, "--distribution", "torchrun"), "--on mpijob does not start torchrun"),
         ("pytorchjob", (*TWO, "--distribution", "mpi"), "--on slurm or --on mpijob"),
         ("pytorchjob", (*TWO, "--checkpoints", "/fsx"), "PersistentVolumeClaim"),
