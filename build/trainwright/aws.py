@@ -9,7 +9,8 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from trainwright import certificates
-from trainwright.denials import Call, explain
+from trainwright.denials import Call, explain, no_job
+from trainwright.errors import AwsError
 
 if TYPE_CHECKING:
     from mypy_boto3_ecr import ECRClient
@@ -83,6 +84,17 @@ def regions(given: str = "") -> list[str]:
     if not found[0]:
         raise explain(Call("ecr"), "NoRegionError", "neither --region nor TRAINWRIGHT_REGIONS nor AWS_REGION says one")
     return list(dict.fromkeys(found))
+
+
+def training_job(region: str, name: str) -> dict[str, Any] | None:
+    """What SageMaker says of a job; None where it knows none of that name. Raises AwsError."""
+    try:
+        with told(Call("sagemaker", "DescribeTrainingJob", region, name)):
+            return dict(client("sagemaker", region).describe_training_job(TrainingJobName=name))
+    except AwsError as error:
+        if no_job(error):
+            return None
+        raise
 
 
 @contextmanager

@@ -4,7 +4,7 @@ import re
 import secrets
 from collections.abc import Sequence
 
-from trainwright import jobs, submitting
+from trainwright import aws, jobs, submitting
 from trainwright.dispatching import Job
 from trainwright.errors import AwsError, ConfigError
 from trainwright.progress import Say
@@ -50,7 +50,7 @@ def _free(job: Job) -> None:
     """Raises ConfigError for a name that is taken: before anything is uploaded. Who may not look hears it later."""
     name = job.submission.name
     try:
-        taken = submitting.describe(job.region, name)
+        taken = aws.training_job(job.region, name)
     except AwsError as error:
         if "may not" in error.what:
             return
@@ -114,7 +114,7 @@ def _secret(job: Job) -> bytes:
 
 def left_secret(region: str, name: str) -> str:
     """Where the secret of a job that has ended may lie, as `launch` laid it there; "" for none. Raises AwsError."""
-    said = submitting.describe(region, name) or {}
+    said = aws.training_job(region, name) or {}
     if said.get("TrainingJobStatus") not in ("Completed", "Failed", "Stopped"):
         return ""
     output = str(said.get("OutputDataConfig", {}).get("S3OutputPath", "")).rstrip("/")

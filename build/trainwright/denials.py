@@ -115,6 +115,16 @@ PASSING = {  # beside those, and every status of 500 and above
 }
 
 
+# What DescribeTrainingJob says of no job: the one error of its model, and what Amazon has been seen to say instead.
+NO_JOB, NO_JOB_WORDS = "ResourceNotFound", ("resource not found", "does not exist", "could not find")
+
+
+def no_job(error: AwsError) -> bool:
+    """Whether DescribeTrainingJob failed because there is no job of that name."""
+    said = error.why.lower()
+    return error.code == NO_JOB or (error.code == "ValidationException" and any(one in said for one in NO_JOB_WORDS))
+
+
 def explain(call: Call, code: str, message: str, status: int = 0, attempts: int = 1) -> AwsError:
     """One error for whatever Amazon, or botocore, said: `code` is the service's, or botocore's class of error."""
     error = _explain(call, code, message, status, attempts)

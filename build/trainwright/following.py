@@ -1,5 +1,6 @@
 """A training job of SageMaker as it runs: its log out of CloudWatch, what SageMaker does, and how it ends."""
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from datetime import datetime
@@ -8,7 +9,7 @@ from functools import partial
 from typing import Any, Literal, TypeVar
 
 from trainwright import training_compiler
-from trainwright.aws import client, told
+from trainwright.aws import client, told, training_job
 from trainwright.causes import Cause
 from trainwright.denials import Call
 from trainwright.errors import AwsError, ConfigError, did_you_mean
@@ -91,16 +92,14 @@ class _Following:
             max(created, since or 0), _ms(log.look_back_seconds), _ms(log.margin_seconds), log.late_events
         )
         looked = time.monotonic()
-        while True:
+        while state["TrainingJobStatus"] not in OVER:
             self.tell(state)
             self.read()
-            if state["TrainingJobStatus"] in OVER:
-                break
             self.heed(state, stop_on_cause, stop_on_silence)
             time.sleep(poll.logs_seconds)
             if time.monotonic() - looked >= poll.status_seconds:
                 state, looked = self.describe(), time.monotonic()
-        self.settle()
+        self.rest(state)
         reason = str(state.get("FailureReason", ""))
         for line in reason.splitlines():
             self.heard(self.watch.note(line))
@@ -158,26 +157,22 @@ class _Following:
 
     def describe(self) -> dict[str, Any]:
         """Raises ConfigError for a job that is not there."""
-        sagemaker = client("sagemaker", self.region)
         call = Call("sagemaker", "DescribeTrainingJob", self.region, self.job)
-        try:
-            said = self.patient(call, lambda: sagemaker.describe_training_job(TrainingJobName=self.job))
-        except AwsError as error:
-            if error.code == "ValidationException" and "not found" in error.why.lower():
-                raise self.unknown(error) from None
-            raise
-        return dict(said)
+        said = self.patient(call, partial(training_job, self.region, self.job))
+        if said is None:
+            raise self.unknown(call)
+        return said
 
-    def unknown(self, error: AwsError) -> ConfigError:
+    def unknown(self, call: Call) -> ConfigError:
         try:
             with told(Call("sagemaker", "ListTrainingJobs", self.region)):
                 said = client("sagemaker", self.region).list_training_jobs(MaxResults=100)
             names = [row["TrainingJobName"] for row in said["TrainingJobSummaries"]]
             why = did_you_mean(self.job, names) if names else f"there is none in {self.region}"
         except AwsError:
-            why = error.why
+            why = ""  # who may not look at the names hears none
         what = f"there is no training job {self.job!r} in {self.region}"
-        return ConfigError(what, where=str(error.where), why=why, fix="trainwright attach JOB --region REGION")
+        return ConfigError(what, where=str(call), why=why, fix="trainwright attach JOB --region REGION")
 
     def stop(self) -> None:
         sagemaker = client("sagemaker", self.region)
@@ -188,24 +183,23 @@ class _Following:
             if error.code != "ValidationException":  # it has ended by itself
                 raise
 
-    def patient(self, call: Call, ask: Callable[[], T]) -> T:
+    def patient(self, call: Call, ask: Callable[[], T], until: float = math.inf) -> T:
         """What is throttled, or fails at Amazon's, is asked again and again. Raises AwsError for all else, and at last.
 
-        A network that is not there is waited for only where it was there before.
+        A network that is not there is waited for only where it was there before. `until`: of the monotonic clock.
         """
         poll, began, wait = self.settings.poll, time.monotonic(), self.settings.poll.first_wait_seconds
+        end = min(began + poll.patience_seconds, until)
         while True:
             try:
                 with told(call):
                     answer = ask()
             except AwsError as error:
                 network = error.code.endswith("Error") and not self.answered
-                if not error.passes or network or time.monotonic() - began + wait > poll.patience_seconds:
+                if not error.passes or network or time.monotonic() + wait > end:
                     raise
                 if wait == poll.first_wait_seconds:
-                    self.say(
-                        JOB, f"{error.what} ({error.where}): it is asked again, for {minutes(poll.patience_seconds)}"
-                    )
+                    self.say(JOB, f"{error.what} ({error.where}): it is asked again, for {minutes(end - began)}")
                 time.sleep(wait)
                 wait = min(2 * wait, poll.longest_wait_seconds)
             else:
@@ -214,7 +208,7 @@ class _Following:
 
     # --- the log -----------------------------------------------------------------------------------------------------
 
-    def pages(self, start: Callable[[], int], until: float | None = None) -> Iterator[tuple[list[Event], int]]:
+    def pages(self, start: Callable[[], int], until: float = math.inf) -> Iterator[tuple[list[Event], int]]:
         """Each page, and when it was asked for by CloudWatch's clock; an empty one with a token is not the last.
 
         Raises AwsError. `until`: of the monotonic clock, when to stop.
@@ -231,7 +225,7 @@ class _Following:
             if token:
                 words["nextToken"] = token
             try:
-                said = self.patient(call, partial(logs.filter_log_events, **words))
+                said = self.patient(call, partial(logs.filter_log_events, **words), until)
             except AwsError as error:
                 if token and error.code in TOKEN:
                     token, begin = "", self.merged.again()
@@ -239,7 +233,7 @@ class _Following:
                 raise
             yield [_event(row) for row in said["events"]], _clock(said)
             token = said.get("nextToken", "")
-            if not token or (until is not None and time.monotonic() > until):
+            if not token or time.monotonic() > until:
                 return
 
     def read(self) -> int:
@@ -265,6 +259,17 @@ class _Following:
             return 0
         self.merged.complete()
         return new
+
+    def rest(self, state: dict[str, Any]) -> None:
+        """What the log still holds of a job that has ended; what fails here, and Ctrl-C, does not hide how it ended."""
+        try:
+            self.tell(state)
+            self.read()
+            self.settle()
+        except (AwsError, KeyboardInterrupt) as problem:
+            why = f"{problem.what} ({problem.where})" if isinstance(problem, AwsError) else "interrupted"
+            self.denied = f"the rest of the log could not be read: {why}"
+            self.say(JOB, self.denied)
 
     def settle(self) -> None:
         """CloudWatch lags behind the end of a job; then what came too late for every poll is looked for."""

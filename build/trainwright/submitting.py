@@ -8,16 +8,10 @@ import hashlib
 import time
 from typing import Any
 
-from trainwright import submissions
+from trainwright import aws, submissions
 from trainwright.aws import client, told
 from trainwright.denials import Call
 from trainwright.errors import AwsError
-
-MISSING = (
-    "Requested resource not found",
-    "does not exist",
-    "Could not find",
-)  # what DescribeTrainingJob says of no job
 
 
 def instance_types() -> list[str]:
@@ -67,21 +61,6 @@ def create(region: str, asked: dict[str, Any]) -> str:
         return str(client("sagemaker", region).create_training_job(**asked)["TrainingJobArn"])
 
 
-def describe(region: str, name: str) -> dict[str, Any] | None:
-    """What SageMaker says of a job; None where it knows none of that name."""
-    with told(Call("sagemaker", "DescribeTrainingJob", region, name)):
-        sagemaker: Any = client("sagemaker", region)
-        try:
-            return dict(sagemaker.describe_training_job(TrainingJobName=name))
-        except sagemaker.exceptions.ResourceNotFound:
-            return None
-        except sagemaker.exceptions.ClientError as error:
-            said = error.response.get("Error", {})
-            if said.get("Code") == "ValidationException" and any(one in said.get("Message", "") for one in MISSING):
-                return None
-            raise
-
-
 def begun(region: str, asked: dict[str, Any], looks: int, seconds: float) -> tuple[bool | None, str]:
     """Whether this very job was begun although the call that should begin it failed, and its ARN.
 
@@ -91,7 +70,7 @@ def begun(region: str, asked: dict[str, Any], looks: int, seconds: float) -> tup
     for look in range(looks):
         time.sleep(seconds if look else 0)
         try:
-            found = describe(region, asked["TrainingJobName"])
+            found = aws.training_job(region, asked["TrainingJobName"])
         except AwsError:
             return None, ""
         if found is not None:

@@ -26,6 +26,7 @@ FAST = {  # of follow.toml: seconds, where a job here takes three
     "margin_seconds": 1.5,
     "settle_seconds": 1.2,
     "longest_settle_seconds": 6,
+    "sweep_seconds": 20,
 }
 DOUBLE = "h:7:7 [0] NCCL WARN Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 1b000"
 
@@ -307,6 +308,47 @@ def test_credentials_that_expire_end_it_with_the_command_to_go_on(jobs: Jobs, ro
     assert not jobs.calls.count(("sagemaker", "StopTrainingJob"))
 
 
+def test_a_log_that_fails_after_the_end_does_not_hide_the_result(jobs: Jobs, root: Path) -> None:
+    job = jobs.create("done")
+    job.put("algo-1", [(0.0, "hello")])
+    process = attach(jobs, root, "done")
+    first = until("hello", process)
+    job.end("Completed")
+    first += until("Completed: Training job completed", process)
+    time.sleep(0.5)  # it may have said so before the job itself did; the log has to be quiet for longer
+    jobs.refuse("FilterLogEvents", "ExpiredTokenException", "The security token has expired", times=99)
+    code, out, err = ended(process)
+    assert code == 0, err
+    assert "the rest of the log could not be read: the AWS credentials have expired" in out
+    assert re.search(r"done +Completed", out)
+
+
+def test_the_look_over_the_whole_log_is_bounded_where_amazon_throttles_it(jobs: Jobs, tmp_path: Path) -> None:
+    root = checkout(tmp_path, patience_seconds=50, longest_settle_seconds=0, sweep_seconds=0.5)
+    jobs.create("done").end("Completed")
+    jobs.say("FilterLogEvents", {"events": []})
+    jobs.refuse("FilterLogEvents", "ThrottlingException", "Rate exceeded", times=10_000)
+    began = time.monotonic()
+    code, out, err = ended(attach(jobs, root, "done"))
+    assert code == 0, err
+    assert time.monotonic() - began < 30
+    assert "the rest of the log could not be read: Amazon throttles" in out
+
+
+def test_ctrl_c_after_the_end_gives_the_result(jobs: Jobs, tmp_path: Path) -> None:
+    root = checkout(tmp_path, settle_seconds=30, longest_settle_seconds=50)
+    job = jobs.create("done")
+    process = attach(jobs, root, "done")
+    first = until("Starting: Preparing", process)
+    job.end("Completed")
+    first += until("Completed: Training job completed", process)
+    time.sleep(1)  # it may have said so before the job itself did
+    process.send_signal(signal.SIGINT)
+    code, out, err = ended(process)
+    assert (code, "the job goes on" in err) == (0, False), err
+    assert "the rest of the log could not be read: interrupted" in out
+
+
 def test_a_log_that_may_not_be_read_is_said_and_the_job_is_followed(jobs: Jobs, root: Path) -> None:
     job = jobs.create("closed")
     who, arn = "arn:aws:sts::1:assumed-role/b/me", "arn:aws:logs:us-east-1:1:log-group:/aws/sagemaker/TrainingJobs"
@@ -322,9 +364,11 @@ def test_a_log_that_may_not_be_read_is_said_and_the_job_is_followed(jobs: Jobs, 
     assert jobs.calls.count(("logs", "FilterLogEvents")) == 1
 
 
-def test_a_job_that_is_not_there(jobs: Jobs, root: Path) -> None:
+@pytest.mark.parametrize("refusal", ["ValidationException", "ResourceNotFound"])
+def test_a_job_that_is_not_there(jobs: Jobs, root: Path, refusal: str) -> None:
+    """As Amazon says it, and as its model of the API has it."""
     jobs.create("train-gpt-2")
-    jobs.refuse("DescribeTrainingJob", "ValidationException", "Requested resource not found.")
+    jobs.refuse("DescribeTrainingJob", refusal, "Requested resource not found.")
     code, _, err = ended(attach(jobs, root, "train-gtp-2"))
     assert code == 2
     assert "there is no training job 'train-gtp-2' in us-east-1" in err
@@ -376,6 +420,9 @@ def test_the_policy_allows_what_following_uses(jobs: Jobs, root: Path) -> None:
     job.put("algo-1", [(0.0, DOUBLE)])
     process = attach(jobs, root, "kept", "--stop-on-cause")
     until("the job is stopped", process)
+    deadline = time.monotonic() + LIMIT
+    while ("sagemaker", "StopTrainingJob") not in jobs.calls and time.monotonic() < deadline:
+        time.sleep(0.05)
     job.end("Stopped")
     ended(process)
     jobs.refuse("DescribeTrainingJob", "ValidationException", "Requested resource not found.")

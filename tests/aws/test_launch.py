@@ -16,7 +16,7 @@ import pytest
 from aws.conftest import REGIONS
 from aws.emulator import Emulator
 
-from trainwright import beginning, dispatching, ecr, images, inputs, matrix, provisioning, publication, submitting
+from trainwright import aws, beginning, dispatching, ecr, images, inputs, matrix, provisioning, publication, submitting
 from trainwright import registry as registries
 from trainwright.errors import AwsError, ConfigError
 
@@ -92,7 +92,7 @@ def test_a_job_is_begun(job: Callable[..., dispatching.Job], s3: Any, amazon: Em
     arn = beginning.begin(prepared, silent)
     assert arn == f"arn:aws:sagemaker:{HERE}:123456789012:training-job/one"
     assert operations(amazon) == ["DescribeTrainingJob", "PutObject", "PutObject", "CreateTrainingJob"]
-    kept = submitting.describe(HERE, "one")
+    kept = aws.training_job(HERE, "one")
     assert kept is not None
     for name in ("HyperParameters", "ResourceConfig", "OutputDataConfig", "StoppingCondition"):  # moto drops the rest
         assert kept[name].items() >= prepared.request[name].items()
@@ -284,7 +284,7 @@ def test_throttling_that_stays_is_one_error_and_leaves_nothing(
     error = fails(job())
     assert f"throttles the account, after {ATTEMPTS} attempts" in error.what
     assert keys(s3) == []
-    assert submitting.describe(HERE, "one") is None
+    assert aws.training_job(HERE, "one") is None
 
 
 def test_secrets_manager_that_throttles_comes_before_everything(
@@ -486,7 +486,7 @@ def test_a_second_ctrl_c_says_what_is_left(
             raise problem
 
     monkeypatch.setattr(submitting, "create", interrupted)
-    monkeypatch.setattr(submitting, "describe", looked)
+    monkeypatch.setattr(aws, "training_job", looked)
     with pytest.raises(KeyboardInterrupt):
         beginning.begin(job(), said.append)
     assert f"if it was not, remove: aws s3 rm s3://bucket/{SECRET}" in said
