@@ -10,7 +10,7 @@ CHOSEN = $(if $(call given,ONLY),--only '$(ONLY)',$(if $(call given,FRAMEWORK),-
 
 .DEFAULT_GOAL := help
 .PHONY: help setup engine signing registry registry-stop engine-stop list plan render lint lock fetch build push test unit check \
-	test-ci test-cluster test-sdk test-terraform test-slow test-gpu scale matrix doctor exports rehearse requirements dist clean
+	test-ci test-cluster test-sdk test-slurm test-terraform test-slow test-gpu scale matrix doctor exports rehearse requirements dist clean
 
 help: ## What there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -70,6 +70,9 @@ test: check engine signing registry ## The tests of every change, about 20 minut
 
 test-sdk: setup engine ## SageMaker's own SDK, versions 2 and 3, in its local mode; needs Docker Compose
 	@scripts/test-sdk.sh
+
+test-slurm: setup ## What `emit` writes for sbatch, in a real Slurm on loopback; needs slurmctld, slurmd, slurm-client, munge
+	@.venv/bin/python -m pytest --quiet --require-engine tests/unit/test_emitted_slurm.py
 
 test-terraform: setup ## docs/examples/terraform, valid and applied to a stand-in of Amazon's APIs; needs terraform
 	@.venv/bin/python -m pytest --quiet --require-engine tests/aws -m terraform

@@ -20,6 +20,7 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.slurm
 ROOT = Path(__file__).parents[2]
 LAUNCHER = ROOT / "dockerfiles/rootfs/common/opt/trainwright/launcher"
 PROGRAMS = ("munged", "slurmctld", "slurmd", "slurmstepd", "sbatch", "srun", "scontrol", "scancel", "sinfo")

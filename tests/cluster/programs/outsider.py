@@ -11,6 +11,7 @@ import json
 import socket
 import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,6 +22,7 @@ import trust
 
 SETTINGS = json.loads(Path("/opt/trainwright/launcher/settings.json").read_text())
 PORT, LIMIT, PATIENCE, SCANNERS = SETTINGS["watch_port"], SETTINGS["greeting_bytes"], 10, 16
+COMES = 60  # seconds
 CONFIG = Path("/opt/ml/input/config/resourceconfig.json")
 FORGED = "forged words"
 NOW = Path("/tmp/now")  # where it lies, the one in between adds his word
@@ -124,7 +126,7 @@ def between(address: str) -> None:
     with links.listen(PORT) as listener:
         print("listens", flush=True)
         near, _ = listener.accept()
-    far = socket.create_connection((address, PORT), PATIENCE)
+    far = reach(address)
     threading.Thread(target=pour, args=(near, far), daemon=True).start()
     word = json.dumps({"kind": "failed", "host": "algo-1", "code": 1, "cause": FORGED}, separators=(",", ":"))
     for line in far.makefile("rb"):
@@ -134,6 +136,18 @@ def between(address: str) -> None:
             print("said it", flush=True)
             break
     threading.Event().wait()
+
+
+def reach(address: str) -> socket.socket:
+    """The main host may come up later than the one that calls it."""
+    end = time.monotonic() + COMES
+    while True:
+        try:
+            return socket.create_connection((address, PORT), PATIENCE)
+        except ConnectionRefusedError:
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.1)
 
 
 def pour(source: socket.socket, target: socket.socket) -> None:
