@@ -4,7 +4,7 @@ import os
 import select
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
@@ -12,13 +12,16 @@ from trainwright import judging
 from trainwright.errors import ConfigError
 
 
-def lines(file: str, follow: bool, tick: float) -> Iterator[str | None]:
-    """Each line; None where none came for `tick` seconds. A file ends where it ends now, unless it is followed.
+def lines(
+    file: str, follow: bool, tick: float, passed: Callable[[bytes], object] | None = None
+) -> Iterator[str | None]:
+    """Each line, as far as anybody looks at it; None where none came for `tick` seconds.
 
-    A file that is followed may become shorter, or be replaced by another one of its name. Raises ConfigError.
+    A file ends where it ends now, unless it is followed: then it may become shorter, or be replaced by another one of
+    its name. What comes through a pipe goes to `passed` as it came, to the last byte. Raises ConfigError.
     """
     if file == judging.STANDARD_INPUT:
-        yield from _whole(_piped(sys.stdin.fileno(), tick))
+        yield from _whole(_piped(sys.stdin.fileno(), tick, passed))
     elif follow:
         yield from _whole(_growing(Path(file), tick))
     else:
@@ -40,12 +43,14 @@ def _whole(pieces: Iterator[bytes]) -> Iterator[str | None]:
         yield rest.decode(errors="replace")
 
 
-def _piped(descriptor: int, tick: float) -> Iterator[bytes]:
+def _piped(descriptor: int, tick: float, passed: Callable[[bytes], object] | None) -> Iterator[bytes]:
     while True:
         ready, _, _ = select.select([descriptor], [], [], tick)
         if not ready:
             yield b""
         elif piece := os.read(descriptor, judging.LONGEST):
+            if passed:
+                passed(piece)
             yield piece
         else:
             return

@@ -221,6 +221,16 @@ def test_a_pipe_is_passed_on_and_its_cause_said_while_it_is_open() -> None:
     process.stdin.close()
 
 
+def test_a_pipe_is_passed_on_to_the_last_byte() -> None:
+    """What nobody looks at, too: the end of a long line, what is no UTF-8, and a last line without its end."""
+    text = b"a" * 200_000 + b"z\n\xff\xfe\r\nlast"
+    command = [sys.executable, "-m", "trainwright.cli", "watch", "-"]
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "build")}
+    ended = subprocess.run(command, cwd=ROOT, env=environment, input=text, capture_output=True, timeout=30)
+    assert (ended.returncode, ended.stdout) == (0, text)
+    assert b"no known cause in 3 lines" in ended.stderr
+
+
 def test_a_pipe_through_which_nothing_comes_any_more(tmp_path: Path) -> None:
     (tmp_path / "dockerfiles").mkdir()
     for name in ("matrix.toml", "causes.toml", "follow.toml"):

@@ -102,13 +102,12 @@ def watch(
     one = watching.Watch(causes.load_causes(root), watching.load_settings(root), hosts)
     say = printer(sys.stderr if as_json or piped else sys.stdout)
     written, ended_by = follow or piped, ""
-    for line in tailing.lines(log, follow, one.settings.poll.file_seconds):
+    passed = _pass_on if piped and not as_json else None  # what comes through a pipe is seen by nobody else
+    for line in tailing.lines(log, follow, one.settings.poll.file_seconds, passed):
         now = time.monotonic()
         if line is None:
             said = one.tick(now)
         else:
-            if piped and not as_json:
-                print(line, flush=True)  # what comes through a pipe is seen by nobody else
             rank = unprefixed(line)[1]
             said = one.line(f"rank {rank}" if rank else "", line, now) + (one.tick(now) if written else [])
         for text in said:
@@ -129,6 +128,11 @@ def watch(
         raise JobError(f"a job fails: {cause.what}", where=log, why=f"{cause.id}: {evidence}", fix=cause.fix)
     if ended_by == "silence":
         raise JobError("a job is silent", where=log, fix="py-spy dump on each rank shows where it waits")
+
+
+def _pass_on(piece: bytes) -> None:
+    sys.stdout.buffer.write(piece)
+    sys.stdout.buffer.flush()
 
 
 def followed(
