@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from trainwright import (
+    addressing,
     cluster_files,
     clusters,
     fitting,
@@ -43,7 +44,7 @@ def job(
         if not name.isprintable():  # both stand in comments, too
             raise ConfigError(f"{name!r} has marks that no name has", where=said_as)
     settings, devices = clusters.load_settings(root), runs.load_settings(root).kubernetes
-    what = launching.subject(root, image, on)
+    what = _named(root, launching.subject(root, image, on))
     gateable.check_hosts(what.reference, on, [])
     instance, row = _type(root, what.id, instance.removeprefix("ml."))
     made = clusters.make(
@@ -66,6 +67,16 @@ def job(
     if "@sha256:" not in made.image:
         said.append(f"{made.image} is no digest: what its tag means may change between two starts")
     return made, said
+
+
+def _named(root: Path, what: launching.Subject) -> launching.Subject:
+    """A reference of an image of the matrix is known as its id is, as for `launch`."""
+    intent = load_intent(root)
+    identity = what.id or addressing.identity_of(root, intent, what.reference)
+    if what.id or not identity:
+        return what
+    pins = next(one.pins for one in intent.variants if one.id == identity)
+    return what.model_copy(update={"id": identity, "pins": dict.fromkeys(pins, "")})
 
 
 def _type(root: Path, identity: str, name: str) -> tuple[str, Instance | None]:

@@ -569,6 +569,15 @@ def pushed(emit: Emit, tmp_path: Path) -> Emit:
     return emit
 
 
+def test_what_a_reference_of_our_own_names_is_known(pushed: Emit, tmp_path: Path) -> None:
+    """By the digest that was pushed from here, and by its tag."""
+    file = tmp_path / "checkout/out" / PUSHED[0] / "image.json"
+    file.write_text(file.read_text().replace("5" * 64, "6" * 64))
+    for image in (f"registry.example.com/x@sha256:{'6' * 64}", f"registry.example.com/x:{PUSHED[0]}-0123456789ab"):
+        ended = pushed("slurm", image=image)
+        assert ended.code == 0, ended.err
+
+
 def test_an_id_is_the_digest_that_was_pushed(pushed: Emit) -> None:
     ended = pushed("slurm", *TWO, image=PUSHED[1])
     assert f"registry.example.com#{PUSHED[1]}:{DIGEST}" in ended.out
@@ -610,7 +619,7 @@ def test_cpus_need_no_type(pushed: Emit, on: str) -> None:
 
 def test_a_type_of_which_only_the_name_is_known(pushed: Emit) -> None:
     """As `launch` takes it; what nobody sells is refused, and no other kind of machine offered."""
-    for image in (PUSHED[0], IMAGE):
+    for image in (PUSHED[0], "registry.example.com/x:1"):
         ended = pushed("hyperpod-eks", "--instance", "c5.4xlarge", "--model", "kept", image=image)
         assert "nothing is known of c5.4xlarge beside its name: no row of dockerfiles/instances.toml" in ended.err
         (pod,) = pods(documents(ended)[-1])
