@@ -41,13 +41,8 @@ def commands(job: Job, file: str) -> list[str]:
 
 def _title(job: Job) -> list[str]:
     """What the file is, for who finds it."""
-    what = {
-        "mpijob": "kubeflow's mpi-operator 0.6 or newer",
-        "pytorchjob": "kubeflow's training operator 1.7 or newer",
-        "hyperpod-eks": "HyperPod on EKS, with training operator 1.7.0, 1.8.0 or 1.8.1",
-    }
     ranks = f"{job.processes} {'process' if job.processes == 1 else 'processes'} each"
-    lines = [f"{job.script.path} ({job.distribution}) on {_nodes(job)}, {ranks}; for {what[job.on]}"]
+    lines = [f"{job.script.path} ({job.distribution}) on {_nodes(job)}, {ranks}; for {job.settings.operators[job.on]}"]
     if job.on == "mpijob" and job.nodes > 1:
         lines += [
             "The launcher is a host like the others (runLauncherAsWorker), the first one. The operator gives the list",

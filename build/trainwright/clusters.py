@@ -67,6 +67,7 @@ class Settings(Model):
     folders: Folders
     slurm: Slurm
     kubernetes: Kubernetes
+    operators: dict[str, str]  # of each that is on Kubernetes
     hyperpod: HyperPod
 
 

@@ -15,6 +15,7 @@ import pytest
 import yaml
 from unit import kube_models
 
+from trainwright import clusters
 from trainwright.files import write
 from trainwright.outcome import Image
 
@@ -361,6 +362,11 @@ def test_the_log_that_is_followed_is_that_of_the_job(emit: Emit, tmp_path: Path)
         ["bash"], input="\n".join(commands), env=environment, capture_output=True, text=True, check=True
     )
     assert ran.stdout == "-F train-17.log\n"
+
+
+@pytest.mark.parametrize("on", KUBERNETES)
+def test_the_head_says_which_operator_it_is_for(emit: Emit, on: str) -> None:
+    assert f"for {clusters.load_settings(ROOT).operators[on]}" in emit(on, *TWO).out.splitlines()[0]
 
 
 # --- the secret ------------------------------------------------------------------------------------------------------

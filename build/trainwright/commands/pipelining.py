@@ -17,6 +17,7 @@ app.add_typer(ci, name="ci")
 PUSHED_TO = "ecr"  # where nobody says so: a registry on loopback would be gone with the machine that built
 
 Since = Annotated[str, typer.Option(metavar="COMMIT", help="Of what is to be built, only what changed since then.")]
+Asked = Annotated[str, typer.Option(envvar="REGISTRY", help="host[:port][/prefix], or ecr[/prefix]; empty: ecr.")]
 Cache = Annotated[
     str, typer.Option(envvar="TRAINWRIGHT_CACHE", help="A build cache that the builds share: see `trainwright build`.")
 ]
@@ -28,7 +29,7 @@ def codebuild(
     only: Only = None,
     framework: Framework = None,
     since: Since = "",
-    registry: Registry = "",
+    registry: Asked = "",
     region: Region = "",
     cache: Cache = "",
     output: Output = None,
@@ -47,7 +48,7 @@ def github(
     only: Only = None,
     framework: Framework = None,
     since: Since = "",
-    registry: Registry = "",
+    registry: Asked = "",
     region: Region = "",
     cache: Cache = "",
     output: Output = None,
