@@ -131,7 +131,10 @@ def prepare(
         if kind != PLAIN and not distribution:
             ranks = processes or (row.count if row and kind != "tensorflow" else 0) or 1
             notes.append(f"{kind} starts {ranks} {'rank' if ranks == 1 else 'ranks'} on each host: --distribution")
-    packed, files = packing.pack(folder, settings.source.skip, settings.most.source_bytes)
+    left_out = [*settings.source.skip, *settings.source.credentials]
+    packed, files = packing.pack(folder, left_out, settings.most.source_bytes)
+    if hidden := [file for file in files if any(part.startswith(".") for part in Path(file).parts)]:
+        notes.append(f"hidden files go along: {', '.join(hidden)}")
     run = settings.defaults.max_run if max_run is None else max_run
     said = jobs.hyperparameters(words, options)
     submission = Submission(

@@ -6,6 +6,7 @@ import os
 import sys
 import tarfile
 from collections.abc import Collection, Iterable
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from trainwright.errors import ConfigError
@@ -16,9 +17,9 @@ MODES = {True: 0o755, False: 0o644}  # of what may be run, and of all else
 def pack(folder: Path, skip: Collection[str], most: int) -> tuple[bytes, list[str]]:
     """The packed folder, and the paths in it. No time, owner or order of this machine is in it.
 
-    Files and folders whose name is in `skip` stay out, and so does what is neither file nor folder. A link is followed
-    where it stays inside; one that leads outside is refused, as the toolkit would refuse it on each host. `most` bytes
-    are allowed. Raises ConfigError.
+    Files and folders whose name is like one of `skip` stay out, and so does what is neither file nor folder. A link is
+    followed where it stays inside; one that leads outside is refused, as the toolkit would refuse it on each host.
+    `most` bytes are allowed. Raises ConfigError.
     """
     names, packed, total = list[str](), io.BytesIO(), 0
     with (
@@ -81,15 +82,20 @@ def _files(folder: Path, skip: Collection[str]) -> list[Path]:
         raise ConfigError("the source cannot be read", where=str(error.filename), why=str(error.strerror))
 
     for place, folders, files in os.walk(folder, onerror=unreadable):
-        folders[:] = sorted(name for name in folders if name not in skip)
-        for name in [name for name in [*files, *folders] if name not in skip]:
+        folders[:] = sorted(name for name in folders if not _like(name, skip))
+        files = [name for name in files if not _like(name, skip)]
+        for name in [*files, *folders]:
             path = Path(place, name)
             if path.is_symlink() and not path.resolve().is_relative_to(inside):
                 raise _link(folder, path, "leads out of the source", "which no host of the job has")
             if path.is_symlink() and not path.is_file():
                 raise _link(folder, path, "is no link to a file", "and would be left out without a word")
-        found += [Path(place, name) for name in files if name not in skip and Path(place, name).is_file()]
+        found += [Path(place, name) for name in files if Path(place, name).is_file()]
     return sorted(found)
+
+
+def _like(name: str, patterns: Collection[str]) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
 def _link(folder: Path, path: Path, what: str, why: str) -> ConfigError:

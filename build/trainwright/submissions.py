@@ -69,6 +69,7 @@ class Secrecy(Model):
 class Source(Model):
     archive: str
     skip: list[str]
+    credentials: list[str]
 
 
 class Compiler(Model):

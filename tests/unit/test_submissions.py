@@ -373,3 +373,12 @@ def test_what_version_3_has_no_word_for() -> None:
         sdk_code.code(job, "src", "v3", "x")
     with pytest.raises(ConfigError, match="there is no SDK v4"):
         sdk_code.code(job, "src", "v4", "x")
+
+
+def test_credentials_beside_the_script_stay_here(asked: Callable[..., dict[str, Any]], script: Path) -> None:
+    for name in (".env", ".env.local", ".aws/credentials", ".netrc", ".ssh/id_ed25519", "keys/id_rsa", ".kept"):
+        (script.parent / name).parent.mkdir(exist_ok=True)
+        (script.parent / name).write_text("x")
+    said = asked()
+    assert said["files"] == [".kept", "train.py"]
+    assert "hidden files go along: .kept" in said["notes"]
