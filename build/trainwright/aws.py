@@ -82,7 +82,11 @@ def regions(given: str = "") -> list[str]:
         with told(Call("ecr")):
             found = [str(botocore.session.get_session().get_config_variable("region") or "")]
     if not found[0]:
-        raise explain(Call("ecr"), "NoRegionError", "neither --region nor TRAINWRIGHT_REGIONS nor AWS_REGION says one")
+        error = explain(
+            Call("ecr"), "NoRegionError", "neither --region nor TRAINWRIGHT_REGIONS nor AWS_REGION says one"
+        )
+        error.where = "--region"  # of whatever command asks
+        raise error
     return list(dict.fromkeys(found))
 
 

@@ -59,8 +59,8 @@ def main() -> None:
         else:
             traceback.print_exc()
             code = 1
-    if code == 130:  # typer makes this of Ctrl-C in a command
-        print("\ninterrupted; nothing half-written was left behind", file=sys.stderr)
+    if code == 130:  # typer makes this of Ctrl-C; what is left, or goes on, the command has said
+        print("\ninterrupted", file=sys.stderr)
     sys.exit(code if isinstance(code, int) else 0)
 
 

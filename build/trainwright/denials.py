@@ -60,7 +60,7 @@ CREDENTIALS = {
     "MissingAuthenticationToken": ("the AWS credentials are malformed", "aws configure"),
 }
 PLACE = {
-    "NoRegionError": ("no AWS region is said", "trainwright push --region us-east-1, or export AWS_REGION=us-east-1"),
+    "NoRegionError": ("no AWS region is said", "--region us-east-1, or export AWS_REGION=us-east-1"),
     "InvalidRegionError": ("that is no AWS region", "aws account list-regions"),
     "UnknownEndpointError": ("that is no AWS region", "aws account list-regions"),
     "EndpointConnectionError": (
@@ -98,6 +98,15 @@ JOB_REFUSALS = {
     "PermanentRedirect": ("the bucket is in another region", "an --output in the region of the job"),
     "ResourceNotFoundException": ("there is no such secret", "aws secretsmanager list-secrets"),
     "ParamValidationError": ("the request is malformed", "trainwright launch ... --dry-run shows it"),
+    "InvalidParameterException": ("Amazon does not take the request", "run the same command again; without --since"),
+}
+SECRET_REFUSALS = {
+    "InvalidRequestException": (
+        "the secret cannot be read now: marked for deletion?",
+        "aws secretsmanager restore-secret",
+    ),
+    "InvalidParameterException": ("that is no name of a secret", "aws secretsmanager describe-secret"),
+    "DecryptionFailure": ("the key of the secret cannot be used", "aws secretsmanager describe-secret"),
 }
 JOB_HINTS = {
     "role": "check --role: its trust policy names sagemaker.amazonaws.com, and it may pull the image and read the data",
@@ -143,6 +152,9 @@ def _explain(call: Call, code: str, message: str, status: int, attempts: int) ->
     elif call.service in LAUNCHES and code == "ValidationException":
         what = "Amazon does not take the request"
         fix = next(fix for word, fix in JOB_HINTS.items() if word.lower() in message.lower())
+    elif call.service == "secretsmanager" and code in SECRET_REFUSALS:
+        what, fix = SECRET_REFUSALS[code]
+        fix = f"{fix} --secret-id {call.resource} --region {call.region}"
     elif call.service in LAUNCHES and (own := JOB_REFUSALS.get(code)):
         what, fix = own
     elif known := (CREDENTIALS | PLACE | REFUSALS).get(code):

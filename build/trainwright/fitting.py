@@ -92,13 +92,6 @@ def _efa(variant: Variant, name: str, row: Instance | None, hosts: int, tcp: str
     return [what]
 
 
-def talks_efa(variant: Variant) -> bool | None:
-    """None: nobody knows."""
-    if made_by_others(variant):
-        return None
-    return "libfabric" in variant.pins and ("nccl" not in variant.pins or "aws-ofi-nccl" in variant.pins)
-
-
 def made_by_others(variant: Variant) -> bool:
     python = variant.pins.get("python")
     return python is not None and python.provider == "base"

@@ -102,3 +102,21 @@ def test_what_to_do_about_it_is_there() -> None:
 def test_what_passes_by_itself_may_be_asked_again(code: str, status: int, passes: bool) -> None:
     error = explain(CALL, code, "because", status)
     assert (error.code, error.passes) == (code, passes)
+
+
+@pytest.mark.parametrize(
+    ("service", "code", "fix"),
+    [
+        ("logs", "InvalidParameterException", "run the same command again"),
+        ("secretsmanager", "InvalidRequestException", "aws secretsmanager restore-secret --secret-id it --region x"),
+        ("secretsmanager", "InvalidParameterException", "aws secretsmanager describe-secret --secret-id it"),
+    ],
+)
+def test_the_remedy_is_of_the_service_that_refused(service: str, code: str, fix: str) -> None:
+    error = explain(Call(service, "Something", "x", "it"), code, "no", 400)
+    assert error.fix.startswith(fix)
+    assert "publish.toml" not in error.what + error.fix
+
+
+def test_no_region_is_mended_in_whatever_command_asked() -> None:
+    assert explain(Call("ecr"), "NoRegionError", "").fix.startswith("--region ")

@@ -232,16 +232,15 @@ def _moment(text: str) -> int:
     """Milliseconds since 1970. Raises ConfigError."""
     from datetime import UTC, datetime, timedelta
 
-    if found := re.fullmatch(r"(\d+)([smhd])", text):
-        at = datetime.now(UTC) - timedelta(seconds=int(found[1]) * UNITS[found[2]])
-    else:
-        try:
+    try:
+        if found := re.fullmatch(r"(\d+)([smhd])", text):
+            at = datetime.now(UTC) - timedelta(seconds=int(found[1]) * UNITS[found[2]])
+        else:
             at = datetime.fromisoformat(text)
-        except ValueError:
-            raise ConfigError(
-                f"--since {text!r} is no time", fix="--since 30m, or --since 2026-11-22T10:00:00"
-            ) from None
-    return int(at.timestamp() * 1000)
+        return max(0, int(at.timestamp() * 1000))  # CloudWatch has nothing of before 1970
+    except (ValueError, OverflowError):  # also of a year that no calendar here has
+        fix = "--since 30m, or --since 2026-11-22T10:00:00"
+        raise ConfigError(f"--since {text!r} is no time", fix=fix) from None
 
 
 def printer(to: TextIO) -> Callable[[str], None]:
