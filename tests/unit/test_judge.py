@@ -234,6 +234,9 @@ TRAINING = [  # what jobs that train say, and nccl-tests do not
     ("  exitcode  : -9 (pid: 36071)", "killed"),
     ("  traceback : Signal 9 (SIGKILL) received by PID 36071", "killed"),
     (f"{PREEMPTED}\n{KILLED}", "preempted"),
+    ("ModuleNotFoundError: No module named 'transformers'", "module-missing"),
+    ("[rank1]: ModuleNotFoundError: No module named 'transformers'", "module-missing"),
+    ("WARNING no profiler (ModuleNotFoundError: No module named 'x'): going on without", "unknown"),
     (f"{KILLED}\nslurmstepd: error: *** JOB 1 ON a CANCELLED AT 2021-06-18T13:05:36 ***", "killed"),
     ("  exitcode  : -11 (pid: 36071)", "unknown"),
     ("RuntimeError: DataLoader worker (pid 3002) is killed by signal: Bus error. It is possible that", "shm"),
@@ -283,6 +286,22 @@ def test_a_line_that_is_planted_names_its_cause(tmp_path: Path, lines: str, caus
     path.write_text(f"gate: all_reduce begins\n{lines}\n")
     code, done = run("diagnose", str(path), "--json")
     assert (code, [row["cause"] for row in json.loads(done.stdout)]) == (0, [cause])
+
+
+@pytest.mark.parametrize(
+    ("line", "fix"),
+    [
+        ("alloc.h:320 (ncclCuMemAlloc) NCCL WARN Cuda failure 2 'out of memory'", "a smaller batch"),
+        ("slurmstepd: error: *** JOB 1 ON a CANCELLED AT 2026-01-01T00:00:00 DUE TO TIME LIMIT ***", "--hours"),
+        ("algo-1 | ModuleNotFoundError: No module named 'x'", "requirements.txt beside the script"),
+    ],
+)
+def test_the_fix_is_one_of_training_too(line: str, fix: str) -> None:
+    """What is said while the log is written must not send a training job to nccl-tests' options."""
+    found = causes.Signatures(causes.load_causes(ROOT))
+    found.feed(line, 1)
+    (named, *_) = found.found
+    assert fix in named[0].fix
 
 
 def test_a_good_log_has_no_line_of_any_of_these() -> None:
