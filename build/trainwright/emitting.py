@@ -62,6 +62,8 @@ def job(
     said = _fit(root, what.id, made, row)
     if left := _alone(made, script):
         said.append(f"only {made.script.path} goes along, not {', '.join(left)} beside it: --code CLAIM has a folder")
+    if made.script.text is None and not made.script.code:
+        said.append(f"{made.script.path} is no file here: taken as a path in the image")
     if not made.keeps_model:
         said.append(cluster_files.LOST.format(folder=settings.folders.model))
     if "@sha256:" not in made.image:

@@ -307,7 +307,10 @@ def test_a_script_of_the_image_takes_nothing_along(emit: Emit) -> None:
     (container,) = pods(job)[0]["containers"]
     assert container["args"] == ["/opt/ml/train.py"]
     assert "workingDir" not in container
-    assert "--container-mounts" not in emit("slurm", *TWO, script="/opt/ml/train.py").out
+    ended = emit("slurm", *TWO, script="/opt/ml/train.py")
+    assert "--container-mounts" not in ended.out
+    assert "/opt/ml/train.py is no file here: taken as a path in the image" in ended.err
+    assert "taken as a path" not in emit("slurm", *TWO).err
 
 
 def test_what_a_script_imports_from_beside_it_is_said(emit: Emit, tmp_path: Path) -> None:

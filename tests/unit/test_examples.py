@@ -147,6 +147,20 @@ def test_the_request_of_a_training_job(monkeypatch: pytest.MonkeyPatch) -> None:
     }
 
 
+@pytest.mark.parametrize("page", ["training", "launch", "clusters", "pipelines"])
+def test_a_page_says_once_where_the_program_is(page: str) -> None:
+    text = (ROOT / f"docs/{page}.md").read_text()
+    assert ".venv/bin/trainwright" in text.split("\n\n")[1]
+    assert text.count(".venv/bin/trainwright") == 1
+
+
+def test_two_commands_do_not_share_a_folder() -> None:
+    """README's --output has one job's results; the checkpoints of another job would be taken for its own."""
+    outputs = re.findall(r"--output (\w+)", (ROOT / "README.md").read_text())
+    assert outputs
+    assert not set(outputs) & set(re.findall(r"--checkpoints (\w+)", PAGE))
+
+
 def test_every_setting_of_the_image_is_in_the_table() -> None:
     table = PAGE.partition("## Settings")[2].partition("\n## ")[0]
     listed = {name for row in table.splitlines() if row.startswith("|") for name in VARIABLE.findall(row.split("|")[1])}
