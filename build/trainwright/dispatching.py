@@ -169,7 +169,7 @@ def prepare(
     submissions.check(submission)
     if identity == image:  # last: it may ask a registry
         uri, region = _published(root, image, registry, region)
-        submission = submission.model_copy(update={"image": uri})
+    submission = submission.model_copy(update={"image": uri, "region": region})
     return Job(
         submission=submission,
         region=region,

@@ -23,7 +23,14 @@ VARIABLE = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 SECRET = "TRAINWRIGHT_JOB_SECRET"
 INPUT = "/opt/ml/input/data"
 PLAIN = "plain"  # as docs/training.md calls what `run` calls none
-OURS = {"sagemaker_program", "sagemaker_submit_directory", "sagemaker_job_name"}  # what is said of the job itself
+OURS = {
+    "sagemaker_program",
+    "sagemaker_submit_directory",
+    "sagemaker_job_name",
+    "sagemaker_region",
+}  # what is said of the job itself
+KEY = re.compile(r"[a-zA-Z0-9:/_-]*")  # of KMS
+TAG = re.compile(r"[\w .:/=+@-]*")
 UNSAFE = re.compile(r"[^A-Za-z0-9._+/-]")  # what sagemaker-training 5.1.2 and later refuses in the name of a script
 
 
@@ -117,6 +124,7 @@ class Submission(Model):
     encrypt_traffic: bool = False
     volume_gb: int
     kms_key: str = ""
+    region: str = ""  # known once the image is
     secret: bool = False  # whether its hosts share one, in a channel of its own
     settings: Settings
 
@@ -174,6 +182,7 @@ def hyperparameters(job: Submission) -> dict[str, Any]:
         "sagemaker_submit_directory": job.source_uri,
         "sagemaker_container_log_level": job.settings.defaults.log_level,
         "sagemaker_job_name": job.name,
+        "sagemaker_region": job.region,
         **job.hyperparameters,
     }
 
@@ -262,6 +271,7 @@ def check(job: Submission) -> None:
         )
     _check_environment(job)
     _check_times(job)
+    _check_words(job)
     asked = request(job)
     for what, option, found, allowed in (
         ("hyperparameters", "--hyperparameter", asked["HyperParameters"], most.hyperparameters),
@@ -315,6 +325,24 @@ def _check_times(job: Submission) -> None:
             where="--spot",
             fix="--checkpoints s3://<bucket>/<prefix>; docs/examples/checkpoint.py shows what the script has to do",
         )
+
+
+def _check_words(job: Submission) -> None:
+    """What the API's patterns leave out: KmsKeyId, TagKey and TagValue, HyperParameterKey."""
+    if not KEY.fullmatch(job.kms_key):
+        raise ConfigError(
+            f"{job.kms_key!r} is no key of KMS", where="--kms-key", fix="--kms-key <id, ARN, or alias/NAME>"
+        )
+    for name, value in job.tags.items():
+        if not (TAG.fullmatch(name) and TAG.fullmatch(value)):
+            raise ConfigError(
+                f"{name}={value} is no tag", where="--tag", why="letters, digits, spaces and _ . : / = + - @ alone"
+            )
+        if name.lower().startswith("aws:"):
+            raise ConfigError(f"{name} is no tag of yours", where="--tag", why="Amazon keeps aws: for itself")
+    for name in job.hyperparameters:
+        if "\n" in name or "\r" in name:
+            raise ConfigError(f"{name!r} is no name", where="--hyperparameter", why="a name has one line")
 
 
 def _check_lengths(what: str, values: Mapping[str, str], name_most: int, value_most: int) -> None:

@@ -100,6 +100,7 @@ def test_two_hosts(asked: Callable[..., dict[str, Any]]) -> None:
         "sagemaker_submit_directory": f'"{below}/source/sourcedir.tar.gz"',
         "sagemaker_container_log_level": "30",
         "sagemaker_job_name": '"one"',
+        "sagemaker_region": '"eu-west-1"',
         "sagemaker_torch_distributed_enabled": "true",
         "epochs": '"3"',
     }
@@ -179,6 +180,10 @@ def test_what_starts_the_ranks(
             "--max-wait 100, or more",
         ),
         (["--subnet", "subnet-0a"], "come together"),
+        (["--kms-key", "a key"], "is no key of KMS"),
+        (["--tag", "a*=b"], "is no tag"),
+        (["--tag", "AWS:team=b"], "Amazon keeps aws: for itself"),
+        (["--hyperparameter", "a\nb=1"], "a name has one line"),
         (["--checkpoints", "/tmp/kept"], "is no place in S3"),
         (["--channel", "training=/tmp/data"], "is no place in S3"),
         (["--channel", "a b=s3://bucket/c"], "is no name of a channel"),
