@@ -238,7 +238,9 @@ def _distribution(asked: str, variant: Variant | None, hosts: int, gpus: int, pr
                 fix=f"--distribution {', '.join(DISTRIBUTIONS[:-1])} or {PLAIN}",
             )
         return asked or PLAIN
-    kind = jobs.distribution("none" if asked == PLAIN else asked, dict.fromkeys(variant.pins, ""), ranks)
+    kind = jobs.distribution(
+        "none" if asked == PLAIN else asked, dict.fromkeys(variant.pins, ""), ranks, processes or 1
+    )
     return PLAIN if kind == "none" else kind
 
 

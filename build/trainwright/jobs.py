@@ -77,8 +77,8 @@ def distribution(asked: str, components: Mapping[str, str], ranks: int, processe
         raise ConfigError(f"unknown distribution {asked!r}", why=did_you_mean(asked, DISTRIBUTIONS))
     if not able[asked]:
         raise ConfigError(f"this image cannot do {asked}", why=f"it has {', '.join(sorted(components)) or 'nothing'}")
-    if asked in ("none", "tensorflow") and processes > 1:
-        why, fix = f"the distribution is {asked}: one on each host", "--distribution torchrun or mpi, or no --processes"
+    if asked == "none" and processes > 1:
+        why, fix = f"the distribution is {asked}: one on each host", "another --distribution, or no --processes"
         raise ConfigError(f"--processes {processes} is too many", why=why, fix=fix)
     return asked
 

@@ -64,12 +64,18 @@ def test_what_nothing_starts_is_refused(asked: str, components: dict[str, str]) 
         jobs.distribution(asked, components, 2)
 
 
-@pytest.mark.parametrize(("asked", "components"), [("none", TORCH), ("tensorflow", TENSORFLOW), ("", TENSORFLOW)])
+@pytest.mark.parametrize(("asked", "components"), [("none", TORCH), ("none", TENSORFLOW)])
 def test_processes_that_would_be_dropped_are_refused(asked: str, components: dict[str, str]) -> None:
     """What starts one process on each host would ignore the number in silence."""
     with pytest.raises(ConfigError, match="--processes 4 is too many") as failed:
         jobs.distribution(asked, components, 8, 4)
-    assert "--distribution torchrun or mpi" in str(failed.value.fix)
+    assert "another --distribution" in str(failed.value.fix)
+
+
+@pytest.mark.parametrize("asked", ["", "tensorflow"])
+def test_tensorflow_has_several_workers_on_a_host(asked: str) -> None:
+    """The launcher starts them (tests/unit/launcher, one worker that fails ends the others)."""
+    assert jobs.distribution(asked, TENSORFLOW, 8, 4) == "tensorflow"
 
 
 def test_every_host_is_told_who_it_is() -> None:
