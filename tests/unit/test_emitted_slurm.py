@@ -204,7 +204,8 @@ def test_the_hosts_find_each_other_and_share_a_secret(slurm: Run, file: Callable
 
 def test_a_job_that_is_taken_back_hears_sigterm_and_is_queued_again(slurm: Run, file: Callable[..., Path]) -> None:
     job = slurm("sbatch", "--parsable", str(file("--wait"))).stdout.strip()
-    until(lambda: state(slurm, job) == "RUNNING" and log_of(slurm, job).read_text().count("secret") == 2, "the start")
+    until(lambda: state(slurm, job) == "RUNNING" and log_of(slurm, job).exists(), "the start")  # RUNNING comes first
+    until(lambda: log_of(slurm, job).read_text().count("secret") == 2, "both hosts")
     assert slurm("scontrol", "requeue", job).returncode == 0
     until(lambda: log_of(slurm, job).read_text().count("SIGTERM on n") == 2, "SIGTERM on both")
     until(lambda: state(slurm, job) == "PENDING", "the queue")
