@@ -10,11 +10,11 @@ from trainwright.conflicts import Question
 from trainwright.differences import Change
 from trainwright.errors import ConfigError, LockError, TrainwrightError
 from trainwright.fetching import must
-from trainwright.files import write
+from trainwright.files import write_named
 from trainwright.indexes import Beside, Offer
 from trainwright.matrix import Intent
 from trainwright.model import Compiled, Group, Lock, PythonFile, Variant
-from trainwright.progress import Progress, Say
+from trainwright.progress import Progress, Say, counted
 from trainwright.wheels import is_wheel
 
 
@@ -24,8 +24,8 @@ def lock_additions(intent: Intent, variant: Variant, say: Say, progress: Progres
     if not check_lock(intent, variant)[1]:
         return [{"lock": str(path), "state": "current"}]
     text = lock.dump(solved(intent, variant, say, progress))
-    same = path.exists() and path.read_text() == text
-    write(path, text)
+    same = path.is_file() and path.read_bytes() == text.encode()
+    write_named(path, text)
     return [{"lock": str(path), "state": "unchanged" if same else "written"}]
 
 
@@ -38,7 +38,7 @@ def update(intent: Intent, variant: Variant, keep: bool, say: Say, progress: Pro
     held = differences.python_held(before) if before else {}
     moved = differences.changes(path.name, "python", held, differences.python_held(new))
     if keep and (moved or check_lock(intent, variant)[1]):
-        write(path, lock.dump(new))
+        write_named(path, lock.dump(new))
     return moved
 
 
@@ -51,7 +51,7 @@ def solved(intent: Intent, variant: Variant, say: Say, progress: Progress) -> Lo
     below = inputs.load(intent, additions.parent_of(intent, variant))
     asked, known = requirements.read(Path(variant.requirements)), additions.settings(intent.root)
     table = additions.to_compile(known, asked)
-    say(f"{variant.id}: resolving {len(asked.lines)} requirements against {variant.parent}")
+    say(f"{variant.id}: resolving {counted(len(asked.lines), 'requirement')} against {variant.parent}")
     with stand_ins(below.lock.python) as folder:
         question = Question.of(intent, variant, below, asked, folder)
         conflicts.check_lines(question)
@@ -89,7 +89,7 @@ def check_lock(intent: Intent, variant: Variant) -> tuple[list[dict[str, str]], 
         children.load(intent, variant)
     except LockError as error:
         state = "stale" if path.exists() else "missing"
-        return [{"lock": str(path), "state": state, "why": ": ".join(filter(None, (error.what, error.why)))}], error
+        return [{"lock": str(path), "state": state, "why": ": ".join(filter(None, (error.named, error.why)))}], error
     return [{"lock": str(path), "state": "current", "why": ""}], None
 
 

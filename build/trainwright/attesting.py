@@ -8,9 +8,10 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from shlex import quote
 from typing import Any, Literal
 
-from trainwright import checkout, provenance, publication, registry, sbom, signing
+from trainwright import checkout, config, provenance, publication, registry, sbom, signing
 from trainwright.errors import BuildError, NotRunError, RegistryError, TrainwrightError
 from trainwright.inputs import Inputs
 from trainwright.matrix import Intent
@@ -61,7 +62,7 @@ def attest(intent: Intent, found: Inputs, repository: str, digest: str, bill: Pa
     """Sign the image, its SBOM (the file `bill`) and its provenance, as far as that was not done before; then verify.
 
     Without a key nothing is signed, and each state says so: must_be_possible() decides whether that will do. Raises
-    BuildError for another image's SBOM, NotRunError without one, RegistryError where what was signed does not stay.
+    BuildError where `bill` is about another image, RegistryError where what was signed does not stay.
     """
     key = signing_key()
     if not key:
@@ -70,23 +71,49 @@ def attest(intent: Intent, found: Inputs, repository: str, digest: str, bill: Pa
     policy = publication.publication(intent.root).signature
     place = place_of(repository, digest, policy)
     with tempfile.TemporaryDirectory(prefix="trainwright-attest-") as folder:
-        public = Path(folder, "key.pub")
-        public.write_text(signing.public_key(key))
+        lacks = _lacks(intent, found, place, policy, Path(folder))
         made = Path(folder, "provenance.json")
         made.write_text(json.dumps(provenance.predicate(intent, found, policy.builder, commit_of(intent.root))))
-        steps: dict[str, tuple[Callable[[], str], Callable[[], None]]] = {
-            "signature": (lambda: signing.unsigned(place, public), lambda: signing.sign(place, key)),
-            "sbom": (
-                lambda: _no_sbom(place, public),
-                lambda: signing.attest(place, key, "sbom", _of_this_image(bill, digest)),
-            ),
-            "provenance": (
-                lambda: _no_provenance(intent, found, place, public, policy),
-                lambda: signing.attest(place, key, "provenance", made),
-            ),
+        if lacks["sbom"]() and (about := bill_of(bill)) != digest:
+            raise BuildError(
+                f"{found.variant.id} cannot be signed: its SBOM is not here",
+                where=str(bill),
+                why=f"it is about {about or 'none'}, and {digest} was to be signed",
+                fix=f"rm -f {quote(str(bill.with_name('image.json')))} && trainwright build {found.variant.words}",
+            )
+        signs: dict[str, Callable[[], None]] = {
+            "sbom": lambda: signing.attest(place, key, "sbom", bill),
+            "provenance": lambda: signing.attest(place, key, "provenance", made),
+            "signature": lambda: signing.sign(place, key),
         }
+        steps = {name: (lacks[name], signs[name]) for name in signs}
         done = _until_it_holds(steps, policy, place, lambda what: say(f"{found.variant.id}: signing its {what}"))
     return Attested(**{name: Check(state="passed", detail=done[name]) for name in steps})
+
+
+def lacking(intent: Intent, found: Inputs, repository: str, digest: str) -> list[str]:
+    """What attest() would sign, in its order; nothing without a key. Changes nothing."""
+    if not (key := signing_key()):
+        return []
+    signing.public_key(key)
+    policy = publication.publication(intent.root).signature
+    with tempfile.TemporaryDirectory(prefix="trainwright-attest-") as folder:
+        lacks = _lacks(intent, found, place_of(repository, digest, policy), policy, Path(folder))
+        names = [name for name, why in lacks.items() if why()]
+    return [{"sbom": "SBOM", "signature": "image"}.get(name, name) for name in names]
+
+
+def _lacks(
+    intent: Intent, found: Inputs, place: Place, policy: Signature, folder: Path
+) -> dict[str, Callable[[], str]]:
+    """Of each, why what the registry holds of it will not do; "" where it will."""
+    public = folder / "key.pub"
+    public.write_text(signing.public_key(signing_key()))
+    return {
+        "sbom": lambda: _no_sbom(place, public),
+        "provenance": lambda: _no_provenance(intent, found, place, public, policy),
+        "signature": lambda: signing.unsigned(place, public),
+    }
 
 
 def _until_it_holds(
@@ -151,18 +178,8 @@ def _predicate(statement: dict[str, Any]) -> dict[str, Any]:
     return said if isinstance(said, dict) else {}
 
 
-def _of_this_image(bill: Path, digest: str) -> Path:
-    try:
-        about = sbom.image(json.loads(bill.read_bytes()))
-    except FileNotFoundError:
-        raise NotRunError(
-            f"there is no SBOM of {digest} to be signed",
-            where=str(bill),
-            why="it is written when the image is probed: another checkout built this one",
-            fix=f"rm -f {bill.with_name('image.json')} && trainwright build --only {bill.parent.name}",
-        ) from None
-    if about != digest:
-        raise BuildError(
-            "the SBOM is another image's", where=str(bill), why=f"it is about {about or 'none'}, not {digest}"
-        )
-    return bill
+def bill_of(bill: Path) -> str:
+    """The digest of the image that an SBOM here is about; "" where there is none that can be read."""
+    with suppress(TrainwrightError):
+        return sbom.image(config.parse_json(config.read(bill), str(bill), "")) if bill.exists() else ""
+    return ""

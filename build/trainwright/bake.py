@@ -1,8 +1,9 @@
 """A build as a docker-bake.json: BuildKit runs the graph, with or without us."""
 
-import json
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
+
+from pydantic_core import to_json
 
 from trainwright.model import Base, Variant
 
@@ -41,4 +42,5 @@ def bake(
     }
     if name:
         target |= {"tags": [name], "labels": {"io.trainwright.key": key}}
-    return json.dumps({"group": {"default": {"targets": ["image"]}}, "target": {"image": target}}, indent=2) + "\n"
+    whole = {"group": {"default": {"targets": ["image"]}}, "target": {"image": target}}
+    return to_json(whole, indent=2, ensure_ascii=True).decode() + "\n"

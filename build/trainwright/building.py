@@ -4,14 +4,30 @@ import json
 import shutil
 import time
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from trainwright import builders, children, compiling, distribution, engine, lock, probe, registry, sources, store
+from trainwright import (
+    baking,
+    builders,
+    children,
+    compiling,
+    distribution,
+    engine,
+    kept,
+    lock,
+    probe,
+    proving,
+    registry,
+    sources,
+    store,
+    unpacking,
+)
 from trainwright.builders import Cache
 from trainwright.errors import NotRunError
-from trainwright.fetching import fetch, to_fetch
+from trainwright.fetching import fetch, fetch_packages, to_fetch
 from trainwright.files import write
-from trainwright.images import Done, out_folder, plan_one, published_image, read_image, write_image
+from trainwright.images import Done, known_image, out_folder, plan_one, published_image, read_image, write_image
 from trainwright.inputs import Distribution, Inputs
 from trainwright.matrix import Intent
 from trainwright.model import Base, Variant
@@ -48,10 +64,12 @@ def lay_out(intent: Intent, found: Inputs, out: Path) -> None:
 def lay_out_base(intent: Intent, found: Inputs, out: Path) -> None:
     """What an image of the matrix starts from, and what its compile stages have beyond that."""
     definition = intent.components.bases[found.variant.base]
+    lay_out_packages(definition, found.distribution, out / "packages")
     if definition.provider == "packages":
-        store.place(base_tar(intent, found), out / "base" / "base.tar", f"the base {found.variant.base}")
-    else:
-        lay_out_packages(definition, found.distribution, out / "packages")
+        store.place(first_tar(found), out / "base" / "first.tar", f"the start of the base {found.variant.base}")
+        names = unpacking.first(found.distribution.effective)
+        files = (found.distribution.effective[name]["Filename"] for name in names)
+        write(out / "packages" / unpacking.LIST, "".join(f"{file}\n" for file in files))
     if found.tools:
         lay_out_packages(definition, found.tools, out / "build-packages")
 
@@ -72,13 +90,13 @@ def clear(out: Path, found: Inputs) -> None:
     (out / KEY).unlink(missing_ok=True)
     image = read_image(out)
     if image is None or image.key != found.key:
-        for name in ("image.json", "sbom.json", "tests.xml", "training.xml"):
+        for name in ("image.json", "sbom.json", "tests.xml", "training.xml", "cluster.xml"):
             (out / name).unlink(missing_ok=True)
 
 
 def is_laid_out(found: Inputs, out: Path) -> bool:
     """Whether out/<id>/ holds exactly the sources of this key."""
-    return (out / KEY).is_file() and (out / KEY).read_text().strip() == found.key
+    return (out / KEY).is_file() and (out / KEY).read_bytes().strip() == found.key.encode()
 
 
 def write_text(texts: Mapping[str, str], out: Path) -> None:
@@ -87,26 +105,25 @@ def write_text(texts: Mapping[str, str], out: Path) -> None:
         write(out / name, text)
 
 
-def known_base(found: Inputs) -> Path:
-    """Where the store remembers the sha256 of a base that was bootstrapped."""
+def known_start(found: Inputs) -> Path:
+    """Where the store remembers the sha256 of the tar that a base starts from."""
     return store.root() / "base" / found.base_key
 
 
-def has_base(intent: Intent, found: Inputs) -> bool:
-    known = known_base(found)
+def has_start(intent: Intent, found: Inputs) -> bool:
+    known = known_start(found)
     given = found.parent is not None or intent.components.bases[found.variant.base].provider == "image"
     return given or (known.exists() and store.has(known.read_text().strip()))
 
 
-def base_tar(intent: Intent, found: Inputs) -> str:
-    """sha256 of the bootstrapped base in the store, made once for all images that start from it."""
-    known = known_base(found)
-    if has_base(intent, found):
-        return known.read_text().strip()
-    state, definition = found.distribution, intent.components.bases[found.variant.base]
+def first_tar(found: Inputs) -> str:
+    """Return the sha256 of the tar in the store that the base starts from, made once for all images on that base."""
+    known = known_start(found)
+    if known.exists() and store.has(sha256 := known.read_text().strip()):
+        return sha256
     with store.scratch() as folder:
-        made = folder / "base.tar"
-        distribution.bootstrap(intent.root, definition, found.include, state.effective, state.epoch, made)
+        made = folder / "first.tar"
+        unpacking.first_tar(found.distribution.effective, found.distribution.epoch, made)
         sha256 = store.sha256_of(made)
         store.add(made, sha256)
     write(known, sha256 + "\n")
@@ -136,8 +153,14 @@ def build(
         say(f"{variant.id}: warning: {warning}")
     if entry.action == "build":
         must_be_able(intent, variant, cache)
-        fetch(intent, [variant], say, progress)
+        engine.client()  # raises here, and not after hundreds of megabytes were fetched
+        fetch_packages(intent, [variant], say, progress)
         found = children.load(intent, variant)  # a drift that the fetch met changes the key
+        with ThreadPoolExecutor(1) as beside:  # seconds of unpacking, while the wheels come in
+            start = None if has_start(intent, found) else beside.submit(first_tar, found)
+            fetch(intent, [variant], say, progress)
+        if start:
+            start.result()
         if found.key != key:
             held, digest = None, ""
         entry = plan_one(found, repository, engine.answers, held)
@@ -146,7 +169,7 @@ def build(
         found = stand_on(intent, found, repository, say, progress)
     if entry.action == "skip":
         if not is_laid_out(found, out):
-            if to_fetch(intent, [variant]) == 0 and has_base(intent, found):
+            if to_fetch(intent, [variant]) == 0 and has_start(intent, found):
                 lay_out(intent, found, out)
             else:  # what is published needs no gigabyte of sources here
                 clear(out, found)
@@ -162,13 +185,12 @@ def build(
     write_text(found.text, out)
     if entry.action == "build":
         say(f"{variant.id}: building in {out}")
-        engine.bake(out, words=builders.cache_words(cache, variant.id, export_of(intent)) if cache else [])
+        baking.bake(out, words=builders.cache_words(cache, variant.id, export_of(intent)) if cache else [])
     return Done(at_hand(intent, found, say), entry.action, entry.reason, time.monotonic() - began)
 
 
 def must_be_able(intent: Intent, variant: Variant, cache: Cache | None = None) -> None:
     """Before hours of work: engine and builder can do what is asked of them. Raises EnvironmentProblem."""
-    engine.must_keep_layers()
     builders.must_build_for(engine.builder(), intent.components.bases[variant.base].architecture)
     if not engine.builds_itself():
         builders.must_hand_over(engine.builder())
@@ -208,48 +230,63 @@ def at_hand(intent: Intent, found: Inputs, say: Say, repository: str | None = No
             fix=f"trainwright build {found.variant.words}",
         )
     image = read_image(out)
-    if image and image.key == found.key and image.proof and image.proof.image == identity:
-        return image
+    if image and image.proof and (image.key, image.proof.image) == (found.key, identity):
+        code = proving.digest_of(intent.root, found.variant, "probe")
+        if image.proof.probe.code == code:
+            return image
+    baking.settle(found.name)  # somebody may have baked it by hand
     say(f"{found.variant.id}: probing, and listing what it holds")
     return prove(intent, found, out)
 
 
-def findings(intent: Intent, found: Inputs, name: str) -> probe.Findings:
-    """What an image that the engine holds says of itself, asked about these inputs. Raises BuildError."""
+def findings(intent: Intent, found: Inputs, name: str) -> tuple[probe.Findings, str]:
+    """What an image that the engine holds says of itself, asked about these inputs; and when, "" for just now.
+
+    The same image, asked the same on the same host, is not asked twice. Raises BuildError.
+    """
     script = (intent.root / "scripts/probe.py").read_text()
     questions = json.dumps(probe.questions(intent, found.pins))
-    return probe.Findings.model_validate(engine.ask(name, script, questions))
+    on = {"image": engine.image_id(name), "script": script, "questions": questions, "host": kept.host()}
+    said, when = kept.outcome("probe", on, lambda: engine.ask(name, script, questions))
+    return probe.Findings.model_validate(said), when
 
 
 def prove(intent: Intent, found: Inputs, out: Path) -> Image:
     """Ask the finished image what it holds, compare with the lock, write SBOM and image.json. Raises BuildError."""
-    said = findings(intent, found, found.name)
-    packages = found.distribution.packages()
-    differences = probe.compare(intent, found.variant, found.pins, found.lock, packages, said)
-    if differences:
-        (out / "image.json").unlink(missing_ok=True)
-    probe.refuse(found.variant, differences)
-    with store.scratch() as folder:
+    with store.scratch() as folder, ThreadPoolExecutor(1) as beside:
         engine.save(found.name, folder / "layout")
         _, manifest = registry.manifest_of(folder / "layout")
-        engine.sbom(folder / "layout", folder / "sbom.json", found.variant.id)
+        # syft reads the layers for as long as the image answers, and asks the engine nothing.
+        listing = beside.submit(engine.sbom, folder / "layout", folder / "sbom.json", found.variant.id)
+        said, when = findings(intent, found, found.name)
+        packages = found.distribution.packages()
+        differences = probe.compare(intent, found.variant, found.pins, found.lock, packages, said)
+        before = known_image(found, out)  # with what a push has noted, which outlives every later proof
+        if differences and before.uri:
+            write_image(out, before.model_copy(update={"proof": None}))
+        elif differences:
+            (out / "image.json").unlink(missing_ok=True)
+        probe.refuse(found.variant, differences)
+        listing.result()
         write(out / "sbom.json", (folder / "sbom.json").read_text())
     proof = Proof(
         image=str(engine.image_id(found.name)),
         probe=Check(
             state="passed",
-            detail=f"{len(said.packages)} distribution and {len(said.python_packages)} Python packages",
+            detail=f"{len(said.packages)} distribution and {len(said.python_packages)} Python packages"
+            + (f", kept from {when}" if when else ""),
+            code=proving.digest_of(intent.root, found.variant, "probe"),
         ),
         tests=Check(state="not run"),
     )
-    image = Image(
-        id=found.variant.id,
-        key=found.key,
-        size=registry.size_of(manifest),
-        versions=said.versions,
-        packages=said.packages,
-        drift=found.drift,
-        proof=proof,
+    image = before.model_copy(
+        update={
+            "size": registry.size_of(manifest),
+            "versions": said.versions,
+            "packages": said.packages,
+            "drift": found.drift,
+            "proof": proof,
+        }
     )
     write_image(out, image)
     return image

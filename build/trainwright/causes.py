@@ -6,7 +6,9 @@ from pathlib import Path
 from pydantic import Field
 
 from trainwright.config import load
+from trainwright.errors import printable
 from trainwright.model import Model
+from trainwright.nccl_tests import LOOKED_AT
 
 FILE = "dockerfiles/causes.toml"
 NO_DIGITS = str.maketrans("", "", "0123456789")
@@ -53,6 +55,7 @@ class Signatures:
 
     def feed(self, text: str, number: int) -> bool:
         """Whether the line meets a condition that no line before it met."""
+        text = printable(text[:LOOKED_AT])
         if any(word in text for word in BULK):
             shape = text.translate(NO_DIGITS)
             if shape in self._shapes:

@@ -15,15 +15,17 @@ CERTIFICATE = re.compile(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE---
 _folders: list[TemporaryDirectory[str]] = []  # gone when the process ends
 
 
-def bundle() -> str:
+def bundle(always: bool = False) -> str:
     """Path of a PEM file to trust; "" where nobody names a CA: every program then trusts what it trusts anyway.
+
+    `always` is for programs elsewhere, which do not have the system's CAs of this host.
 
     Raises ConfigError for a TRAINWRIGHT_CA that is no certificates, EnvironmentProblem for another bundle that is none.
     """
     given, pip = os.environ.get(SETTING, "").strip(), pip_settings().get("cert", "")
-    if not given and not pip:
-        return ""
     system = os.environ.get("SSL_CERT_FILE") or _system()
+    if not given and not pip and not (always and system):
+        return ""
     return _bundle(given, pip, system, os.environ.get("GIT_SSL_CAINFO", ""))
 
 

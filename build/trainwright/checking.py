@@ -2,25 +2,36 @@
 
 import re
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
-from trainwright.config import line_of
+from trainwright.config import line_of, load
 from trainwright.declaring import MATRIX, declared, edit, in_row, written
 from trainwright.errors import ConfigError, did_you_mean
 from trainwright.instances import FILE, Instance, unknown
-from trainwright.model import Base, Components, Matrix, Variant
+from trainwright.model import Base, Component, Components, Matrix, Variant
 from trainwright.providers import VERSIONLESS, bundled, requirement
 
 CUDA = ("cuda", "nccl")  # components that are for GPUs alone
+# Ids and bases become names of files, folders and tags (at most 128 characters, with a key), lines of scripts and YAML.
+NAME, LONGEST = re.compile(r"[a-z0-9]+([._-][a-z0-9]+)*"), 100
 
 
 def check(root: Path, matrix: Matrix, components: Components, variants: list[Variant]) -> None:
     """Names that lead nowhere, and names that nothing leads to."""
     ids = [variant.id for variant in variants]
+    for what, names, file in (("an image", ids, MATRIX), ("a base", components.bases, "dockerfiles/bases.toml")):
+        if wrong := next((name for name in names if not NAME.fullmatch(name) or len(name) > LONGEST), None):
+            raise ConfigError(
+                f"{wrong!r} is no name of {what}",
+                where=str(file),
+                why=f"a name is small letters and digits, with single . _ - between; {LONGEST} characters at most",
+                fix=f"$EDITOR {file}",
+            )
     if twice := {identity for identity in ids if ids.count(identity) > 1}:
         raise ConfigError(f"two cells of the matrix have the id {min(twice)!r}", where="dockerfiles/matrix.toml")
     for name, framework in matrix.frameworks.items():
@@ -38,12 +49,6 @@ def check(root: Path, matrix: Matrix, components: Components, variants: list[Var
                 why=did_you_mean(named, ids),
             )
     for name in components.components:
-        if not (root / f"dockerfiles/layers/{name}.j2").exists():
-            raise ConfigError(
-                f"component {name!r} has no template",
-                where=f"dockerfiles/layers/{name}.toml",
-                fix=f"write dockerfiles/layers/{name}.j2",
-            )
         for other in {
             other for provider in components.components[name].providers.values() for other in provider.extras
         }:
@@ -53,6 +58,7 @@ def check(root: Path, matrix: Matrix, components: Components, variants: list[Var
                     where=f"dockerfiles/layers/{name}.toml",
                     why=did_you_mean(other, components.components),
                 )
+    fine = set[tuple[str, ...]]()  # most images of a matrix have the same pins
     for variant in variants:
         if variant.base not in components.bases:
             raise ConfigError(
@@ -61,15 +67,27 @@ def check(root: Path, matrix: Matrix, components: Components, variants: list[Var
                 why=did_you_mean(variant.base, components.bases),
             )
         _check_accelerator(root, matrix, variant)
-        for pin in variant.pins:
-            check_pin(root, matrix, components, variant, pin)
+        for name, pin in variant.pins.items():
+            asked = (name, pin.provider, pin.version, variant.accelerator)
+            by_others = components.components[name].provider(pin.provider).kind == "bundled"  # depends on other pins
+            if by_others or asked not in fine:
+                check_pin(root, matrix, components, variant, name)
+                fine.add(asked)
         _check_packages(components, variant)
+
+
+def check_components(root: Path, variants: list[Variant]) -> None:
+    """Raise ConfigError for a component that is half added: it concerns no image yet, and `lint` finds it."""
     pinned = {pin for variant in variants for pin in variant.pins}
-    for name in components.components:
+    for path in sorted((root / "dockerfiles/layers").glob("*.toml")):
+        name, where = path.stem, f"dockerfiles/layers/{path.name}"
+        load(path, Component)
+        if not path.with_suffix(".j2").exists():
+            raise ConfigError(f"component {name!r} has no template", where=where, fix=f"write {where[:-5]}.j2")
         if name not in pinned:
             raise ConfigError(
                 f"component {name!r} is declared and never pinned",
-                where=f"dockerfiles/layers/{name}.toml",
+                where=where,
                 why="what is declared is what ships: no image of the matrix carries it",
                 fix=f"pin it in dockerfiles/matrix.toml, or delete dockerfiles/layers/{name}.*",
             )
@@ -102,6 +120,9 @@ def check_instances(
                     why=f"{FILE} knows no name for training jobs of it",
                     fix=edit(where, f"another row for target sagemaker, without {name}; or its name in {FILE}"),
                 )
+
+
+_parse = cache(Requirement)  # most images of a matrix have the same pins
 
 
 def check_pin(root: Path, matrix: Matrix, components: Components, variant: Variant, name: str) -> None:
@@ -140,7 +161,7 @@ def check_pin(root: Path, matrix: Matrix, components: Components, variant: Varia
         ) from None
     try:
         if provider.kind == "python":
-            Requirement(requirement(provider, variant.accelerator, pin.version))
+            _parse(requirement(provider, variant.accelerator, pin.version))
     except (InvalidRequirement, KeyError, IndexError, ValueError) as error:
         file = f"dockerfiles/layers/{name}.toml"
         line = line_of((root / file).read_text(), ("providers", pin.provider, "requirement"))
@@ -157,7 +178,7 @@ def _check_packages(components: Components, variant: Variant) -> None:
     held: dict[str, str] = {}
     for name, pin in variant.pins.items():
         said = requirement(components.components[name].provider(pin.provider), variant.accelerator, pin.version)
-        if package := said and canonicalize_name(Requirement(said).name):
+        if package := said and canonicalize_name(_parse(said).name):
             other = held.setdefault(package, name)
             if other != name:
                 files = " and ".join(f"dockerfiles/layers/{one}.toml" for one in (other, name))

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from trainwright import store
 from trainwright.errors import ConfigError, EnvironmentProblem
+from trainwright.files import unpack
 from trainwright.git import FOREIGN
 from trainwright.process import run
 
-# What says what is in an image, and the scripts that are part of its key.
-PARTS = ("dockerfiles", "scripts")
+PARTS = ("dockerfiles",)  # all that says what is in an image
 
 
 def git(root: Path, *words: str | Path) -> str:
@@ -51,11 +51,11 @@ def changed(root: Path, commit: str, *but: str) -> list[str]:
 
 @contextmanager
 def exported(root: Path, commit: str) -> Iterator[Path]:
-    """dockerfiles/ and scripts/ as a commit has them, in a folder that is gone afterwards."""
+    """dockerfiles/ as a commit has it, in a folder that is gone afterwards."""
     with store.scratch() as folder:
         git(root, "archive", f"--output={folder / 'tree.tar'}", commit, *PARTS)
         with tarfile.open(folder / "tree.tar") as archive:
-            archive.extractall(folder / "tree", filter="data")
+            unpack(archive, folder / "tree")
         yield folder / "tree"
 
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 from packaging.utils import canonicalize_name
 
-from trainwright import additions, bake, declaration, inputs, lock, plan, render, requirements, store
-from trainwright.config import parse
+from trainwright import additions, bake, declaration, inputs, lock, plan, render, requirements, store, templates
+from trainwright.config import parse, read
 from trainwright.errors import ConfigError, LockError
 from trainwright.files import write
 from trainwright.inputs import Compilation, Inputs
@@ -32,10 +32,10 @@ def load(intent: Intent, variant: Variant) -> Inputs:
 def read_lock(variant: Variant) -> Lock:
     """Raises LockError where there is none, or what lies there is none."""
     path, fix = additions.lock_path(variant), f"trainwright lock {variant.words}"
+    if not path.exists():
+        raise LockError(f"there is no lock {path.name}", where=str(path), fix=fix)
     try:
-        return parse(path.read_text(), Lock, str(path))
-    except FileNotFoundError:
-        raise LockError(f"there is no lock {path.name}", where=str(path), fix=fix) from None
+        return parse(read(path, str(path)), Lock, str(path))
     except ConfigError as error:  # nobody edits a lock: the remedy is to write it again
         raise LockError(error.what, where=error.where, why=error.why, fix=fix) from None
 
@@ -58,7 +58,7 @@ def _inputs(intent: Intent, variant: Variant, below: Inputs, own: Lock, jobs: li
         "parent_key": below.key,
     }
     text = {
-        "Dockerfile": render.fill(intent.root, "with/image.j2", context),
+        "Dockerfile": templates.fill(intent, "with/image.j2", context),
         "requirements/constraints.txt": render.constraint_lines(installed, render.refused(intent, variant)),
         "requirements/declared.json": declaration.text(
             intent, variant, below.pins, installed, below.distribution.packages()
@@ -90,7 +90,6 @@ def _inputs(intent: Intent, variant: Variant, below: Inputs, own: Lock, jobs: li
             "tools": None,
             "text": text,
             "rootfs": {},
-            "include": [],
             "base_key": "",
             "key": key,
             "tag": tag,
@@ -115,7 +114,7 @@ def compilation(intent: Intent, below: Inputs, own: Lock, sdist: PythonFile, row
         "gigabytes_per_job": row.gigabytes_per_job,
     }
     text = {
-        "Dockerfile": render.fill(intent.root, "with/wheel.j2", context),
+        "Dockerfile": templates.fill(intent, "with/wheel.j2", context),
         "requirements/compile-build.txt": render.requirement_lines(build),
     }
     # Not the compiler's id nor its target: the second image of the same torch and CUDA compiles nothing.

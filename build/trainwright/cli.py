@@ -1,53 +1,63 @@
 """The command line: parse, call, show. Data to standard output, everything else to standard error."""
 
+import errno
 import os
+import shlex
 import signal
 import sys
 import traceback
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from trainwright import __version__
-from trainwright.commands import (  # noqa: F401  # they register their commands
-    deriving,
-    emitting,
-    following,
-    gating,
-    launching,
-    lifecycle,
-    looking,
-    making,
-    measuring,
-    pipelining,
-    rebuilding,
-    releasing,
-    repositories,
-    running,
-    submitting,
-)
+from trainwright.commands import register
 from trainwright.commands.options import app
-from trainwright.errors import ConfigError, TrainwrightError
+from trainwright.errors import ConfigError, EnvironmentProblem, TrainwrightError, of_this_machine
+
+# What a full disk, a limit, a read-only disk and a name that is taken say: something was to be written.
+FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+UNWRITABLE = FULL | {errno.EROFS, errno.EEXIST}
+DENIED = {errno.EACCES, errno.EPERM}
+OF_FILES = UNWRITABLE | DENIED | {errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG}
+NO_TEMPORARY = "No usable temporary directory"  # as tempfile says it, with ENOENT, where each of them is full
 
 
 def main() -> None:
     """Run, and turn every expected failure into one message and its exit code."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # also where SIGINT is ignored, as under nohup
-    command = typer.main.get_command(app)
+    # What takes longer than `list` itself, and is used by none of ours: pydantic looks for plugins in all packages of
+    # .venv, and httpx loads its own command line, with click, rich and pygments, where it finds them.
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+    sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]  # as Python documents it: not importable
     if len(sys.argv) == 1:
         sys.argv.append("--help")
+    register(sys.argv[1:])
+    command = typer.main.get_command(app)
     try:
         code = command.main(standalone_mode=False, prog_name="trainwright")
     except TrainwrightError as error:
         from trainwright import report
 
-        report.complain(error, as_json="--json" in sys.argv)
-        code = error.exit_code
+        problem = of_this_machine(error)
+        report.complain(problem, as_json="--json" in sys.argv)
+        code = problem.exit_code
     except (KeyboardInterrupt, typer.Abort):
         code = 130
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0
+    except OSError as error:
+        if error.errno not in OF_FILES and NO_TEMPORARY not in str(error.strerror):
+            traceback.print_exc()
+            code = 1
+        else:
+            from trainwright import report
+
+            problem = _of_a_file(error)
+            report.complain(problem, as_json="--json" in sys.argv)
+            code = problem.exit_code
     except Exception as error:
         if isinstance(error, typer.TyperException):  # a wrong option: typer says which, and how it is used
             from trainwright import report
@@ -62,6 +72,16 @@ def main() -> None:
     if code == 130:  # typer makes this of Ctrl-C; what is left, or goes on, the command has said
         print("\ninterrupted", file=sys.stderr)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _of_a_file(error: OSError) -> EnvironmentProblem:
+    """What could not be done with a file that no module has words for."""
+    path = Path(os.fsdecode(error.filename)) if isinstance(error.filename, str | bytes) else None
+    done = "written" if error.errno in UNWRITABLE or not path else "used"
+    if error.errno in DENIED and path and os.access(path.parent, os.X_OK):
+        done = "read" if os.access(path, os.F_OK) and not os.access(path, os.R_OK) else "written"
+    fix = f"{'df -h' if error.errno in FULL else 'ls -ld'} {shlex.quote(str(path))}" if path else "df -h"
+    return EnvironmentProblem(f"a file cannot be {done}", where=str(path or ""), why=str(error.strerror), fix=fix)
 
 
 @app.callback(invoke_without_command=True)

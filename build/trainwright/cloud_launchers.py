@@ -126,7 +126,7 @@ def yaml(value: Any, indent: int = 0) -> str:
     """
     pad = "  " * indent
     if isinstance(value, dict) and value:
-        return "".join(f"{pad}{key}:{_below(one, indent)}" for key, one in value.items())
+        return "".join(f"{pad}{_scalar(key)}:{_below(one, indent)}" for key, one in value.items())
     if isinstance(value, list) and value:
         return "".join(f"{pad}- {_row(one, indent)}" for one in value)
     return f"{pad}{_scalar(value)}\n"
@@ -145,7 +145,7 @@ def _flow(value: Any) -> str:
         return ""
     words = [_scalar(part) for part in parts]
     if isinstance(value, dict):
-        line = f"{{{', '.join(f'{key}: {word}' for key, word in zip(value, words, strict=True))}}}"
+        line = f"{{{', '.join(f'{_scalar(key)}: {word}' for key, word in zip(value, words, strict=True))}}}"
     else:
         line = f"[{', '.join(words)}]"
     return line if len(line) <= FLOW else ""
@@ -192,7 +192,9 @@ UNPACK = (
 KEY = "GATE_KEY"
 # botocore 1.44.5: RoleArn, S3Uri, SubnetId, SecurityGroupId, and how many of the last two
 ROLE = re.compile(r"arn:aws[a-z-]*:iam::\d{12}:role/[\w+=,.@/-]+")
-S3 = re.compile(r"s3://[a-z0-9][a-z0-9.-]+(/.*)?")
+S3 = re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/.*)?")
+BUCKET = "a bucket's name is 3 to 63 small letters, digits, dots and hyphens; it begins and ends with a letter or digit"
+HEXADECIMAL = "behind the first hyphen are small hexadecimal digits alone"
 SUBNET, GROUP, MOST_SUBNETS, MOST_GROUPS = re.compile(r"subnet-[0-9a-f]+"), re.compile(r"sg-[0-9a-f]+"), 16, 5
 
 
@@ -214,15 +216,18 @@ def place(role: str, output: str, subnets: list[str], security_groups: list[str]
             "subnets and security groups come together", fix="--subnet subnet-... --security-group sg-..."
         )
     asked = [
-        ("--role", [role], ROLE, 1, "arn:aws:iam::<12 digits>:role/<name>"),
-        ("--output", [output], S3, 1, "s3://<bucket>/<prefix>"),
-        ("--subnet", subnets, SUBNET, MOST_SUBNETS, "subnet-0123456789abcdef0"),
-        ("--security-group", security_groups, GROUP, MOST_GROUPS, "sg-0123456789abcdef0"),
+        ("--role", [role], ROLE, 1, "arn:aws:iam::<12 digits>:role/<name>", "it is the ARN of a role of IAM"),
+        ("--output", [output], S3, 1, "s3://<bucket>/<prefix>", BUCKET),
+        ("--subnet", subnets, SUBNET, MOST_SUBNETS, "subnet-0123456789abcdef0", HEXADECIMAL),
+        ("--security-group", security_groups, GROUP, MOST_GROUPS, "sg-0123456789abcdef0", HEXADECIMAL),
     ]
-    for option, values, pattern, most, example in asked:
+    for option, values, pattern, most, example, why in asked:
         if wrong := [value for value in values if not pattern.fullmatch(value)]:
             raise ConfigError(
-                f"{wrong[0]!r} is none that a training job takes", where=option, fix=f"{option} {example}"
+                f"{option} {wrong[0]!r} is not valid for a training job",
+                where=option,
+                why=why,
+                fix=f"{option} {example}",
             )
         if len(values) > most:
             raise ConfigError(f"{len(values)} are too many, a training job takes {most}", where=option)

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from trainwright import jobs, runs
 from trainwright.config import load
-from trainwright.errors import ConfigError, did_you_mean
+from trainwright.errors import ConfigError, did_you_mean, nearest
 from trainwright.instances import Instance
 from trainwright.model import Model
 
@@ -195,7 +195,8 @@ def make(
 
 def check_on(on: str) -> None:
     if on not in ON:
-        raise ConfigError(f"unknown scheduler {on!r}", where="--on", why=did_you_mean(on, ON), fix="--on slurm")
+        fix = f"--on {nearest(on, ON, 'slurm')}"
+        raise ConfigError(f"unknown scheduler {on!r}", where="--on", why=did_you_mean(on, ON), fix=fix)
 
 
 def _name(name: str, nodes: int) -> str:

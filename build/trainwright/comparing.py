@@ -23,6 +23,7 @@ from trainwright import (
     trains,
 )
 from trainwright.comparison import Blob, Comparison, Contents, Side
+from trainwright.config import parse_json, read
 from trainwright.errors import ConfigError, NotRunError, RegistryError, TrainwrightError, did_you_mean
 from trainwright.heredity import OwnFiles
 from trainwright.inputs import Inputs
@@ -174,8 +175,8 @@ def _by_out(intent: Intent, side: Side) -> Contents | None:
     if image is None or image.key != side.key or not image.packages:
         return None
     python = None
-    with suppress(OSError, ValueError):
-        python = sbom.packages(json.loads((out / "sbom.json").read_text()), "pypi")
+    with suppress(TrainwrightError, ValueError):
+        python = sbom.packages(parse_json(read(out / "sbom.json"), "sbom.json", ""), "pypi")
     return Contents(by=f"out/{side.id}", versions=image.versions, distribution=image.packages, python=python)
 
 

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator, model_validator
 
 from trainwright import versions
-from trainwright.config import line_of, load
+from trainwright.config import line_of, load, read
 from trainwright.errors import ConfigError, did_you_mean
 from trainwright.model import Model
 
@@ -111,7 +111,7 @@ def load_rules(root: Path, components: Iterable[str]) -> Compat:
     named += [("interfaces", n, "component", row.component) for n, row in enumerate(compat.interfaces)]
     for table, n, key, name in named:
         if name and name not in known:
-            line = line_of(path.read_text(), (table, n, key))
+            line = line_of(read(path), (table, n, key))
             raise ConfigError(
                 f"row {n + 1} of [[{table}]] is about {name!r}, which is no component",
                 where=f"{FILE}:{line}",
@@ -127,18 +127,21 @@ def complete(facts: Facts) -> Facts:
     return {**facts, **({named[1]: named[2]} if named else {})}
 
 
-def judge(compat: Compat, facts: Facts) -> Iterator[Verdict]:
-    """Every rule that applies to these facts, and whether it holds. Raises ConfigError for a fact that is none."""
+def judge(compat: Compat, facts: Facts, all_: bool = True) -> Iterator[Verdict]:
+    """Every rule that applies to these facts, and whether it holds. Raises ConfigError for a fact that is none.
+
+    Without `all_` those that hold are left out.
+    """
     facts = complete(facts)
     for row, rule in enumerate(compat.rules, start=1):
         try:
-            if verdict := _verdict(compat, rule, row, facts):
+            if verdict := _verdict(compat, rule, row, facts, all_):
                 yield verdict
         except ValueError as error:
             raise ConfigError(f"row {row} of {FILE} cannot be judged", where=FILE, why=str(error)) from None
 
 
-def _verdict(compat: Compat, rule: Rule, row: int, facts: Facts) -> Verdict | None:
+def _verdict(compat: Compat, rule: Rule, row: int, facts: Facts, all_: bool) -> Verdict | None:
     sides = [name for name in (rule.a, rule.b) if name]
     if any(name not in facts or not versions.within(facts[name], where) for name, where in rule.when.items()):
         return None
@@ -162,6 +165,8 @@ def _verdict(compat: Compat, rule: Rule, row: int, facts: Facts) -> Verdict | No
             state = "not established"
         elif max(one.first, other.first) > min(one.last, other.last):
             state = "broken"
+    if state == "holds" and not all_:
+        return None
     return Verdict.model_validate(
         {
             "row": row,
@@ -181,7 +186,7 @@ def _spoken(compat: Compat, name: str, version: str) -> Interface | None:
 
 def violations(compat: Compat, facts: Facts) -> list[Verdict]:
     """What does not hold, or could not be established; refusals first."""
-    return sorted((v for v in judge(compat, facts) if v.state != "holds"), key=lambda v: v.severity != "refuse")
+    return sorted(judge(compat, facts, all_=False), key=lambda v: v.severity != "refuse")
 
 
 def floor(compat: Compat, a: str, version: str, b: str) -> str:

@@ -1,12 +1,13 @@
 """Wheels that only a compiler with torch and CUDA makes: once for each of those, kept in the store."""
 
+import shlex
 import shutil
 from pathlib import Path
 
 from packaging.utils import canonicalize_name, parse_wheel_filename
 from packaging.version import Version
 
-from trainwright import children, engine, indexes, store
+from trainwright import baking, children, indexes, store
 from trainwright.errors import BuildError
 from trainwright.files import write
 from trainwright.inputs import Compilation, Inputs
@@ -26,7 +27,7 @@ def compile_wheel(intent: Intent, found: Inputs, job: Compilation, out: Path, sa
     for name, text in job.text.items():
         write(folder / name, text)
     say(f"{found.variant.id}: compiling {job.sdist.file} in {job.image}")
-    engine.bake(folder)
+    baking.bake(folder)
     wheel = _made(intent, found, job, folder)
     with store.scratch() as place:
         shutil.copyfile(folder / "wheel" / wheel.file, place / wheel.file)
@@ -46,7 +47,7 @@ def _made(intent: Intent, found: Inputs, job: Compilation, folder: Path) -> Pyth
             f"{job.sdist.file} gave no wheel of that name and version for this image",
             where=str(folder),
             why=f"it left {', '.join(path.name for path in made) or 'nothing'}",
-            fix=f"cd {folder} && docker buildx bake",
+            fix=f"cd {shlex.quote(str(folder))} && docker buildx bake",
         )
     path = made[0]
     return job.sdist.model_copy(

@@ -1,15 +1,18 @@
-"""TOML files into models, with the file and the line in every complaint."""
+"""Files that people and earlier steps wrote, into text and models; with the file and the line in every complaint."""
 
+import json
 import re
-import tomllib
 from functools import lru_cache
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
+import tomli
 from pydantic import BaseModel, ValidationError
 
-from trainwright.errors import ConfigError, did_you_mean
+from trainwright.errors import ConfigError, TrainwrightError, did_you_mean
 
+NUMBER = re.compile(r"[0-9]{100,}")  # nothing that is declared has as many digits, and int() refuses them
+LARGEST = 10_000_000  # characters: hundreds of times what people write, and parsed in seconds
 M = TypeVar("M", bound=BaseModel)
 
 
@@ -26,6 +29,29 @@ def line_of(text: str, path: tuple[int | str, ...]) -> int:
     return line + 1
 
 
+def read(path: Path, given: str = "", error: type[TrainwrightError] = ConfigError, fix: str = "") -> str:
+    """Read a text file. Raises `error`: it is missing, no file, not readable, or not UTF-8 (with the line of the byte).
+
+    `given` is what the user called it, `fix` the command where that is not to restore or to edit it.
+    """
+    name = given or from_root(path)
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as problem:
+        if isinstance(problem, FileNotFoundError) and not given:  # a file of the checkout
+            raise error(f"{name} is missing", where=name, fix=fix or f"git checkout -- {name}") from None
+        why = problem.strerror or str(problem)
+        raise error(f"{name} cannot be read", where=name, why=why, fix=fix or f"ls -ld {name}") from None
+    except UnicodeDecodeError as problem:
+        line = problem.object.count(b"\n", 0, problem.start) + 1
+        raise error(
+            f"{name} is not text",
+            where=f"{name}:{line}",
+            why=f"the byte 0x{problem.object[problem.start]:02x} in this line is not UTF-8",
+            fix=fix or f"$EDITOR +{line} {name}",
+        ) from None
+
+
 def parse(text: str, kind: type[M], name: str) -> M:
     """Text into `kind`. Raises ConfigError with file, line and cause; `name` is what the user calls the file."""
     return _parse(text, kind, name)  # type: ignore[return-value]  # of this very kind
@@ -35,13 +61,29 @@ def parse(text: str, kind: type[M], name: str) -> M:
 # cache that is one too small for a walk over all of them never finds any.
 @lru_cache(maxsize=2048)
 def _parse(text: str, kind: type[BaseModel], name: str) -> BaseModel:
-    try:
-        data = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        at = re.search(r"at line (\d+)", str(error))
-        line = int(at.group(1)) if at else len(text.splitlines())
+    if len(text) > LARGEST:  # ten times as much would take minutes, and more memory than most hosts have
+        why = f"it has {len(text)} characters, and {LARGEST} is the most that is read"
+        raise ConfigError(f"{name} is too large", where=name, why=why, fix=f"$EDITOR {name}")
+    if long := NUMBER.search(text):
+        line = text.count("\n", 0, long.start()) + 1
+        why = f"this line holds a number of {len(long[0])} digits"
         raise ConfigError(
-            f"{name} is not valid TOML", where=f"{name}:{line}", why=str(error), fix=f"$EDITOR +{line} {name}"
+            f"{name} does not say what it must", where=f"{name}:{line}", why=why, fix=f"$EDITOR +{line} {name}"
+        )
+    try:
+        data = tomli.loads(text)
+    except (ValueError, RecursionError) as error:  # ValueError: also an integer of thousands of digits
+        at = re.search(r"at line (\d+)", str(error))
+        lines = text.splitlines()
+        if at:
+            line = int(at.group(1))
+        elif isinstance(error, tomli.TOMLDecodeError):
+            line = len(lines)  # the text ends too early
+        else:  # the parser does not say where: too deep a nesting, or an integer of thousands of digits, is a long line
+            line = max(range(len(lines)), key=lambda n: len(lines[n])) + 1
+        why = "its tables or arrays are nested too deeply" if isinstance(error, RecursionError) else str(error)
+        raise ConfigError(
+            f"{name} is not valid TOML", where=f"{name}:{line}", why=why, fix=f"$EDITOR +{line} {name}"
         ) from None
     try:
         return kind.model_validate(data)
@@ -62,15 +104,19 @@ def _parse(text: str, kind: type[BaseModel], name: str) -> BaseModel:
         ) from None
 
 
+def parse_json(text: str, name: str, fix: str) -> Any:
+    """The value of a JSON text. Raises ConfigError with file and line; `fix` is the command that writes it anew."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:  # ValueError: also an integer of thousands of digits
+        where = f"{name}:{error.lineno}" if isinstance(error, json.JSONDecodeError) else name
+        why = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
+        raise ConfigError(f"{name} is not valid JSON", where=where, why=why, fix=fix) from None
+
+
 def load(path: Path, kind: type[M]) -> M:
     """Read one file. Raises ConfigError, also when the file is not there."""
-    name = from_root(path)
-    try:
-        return parse(path.read_text(), kind, name)
-    except FileNotFoundError:
-        raise ConfigError(f"{name} is missing", where=name, fix=f"git checkout -- {name}") from None
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{name} is not text", where=name, why=str(error), fix=f"file {name}") from None
+    return parse(read(path), kind, from_root(path))
 
 
 def from_root(path: Path) -> str:

@@ -16,6 +16,7 @@ from pydantic import Field
 
 from trainwright import engine
 from trainwright.errors import ConfigError
+from trainwright.files import unpack
 from trainwright.model import Model
 
 if TYPE_CHECKING:
@@ -67,6 +68,7 @@ class Running:
         self.name, self.containers = name, dict[str, Any]()
         self._client, self._common, self._line = client, common, line
         self._said, self._began = queue.Queue[Ended | Exception](), 0.0
+        self.spared = False  # they stay in the engine: somebody has yet to fetch what they hold
 
     @property
     def network(self) -> Any:
@@ -124,13 +126,13 @@ def new_name() -> str:
 def created(name: str, common: Common, hosts: Sequence[Host], line: Line) -> Iterator[Running]:
     """A container for each host, with its files, not yet started.
 
-    Nothing of it is left in the engine, whatever happens. Raises EnvironmentProblem, ConfigError for a source that
-    cannot be read.
+    Nothing of it is left in the engine, whatever happens, unless the containers are spared. Raises EnvironmentProblem,
+    ConfigError for a source that cannot be read.
     """
     with engine.told("the job cannot be run"), engine.patient() as client, ExitStack() as stack:
-        stack.callback(_remove_all, client, name)  # before the first one: an interrupt may come at any time
-        client.networks.create(name, labels={LABEL: name})
         running = Running(client, name, common, line)
+        stack.callback(_remove_all, client, running)  # before the first one: an interrupt may come at any time
+        client.networks.create(name, labels={LABEL: name})
         with _packed(common) as source:
             for host in hosts:
                 running.create(host, source)
@@ -157,9 +159,9 @@ def _created(client: "DockerClient", common: Common, name: str, host: Host) -> A
     )
 
 
-def _remove_all(client: "DockerClient", name: str) -> None:
-    mine = {"label": f"{LABEL}={name}"}
-    for container in client.containers.list(all=True, filters=mine):
+def _remove_all(client: "DockerClient", running: Running) -> None:
+    mine = {"label": f"{LABEL}={running.name}"}
+    for container in [] if running.spared else client.containers.list(all=True, filters=mine):
         container.remove(force=True, v=True)
     for network in client.networks.list(filters=mine):
         network.remove()
@@ -189,20 +191,12 @@ def _failure(container: Any) -> str:
 
 
 def keep(container: Any, places: Sequence[str], folder: Path) -> None:
-    """What lies at these places of a container, into a folder."""
+    """What lies at these places of a container, into a folder; a link to elsewhere there means nothing here."""
     folder.mkdir(parents=True, exist_ok=True)
     for place in places:
         with left(container, place) as archive:
             if archive:
-                archive.extractall(folder, filter=_inside)
-
-
-def _inside(entry: tarfile.TarInfo, folder: str) -> tarfile.TarInfo | None:
-    """What may be unpacked here; a link to elsewhere in its container means nothing here."""
-    try:
-        return tarfile.data_filter(entry, folder)
-    except tarfile.FilterError:
-        return None
+                unpack(archive, folder)
 
 
 @contextmanager

@@ -1,8 +1,9 @@
 """Where the matrix says what: which of its tables has the last word on a pin, and on which line."""
 
 import re
-import tomllib
 from collections.abc import Mapping
+
+import tomli
 
 from trainwright.config import line_of
 from trainwright.model import Matrix, Variant
@@ -32,7 +33,7 @@ def in_row(framework: str, row: int, text: str, *path: str) -> str:
 
 def in_base(bases: str, name: str, key: str) -> str:
     """file:line of what a base says, or the one that it is like. `bases` is the text of bases.toml."""
-    said = tomllib.loads(bases)["bases"]
+    said = tomli.loads(bases)["bases"]
     owner = name if key in said[name] else said[name].get("like", name)
     return f"{BASES}:{line_of(bases, ('bases', owner, key))}"
 

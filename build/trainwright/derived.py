@@ -11,6 +11,7 @@ from trainwright.model import Model
 
 FILE = "derived.toml"
 PARENT_LABEL = "io.trainwright.parent"
+SECRETS = "/run/secrets"  # where a step of a build finds them
 FROM = re.compile(r"^(\s*FROM\s+(?:--\S+\s+)*)(\S+)((?:\s+AS\s+(\S+))?\s*)$", re.IGNORECASE)
 
 
@@ -33,11 +34,11 @@ class Derived(Model):
 def project(name: str, parent: Parent) -> dict[str, str]:
     """File name to text."""
     return {
-        "Dockerfile": DOCKERFILE.format(id=parent.id, uri=parent.uri, label=PARENT_LABEL),
+        "Dockerfile": DOCKERFILE.format(id=parent.id, uri=parent.uri, label=PARENT_LABEL, secrets=SECRETS),
         "requirements.txt": "# Packages of your own; what the parent was proved with stays as it is.\n",
         FILE: toml(name, parent),
         ".dockerignore": "*\n!Dockerfile\n!requirements.txt\n",
-        "README.md": README.format(name=name, id=parent.id, file=FILE),
+        "README.md": README.format(name=name, id=parent.id, file=FILE, secrets=SECRETS),
     }
 
 
@@ -52,8 +53,10 @@ FROM {uri}
 LABEL {label}="{uri}"
 
 # pip holds requirements.txt to what the parent was proved with, and says which requirement would move it.
+# Index and CA are secrets of the build, and in no layer: `trainwright derive --build` gives this host's own.
 RUN --mount=type=bind,source=requirements.txt,target=/requirements.txt \\
-    pip install --no-cache-dir -r /requirements.txt
+    --mount=type=secret,id=pip.conf --mount=type=secret,id=ca.pem \\
+    PIP_CONFIG_FILE={secrets}/pip.conf pip install --no-cache-dir -r /requirements.txt
 """
 
 README = """\
@@ -64,6 +67,10 @@ Starts from `{id}` by digest ({file}).
 Build, with Docker media types and without attestations, which is what SageMaker pulls:
 
     docker buildx build --provenance=false --sbom=false --output type=image,name={name},oci-mediatypes=false .
+
+Behind an index or a CA of your own, `trainwright derive --build FOLDER` does the same with pip's settings and the CAs
+of that host (TRAINWRIGHT_CA) as secrets of the build, which enter no layer. By hand, that is
+`--secret id=pip.conf,src=FILE --secret id=ca.pem,src=FILE`, where pip.conf says `cert = {secrets}/ca.pem`.
 
 See that nothing of the parent was changed underneath, and run the parent's image tests on this image (in a checkout of
 trainwright; FOLDER is this one):

@@ -1,15 +1,18 @@
-"""Write a project that starts from an image, or bring an existing Dockerfile to do so; overwrites nothing unasked."""
+"""Write a project that starts from an image, build it, or have a Dockerfile start so; overwrites nothing unasked."""
 
+from contextlib import suppress
 from pathlib import Path
 
-from trainwright import derived
+from trainwright import builders, derived, engine, parents, pip_files, store
+from trainwright.config import read
 from trainwright.derived import Parent
-from trainwright.errors import ConfigError
-from trainwright.files import write
+from trainwright.errors import BuildError, ConfigError, EnvironmentProblem
+from trainwright.files import write_named
+from trainwright.process import run
 
 
 def write_project(folder: Path, name: str, parent: Parent) -> list[str]:
-    """The files that were written. Raises ConfigError where one of them is there already, and writes none."""
+    """The files that were written. Raises ConfigError where one is there already, EnvironmentProblem; then none is."""
     files = derived.project(name, parent)
     if there := [file for file in files if (folder / file).exists()]:
         raise ConfigError(
@@ -17,8 +20,14 @@ def write_project(folder: Path, name: str, parent: Parent) -> list[str]:
             why=f"there is {', '.join(there)}",
             fix=f"another --into, or trainwright derive {parent.uri} --dockerfile {folder / 'Dockerfile'}",
         )
-    for file, text in files.items():
-        write(folder / file, text)
+    try:
+        for file, text in files.items():
+            write_named(folder / file, text)
+    except EnvironmentProblem:  # half a project would be taken for a whole one
+        for file in files:
+            with suppress(OSError):
+                (folder / file).unlink()
+        raise
     return list(files)
 
 
@@ -27,13 +36,43 @@ def rewrite(dockerfile: Path, name: str, parent: Parent, wanted: bool) -> str:
 
     derived.toml beside it is written then, too; one that names another parent is replaced. Raises ConfigError.
     """
-    try:
-        old = dockerfile.read_text()
-    except (FileNotFoundError, IsADirectoryError):
-        raise ConfigError(f"there is no Dockerfile {dockerfile}", fix="trainwright derive <id> --into DIR") from None
+    if not dockerfile.is_file():
+        raise ConfigError(f"there is no Dockerfile {dockerfile}", fix="trainwright derive <id> --into DIR")
+    old = read(dockerfile, str(dockerfile))
     new = derived.rewritten(old, parent.uri, str(dockerfile))
     if wanted:
+        write_named(dockerfile.parent / derived.FILE, derived.toml(name, parent))
         if new != old:
-            write(dockerfile, new)
-        write(dockerfile.parent / derived.FILE, derived.toml(name, parent))
+            write_named(dockerfile, new)
     return derived.difference(old, new, str(dockerfile))
+
+
+def build(folder: Path) -> str:
+    """Build a project with pip's settings and the CAs of this host, which enter no layer; the name of the image.
+
+    The engine holds it then, whichever builder buildx has. Raises ConfigError for a folder without derived.toml,
+    BuildError, EnvironmentProblem.
+    """
+    project = parents.read_project(folder)
+    here = engine.builds_itself()
+    if not here:
+        builders.must_hand_over(engine.builder())
+    with store.scratch() as made:
+        secrets = list[str]()
+        for name, content in pip_files.contents(f"{derived.SECRETS}/{pip_files.CA}").items():
+            (made / name).write_bytes(content)
+            secrets.append(f"--secret=id={name},src={made}/{name}")
+        kind = "type=image" if here else f"type=docker,dest={made / 'image.tar'}"  # which stays with no other builder
+        output = f"--output={kind},name={project.name},oci-mediatypes=false"
+        run(
+            [engine.buildx(), "build", "--provenance=false", "--sbom=false", output, *secrets, folder],
+            error=BuildError,
+            what=f"the build of {project.name} failed",
+            fix=f"trainwright derive --build {folder}",
+            show=True,
+            out_to_err=True,
+        )
+        if not here:
+            with engine.told(f"{project.name} cannot be loaded"), (made / "image.tar").open("rb") as image:
+                engine.client().images.load(image)
+    return project.name

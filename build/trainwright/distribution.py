@@ -1,66 +1,84 @@
-"""The distribution: apt resolves and verifies signatures, mmdebstrap makes a base out of the locked packages."""
+"""The distribution: apt resolves and verifies signatures; locked packages become an archive that apt installs from."""
 
 import hashlib
 import os
 import re
+import shlex
+import shutil
 import tempfile
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime, parsedate_to_datetime
+from functools import partial
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
-from debian.deb822 import Deb822
-
+from trainwright import apt_sources
 from trainwright.certificates import bundle
-from trainwright.errors import BuildError, EnvironmentProblem, LockError
+from trainwright.errors import EnvironmentProblem, LockError
 from trainwright.mirrors import SETTING, named, proxies, redirect
 from trainwright.model import Base, Package
 from trainwright.packages import LICENCE, Stanzas, reduce
 from trainwright.process import run
-from trainwright.store import Wanted, path_of, scratch
+from trainwright.store import Wanted
 
 
 def mirrors(base: Base) -> dict[str, str]:
-    """Archive name to address: its mirror by TRAINWRIGHT_MIRRORS, else what this host's own apt uses.
+    """Archive name to its mirror: by TRAINWRIGHT_MIRRORS, else by this host's apt sources.
 
-    Raises EnvironmentProblem where neither says.
+    An archive without one has its snapshot archive. Raises EnvironmentProblem where it has neither.
     """
     found = {name: address for name in base.archives if (address := named(name))}
-    missing = [name for name in base.archives if name not in found]
-    if not missing:
-        return found
-    rows = run(
-        ["apt-get", "indextargets", "--format", "$(ORIGIN) $(REPO_URI)", "Created-By: Packages"],
-        error=EnvironmentProblem,
-        what="apt cannot be asked for this host's sources",
-    )
-    # A third party's archive may end alike. apt knows whose one is as soon as it has its index, else it says $(ORIGIN).
-    origins = (base.distribution.title(), "$(ORIGIN)")
-    addresses = [row.split()[-1] for row in rows.splitlines() if row.startswith(origins)]
-    for archive in missing:
-        for address in addresses:
-            if address.rstrip("/").endswith(f"/{archive}"):
-                found.setdefault(archive, redirect(address.rstrip("/")))
-    if unknown := [name for name in missing if name not in found]:
+    if len(found) < len(base.archives):
+        found = {name: redirect(address) for name, address in apt_sources.mirrors(base).items()} | found
+    if unknown := [name for name in base.archives if name not in {*found, *base.snapshots}]:
         raise EnvironmentProblem(
             f"no mirror of the archive {' and '.join(unknown)} is known",
-            why=f"{SETTING} does not name it, and this host's apt sources hold no index of it",
+            why=f"neither {SETTING} nor this host's apt sources name it, and bases.toml has no snapshot archive of it",
             fix=f"export {SETTING}='{' '.join(f'{name}=<address of a mirror>' for name in unknown)}'",
         )
     return found
 
 
-def resolve(base: Base, packages: list[str], status: str = "") -> tuple[str, Stanzas]:
+def snapshot(base: Base, archive: str, time: datetime, filename: str = "") -> str:
+    """The address of a file, or of the whole archive, as it was at a time or shortly before."""
+    return base.snapshots[archive].format(time=time.strftime("%Y%m%dT%H%M%SZ"), filename=filename).rstrip("/")
+
+
+Apt = Callable[[Iterable[Path], Iterable[Path]], AbstractContextManager[Callable[..., str]]]
+
+
+def keyring(base: Base) -> Path:
+    """The file of the distribution's own keys, on every system that has its package of them."""
+    return Path(f"/usr/share/keyrings/{base.distribution}-archive-keyring.gpg")
+
+
+def has_apt(base: Base) -> bool:
+    """Whether this host can resolve a base's packages by itself."""
+    return bool(shutil.which("apt-get")) and keyring(base).exists()
+
+
+@contextmanager
+def on_this_host(_files: Iterable[Path], _folders: Iterable[Path]) -> Iterator[Callable[..., str]]:
+    yield partial(run, env=proxies())
+
+
+def resolve(base: Base, packages: list[str], status: str = "", where: Apt | None = None) -> tuple[str, Stanzas]:
     """Date of the index (RFC 1123) and every package of a system with these in it, by apt's own solver.
 
-    `status` is dpkg's status file of the image to start from; empty means a new system.
+    `status` is dpkg's status file of the image to start from; empty means a new system. `where` enters another system
+    than this host: it is given what apt needs, as files to copy and folders to read in their place, and yields what
+    runs a command there, with the words of process.run().
 
     apt checks the index's signature against the distribution's keyring. Raises EnvironmentProblem where an index
     cannot be had, LockError with apt's explanation where the packages cannot be.
     """
-    addresses = mirrors(base)
-    keyring = f"/usr/share/keyrings/{base.distribution}-archive-keyring.gpg"
+    found = mirrors(base)
+    now = datetime.now(UTC)
+    found |= {name: redirect(snapshot(base, name, now)) for name in base.archives if name not in found}
     sources = [
-        f"deb [signed-by={keyring}] {addresses[archive]} {suite} {' '.join(base.sections)}"
+        f"deb [signed-by={keyring(base)}] {found[archive]} {suite} {' '.join(base.sections)}"
         for archive, suites in base.archives.items()
         for suite in suites
     ]
@@ -70,12 +88,18 @@ def resolve(base: Base, packages: list[str], status: str = "") -> tuple[str, Sta
             (here / name).mkdir(parents=True)
         (here / "status").write_text(status)
         (here / "etc/sources.list").write_text("\n".join(sources) + "\n")
-        options = {
+        access, files = _access(where is not None)
+        options = {  # each by its own name: this host's apt.conf may have set any of them
             "Dir::Etc": here / "etc",
+            "Dir::Etc::SourceList": here / "etc/sources.list",
             "Dir::Etc::SourceParts": "/dev/null",
+            "Dir::Etc::Preferences": "/dev/null",
+            "Dir::Etc::PreferencesParts": "/dev/null",
             "Dir::State": here,
+            "Dir::State::Lists": here / "lists",
             "Dir::State::status": here / "status",
             "Dir::Cache": here / "cache",
+            "Dir::Cache::Archives": here / "cache/archives",
             "Acquire::Languages": "none",
             "APT::Architecture": base.architecture,
             "APT::Architectures": base.architecture,
@@ -83,30 +107,30 @@ def resolve(base: Base, packages: list[str], status: str = "") -> tuple[str, Sta
             "APT::Sandbox::User": "root",
             "APT::Get::Simulate": "true",
             "APT::Update::Error-Mode": "any",  # else an index that cannot be had is but a warning
-            **_access(),
+            **access,
         }
         words = [word for key, value in options.items() for word in ("-o", f"{key}={value}")]
-        fix = "trainwright doctor: it shows the mirrors in use"
-        run(
-            ["apt-get", *words, "-qq", "update"],
-            env=proxies(),
-            error=EnvironmentProblem,
-            what="the package index cannot be had",
-            fix=fix,
-        )
-        plan = run(
-            ["apt-get", *words, "-qq", "install", *([] if status else ["?essential"]), *packages],
-            error=LockError,
-            what="the distribution's packages cannot be resolved",
-            fix="correct `packages` in dockerfiles/layers/*.toml or dockerfiles/bases.toml",
-        )
-        chosen = re.findall(r"^Inst (\S+) (?:\[\S+\] )?\((\S+)", plan, re.MULTILINE)
-        shown = run(["apt-cache", *words, "show", *(f"{name}={version}" for name, version in chosen)], error=LockError)
-        dates = [
-            parsedate_to_datetime(match)
-            for file in (here / "lists").glob("*InRelease")
-            for match in re.findall(r"^Date: (.+)$", file.read_text(), re.MULTILINE)
-        ]
+        folders = [Path(unquote(urlsplit(place).path)) for place in found.values() if place.startswith("file:")]
+        with (where or on_this_host)([here, *files], folders) as apt:
+            apt(
+                ["apt-get", *words, "-qq", "update"],
+                error=EnvironmentProblem,
+                what="the package index cannot be had",
+                fix="trainwright doctor: it shows the mirrors in use",
+            )
+            plan = apt(
+                ["apt-get", *words, "-qq", "install", *([] if status else ["?essential"]), *packages],
+                error=LockError,
+                what="the distribution's packages cannot be resolved",
+                fix="correct `packages` in dockerfiles/layers/*.toml or dockerfiles/bases.toml",
+            )
+            chosen = re.findall(r"^Inst (\S+) (?:\[\S+\] )?\((\S+)", plan, re.MULTILINE)
+            names = [f"{name}={version}" for name, version in chosen]
+            shown = apt(["apt-cache", *words, "show", *names], error=LockError)
+            signed = apt(["sh", "-c", f"cat {shlex.quote(str(here))}/lists/*InRelease"], error=EnvironmentProblem)
+    dates = [parsedate_to_datetime(date) for date in re.findall(r"^Date: (.+)$", signed, re.MULTILINE)]
+    from debian.deb822 import Deb822
+
     stanzas = installed(status)
     for paragraph in Deb822.iter_paragraphs(shown, use_apt_pkg=False):
         stanza = dict(paragraph)
@@ -117,18 +141,25 @@ def resolve(base: Base, packages: list[str], status: str = "") -> tuple[str, Sta
     return max(dates).strftime("%a, %d %b %Y %H:%M:%S GMT"), stanzas
 
 
-def _access() -> dict[str, str | Path]:
-    """apt's words for whom to trust and for credentials: this user's .netrc where there is one, else the host's own."""
+def _access(elsewhere: bool) -> tuple[dict[str, str | Path], list[Path]]:
+    """apt's words for whom to trust and for credentials, and the files that they name.
+
+    That is this user's .netrc where there is one, else the host's own; another system trusts whom this host trusts.
+    """
     netrc = Path(os.environ.get("NETRC", "~/.netrc")).expanduser()
+    trusted = bundle(always=elsewhere)
     found: dict[str, str | Path] = {
         "Dir::Etc::netrc": netrc if netrc.exists() else "/etc/apt/auth.conf",
         "Dir::Etc::netrcparts": "/etc/apt/auth.conf.d",
     }
-    return found | ({"Acquire::https::CaInfo": bundle()} if bundle() else {})
+    found |= {"Acquire::https::CaInfo": trusted} if trusted else {}
+    return found, [file for file in (netrc, Path(trusted)) if file.is_file()]
 
 
 def installed(status: str) -> Stanzas:
     """What a base image brings: name and version; its digest stands for the bytes."""
+    from debian.deb822 import Deb822
+
     found = {}
     for paragraph in Deb822.iter_paragraphs(status, use_apt_pkg=False):
         if paragraph["Status"].endswith(" installed"):
@@ -139,24 +170,25 @@ def installed(status: str) -> Stanzas:
 
 
 def wanted(base: Base, packages: list[Package], epoch: int) -> list[Wanted]:
-    """Where the files of locked packages may come from: the mirror, then the snapshot of the day of the lock."""
-    addresses = mirrors(base)
-    time = datetime.fromtimestamp(epoch, UTC).strftime("%Y%m%dT%H%M%SZ")
+    """Where the files of locked packages may come from: the mirror, then the snapshots of the day of the lock.
+
+    A snapshot is older than its time by hours: what was new on that day is in the next day's, and what was replaced by
+    then in its own.
+    """
+    found, day = mirrors(base), datetime.fromtimestamp(epoch, UTC)
     files = []
     for package in packages:
-        urls = [f"{addresses[package.archive]}/{package.filename}"]
+        urls = [f"{found[package.archive]}/{package.filename}"] if package.archive in found else []
         if package.archive in base.snapshots:
-            urls.append(base.snapshots[package.archive].format(time=time, filename=package.filename))
+            times = (day + timedelta(days=1), day)
+            urls += [snapshot(base, package.archive, time, package.filename) for time in times]
         name = f"{package.name} {package.version}"
         files.append(Wanted(name=name, sha256=package.sha256, size=package.size, urls=urls))
     return files
 
 
 def archive(folder: Path, base: Base, stanzas: Stanzas, epoch: int) -> None:
-    """The index of an apt archive that holds exactly these packages; their files go beside it, by `Filename`.
-
-    mmdebstrap looks for essential packages in the suite that it was asked for, so the index says it is that one.
-    """
+    """Write the index of an apt archive that holds exactly these packages; their files go beside it, by `Filename`."""
     told = ({key: value for key, value in stanza.items() if key != LICENCE} for stanza in stanzas.values())
     rows = ("".join(f"{key}: {value}\n" for key, value in stanza.items()) for stanza in told)
     index = "\n".join(rows).encode()
@@ -165,25 +197,3 @@ def archive(folder: Path, base: Base, stanzas: Stanzas, epoch: int) -> None:
     checksum = f"{hashlib.sha256(index).hexdigest()} {len(index)} Packages"
     release = f"Suite: {base.suite}\nCodename: {base.suite}\nDate: {date}\nSHA256:\n {checksum}\n"
     (folder / "Release").write_text(release)
-
-
-def bootstrap(root: Path, base: Base, include: list[str], stanzas: Stanzas, epoch: int, target: Path) -> None:
-    """A root file system as a tar at `target`, out of exactly these packages, which the store holds already.
-
-    Bit-identical for the same packages: SOURCE_DATE_EPOCH is `epoch`. Raises BuildError with mmdebstrap's words.
-    """
-    with scratch() as folder:
-        archive(folder, base, stanzas, epoch)
-        for stanza in stanzas.values():
-            file = folder / stanza["Filename"]
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.symlink_to(path_of(stanza["SHA256"]))
-        made = folder / "base.tar"
-        run(
-            [root / "scripts/bootstrap-base.sh", base.suite, base.architecture, folder, made, *include],
-            env={"SOURCE_DATE_EPOCH": str(epoch)},
-            error=BuildError,
-            what="the base cannot be bootstrapped",
-            fix="trainwright doctor",
-        )
-        made.replace(target)

@@ -1,29 +1,36 @@
-"""The Docker engine: docker's SDK inspects, runs and saves; `docker-buildx bake` builds (the SDK cannot)."""
+"""The Docker engine: what it is asked most goes straight to its socket, docker's SDK does the rest, buildx builds.
+
+The SDK cannot use BuildKit, and to import it takes longer than all else that `plan` does (engine_socket.py).
+"""
 
 import io
 import json
 import os
-import subprocess
 import sys
 import tarfile
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, cast
+from urllib.parse import quote
 
-from trainwright import builders
-from trainwright.bake import IMAGE_OUTPUT
+from trainwright import builders, canonical, layouts, store
 from trainwright.builders import Builder
+from trainwright.canonical import Packed
+from trainwright.engine_socket import get, silent
 from trainwright.errors import BuildError, EnvironmentProblem, NotRunError
+from trainwright.files import PIECE, Pieces, unpack
 from trainwright.process import run
 
 if TYPE_CHECKING:
     from docker import DockerClient
 
-BAD_REQUEST = 400
-CONTAINERD_FIX = 'set {"features": {"containerd-snapshotter": true}} in the daemon\'s configuration, and restart it'
+OK, BAD_REQUEST, NOT_FOUND = 200, 400, 404
+# What an image may take when it is asked, for it may be a stranger's. In bytes: loading a framework takes less than a
+# quarter of the memory; libraries start a thread per CPU; an answer is a megabyte at most.
+ASKED_MEMORY, ASKED_PROCESSES, ASKED_ANSWER = 8 << 30, 4096, "64m"
 PING_SECONDS, CALL_SECONDS = 5, 600  # an engine that says nothing, and the longest silence while it works
 
 # Where docker clients look for plugins. We call the plugin itself, so that a bare client in front of PATH does
@@ -46,12 +53,7 @@ def client() -> "DockerClient":
         docker.from_env(timeout=PING_SECONDS).ping()
         connected = docker.from_env(timeout=CALL_SECONDS)
     except (docker.errors.DockerException, OSError) as error:
-        raise EnvironmentProblem(
-            "no Docker engine answers",
-            where=os.environ.get("DOCKER_HOST", "the default socket"),
-            why=str(error).splitlines()[0],
-            fix="unset DOCKER_HOST" if "DOCKER_HOST" in os.environ else "make engine",
-        ) from None
+        raise silent(error) from None
     return connected
 
 
@@ -67,10 +69,12 @@ def patient() -> Iterator["DockerClient"]:
 
 def answers() -> bool:
     try:
-        client()
+        said = get("/_ping", PING_SECONDS)
+        if said is None:
+            client()
     except EnvironmentProblem:
         return False
-    return True
+    return said is None or said[0] == OK
 
 
 @cache
@@ -103,11 +107,32 @@ def facts() -> dict[str, Any]:
 
 
 def image_id(name: str) -> str | None:
-    """The engine's id of an image; None where it holds none of that name."""
+    """Return the digest of an image's manifest, by which a registry names it; None where the engine has no such image.
+
+    The containerd image store names an image by that digest. The older store names it by its configuration, and knows
+    the manifest only of an image that trainwright packed or a registry sent: for any other one, the digest of the
+    configuration is returned. Raises EnvironmentProblem.
+    """
+    if (said := _attributes(name)) is None:
+        return None
+    pulled = {str(row).partition("@")[2] for row in said.get("RepoDigests") or []}
+    return canonical.digest_of(said["Id"]) or (pulled.pop() if len(pulled) == 1 else str(said["Id"]))
+
+
+def _attributes(name: str) -> dict[str, Any] | None:
+    """What the engine says of an image; None where it holds none of that name. Raises EnvironmentProblem."""
+    if said := get(f"/images/{quote(name, safe='/:')}/json", CALL_SECONDS):
+        status, content = said
+        if status in (BAD_REQUEST, NOT_FOUND):  # BAD_REQUEST: of a name that can be none
+            return None
+        if status != OK:
+            why = content.decode(errors="replace").strip()
+            raise EnvironmentProblem(f"the engine does not say whether it holds {name}", why=why, fix="docker info")
+        return dict(json.loads(content))
     import docker
 
     try:
-        return str(client().images.get(name).id)
+        return dict(client().images.get(name).attrs)
     except docker.errors.ImageNotFound:
         return None
     except docker.errors.APIError as error:
@@ -166,19 +191,6 @@ def pull(uri: str, name: str, who: tuple[str, str] | None = None) -> str:
     return str(pulled.id)
 
 
-def must_keep_layers() -> None:
-    """Raises EnvironmentProblem for another image store than containerd's.
-
-    Only that one keeps the compressed layers, and with them the digest that an image will have.
-    """
-    if (store := facts()["image_store"]) != "containerd":
-        raise EnvironmentProblem(
-            "this engine cannot say which digest an image will have",
-            why=f"its image store is {store}; a push by digest needs the containerd image store",
-            fix=CONTAINERD_FIX,
-        )
-
-
 @cache
 def builder() -> Builder:
     """The builder that buildx takes: BUILDX_BUILDER's, that of the docker context, or the engine's own."""
@@ -205,38 +217,6 @@ def builds_itself() -> bool:
         return bool(other.info()["ID"] == client().info()["ID"])
     except (AttributeError, docker.errors.DockerException, OSError):
         return False  # then what it builds is brought here
-
-
-def bake(folder: Path, name: str = "", words: Sequence[str] = ()) -> None:
-    """Build out/<id>/ as it lies there; with `name`, the image gets that name instead of its own.
-
-    An image that another builder made is loaded into the engine. Raises BuildError; BuildKit's own progress goes to
-    standard error. `words` go to bake.
-    """
-    client()
-    target = json.loads((folder / "docker-bake.json").read_text())["target"]["image"]
-    makes_image, here = target["output"] == [IMAGE_OUTPUT], builds_itself()
-    if not here:
-        scheme = "docker-image://"
-        held = (place.removeprefix(scheme) for place in target["contexts"].values() if place.startswith(scheme))
-        builders.must_hold(builder(), held)
-    own = [*words, *(["--set", f"image.tags={name}"] if name else [])]
-    with tempfile.TemporaryDirectory(dir=folder, prefix=".built-") as made:
-        brought = Path(made) / "image.tar" if makes_image and not here else None
-        if brought:
-            output = f"type=docker,oci-mediatypes=false,dest={brought.relative_to(folder)}"
-            own += ["--set", f"image.output={output}"]
-        run(
-            [buildx(), "bake", "--file", "docker-bake.json", *own],
-            cwd=folder,
-            error=BuildError,
-            what=f"the build of {folder.name} failed",
-            fix=f"cd {folder} && docker buildx bake",
-            show=True,
-        )
-        if brought:
-            with told(f"what the builder {builder().name} made cannot be loaded"), brought.open("rb") as file:
-                client().images.load(file)
 
 
 def tag(image: str, name: str) -> None:
@@ -306,6 +286,7 @@ def container(name: str, **options: Any) -> Iterator[Any]:
 def ask(name: str, script: str, *words: str, entrypoint: list[str] | None = None) -> Any:
     """What a Python script prints, as JSON, when root runs it inside an image with these arguments. Raises BuildError.
 
+    It has no network, no privilege but to read all files, and no more memory, processes and words than these.
     `entrypoint` is taken instead of the image's own; an empty one is none.
     """
     with (
@@ -315,56 +296,76 @@ def ask(name: str, script: str, *words: str, entrypoint: list[str] | None = None
             command=["python", "-c", script, *words],
             entrypoint=entrypoint,
             user="0",
+            cap_drop=["ALL"],
+            cap_add=["DAC_OVERRIDE"],  # to read what belongs to others
+            security_opt=["no-new-privileges"],
             network_mode="none",
+            mem_limit=ASKED_MEMORY,
+            memswap_limit=ASKED_MEMORY,
+            pids_limit=ASKED_PROCESSES,
+            log_config={"Type": "json-file", "Config": {"max-size": ASKED_ANSWER}},  # past that it begins anew
         ) as running,
     ):
-        status = running.wait(timeout=600)["StatusCode"]
-        printed = running.logs(stdout=True, stderr=False).decode()
+        status = running.wait(timeout=CALL_SECONDS)["StatusCode"]
+        printed = running.logs(stdout=True, stderr=False).decode(errors="replace")
         if status:
             raise BuildError(
                 f"{name} cannot be probed",
-                why=running.logs(stdout=False, stderr=True).decode()[-2000:],
+                why=running.logs(stdout=False, stderr=True).decode(errors="replace")[-2000:],
                 fix=f"docker run --rm -it {name} python",
             )
     try:
         return json.loads(printed)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise BuildError(f"{name} cannot be probed", why=f"it printed {printed[-2000:]!r}") from None
 
 
 def save(name: str, target: Path) -> None:
-    """The image as an OCI layout in a folder, layers as the engine compressed them. Raises EnvironmentProblem."""
-    must_keep_layers()
+    """The image as an OCI layout in a folder, packed as it ships. Raises EnvironmentProblem, BuildError."""
+    canonical.lay_out(packed(name), target)
+
+
+def packed(name: str) -> Packed:
+    """An image of the engine in the form in which it ships. Raises EnvironmentProblem, BuildError."""
+    with told(f"{name} cannot be saved"):
+        identity = str(client().images.get(name).id)
+    if found := canonical.known(identity):
+        return found
+    with store.scratch() as folder:
+        save_as_it_is(name, folder / "layout")
+        return canonical.pack(folder / "layout", identity)
+
+
+def save_as_it_is(name: str, target: Path) -> None:
+    """The image as an OCI layout in a folder, as the engine gives it. Raises EnvironmentProblem."""
     target.mkdir()
-    with told(f"{name} cannot be saved"), tempfile.TemporaryFile() as said:
-        unpack = subprocess.Popen(["tar", "-x", "-C", target], stdin=subprocess.PIPE, stderr=said)
+    with told(f"{name} cannot be saved"):
+        pieces = client().images.get(name).save(chunk_size=PIECE, named=True)
         try:
-            with suppress(BrokenPipeError), cast(IO[bytes], unpack.stdin) as pipe:  # broken: tar has died, and says why
-                for chunk in client().images.get(name).save(chunk_size=1 << 20, named=True):
-                    pipe.write(chunk)
-            unpack.wait()
-        finally:
-            unpack.kill()
-            unpack.wait()
-        if unpack.returncode:
-            said.seek(0)
-            why = said.read().decode(errors="replace")
-            raise EnvironmentProblem(f"{name} cannot be saved", where=str(target), why=why, fix="df -h")
+            with tarfile.open(fileobj=cast(IO[bytes], io.BufferedReader(Pieces(pieces), PIECE)), mode="r|") as archive:
+                unpack(archive, target)
+        except (OSError, tarfile.TarError) as error:
+            raise EnvironmentProblem(
+                f"{name} cannot be saved", where=str(target), why=str(error), fix="df -h"
+            ) from None
 
 
 def sbom(layout: Path, target: Path, name: str) -> None:
     """A CycloneDX SBOM of a saved image, by syft; it names no folder of this host. Raises BuildError."""
-    run(
-        [
-            *(Path(sys.executable).with_name("syft"), "scan", f"oci-dir:{layout}", "--source-name", name),
-            *("--output", f"cyclonedx-json={target}"),
-        ],
-        env={
-            "SYFT_CHECK_FOR_APP_UPDATE": "false",
-            "SYFT_FORMAT_PRETTY": "true",
-            "SYFT_FILE_METADATA_SELECTION": "none",
-        },
-        error=BuildError,
-        what="no SBOM could be made",
-        fix="make build: it installs syft",
-    )
+    with store.scratch() as folder:
+        # syft takes as long to unpack the layers as for all the rest. It numbers them by what they hold unpacked.
+        digest = layouts.unpack(layout, folder / "layout")
+        run(
+            [
+                *(Path(sys.executable).with_name("syft"), "scan", f"oci-dir:{folder / 'layout'}"),
+                *("--source-name", name, "--source-version", digest, "--output", f"cyclonedx-json={target}"),
+            ],
+            env={
+                "SYFT_CHECK_FOR_APP_UPDATE": "false",
+                "SYFT_FORMAT_PRETTY": "true",
+                "SYFT_FILE_METADATA_SELECTION": "none",
+            },
+            error=BuildError,
+            what="no SBOM could be made",
+            fix="make build: it installs syft",
+        )

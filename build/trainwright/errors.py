@@ -10,7 +10,19 @@ from typing import Any
 def without_password(text: str) -> str:
     """Addresses as they may be shown: no user, no password, and no query, which may be a signature."""
     text = re.sub(r"(?<=://)[^/\s'\"]*@", "***@", text)
-    return re.sub(r"(://[^\s?'\"]*)\?[^\s,'\"]*", r"\1?***", text)
+    # The query is optional, so that a text full of :// is gone through once, and not once for each of them.
+    return re.sub(r"(://[^\s?'\"]*)(\?[^\s,'\"]*)?", lambda found: found[1] + ("?***" if found[2] else ""), text)
+
+
+def printable(text: str) -> str:
+    """What a stranger wrote, as a terminal may show it: marks that would steer it become visible.
+
+    A line's end of Windows is one, and the way back to the beginning of a line, as progress bars take it, a space.
+    """
+    if text.isprintable():
+        return text
+    text = text.replace("\r\n", "\n").replace("\r", " ")
+    return "".join(mark if mark.isprintable() or mark in "\n\t\u00a0" else "\ufffd" for mark in text)
 
 
 class TrainwrightError(Exception):
@@ -19,9 +31,14 @@ class TrainwrightError(Exception):
     exit_code = 1
 
     def __init__(self, what: str, *, where: str = "", why: str = "", fix: str = "") -> None:
-        what, where, why, fix = map(without_password, (what, where, why, fix))
+        what, where, why, fix = (printable(without_password(text)) for text in (what, where, why, fix))
         super().__init__(what)
         self.what, self.where, self.why, self.fix = what, where, why, fix
+
+    @property
+    def named(self) -> str:
+        """What failed, with file:line where the error names a line: for tables, which have no room for more."""
+        return f"{self.what} ({self.where})" if re.search(r":\d+$", self.where) else self.what
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -49,6 +66,10 @@ class LockError(TrainwrightError):
     """The lock is stale, or a pin is missing from it."""
 
     exit_code = 4
+
+
+class DamagedLock(LockError):
+    """A lock that is there and cannot be read."""
 
 
 class BuildError(TrainwrightError):
@@ -96,6 +117,13 @@ class EnvironmentProblem(TrainwrightError):
     exit_code = 10
 
 
+def of_this_machine(error: TrainwrightError) -> TrainwrightError:
+    """A full disk is an EnvironmentProblem, whichever program met it while it resolved or built something."""
+    if not isinstance(error, LockError | BuildError) or "no space left on device" not in error.why.lower():
+        return error
+    return EnvironmentProblem(error.what, where=error.where, why=error.why, fix="df -h; then the same command again")
+
+
 class Refusals(TrainwrightError):
     """Several at once, each with its own fix. Ends as the least of them does; with 7 only where all of them would."""
 
@@ -130,6 +158,11 @@ def refuse_all(what: str, refused: Iterable[TrainwrightError]) -> None:
 
 
 FEW, MANY = 5, 25  # names that an error shows, and from when on it does not show all
+
+
+def nearest(name: str, valid: Iterable[str], otherwise: str) -> str:
+    """The valid name that did_you_mean() names first, for a remedy that says the same."""
+    return next(iter(difflib.get_close_matches(name, sorted(valid), n=1)), otherwise)
 
 
 def did_you_mean(name: str, valid: Iterable[str]) -> str:

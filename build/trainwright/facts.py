@@ -2,13 +2,10 @@
 
 from collections.abc import Mapping
 
-from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
-
 from trainwright.compat import Verdict, violations
 from trainwright.declaring import MATRIX, declared
 from trainwright.instances import Instance, architectures
-from trainwright.lock import compiles, python_name
+from trainwright.lock import compiles, name_of, python_name
 from trainwright.matrix import Intent, provider_of
 from trainwright.model import Component, Lock, Package, PythonFile, Variant
 from trainwright.providers import VERSIONLESS, bundled, packages_of, requirement
@@ -28,7 +25,7 @@ def came_along(intent: Intent, variant: Variant, locked: Lock | None) -> dict[st
     for name, component in intent.components.components.items():
         for provider in component.providers.values() if name not in variant.pins else ():
             text = requirement(provider, variant.accelerator, "0")
-            if text and (entry := files.get(canonicalize_name(Requirement(text).name))):
+            if text and (entry := files.get(name_of(text))):
                 found[name] = entry
     return found
 

@@ -2,7 +2,19 @@
 
 from collections.abc import Mapping
 
-from trainwright import children, distribution, engine, indexes, inputs, lock, mirrors, packages, sources, store
+from trainwright import (
+    apt_container,
+    children,
+    distribution,
+    engine,
+    indexes,
+    inputs,
+    lock,
+    mirrors,
+    packages,
+    sources,
+    store,
+)
 from trainwright.errors import LockError
 from trainwright.inputs import Inputs
 from trainwright.matrix import Intent, provider_of
@@ -22,10 +34,11 @@ def resolve_packages(intent: Intent, base: str, tools: bool, below: packages.Sta
 
     Raises LockError where the mirror's tools want another version of something that the base holds already.
     """
-    definition = intent.components.bases[base]
+    definition, apt = intent.components.bases[base], apt_container.apt_of(intent, base)
     if not tools:
-        return distribution.resolve(definition, lock.distribution_packages(intent, base), base_status(definition))
-    date, found = distribution.resolve(definition, lock.build_packages(intent, base), packages.status(below))
+        names, status = lock.distribution_packages(intent, base), base_status(definition)
+        return distribution.resolve(definition, names, status, apt)
+    date, found = distribution.resolve(definition, lock.build_packages(intent, base), packages.status(below), apt)
     for name in found.keys() & below.keys():
         if found[name]["Version"] != below[name]["Version"]:
             raise LockError(
@@ -73,12 +86,7 @@ def wheels_of(found: Inputs) -> list[PythonFile]:
 
 def fetch(intent: Intent, variants: list[Variant], say: Say, progress: Progress) -> None:
     """Bring every locked file into the store, verified. What has left the mirror is replaced and recorded as drift."""
-    mirrors.check_names(archive for base in intent.components.bases.values() for archive in base.archives)
-    whole = [variant for variant in variants if not variant.parent]  # what stands on an image has its base already
-    for base in sorted({variant.base for variant in whole}):
-        _fetch_packages(intent, base, False, say, progress)
-    for base in sorted({variant.base for variant in whole if lock.compiles(intent, variant)}):
-        _fetch_packages(intent, base, True, say, progress)
+    fetch_packages(intent, variants, say, progress)
     for variant in variants:
         found = children.load(intent, variant)
         for source in found.lock.sources:
@@ -93,6 +101,16 @@ def fetch(intent: Intent, variants: list[Variant], say: Say, progress: Progress)
             urls = [offer.url] if offer else []
             files.append(store.Wanted(name=entry.file, sha256=entry.sha256, size=entry.size, urls=urls))
         must(store.fetch(files, progress, **indexes.trust()), "cannot be had any more")
+
+
+def fetch_packages(intent: Intent, variants: list[Variant], say: Say, progress: Progress) -> None:
+    """The distribution's part of it: only here a drift can be met, which changes the keys."""
+    mirrors.check_names(archive for base in intent.components.bases.values() for archive in base.archives)
+    whole = [variant for variant in variants if not variant.parent]  # what stands on an image has its base already
+    for base in sorted({variant.base for variant in whole}):
+        _fetch_packages(intent, base, False, say, progress)
+    for base in sorted({variant.base for variant in whole if lock.compiles(intent, variant)}):
+        _fetch_packages(intent, base, True, say, progress)
 
 
 def _offers(intent: Intent, variant: Variant, missing: list[PythonFile]) -> dict[str, indexes.Offer]:

@@ -1,14 +1,28 @@
 """Files written whole or not at all, and one writer at a time."""
 
+import fcntl
+import io
 import os
+import re
+import shlex
+import shutil
+import sys
+import tarfile
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
-from filelock import FileLock, Timeout
+from trainwright.errors import EnvironmentProblem, without_password
 
-from trainwright.errors import EnvironmentProblem
+PIECE = 1 << 20  # bytes
+WHO_BYTES = 4096  # of what a lock says of its holder
+# What write() calls a file of a checkout before it has its name.
+PARTIAL = re.compile(r"\.(.+\.(toml|packages|json)|Dockerfile|key)\.[a-z0-9_]{8}")
+YOUNG = 86400  # seconds: a folder is locked just after it is made, over NFS a lock may not be seen, and clocks differ
 
 
 def write(path: Path, content: str | bytes) -> None:
@@ -36,17 +50,116 @@ def write_named(path: Path, content: str | bytes) -> None:
         ) from None
 
 
+def tidy(folder: Path) -> None:
+    """Remove temporary files of a killed write(). The caller must hold the lock of the folder: see only_one()."""
+    for left in folder.glob(".*"):
+        if PARTIAL.fullmatch(left.name) and left.is_file():
+            left.unlink(missing_ok=True)
+
+
+def unpack(archive: tarfile.TarFile, folder: Path) -> None:
+    """Unpack the files, folders and links that stay inside `folder`; leave out all else.
+
+    The filters of tarfile came with Python 3.11.4, and Debian 12 has 3.11.2: the choice is ours, and theirs only added.
+    """
+    members = (member for member in archive if _stays(member))  # one at a time: an archive may be a stream
+    if hasattr(tarfile, "data_filter"):
+        archive.extractall(folder, members, filter="data")
+    else:
+        archive.extractall(folder, members)
+
+
+def packed(folder: Path) -> Iterator[bytes]:
+    """Yield a tar archive of the files below a folder, piece by piece; links are followed."""
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        entry = tarfile.TarInfo(str(path.relative_to(folder)))
+        entry.size = path.stat().st_size
+        yield entry.tobuf()
+        with path.open("rb") as file:
+            while piece := file.read(PIECE):
+                yield piece
+        yield bytes(-entry.size % tarfile.BLOCKSIZE)
+    yield bytes(2 * tarfile.BLOCKSIZE)
+
+
+class Pieces(io.RawIOBase):
+    """A file whose content comes in pieces, to be read once."""
+
+    def __init__(self, pieces: Iterable[bytes]) -> None:
+        self.pieces, self.rest = iter(pieces), b""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, target: Any) -> int:
+        self.rest = self.rest or next(self.pieces, b"")
+        size = min(len(target), len(self.rest))
+        target[:size], self.rest = self.rest[:size], self.rest[size:]
+        return size
+
+
+def _stays(member: tarfile.TarInfo) -> bool:
+    """Whether a member, and what it links to, lies below the folder that it is unpacked into."""
+    base = os.path.dirname(member.name) if member.issym() else ""  # noqa: PTH120  # a name in an archive, not a file
+    names = [member.name, *([os.path.join(base, member.linkname)] if member.issym() or member.islnk() else [])]  # noqa: PTH118
+    kind = member.isfile() or member.isdir() or member.issym() or member.islnk()
+    return kind and not any(os.path.normpath(name).split("/")[0] in ("", "..") for name in names)
+
+
 @contextmanager
-def only_one(folder: Path, say: Callable[[str], None]) -> Iterator[None]:
-    """Wait for whoever else works in `folder`, saying so, and keep others out meanwhile."""
-    folder.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(folder / ".lock")
+def scratch(parent: Path, prefix: str) -> Iterator[Path]:
+    """A new folder, gone afterwards; what a kill left of one is removed by the next call with the same prefix."""
+    _sweep(parent, prefix)
+    with tempfile.TemporaryDirectory(prefix=prefix, dir=parent) as made:
+        lock = os.open(made, os.O_RDONLY)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield Path(made)
+        finally:
+            os.close(lock)
+
+
+def _sweep(parent: Path, prefix: str) -> None:
+    for left in parent.glob(f"{prefix}*"):
+        with suppress(OSError):  # somebody works in it, or has just removed it
+            lock = os.open(left, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if time.time() - os.fstat(lock).st_mtime > YOUNG:
+                    shutil.rmtree(left)
+            finally:
+                os.close(lock)
+
+
+@contextmanager
+def only_one(folder: Path, say: Callable[[str], None], wait: bool = True) -> Iterator[None]:
+    """Lock `folder` for one process; wait for the process that holds the lock, and say which one it is.
+
+    Raises EnvironmentProblem if the folder cannot be written, or if `wait` is false and the lock is held.
+    """
+    lock = folder / ".lock"
     try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        say(f"another trainwright works in {folder}; waiting for it")
-        lock.acquire()
+        folder.mkdir(parents=True, exist_ok=True)
+        handle = os.open(lock, os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as error:
+        what, why, place = f"{folder} cannot be written", str(error.strerror), shlex.quote(str(folder))
+        raise EnvironmentProblem(what, where=str(lock), why=why, fix=f"ls -ld {place}; df -h {place}") from None
     try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            who = os.read(handle, WHO_BYTES).decode(errors="replace").strip() or "a process that does not say which"
+            what = f"another trainwright works in {folder}"
+            if not wait:
+                fix = "wait for it, or the same command without --no-wait, which does"
+                raise EnvironmentProblem(what, where=str(lock), why=who, fix=fix) from None
+            say(f"{what}: {who}; waiting for it (with --no-wait, this would be an error)")
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        since = datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+        who = f"process {os.getpid()} since {since}: trainwright {shlex.join(sys.argv[1:])}"
+        with suppress(OSError):  # on a full disk, waiting processes do not learn who holds the lock
+            os.ftruncate(handle, 0)
+            os.pwrite(handle, f"{without_password(who)[: WHO_BYTES // 4]}\n".encode(), 0)
         yield
     finally:
-        lock.release()
+        os.close(handle)

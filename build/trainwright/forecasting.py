@@ -40,7 +40,13 @@ def forecast(intent: Intent, variant: Variant, held: Held, release: str, waiver:
             publishing.gated(intent, variant, own, waiver)
     image = image.model_copy(update={"digest": digest or image.digest})
     if not missing and not release:
-        why = plan.decide(variant.id, found.key, digest, None).reason
+        why, names = plan.decide(variant.id, found.key, digest, None).reason, list[str]()
+        with collected(refused):
+            names = publishing.unsigned(intent, found, image, held)
+        if names:
+            first = "" if publishing.probed_here(image, digest) else f"; {publishing.PROBED_FIRST}"
+            steps = [f"sign what is published: {', '.join(names)}: by {attesting.signing_key()}{first}"]
+            return Forecast(Done(image, "would sign", why, time.monotonic() - began, steps), refused)
         return Forecast(Done(image, "skip", why, time.monotonic() - began), refused)
     policy, steps = publication(intent.root), list[str]()
     if missing:

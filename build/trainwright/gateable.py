@@ -14,7 +14,12 @@ TESTS = "nccl-tests"
 
 
 def check_image(root: Path, image: str) -> None:
-    """Raises ConfigError for an image of the matrix without nccl-tests; of any other reference nothing is known."""
+    """Raises ConfigError for an image of the matrix without nccl-tests; of any other reference nothing is known.
+
+    And for what no image is called: it stands in a comment of what is emitted, and a line of its own would be run.
+    """
+    if not image.isprintable():
+        raise ConfigError(f"{image!r} has marks that no name has", where="IMAGE")
     variants = {variant.id: variant for variant in load_intent(root).variants}
     if image not in variants or _may_have_tests(variants[image]):
         return

@@ -6,7 +6,6 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Annotated
 
-import tomlkit
 from pydantic import Field
 
 from trainwright.config import load
@@ -80,6 +79,8 @@ def record(root: Path, variant: Variant, wanted: list[str], found: list[Verdict]
         peak_busbw=max(verdict.peak_busbw or 0.0 for verdict in found),
         logs={Path(verdict.file).name: sha256(Path(verdict.file).read_bytes()).hexdigest() for verdict in found},
     )
+    import tomlkit
+
     document = tomlkit.document()
     document.add(tomlkit.comment("Written by `trainwright judge --record`; a person reads it, nobody edits it."))
     document.update(gate.model_dump(mode="python", exclude_none=True))

@@ -2,6 +2,8 @@
 
 import hashlib
 import os
+import re
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -12,7 +14,15 @@ from trainwright import certificates, mirrors
 from trainwright.errors import BuildError, EnvironmentProblem
 from trainwright.process import environment, run
 
-TREE, LINK, SUBMODULE = "40000", "120000", "160000"  # modes as git writes them
+SUBMODULE = 0o160000  # what git alone has as the type of an entry; the others are those of stat
+# What stock git writes nowhere: .git in any spelling that NTFS takes for it, or HFS+, which skips some letters; and
+# .gitmodules as a link. Beside `.`, `..` and names with a slash.
+DOT_GIT = re.compile(r"(\.git|git~1)[. ]*([:\\].*)?", re.IGNORECASE | re.DOTALL)
+DOT_GITMODULES = re.compile(r"(\.gitmodules|gitmod~[1-4])[. ]*(:.*)?", re.IGNORECASE | re.DOTALL)
+SKIPPED_BY_HFS = re.compile("[\u200c-\u200f\u202a-\u202e\u206a-\u206f\ufeff]")
+LONGEST_NAME, LONGEST_LINK, DEEPEST = 255, 4095, 200  # bytes, bytes, folders: Linux has no longer ones
+# A few objects can stand for billions of files. Trees of components have hundreds; Linux's has 90,000, and 1.5 GB.
+MOST_FILES, MOST_BYTES, LARGEST = 500_000, 4 << 30, 256 << 20
 
 # This user's and this host's own settings stay: proxies, credentials, extra headers, insteadOf. What would make the
 # same command do something else elsewhere does not.
@@ -46,8 +56,8 @@ class Read(Protocol):
 class Entry(NamedTuple):
     """One file of a tree."""
 
-    path: str
-    mode: str
+    path: str  # every part of it is a plain name
+    mode: int
     content: bytes  # of a symbolic link: where it leads
 
 
@@ -75,6 +85,8 @@ def _reader(repository: Path) -> Iterator[Read]:
             with suppress(BrokenPipeError):  # git has ended: it is no repository any more, and there is no answer
                 os.write(questions, f"{name}\n".encode())
             header = answers.readline().split()
+            if len(header) == 3 and int(header[2]) > LARGEST:
+                raise Damaged(f"the {kind} {name} has {int(header[2])} bytes, and no more than {LARGEST} are read")
             content = answers.read(int(header[2]) + 1)[:-1] if len(header) == 3 else b""
             algorithm = hashlib.sha1 if len(name) == 40 else hashlib.sha256
             if algorithm(f"{kind} {len(content)}\0".encode() + content).hexdigest() != name:
@@ -90,29 +102,61 @@ def files(repository: Path, commit: str) -> Iterator[Entry]:
     Raises Damaged, and BuildError for a submodule.
     """
     with _reader(repository) as read:
-        root = read(commit, "commit").split(b"\n", 1)[0].removeprefix(b"tree ").decode()
-        yield from _walk(read, root, "")
+        root = read(commit, "commit").split(b"\n", 1)[0].removeprefix(b"tree ")
+        if not re.fullmatch(b"[0-9a-f]{%d}" % len(commit), root):
+            raise Damaged(f"the commit {commit} names no tree")
+        size = 0
+        for number, entry in enumerate(_walk(read, root.decode(), ""), 1):
+            size += len(entry.content)
+            if number > MOST_FILES or size > MOST_BYTES:
+                raise Damaged(f"the tree of {commit} has more than {MOST_FILES} files, or {MOST_BYTES} bytes")
+            yield entry
 
 
 def _walk(read: Read, tree: str, above: str) -> Iterator[Entry]:
-    rest = read(tree, "tree")
+    if above.count("/") > DEEPEST:
+        raise Damaged(f"the tree {tree} lies below more than {DEEPEST} folders")
+    rest, seen = read(tree, "tree"), set[bytes]()
     while rest:
-        mode, _, rest = rest.partition(b" ")
+        word, _, rest = rest.partition(b" ")
         name, _, rest = rest.partition(b"\0")
         identity, rest = rest[: len(tree) // 2].hex(), rest[len(tree) // 2 :]
-        path = above + os.fsdecode(name)
-        if mode.decode() == TREE:
+        mode, path = int(word, 8) if re.fullmatch(b"[0-7]{5,6}", word) else 0, above + os.fsdecode(name)
+        if name in seen or not _is_plain(os.fsdecode(name), stat.S_ISLNK(mode)):
+            raise BuildError(
+                f"{path!r} cannot be a file of a git tree",
+                where=f"tree {tree}",
+                why="the tree names it twice" if name in seen else "git writes no file of this name",
+                fix="find out who made that commit: git itself makes none such",
+            )
+        seen.add(name)
+        if stat.S_ISDIR(mode):
             yield from _walk(read, identity, f"{path}/")
-        elif mode.decode() == SUBMODULE:
+        elif mode == SUBMODULE:
             raise BuildError(
                 f"{path} is a git submodule", why="submodules are not fetched", fix="lock a release without them"
             )
+        elif stat.S_ISREG(mode) or stat.S_ISLNK(mode):
+            content = read(identity, "blob")
+            if stat.S_ISLNK(mode) and (not 0 < len(content) <= LONGEST_LINK or b"\0" in content):
+                raise Damaged(f"the link {path!r} leads nowhere")
+            yield Entry(path, mode, content)
         else:
-            yield Entry(path, mode.decode(), read(identity, "blob"))
+            raise Damaged(f"the tree {tree} holds something that is no file")
+
+
+def _is_plain(name: str, link: bool) -> bool:
+    """Whether stock git would write a file or folder of this name."""
+    if name in ("", ".", "..") or "/" in name or len(os.fsencode(name)) > LONGEST_NAME:
+        return False
+    return not (DOT_GIT.fullmatch(SKIPPED_BY_HFS.sub("", name)) or (link and DOT_GITMODULES.fullmatch(name)))
 
 
 def committed(repository: Path, commit: str) -> int:
     """When a commit was made: seconds since 1970. Raises Damaged."""
     with _reader(repository) as read:
-        lines = read(commit, "commit").split(b"\n\n", 1)[0].split(b"\n")
-    return int(next(line for line in lines if line.startswith(b"committer ")).split()[-2])
+        head = read(commit, "commit").split(b"\n\n", 1)[0]
+    found = re.search(rb"^committer .* (\d{1,10}) [+-]\d+$", head, re.MULTILINE)
+    if not found:
+        raise Damaged(f"the commit {commit} does not say when it was made")
+    return int(found[1])

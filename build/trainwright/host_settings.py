@@ -4,6 +4,7 @@ import ast
 import os
 import sys
 from collections import ChainMap
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
@@ -18,11 +19,12 @@ from trainwright.process import run
 class HostRegistry(Model):
     host: str
     port: int
+    other_ports: int
     ready_seconds: int
 
 
 class HostEngine(BaseModel):
-    """The part of [engine] that is judged here; scripts/engine.sh reads the rest."""
+    """The part of [engine] that is judged here; scripts/engine.py reads the rest."""
 
     model_config = ConfigDict(frozen=True)
     minimum: str
@@ -32,9 +34,10 @@ class HostEngine(BaseModel):
 
 
 class HostDisk(Model):
-    """What a build takes beyond its sources, as multiples of their compressed size."""
+    """What a build takes beyond its sources, as multiples of their compressed size; `listing` of one image's."""
 
     store: float
+    listing: float
     engine: float
 
 
@@ -74,16 +77,34 @@ def pip_settings() -> dict[str, str]:
     return dict(ChainMap(*reversed(scopes.values())))
 
 
-def registry_address(root: Path) -> str:
-    """host:port of the registry on loopback. Raises ConfigError for a port that is none."""
-    settings = host(root).registry
-    port = os.environ.get("TRAINWRIGHT_REGISTRY_PORT") or str(settings.port)
-    if not port.isdigit() or not 0 < int(port) < 65536:
+def registry_data() -> Path:
+    """The folder where the registry on loopback keeps what it holds."""
+    home = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local/share")
+    return Path(os.environ.get("TRAINWRIGHT_REGISTRY_DATA") or home / "trainwright/registry").absolute()
+
+
+def registry_port(root: Path) -> int | None:
+    """TRAINWRIGHT_REGISTRY_PORT; None where it is not set. Raises ConfigError for a port that is none."""
+    port = os.environ.get("TRAINWRIGHT_REGISTRY_PORT")
+    if not port:
+        return None
+    if not (port.isascii() and port.isdigit() and len(port) <= 5 and 0 < int(port) < 65536):
         raise ConfigError(
-            f"TRAINWRIGHT_REGISTRY_PORT={port!r} is no port",
-            fix=f"export TRAINWRIGHT_REGISTRY_PORT={settings.port}",
+            f"TRAINWRIGHT_REGISTRY_PORT={port!r} is not a port number",
+            fix=f"export TRAINWRIGHT_REGISTRY_PORT={host(root).registry.port}",
         )
-    return f"{settings.host}:{port}"
+    return int(port)
+
+
+def registry_address(root: Path) -> str:
+    """host:port of the registry on loopback: the port asked for, else that of its last start, else host.toml's.
+
+    Raises ConfigError for a port that is none.
+    """
+    settings, asked = host(root).registry, registry_port(root)
+    with suppress(OSError, ValueError):
+        asked = asked or int((registry_data() / "port").read_text())
+    return f"{settings.host}:{asked or settings.port}"
 
 
 def aws_account() -> str:

@@ -3,11 +3,12 @@
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 from pydantic import ValidationError
 
-from trainwright import engine, inputs, plan, provisioning, registry
+from trainwright import config, engine, inputs, plan, provisioning, registry
 from trainwright import places as places_module
 from trainwright.errors import AwsError, EnvironmentProblem, NotRunError, RegistryError
 from trainwright.files import write
@@ -36,10 +37,18 @@ def out_folder(intent: Intent, variant: Variant) -> Path:
 
 
 def read_image(out: Path) -> Image | None:
-    """What an earlier step wrote; None where nothing did, or another version of this program."""
+    """What an earlier step wrote; None where nothing did, or another version of this program.
+
+    Raises ConfigError for a file that is damaged: that an image was pushed is not forgotten silently.
+    """
+    path, name = out / "image.json", f"out/{out.name}/image.json"
+    if not path.exists():
+        return None
+    fix = f"rm -r {name}; what the registry holds of it, trainwright push --only {out.name} writes there again"
+    said = config.parse_json(config.read(path, name, fix=fix), name, fix)
     try:
-        return Image.model_validate_json((out / "image.json").read_bytes())
-    except (FileNotFoundError, ValidationError):
+        return Image.model_validate(said)
+    except ValidationError:
         return None
 
 
@@ -63,7 +72,7 @@ def published_image(found: Inputs, out: Path, repository: str, digest: str = "")
     digest, image = digest or registry.resolve(repository, found.tag), known_image(found, out)
     if image.digest == digest and image.uri == f"{repository}@{digest}":
         return image
-    manifest = registry.manifest(repository, digest)
+    manifest = registry.image(repository, digest)
     image = image.model_copy(
         update={
             "digest": digest,
@@ -118,7 +127,7 @@ def planned(
     variants = list(variants)
     missing = {variant.id: inputs.awaited(intent, variant) for variant in variants}
     found = {variant.id: inputs.load(intent, variant) for variant in variants if not missing[variant.id]}
-    answers = (lambda: False) if elsewhere else engine.answers
+    answers = (lambda: False) if elsewhere else cache(engine.answers)
     look = (lambda *asked: (published(*asked), "")) if must_know else published_if_known
     held, why = look(intent, found.values(), given, regions)
     rows = [
@@ -178,6 +187,12 @@ def published(intent: Intent, found: Iterable[Inputs], given: str, regions: str 
     hosts = places_module.hosts(intent.root, given, regions)
     wanted = {one.variant.id: [(host.place(below_registry(one.variant)), one.tag) for host in hosts] for one in found}
     return places_module.look_up(wanted)
+
+
+def lacking(variants: Iterable[Variant], held: Mapping[str, Mapping[Place, str]], everywhere: bool) -> list[Variant]:
+    """Those that no place holds under their key; with `everywhere`, that some place lacks. `held` is of published()."""
+    whole = all if everywhere else any
+    return [variant for variant in variants if not (held.get(variant.id) and whole(held[variant.id].values()))]
 
 
 def published_if_known(

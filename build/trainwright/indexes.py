@@ -1,20 +1,25 @@
 """Python packages: from where this host's pip configuration says, resolved by uv, chosen for the image's platform."""
 
+import bz2
+import gzip
+import lzma
 import re
 import sys
 import tarfile
 import tempfile
 import tomllib
 import zipfile
-from collections.abc import Mapping, Sequence
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from email.message import Message
 from email.parser import Parser
 from pathlib import Path
-from typing import Any
-from urllib.parse import unquote, urlsplit
+from typing import IO, Any, cast
+from urllib.parse import SplitResult, unquote, urlsplit
 
-import tomlkit
-from packaging.requirements import Requirement
+from packaging.markers import UndefinedComparison
+from packaging.requirements import InvalidRequirement, Requirement
 from packaging.tags import Tag, compatible_tags, cpython_tags
 from packaging.utils import canonicalize_name, parse_wheel_filename
 from pydantic import Field
@@ -32,6 +37,12 @@ UNREACHED = re.compile(
     r"\s*cause: (client error \(Connect\)|operation timed out)$",
     re.MULTILINE,
 )
+
+# A megabyte of a package can unpack to gigabytes. The longest metadata has a long description, 200 kB; the largest
+# source distribution of the matrix unpacks to 100 MB.
+METADATA_BYTES, UNPACKED_BYTES = 4 << 20, 2 << 30
+PORTS = {"https": 443, "http": 80}
+UNPACKERS: dict[bytes, Callable[[IO[bytes]], Any]] = {b"\x1f\x8b": gzip.open, b"BZ": bz2.open, b"\xfd7": lzma.open}
 
 _unreached: dict[str, EnvironmentProblem] = {}  # indexes of frameworks that did not answer in this run
 
@@ -66,9 +77,13 @@ def trust() -> dict[str, Any]:
 def _with_credentials(url: str) -> str:
     """uv leaves out the user and password that the index's own address carries."""
     settings, file = pip_settings(), urlsplit(url)
+
+    def origin(address: SplitResult) -> tuple[str, str | None, int | None]:
+        return address.scheme, address.hostname, address.port or PORTS.get(address.scheme)
+
     named = " ".join(settings.get(name, "") for name in ("index-url", "extra-index-url", "find-links"))
     for index in map(urlsplit, [*named.split(), *mirrors.table().values()]):
-        if "@" in index.netloc and (index.hostname, index.port) == (file.hostname, file.port):
+        if "@" in index.netloc and origin(index) == origin(file):
             return file._replace(netloc=index.netloc).geturl()
     return url
 
@@ -179,7 +194,10 @@ def _compiled(
         held, settings = Path(folder, "constraints.txt"), Path(folder, "uv.toml")
         wanted.write_text("\n".join(requirements) + "\n")
         held.write_text("\n".join(constraints) + "\n")
-        if beside.requires:  # a file that we name is as good as none: nobody's own settings are read
+        if beside.requires:
+            import tomlkit
+
+            # A file that we name is as good as none: nobody's own settings are read.
             settings.write_text(tomlkit.dumps({"dependency-metadata": beside.tables()}))
             options = ["--config-file", str(settings), *(word for word in options if word != "--no-config")]
         _asked(
@@ -233,22 +251,23 @@ def _best(package: dict[str, Any], python: str, base: Base) -> Offer:
     rank = {tag: position for position, tag in enumerate(tags(python, base))}
     name, version = str(package["name"]), str(package["version"])
     best: tuple[int, Offer] | None = None
-    for kind in ("wheels", "sdist"):
-        found = package.get(kind, [])
-        for entry in found if isinstance(found, list) else [found]:
-            url = entry.get("url") or Path(entry["path"]).absolute().as_uri()
-            file = unquote(urlsplit(url).path).rpartition("/")[2]
-            position = len(rank)  # a source distribution: behind every wheel that fits
-            if kind == "wheels":
-                fitting = [rank[tag] for tag in parse_wheel_filename(file)[3] if tag in rank]
-                if not fitting:
-                    continue
-                position = min(fitting)
-            offer = Offer(
-                name=name, version=version, file=file, url=_with_credentials(url), sha256=entry["hashes"]["sha256"]
-            )
-            if best is None or position < best[0]:
-                best = position, offer
+    with _readable(f"{name} {version}"):
+        for kind in ("wheels", "sdist"):
+            found = package.get(kind, [])
+            for entry in found if isinstance(found, list) else [found]:
+                url = entry.get("url") or Path(entry["path"]).absolute().as_uri()
+                file, sha256 = unquote(urlsplit(url).path).rpartition("/")[2], entry["hashes"]["sha256"]
+                if file in ("", ".", "..") or not re.fullmatch("[0-9a-f]{64}", sha256):
+                    raise ValueError(f"{file!r} is no file, or {sha256!r} no checksum")
+                position = len(rank)  # a source distribution: behind every wheel that fits
+                if kind == "wheels":
+                    fitting = [rank[tag] for tag in parse_wheel_filename(file)[3] if tag in rank]
+                    if not fitting:
+                        continue
+                    position = min(fitting)
+                offer = Offer(name=name, version=version, file=file, url=_with_credentials(url), sha256=sha256)
+                if best is None or position < best[0]:
+                    best = position, offer
     if best is None:
         raise LockError(
             f"{name} {version} has no file for Python {python} on {base.architecture}, glibc {base.glibc}",
@@ -258,14 +277,60 @@ def _best(package: dict[str, Any], python: str, base: Base) -> Offer:
 
 
 def metadata(path: Path, file: str) -> Message:
-    """The core metadata of a wheel or source distribution."""
-    if file.endswith(".whl"):
-        with zipfile.ZipFile(path) as wheel:
-            name = next(entry for entry in wheel.namelist() if entry.endswith(".dist-info/METADATA"))
-            text = wheel.read(name).decode()
-    else:
-        text = _sdist_metadata(path)
-    return Parser().parsestr(text, headersonly=True)
+    """The core metadata of a wheel or source distribution. Raises LockError for one that has none."""
+    with _readable(file):
+        if file.endswith(".whl"):
+            with zipfile.ZipFile(path) as wheel:
+                name = next(entry for entry in wheel.namelist() if entry.endswith(".dist-info/METADATA"))
+                if wheel.getinfo(name).compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+                    raise ValueError("its metadata is packed as no wheel's is")  # such are unpacked without a limit
+                with wheel.open(name) as member:
+                    text = _text(member)
+        else:
+            text = _member(path, "PKG-INFO")
+        if not text:
+            raise ValueError("it has no metadata")
+        return Parser().parsestr(text, headersonly=True)
+
+
+@contextmanager
+def _readable(file: str) -> Iterator[None]:
+    """What a file does that is no package, as a LockError."""
+    try:
+        yield
+    except StopIteration:
+        raise LockError(f"{file} is no Python package", why="it has no metadata") from None
+    except (
+        *(ValueError, RecursionError, RuntimeError, NotImplementedError, OSError, EOFError, KeyError, AttributeError),
+        *(zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError, InvalidRequirement, UndefinedComparison),
+    ) as error:
+        why = str(error) or type(error).__name__
+        raise LockError(f"{file} is no Python package that can be read", why=why[:300]) from None
+
+
+def _text(member: IO[bytes]) -> str:
+    """Raises ValueError for more than any metadata has, and for what is no text."""
+    content = member.read(METADATA_BYTES + 1)
+    if len(content) > METADATA_BYTES:
+        raise ValueError(f"its metadata has more than {METADATA_BYTES} bytes")
+    return content.decode()
+
+
+class _Capped:
+    """The unpacked bytes of a source distribution, of which no more are held at a time, or passed, than one has."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._stream, self.tell = stream, stream.tell
+
+    def read(self, size: int = -1) -> bytes:
+        if not 0 <= size <= METADATA_BYTES:
+            raise ValueError(f"it asks for {size} bytes at once")
+        return self._stream.read(size)
+
+    def seek(self, place: int) -> int:
+        if place > UNPACKED_BYTES:
+            raise ValueError(f"it has more than {UNPACKED_BYTES} bytes")
+        return self._stream.seek(place)
 
 
 def licence(path: Path, file: str) -> str:
@@ -288,30 +353,32 @@ def needs(path: Path, file: str, python: str, base: Base) -> list[str]:
     """Names of what a wheel or source distribution requires on the image's platform, from its own metadata."""
     environment = marker_environment(python, base)
     found = set()
-    for line in requires(path, file):
-        requirement = Requirement(line)
-        if requirement.marker is None or requirement.marker.evaluate(environment):
-            found.add(canonicalize_name(requirement.name))
+    with _readable(file):
+        for line in requires(path, file):
+            requirement = Requirement(line)
+            if requirement.marker is None or requirement.marker.evaluate(environment):
+                found.add(canonicalize_name(requirement.name))
     return sorted(found)
 
 
 def build_requirements(path: Path) -> list[str] | None:
     """What a source distribution says that it is built with; None where it says nothing."""
-    text = _member(path, "pyproject.toml")
-    said = tomllib.loads(text).get("build-system", {}).get("requires")
-    return None if said is None else [str(row) for row in said]
-
-
-def _sdist_metadata(path: Path) -> str:
-    return _member(path, "PKG-INFO")
+    with _readable(path.name):
+        said = tomllib.loads(_member(path, "pyproject.toml")).get("build-system", {}).get("requires")
+        if not isinstance(said, list | None):
+            raise ValueError("what its build requires is no list")  # noqa: TRY004
+        return None if said is None else [str(row) for row in said]
 
 
 def _member(path: Path, file: str) -> str:
     """A text file at the top of a source distribution; "" where it has none."""
-    with tarfile.open(path) as archive:
-        for member in archive:
-            if member.name.count("/") == 1 and member.name.endswith(f"/{file}"):
-                reader = archive.extractfile(member)
-                if reader:
-                    return reader.read().decode()
+    with path.open("rb") as raw:
+        opened = UNPACKERS.get(raw.peek(2)[:2])
+        with opened(raw) if opened else raw as stream:
+            capped = cast(IO[bytes], _Capped(stream))  # it reads and seeks, as much as tarfile asks for
+            with tarfile.open(fileobj=capped, mode="r:") as archive:
+                for member in archive:
+                    found = member.name.count("/") == 1 and member.name.endswith(f"/{file}")
+                    if found and (reader := archive.extractfile(member)):
+                        return _text(reader)
     return ""

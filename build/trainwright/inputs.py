@@ -4,13 +4,13 @@ import hashlib
 from functools import cached_property, lru_cache
 from pathlib import Path
 
-from trainwright import bake, facts, lock, packages, plan, probe, render, store
+from trainwright import bake, facts, lock, packages, plan, probe, render, store, unpacking
 from trainwright.compat import Verdict
-from trainwright.config import line_of, parse
+from trainwright.config import line_of, parse, read
 from trainwright.declaring import BASES, MATRIX, edit, in_base, in_row
-from trainwright.errors import ConfigError, LockError
+from trainwright.errors import ConfigError, DamagedLock, LockError
 from trainwright.files import write
-from trainwright.matrix import Intent
+from trainwright.matrix import Intent, once_per_intent
 from trainwright.model import IN_BASE, Lock, Model, Package, PythonFile, Variant
 from trainwright.outcome import Drift
 
@@ -25,12 +25,28 @@ class Distribution(Model):
     drift: list[Drift]
     unmet: tuple[str, str] | None  # a package, and what it requires that none of these is
 
+    # Worked out once for all images on this base: what is read from the same text is the same object.
     @cached_property
     def held(self) -> dict[str, Package]:
         return packages.to_packages(self.effective)
 
+    @cached_property
+    def manifest(self) -> str:
+        """Digest of what will be used."""
+        return packages.manifest_digest(self.effective)
+
+    @cached_property
+    def locked_manifest(self) -> str:
+        """Digest of what is locked, which is what packages on top of these were resolved with."""
+        return packages.manifest_digest(self.locked)
+
+    @cached_property
+    def lines(self) -> str:
+        """What the image is said to hold, one package a line."""
+        return "".join(f"{package.name}={package.version} {package.sha256}\n" for package in self.held.values())
+
     def packages(self) -> dict[str, Package]:
-        return dict(self.held)  # made once for all images on this base
+        return dict(self.held)
 
 
 class Compilation(Model):
@@ -55,8 +71,7 @@ class Inputs(Model):
     versions: dict[str, str]  # component to what it says of itself, once the probe has found it so
     text: dict[str, str]  # path below out/<id>/ to rendered text
     rootfs: dict[str, Path]  # path below out/<id>/rootfs/ to its source
-    include: list[str]  # what the bootstrap is asked for
-    base_key: str  # sha256 (hex) of what the bootstrap depends on
+    base_key: str  # sha256 (hex) of what the base is made of
     wheels: dict[str, list[PythonFile]]  # folder below out/<id>/wheels/ to what lies in it
     tools: Distribution | None  # distribution packages of compile stages; None where nothing is compiled
     warnings: list[Verdict]  # rules of compat.toml that only warn, and do not hold
@@ -84,24 +99,22 @@ def packages_path(intent: Intent, base: str, tools: bool = False) -> Path:
 
 def drift_path(locked: packages.Stanzas) -> Path:
     """Where the store remembers what stood in for lost packages of these."""
-    digest = packages.manifest_digest(packages.to_packages(locked).values())
+    digest = packages.manifest_digest(locked)
     return store.root() / "drift" / f"{digest}.packages"
 
 
 def _read(path: Path) -> str:
-    try:
-        return path.read_text()
-    except FileNotFoundError:
-        raise LockError(
-            f"there is no lock {path.name}", where=f"dockerfiles/locks/{path.name}", fix="trainwright lock"
-        ) from None
+    name = f"dockerfiles/locks/{path.name}"
+    if not path.exists():
+        raise LockError(f"there is no lock {path.name}", where=name, fix="trainwright lock")
+    return read(path, name, DamagedLock, f"git checkout -- {name}, or trainwright lock")
 
 
 def read_lock(intent: Intent, variant: Variant) -> Lock:
     try:
         return parse(_read(lock_path(intent, variant)), Lock, f"dockerfiles/locks/{variant.lock}.toml")
     except ConfigError as error:  # nobody edits a lock: the remedy is to write it again
-        raise LockError(error.what, where=error.where, why=error.why, fix=lock.RELOCK.format(id=variant.id)) from None
+        raise DamagedLock(error.what, where=error.where, why=error.why, fix=lock.RELOCK.format(id=variant.id)) from None
 
 
 def read_distribution(intent: Intent, base: str, tools: bool = False, as_locked: bool = False) -> Distribution:
@@ -111,8 +124,10 @@ def read_distribution(intent: Intent, base: str, tools: bool = False, as_locked:
     """
     path = packages_path(intent, base, tools)
     text = _read(path)
-    recorded = store.root() / "drift" / _drift_name(text, path.name)
-    return _distribution(text, path.name, recorded.read_text() if not as_locked and recorded.exists() else "")
+    drift, recorded = store.root() / "drift" / _drift_name(text, path.name), ""
+    if not as_locked and drift.exists():
+        recorded = read(drift, error=LockError, fix=f"rm {drift}")
+    return _distribution(text, path.name, recorded)
 
 
 @lru_cache(maxsize=32)
@@ -142,7 +157,7 @@ def packages_intent(intent: Intent, base: str, tools: bool) -> str:
     """What a package lock must have been resolved from; that of compile stages also from the packages below them."""
     if not tools:
         return lock.packages_digest(intent, base, lock.distribution_packages(intent, base))
-    below = packages.manifest_digest(packages.to_packages(read_distribution(intent, base).locked).values())
+    below = read_distribution(intent, base).locked_manifest
     return lock.packages_digest(intent, base, lock.build_packages(intent, base), below)
 
 
@@ -163,17 +178,22 @@ def current_distribution(intent: Intent, base: str, tools: bool = False, as_lock
 def known(intent: Intent, variant: Variant) -> tuple[Lock | None, dict[str, Package], dict[str, Package]]:
     """What the current locks say: of the variant, of its base's packages, of compile stages.
 
-    None and {} for one that is missing or stale: what it says is not what would be built.
+    None and {} for one that is missing or stale: what it says is not what would be built. Raises LockError for one
+    that cannot be read: nobody may be told that an image does not hold what its lock names.
     """
 
     def packages_of(tools: bool) -> dict[str, Package]:
         try:
             return packages.to_packages(current_distribution(intent, variant.base, tools).locked)
+        except DamagedLock:
+            raise
         except LockError:
             return {}
 
     try:
         locked: Lock | None = read_lock(intent, variant)
+    except DamagedLock:
+        raise
     except LockError:
         locked = None
     if locked and locked.intent != lock.intent_digest(intent, variant):
@@ -277,32 +297,26 @@ def load(intent: Intent, variant: Variant, as_locked: bool = False) -> Inputs:
             fix="trainwright lock --update --write",
         )
 
-    text = render.render(intent, variant, locked, found, build, distribution.epoch)
-    text["requirements/packages.txt"] = "".join(
-        f"{package.name}={package.version} {package.sha256}\n" for package in found.values()
-    )
-    rootfs = _rootfs(intent.root / "dockerfiles/rootfs", {"common", variant.target, *variant.pins})
-    include = lock.distribution_packages(intent, variant.base)
-    manifest = packages.manifest_digest(found.values())
-    script = store.sha256_of(intent.root / "scripts/bootstrap-base.sh")
-    base_key = lock.digest([lock.base_facts(base), include, manifest, script, distribution.epoch])
-    wheels = render.folders_of(intent, variant, locked)
+    wheels, pins = render.folders_of(intent, variant, locked), lock.pin_versions(intent, variant, locked, found)
+    text = render.render(intent, variant, locked, pins, wheels, found, build, distribution.epoch)
+    text["requirements/packages.txt"] = distribution.lines
+    rootfs = _rootfs(intent, {"common", variant.target, *variant.pins})
+    manifest = distribution.manifest
+    base_key = _base_key(intent, variant.base, manifest, distribution.epoch)
     files = {f"wheels/{folder}/{entry.file}": entry.sha256 for folder in wheels for entry in wheels[folder]}
-    files |= {f"rootfs/{name}": _fingerprint(path) for name, path in rootfs.items()}
+    files |= {f"rootfs/{name}": _fingerprint(intent, path) for name, path in rootfs.items()}
     files |= {f"sources/{source.name}": source.commit or source.sha256 for source in locked.sources}
     files["base"] = base_key
     if tools:
-        files["build-packages"] = packages.manifest_digest(build.values())
-    folders = [f"wheels/{folder}" for folder in wheels] + ["requirements", "rootfs"]
+        files["build-packages"] = tools.manifest
+    folders = [f"wheels/{folder}" for folder in wheels] + ["requirements", "rootfs", "packages"]
     folders += ["sources"] if locked.sources else []
     folders += ["build-packages"] if tools else []
-    folders += ["packages"] if base.provider == "image" else []
     unnamed = bake.bake(base, distribution.epoch, folders)
     key = plan.input_key({**text, "docker-bake.json": unnamed}, files, manifest)
     tag = plan.tag(variant.id, key)
     name = bake.engine_name(variant, tag)
     text["docker-bake.json"] = bake.bake(base, distribution.epoch, folders, name, key)
-    pins = lock.pin_versions(intent, variant, locked, found)
     return Inputs(
         variant=variant,
         lock=locked,
@@ -313,7 +327,6 @@ def load(intent: Intent, variant: Variant, as_locked: bool = False) -> Inputs:
         versions=probe.expected_versions(intent, variant, pins),
         text=text,
         rootfs=rootfs,
-        include=include,
         base_key=base_key,
         warnings=warnings,
         blocked=lock.blocked(locked, pins),
@@ -323,17 +336,29 @@ def load(intent: Intent, variant: Variant, as_locked: bool = False) -> Inputs:
     )
 
 
-def _rootfs(folder: Path, parts: set[str]) -> dict[str, Path]:
+@once_per_intent
+def _base_key(intent: Intent, base: str, manifest: str, epoch: int) -> str:
+    asked = lock.distribution_packages(intent, base)
+    return lock.digest([lock.base_facts(intent.components.bases[base]), asked, manifest, unpacking.FORMAT, epoch])
+
+
+def _rootfs(intent: Intent, parts: set[str]) -> dict[str, Path]:
     """The files of what the image has: common ones, its target's, its components'."""
+    return {name: path for part in sorted(parts) for name, path in _files_of(intent, part).items()}
+
+
+@once_per_intent
+def _files_of(intent: Intent, part: str) -> dict[str, Path]:
+    folder = intent.root / "dockerfiles/rootfs"
     return {
         str(path.relative_to(folder)): path
-        for part in sorted(parts)
         for path in sorted((folder / part).rglob("*"))
         if path.is_file() and "__pycache__" not in path.parts
     }
 
 
-def _fingerprint(path: Path) -> str:
+@once_per_intent
+def _fingerprint(intent: Intent, path: Path) -> str:  # noqa: ARG001  # which keeps it
     """Content and whether it is executable; another mode bit is this checkout's, not the image's."""
     executable = "x" if path.stat().st_mode & 0o100 else "-"
     return hashlib.sha256(path.read_bytes()).hexdigest() + executable

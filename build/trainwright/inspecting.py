@@ -5,7 +5,7 @@ Nothing here trusts what built it: the registry, a public key and this checkout'
 
 import os
 import re
-import shutil
+import shlex
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -24,7 +24,15 @@ from trainwright import (
 )
 from trainwright import sbom as sboms
 from trainwright.derived import PARENT_LABEL
-from trainwright.errors import BuildError, ConfigError, EnvironmentProblem, NotRunError, RegistryError, TrainwrightError
+from trainwright.errors import (
+    BuildError,
+    ConfigError,
+    EnvironmentProblem,
+    NotRunError,
+    RegistryError,
+    TrainwrightError,
+    did_you_mean,
+)
 from trainwright.inputs import Inputs
 from trainwright.matrix import Intent
 from trainwright.model import Model
@@ -58,13 +66,21 @@ class Report(Model):
 def is_published(target: str) -> bool:
     """Whether a name is that of an image of ours in a registry, by its labels: not one that was built on top of it.
 
-    Raises RegistryError where the registry does not say and the engine holds no image of that name.
+    Raises RegistryError where the registry does not say, or has no such tag, and the engine holds no such image.
     """
     if not (found := ADDRESS.fullmatch(target)):
         return False
+    repository, tag = found["repository"], found["tag"] or "latest"
     try:
-        digest = found["digest"] or registry.resolve(found["repository"], found["tag"] or "latest")
-        labels = _labels(found["repository"], digest) if digest else {}
+        digest = found["digest"] or registry.resolve(repository, tag)
+        if not digest:
+            raise RegistryError(
+                f"the registry holds no {target}",
+                where=repository,
+                why=did_you_mean(tag, registry.tags(repository)),
+                fix=f"trainwright verify {repository}:TAG",
+            )
+        labels = _labels(repository, digest)
     except RegistryError:
         if engine.answers() and engine.image_id(target):
             return False
@@ -151,8 +167,8 @@ def _without(public: str) -> str:
     if not public:
         return NO_KEY
     if "://" not in public and not os.access(public, os.R_OK):
-        raise ConfigError("the public key cannot be read", where=public, fix=f"ls -l {public}")
-    return "" if shutil.which("cosign") else f"there is no cosign: {signing.INSTALL}"
+        raise ConfigError("the public key cannot be read", where=public, fix=f"ls -l {shlex.quote(public)}")
+    return signing.lacking()
 
 
 def _row(check: Any, why: str, ask: Callable[[], str]) -> Row:
@@ -249,9 +265,10 @@ def _contents(intent: Intent, found: Inputs | None, uri: str, say: Say) -> str:
         say(f"pulling {uri}")
         engine.pull_only(uri, registry.credentials(uri))
     say(f"{found.variant.id}: probing")
-    findings = building.findings(intent, found, uri)
+    findings, when = building.findings(intent, found, uri)
     _refuse(probe.compare(intent, found.variant, found.pins, found.lock, found.distribution.packages(), findings))
-    return f"{len(findings.packages)} distribution and {len(findings.python_packages)} Python packages, as locked"
+    how = f" (asked {when})" if when else ""
+    return f"{len(findings.packages)} distribution and {len(findings.python_packages)} Python packages, as locked{how}"
 
 
 def _refuse(problems: list[str]) -> None:

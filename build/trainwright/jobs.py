@@ -22,6 +22,7 @@ DISTRIBUTIONS = {
     "mpi": {"sagemaker_mpi_enabled": True},
     "tensorflow": {"sagemaker_multi_worker_mirrored_strategy_enabled": True},
 }
+ALSO = {"plain": "none"}  # what an image's launcher calls it, and what `emit` writes
 PROCESSES = "sagemaker_mpi_num_of_processes_per_host"  # of torchrun, too
 NAME = re.compile(r"--?([A-Za-z][A-Za-z0-9_.-]*)(?:=(.*))?", re.DOTALL)
 
@@ -59,6 +60,7 @@ def distribution(asked: str, components: Mapping[str, str], ranks: int, processe
 
     Raises ConfigError where nothing can: ranks that train alone, side by side, would look like success.
     """
+    asked = ALSO.get(asked, asked)
     able = {
         "torchrun": "torch" in components,
         "mpi": "mpi4py" in components or "horovod" in components,
@@ -74,7 +76,7 @@ def distribution(asked: str, components: Mapping[str, str], ranks: int, processe
             why = "it has none of torch, tensorflow and mpi4py; with --distribution none each host trains alone"
             raise ConfigError(f"nothing in this image makes one job of {ranks} ranks", why=why)
     if asked not in DISTRIBUTIONS:
-        raise ConfigError(f"unknown distribution {asked!r}", why=did_you_mean(asked, DISTRIBUTIONS))
+        raise ConfigError(f"unknown distribution {asked!r}", why=did_you_mean(asked, {*DISTRIBUTIONS, *ALSO}))
     if not able[asked]:
         raise ConfigError(f"this image cannot do {asked}", why=f"it has {', '.join(sorted(components)) or 'nothing'}")
     if asked == "none" and processes > 1:

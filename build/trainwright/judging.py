@@ -2,6 +2,8 @@
 
 import gzip
 import json
+import re
+import shlex
 import sys
 import zlib
 from collections.abc import Iterator
@@ -23,6 +25,7 @@ from trainwright.nccl_info import Seen
 from trainwright.witnesses import Case, Declared, Log
 
 LONGEST = 1 << 16  # characters of a line that are looked at
+NUMBER = re.compile(r"\d{100,}")  # nothing prints one as long; int() and float() refuse it, or call it infinite
 STANDARD_INPUT = "-"
 
 
@@ -41,7 +44,7 @@ def _opened(file: str) -> Iterator[BinaryIO]:
                 yield cast(BinaryIO, stream)
     except (OSError, EOFError, zlib.error) as error:
         why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise ConfigError("the log cannot be read", where=file, why=why, fix=f"ls -l {file}") from None
+        raise ConfigError("the log cannot be read", where=file, why=why, fix=f"ls -l {shlex.quote(file)}") from None
 
 
 def digest(file: str) -> str:
@@ -63,7 +66,7 @@ def _lines(stream: BinaryIO) -> Iterator[str]:
             rest = stream.readline(LONGEST)
         if not piece.endswith(b"\n") and rest.endswith(b"\n"):
             piece += b"\n"
-        yield piece.decode(errors="replace")
+        yield NUMBER.sub("?", piece.decode(errors="replace"))
 
 
 def lines(file: str) -> Iterator[str]:
@@ -96,6 +99,8 @@ def _of_json(file: str, text: str) -> Log:
         if isinstance(error, json.JSONDecodeError):  # written at the end of a run: one that crashed left half of it
             return Log([], None, Seen(nccl=True), [], text.count("\n"))
         raise ConfigError("it is JSON, and none that nccl-tests write", where=file, why=str(error)) from None
+    except RecursionError:
+        raise ConfigError("it is JSON, and nested too deeply", where=file, fix=f"head -c 1000 {file}") from None
     seen, said = Seen(), data.get("errors")
     if said:
         seen.errors = (1, str(said))

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from pydantic import Field
 
-from trainwright import bake, cloud_launchers, floors, gateable, instances, judging, launchers, plan, runs
+from trainwright import bake, cloud_launchers, config, floors, gateable, instances, judging, launchers, plan, runs
 from trainwright.errors import ConfigError, EnvironmentProblem, NotRunError, did_you_mean
 from trainwright.images import read_image
 from trainwright.judge import Verdict
@@ -115,10 +115,7 @@ def prepare(
         raise ConfigError(f"unknown launcher {on!r}", where="--on", why=did_you_mean(on, LAUNCHERS))
     names = None
     if hosts:
-        try:
-            names = runs.read_hosts(hosts.read_text())
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError("the hosts cannot be read", where=str(hosts), why=str(error)) from None
+        names = runs.read_hosts(config.read(hosts, str(hosts)))
     if on == "ssh" and not names:
         raise ConfigError("which hosts?", why="--on ssh needs them by name", fix="--hosts FILE, one host a line")
     if on != "ssh" and names:

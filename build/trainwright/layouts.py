@@ -2,11 +2,21 @@
 
 import hashlib
 import json
+import os
+import shutil
 import tarfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from trainwright.errors import BuildError
+
 CHUNK = 1 << 20  # bytes
+DOCKER = "application/vnd.docker"  # media types
+MANIFEST = f"{DOCKER}.distribution.manifest.v2+json"
+CONFIG = f"{DOCKER}.container.image.v1+json"
+LAYER = f"{DOCKER}.image.rootfs.diff.tar.gzip"
+TAR = f"{DOCKER}.image.rootfs.diff.tar"
 KINDS = {tarfile.DIRTYPE: "directory", tarfile.SYMTYPE: "link", tarfile.LNKTYPE: "hard link"}
 
 
@@ -41,6 +51,42 @@ def entries(layout: Path, layer: str) -> dict[str, Entry]:
     """Path to what lies there, of one layer."""
     with tarfile.open(_blob(layout, layer)) as archive:
         return {member.name: _entry(archive, member) for member in archive}
+
+
+def unpack(layout: Path, target: Path) -> str:
+    """The same image in another layout, its layers unpacked; the digest that it has in this one.
+
+    Raises BuildError for a layer that is not what the configuration says of it.
+    """
+    from isal import igzip  # only here
+
+    opened: Any = igzip.open  # it has no types
+    digest, config, _ = read(layout)
+    manifest = json.loads(_blob(layout, digest).read_text())
+    (target / "blobs/sha256").mkdir(parents=True)
+    shutil.copyfile(_blob(layout, manifest["config"]["digest"]), _blob(target, manifest["config"]["digest"]))
+
+    def one(layer: dict[str, Any], diff_id: str) -> dict[str, Any]:
+        hashed = hashlib.sha256()
+        with opened(_blob(layout, layer["digest"])) as packed, _blob(target, diff_id).open("wb") as tar:
+            while chunk := packed.read(CHUNK):
+                hashed.update(chunk)
+                tar.write(chunk)
+            size = tar.tell()
+        if (said := f"sha256:{hashed.hexdigest()}") != diff_id:
+            why = f"it holds {said}, and the configuration names {diff_id}"
+            raise BuildError("a layer is not what it should be", where=layer["digest"], why=why, fix="build again")
+        return {"mediaType": TAR, "digest": diff_id, "size": size}
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        manifest["layers"] = [*pool.map(one, manifest["layers"], config["rootfs"]["diff_ids"])]
+    written = json.dumps(manifest).encode()
+    held = f"sha256:{hashlib.sha256(written).hexdigest()}"
+    _blob(target, held).write_bytes(written)
+    (target / "oci-layout").write_text('{"imageLayoutVersion":"1.0.0"}')
+    described = {"mediaType": MANIFEST, "digest": held, "size": len(written)}
+    (target / "index.json").write_text(json.dumps({"schemaVersion": 2, "manifests": [described]}))
+    return digest
 
 
 def _entry(archive: tarfile.TarFile, member: tarfile.TarInfo) -> Entry:

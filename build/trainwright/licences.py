@@ -75,6 +75,6 @@ def _look_up(deb: Path, path: str) -> tuple[str, str | None]:
             file = archive.extractfile(held[path]) if path in held and not held[path].issym() else None
             return path, file.read().decode(errors="replace") if file else None
     except (ArError, tarfile.TarError, EOFError, OSError) as error:
-        raise LockError(
-            f"the licence of {deb.name} cannot be read", why=str(error), fix="apt-get install zstd"
-        ) from None
+        # Python unpacks what Debian packs (xz); for what Ubuntu packs (zst), python-debian calls unzstd.
+        fix = "install zstd: this host has no unzstd" if "unzstd" in str(error) else f"rm {deb}, and run it again"
+        raise LockError(f"the licence of {deb.name} cannot be read", why=str(error), fix=fix) from None

@@ -13,13 +13,14 @@ from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
 from trainwright import engine, host_settings, inputs
+from trainwright.checking import check_components
 from trainwright.doctor.context import at_least
 from trainwright.errors import ConfigError, EnvironmentProblem, NotRunError
 from trainwright.matrix import Intent
 from trainwright.model import Model, Variant
 from trainwright.process import run
 
-SCRIPTS = ("scripts", "dockerfiles", "tests", ".ci")  # where scripts lie, known by their first line
+SCRIPTS = ("scripts", "dockerfiles", "tests", "benchmarks", ".ci")  # where scripts lie, known by their first line
 SHELL = re.compile(rb"#!\s*/\S*?(?:env\s+)?\b(?:ba|da|k|a)?sh\b|# shellcheck shell=")
 STAGE = re.compile(r"^FROM (\S+)(?: AS (\S+))?$", re.MULTILINE)
 NAMED = re.compile(r"(?:--from=|from=)([^\s,]+)")
@@ -36,7 +37,11 @@ class Row(Model):
 
 
 def lint(intent: Intent, variants: Iterable[Variant]) -> list[Row]:
-    """Every check of every image given, and of all scripts. Raises LockError and ConfigError as rendering does."""
+    """Every check of every image given, and of all scripts. Raises LockError and ConfigError as rendering does.
+
+    Also ConfigError for a component that is half added.
+    """
+    check_components(intent.root, intent.variants)
     texts = {variant.id: inputs.text_of(intent, variant) for variant in variants}
     dockerfiles = {identity: text["Dockerfile"] for identity, text in texts.items()}
     return hadolint(intent.root, dockerfiles) + buildkit(intent.root, texts) + shellcheck(intent.root)

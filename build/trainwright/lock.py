@@ -4,16 +4,15 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import cache, lru_cache
+from functools import cache
 
-import tomlkit
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from trainwright.errors import ConfigError, LockError
-from trainwright.matrix import Intent, provider_of
-from trainwright.model import Base, Lock, Package, PythonFile, Release, Source, Toolkit, Variant
+from trainwright.matrix import Intent, once_per_intent, provider_of
+from trainwright.model import Base, Lock, Package, Pin, PythonFile, Release, Source, Toolkit, Variant
 from trainwright.providers import bundled, for_accelerator, is_compiled, packages_of, requirement
 
 RELOCK = "trainwright lock --only {id}"
@@ -60,18 +59,23 @@ def build_requirements(intent: Intent, variant: Variant) -> list[str]:
 
 def twins(intent: Intent, variant: Variant) -> list[Variant]:
     """The images that share a lock: the one without compilers, and its twin with them."""
-    return sorted((other for other in intent.variants if other.lock == variant.lock), key=lambda other: other.devel)
+    return list(_twins(intent, variant.lock))
+
+
+@once_per_intent
+def _twins(intent: Intent, name: str) -> list[Variant]:
+    return sorted((other for other in intent.variants if other.lock == name), key=lambda other: other.devel)
 
 
 def distribution_packages(intent: Intent, base: str) -> list[str]:
-    """What the bootstrap is asked for: the base's own, and those of every component any image on it takes.
+    """Packages that a base is locked to have: its own, and those that any image on it needs for a component.
 
-    One base for all its images, so that they share its layer.
+    All images on a base have the same ones, so that they share its layer.
     """
     return list(_distribution_packages(intent, base))
 
 
-@lru_cache(maxsize=64)
+@once_per_intent
 def _distribution_packages(intent: Intent, base: str) -> tuple[str, ...]:
     found = set(intent.components.bases[base].packages)
     for variant, pin in _pins_on(intent, base):
@@ -84,7 +88,7 @@ def build_packages(intent: Intent, base: str) -> list[str]:
     return list(_build_packages(intent, base))
 
 
-@lru_cache(maxsize=64)
+@once_per_intent
 def _build_packages(intent: Intent, base: str) -> tuple[str, ...]:
     definition, found = intent.components.bases[base], set[str]()
     for variant, pin in _pins_on(intent, base):
@@ -103,29 +107,36 @@ def compiles(intent: Intent, variant: Variant) -> bool:
 
 def intent_digest(intent: Intent, variant: Variant) -> str:
     """What a lock was resolved from; it is stale as soon as this changes."""
+    return _intent_digest(intent, variant.lock, variant.base)
+
+
+@once_per_intent
+def _intent_digest(intent: Intent, name: str, base_name: str) -> str:
     facts = []
-    for twin in twins(intent, variant):
-        chosen = {name: [pin.model_dump(), _resolved(intent, twin, name)] for name, pin in twin.pins.items()}
+    for twin in _twins(intent, name):
+        chosen = {name: _resolved(intent, name, pin, twin.accelerator) for name, pin in twin.pins.items()}
         facts.append([twin.accelerator, twin.python, chosen])
     tools = [intent.components.tools.python_tools, intent.components.tools.sdist_build]
-    base = intent.components.bases[variant.base]
+    base = intent.components.bases[base_name]
     machine = [base.architecture] if base.architecture != "amd64" else []  # which older locks do not say
     return digest([facts, tools, base.glibc, *machine])
 
 
-def _resolved(intent: Intent, variant: Variant, name: str) -> list[object]:
+@once_per_intent
+def _resolved(intent: Intent, name: str, pin: Pin, accelerator: str) -> list[object]:
     """What of a component decides over its lock; how it is installed does not."""
-    provider = provider_of(intent, variant, name).model_copy(update={"packages": [], "build_packages": []})
-    release = release_of(intent, variant, name)
+    component = intent.components.components[name]
+    provider = component.provider(pin.provider).model_copy(update={"packages": [], "build_packages": []})
+    release = component.releases.get(pin.version, Release())
     unsaid = [field for field in ("in_base", "extras") if not getattr(provider, field)]
     facts = provider.model_dump(mode="json", exclude={"installs", "refuses", "compile", *unsaid})
     chosen = {  # what is said of other accelerators decides nothing here
-        "requirement": for_accelerator(provider.requirement, variant.accelerator),
-        "index": provider.index.get(variant.accelerator, ""),
-        "build_requirements": [for_accelerator(text, variant.accelerator) for text in provider.build_requirements],
-        "replaces": for_accelerator(provider.replaces, variant.accelerator),
+        "requirement": for_accelerator(provider.requirement, accelerator),
+        "index": provider.index.get(accelerator, ""),
+        "build_requirements": [for_accelerator(text, accelerator) for text in provider.build_requirements],
+        "replaces": for_accelerator(provider.replaces, accelerator),
     }
-    return [facts | chosen, release.commit, release.sha256]
+    return [pin.model_dump(), [facts | chosen, release.commit, release.sha256]]
 
 
 def release_of(intent: Intent, variant: Variant, name: str) -> Release:
@@ -146,6 +157,8 @@ def base_facts(base: Base) -> dict[str, object]:
 
 def dump(lock: Lock) -> str:
     """A lock as TOML: sorted, one table a file, no address of any index (they differ from host to host)."""
+    import tomlkit  # most commands only read locks
+
     document = tomlkit.document()
     document.add(tomlkit.comment("Written by `trainwright lock`; a person reads it, nobody edits it."))
     document["intent"] = lock.intent
@@ -177,16 +190,17 @@ def entries_digest(files: Iterable[PythonFile]) -> str:
 def python_name(intent: Intent, variant: Variant, name: str) -> str:
     """The Python package of a pinned component; "" where it is none."""
     pin = variant.pins[name]
-    return _name(requirement(provider_of(intent, variant, name), variant.accelerator, pin.version))
+    return name_of(requirement(provider_of(intent, variant, name), variant.accelerator, pin.version))
 
 
 @cache
-def _name(text: str) -> str:
+def name_of(text: str) -> str:
+    """The normalized name of a Python requirement; "" of none."""
     return canonicalize_name(Requirement(text).name) if text else ""
 
 
 def check(intent: Intent, variant: Variant, lock: Lock, packages: Iterable[Package]) -> None:
-    """Raises LockError when the lock answers another intent, or lacks something the image needs."""
+    """Raises LockError when the lock was written for another intent, or lacks something the image needs."""
     where = f"dockerfiles/locks/{variant.lock}.toml"
     if lock.intent != intent_digest(intent, variant):
         raise LockError(

@@ -10,7 +10,7 @@ from trainwright.fetching import files_of, must, own_index, resolve_packages
 from trainwright.files import write
 from trainwright.matrix import Intent, provider_of
 from trainwright.model import Group, Lock, Package, PythonFile, Source, Variant
-from trainwright.progress import Progress, Say
+from trainwright.progress import Progress, Say, counted
 
 
 def lock_packages(intent: Intent, base: str, tools: bool, below: packages.Stanzas, say: Say) -> tuple[Path, str]:
@@ -20,9 +20,9 @@ def lock_packages(intent: Intent, base: str, tools: bool, below: packages.Stanza
     """
     names = lock.build_packages(intent, base) if tools else lock.distribution_packages(intent, base)
     path = inputs.packages_path(intent, base, tools)
-    say(f"{path.stem}: resolving {len(names)} packages and what they need")
+    say(f"{path.stem}: resolving {counted(len(names), 'package')} and all that is needed")
     date, stanzas = resolve_packages(intent, base, tools, below)
-    under = packages.manifest_digest(packages.to_packages(below).values()) if tools else ""
+    under = packages.manifest_digest(below) if tools else ""
     header = {"Intent": lock.packages_digest(intent, base, names, under), "Date": date}
     return path, packages.dump(header, stanzas)
 
@@ -72,7 +72,7 @@ def solve(intent: Intent, variant: Variant, say: Say) -> list[Solved]:
     wanted, tools = lock.requirements(intent, image), lock.build_requirements(intent, image)
     every = [*wanted.values(), *tools, *(text for twin in twins for text in lock.requirements(intent, twin).values())]
     every = list(dict.fromkeys(every))
-    say(f"{variant.lock}: resolving {len(every)} Python requirements")
+    say(f"{variant.lock}: resolving {counted(len(every), 'Python requirement')}")
     solved = indexes.resolve(every, variant.python, base, index)
     held = [f"{offer.name}=={offer.version}" for offer in solved]
 
@@ -230,11 +230,12 @@ def check_locks(intent: Intent, variants: list[Variant]) -> tuple[list[dict[str,
         found[inputs.packages_path(intent, base, tools)] = _complaint(inputs.current_distribution, intent, base, tools)
     for variant in variants:
         own, complaint = inputs.lock_path(intent, variant), _complaint(inputs.load, intent, variant)
-        blamed = next((path for path in found if complaint and complaint.where.endswith(f"/{path.name}")), own)
+        blamed = next(
+            (path for path in found if complaint and complaint.where.partition(":")[0].endswith(f"/{path.name}")), own
+        )
         found[blamed] = found.get(blamed) or complaint
         if blamed != own:  # its packages' lock is in the way: of its own, whether it answers the intent
-            stale = inputs.known(intent, variant)[0] is None
-            found[own] = found.get(own) or (LockError("it answers another intent, or is no lock") if stale else None)
+            found[own] = found.get(own) or _complaint(_answers, intent, variant)
     rows = [_state(path, complaint) for path, complaint in found.items()] + blocked
     wrong = [complaint for complaint in found.values() if complaint]
     if not wrong:
@@ -242,6 +243,11 @@ def check_locks(intent: Intent, variants: list[Variant]) -> tuple[list[dict[str,
     lacking = next((complaint.fix for complaint in wrong if "--update" in complaint.fix), "")
     what = f"{len(wrong)} of {len(found)} locks {'is' if len(wrong) == 1 else 'are'} stale or missing"
     return rows, LockError(what, where="dockerfiles/locks", fix=lacking or "trainwright lock")
+
+
+def _answers(intent: Intent, variant: Variant) -> None:
+    if inputs.read_lock(intent, variant).intent != lock.intent_digest(intent, variant):
+        raise LockError("the lock was written for another intent")
 
 
 def _complaint(read: Callable[..., object], *words: object) -> LockError | None:
@@ -255,7 +261,7 @@ def _complaint(read: Callable[..., object], *words: object) -> LockError | None:
 def _state(path: Path, complaint: LockError | None) -> dict[str, str]:
     """One row of the table: what is wrong with a lock, without the address of the lock."""
     state = "current" if complaint is None else "stale" if path.exists() else "missing"
-    why = "" if complaint is None or state == "missing" else ": ".join(filter(None, (complaint.what, complaint.why)))
+    why = "" if complaint is None or state == "missing" else ": ".join(filter(None, (complaint.named, complaint.why)))
     return {"lock": path.stem, "state": state, "why": why}
 
 
@@ -264,7 +270,7 @@ def is_current(read: Callable[..., object], *words: object) -> bool:
 
 
 def _written(name: str, path: Path, text: str) -> dict[str, str]:
-    same = path.exists() and path.read_text() == text
+    same = path.is_file() and path.read_bytes() == text.encode()
     write(path, text)
     return {"lock": name, "state": "unchanged" if same else "written", "why": ""}
 

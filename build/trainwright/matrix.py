@@ -1,10 +1,12 @@
 """Intent into variants: expand the axes, name each image, select by framework, id or glob."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
+from functools import cached_property, wraps
 from itertools import product
 from pathlib import Path
+from typing import Any, Self, TypeVar, TypeVarTuple
 
 from trainwright.checking import check, check_instances
 from trainwright.compat import Compat, load_rules
@@ -28,6 +30,9 @@ from trainwright.model import (
 )
 from trainwright.providers import VERSIONLESS
 
+Words = TypeVarTuple("Words")
+R = TypeVar("R")
+
 ABSENT = "none"  # instead of a version: these images do not have what others have in common
 
 
@@ -41,8 +46,33 @@ class Intent(Model):
     compat: Compat
     instances: dict[str, Instance]
 
-    # As itself, so that what follows from the whole of it is worked out once, and not for every image again.
-    __hash__ = object.__hash__
+    @cached_property
+    def derived(self) -> dict[Hashable, Any]:
+        """Keep what once_per_intent() has worked out."""
+        return {}
+
+    def __copy__(self) -> Self:
+        """Copy without what was derived: model_copy() changes what it was derived from."""
+        made = super().__copy__()
+        made.__dict__.pop("derived", None)
+        return made
+
+
+def once_per_intent(work: Callable[[Intent, *Words], R]) -> Callable[[Intent, *Words], R]:
+    """Keep the result on the intent: what follows from the whole of it is worked out once, not for every image.
+
+    The further arguments are positional and hashable. Whoever calls it must not change the result.
+    """
+
+    @wraps(work)
+    def kept(intent: Intent, /, *words: *Words) -> R:
+        key = (work, *words)
+        if key not in intent.derived:
+            intent.derived[key] = work(intent, *words)
+        found: R = intent.derived[key]
+        return found
+
+    return kept
 
 
 def image_id(framework: str, release: str, accelerator: str, python: str, target: str, *flavours: str) -> str:
@@ -63,6 +93,7 @@ def expand(matrix: Matrix, components: Mapping[str, Component], text: str = "") 
 
     `text` is that of matrix.toml, for errors to say lines of it.
     """
+    made = dict[tuple[str, str], Pin]()  # most images of a matrix have the same pins
     for name, framework in matrix.frameworks.items():
         for number, row in enumerate(framework.rows):
             for accelerator, python, target, base in product(row.accelerators, row.pythons, row.targets, row.bases):
@@ -103,7 +134,10 @@ def expand(matrix: Matrix, components: Mapping[str, Component], text: str = "") 
                     def where(pin: str, variant: Variant = variant) -> str:
                         return declared(matrix, variant, pin, text)[1]
 
-                    pins = {pin: _pin(identity, pin, said[pin], components, where) for pin in said}
+                    for one in said.items():
+                        if one not in made:
+                            made[one] = _pin(identity, *one, components, where)
+                    pins = {pin: made[pin, said[pin]] for pin in said}
                     yield variant.model_copy(update={"pins": pins})
 
 
@@ -135,16 +169,30 @@ def _pin(identity: str, name: str, text: str, components: Mapping[str, Component
     return Pin(provider=next(iter(providers)), version=text)
 
 
-def load_components(root: Path) -> dict[str, Component]:
-    """Every component of layers/, by the name of its file."""
-    return {path.stem: load(path, Component) for path in sorted((root / "dockerfiles/layers").glob("*.toml"))}
+def load_components(root: Path, pinned: set[str]) -> dict[str, Component]:
+    """Every component of layers/, by the name of its file; one that is half added keeps nobody from the others."""
+    found = dict[str, Component]()
+    for path in sorted((root / "dockerfiles/layers").glob("*.toml")):
+        try:
+            found[path.stem] = load(path, Component)
+        except ConfigError:
+            if path.stem in pinned:
+                raise
+    return found
+
+
+def pinned_names(matrix: Matrix) -> set[str]:
+    """Every component that a pin names, whatever images there are."""
+    rows = [row.pins for framework in matrix.frameworks.values() for row in framework.rows]
+    tables = [matrix.common.pins, matrix.devel.pins, *(target.pins for target in matrix.targets.values()), *rows]
+    return {name for table in tables for name in table}
 
 
 def load_intent(root: Path) -> Intent:
     """Read the intent below `root`. Raises ConfigError with file and line."""
     matrix = load(root / MATRIX, Matrix)
     components = Components(
-        components=load_components(root),
+        components=load_components(root, pinned_names(matrix)),
         bases=load(root / "dockerfiles/bases.toml", Bases).bases,
         tools=load(root / "dockerfiles/tools.toml", Tools),
     )

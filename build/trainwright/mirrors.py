@@ -8,7 +8,7 @@ from urllib.request import getproxies_environment
 
 from pydantic import RootModel
 
-from trainwright.config import parse
+from trainwright.config import parse, read
 from trainwright.errors import ConfigError, did_you_mean
 
 SETTING = "TRAINWRIGHT_MIRRORS"
@@ -54,12 +54,14 @@ def _is_file(path: Path) -> bool:
 
 def _read(file: Path) -> dict[str, str]:
     try:
-        text = file.read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is not text"
-        fix = f"correct it, or `unset {SETTING}`"
+        text = read(file, str(file))
+    except ConfigError as error:
+        why = error.why or error.what
         raise ConfigError(
-            f"{SETTING} names a file that cannot be read", where=str(file), why=str(why), fix=fix
+            f"{SETTING} names a file that cannot be read",
+            where=error.where,
+            why=why,
+            fix=f"correct it, or `unset {SETTING}`",
         ) from None
     return parse(text, Table, str(file)).root
 

@@ -11,13 +11,14 @@ TestedBy = Literal["make test", "CI", ""]  # "": nobody, unless somebody does so
 Group = Literal["framework", "toolkit", "devel", "added", "tools", "sdist-build", "compile-build"]
 
 
-MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}  # the distribution's name to everybody else's
+MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}  # as Debian and as the kernel call them
 
 
 class Model(BaseModel):
     """Frozen, and an unknown key is an error rather than a silent no-op."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    # Built when it is first used: a command uses few of the models that it imports.
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
 # --- intent: matrix.toml -----------------------------------------------------------------------------------
@@ -52,7 +53,8 @@ class Tested(Model):
     """Ids of the images that are built and tested without anybody asking for them."""
 
     make_test: Annotated[list[str], Field(alias="make-test")] = []
-    ci: list[str] = []  # beside those of `make test`
+    ci: list[str] = []  # beside those of `make test`; the most important ones first
+    begin_within_minutes: Annotated[int | None, Field(alias="begin-within-minutes")] = None
 
 
 class Matrix(Model):
@@ -210,9 +212,11 @@ class Bases(Model):
     @classmethod
     def _likened(cls, data: dict[str, Any]) -> dict[str, Any]:
         said, whole = data.get("bases", {}), {}
+        if not isinstance(said, dict) or not all(isinstance(own, dict) for own in said.values()):
+            return data  # not of this form: its fields say so
         for name, own in said.items():
             model = own.get("like", "")
-            if model and (model not in said or "like" in said[model]):
+            if not isinstance(model, str) or (model and (model not in said or "like" in said[model])):
                 raise ValueError(f"{name} is like {model!r}, which is no base that says everything itself")
             whole[name] = {key: value for key, value in {**said.get(model, {}), **own}.items() if key != "like"}
         return {**data, "bases": whole}

@@ -9,10 +9,17 @@ from collections import Counter
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 
-PROCESS = re.compile(r"(?P<host>[\w.-]+):(?P<pid>\d+):\d+ (?:\[\d+\] )?(?:[\w():*&:]+:\d+ )?NCCL (?:INFO|WARN) ")
-NETWORK = re.compile(r"(?:^|NCCL INFO )\s*(?:Using network|Assigned NET plugin) ([\w ]+?)(?: to comm)?\s*$")
+# Each repeat has an end, or begins where a word begins: any line may come from a stranger.
+PROCESS = re.compile(
+    r"(?<![\w.-])(?P<host>[\w.-]{1,255}):(?P<pid>\d{1,10}):\d{1,10} (?:\[\d{1,10}\] )?"
+    r"(?:[\w():*&:]{1,200}:\d{1,10} )?NCCL (?:INFO|WARN) "
+)
+NETWORK = re.compile(r"(?:^|NCCL INFO )\s*(?:Using network|Assigned NET plugin) ([\w ]{1,60}?)(?: to comm)?\s{0,20}$")
 PROVIDER = re.compile(r"NET/OFI Selected [Pp]rovider is ([\w;.-]+)(?:, fabric is ([\w-]+))?(?: \(found (\d+) nics?\))?")
-CHANNEL = re.compile(r" via (NET|P2P|SHM|direct|COLLNET)\b(?:/([A-Za-z][\w ]*?))?(/\d+)?((?:/\w+(?:\(\w+\))?)*)\s*$")
+CHANNEL = re.compile(
+    r" via (NET|P2P|SHM|direct|COLLNET)\b(?:/([A-Za-z][\w ]{0,40}?))?(/\d{1,10})?"
+    r"((?:/\w{1,40}(?:\(\w{1,40}\))?){0,8})\s{0,20}$"
+)
 NODES = re.compile(r"\bnNodes (\d+)\b")
 RANKS = re.compile(r"\bn[rR]anks (\d+)\b")
 VERSION = re.compile(r"\bNCCL version (\d+)\.(\d+)\.(\d+)")

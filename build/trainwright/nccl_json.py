@@ -1,5 +1,6 @@
 """What nccl-tests write with -J, since 2.17.3: the same table as JSON. Grammar: src/util.cu up to 2.20.0."""
 
+import math
 from typing import Any
 
 from trainwright.nccl_tests import Header, Printed, Row, Side, Table, collective
@@ -28,7 +29,7 @@ def of_json(data: dict[str, Any]) -> Table:
             table.average = _exact(average["bandwidth"])
             table.refused = table.refused or average["okay"] == "false"
         return table
-    except (KeyError, TypeError, IndexError) as error:
+    except (KeyError, TypeError, IndexError, AttributeError, OverflowError) as error:
         raise ValueError(f"it is no output of nccl-tests -J: {error!r}") from None
 
 
@@ -47,5 +48,7 @@ def _of_result(result: dict[str, Any]) -> Row:
 
 
 def _exact(value: Any) -> Printed:
-    """Six decimals, as %lf prints them."""
-    return Printed(float(value), 0.5e-6)
+    """Six decimals, as %lf prints them. Raises ValueError for what is not finite."""
+    if not math.isfinite(number := float(value)):
+        raise ValueError(f"{value} is not finite")
+    return Printed(number, 0.5e-6)

@@ -4,8 +4,11 @@ Read line by line and in constant memory: of a log only its tables and its heade
 Grammar: nccl-tests src/common.cu and src/util.cu up to 2.20.0; logs of tests/unit/nccl-tests/.
 """
 
+import math
 import re
 from dataclasses import dataclass, field
+
+from trainwright.errors import printable
 
 # What launchers put in front of a line: mpirun --tag-output (Open MPI 4, 5 and SageMaker's), srun --label,
 # kubectl logs --prefix, docker compose, CloudWatch and other time stamps. A rank where it names one.
@@ -19,6 +22,7 @@ PREFIXES = tuple(
         r"\s*\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?\]? ",
     )
 )
+LOOKED_AT = 4096  # characters of a line: what anybody searches for stands there, and any search takes time for more
 ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 BYTES = {
     **dict.fromkeys(("int8", "uint8", "char", "f8e4m3", "f8e5m2", "fp8_e4m3", "fp8_e5m2"), 1),
@@ -26,18 +30,22 @@ BYTES = {
     **dict.fromkeys(("int32", "uint32", "float", "int"), 4),
     **dict.fromkeys(("int64", "uint64", "double"), 8),
 }
-ROW = re.compile(rf"(\d+)\s+(\d+(?:\.\d+)?(?:e\+?\d+)?)\s+({'|'.join(BYTES)})\s+(\S.*)")
+ROW = re.compile(rf"(\d+)\s+(\d+(?:\.\d+)?(?:e\+?\d\d?)?)\s+({'|'.join(BYTES)})\s+(\S.*)")
 BEGUN = re.compile(r"\d+\s+\d\S*\s+[a-z]")  # a row that ROW does not know, or its beginning
 COLUMNS = re.compile(r"#\s+size\s+count\s+type\s+(.*\bbusbw\b.*)")
-VERSION = re.compile(r"#\s*nccl-tests version (\S+).*?nccl-headers=(\d+) nccl-library=(\d+)")
+VERSION = re.compile(r"#\s*nccl-tests version (\S{1,100}).{0,200}?nccl-headers=(\d+) nccl-library=(\d+)")
 STARTING = re.compile(r"#\s*Collective test (starting|concluded): (\w+)")
 PARAMETERS = re.compile(
     r"#\s*nThread (\d+) nGpus (\d+) minBytes (\d+) maxBytes (\d+) step: (\d+)\((factor|bytes)\)"
     r"(?:.*\bvalidation: (\d))?"
 )
 RANK = re.compile(r"#\s*Rank\s+(\d+)\s+(?:Group\s+(\d+)\s+)?Pid\s+(\d+) on\s+(\S+) device\s+(\d+) \[(\S+)\]")
-OUT_OF_BOUNDS = re.compile(r"#\s*Out of bounds values : (\d+) (OK|FAILED)")
-AVERAGE = re.compile(r"#\s*Avg bus bandwidth\s*: ([\d.]+(?:e[+-]?\d+)?)\s*(OK|FAILED)?\s*$")
+# Footers count without their "#": some launchers, and cuts at the front of a line, take it away.
+OUT_OF_BOUNDS = re.compile(r"#?\s*Out of bounds values\s*: (\d+) (OK|FAILED)")
+AVERAGE = re.compile(r"#?\s*Avg bus bandwidth\s*: (\d+(?:\.\d*)?(?:e[+-]?\d\d?)?)\s{0,20}(OK|FAILED)?\s{0,20}$")
+# A refusal counts behind any prefix, and with its last word cut: nothing in front of it may hide wrong values.
+REFUSED = re.compile(r"Out of bounds values\s*: 0*(?P<wrong>[1-9]\d*)|(?:values|bandwidth)\s*: \S+ FAILED")
+FOOTERS = ("Out of bounds values", "Avg bus bandwidth")
 REDUCED = re.compile(r"#\s*Reducing maxBytes to (\d+)")
 ELIDED = ("...", "…", "[...]")
 NAMES = (
@@ -72,10 +80,12 @@ class Printed:
 
 
 def printed(text: str) -> Printed:
-    """Raises ValueError for what is no number."""
+    """Raises ValueError for what is no finite number."""
     mantissa, _, exponent = text.partition("e")
-    digits = len(mantissa.partition(".")[2])
-    return Printed(float(text), 0.5 * 10.0 ** (int(exponent or 0) - digits) * (1 + 1e-9))
+    digits, value = len(mantissa.partition(".")[2]), float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"{text} is not finite")
+    return Printed(value, 0.5 * 10.0 ** (int(exponent or 0) - digits) * (1 + 1e-9))
 
 
 @dataclass(frozen=True)
@@ -145,7 +155,8 @@ class Table:
 
 def unprefixed(line: str) -> tuple[str, str]:
     """A line without what launchers put in front, and the rank that they name ("" for none)."""
-    text, rank = (ANSI.sub("", line) if "\x1b" in line else line).rstrip(), ""
+    line, rank = line[:LOOKED_AT], ""
+    text = printable((ANSI.sub("", line) if "\x1b" in line else line).rstrip())
     while match := next((found for prefix in PREFIXES if (found := prefix.match(text))), None):
         text, rank = text[match.end() :], match.groupdict().get("rank") or rank
     return text, rank
@@ -170,6 +181,8 @@ class Reader:
         text = text.strip()
         if text in ELIDED:
             self._elided(rank)
+        elif any(footer in text for footer in FOOTERS):
+            self._footer(text, rank, number)
         elif text.startswith("#"):
             self._comment(text, rank, number)
         elif text[:1].isdigit():
@@ -195,14 +208,6 @@ class Reader:
                 table = self._open[rank] = Table(self._headers.pop(rank, Header()), number)
                 self.tables.append(table)
             table.columns = tuple(found[1].split())
-        elif found := AVERAGE.match(text):
-            if table := self._must_be_open(rank, number, table, table is not None and table.average is not None):
-                table.average, table.refused = printed(found[1]), table.refused or found[2] == "FAILED"
-                self.over += 1
-        elif found := OUT_OF_BOUNDS.match(text):
-            if table := self._must_be_open(rank, number, table, table is not None and table.out_of_bounds is not None):
-                table.out_of_bounds = int(found[1])
-                table.refused = table.refused or found[2] == "FAILED" or table.out_of_bounds > 0
         elif found := STARTING.match(text):
             if found[1] == "concluded":
                 if table:
@@ -225,8 +230,23 @@ class Reader:
         elif found := REDUCED.match(text):
             self._header(rank).reduced = int(found[1])
 
-    def _must_be_open(self, rank: str, number: int, table: Table | None, has: bool) -> Table | None:
+    def _footer(self, text: str, rank: str, number: int) -> None:
+        table = self._open.get(rank)
+        if found := AVERAGE.match(text):
+            table = self._must_be_open(rank, number, table is not None and table.average is not None)
+            table.average, table.refused = printed(found[1]), table.refused or found[2] == "FAILED"
+            self.over += 1
+        elif found := OUT_OF_BOUNDS.match(text):
+            table = self._must_be_open(rank, number, table is not None and table.out_of_bounds is not None)
+            table.out_of_bounds = int(found[1])
+            table.refused = table.refused or found[2] == "FAILED" or table.out_of_bounds > 0
+        elif found := REFUSED.search(text):
+            table = self._must_be_open(rank, number, has=False)
+            table.out_of_bounds, table.refused = int(found["wrong"] or 0) or table.out_of_bounds, True
+
+    def _must_be_open(self, rank: str, number: int, has: bool) -> Table:
         """A footer belongs to the table before it; one more, or one without a table, to a table that is not there."""
+        table = self._open.get(rank)
         if table is None or has:
             table = self._open[rank] = Table(self._headers.pop(rank, Header()), number)
             self.tables.append(table)

@@ -20,6 +20,7 @@ class Check(Model):
 
     state: Literal["passed", "failed", "not run"]
     detail: str = ""
+    code: str = ""  # sha256 of the code that checked, where another run of it would be another proof
 
 
 class Proof(Model):

@@ -1,13 +1,10 @@
 """The distribution's packages: a lock in the distribution's own Packages format, and drift from it."""
 
-from collections.abc import Iterable
+import re
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
-from typing import Any
 
-from debian.deb822 import Deb822, PkgRelation
-
-from trainwright.errors import LockError
+from trainwright.errors import DamagedLock, LockError
 from trainwright.lock import digest
 from trainwright.model import Package
 from trainwright.outcome import Drift
@@ -38,13 +35,19 @@ FIELDS = [
 # Ours, at the end of a stanza: neither apt nor dpkg is told, and no key depends on it.
 LICENCE = "Licence"
 
+# A file below the archive's own folder: packages are laid out by this name. `.` and `..` are no part of it.
+_PART = r"[A-Za-z0-9+_~%:-][A-Za-z0-9+._~%:-]*"
+_FILE = re.compile(rf"(\./)?{_PART}(/{_PART})*")
+
+_BEHIND_NAME = re.compile(r"[\s:(\[<]")  # an architecture, a version, a restriction
+
 Stanzas = dict[str, dict[str, str]]  # package name to its fields
 
 
 @lru_cache(maxsize=32)  # many images, few bases
 def parse(text: str, name: str) -> tuple[dict[str, str], Stanzas]:
     """A lock's header (Intent, Date) and its packages. Raises LockError for what `dump` would not have written."""
-    header, *rest = [dict(paragraph) for paragraph in Deb822.iter_paragraphs(text, use_apt_pkg=False)] or [{}]
+    header, *rest = [_paragraph(rows) for rows in text.split("\n\n")]
     try:
         epoch_of(header)
         stanzas = {stanza["Package"]: stanza for stanza in rest}
@@ -58,8 +61,13 @@ def parse(text: str, name: str) -> tuple[dict[str, str], Stanzas]:
     return header, stanzas
 
 
-def _malformed(name: str, why: str) -> LockError:
-    return LockError(f"{name} is not what `trainwright lock` writes", where=name, why=why, fix="trainwright lock")
+def _paragraph(rows: str) -> dict[str, str]:
+    """Split `Field: value` lines, one field each, as dump() writes them. parse() refuses a text of another format."""
+    return {field: value for field, _, value in (row.partition(": ") for row in rows.strip("\n").split("\n"))}
+
+
+def _malformed(name: str, why: str) -> DamagedLock:
+    return DamagedLock(f"{name} is not what `trainwright lock` writes", where=name, why=why, fix="trainwright lock")
 
 
 def epoch_of(header: dict[str, str]) -> int:
@@ -69,25 +77,35 @@ def epoch_of(header: dict[str, str]) -> int:
 
 def unmet(stanzas: Stanzas) -> tuple[str, str] | None:
     """A package and what it needs that no package of these is or provides; None where nothing lacks."""
-    present = set(stanzas)
-    for stanza in stanzas.values():
-        present |= {choice["name"] for group in _relations(stanza, "Provides") for choice in group}
+    present = stanzas.keys() | providers(stanzas).keys()
     for name, stanza in stanzas.items():
         for field in ("Pre-Depends", "Depends"):
             for group in _relations(stanza, field):
-                if not present & {choice["name"] for choice in group}:
-                    return name, " | ".join(choice["name"] for choice in group)
+                if not present.intersection(group):
+                    return name, " | ".join(group)
     return None
 
 
 def requires(stanza: dict[str, str]) -> set[str]:
     """Names of all that a package depends on; of alternatives, each."""
     fields = ("Pre-Depends", "Depends")
-    return {choice["name"] for field in fields for group in _relations(stanza, field) for choice in group}
+    return {choice for field in fields for group in _relations(stanza, field) for choice in group}
 
 
-def _relations(stanza: dict[str, str], field: str) -> list[list[Any]]:
-    return PkgRelation.parse_relations(stanza[field]) if field in stanza else []
+def providers(stanzas: Stanzas) -> dict[str, list[str]]:
+    """Map each virtual package to the packages that provide it."""
+    found: dict[str, list[str]] = {}
+    for name, stanza in stanzas.items():
+        for group in _relations(stanza, "Provides"):
+            for choice in group:
+                found.setdefault(choice, []).append(name)
+    return found
+
+
+def _relations(stanza: dict[str, str], field: str) -> list[list[str]]:
+    """Read the names of a field such as `a (>= 1), b:any | c`: one list of alternatives for each relation."""
+    groups = stanza[field].split(",") if field in stanza else []
+    return [[_BEHIND_NAME.split(choice.strip(), maxsplit=1)[0] for choice in group.split("|")] for group in groups]
 
 
 def dump(header: dict[str, str], stanzas: Stanzas) -> str:
@@ -113,12 +131,19 @@ def status(stanzas: Stanzas) -> str:
 
 
 def reduce(stanza: dict[str, str], archive: str) -> dict[str, str]:
-    """An index entry, down to the fields that matter for installing it."""
+    """An index entry, down to the fields that matter for installing it. Raises LockError: it names no file."""
+    if not _FILE.fullmatch(stanza["Filename"]):
+        why = f"Filename: {stanza['Filename']!r}, which is no file below the archive"
+        raise LockError(f"the index of {archive} is not to be trusted", why=why, fix="trainwright doctor")
     full = {**stanza, "Archive": archive}
     return {field: full[field] for field in FIELDS if field in full}
 
 
 def to_packages(stanzas: Stanzas) -> dict[str, Package]:
+    """Raises ValueError, KeyError for a stanza that is none."""
+    for name, stanza in stanzas.items():
+        if stanza["SHA256"] and not _FILE.fullmatch(stanza["Filename"]):  # what an image brings has no file
+            raise ValueError(f"{name} is in {stanza['Filename']!r}, which is no file below the archive")
     return {
         name: Package(
             name=name,
@@ -133,9 +158,9 @@ def to_packages(stanzas: Stanzas) -> dict[str, Package]:
     }
 
 
-def manifest_digest(packages: Iterable[Package]) -> str:
+def manifest_digest(stanzas: Stanzas) -> str:
     """sha256 over what the distribution brings: name, version, sha256 of each package."""
-    return digest(sorted([package.name, package.version, package.sha256] for package in packages))
+    return digest(sorted([name, stanza["Version"], stanza["SHA256"]] for name, stanza in stanzas.items()))
 
 
 def drift(locked: Stanzas, effective: Stanzas) -> list[Drift]:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from trainwright.cloud_launchers import yaml
 from trainwright.config import load
-from trainwright.errors import ConfigError
+from trainwright.errors import ConfigError, printable
 from trainwright.model import Base, Model, Variant
 from trainwright.outcome import PlanEntry
 from trainwright.plan import SHORT
@@ -34,7 +34,7 @@ class Idle(Model):
 class CodeBuild(Model):
     buildspec: str
     most_builds: int
-    identifier: str
+    identifier: re.Pattern[str]
     timeout_minutes: int
     most_minutes: int
     architecture: dict[str, Machine]
@@ -181,7 +181,8 @@ def identifier(name: str, said: CodeBuild) -> str:
     """An id as CodeBuild may call a build. Raises ConfigError for one that is too long."""
     found = re.sub(r"[^A-Za-z0-9_]", "_", name)
     if not re.search(said.identifier, found):
-        raise ConfigError(f"{name} makes no identifier of CodeBuild", where=f"{FILE}: identifier {said.identifier}")
+        where = f"{FILE}: identifier {said.identifier.pattern}"
+        raise ConfigError(f"{name} makes no identifier of CodeBuild", where=where)
     return found
 
 
@@ -280,4 +281,9 @@ def text(document: Mapping[str, Any], found: Graph, command: str, notes: Iterabl
         rows = [row for row in found.left if row.action == action]
         lines.append(f"{action}: {len(rows)}")
         lines += [f"  {row.id}: {' '.join(row.reason.split())}" for row in rows]
-    return "".join(f"# {line}\n" for line in lines) + yaml(document)
+    return "".join(f"# {_comment(line)}\n" for line in lines) + yaml(document)
+
+
+def _comment(text: str) -> str:
+    """On one line, whatever YAML takes for its end; without the marks that it has no place for."""
+    return printable(" ".join(text.splitlines()))

@@ -2,21 +2,29 @@
 
 from collections.abc import Mapping, Sequence
 
+import deflate
+
 from trainwright.lock import digest
 from trainwright.model import Action
 from trainwright.outcome import PlanEntry
 
 SCHEMA = 1  # raise it by hand when the same inputs come to mean another image
+PACKING = 1  # raise it by hand when layers.py or canonical.py come to write the same files as other bytes
 SHORT = 12  # hex digits of a key in a tag
 
 
 def input_key(rendered: Mapping[str, str], files: Mapping[str, str], distribution: str, parent: str = "") -> str:
-    """sha256 (hex) over all that goes in, and over nothing else: no time, host, user, mirror or tool version.
+    """sha256 (hex) over all that goes in, and what packs; over nothing else: no time, host, user, mirror.
 
     `rendered` maps path to text, `files` maps path to sha256 (and mode), `distribution` is the digest of the
     package manifest, `parent` the key of the image this one starts from.
     """
-    return digest([SCHEMA, dict(rendered), dict(files), distribution, parent])
+    return digest([SCHEMA, packer(), dict(rendered), dict(files), distribution, parent])
+
+
+def packer() -> str:
+    """What decides over the bytes of a layer beside the files in it: how it is written, and what compresses it."""
+    return f"{PACKING}-deflate-{deflate.__version__}"
 
 
 def tag(identity: str, key: str) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 
 from trainwright.compat import floor
 from trainwright.config import load
-from trainwright.matrix import Intent
+from trainwright.matrix import Intent, once_per_intent
 from trainwright.model import Model
 
 FILE = "dockerfiles/preflight.toml"
@@ -60,6 +60,11 @@ def settings(intent: Intent, pins: Mapping[str, str]) -> dict[str, Any]:
 
 
 def text(intent: Intent, pins: Mapping[str, str]) -> str:
-    """One line for each setting: most of it are instance types."""
-    rows = [f"{json.dumps(name)}: {json.dumps(value)}" for name, value in settings(intent, pins).items()]
+    """One line for each setting: most of it are instance types. `pins` is component to exact version."""
+    return _text(intent, pins.get("cuda", ""))
+
+
+@once_per_intent
+def _text(intent: Intent, cuda: str) -> str:
+    rows = [f"{json.dumps(name)}: {json.dumps(value)}" for name, value in settings(intent, {"cuda": cuda}).items()]
     return "{\n" + ",\n".join(rows) + "\n}\n"

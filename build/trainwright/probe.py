@@ -4,7 +4,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
 from typing import Any
 
-from debian.debian_support import NativeVersion
 from packaging.utils import canonicalize_name
 
 from trainwright.errors import BuildError
@@ -35,7 +34,8 @@ def questions(intent: Intent, pins: Iterable[str]) -> dict[str, Any]:
 
 def upstream_version(version: str) -> str:
     """The upstream part of a Debian version: `1:9.2p1-2+deb12u7` says that the program calls itself 9.2p1."""
-    return str(NativeVersion(version).upstream_version)
+    without_epoch = version.partition(":")[2] or version
+    return without_epoch.rpartition("-")[0] or without_epoch
 
 
 def shown(pattern: str, version: str) -> str:

@@ -1,12 +1,11 @@
 """What was proved of which image, as dockerfiles/proofs/ says, and whether that is still about its present inputs."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import tomlkit
-
-from trainwright import facts, inputs
-from trainwright.config import parse
+from trainwright import facts, inputs, proving
+from trainwright.config import load
 from trainwright.errors import ConfigError, LockError, TrainwrightError
 from trainwright.inputs import Inputs
 from trainwright.matrix import Intent
@@ -20,6 +19,8 @@ def record_path(intent: Intent, variant: Variant) -> Path:
 
 
 def dump(record: Record) -> str:
+    import tomlkit
+
     document = tomlkit.document()
     document.add(tomlkit.comment("Written by `trainwright record`; a person reads it, nobody edits it."))
     document.update(record.model_dump(mode="python", exclude_none=True))
@@ -32,7 +33,7 @@ def read(intent: Intent, variant: Variant) -> Record | None:
     if not path.exists():
         return None
     try:
-        return parse(path.read_text(), Record, f"dockerfiles/proofs/{path.name}")
+        return load(path, Record)
     except ConfigError as error:
         fix = f"git checkout -- dockerfiles/proofs/{path.name}, or trainwright record --only {variant.id}"
         raise LockError(error.what, where=error.where, why=error.why, fix=fix) from None
@@ -48,7 +49,7 @@ def standing(intent: Intent, variant: Variant) -> Standing:
         record = read(intent, variant)
         found = None if missing else inputs.load(intent, variant, as_locked=True)
     except TrainwrightError as error:
-        reason = "; ".join(filter(None, (error.what, _before(record), error.fix)))
+        reason = "; ".join(filter(None, (error.named, _before(record), error.fix)))
         said: dict[str, Any] = {"state": "unproved", "reason": reason, "versions": _known(intent, variant)}
         return Standing(id=variant.id, record=record, **said)
     if found is None:
@@ -57,6 +58,24 @@ def standing(intent: Intent, variant: Variant) -> Standing:
     state, reason = _judge(record, found)
     versions = facts.versions_of(intent, variant, found.lock, found.distribution.held) | found.versions
     return Standing(id=variant.id, state=state, reason=reason, key=found.key, record=record, versions=versions)
+
+
+def due(intent: Intent, variant: Variant, found: Standing) -> str:
+    """Why CI proves an image again; "" where its record is about the present key and the present proving code."""
+    if found.state != "proved" or found.record is None:
+        return found.reason
+    record = found.record
+    if record.proof is None:
+        return f"the record of {record.day} does not say which tests and which code proved it"
+    if record.proof != proving.digest(intent.root, variant):
+        return f"its tests or the code that proves it changed since {record.day}"
+    lacking = [kind for kind in proving.kinds(variant) if kind != "probe" and kind not in record.tests]
+    return f"the record of {record.day} counts no {' and no '.join(lacking)} tests" if lacking else ""
+
+
+def in_turn(rows: Sequence[str], commit: str) -> str:
+    """Which of these images a commit proves although nothing moved: another one with nearly every commit."""
+    return rows[int(commit[:SHORT], 16) % len(rows)] if rows else ""
 
 
 def _judge(record: Record | None, found: Inputs) -> tuple[State, str]:
@@ -78,8 +97,8 @@ def _before(record: Record | None) -> str:
 
 def _known(intent: Intent, variant: Variant) -> dict[str, str]:
     """Versions as far as the intent and current locks say them."""
-    locked, packages, _ = inputs.known(intent, variant)
     try:
+        locked, packages, _ = inputs.known(intent, variant)
         return facts.versions_of(intent, variant, locked, packages)
     except TrainwrightError:
         return {}

@@ -1,7 +1,7 @@
 """Push by digest, verify what the registry holds, prove that digest, attest it, and only then tag."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 
 from trainwright import (
@@ -9,16 +9,18 @@ from trainwright import (
     children,
     ecr,
     engine,
-    gates,
     lock,
     plan,
+    proving,
     provisioning,
     registry,
     scanning,
+    signing,
     store,
     trains,
 )
-from trainwright.building import at_hand
+from trainwright.attesting import Attested
+from trainwright.building import at_hand, prove
 from trainwright.errors import (
     ConfigError,
     NotRunError,
@@ -38,6 +40,7 @@ from trainwright.publication import FILE, Place, Publication, Repository, public
 from trainwright.repositories import Setting, movable, refuse_filters
 from trainwright.testing import tested
 
+PROBED_FIRST = "it is pulled and probed here first"
 Held = Mapping[Place, str]  # digest behind the key's tag in each place, "" where there is none
 
 
@@ -60,12 +63,15 @@ def push(intent: Intent, variant: Variant, held: Held, release: str, say: Say, w
     if not missing:
         image = published_image(found, out, next(iter(held)).repository, digest)
         action, why = "skip", plan.decide(variant.id, found.key, digest, None).reason
+        if not release and (names := unsigned(intent, found, image, held)):
+            image = _sign(intent, found, digest, held, say)
+            action, why = "signed", f"{why}; now signed: {', '.join(names)}"
     else:
         image = _publish(intent, found, held, missing, digest, say)
         action, why = "pushed", "pushed by digest, verified, proved, tagged"
     if release:
-        for place in held:  # under its key it may have been published before there was a signing key
-            attesting.attest(intent, found, place.repository, str(image.digest), out / "sbom.json", say)
+        if attesting.signing_key():  # under its key it may have been published before there was one
+            image = _sign(intent, found, str(image.digest), held, say)
         for place in held:
             registry.tag(place.repository, str(image.digest), release)
         proof = image.proof.model_copy(update={"gate": gate}) if image.proof else None
@@ -73,6 +79,58 @@ def push(intent: Intent, variant: Variant, held: Held, release: str, say: Say, w
         write_image(out, image)
         why += f"; released as {release}"
     return Done(image, action, why, time.monotonic() - began)
+
+
+def unsigned(intent: Intent, found: Inputs, image: Image, held: Held) -> list[str]:
+    """What our key has yet to sign of an image that is published, perhaps by another checkout; nothing without a key.
+
+    The registry is asked until image.json says that this key has signed all of it in these places.
+    """
+    if not attesting.signing_key():
+        return []
+    if probed_here(image, str(image.digest)) and image.proof and image.proof.signature.code == _signer(held):
+        return []
+    rows = [attesting.lacking(intent, found, place.repository, digest) for place, digest in held.items()]
+    return list(dict.fromkeys(name for names in rows for name in names))
+
+
+def probed_here(image: Image, digest: str) -> bool:
+    """Whether this checkout has probed what a registry holds under a digest: whoever may push can have tagged it."""
+    return bool(image.proof and image.proof.image == digest and image.proof.probe.state == "passed")
+
+
+def attested(intent: Intent, found: Inputs, repository: str, digest: str, say: Say) -> Attested:
+    """As attesting.attest(). What is to be signed and was not probed here is pulled and probed first.
+
+    Raises as building.prove() does, too.
+    """
+    out = out_folder(intent, found.variant)
+    image = known_image(found, out)
+    if not probed_here(image, digest) and attesting.lacking(intent, found, repository, digest):
+        _take(repository, found, digest, say)
+        say(f"{found.variant.id}: probing {digest} before it is signed")
+        image = prove(intent, found, out)
+        if not probed_here(image, digest):
+            raise _other_image(found, f"{repository}@{digest}", image, "signed")
+    return attesting.attest(intent, found, repository, digest, out / "sbom.json", say)
+
+
+def _sign(intent: Intent, found: Inputs, digest: str, held: Held, say: Say) -> Image:
+    """As attested() in every place, noted in image.json where that is about this very image."""
+    done = [attested(intent, found, place.repository, digest, say) for place in held][-1]
+    image = known_image(found, out_folder(intent, found.variant))
+    if image.proof and image.proof.image == digest:
+        signature = done.signature.model_copy(update={"code": _signer(held)})
+        proof = done.model_copy(update={"signature": signature}).into(image.proof)
+        image = image.model_copy(update={"proof": proof})
+        write_image(out_folder(intent, found.variant), image)
+    return image
+
+
+def _signer(places: Iterable[Place]) -> str:
+    """Digest of our public key and of where it signs; "" without a key."""
+    key = attesting.signing_key()
+    return lock.digest([signing.public_key(key), *sorted(place.repository for place in places)]) if key else ""
 
 
 def one_digest(found: Inputs, held: Held) -> tuple[str, list[Place]]:
@@ -95,7 +153,7 @@ def _publish(intent: Intent, found: Inputs, held: Held, missing: list[Place], di
     """Each step in all places before the next one; the tag comes last, and nothing points at the image before."""
     policy, identity, out = publication(intent.root), found.variant.id, out_folder(intent, found.variant)
     if digest:  # what one place has, the others get: built here or not
-        _take(next(place for place in held if held[place]), found, digest, say)
+        _take(next(place.repository for place in held if held[place]), found, digest, say)
     image = at_hand(intent, found, say)
     refuse_filters(policy.repository, [identity])
     for place in filter(lambda place: place.region, missing):
@@ -112,12 +170,9 @@ def _publish(intent: Intent, found: Inputs, held: Held, missing: list[Place], di
             registry.verify(place.repository, digest, manifest)
     uri = f"{missing[0].repository}@{digest}"
     _prove(intent, found, image, missing[0], digest, say)
-    image = known_image(found, out)
+    scan = _scanned(found, missing, digest, policy, say)
+    image = _sign(intent, found, digest, held, say)
     assert image.proof is not None  # the tests have just written it
-    proof = image.proof.model_copy(update={"scan": _scanned(found, missing, digest, policy, say)})
-    for place in missing:
-        attested = attesting.attest(intent, found, place.repository, digest, out / "sbom.json", say)
-        proof = attested.into(proof)
     for place in missing:
         registry.tag(place.repository, digest, found.tag)
     image = image.model_copy(
@@ -126,7 +181,7 @@ def _publish(intent: Intent, found: Inputs, held: Held, missing: list[Place], di
             "uri": uri,
             "uris": [f"{place.repository}@{digest}" for place in held],
             "tags": [found.tag],
-            "proof": proof,
+            "proof": image.proof.model_copy(update={"scan": scan}),
         }
     )
     write_image(out, image)
@@ -150,26 +205,31 @@ def settled(place: Place, settings: Repository, create: bool) -> list[Setting]:
     return rows
 
 
-def _take(place: Place, found: Inputs, digest: str, say: Say) -> None:
+def _take(repository: str, found: Inputs, digest: str, say: Say) -> None:
     """Have the engine hold what a place has under the key, and not what was built here: it may be other bytes."""
     if engine.image_id(found.name) != digest:
-        say(f"{found.variant.id}: pulling {digest} from {place}")
-        engine.pull(f"{place.repository}@{digest}", found.name, registry.credentials(place.host))
+        say(f"{found.variant.id}: pulling {digest} from {repository}")
+        engine.pull(f"{repository}@{digest}", found.name, registry.credentials(repository))
 
 
 def _prove(intent: Intent, found: Inputs, image: Image, place: Place, digest: str, say: Say) -> None:
     """The image tests passed on what the registry holds under this digest, or pass now. Raises as tested()."""
     uri = f"{place.repository}@{digest}"
     engine.pull_only(uri, registry.credentials(place.host))
-    if (pulled := engine.image_id(uri)) != digest or image.proof is None or image.proof.image != digest:
-        raise RegistryError(
-            f"{found.variant.id} cannot be proved as it was pushed; it was not tagged",
-            where=uri,
-            why=f"the engine calls it {pulled}, and what was probed {image.proof and image.proof.image}",
-            fix=f"trainwright build {found.variant.words} && trainwright push {found.variant.words}",
-        )
-    if image.proof.tests.state != "passed":
+    if engine.image_id(uri) != digest or image.proof is None or image.proof.image != digest:
+        raise _other_image(found, uri, image, "tagged")
+    tests = image.proof.tests
+    if tests.state != "passed" or tests.code != proving.digest_of(intent.root, found.variant, "image"):
         tested(intent, found, image, uri, say)
+
+
+def _other_image(found: Inputs, uri: str, image: Image, done: str) -> RegistryError:
+    return RegistryError(
+        f"{found.variant.id} cannot be proved as the registry holds it; it was not {done}",
+        where=uri,
+        why=f"the engine calls it {engine.image_id(uri)}, and what was probed {image.proof and image.proof.image}",
+        fix=f"trainwright build {found.variant.words} && trainwright push {found.variant.words}",
+    )
 
 
 def _scanned(found: Inputs, places: list[Place], digest: str, policy: Publication, say: Say) -> Check:
@@ -228,6 +288,8 @@ def refusals(intent: Intent, found: Inputs, release: str) -> list[TrainwrightErr
 
 def gated(intent: Intent, variant: Variant, digest: str, waiver: str) -> Check:
     """As gates.check(); the remedy for an image without nccl-tests is the waiver alone, as no gate can be run on it."""
+    from trainwright import gates  # for releases alone, and it brings all that judges a log
+
     try:
         return gates.check(intent.root, variant, digest, waiver)
     except NotRunError as error:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from trainwright import building, children, engine, layouts, lock, rebuilt, registry, store
+from trainwright import baking, building, children, engine, layouts, lock, rebuilt, registry, store
 from trainwright.errors import BuildError, ConfigError, NotRunError
 from trainwright.fetching import fetch
 from trainwright.images import out_folder, read_image
@@ -118,7 +118,7 @@ def rebuild(
     building.write_text(found.text, out)
     with _gone_afterwards(f"trainwright/rebuild:{secrets.token_hex(6)}") as name:
         say(f"{variant.id}: building once more in {out}, without cache, as {name}")
-        engine.bake(out, name, ["--no-cache"])
+        baking.bake(out, name, ["--no-cache"])
         digest = str(engine.image_id(name))
         differs = compare and digest != held[0]
         rows = _differences(name, *held, say) if differs else []

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-from trainwright import inputs, proofs
+from trainwright import inputs, proofs, proving
 from trainwright.errors import NotRunError, TrainwrightError
 from trainwright.files import write
 from trainwright.images import out_folder, read_image
@@ -14,6 +14,9 @@ from trainwright.matrix import Intent
 from trainwright.model import Variant
 from trainwright.outcome import Image
 from trainwright.standing import Record, Where
+
+# What tests of one image must agree on, beside `code-*`. A test adds what it measured, and that differs.
+ABOUT = {"image", "name", *Where.model_fields}
 
 
 def candidates(intent: Intent, variants: Iterable[Variant]) -> list[Variant]:
@@ -74,12 +77,22 @@ def proof_of(intent: Intent, variant: Variant, training: Path | None = None) -> 
         raise NotRunError(
             f"{variant.id} is proved and not pushed", where=where, fix=f"trainwright push --only {variant.id}"
         )
-    return _record(variant, out, image, training)
+    if image.proof.image != image.digest:
+        raise NotRunError(
+            f"what was proved of {variant.id} is not what was pushed",
+            where=where,
+            why=f"the engine holds {image.proof.image}, the registry {image.digest}, with the same inputs",
+            fix=f"trainwright rebuild --compare --only {variant.id}",
+        )
+    if image.proof.probe.code != proving.digest_of(intent.root, variant, "probe"):
+        raise NotRunError(f"the code of the probe changed since {variant.id} was probed", where=where, fix=again)
+    return _record(intent, variant, image, training)
 
 
-def _record(variant: Variant, out: Path, image: Image, training: Path | None) -> Record:
+def _record(intent: Intent, variant: Variant, image: Image, training: Path | None) -> Record:
     assert image.proof is not None  # proof_of() has refused anything else
     assert image.digest is not None
+    out = out_folder(intent, variant)
     again = f"trainwright test --only {variant.id}"
     day, passed, said = _report(out / "tests.xml", again)
     if said.get("image") != image.proof.image:
@@ -89,29 +102,54 @@ def _record(variant: Variant, out: Path, image: Image, training: Path | None) ->
             why=f"it says {said.get('image', 'none')}, image.json {image.proof.image}",
             fix=again,
         )
+    _of_present_code(intent, variant, "image", said, out / "tests.xml", again)
     tests = {"image": passed}
-    report = training or out / "training.xml"
-    if training or report.exists():
-        again = f"scripts/test-images.sh --only {variant.id}"
-        _, tests["training"], trained = _report(report, again)
+    again = f"scripts/test-images.sh --only {variant.id}"
+    reports: dict[proving.Kind, Path] = {
+        "training": training or out / "training.xml",
+        "cluster": out / "cluster.xml",
+    }
+    for kind, report in reports.items():
+        if not report.exists() and not (training and kind == "training"):
+            continue
+        _, tests[kind], trained = _report(report, again)
         if not trained.get("name", "").endswith(f"@{image.digest}"):
             raise NotRunError(
-                f"the report of the training tests is not about {variant.id} as it was pushed",
+                f"the report of the {kind} tests is not about {variant.id} as it was pushed",
                 where=str(report),
                 why=f"it says {trained.get('name', 'none')}, image.json {image.digest}",
                 fix=again,
             )
+        _of_present_code(intent, variant, kind, trained, report, again)
     where = Where.model_validate({name: said[name] for name in Where.model_fields if name in said})
-    return Record(key=image.key, digest=image.digest, day=day, size=image.size, tests=tests, where=where)
+    proof = proving.digest(intent.root, variant)
+    return Record(key=image.key, proof=proof, digest=image.digest, day=day, size=image.size, tests=tests, where=where)
+
+
+def _of_present_code(
+    intent: Intent, variant: Variant, kind: proving.Kind, said: dict[str, str], report: Path, fix: str
+) -> None:
+    """Raises NotRunError where other tests than the present ones, or other code, made a report."""
+    if said.get(f"code-{kind}") != proving.digest_of(intent.root, variant, kind):
+        raise NotRunError(
+            f"the {kind} tests of {variant.id}, or the code behind them, changed since they ran",
+            where=str(report),
+            fix=fix,
+        )
 
 
 def _report(path: Path, fix: str) -> tuple[Any, int, dict[str, str]]:
-    """A JUnit report: UTC day, how many tests passed, its properties. Raises NotRunError unless all of them passed."""
+    """A JUnit report: UTC day of the oldest outcome, how many tests passed, its properties.
+
+    An outcome that was kept is of the day on which its test ran. Raises NotRunError unless all of them passed.
+    """
     try:
         suite = ElementTree.parse(path).getroot()[0]
         counts = {name: int(suite.attrib[name]) for name in ("tests", "failures", "errors", "skipped")}
-        day = datetime.fromisoformat(suite.attrib["timestamp"]).astimezone(UTC).date()
-        properties = [(one.attrib["name"], one.attrib["value"]) for one in suite.iter("property")]
+        rows = [(one.attrib["name"], one.attrib["value"]) for one in suite.iter("property")]
+        ran = [suite.attrib["timestamp"], *(value for name, value in rows if name == "kept")]
+        day = min(datetime.fromisoformat(when).astimezone(UTC) for when in ran).date()
+        properties = [row for row in rows if row[0] in ABOUT or row[0].startswith("code-")]
     except (OSError, ElementTree.ParseError, IndexError, KeyError, ValueError) as error:
         raise NotRunError("there is no report of tests", where=str(path), why=str(error), fix=fix) from None
     failed = counts["failures"] + counts["errors"] + counts["skipped"]

@@ -10,25 +10,26 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import httpx
 
+from trainwright import registry_documents as documents
 from trainwright import registry_http as http
 from trainwright import registry_notes as notes
 from trainwright import registry_uploads as uploads
 from trainwright import trains
 from trainwright.errors import EnvironmentProblem, RegistryError
+from trainwright.layouts import CONFIG as CONFIG
+from trainwright.layouts import LAYER as LAYER
+from trainwright.layouts import MANIFEST as MANIFEST
 from trainwright.registry_auth import authenticate as authenticate
 from trainwright.registry_auth import credentials as credentials
 from trainwright.registry_auth import recognise as recognise
 from trainwright.registry_http import is_loopback as is_loopback
 from trainwright.registry_work import AGAIN, Refused, Wrong, end_if_stopped, side_by_side, tried
 
-DOCKER = "application/vnd.docker"
-MANIFEST = f"{DOCKER}.distribution.manifest.v2+json"
-CONFIG = f"{DOCKER}.container.image.v1+json"
-LAYER = f"{DOCKER}.image.rootfs.diff.tar.gzip"
+MOST_PAGES, MOST_TAGS = 1000, 1_000_000  # Amazon ECR keeps 100,000 images in a repository, and gives 1,000 at a time
 # What registries call it when a tag must not move: ECR, Harbor, Quay and others.
 IMMUTABLE = re.compile(r"immutable|TAG_INVALID|tag invalid|ImageTagAlreadyExists|ImageAlreadyExists", re.IGNORECASE)
 
@@ -36,7 +37,9 @@ IMMUTABLE = re.compile(r"immutable|TAG_INVALID|tag invalid|ImageTagAlreadyExists
 def answers(registry: str) -> bool:
     """Whether something that speaks the registry protocol listens there; for a loopback one only, without retries."""
     try:
-        return httpx.get(f"http://{registry}/v2/", timeout=2, trust_env=False).status_code in (200, 401)
+        # verify: reading the certificates of this machine takes longer than the answer.
+        answer = httpx.get(f"http://{registry}/v2/", timeout=2, trust_env=False, verify=False)
+        return answer.status_code in (200, 401)
     except (httpx.HTTPError, httpx.InvalidURL):
         return False
 
@@ -56,42 +59,64 @@ def resolve_all(repository: str, tags: Sequence[str]) -> dict[str, str]:
 
 
 def manifest(repository: str, digest: str) -> dict[str, Any]:
-    """A manifest that the registry holds. Raises RegistryError where its bytes do not have that digest."""
-    return _json(_held(repository, digest)[0], f"{repository}@{digest}")
+    """A manifest that the registry holds: of an image, an index, an artifact.
+
+    Raises RegistryError where its bytes do not have that digest, or it is none.
+    """
+    found = _json(_held(repository, digest)[0], f"{repository}@{digest}")
+    if why := documents.no_manifest(found):
+        raise RegistryError(f"{repository}@{digest} is no manifest", why=why)
+    return found
+
+
+def image(repository: str, digest: str) -> dict[str, Any]:
+    """The manifest of an image of one platform. Raises RegistryError for any other."""
+    found = manifest(repository, digest)
+    if "config" not in found:
+        why = "its manifest names no configuration: it may be an index"
+        raise RegistryError(f"{repository}@{digest} is no image", why=why)
+    return found
 
 
 def config(repository: str, digest: str) -> dict[str, Any]:
-    """An image's configuration: labels, history."""
-    described = manifest(repository, digest).get("config")
-    if not isinstance(described, dict):
-        raise RegistryError(
-            f"{repository}@{digest} is no image", why="its manifest names no configuration: it may be an index"
-        )
-    return _json(blob(repository, described["digest"]), f"{repository}@{digest}")
+    """An image's configuration: labels, history. Raises RegistryError for what is none."""
+    described = image(repository, digest)["config"]
+    found = _json(blob(repository, described["digest"], described["size"]), f"{repository}@{digest}")
+    if why := documents.no_configuration(found):
+        raise RegistryError(f"{repository}@{digest} is no image", why=why)
+    return found
 
 
-def blob(repository: str, digest: str) -> bytes:
-    """A blob that fits into memory, of this very digest."""
+def blob(repository: str, digest: str, size: int) -> bytes:
+    """A blob that fits into memory, of this very digest and size."""
+    if size > http.ANSWER_BYTES:
+        raise RegistryError(f"{digest} is too large to be read", where=repository, why=f"{size} bytes")
     found: list[bytes] = []
-    _read_back(repository, digest, None, found)
+    _read_back(repository, digest, size, found)
     return b"".join(found)
 
 
 def tags(repository: str) -> list[str]:
     """All tags, in the registry's order; [] where there is no such repository."""
     what, place = f"the tags of {repository} cannot be listed", http.url_of(repository, "tags/list?n=1000")
-    found: list[str] = []
-    seen: set[httpx.URL] = set()
-    while place not in seen:
-        seen.add(place)
+    found, seen, why = dict[str, None](), set[str](), f"no end after {MOST_PAGES} pages, or no list"
+    for _ in range(MOST_PAGES):
         answer = http.ask("GET", repository, place, what=what, accept=(200, 404))
         if answer.status_code == httpx.codes.NOT_FOUND:
             return []
-        found += _json(answer.content, str(place)).get("tags") or []
-        if "next" not in answer.links:
+        page = _json(answer.content, str(place)).get("tags") or []
+        if not isinstance(page, list) or len(found) > MOST_TAGS:
             break
-        place = answer.url.join(answer.links["next"]["url"]).copy_with(scheme=answer.url.scheme)
-    return [str(tag) for tag in dict.fromkeys(found)]
+        known = len(found)
+        found |= dict.fromkeys(map(str, page))
+        if "next" not in answer.links:
+            return list(found)
+        seen.add(str(place))
+        place = http.joined(answer.url, answer.links["next"]["url"])
+        if str(place) in seen or (page and len(found) == known):
+            why = "its pages lead in a circle: one that names the next has nothing new"
+            break
+    raise RegistryError(what, where=str(place), why=why, fix=AGAIN)
 
 
 def _document(repository: str, reference: str, what: str) -> tuple[bytes, str] | None:
@@ -135,12 +160,23 @@ def _digest(content: bytes) -> str:
 
 def _json(content: bytes, where: str) -> dict[str, Any]:
     try:
-        return dict(json.loads(content))
-    except (ValueError, TypeError) as error:
+        return documents.parsed(content)
+    except ValueError as error:
         raise Refused("the registry's answer is no JSON object", where=where, why=str(error)) from None
 
 
-def _read_back(repository: str, digest: str, size: int | None, keep: list[bytes] | None) -> None:
+class _Into:
+    """A file that takes what a list of bytes would."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self.append, self._file = file.write, file
+
+    def clear(self) -> None:
+        self._file.seek(0)
+        self._file.truncate()
+
+
+def _read_back(repository: str, digest: str, size: int | None, keep: list[bytes] | _Into | None) -> None:
     """Read a blob and hash it; a broken line goes on where it broke. `keep` takes the bytes.
 
     Raises RegistryError where it is lost, or has another digest or size at every attempt.
@@ -196,6 +232,29 @@ def manifest_of(layout: Path) -> tuple[str, dict[str, Any]]:
     return digest, json.loads((layout / "blobs" / digest.replace(":", "/")).read_text())
 
 
+def blob_of(layout: Path, digest: str) -> Path:
+    """Where an OCI layout holds a blob."""
+    return layout / "blobs" / digest.replace(":", "/")
+
+
+def pull(repository: str, digest: str, layout: Path) -> None:
+    """Write an image that the registry holds as an OCI layout into a new folder. Raises RegistryError."""
+    found = image(repository, digest)
+    if why := documents.other_layers(config(repository, digest), len(found["layers"])):
+        raise RegistryError(f"{repository}@{digest} is no image", why=why)
+    held = {row["digest"]: row["size"] for row in _blobs(found)}
+    content, kind = _held(repository, digest)
+    blobs = layout / "blobs/sha256"
+    blobs.mkdir(parents=True)
+    (blobs / digest.partition(":")[2]).write_bytes(content)
+    for one, size in held.items():
+        with (blobs / one.partition(":")[2]).open("wb") as file:
+            _read_back(repository, one, size, _Into(file))
+    descriptor = {"mediaType": kind, "digest": digest, "size": len(content)}
+    (layout / "index.json").write_text(json.dumps({"schemaVersion": 2, "manifests": [descriptor]}))
+    (layout / "oci-layout").write_text('{"imageLayoutVersion":"1.0.0"}')
+
+
 def size_of(manifest: dict[str, Any]) -> int:
     """Compressed bytes: config and layers."""
     return int(manifest["config"]["size"]) + sum(int(layer["size"]) for layer in manifest["layers"])
@@ -218,8 +277,7 @@ def push(layout: Path, repository: str, digest: str) -> None:
     whole on this disk, and for a full disk.
     """
     what = f"the push to {repository} failed"
-    notes.sweep()
-    place = layout / "blobs" / digest.replace(":", "/")
+    place = blob_of(layout, digest)
     try:
         content = place.read_bytes()
         rows = _blobs(json.loads(content))
@@ -231,7 +289,7 @@ def push(layout: Path, repository: str, digest: str) -> None:
         raise EnvironmentProblem("the saved image is not whole", where=str(place), why=why, fix="df -h, and push again")
 
     def send(row: Mapping[str, Any]) -> None:
-        path = layout / "blobs" / str(row["digest"]).replace(":", "/")
+        path = blob_of(layout, str(row["digest"]))
         uploads.send(repository, uploads.of_file(path, str(row["digest"]), int(row["size"])), what)
 
     side_by_side(send, rows)
@@ -283,18 +341,14 @@ def verify(repository: str, digest: str, pushed: dict[str, Any]) -> None:
         notes.verified(repository, str(row["digest"]))
 
     side_by_side(check, _blobs(held))
+    notes.sweep()  # not before: by a clock that has jumped, the notes of this very push would be old, and nothing read
 
 
 def _refuse_other_kinds(repository: str, digest: str, held: Mapping[str, Any]) -> None:
-    kinds = [("manifest", held.get("mediaType"), MANIFEST)]
-    if "manifests" not in held:
-        kinds.append(("configuration", held["config"].get("mediaType"), CONFIG))
-        kinds += [("layer", layer.get("mediaType"), LAYER) for layer in held["layers"]]
-    if wrong := [row for row in kinds if row[1] != row[2]]:
-        part, found, wanted = wrong[0]
+    if why := documents.other_kind(held, MANIFEST, CONFIG, LAYER):
         raise RegistryError(
             f"{repository}@{digest} is not a plain image of one platform, which SageMaker pulls; it was not tagged",
-            why=f"its {part} is {found}, and must be {wanted}",
+            why=why,
             fix="trainwright build it again; a bake file of another tool may add attestations or OCI media types",
         )
 

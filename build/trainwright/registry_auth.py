@@ -13,6 +13,7 @@ Fetch = Callable[[str, Mapping[str, str], tuple[str, str] | None, Mapping[str, s
 
 CHALLENGE = re.compile(r"(?:^|,)\s*(Basic|Bearer)\b", re.IGNORECASE)
 PARAMETER = re.compile(r'(\w+)="([^"]*)"')
+TOKEN = re.compile(r"[!-~]{1,65536}")  # what a header may hold; Amazon's have 2,000 characters
 IDENTITY = "<token>"  # the user name by which docker's helpers mean: this is a refresh token
 
 _providers: dict[str, Provider] = {}
@@ -90,7 +91,7 @@ def _token(bearer: dict[str, str], name: str, write: bool, who: tuple[str, str] 
     else:
         said = fetch(realm, asked, who, None)
     token = said.get("token") or said.get("access_token")
-    if not isinstance(token, str):
+    if not isinstance(token, str) or not TOKEN.fullmatch(token):
         raise RegistryError("the registry's token service gave no token", where=realm, why="its answer has none in it")
     return token
 

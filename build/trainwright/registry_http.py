@@ -2,6 +2,7 @@
 
 import json
 import re
+import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
@@ -15,6 +16,7 @@ import httpx
 from trainwright import certificates, registry_auth
 from trainwright.errors import ConfigError, RegistryError
 from trainwright.publication import FILE
+from trainwright.registry_documents import parsed
 from trainwright.registry_work import AGAIN, Broken, Refused, end_if_stopped, transfer, tried, watch
 
 Body = bytes | Callable[[], Iterator[bytes]]  # a body that is made anew for every attempt
@@ -31,7 +33,8 @@ EXPIRED = re.compile(r"token (has|is) expired", re.IGNORECASE)  # ECR says so wi
 REDIRECTS = 5
 CHUNK = 1 << 20  # bytes, of a file or an answer, that are in memory at a time
 RENEWALS = 2  # of credentials, for one request
-SAID_BYTES = 1 << 16  # of what a refusal says, as much as is read
+ANSWER_BYTES = 4 << 20  # of a manifest, a page of tags, a token: the distribution specification asks for no more
+SAID_BYTES, SAID = 1 << 16, 1000  # of what a refusal says: bytes that are read, characters that are shown
 
 _heard: set[str] = set()  # hosts that answered once
 
@@ -90,8 +93,7 @@ def ask(
         with opened(
             method, repository, place, what=what, headers=headers, body=body, accept=accept, grace=grace
         ) as answer:
-            answer.read()
-            return answer
+            return whole(answer, what)
 
     return tried(attempt) if again else attempt()
 
@@ -121,17 +123,51 @@ def opened(
             answer.close()
 
 
+def whole(answer: httpx.Response, what: str) -> httpx.Response:
+    """An answer with all of its body, as it came. Raises Refused for one that is packed, or too long for memory."""
+    content, where = bytearray(), str(answer.url.copy_with(query=None))
+    ends = time.monotonic() + transfer().patience_seconds
+    try:
+        if answer.headers.get("Content-Encoding", "identity") != "identity":
+            raise Refused(what, where=where, why="its answer is packed, and was asked for as it is", fix=AGAIN)
+        for piece in answer.iter_raw():
+            content += piece
+            if len(content) > ANSWER_BYTES:
+                raise Refused(what, where=where, why=f"its answer has more than {ANSWER_BYTES} bytes", fix=AGAIN)
+            if time.monotonic() > ends:
+                raise Broken(what, where=where, why="its answer came too slowly", fix=AGAIN)
+    finally:
+        answer.close()
+    return httpx.Response(answer.status_code, headers=answer.headers, content=bytes(content), request=answer.request)
+
+
+def joined(url: httpx.URL, place: str) -> httpx.URL:
+    """Where an answer leads: for the registry's own host with our scheme, as a proxy may have told it another one.
+
+    Raises RegistryError for what is no address.
+    """
+    try:
+        found = url.join(place)
+    except (httpx.InvalidURL, ValueError) as error:
+        raise RegistryError(
+            "the registry leads to what is no address", where=str(url), why=str(error), fix=AGAIN
+        ) from None
+    return found.copy_with(scheme=url.scheme) if found.netloc == url.netloc else found
+
+
 def _authorized(
     method: str, repository: str, url: httpx.URL, headers: dict[str, str], body: Body, grace: float
 ) -> httpx.Response:
-    """With the credentials that the registry asks for; an expired token is renewed."""
+    """With the credentials that the registry itself asks for; an expired token is renewed."""
     (host, name), write = split(repository), method not in ("GET", "HEAD")
     for renewal in range(RENEWALS + 1):
         said = registry_auth.header(host, name, write)
-        answer = _followed(method, host, url, headers, said, body, grace)
+        answer = _followed(method, repository, url, headers, said, body, grace)
         if answer.status_code not in (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN) or renewal == RENEWALS:
             break
-        answer.read()
+        if not _is_own(answer.url, repository):  # another host, which would name who gets the password
+            break
+        answer = whole(answer, "the registry asks for credentials")
         if answer.status_code == httpx.codes.FORBIDDEN and method != "HEAD" and not EXPIRED.search(_said(answer)):
             break  # a HEAD is answered without a word of why
         challenges = answer.headers.get_list("WWW-Authenticate")
@@ -141,17 +177,23 @@ def _authorized(
 
 
 def _followed(
-    method: str, host: str, url: httpx.URL, headers: dict[str, str], authorization: str, body: Body, grace: float
+    method: str, repository: str, url: httpx.URL, headers: dict[str, str], authorization: str, body: Body, grace: float
 ) -> httpx.Response:
     """Redirects of reads are followed; credentials go to the registry itself and nobody else."""
     for _ in range(REDIRECTS):
-        own = {"Authorization": authorization} if authorization and _netloc(url) == host else {}
+        own = {"Authorization": authorization} if authorization and _is_own(url, repository) else {}
         answer = _send(method, url, headers | own, body, grace)
         if method not in ("GET", "HEAD") or not answer.has_redirect_location:
             return answer
         answer.close()
         url = url.join(answer.headers["Location"])
     raise httpx.TooManyRedirects(f"{REDIRECTS} redirects")
+
+
+def _is_own(url: httpx.URL, repository: str) -> bool:
+    """Whether an address is the registry's own: scheme, host and port."""
+    own = url_of(repository, "")
+    return (url.scheme, url.netloc) == (own.scheme, own.netloc)
 
 
 def _netloc(url: httpx.URL) -> str:
@@ -205,7 +247,7 @@ def _fetch(
         if answer.status_code != httpx.codes.OK:
             where = (_netloc(url), "")
             raise _refusal(answer, "the registry's token service refuses", "GET", url.copy_with(query=None), where)
-        return dict(json.loads(answer.read()))
+        return parsed(whole(answer, "the registry's token service gave no token").content)
     except ValueError:
         raise Broken("the registry's token service gave no token", where=realm, why="its answer is no JSON") from None
     finally:
@@ -244,6 +286,8 @@ def _refusal(answer: httpx.Response, what: str, method: str, url: httpx.URL, at:
     status, (host, name) = answer.status_code, at
     said = _said(answer)
     where, why = f"{method} {url.copy_with(query=None)}", f"registry answered {status}" + (f": {said}" if said else "")
+    if (answering := _netloc(answer.url)) != _netloc(url):
+        why = f"it sends us to {answering}, which gets no password: {why}"
     if status != httpx.codes.TOO_MANY_REQUESTS and (FULL.search(said) or status == 507):
         fix = "make room in the registry, or have its quota raised; then run the same command again"
         return _refused(status, said, what, where, why, fix)
@@ -277,17 +321,17 @@ def _said(answer: httpx.Response) -> str:
     with suppress(httpx.HTTPError):
         if answer.is_stream_consumed:
             content = answer.content
-        else:
-            for piece in answer.iter_bytes():
+        elif answer.headers.get("Content-Encoding", "identity") == "identity":
+            for piece in answer.iter_raw():
                 content += piece
                 if len(content) > SAID_BYTES:
                     break
     try:
-        errors = json.loads(content)["errors"]
+        errors = parsed(content)["errors"]
         return "; ".join(
             ": ".join(filter(None, (str(row.get("code", "")), str(row.get("message", "")), _detail(row.get("detail")))))
             for row in errors
-        )
+        )[:SAID]
     except (ValueError, KeyError, TypeError, AttributeError):
         return " ".join(re.sub(r"<[^>]*>", " ", content.decode(errors="replace")).split())[:200]
 
@@ -298,9 +342,9 @@ def _detail(detail: Any) -> str:
 
 def _pause(text: str) -> float:
     """Seconds of a Retry-After, which is a number or a date; 0 for none."""
-    if text.strip().isdigit():
+    if re.fullmatch(r"\s*[0-9]+\s*", text):
         return float(text)
     try:
         return max(0.0, (parsedate_to_datetime(text) - datetime.now(UTC)).total_seconds())
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, OverflowError):
         return 0.0

@@ -7,10 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from filelock import FileLock, Timeout
-
 from trainwright import store
-from trainwright.files import write
+from trainwright.files import YOUNG, write
 from trainwright.registry_http import split
 from trainwright.registry_work import transfer
 
@@ -53,6 +51,8 @@ def _short(text: str) -> str:
 @contextmanager
 def noting(repository: str, digest: str) -> Iterator[Note]:
     """The blob's note. Where another process sends the same blob just now, that one has it, and we have none."""
+    from filelock import FileLock, Timeout
+
     path = _path(repository, digest)
     with store.told():
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)  # an upload's address may be enough to go on with it
@@ -93,9 +93,18 @@ def _place(host: str, digest: str) -> Path:
 
 
 def sweep() -> None:
-    """Forget what is older than [transfer] says: pushes that nobody ever ended, registries of another day."""
-    oldest = time.time() - transfer().remember_days * 86400
-    for folder in ("uploads", "mounts"):
-        for path in (store.root() / folder).rglob("*"):
-            if path.is_file() and path.stat().st_mtime < oldest:
+    """Forget what is older than [transfer] says: pushes that nobody ever ended, registries of another day; and remove
+    what a process that was killed was writing anywhere in the store.
+
+    What is of a day to come was written before the clock was set back: it would stay for as long.
+    """
+    now, remember = time.time(), transfer().remember_days * 86400
+    folders = [place for place in store.root().glob("[!.]*") if place.is_dir() and place.name != "sha256"]
+    for path in (path for folder in folders for path in folder.rglob("*") if path.is_file()):
+        with suppress(OSError):  # somebody else has just removed it
+            age = now - path.stat().st_mtime
+            if path.name.startswith("."):
+                if abs(age) > YOUNG:
+                    path.unlink(missing_ok=True)
+            elif path.relative_to(store.root()).parts[0] in ("uploads", "mounts") and age > remember:
                 path.unlink(missing_ok=True)

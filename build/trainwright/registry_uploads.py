@@ -152,13 +152,11 @@ def _begin(repository: str, blob: Blob, note: Note, what: str) -> Upload | None:
 
 def _answered(answer: httpx.Response) -> Upload:
     """Where an upload stands. A registry behind a proxy may believe that it speaks plain http: our scheme holds."""
-    url = answer.url.join(answer.headers.get("Location", ""))
-    if url.netloc == answer.url.netloc:
-        url = url.copy_with(scheme=answer.url.scheme)
-    ends = re.fullmatch(r"(?:bytes=)?0-(\d+)", answer.headers.get("Range", ""))
+    url = http.joined(answer.url, answer.headers.get("Location", ""))
+    ends = re.fullmatch(r"(?:bytes=)?0-([0-9]{1,18})", answer.headers.get("Range", ""))
     offset = int(ends[1]) + 1 if ends and ends[1] != "0" else 0  # of one byte, too, it says 0-0
     least = answer.headers.get("OCI-Chunk-Min-Length", "0")
-    return Upload(url, offset, int(least) if least.isdigit() else 0)
+    return Upload(url, offset, int(least) if re.fullmatch("[0-9]{1,18}", least) else 0)
 
 
 def _standing(repository: str, upload: Upload, what: str) -> Upload:

@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from xml.etree import ElementTree
 
-from trainwright import buildspecs, checkout
+from trainwright import buildspecs, checkout, config
 from trainwright.buildspecs import PHASES, BuildSpec
 from trainwright.errors import BuildError, ConfigError, NotRunError
 from trainwright.git import FOREIGN
@@ -142,7 +142,7 @@ def rehearse(
         checkout.git(source, "checkout", "--quiet", "--detach", commit)
         if not (source / file).is_file():
             raise ConfigError(f"there is no {file} in the last commit", where=str(root), fix=f"git add {file}")
-        spec = buildspecs.parse((source / file).read_text(), file)
+        spec = buildspecs.parse(config.read(source / file, file), file)
         env = _environment(spec, given, source, commit)
         phases, exported = _run(spec, source, env, Path(name), minutes, say)
         begun = any(row.phase == "build" and row.state != "not run" for row in phases)

@@ -27,7 +27,7 @@ from trainwright.matrix import Intent, load_intent
 from trainwright.model import Model, Variant
 from trainwright.outcome import Check
 from trainwright.progress import Say
-from trainwright.publishing import gated, refuse_drift
+from trainwright.publishing import PROBED_FIRST, attested, gated, probed_here, refuse_drift
 from trainwright.registry_work import Refused, Wrong
 from trainwright.trains import FOLDER, Shipped, Train
 
@@ -76,26 +76,46 @@ def release(
     if patch:
         with collected(refused):
             _refuse_more_than_security(intent, [one.variant for one in found.values()], name, records, say)
+    unsigned = dict[tuple[str, str], str]()  # by image and host
     with collected(refused):
         attesting.must_be_possible(intent.root, "release")
+        for (identity, image), host in product(shipped.items(), hosts):
+            one = found[identity]
+            if names := attesting.lacking(intent, one, f"{host}/{image.repository}", image.digest):
+                held = known_image(one, out_folder(intent, one.variant))
+                first = "" if probed_here(held, image.digest) else f"; {PROBED_FIRST}"
+                unsigned[identity, host] = f"what the key has not signed: {', '.join(names)}{first}"
     refuse_all(f"nothing was released as {name}", refused)
     today = datetime.now(UTC).date().isoformat()
     old = record or Train(name=name, date=today, commit=commit, images={})
     new = old.model_copy(update={"images": old.images | shipped})
     records[name] = new
+    signed = [
+        _signed(intent, found[identity], shipped[identity], name, host, why, dry_run, say)
+        for (identity, host), why in unsigned.items()
+    ]
     if not dry_run:
-        for variant, host in product(variants, hosts):
-            image, bill = shipped[variant.id], out_folder(intent, variant) / "sbom.json"
-            attesting.attest(intent, found[variant.id], f"{host}/{image.repository}", image.digest, bill, say)
-            _note_gate(intent, variant, image)
+        for variant in variants:
+            _note_gate(intent, variant, shipped[variant.id])
         for (identity, image), host in product(shipped.items(), hosts):
             registry.tag(f"{host}/{image.repository}", image.digest, trains.tag(identity, name))
         if new != record:
             write(intent.root / FOLDER / f"{name}.toml", trains.dump(new))
-    return [
+    return signed + [
         _aliased(identity, image, name, records, host, dry_run)
         for (identity, image), host in product(shipped.items(), hosts)
     ]
+
+
+def released(root: Path, name: str, only: str) -> dict[str, Shipped]:
+    """The images of a release that a glob names. Raises ConfigError for a release or an image that is not recorded."""
+    records = known(root)
+    if name not in records:
+        raise ConfigError(f"there is no release {name!r}", why=did_you_mean(name, records), fix=f"ls {FOLDER}")
+    images = {identity: image for identity, image in records[name].images.items() if fnmatchcase(identity, only)}
+    if not images:
+        raise ConfigError(f"{name} has no image {only!r}", why=did_you_mean(only, records[name].images))
+    return images
 
 
 def rollback(root: Path, name: str, only: str, hosts: list[str], dry_run: bool) -> list[Step]:
@@ -104,12 +124,7 @@ def rollback(root: Path, name: str, only: str, hosts: list[str], dry_run: bool) 
     Raises ConfigError for a release or an image that is not recorded, RegistryError where the registry holds
     something else than the record says; then no alias has moved.
     """
-    records = known(root)
-    if name not in records:
-        raise ConfigError(f"there is no release {name!r}", why=did_you_mean(name, records), fix=f"ls {FOLDER}")
-    images = {identity: image for identity, image in records[name].images.items() if fnmatchcase(identity, only)}
-    if not images:
-        raise ConfigError(f"{name} has no image {only!r}", why=did_you_mean(only, records[name].images))
+    images = released(root, name, only)
     for (identity, image), host in product(images.items(), hosts):
         repository, tag = f"{host}/{image.repository}", trains.tag(identity, name)
         registry.manifest(repository, image.digest)
@@ -249,6 +264,16 @@ def _gate(intent: Intent, variant: Variant, digest: str, record: Train | None, w
     """As the record of the release has it, where this very image is in there; else as it is today, as gated()."""
     out = record.images.get(variant.id) if record else None
     return out.gate if out and out.digest == digest else gated(intent, variant, digest, waiver).detail
+
+
+def _signed(
+    intent: Intent, one: Inputs, image: Shipped, name: str, host: str, why: str, dry_run: bool, say: Say
+) -> Step:
+    """Sign what our key has not signed of an image, whoever published it. Raises as publishing.attested()."""
+    if not dry_run:
+        attested(intent, one, f"{host}/{image.repository}", image.digest, say)
+    action = "would sign" if dry_run else "signed"
+    return Step(id=one.variant.id, release=name, registry=host, action=action, digest=image.digest, why=why)
 
 
 def _note_gate(intent: Intent, variant: Variant, shipped: Shipped) -> None:

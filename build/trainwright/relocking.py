@@ -4,7 +4,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from trainwright import differences, inputs, locking, packages
-from trainwright.config import parse
+from trainwright.config import load, read
 from trainwright.differences import Change
 from trainwright.errors import ConfigError, LockError
 from trainwright.files import write
@@ -25,8 +25,8 @@ def update(intent: Intent, variants: list[Variant], keep: bool, say: Say, progre
         found = packages.parse(text, path.name)[1]
         fresh.setdefault(base, found)
         old: differences.Held = {}
-        with suppress(LockError, FileNotFoundError):  # one that is missing or broken has nothing to compare with
-            old = differences.packages_held(packages.parse(path.read_text(), path.name)[1])
+        with suppress(LockError):  # one that is missing or broken has nothing to compare with
+            old = differences.packages_held(packages.parse(read(path, error=LockError), path.name)[1])
         moved = differences.changes(path.stem, "distribution", old, differences.packages_held(found))
         # What has not moved stays: another date alone would be another key. To compare, no package is fetched.
         if keep and (moved or not locking.is_current(inputs.current_distribution, intent, base, tools)):
@@ -34,8 +34,8 @@ def update(intent: Intent, variants: list[Variant], keep: bool, say: Say, progre
         rows += moved
     for variant in {variant.lock: variant for variant in variants}.values():
         path, solved, before = inputs.lock_path(intent, variant), locking.solve(intent, variant, say), None
-        with suppress(ConfigError, FileNotFoundError):
-            before = parse(path.read_text(), Lock, path.name)
+        with suppress(ConfigError):
+            before = load(path, Lock)
         new = {differences.python_name(o.name, group): (o.version, o.sha256) for group, _, o in solved}
         moved = differences.changes(path.stem, "python", differences.python_held(before) if before else {}, new)
         sources = differences.sources_held(locking.lock_sources(intent, variant))

@@ -2,28 +2,17 @@
 
 import re
 from collections.abc import Iterator, Mapping
-from functools import cache
-from pathlib import Path
 from typing import get_args
-
-from jinja2 import (
-    Environment,
-    FileSystemLoader,
-    StrictUndefined,
-    TemplateError,
-    TemplateSyntaxError,
-    UndefinedError,
-)
 
 from trainwright import declaration, preflight
 from trainwright.compat import floor
 from trainwright.errors import ConfigError, did_you_mean
 from trainwright.instances import architectures
-from trainwright.lock import build_packages, compiles, distribution_packages, pin_versions, python_name, toolkit_of
+from trainwright.lock import build_packages, compiles, distribution_packages, python_name, toolkit_of
 from trainwright.matrix import Intent, provider_of
-from trainwright.model import Lock, Package, Position, PythonFile, Variant
+from trainwright.model import Base, Lock, Package, Position, PythonFile, Variant
 from trainwright.providers import for_accelerator, is_compiled
-from trainwright.versions import within
+from trainwright.templates import fill
 from trainwright.wheels import LIBRARIES, SDISTS, folders, is_wheel
 
 
@@ -69,18 +58,18 @@ def render(
     intent: Intent,
     variant: Variant,
     lock: Lock,
+    versions: dict[str, str],
+    folders: Mapping[str, list[PythonFile]],
     packages: Mapping[str, Package],
     tools: Mapping[str, Package],
     epoch: int,
 ) -> dict[str, str]:
     """Path below out/<id>/ to text: the Dockerfile and the requirement files.
 
-    `packages` are those of the base, `tools` what compile stages have beyond them; `epoch` is SOURCE_DATE_EPOCH in
-    seconds. Raises ConfigError, with template and line, for an undefined variable and for a pin that no template
-    consumed.
+    `versions` are those of the pins, `folders` are of folders_of(), `packages` are those of the base, `tools` what
+    compile stages have beyond them; `epoch` is SOURCE_DATE_EPOCH in seconds. Raises ConfigError, with template and
+    line, for an undefined variable and for a pin that no template consumed.
     """
-    folders = folders_of(intent, variant, lock)
-    versions = pin_versions(intent, variant, lock, packages)
     text = _dockerfile(intent, variant, versions, folders, packages, tools, epoch)
     installed = sorted((entry for entry in lock.python if entry.group in variant.groups), key=lambda entry: entry.name)
     rendered = {
@@ -146,10 +135,10 @@ def _dockerfile(
         "build_packages": [_exactly(name, held) for name in build_packages(intent, variant.base)],
         "epoch": epoch,
         "licences": licences(intent, variant),
-        "packages": [f"{package.name}={package.version}" for package in packages.values() if package.sha256]
+        "packages": _beyond(intent.components.bases[variant.base], packages)
         or [_exactly(name, held) for name in distribution_packages(intent, variant.base)],
     }
-    text = fill(intent.root, f"frameworks/{variant.framework}.j2", context)
+    text = fill(intent, f"frameworks/{variant.framework}.j2", context)
     _check_stages(intent, variant, text)
     if unused := sorted(set(pins) - pins.asked):
         raise ConfigError(
@@ -159,6 +148,12 @@ def _dockerfile(
             fix=f"use pins[{unused[0]!r}] in dockerfiles/layers/{unused[0]}.j2, or take the pin out of matrix.toml",
         )
     return text
+
+
+def _beyond(base: Base, packages: Mapping[str, Package]) -> list[str]:
+    """What a registry image lacks, as apt is asked for it; [] for a base that apt puts together by its own solver."""
+    added = base.provider == "image"
+    return [f"{package.name}={package.version}" for package in packages.values() if added and package.sha256]
 
 
 def _exactly(name: str, held: Mapping[str, Package]) -> str:
@@ -199,54 +194,3 @@ def licences(intent: Intent, variant: Variant) -> str:
     found = {f"({text})" if " OR " in text else text for text in said if " AND " not in text}
     found |= {part for text in said if " AND " in text for part in text.split(" AND ")}
     return " AND ".join(sorted(found))
-
-
-@cache
-def _environment(root: Path) -> Environment:
-    """One for a checkout: a template that has not changed is compiled once, for however many images."""
-    made = Environment(
-        loader=FileSystemLoader(root / "dockerfiles"),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-        autoescape=False,
-    )
-    made.tests["within"] = within  # {{ pins.cuda is within(">=13") }}: never compared as text
-    return made
-
-
-def fill(root: Path, name: str, context: dict[str, object]) -> str:
-    """A template with its variables. Raises ConfigError with template and line."""
-    try:
-        return _environment(root).get_template(name).render(context)
-    except TemplateSyntaxError as error:
-        raise ConfigError(
-            "a template is not valid",
-            where=f"dockerfiles/{error.name}:{error.lineno}",
-            why=str(error.message),
-        ) from None
-    except UndefinedError as error:
-        path, line = _innermost(error, root)
-        missing = str(error.message).split("'")
-        known = sorted([*context, *context["pins"]])  # type: ignore[misc]  # the one value that is a mapping
-        hint = did_you_mean(missing[-2], known) if len(missing) > 2 else ""
-        raise ConfigError(
-            "a template asks for a variable that nobody defines",
-            where=f"dockerfiles/{path}:{line}",
-            why=f"{error.message}; {hint}",
-            fix=f"$EDITOR +{line} dockerfiles/{path}",
-        ) from None
-    except (TemplateError, ValueError) as error:  # ValueError: of a test or filter, such as `within` on no version
-        raise ConfigError("a template does not render", where=f"dockerfiles/{name}", why=str(error)) from None
-
-
-def _innermost(error: BaseException, root: Path) -> tuple[str, int]:
-    """Template and line of the deepest template frame of a traceback (jinja2 rewrites them so)."""
-    place, trace = ("?", 0), error.__traceback__
-    while trace:
-        file = Path(trace.tb_frame.f_code.co_filename)
-        if file.suffix == ".j2":
-            place = (str(file.relative_to(root / "dockerfiles")), trace.tb_lineno)
-        trace = trace.tb_next
-    return place

@@ -6,14 +6,16 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trainwright.errors import Refusals, TrainwrightError
+from trainwright.errors import Refusals, TrainwrightError, printable
 
 if TYPE_CHECKING:
     from trainwright.images import Done
 
+WRITTEN = ("locks", "proofs", "releases")  # in dockerfiles/, by commands of which one works at a time
 NARROW = 3  # characters: below that a column is no column
 
 
@@ -24,24 +26,34 @@ def show(rows: list[dict[str, Any]], as_json: bool) -> None:
         return
     if not rows:
         return
+    names = list(rows[0])
+    if not (sys.stdout.isatty() or os.environ.get("FORCE_COLOR")):
+        print("\n".join(_lines([names, *([_cell(row.get(name)) for name in names] for row in rows)])))
+        return
     from rich.console import Console
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="bold")
-    names = list(rows[0])
     # The first column says which row it is: what is copied from it must be whole. The others fold, down to NARROW.
-    whole = max(len(line) for row in rows for line in [names[0], *_cell(row[names[0]]).splitlines()])
+    whole = max(len(line) for row in rows for line in [names[0], *_cell(row.get(names[0])).splitlines()])
     for number, name in enumerate(names):
         table.add_column(name, overflow="fold", no_wrap=number == 0, min_width=NARROW if number else whole)
     for row in rows:
-        table.add_row(*(_cell(row[name]) for name in names))
+        table.add_row(*(_cell(row.get(name)) for name in names))
     console = Console(highlight=False, markup=False)
-    if not console.is_terminal:
-        console.width = 2000  # a pipe has no width: one row stays one line
     console.size = (max(console.width, whole + len(names[1:]) * (NARROW + 1)), console.height)
     with console.capture() as shown:
         console.print(table)
     print("\n".join(line.rstrip() for line in shown.get().splitlines()))
+
+
+def _lines(rows: list[list[str]]) -> Iterator[str]:
+    """Lay a table out for a pipe, which has no width: a row is one line, unless a cell has several."""
+    columns = [[line for cell in column for line in cell.splitlines()] for column in zip(*rows, strict=True)]
+    widths = [max([NARROW if number else 0, *map(len, lines)]) for number, lines in enumerate(columns)]
+    for row in rows:
+        for parts in zip_longest(*(cell.splitlines() or [""] for cell in row), fillvalue=""):
+            yield "  ".join(part.ljust(width) for part, width in zip(parts, widths, strict=True)).rstrip()
 
 
 def data(value: Any) -> None:
@@ -52,7 +64,7 @@ def data(value: Any) -> None:
 def _cell(value: Any) -> str:
     if value is None or value is False:
         return ""
-    return "yes" if value is True else str(value)
+    return "yes" if value is True else printable(str(value))
 
 
 def human(size: float | None) -> str:
@@ -160,9 +172,17 @@ def progress(total: int = 0) -> Iterator[tuple[Callable[[str], None], Callable[[
 
 
 @contextmanager
-def alone(root: Path) -> Iterator[None]:
-    """One build or push at a time in a checkout."""
-    from trainwright.files import only_one
+def alone(root: Path, no_wait: bool = False, reads: bool = False) -> Iterator[None]:
+    """One command that writes at a time in a checkout; whoever only `reads` waits for nobody.
 
-    with only_one(root / "out", lambda line: print(line, file=sys.stderr, flush=True)):
+    What one that was killed left half written is removed first: to git it would be a file that nobody has committed.
+    """
+    from trainwright.files import only_one, tidy
+
+    if reads:
+        yield
+        return
+    with only_one(root / "out", lambda line: print(line, file=sys.stderr, flush=True), wait=not no_wait):
+        for folder in (*(root / "dockerfiles" / name for name in WRITTEN), *(root / "out").glob("*/")):
+            tidy(folder)
         yield

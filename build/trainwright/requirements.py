@@ -1,6 +1,7 @@
 """A requirements file as people write it: each line with its place; what could not be locked is refused. Pure."""
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NoReturn
 
@@ -8,11 +9,13 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 from pydantic import Field
 
+from trainwright.config import read as read_text
 from trainwright.errors import ConfigError
 from trainwright.model import Model
 
 HASH = re.compile(r"--hash[= ](\S+)")
 COMPILE = re.compile(r"#\s*trainwright:\s*compile\b(.*)")  # behind a line: build it against torch, in the devel twin
+MOST, LONGEST = 10_000, 1000  # requirements of a file, and characters of one without its hashes: nobody writes more
 FROM_ELSEWHERE = re.compile(r"^(-e\b|--editable\b|[\w.+-]+://|git\+|\.{0,2}/|.+\.(whl|tar\.gz|zip)$)")
 
 
@@ -46,13 +49,13 @@ def read(path: Path) -> Asked:
 
 
 def _read(path: Path, within: list[Path]) -> Asked:
-    try:
-        text = path.read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError("the requirements file cannot be read", where=str(path), why=str(error)) from None
+    text = read_text(path, str(path))
     lines: list[Line] = []
     constraints: list[Line] = []
-    for where, row in _rows(text, path):
+    for number, (where, row) in enumerate(_rows(text, path)):
+        if max(number, len(lines) + len(constraints)) >= MOST:  # the resolver would take hours
+            why = f"{MOST} lines that ask for something, with those of included files, are the most"
+            raise ConfigError("the requirements file is too long", where=where, why=why, fix=_edit(where))
         included = re.match(r"(-r|--requirement|-c|--constraint)[ =]?\s*(\S+)", row)
         if not included:
             lines.append(_line(row, where))
@@ -69,9 +72,9 @@ def _read(path: Path, within: list[Path]) -> Asked:
     return Asked(lines=lines, constraints=constraints)
 
 
-def _rows(text: str, path: Path) -> list[tuple[str, str]]:
+def _rows(text: str, path: Path) -> Iterator[tuple[str, str]]:
     """file:line and text of every line that says something, continued lines in one; a comment of ours stays."""
-    rows, begun, whole = [], 0, ""
+    begun, whole = 0, ""
     for number, row in enumerate(text.splitlines(), 1):
         begun = begun if whole else number
         if row.rstrip().endswith("\\"):
@@ -81,11 +84,10 @@ def _rows(text: str, path: Path) -> list[tuple[str, str]]:
         ours = COMPILE.search(whole)
         plain = re.sub(r"(^|\s)#.*", "", whole).strip()
         if plain:
-            rows.append((f"{path}:{begun}", f"{plain} {ours[0]}" if ours else plain))
+            yield f"{path}:{begun}", f"{plain} {ours[0]}" if ours else plain
         whole = ""
     if whole:
-        rows.append((f"{path}:{begun}", whole.strip()))
-    return rows
+        yield f"{path}:{begun}", whole.strip()
 
 
 def _line(row: str, where: str) -> Line:
@@ -102,6 +104,8 @@ def _line(row: str, where: str) -> Line:
     plain = re.sub(r"\s*#.*", "", row)
     ours, hashes = COMPILE.search(row), HASH.findall(plain)
     text = HASH.sub("", plain).strip()
+    if len(text) > LONGEST:
+        refuse("this is no requirement", f"{text[:40]}... has {len(text)} characters, and {LONGEST} is the most")
     if FROM_ELSEWHERE.match(text):
         refuse_address()
     if text.startswith("-"):

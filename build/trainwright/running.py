@@ -1,22 +1,27 @@
 """A training job on this machine: a container for each host, the contract of SageMaker, a network of their own."""
 
 import secrets
+import shlex
+import tarfile
+import tempfile
 from collections.abc import Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from pydantic import Field
 
-from trainwright import containers, engine, jobs, launching, packing
+from trainwright import containers, engine, jobs, launching, packing, pip_files
 from trainwright.containers import LABEL, Ended, Line
-from trainwright.errors import ConfigError, JobError, NotRunError
+from trainwright.errors import ConfigError, EnvironmentProblem, JobError, NotRunError
 from trainwright.host_settings import host as host_settings
 from trainwright.model import Model
 
 __all__ = ["LABEL", "Ended", "Job", "Outcome", "job", "refuse", "run"]
+CA = f"/run/trainwright/{pip_files.CA}"  # in a job; root alone may look into the folder of its secret
 KEPT = ("model", "output", "checkpoints")  # of /opt/ml
 WARNING = 30  # of the toolkit's own log: else it prints all that it knows of each host
 SECRET_BYTES = 32
+PROBE_BYTES = 1 << 20  # written to --output beforehand
 
 
 class Job(Model):
@@ -111,24 +116,91 @@ def _pairs(option: str, words: Sequence[str]) -> dict[str, str]:
 def run(job: Job, line: Line, output: Path | None = None) -> Outcome:
     """Run to the end; as soon as one host fails, the others are stopped, as SageMaker does.
 
-    Nothing of it is left in the engine, whatever happens. `output` gets what each host left in KEPT.
-    Raises EnvironmentProblem, ConfigError for a source that cannot be read.
+    `output` gets what each host left in KEPT: a new folder or an empty one, so that nothing in it is of another run.
+    Where that cannot be written in the end, the containers stay; nothing else is left in the engine, whatever happens.
+    Raises EnvironmentProblem, ConfigError for a source that cannot be read and for an output of another run.
     """
+    if output:
+        must_be_new(output)
     name = containers.new_name()
+    common, hosts = _common(job, output), contracts(job, name)
+    for note in pip_files.notes():
+        line("", note)
     line("", f"{name}: {job.hosts} {'host' if job.hosts == 1 else 'hosts'} of {job.image}")
-    with containers.created(name, _common(job, output), contracts(job, name), line) as running:
+    with containers.created(name, common, hosts, line) as running:
         running.start()
         outcome = _until_all_end(running, line, job.grace)
-        for host, container in running.containers.items() if output else ():
-            containers.keep(container, [f"/opt/ml/{kept}" for kept in KEPT], Path(str(output), host))
+        if output:
+            _bring(running, outcome, output, line)
     return outcome
 
 
+def must_be_new(output: Path) -> None:
+    """Before hours of training: it can be written, and holds nothing. Raises ConfigError, EnvironmentProblem."""
+    make_folder("--output", output)
+    if any(output.iterdir()):
+        raise ConfigError(
+            f"--output {output} is not empty",
+            where=str(output.absolute()),
+            why="what an earlier run left there would pass for a result of this one",
+            fix="name another folder, or move that one away",
+        )
+    try:
+        with tempfile.TemporaryFile(dir=output) as file:
+            file.write(bytes(PROBE_BYTES))
+    except OSError as error:
+        raise _not_written("--output", output, error) from None
+
+
+def make_folder(option: str, folder: Path) -> None:
+    """Raises EnvironmentProblem."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _not_written(option, folder, error) from None
+
+
+def _not_written(option: str, folder: Path, error: OSError) -> EnvironmentProblem:
+    return EnvironmentProblem(
+        f"{option} {folder} cannot be written",
+        where=str(folder.absolute()),
+        why=str(error.strerror or error),
+        fix=f"another {option}, or see: df -h {shlex.quote(str(folder))}",
+    )
+
+
+def _bring(running: containers.Running, outcome: Outcome, output: Path, line: Line) -> None:
+    """What each host left, into `output`; whatever goes wrong, it is still in the containers, and is said to be there.
+
+    Raises EnvironmentProblem.
+    """
+    try:
+        for host, container in running.containers.items():
+            containers.keep(container, [f"/opt/ml/{kept}" for kept in KEPT], output / host)
+    except BaseException as problem:
+        running.spared = True
+        names = [f"{running.name}-{host}" for host in running.containers]
+        ended = ", ".join(f"{one.host} ended with {one.code}" for one in outcome.hosts)
+        line("", f"{ended}; what they left is in their containers, which stay: {' '.join(names)}")
+        if not isinstance(problem, OSError | tarfile.TarError):
+            raise
+        raise EnvironmentProblem(
+            f"the output cannot be written to {output}; the containers stay",
+            where=str(output.absolute()),
+            why=str(getattr(problem, "strerror", "") or problem),
+            fix=f"docker cp {names[0]}:/opt/ml FOLDER, and so on for each; then docker rm -v {' '.join(names)}",
+        ) from None
+
+
 def refuse(outcome: Outcome) -> None:
-    """Raises JobError for a host that failed; the first one is the cause."""
+    """Raises JobError for a host that failed: the first of those whose failure file names that host itself.
+
+    A host that ends because another one failed has the other one's name in its failure file (failures.text).
+    """
     bad = [one for one in outcome.hosts if one.code]
     if bad:
-        first = min(bad, key=lambda one: one.seconds)
+        own = [one for one in bad if one.failure.startswith(f"{one.host}:")]
+        first = min(own or bad, key=lambda one: one.seconds)
         why = first.failure or "it left no failure file; its last words are above"
         raise JobError(f"{first.host} ended with exit code {first.code}", why=why)
 
@@ -136,7 +208,7 @@ def refuse(outcome: Outcome) -> None:
 def _common(job: Job, output: Path | None) -> containers.Common:
     volumes = {f"/opt/ml/input/data/{channel}": (folder, "ro") for channel, folder in job.channels.items()}
     if job.checkpoints:
-        job.checkpoints.mkdir(parents=True, exist_ok=True)
+        make_folder("--checkpoints", job.checkpoints)
         volumes["/opt/ml/checkpoints"] = (job.checkpoints, "rw")
     return containers.Common(
         image=job.image,
@@ -150,15 +222,24 @@ def _common(job: Job, output: Path | None) -> containers.Common:
 
 
 def contracts(job: Job, name: str) -> list[containers.Host]:
-    """The contract of each host. The job's secret is a new one, in a file that no `docker inspect` shows."""
+    """The contract of each host. The job's secret is a new one, in a file that no `docker inspect` shows.
+
+    So are pip's settings, for the job's requirements.txt; the CAs of this host are for every user. Raises as
+    pip_files.contents().
+    """
     names, secret = jobs.hosts(job.hosts), secrets.token_hex(SECRET_BYTES).encode()
+    settings, folder = pip_files.contents(CA), PurePosixPath(jobs.SECRET).parent
+    paths = {file: CA if file == pip_files.CA else str(folder / file) for file in settings}
+    private = {jobs.SECRET: secret, **{paths[file]: settings[file] for file in settings}}
+    public = {CA: private.pop(CA)} if CA in private else {}
+    told = {"TRAINING_JOB_NAME": name, jobs.SECRET_FILE: jobs.SECRET, **pip_files.environment(paths)}
     return [
         containers.Host(
             name=host,
             command=["train"],
-            environment={"TRAINING_JOB_NAME": name, jobs.SECRET_FILE: jobs.SECRET, **job.environment},
-            files=jobs.config(names, host, job.hyperparameters, sorted(job.channels), "local"),
-            private={jobs.SECRET: secret},
+            environment={**told, **job.environment},
+            files={**jobs.config(names, host, job.hyperparameters, sorted(job.channels), "local"), **public},
+            private=private,
         )
         for host in names
     ]

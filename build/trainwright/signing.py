@@ -1,11 +1,14 @@
 """cosign: who vouches for an image, told beside it in its repository under tags of its own (sha256-<hex>.sig, .att).
 
-Of the layout that every registry can hold, and that `cosign verify` of any version reads.
+Of the layout that every registry can hold, and that `cosign verify` of any version reads. Where the host has no cosign,
+the locked one of dockerfiles/cosign runs.
 """
 
 import base64
 import json
 import os
+import shlex
+import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,13 +17,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from trainwright import certificates, registry_auth
-from trainwright.errors import ConfigError, EnvironmentProblem, RegistryError, TrainwrightError
+from trainwright import certificates, programs, registry_auth
+from trainwright.errors import BuildError, ConfigError, EnvironmentProblem, RegistryError, TrainwrightError
 from trainwright.process import run
 
 KEY, VERIFY_KEY, PASSWORD = "TRAINWRIGHT_SIGNING_KEY", "TRAINWRIGHT_VERIFY_KEY", "COSIGN_PASSWORD"
 KINDS = {"sbom": "cyclonedx", "provenance": "slsaprovenance1"}  # what cosign calls these predicates
-INSTALL = "make signing"
+FILES = Path(__file__).parents[2] / "dockerfiles/cosign"
+INSTALL = "install cosign, and have it on PATH"  # where ours does not run: it is for Linux
 # What cosign says where the registry answered, and what it holds does not do.
 UNVERIFIED = ("no matching attestations", "none of the attestations matched", "no matching signatures")
 CHATTER = ("Flag --", "WARNING:", "error during command execution:")
@@ -50,19 +54,38 @@ def public_key(key: str) -> str:
             f"the signing key cannot be {'read' if there else 'found'}",
             where=f"{KEY}={key}",
             why="this user may not read it" if there else "there is no such file",
-            fix=f"cosign generate-key-pair && export {KEY}=$PWD/cosign.key" if not there else f"ls -l {key}",
+            fix=f"trainwright cosign generate-key-pair && export {KEY}=$PWD/cosign.key"
+            if not there
+            else f"ls -l {shlex.quote(key)}",
         )
     with _about(key):
         return _cosign("public-key", "--key", key, what="the signing key cannot be used")
 
 
-def must_be_there() -> None:
-    """Raises EnvironmentProblem where there is no cosign."""
+def at_hand() -> bool:
+    """Whether a cosign is here, so that nothing has to be fetched to run it."""
+    return bool(shutil.which("cosign")) or (FILES.is_dir() and programs.held(FILES))
+
+
+def lacking() -> str:
+    """Why no cosign can run here; "" where one can."""
     try:
-        _takes_signing_config()
-    except EnvironmentProblem as error:
-        error.fix = INSTALL
-        raise
+        program()
+    except (EnvironmentProblem, BuildError) as error:
+        return f"there is no cosign: {error.why or error.what}"
+    return ""
+
+
+def must_be_there() -> None:
+    """Raises EnvironmentProblem where no cosign can run."""
+    if why := lacking():
+        raise EnvironmentProblem("cosign is not on this machine", why=why, fix=INSTALL)
+
+
+@cache
+def program() -> list[str | Path]:
+    """Return the words that run the host's cosign, else ours. Raises as programs.unpack()."""
+    return ["cosign"] if shutil.which("cosign") else programs.words(FILES.parents[1], FILES, "cosign")
 
 
 def sign(place: Place, key: str) -> None:
@@ -128,14 +151,14 @@ def _reading(place: Place) -> list[str]:
 @cache
 def _takes_signing_config() -> bool:
     """Distributions build cosign without its version: it is asked what it takes."""
-    return "--use-signing-config" in run(["cosign", "sign", "--help"], error=EnvironmentProblem, fix=INSTALL)
+    return "--use-signing-config" in run([*program(), "sign", "--help"], error=EnvironmentProblem)
 
 
 def _cosign(*words: str | Path, what: str = "", place: Place | None = None) -> str:
     must_be_there()
     with _environment(place) as env:
         try:
-            return run(["cosign", *words], env=env, error=RegistryError, what=what)
+            return run([*program(), *words], env=env, error=RegistryError, what=what)
         except RegistryError as error:
             lines = [line for line in error.why.splitlines() if not line.startswith(CHATTER)]
             error.why = " ".join(" ".join(lines).removeprefix("Error: ").split())
@@ -180,7 +203,7 @@ def _of_the_key(error: RegistryError, key: str) -> TrainwrightError | None:
         said = "is not its password" if os.environ.get(PASSWORD) else "is not set"
         return ConfigError("the signing key does not open", where=where, why=f"{PASSWORD} {said}", fix=fix)
     if "pem" in why.lower() or "unmarshal" in why:
-        fix = f"cosign generate-key-pair && export {KEY}=$PWD/cosign.key"
+        fix = f"trainwright cosign generate-key-pair && export {KEY}=$PWD/cosign.key"
         return ConfigError("the signing key is no key of cosign's", where=where, why=why, fix=fix)
     if "KMS" in why:
         fix = "allow kms:GetPublicKey, kms:DescribeKey and kms:Sign on that key: aws kms get-public-key --key-id <key>"

@@ -2,14 +2,15 @@
 
 import os
 import shutil
-from contextlib import suppress
+import stat
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_exponential_jitter
 
 from trainwright import mirrors, store
 from trainwright.errors import BuildError, EnvironmentProblem, LockError
-from trainwright.git import LINK, Damaged, Entry, NoAnswer, committed, files, git
+from trainwright.git import Damaged, Entry, NoAnswer, committed, files, git
 from trainwright.model import Source
 from trainwright.progress import Progress, Say
 
@@ -71,6 +72,7 @@ def fetch_git(url: str, commit: str, tag: str = "") -> Path:
                     _bring(repository, url, address, commit, tag)
             for _ in files(repository, commit):
                 pass
+            committed(repository, commit)
             place.parent.mkdir(parents=True, exist_ok=True)
             if not place.is_dir():  # somebody else may have been faster
                 repository.rename(place)
@@ -151,8 +153,12 @@ def lay_out(source: Source, target: Path) -> None:
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir(parents=True)
     try:
-        for entry in files(repository, source.commit):
-            _write(target, entry)
+        top = os.open(target, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        try:
+            for entry in files(repository, source.commit):
+                _write(top, entry)
+        finally:
+            os.close(top)
         epoch = committed(repository, source.commit)
     except Damaged as error:
         shutil.rmtree(repository, ignore_errors=True)
@@ -169,12 +175,21 @@ def lay_out(source: Source, target: Path) -> None:
         os.utime(path, (epoch, epoch), follow_symlinks=False)  # make compares times: no file is older than another
 
 
-def _write(target: Path, entry: Entry) -> None:
-    path = target / entry.path
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if entry.mode == LINK:
-        path.symlink_to(os.fsdecode(entry.content))
-        return
-    path.write_bytes(entry.content)
-    if int(entry.mode, 8) & EXECUTABLE:
-        path.chmod(0o755)
+def _write(top: int, entry: Entry) -> None:
+    """Write a file below an open folder: through folders that are no links, and over nothing that is there."""
+    *above, name = entry.path.split("/")
+    folder = top
+    with ExitStack() as opened:
+        for part in above:
+            with suppress(FileExistsError):
+                os.mkdir(part, dir_fd=folder)
+            folder = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=folder)
+            opened.callback(os.close, folder)
+        if stat.S_ISLNK(entry.mode):
+            os.symlink(os.fsdecode(entry.content), name, dir_fd=folder)
+            return
+        mode = 0o755 if entry.mode & EXECUTABLE else 0o644
+        with os.fdopen(
+            os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode, dir_fd=folder), "wb"
+        ) as file:
+            file.write(entry.content)

@@ -23,10 +23,11 @@ class Record(Model):
     """proofs/<id>.toml: the last time that an image was proved and pushed, and of which inputs."""
 
     key: Sha256
+    proof: Sha256 | None = None  # of the code that proved it: see proving.py; None in records of before
     digest: Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
-    day: date  # of the image tests, UTC
+    day: date  # UTC, on which the first of the image tests that count ran
     size: int | None = None  # compressed bytes
-    tests: dict[str, int]  # "image", "training": how many of them passed
+    tests: dict[str, int]  # "image", "training", "cluster": how many of them passed
     where: Where
 
 

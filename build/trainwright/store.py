@@ -4,10 +4,10 @@ import errno
 import hashlib
 import os
 import shutil
-import tempfile
+import stat
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING
@@ -17,7 +17,7 @@ from urllib.request import proxy_bypass
 import platformdirs
 from tenacity import Retrying, retry_if_exception, sleep_using_event, stop_after_attempt, wait_exponential_jitter
 
-from trainwright import certificates, mirrors
+from trainwright import certificates, files, mirrors
 from trainwright.errors import BuildError, EnvironmentProblem, without_password
 from trainwright.model import Model
 
@@ -65,11 +65,28 @@ def sha256_of(path: Path) -> str:
 @contextmanager
 def scratch() -> Iterator[Path]:
     """A folder on the store's own disk, gone afterwards whatever happens. Raises EnvironmentProblem."""
-    with told():
-        root().mkdir(parents=True, exist_ok=True)
-        made = tempfile.TemporaryDirectory(prefix=".partial-", dir=root())
-    with made as folder:
-        yield Path(folder)
+    with ExitStack() as stack:
+        with told():
+            root().mkdir(parents=True, exist_ok=True)
+            folder = stack.enter_context(files.scratch(root(), ".partial-"))
+        yield folder
+
+
+def own(folder: Path) -> str:
+    """Make a folder for what is executed. Why nothing in it may be; "" where only this user and root could write there.
+
+    One of ours that others could write to is emptied: whoever needs something of it makes it anew. Raises OSError.
+    """
+    root().mkdir(parents=True, exist_ok=True)
+    for place in [place for place in reversed(folder.parents) if root() in place.parents] + [folder]:
+        place.mkdir(mode=0o755, exist_ok=True)
+        about = place.stat()
+        if about.st_uid not in (0, os.geteuid()):
+            return f"{place} is user {about.st_uid}'s"
+        if about.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            shutil.rmtree(place)
+            place.mkdir(mode=0o755)
+    return ""
 
 
 @contextmanager
@@ -145,9 +162,12 @@ def _worth_retrying(error: BaseException) -> bool:
 
 
 def _copy(
-    url: str, target: Path, expected: str, http: "httpx.Client", progress: Callable[[int], None], stop: Event
+    url: str, target: Path, wanted: Wanted, http: "httpx.Client", progress: Callable[[int], None], stop: Event
 ) -> str:
-    """Bytes of one address into `target`; their sha256. Goes on where a broken download left off."""
+    """Bytes of one address into `target`; their sha256. Goes on where a broken download left off.
+
+    One that sends more than the file has is left there.
+    """
     import httpx
 
     hasher, done = hashlib.sha256(), 0
@@ -155,8 +175,8 @@ def _copy(
         done = target.stat().st_size
         with target.open("rb") as part:
             hasher = hashlib.file_digest(part, "sha256")
-    if hasher.hexdigest() == expected:  # everything had come before the line broke
-        return expected
+    if hasher.hexdigest() == wanted.sha256:  # everything had come before the line broke
+        return wanted.sha256
     if url.startswith("file:"):
         source = Path(unquote(urlsplit(url).path))
         if not source.is_file():
@@ -181,6 +201,8 @@ def _copy(
                 writer.write(chunk)
                 hasher.update(chunk)
                 progress(len(chunk))
+                if wanted.size and writer.tell() > wanted.size:
+                    break
     return hasher.hexdigest()
 
 
@@ -207,7 +229,7 @@ def _fetch_one(
                 reraise=True,
             ):
                 with attempt:
-                    found = _copy(url, target, wanted.sha256, http, progress, stop)
+                    found = _copy(url, target, wanted, http, progress, stop)
         except (httpx.HTTPError, httpx.InvalidURL, FileNotFoundError) as error:
             gone = gone and (bool(failures) or _says_gone(error))
             failures.append(without_password(f"{url}: {(str(error) or type(error).__name__).splitlines()[0]}"))

@@ -6,6 +6,7 @@ Everything here raises AwsError.
 import base64
 import hashlib
 import time
+from functools import cache
 from typing import Any
 
 from trainwright import aws, submissions
@@ -16,19 +17,21 @@ from trainwright.errors import AwsError
 
 def instance_types() -> list[str]:
     """The names that SageMaker's API takes for training jobs, out of botocore's own model: no network."""
-    import botocore.session
-
-    model = botocore.session.get_session().get_service_model("sagemaker")
-    shape: Any = model.shape_for("TrainingInstanceType")
-    return list(shape.enum)
+    return [*_types("sagemaker", "TrainingInstanceType")]
 
 
 def known_types() -> list[str]:
     """The names of all instance types that EC2's API knew when this botocore was made: no network."""
+    return [*_types("ec2", "InstanceType")]
+
+
+@cache
+def _types(service: str, name: str) -> tuple[str, ...]:
+    """The model of an API is megabytes of JSON."""
     import botocore.session
 
-    shape: Any = botocore.session.get_session().get_service_model("ec2").shape_for("InstanceType")
-    return list(shape.enum)
+    shape: Any = botocore.session.get_session().get_service_model(service).shape_for(name)
+    return tuple(shape.enum)
 
 
 def put(region: str, uri: str, content: bytes, encryption: str = "", kms_key: str = "") -> None:

@@ -109,7 +109,7 @@ def wrong_values(case: Case) -> Result:
 
 def _bound(header: Header) -> bool:
     """Whether the parameters are those of the table below them."""
-    return header.most > 0 and not header.elided
+    return 0 < header.most >= header.least and not header.elided
 
 
 def sizes(case: Case) -> Result:

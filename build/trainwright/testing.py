@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Literal
 from xml.etree import ElementTree
 
-from trainwright import children
+from trainwright import children, engine, kept, proving
 from trainwright.building import at_hand
 from trainwright.errors import NotRunError, TestError
 from trainwright.images import Done, out_folder, write_image
 from trainwright.inputs import Inputs
+from trainwright.lock import digest
 from trainwright.matrix import Intent
 from trainwright.model import Variant
 from trainwright.outcome import Check, Image
@@ -19,7 +20,7 @@ from trainwright.process import run
 from trainwright.progress import Say
 
 # While one process reads the layers, which takes minutes for those of CUDA, the other one asks the container.
-SIDE_BY_SIDE = ("--numprocesses=auto", "--maxprocesses=2", "--dist=loadgroup")
+SIDE_BY_SIDE = ("--numprocesses=auto", "--maxprocesses=2", "--dist=loadgroup", "--no-loadscope-reorder")
 
 
 def test(intent: Intent, variant: Variant, repository: str | None, say: Say) -> Done:
@@ -28,11 +29,11 @@ def test(intent: Intent, variant: Variant, repository: str | None, say: Say) -> 
     found = children.load(intent, variant)
     image = at_hand(intent, found, say, repository)
     image, passed = tested(intent, found, image, found.name, say)
-    return Done(image, "tested", f"{passed} image tests passed", time.monotonic() - began)
+    return Done(image, "tested", f"image tests passed: {passed}", time.monotonic() - began)
 
 
-def tested(intent: Intent, found: Inputs, image: Image, name: str, say: Say) -> tuple[Image, int]:
-    """Run the image tests on `name`, which the engine holds and which is `image`; how many passed.
+def tested(intent: Intent, found: Inputs, image: Image, name: str, say: Say) -> tuple[Image, str]:
+    """Run the image tests on `name`, which the engine holds and which is `image`; how many passed, in words.
 
     From the first moment on, what an earlier run said no longer counts. Raises TestError, and NotRunError where a
     test was skipped.
@@ -46,25 +47,31 @@ def tested(intent: Intent, found: Inputs, image: Image, name: str, say: Say) -> 
         words += ["--with", str(Path(variant.requirements).absolute()), "--name", variant.name]
     say(f"{variant.id}: image tests")
     try:
-        passed = image_tests(intent, name, words, report, variant.id, f"trainwright test {variant.words}")
+        passed, old = image_tests(intent, variant, name, words, report, variant.id, f"trainwright test {variant.words}")
     except TestError as error:
         _write_outcome(out, image, "failed", error.why)
         raise
     except NotRunError as error:
         _write_outcome(out, image, "not run", error.what)
         raise
-    return _write_outcome(out, image, "passed", f"{passed} tests"), passed
+    code = proving.digest_of(intent.root, variant, "image")
+    said = f"{passed} tests" + (f", {old} of them kept: they passed on this image before" if old else "")
+    return _write_outcome(out, image, "passed", said, code), said
 
 
-def image_tests(intent: Intent, name: str, words: Sequence[str], report: Path, who: str, fix: str) -> int:
-    """Run tests/image on an image that the engine holds; JUnit goes to `report`. How many passed.
+def image_tests(
+    intent: Intent, variant: Variant, name: str, words: Sequence[str], report: Path, who: str, fix: str
+) -> tuple[int, int]:
+    """Run tests/image on an image that the engine holds; JUnit goes to `report`.
 
-    Raises TestError, and NotRunError where a test was skipped: what did not run has proved nothing.
+    How many passed, and how many of these were kept: passed on this very image before, with the same tests, code,
+    data and tools, on such a host. Raises TestError, and NotRunError where a test was skipped: what did not run has
+    proved nothing.
     """
     run(
         [
             *(sys.executable, "-m", "pytest", "--quiet", intent.root / "tests/image", "--image", name),
-            *(*words, f"--junitxml={report}", *SIDE_BY_SIDE),
+            *(*words, f"--junitxml={report}", f"--kept={depends_on(intent, variant, name, words)}", *SIDE_BY_SIDE),
         ],
         cwd=intent.root,
         error=TestError,
@@ -73,7 +80,8 @@ def image_tests(intent: Intent, name: str, words: Sequence[str], report: Path, w
         show=True,
         out_to_err=True,
     )
-    counts = ElementTree.parse(report).getroot()[0].attrib
+    suite = ElementTree.parse(report).getroot()[0]
+    counts = suite.attrib
     if int(counts["skipped"]):
         raise NotRunError(
             f"{counts['skipped']} of {counts['tests']} image tests of {who} did not run",
@@ -81,12 +89,29 @@ def image_tests(intent: Intent, name: str, words: Sequence[str], report: Path, w
             why="what did not run has proved nothing",
             fix=fix,
         )
-    return int(counts["tests"])
+    return int(counts["tests"]), len(suite.findall("testcase/properties/property[@name='kept']"))
 
 
-def _write_outcome(out: Path, image: Image, state: Literal["passed", "failed", "not run"], detail: str) -> Image:
+def depends_on(intent: Intent, variant: Variant, name: str, words: Sequence[str]) -> str:
+    """The digest of all that the outcomes of the image tests depend on."""
+    data = sorted(path for path in (intent.root / "dockerfiles").iterdir() if path.name != "proofs")
+    lock = intent.root / "requirements.lock"
+    on = {
+        "image": engine.image_id(name),
+        "code": proving.digest_of(intent.root, variant, "image"),
+        "data": kept.code(*data),
+        "given": [kept.code(Path(word)) if Path(word).is_file() else word for word in words],
+        "tools": [sys.version, kept.code(lock) if lock.is_file() else "", engine.facts()["version"]],
+        "host": kept.host(),
+    }
+    return digest(on)
+
+
+def _write_outcome(
+    out: Path, image: Image, state: Literal["passed", "failed", "not run"], detail: str, code: str = ""
+) -> Image:
     assert image.proof is not None  # at_hand() sees to it
-    proof = image.proof.model_copy(update={"tests": Check(state=state, detail=detail)})
+    proof = image.proof.model_copy(update={"tests": Check(state=state, detail=detail, code=code)})
     image = image.model_copy(update={"proof": proof})
     write_image(out, image)
     return image

@@ -4,7 +4,6 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Annotated
 
-import tomlkit
 from packaging.version import InvalidVersion, Version
 from pydantic import Field
 
@@ -90,6 +89,8 @@ def next_train(names: Iterable[str]) -> str:
 
 def dump(train: Train) -> str:
     """As TOML, sorted by image."""
+    import tomlkit
+
     document = tomlkit.document()
     document.add(tomlkit.comment("Written by `trainwright release`; a person reads it, nobody edits it."))
     for field in ("name", "date", "commit"):

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from trainwright import report
+from trainwright.errors import printable
 from trainwright.judge import Verdict
 from trainwright.judge_pages import ORDER, SIGNS, VERDICTS, ranks
 
@@ -21,7 +22,7 @@ def show(found: Sequence[Verdict]) -> None:
         console.width = PIPE
     for verdict in found:
         heading = Text(f"{VERDICTS[verdict.verdict]} {verdict.verdict}", style=f"bold {STYLES[verdict.verdict]}")
-        heading.append(f"  {verdict.file}", style="not bold default")
+        heading.append(f"  {printable(verdict.file)}", style="not bold default")
         table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
         table.add_column(no_wrap=True)
         table.add_column(no_wrap=True)
@@ -30,7 +31,7 @@ def show(found: Sequence[Verdict]) -> None:
             style = STYLES[check.state]
             quiet = style if check.state == "not applicable" else ""
             state = Text(f"{SIGNS[check.state]} {check.state}", style=style)
-            table.add_row(Text(f"  {check.name}", style=quiet), state, Text(check.evidence, style=quiet))
+            table.add_row(Text(f"  {check.name}", style=quiet), state, Text(printable(check.evidence), style=quiet))
         said = {"cause": verdict.cause or "", "what": verdict.why, "fix": verdict.fix}
         for name, text in said.items():
             if text:

@@ -152,10 +152,10 @@ def _steps(name: str, above: int) -> list[tuple[str, list[str]]]:
     """Instruction and paths of every layer above the parent's; one that only changes the configuration is its path."""
     with tempfile.TemporaryDirectory(prefix="trainwright-layers-") as folder:
         layout = Path(folder, "layout")
-        engine.save(name, layout)
+        engine.save_as_it_is(name, layout)
         manifest = _manifest(layout)
-        config = json.loads(_blob(layout, manifest["config"]["digest"]).read_text())
-        paths = [_paths(_blob(layout, layer["digest"])) for layer in manifest["layers"][above:]]
+        config = json.loads(registry.blob_of(layout, manifest["config"]["digest"]).read_text())
+        paths = [_paths(registry.blob_of(layout, layer["digest"])) for layer in manifest["layers"][above:]]
         steps, number = [], 0
         for step in config.get("history", []):
             text, made = _instruction(step), not step.get("empty_layer")
@@ -169,13 +169,9 @@ def _manifest(layout: Path) -> dict[str, Any]:
     """Of a saved image; where BuildKit put an index around it, for its attestation, of what runs."""
     _, found = registry.manifest_of(layout)
     for entry in found.get("manifests", []):
-        if entry.get("platform", {}).get("os") != "unknown" and _blob(layout, entry["digest"]).is_file():
-            return dict(json.loads(_blob(layout, entry["digest"]).read_text()))
+        if entry.get("platform", {}).get("os") != "unknown" and registry.blob_of(layout, entry["digest"]).is_file():
+            return dict(json.loads(registry.blob_of(layout, entry["digest"]).read_text()))
     return found
-
-
-def _blob(layout: Path, digest: str) -> Path:
-    return layout / "blobs" / digest.replace(":", "/")
 
 
 def _instruction(step: dict[str, Any]) -> str:
@@ -227,4 +223,5 @@ def test(intent: Intent, name: str, say: Say) -> int:
     say(f"{name}: the image tests of {variant.id}")
     with tempfile.TemporaryDirectory(prefix="trainwright-tests-") as folder:
         words = ("--variant", variant.id, "--derived")
-        return image_tests(intent, name, words, Path(folder, "tests.xml"), name, f"trainwright test --image {name}")
+        fix = f"trainwright test --image {name}"
+        return image_tests(intent, variant, name, words, Path(folder, "tests.xml"), name, fix)[0]

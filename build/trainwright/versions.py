@@ -45,6 +45,7 @@ def specifiers(text: str) -> SpecifierSet:
     return found
 
 
+@cache
 def within(version: str, range_: str) -> bool:
     """Whether a version is in a range. A pre-release is in, where its numbers are: it is what the image holds."""
     return specifiers(range_).contains(parse(version), prereleases=True)

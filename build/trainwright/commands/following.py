@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Annotated, TextIO
 import typer
 
 from trainwright.commands.options import Json, app, find_root
-from trainwright.errors import AwsError, ConfigError, JobError
+from trainwright.errors import AwsError, ConfigError, JobError, printable
 
 if TYPE_CHECKING:
     from trainwright.following import Ended
 
 COLOURS = (36, 33, 35, 32, 34)  # of a terminal, one host after the other
 BOLD, RED = 1, 31
+COLOUR = re.compile(r"(\x1b\[[0-9;]{0,40}m)")  # all that a log may tell a terminal
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 LIMITS = {  # of DescribeTrainingJob's SecondaryStatus
     "MaxRuntimeExceeded": "a longer MaxRuntimeInSeconds; with checkpoints the next job goes on where this one was",
@@ -248,10 +249,17 @@ def printer(to: TextIO) -> Callable[[str], None]:
     coloured = to.isatty() and not os.environ.get("NO_COLOR")
 
     def say(line: str) -> None:
+        line = "".join(part if COLOUR.fullmatch(part) else printable(part) for part in COLOUR.split(line))
         name, bar, text = line.partition(" | ")
         if coloured and bar:
             number = name.strip().rpartition("-")[2]
-            colour = COLOURS[int(number) % len(COLOURS)] if number.isdigit() else RED if "watch" in name else BOLD
+            colour = (
+                COLOURS[int(number) % len(COLOURS)]
+                if re.fullmatch("[0-9]{1,9}", number)
+                else RED
+                if "watch" in name
+                else BOLD
+            )
             after = "\033[0m" if "\033[" in text else ""  # a host's own colours end with its line
             line = f"\033[{colour}m{name} |\033[0m {text}{after}"
         to.write(f"{line}\n")

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trainwright.commands.options import Json, app, find_root
+from trainwright.errors import printable
 
 if TYPE_CHECKING:
     from trainwright.judge import Verdict
@@ -95,10 +96,10 @@ def diagnose(logs: Logs, as_json: Json = False) -> None:
         report.data(rows)
         return
     for row in rows:  # sentences do not fit in a table
-        typer.echo(f"{row['log']}: {row['cause']}")
+        typer.echo(f"{printable(row['log'])}: {row['cause']}")
         for name in ("what", "evidence", "fix"):
             if row[name]:
-                typer.echo(f"  {name + ':':<10}{row[name]}")
+                typer.echo(f"  {name + ':':<10}{printable(row[name])}")
 
 
 def _diagnosis(verdict: "Verdict", case: "Case") -> dict[str, str]:

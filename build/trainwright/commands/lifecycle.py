@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from trainwright.commands.options import Json, Region, Registry, app, find_root
+from trainwright.commands.options import Json, NoWait, Region, Registry, app, find_root
 
 Image = "ID|RELEASE|URI|NAME"
 
@@ -40,6 +40,7 @@ def prune(
     ] = None,
     registry: Registry = "",
     region: Region = "",
+    no_wait: NoWait = False,
     as_json: Json = False,
 ) -> None:
     """What a registry holds that no release, alias, present key or job names, and is old; a dry run by itself."""
@@ -48,7 +49,7 @@ def prune(
 
     intent = load_intent(find_root())
     variants = select(intent.variants, framework, "*")
-    with report.alone(intent.root), report.progress() as (say, _):
+    with report.alone(intent.root, no_wait, reads=not delete), report.progress() as (say, _):
         hosts = places.hosts(intent.root, registry, region)
         asked = [host.place(images.below_registry(variant)) for host in hosts for variant in variants]
         found = pruning.prune(intent, asked, delete, set(waive or ()), say)

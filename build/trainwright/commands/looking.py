@@ -5,15 +5,20 @@ from typing import Annotated, Any
 
 import typer
 
-from trainwright.commands.options import Framework, Json, Only, Region, Registry, app, chosen, find_root
+from trainwright.commands.options import Framework, Json, NoWait, Only, Region, Registry, app, chosen, find_root
 from trainwright.errors import ConfigError, did_you_mean
 
 State = Annotated[str | None, typer.Option(metavar="STATE", help="proved, unproved or blocked.")]
 Instance = Annotated[str | None, typer.Option(metavar="TYPE", help="Those that are for it, such as p5.48xlarge.")]
 
 
-def _rows(framework: str | None, only: str | None, state: str | None, instance: str | None) -> list[dict[str, Any]]:
-    """Everything that is known of the images that were asked for. Raises ConfigError for a name that is none."""
+def _rows(
+    framework: str | None, only: str | None, state: str | None, instance: str | None, moved: bool = False
+) -> list[dict[str, Any]]:
+    """Everything that is known of the images that were asked for. Raises ConfigError for a name that is none.
+
+    Proved is a matter of the key; with `moved`, the reason says beside it whether tests and proving code changed since.
+    """
     from trainwright import instances, overview, proofs
 
     intent, variants = chosen(framework, only)
@@ -21,9 +26,15 @@ def _rows(framework: str | None, only: str | None, state: str | None, instance: 
         raise ConfigError(f"unknown state {state!r}", why=did_you_mean(state, overview.STATES), fix="trainwright list")
     if instance is not None:
         instances.architectures([instance], intent.instances)
-    held = [variant for variant in variants if instance is None or instance in variant.instances]
-    rows = [overview.row(intent, variant, proofs.standing(intent, variant)) for variant in held]
-    return [row for row in rows if state in (None, row["state"])]
+    rows = list[dict[str, Any]]()
+    for variant in (one for one in variants if instance is None or instance in one.instances):
+        standing = proofs.standing(intent, variant)
+        if state not in (None, standing.state):
+            continue
+        rows.append(overview.row(intent, variant, standing))
+        if moved and standing.state == "proved" and (why := proofs.due(intent, variant, standing)):
+            rows[-1]["reason"] += f"; but {why}"
+    return rows
 
 
 @app.command("list")
@@ -37,7 +48,7 @@ def list_(
     """Every image of the matrix, and whether it is proved with its present inputs; no engine, registry or network."""
     from trainwright import overview, report
 
-    rows = _rows(framework, only, state, instance)
+    rows = _rows(framework, only, state, instance, moved=True)
     if as_json:
         fields = ("id", "framework", "accelerator", "target", "default", "tested", "state", "reason", "digest")
         report.data({**overview.summary(rows), "images": [{name: row[name] for name in fields} for row in rows]})
@@ -58,12 +69,12 @@ def matrix(
 ) -> None:
     """The whole matrix: versions, base, transport, who tests it where, what is proved of it."""
     from trainwright import overview, report
-    from trainwright.files import write
+    from trainwright.files import write_named
 
     rows = _rows(framework, only, state, instance)
     for path, text in ((markdown, overview.markdown), (html, overview.html)):
         if path:
-            write(path, text(rows))
+            write_named(path, text(rows))
             typer.echo(f"{path}: {overview.sentence(overview.summary(rows)['counts'])}", err=True)
     if as_json:
         report.data({**overview.summary(rows), "images": rows})
@@ -140,17 +151,18 @@ def plan(
 
 
 @app.command()
-def render(only: Only = None, framework: Framework = None, as_json: Json = False) -> None:
+def render(only: Only = None, framework: Framework = None, no_wait: NoWait = False, as_json: Json = False) -> None:
     """Write the Dockerfile, the bake file and the requirement files to out/<id>/."""
     from trainwright import building, images, inputs, report
 
     intent, variants = chosen(framework, only)
     rows = []
-    for variant in variants:
-        blocked = "; ".join(inputs.awaited(intent, variant))
-        building.write_text(inputs.text_of(intent, variant), images.out_folder(intent, variant))
-        key = "" if blocked else inputs.load(intent, variant).key
-        rows.append({"id": variant.id, "key": key, "folder": f"out/{variant.id}", "blocked": blocked})
+    with report.alone(intent.root, no_wait):
+        for variant in variants:
+            blocked = "; ".join(inputs.awaited(intent, variant))
+            building.write_text(inputs.text_of(intent, variant), images.out_folder(intent, variant))
+            key = "" if blocked else inputs.load(intent, variant).key
+            rows.append({"id": variant.id, "key": key, "folder": f"out/{variant.id}", "blocked": blocked})
     report.show(rows, as_json)
 
 

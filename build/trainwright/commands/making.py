@@ -1,5 +1,7 @@
 """Commands that lock, fetch, build, test and push."""
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,6 +11,7 @@ from trainwright.commands.options import (
     Framework,
     Json,
     Name,
+    NoWait,
     Only,
     Region,
     Registry,
@@ -22,6 +25,7 @@ from trainwright.commands.options import (
 from trainwright.errors import ConfigError
 
 CACHE = "TRAINWRIGHT_CACHE"  # a cache to read and to write
+ENGINE = "scripts/engine.py"
 
 
 @app.command()
@@ -33,6 +37,7 @@ def lock(
     write: Annotated[bool, typer.Option("--write", help="With --update: write that, too.")] = False,
     with_: With = None,
     name: Name = "",
+    no_wait: NoWait = False,
     as_json: Json = False,
 ) -> None:
     """Resolve the intent to exact versions and checksums, and write what is stale or missing of dockerfiles/locks/."""
@@ -41,15 +46,17 @@ def lock(
     if (write and not update) or (check and update):
         raise ConfigError("--write belongs to --update, and --check to neither", fix="trainwright lock --help")
     intent, variants = chosen(framework, only)
+    reads = check or (update and not write)
     if with_ or name:
-        return _lock_additions(intent, on_top(variants, with_, name)[0], check, update, write, as_json)
+        with report.alone(intent.root, no_wait, reads):
+            return _lock_additions(intent, on_top(variants, with_, name)[0], check, update, write, as_json)
     if check:
         rows, error = locking.check_locks(intent, variants)
         report.show(rows, as_json)
         if error:
             raise error
         return None
-    with report.progress() as (say, advance):
+    with report.alone(intent.root, no_wait, reads), report.progress() as (say, advance):
         if not update:
             rows = locking.lock_all(intent, variants, only is not None, say, advance)
         else:
@@ -124,6 +131,11 @@ def build(
         typer.Option(metavar="REPOSITORY[:TAG]", envvar=CACHE, help="Take from there what another host's steps made."),
     ] = None,
     region: Region = "",
+    and_push: Annotated[bool, typer.Option("--push", help="Then push it, as `trainwright push` does.")] = False,
+    set_up: Annotated[
+        bool, typer.Option("--set-up", help="Where they are needed: the engine, and for --push the registry.")
+    ] = False,
+    no_wait: NoWait = False,
     as_json: Json = False,
 ) -> None:
     """Build what is not built yet, and probe it: what the image holds must be what the lock says."""
@@ -132,15 +144,55 @@ def build(
 
     cache = Cache(to=cache_to, sources=cache_from or [])
     intent, variants = asked_for(framework, only, with_, name)
-    with report.alone(intent.root), report.progress(fetching.to_fetch(intent, variants)) as (say, advance):
+    with report.alone(intent.root, no_wait):
+        if set_up and and_push and not registry:
+            _set_up_registry(intent.root)
         found = [children.load(intent, variant) for variant in variants]
         held, why = images.published_if_known(intent, found, registry, region)
-        if why:
-            say(why)
-        done = [
-            building.build(intent, variant, None, say, advance, cache, held.get(variant.id)) for variant in variants
-        ]
-    report.final(done, as_json)
+        lacking = images.lacking(variants, held, everywhere=and_push)
+        if set_up and lacking:
+            _set_up_engine(intent.root)
+        with report.progress(fetching.to_fetch(intent, lacking)) as (say, advance):
+            if why:
+                say(why)
+            done = [
+                building.build(intent, variant, None, say, advance, cache, held.get(variant.id)) for variant in variants
+            ]
+        if not (and_push and as_json):
+            report.final(done, as_json)
+        if and_push and lacking:  # the build may have met a drift, which changes the key
+            found, held = [children.load(intent, variant) for variant in variants], {}
+        if and_push:
+            report.final(_push(intent, found, held, registry, region), as_json)
+
+
+def _set_up_engine(root: Path) -> None:
+    """Have an engine that answers and is new enough. Exits as the script does, which has said why."""
+    if code := subprocess.call([sys.executable, root / ENGINE, "ensure"]):
+        raise typer.Exit(code)
+
+
+def _set_up_registry(root: Path) -> None:
+    """Start the registry on loopback if it does not answer; not where an AWS account says that another one is meant."""
+    from trainwright import host_settings, loopback
+
+    if host_settings.aws_account() or loopback.answers(root):
+        return
+    _set_up_engine(root)
+    loopback.up(root, lambda line: typer.echo(line, err=True))
+
+
+def _push(
+    intent: Any, found: Any, held: Any, registry: str, region: str, release: str = "", waive_gate: str = ""
+) -> Any:
+    """`held` is what the registry is known to have; empty: it is asked."""
+    from trainwright import images, publishing, report
+
+    with report.progress() as (say, _):
+        for one in found:
+            publishing.refuse(intent, one, release)
+        held = held or images.published(intent, found, registry, region)
+        return [publishing.push(intent, one.variant, held[one.variant.id], release, say, waive_gate) for one in found]
 
 
 @app.command("test")
@@ -153,6 +205,7 @@ def test_(
         str, typer.Option(metavar="NAME", help="An image on top of one of ours: its parent's tests.")
     ] = "",
     registry: Registry = "",
+    no_wait: NoWait = False,
     as_json: Json = False,
 ) -> None:
     """Run the image tests on the built images."""
@@ -169,7 +222,7 @@ def test_(
         report.show([{"image": image, "tests": f"{passed} passed"}], as_json)
         return
     intent, variants = asked_for(framework, only, with_, name)
-    with report.alone(intent.root), report.progress() as (say, _):
+    with report.alone(intent.root, no_wait), report.progress() as (say, _):
         done = [
             testing.test(intent, variant, images.repository_if_any(intent, variant, registry), say)
             for variant in variants
@@ -188,26 +241,26 @@ def push(
     release: Annotated[str, typer.Option(metavar="TAG", help="One more tag, for people; it never moves.")] = "",
     waive_gate: WaiveGate = "",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would happen.")] = False,
+    no_wait: NoWait = False,
     as_json: Json = False,
 ) -> None:
     """Prove, push by digest, verify what the registry holds, and only then tag."""
-    from trainwright import children, errors, forecasting, images, publishing, report
+    from trainwright import children, errors, images, report
     from trainwright.lock import refuse_blocked
 
     intent, variants = asked_for(framework, only, with_, name)
-    with report.alone(intent.root), report.progress() as (say, _):
+    with report.alone(intent.root, no_wait, reads=dry_run):
         found = [children.load(intent, variant) for variant in variants]
-        for one in found:
-            if dry_run:  # all else is said after the steps; of what is blocked there are none
-                refuse_blocked(one.variant, one.blocked)
-            else:
-                publishing.refuse(intent, one, release)
-        held = images.published(intent, found, registry, region)
         if dry_run:
+            from trainwright import forecasting
+
+            for one in found:  # all else is said after the steps; of what is blocked there are none
+                refuse_blocked(one.variant, one.blocked)
+            held = images.published(intent, found, registry, region)
             told = [forecasting.forecast(intent, each, held[each.id], release, waive_gate) for each in variants]
             report.final([each.done for each in told], as_json)
             return errors.refuse_all("a push would end here", [error for each in told for error in each.refused])
-        done = [publishing.push(intent, variant, held[variant.id], release, say, waive_gate) for variant in variants]
+        done = _push(intent, found, {}, registry, region, release, waive_gate)
     return report.final(done, as_json)
 
 
@@ -218,6 +271,7 @@ def record(
     training: Annotated[
         Path | None, typer.Option(metavar="FILE", help="The training tests' report, of one image.")
     ] = None,
+    no_wait: NoWait = False,
     as_json: Json = False,
 ) -> None:
     """Write down what was proved here, in dockerfiles/proofs/: probed, tested and pushed with the present inputs.
@@ -231,7 +285,8 @@ def record(
         variants = recording.candidates(intent, variants)
     if training and len(variants) != 1:
         raise ConfigError(f"--training is about one image, and {len(variants)} were asked for", fix="add --only <id>")
-    rows, error = recording.record(intent, variants, training)
+    with report.alone(intent.root, no_wait):
+        rows, error = recording.record(intent, variants, training)
     report.show(rows, as_json)
     if error:
         raise error

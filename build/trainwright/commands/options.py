@@ -29,6 +29,10 @@ WaiveGate = Annotated[
     str, typer.Option(metavar="'NAME: REASON'", help="Release without a gate result; who answers for it, and why.")
 ]
 
+NoWait = Annotated[
+    bool, typer.Option("--no-wait", help="Where another trainwright works in this checkout: an error, at once.")
+]
+
 With = Annotated[Path | None, typer.Option("--with", metavar="FILE", help="Packages of a requirements file on top.")]
 Name = Annotated[str, typer.Option(metavar="NAME", help="With --with: the image is <id>-with-NAME.")]
 

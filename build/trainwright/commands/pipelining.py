@@ -97,6 +97,31 @@ def exports(only: Only = None, framework: Framework = None, as_json: Json = Fals
 
 
 @ci.command()
+def proofs(as_json: Json = False) -> None:
+    """Which images of `ci` in [tested] this commit proves: those whose record in dockerfiles/proofs/ is not about the
+    present key and the present tests and proving code, and one more in turn by the commit.
+    """
+    from trainwright import checkout, proofs, report
+
+    intent, variants = chosen(None, None)
+    by_id = {variant.id: variant for variant in variants}
+    found = {name: proofs.standing(intent, by_id[name]) for name in intent.matrix.tested.ci}
+    due = {name: proofs.due(intent, by_id[name], standing) for name, standing in found.items()}
+    commit = checkout.commit_of(intent.root, "HEAD")
+    turn = proofs.in_turn([name for name, why in due.items() if not why], commit)
+    rows = []
+    for name in sorted(found, key=lambda one: (one == turn, not due[one])):  # the one in turn last
+        record, why = found[name].record, due[name]
+        if name == turn:
+            why = f"its turn by the commit {commit[:12]}"
+        elif not why and record:
+            why = f"recorded {record.day} with the present key and the present proof"
+        action = "prove" if due[name] or name == turn else "left out"
+        rows.append({"id": name, "action": action, "reason": why})
+    report.show(rows, as_json)
+
+
+@ci.command()
 def rehearse(
     only: Only = None,
     framework: Framework = None,

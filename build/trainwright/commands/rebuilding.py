@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from trainwright.commands.options import Framework, Json, Name, Only, Registry, With, app, asked_for, chosen
+from trainwright.commands.options import Framework, Json, Name, NoWait, Only, Registry, With, app, asked_for, chosen
 from trainwright.errors import ConfigError
 
 SHOWN = 40  # differences in the table; --json has all
@@ -23,6 +23,7 @@ def rebuild(
     with_: With = None,
     name: Name = "",
     registry: Registry = "",
+    no_wait: NoWait = False,
     as_json: Json = False,
 ) -> None:
     """Build one image again, without cache: its digest; with --compare, what differs, and exit 5 if anything does."""
@@ -40,7 +41,7 @@ def rebuild(
             f"one image is built again at a time, and {len(variants)} were asked for", fix=f"--only {variants[0].id}"
         )
     variant = variants[0]
-    with report.alone(intent.root), report.progress(fetching.to_fetch(intent, variants)) as (say, advance):
+    with report.alone(intent.root, no_wait), report.progress(fetching.to_fetch(intent, variants)) as (say, advance):
         repository = images.repository_if_any(intent, variant, registry)
         found, error = rebuilding.rebuild(intent, variant, repository, compare, reference, say, advance)
     if as_json:

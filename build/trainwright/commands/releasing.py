@@ -8,6 +8,7 @@ import typer
 from trainwright.commands.options import (
     Framework,
     Json,
+    NoWait,
     Only,
     Region,
     Registry,
@@ -47,6 +48,7 @@ def release(
     region: Region = "",
     waive_gate: WaiveGate = "",
     dry_run: DryRun = False,
+    no_wait: NoWait = False,
     as_json: Json = False,
 ) -> None:
     """Tag what is published and proved, write down what was released, and last move the alias of each image."""
@@ -54,7 +56,7 @@ def release(
 
     trains.version(name)  # before anything is read
     intent, variants = asked_for(framework, only)
-    with report.alone(intent.root), report.progress() as (say, _):
+    with report.alone(intent.root, no_wait, reads=dry_run), report.progress() as (say, _):
         hosts = places.hosts(intent.root, registry, region)
         rows = releasing.release(intent, variants, name, list(map(str, hosts)), dry_run, say, waive_gate)
     report.show([row.model_dump() for row in rows], as_json)
@@ -69,13 +71,15 @@ def rollback(
     registry: Registry = "",
     region: Region = "",
     dry_run: DryRun = False,
+    no_wait: NoWait = False,
     as_json: Json = False,
 ) -> None:
     """Move aliases back to what a release names; no other tag moves."""
     from trainwright import places, releasing, report
 
     root = find_root()
-    with report.alone(root):
+    releasing.released(root, to, only or "*")  # before anybody is waited for
+    with report.alone(root, no_wait, reads=dry_run):
         hosts = places.hosts(root, registry, region)
         rows = releasing.rollback(root, to, only or "*", list(map(str, hosts)), dry_run)
     report.show([row.model_dump() for row in rows], as_json)

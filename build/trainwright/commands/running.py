@@ -26,7 +26,7 @@ def run(
     ] = None,
     hosts: Annotated[int, typer.Option(min=1, help="Containers, each with the contract of an instance.")] = 1,
     processes: Annotated[int, typer.Option(min=1, metavar="N", help="Ranks of each host.")] = 1,
-    distribution: Annotated[str, typer.Option(help="torchrun, mpi, tensorflow, none; else what the image has.")] = "",
+    distribution: Annotated[str, typer.Option(help="torchrun, mpi, tensorflow, plain; else what the image has.")] = "",
     hyperparameter: Annotated[
         Pairs, typer.Option(metavar="NAME=VALUE", help="As --NAME VALUE after the script, for any name.")
     ] = None,

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from collections import ChainMap
 from pathlib import Path
 
 from trainwright import store
@@ -10,10 +11,14 @@ from trainwright.doctor.context import Context, Finding
 
 def check(context: Context) -> Finding:
     images, factors, daemon = context.to_build(), context.host.disk, context.engine
-    sizes = {file.sha256: file.size for found in images for file in found.lock.python}
-    sizes |= {file.sha256: file.size for found in images for file in found.distribution.packages().values()}
-    sources = sum(sizes.values())  # compressed bytes
-    wanted = {store.root(): sources * factors.store}
+    each = [
+        {file.sha256: file.size for file in found.lock.python}
+        | {file.sha256: file.size for file in found.distribution.packages().values()}
+        for found in images
+    ]
+    sources = sum(dict(ChainMap(*each)).values())  # compressed bytes
+    largest = max((sum(sizes.values()) for sizes in each), default=0)
+    wanted = {store.root(): sources * factors.store + largest * factors.listing}
     if local := isinstance(daemon, dict) and os.environ.get("DOCKER_HOST", "unix:").startswith("unix:"):
         wanted[Path(daemon["root"])] = sources * factors.engine
     disks: dict[int, list[Path]] = {}  # what shares a disk shares its room

@@ -13,7 +13,8 @@ def check(context: Context) -> Finding:
     setting.check_names(archive for base in bases for archive in base.archives)
     addresses: dict[str, str] = {}  # what is mirrored, or an archive, to where it comes from
     for base in bases:
-        addresses |= distribution.mirrors(base) if base.provider == "packages" else {}
+        if base.provider == "packages":
+            addresses |= dict.fromkeys(base.archives, "the snapshot archive") | distribution.mirrors(base)
     addresses |= setting.table()
     said = [f"{name} {address}" for name, address in addresses.items()]
     said += [f"{name.replace('_', ' ')} {value}" for name, value in setting.proxies().items()]

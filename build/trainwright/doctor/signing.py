@@ -1,7 +1,5 @@
 """Whether what is published here is signed: no build needs that, and no network is asked."""
 
-import shutil
-
 from trainwright import attesting, publication, signing
 from trainwright.doctor.context import Context, Finding
 
@@ -9,9 +7,9 @@ from trainwright.doctor.context import Context, Finding
 def check(context: Context) -> Finding:
     required = publication.publication(context.root).signature.required
     key = attesting.signing_key()
-    if key and not shutil.which("cosign"):
-        found = f"{signing.KEY} names a key, and there is no cosign"
-        return Finding(check="signing", state="failed", found=found, fix=signing.INSTALL)
+    if key and not signing.at_hand():
+        found = f"{key} was not asked: cosign is fetched when it is needed first"
+        return Finding(check="signing", state="unknown", found=found, fix=f"trainwright cosign public-key --key {key}")
     if not key and required == "always":
         found = f"{publication.FILE} wants all signed, and {signing.KEY} is not set"
         return Finding(check="signing", state="failed", found=found, fix=f"export {signing.KEY}=<key>")
@@ -22,4 +20,4 @@ def check(context: Context) -> Finding:
         attesting.must_be_possible(context.root, "push")
         return Finding(check="signing", state="ok", found=f"{key} opens")
     found = f"{key} was not asked: doctor uses no network"
-    return Finding(check="signing", state="unknown", found=found, fix=f"cosign public-key --key {key}")
+    return Finding(check="signing", state="unknown", found=found, fix=f"trainwright cosign public-key --key {key}")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from trainwright.doctor.context import Context, Finding
 
-SYSTEM = ("mmdebstrap", "apt-get")  # from PATH
+SYSTEM = ("git",)  # from PATH
 OURS = ("syft", "uv")  # installed with us, called from beside our Python
 
 
@@ -16,6 +16,6 @@ def check(_: Context) -> Finding:
     ours = [name for name in OURS if not os.access(Path(sys.executable).with_name(name), os.X_OK)]
     if not system and not ours:
         return Finding(check="tools", state="ok", found=", ".join(SYSTEM + OURS))
-    fixes = ["make engine"] if system else []
+    fixes = [f"install {', '.join(system)}"] if system else []
     fixes += [f"{sys.executable} -m pip install --editable ."] if ours else []
     return Finding(check="tools", state="failed", found=f"missing: {', '.join(system + ours)}", fix=" && ".join(fixes))

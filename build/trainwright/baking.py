@@ -1,0 +1,109 @@
+"""Build out/<id>/ by `docker-buildx bake`, pack what was built, and have the engine hold it packed."""
+
+import json
+import secrets
+import shlex
+from collections.abc import Sequence
+from contextlib import suppress
+from itertools import takewhile
+from pathlib import Path
+
+from trainwright import builders, canonical, engine, files, store
+from trainwright.bake import IMAGE_OUTPUT
+from trainwright.canonical import Packed
+from trainwright.errors import BuildError, EnvironmentProblem
+from trainwright.files import packed
+from trainwright.process import run
+
+# Of a layer on its way to us through three processes: to copy fewer bytes costs less than to copy them all.
+COMPRESSION = "compression=zstd,compression-level=1"
+
+
+def bake(folder: Path, name: str = "", words: Sequence[str] = ()) -> None:
+    """Build out/<id>/ as it lies there; with `name`, the image gets that name instead of its own.
+
+    What was built is packed, and the engine gets it packed: it holds the very bytes that a registry will.
+    Raises BuildError; BuildKit's own progress goes to standard error. `words` go to bake.
+    """
+    engine.client()
+    target = json.loads((folder / "docker-bake.json").read_text())["target"]["image"]
+    here = engine.builds_itself()
+    if not here:
+        scheme = "docker-image://"
+        held = (place.removeprefix(scheme) for place in target["contexts"].values() if place.startswith(scheme))
+        builders.must_hold(engine.builder(), held)
+    if target["output"] != [IMAGE_OUTPUT]:
+        _bake(folder, words)
+    elif here and engine.facts()["image_store"] != "containerd":  # such an engine exports no layout
+        unpacked = f"trainwright/unpacked:{secrets.token_hex(6)}"
+        try:
+            _bake(folder, [*words, "--set", f"image.tags={unpacked}"])
+            load(engine.packed(unpacked), name or target["tags"][0])
+        finally:
+            engine.remove(unpacked)
+    else:
+        load(_bake_layout(folder, words), name or target["tags"][0])
+
+
+def _bake_layout(folder: Path, words: Sequence[str]) -> Packed:
+    """Build, and pack what comes: a layer whose content the store knows is not brought."""
+    for spared in (canonical.spared(), []):
+        with files.scratch(folder, ".built-") as made:
+            blobs = made / "blobs/sha256"
+            blobs.mkdir(parents=True)
+            for digest in spared:  # an exporter leaves alone what is there
+                (blobs / digest).touch()
+            output = f"type=oci,tar=false,{COMPRESSION},dest={made.relative_to(folder)}"
+            _bake(folder, [*words, "--set", f"image.output={output}"])
+            with suppress(canonical.Lacking):  # known, but it comes to other bytes on top of these layers: once more
+                return canonical.pack(made)
+        words = [word for word in words if word != "--no-cache"]  # what was just made, and not made again
+    raise AssertionError(f"{folder}: a layer is missing from the build, though none was left out")
+
+
+def _bake(folder: Path, words: Sequence[str]) -> None:
+    run(
+        [engine.buildx(), "bake", "--file", "docker-bake.json", *words],
+        cwd=folder,
+        error=BuildError,
+        what=f"the build of {folder.name} failed",
+        fix=f"cd {shlex.quote(str(folder))} && docker buildx bake",
+        show=True,
+    )
+
+
+def settle(name: str) -> None:
+    """Pack an image of the engine, and load it packed. Raises EnvironmentProblem, BuildError."""
+    made = engine.packed(name)
+    if engine.image_id(name) != made.digest:
+        load(made, name)
+
+
+def load(made: Packed, name: str) -> None:
+    """Load a packed image into the engine under a name. Raises EnvironmentProblem."""
+    rest = _held(made)
+    for leave_out in dict.fromkeys([rest, ()]):  # an engine may have lost what it said that it holds
+        problem = _load(made, name, leave_out)
+        if not problem and engine.image_id(name) == made.digest:
+            return
+        engine.remove(name)
+    raise EnvironmentProblem(f"{name} cannot be loaded", why=problem or "the engine calls it otherwise", fix="df -h")
+
+
+def _held(made: Packed) -> tuple[str, ...]:
+    """The layers that the engine has already, of images that we gave it."""
+    own, most = [f"sha256:{layer}" for layer in made.layers()], 0
+    for image in engine.client().images.list(filters={"reference": "trainwright/*"}):
+        theirs = image.attrs["RootFS"].get("Layers") or []
+        same = takewhile(lambda pair: pair[0] == pair[1], zip(own, theirs, strict=False))
+        most = max(most, len(list(same)))
+    return tuple(str(layer["digest"]) for layer in made.manifest["layers"][:most])
+
+
+def _load(made: Packed, name: str, leave_out: Sequence[str]) -> str:
+    """What went wrong, "" for nothing."""
+    with store.scratch() as folder, engine.told(f"{name} cannot be loaded"):
+        canonical.lay_out(made, folder / "layout", name, leave_out)
+        answer = engine.client().api.load_image(packed(folder / "layout"))
+        lines = [row.get("error") or str(row.get("stream", "")) for row in answer if "progress" not in row]
+    return "\n".join(line for line in lines if line and not line.startswith("Loaded image"))

@@ -1,0 +1,17 @@
+"""The command that runs cosign: that of the host, else ours."""
+
+import subprocess
+
+import typer
+
+from trainwright.commands.options import app
+
+
+@app.command(context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []})
+def cosign(context: typer.Context) -> None:
+    """Run cosign: that of this host, else the locked one. `trainwright cosign generate-key-pair` makes a key."""
+    from trainwright import certificates, process, signing
+
+    program, bundle = [*signing.program(), *context.args], certificates.bundle()
+    code = subprocess.call(program, env=process.environment({"SSL_CERT_FILE": bundle} if bundle else {}))
+    raise typer.Exit(code if code >= 0 else 128 - code)  # as a shell says that a signal ended it

@@ -1,0 +1,81 @@
+"""Outcomes of checks, kept in the store by the digest of everything that they depend on.
+
+The caller names what a check depends on: what it reads (one layer by its diff_id, the whole file system by all layers),
+its own code, its data and its tool. A check that raises has no outcome, so that a failure is never kept.
+"""
+
+import json
+import os
+import platform
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from filelock import FileLock
+
+from trainwright import store
+from trainwright.files import write
+from trainwright.lock import digest
+
+
+class Kept(NamedTuple):
+    outcome: Any  # as JSON has it
+    when: str  # UTC, to the second; "" of one that was made just now
+
+
+def code(*paths: Path) -> str:
+    """The digest of files, and of all files below folders: names and contents."""
+    files = {
+        str(file.relative_to(path.parent)): store.sha256_of(file)
+        for path in paths
+        for file in (path.rglob("*") if path.is_dir() else [path])
+        if file.is_file() and "__pycache__" not in file.parts
+    }
+    return digest(files)
+
+
+def host() -> dict[str, Any]:
+    """What a check that runs programs depends on beside the image: kernel and processors of this host."""
+    return {"kernel": platform.release(), "architecture": platform.machine(), "cpus": os.cpu_count()}
+
+
+def find(check: str, on: Mapping[str, Any]) -> Kept | None:
+    """The outcome that was kept; None where there is none, and for a file that is damaged."""
+    try:
+        said = json.loads(_place(check, on).read_bytes())
+        sound = digest(said["on"]) == digest(on) and said["digest"] == digest([said["when"], said["outcome"]])
+        return Kept(said["outcome"], str(said["when"])) if sound else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def keep(check: str, on: Mapping[str, Any], outcome: Any) -> None:
+    """Keep an outcome that was reached just now."""
+    when = datetime.now(UTC).isoformat(timespec="seconds")
+    said = {"check": check, "on": on, "when": when, "digest": digest([when, outcome]), "outcome": outcome}
+    with store.told():
+        write(_place(check, on), json.dumps(said))
+
+
+def outcome(check: str, on: Mapping[str, Any], make: Callable[[], Any]) -> Kept:
+    """The kept outcome, or what `make` returns, which is kept. Of several processes one makes it, the others wait."""
+    if found := find(check, on):
+        return found
+    place = _place(check, on)
+    with store.told():
+        place.parent.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(place.with_suffix(".lock"))
+        lock.acquire()
+    try:
+        if found := find(check, on):
+            return found
+        made = make()
+        keep(check, on, made)
+    finally:
+        lock.release()
+    return Kept(made, "")
+
+
+def _place(check: str, on: Mapping[str, Any]) -> Path:
+    return store.root() / "kept" / check / f"{digest(on)}.json"

@@ -1,0 +1,304 @@
+"""Digest the code that proves an image: its probe, its tests, what they import, and the data that they name.
+
+Syntax trees count, without docstrings, annotations of functions and comments: rewording changes no digest. Of the
+tests, those of components that the image does not pin do not count; of trainwright, the functions that a test or the
+probe reaches. What reads the intent and the locks does not count: what it says of an image is the image's key.
+"""
+
+import ast
+import json
+import tomllib
+from collections.abc import Iterator, Mapping
+from functools import cache, cached_property
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from trainwright.model import Variant
+
+Kind = Literal["probe", "image", "training", "cluster"]
+
+PACKAGE = Path(__file__).parent
+# Modules of trainwright that do not count: those that read the intent and make the key, the words of errors, and this
+# one, whose strings name test files of every kind.
+KEYED = {"additions", "children", "errors", "inputs", "matrix", "model", "proving"}
+INTENT = "dockerfiles/"  # likewise
+
+# A probe and the image tests prove each image; these are the test files of each kind, from the root of the checkout.
+TESTS: dict[Kind, tuple[str, ...]] = {
+    "probe": (),
+    "image": ("tests/conftest.py", "tests/image/conftest.py", "tests/image/test_*.py"),
+    "training": ("tests/conftest.py", "tests/train/conftest.py", "tests/train/test_*.py"),
+    "cluster": ("tests/conftest.py", "tests/cluster/conftest.py", "tests/cluster/test_jobs.py"),
+}
+OWN: dict[Kind, tuple[str, str]] = {  # of trainwright: module, and what in it starts such a proof
+    "probe": ("trainwright.building", "prove"),
+    "image": ("trainwright.testing", "tested"),
+}
+
+
+class Part(NamedTuple):
+    """A module, or one name in it; "" stands for the whole module."""
+
+    module: str
+    name: str
+
+
+def kinds(variant: Variant) -> tuple[Kind, ...]:
+    """Which proofs an image needs: jobs are SageMaker's, and those of several hosts run on CPUs here."""
+    if variant.target != "sagemaker":
+        return ("probe", "image")
+    return ("probe", "image", "training") + (("cluster",) if variant.accelerator == "cpu" else ())
+
+
+def digest(root: Path, variant: Variant) -> str:
+    """Sha256 of all code that proves this image."""
+    return _sum({kind: digest_of(root, variant, kind) for kind in kinds(variant)})
+
+
+def digest_of(root: Path, variant: Variant, kind: Kind) -> str:
+    """Sha256 of the code of one kind of proof."""
+    return _sum(parts(root, variant, kind))
+
+
+def parts(root: Path, variant: Variant, kind: Kind) -> dict[str, str]:
+    """What counts for one kind of proof, and the sha256 of each: files of the checkout, functions of trainwright."""
+    return _Walk(root, variant).parts(kind)
+
+
+def _sum(content: Any) -> str:
+    return sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()
+
+
+# --- syntax trees ----------------------------------------------------------------------------------------------------
+
+SILENT = {"ctx", "kind", "type_comment", "type_ignores", "type_params"}  # or they differ from one Python to the next
+
+
+def _shape(node: Any) -> Any:
+    """A tree as lists; the same in every version of Python, for `ast.dump` is not."""
+    if isinstance(node, ast.AST):
+        fields = ((name, value) for name, value in ast.iter_fields(node) if name not in SILENT)
+        return [type(node).__name__, {name: _shape(value) for name, value in fields if value not in (None, [])}]
+    if isinstance(node, list):
+        return [_shape(one) for one in node]
+    return node if isinstance(node, str) else repr(node)
+
+
+class _Bare(ast.NodeTransformer):
+    """Take out docstrings, annotations of functions, and imports for types: they change nothing when the code runs."""
+
+    def _without_docstring(self, node: Any) -> Any:
+        self.generic_visit(node)
+        first = node.body[0] if node.body else None
+        if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str):
+            node.body = node.body[1:]
+        return node
+
+    def _without_annotations(self, node: Any) -> Any:
+        node.returns = None
+        return self._without_docstring(node)
+
+    def visit_arg(self, node: ast.arg) -> ast.arg:
+        node.annotation = None
+        return node
+
+    def visit_If(self, node: ast.If) -> Any:
+        self.generic_visit(node)
+        return None if isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING" else node
+
+    visit_Module = visit_ClassDef = _without_docstring
+    visit_FunctionDef = visit_AsyncFunctionDef = _without_annotations
+
+
+class _Statement:
+    """A statement of a module's top level, and what it says; each is worked out once."""
+
+    def __init__(self, node: ast.stmt) -> None:
+        self.node = node
+
+    @cached_property
+    def sum(self) -> str:
+        return _sum(_shape(self.node))
+
+    @cached_property
+    def defined(self) -> set[str]:
+        node = self.node
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            return {node.name}
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            return set()
+        return {one.id for one in ast.walk(node) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)}
+
+    @cached_property
+    def strings(self) -> set[str]:
+        found = (one.value for one in ast.walk(self.node) if isinstance(one, ast.Constant))
+        return {text for text in found if isinstance(text, str)}
+
+    @cached_property
+    def attributes(self) -> set[tuple[str, str]]:
+        """`engine.save` as engine, save."""
+        found = (one for one in ast.walk(self.node) if isinstance(one, ast.Attribute))
+        return {(one.value.id, one.attr) for one in found if isinstance(one.value, ast.Name)}
+
+    @cached_property
+    def names(self) -> set[str]:
+        """Names that it uses and does not bind itself."""
+        names = [one for one in ast.walk(self.node) if isinstance(one, ast.Name)]
+        bound = {one.id for one in names if not isinstance(one.ctx, ast.Load)}
+        bound |= {one.arg for one in ast.walk(self.node) if isinstance(one, ast.arg)}
+        return {one.id for one in names} - bound
+
+    @cached_property
+    def imports(self) -> dict[str, tuple[str, str]]:
+        """Every name that an import in it binds: module, and the name in that or ""."""
+        found = dict[str, tuple[str, str]]()
+        for node in ast.walk(self.node):
+            if isinstance(node, ast.Import):
+                found |= {one.asname or one.name.partition(".")[0]: (one.name, "") for one in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                found |= {one.asname or one.name: (node.module, one.name) for one in node.names}
+        return found
+
+    @cached_property
+    def marks(self) -> list[tuple[str, str]]:
+        """The marks `component(name)` and `devel` of a test; of the whole file, where it is its `pytestmark`."""
+        given = list(getattr(self.node, "decorator_list", []))
+        if isinstance(self.node, ast.Assign) and self.defined == {"pytestmark"}:
+            given = self.node.value.elts if isinstance(self.node.value, ast.List) else [self.node.value]
+        found = []
+        for one in given:
+            said = ast.unparse(one.func if isinstance(one, ast.Call) else one)
+            if said == "pytest.mark.devel":
+                found.append(("devel", ""))
+            if said == "pytest.mark.component" and isinstance(one, ast.Call) and isinstance(one.args[0], ast.Constant):
+                found.append(("component", str(one.args[0].value)))
+        return found
+
+    def applies(self, variant: Variant) -> bool:
+        """As tests/conftest.py deselects."""
+        return all(variant.devel if mark == "devel" else name in variant.pins for mark, name in self.marks)
+
+
+@cache
+def _statements(text: str) -> list[_Statement]:
+    tree = _Bare().visit(ast.parse(text))
+    return [_Statement(node) for node in tree.body]
+
+
+@cache
+def _imports(text: str) -> dict[str, tuple[str, str]]:
+    """Of a module, those of its top level and of whatever stands below."""
+    return {name: place for one in _statements(text) for name, place in one.imports.items()}
+
+
+def _content(path: Path) -> str:
+    """Sha256 of what a file says: Python as its tree, TOML as its values, a shell script without lines of comment."""
+    raw = path.read_bytes()
+    if path.suffix == ".py":
+        return _sum([one.sum for one in _statements(raw.decode())])
+    if path.suffix == ".toml":
+        return _sum(tomllib.loads(raw.decode()))
+    if path.suffix == ".sh" or raw.startswith(b"#!"):
+        lines = (line.strip() for line in raw.decode().splitlines())
+        return _sum([line for line in lines if line and not line.startswith("#")])
+    return sha256(raw).hexdigest()
+
+
+def split(variant: Variant, statements: list[_Statement]) -> tuple[list[_Statement], list[_Statement]]:
+    """What of a test file counts for an image; and its tests of what that image does not have."""
+    if not all(one.applies(variant) for one in statements if one.defined == {"pytestmark"}):
+        return [], statements
+    kept = [one for one in statements if one.applies(variant)]
+    return kept, [one for one in statements if one not in kept]
+
+
+# --- the walk --------------------------------------------------------------------------------------------------------
+
+
+class _Walk:
+    """From the test files and the start of a proof along imports and names."""
+
+    def __init__(self, root: Path, variant: Variant) -> None:
+        self.root, self.variant = root, variant
+
+    def parts(self, kind: Kind) -> dict[str, str]:
+        files = [path for pattern in TESTS[kind] for path in sorted(self.root.glob(pattern))]
+        waiting = [Part(".".join(path.relative_to(self.root / "tests").with_suffix("").parts), "") for path in files]
+        waiting += [Part(*OWN[kind])] if kind in OWN else []
+        found, seen, modules = dict[str, str](), set[Part](), set[Path]()
+        kept, left, data = set[str](), set[str](), set[Path]()
+        while waiting:
+            part = waiting.pop()
+            ours = part.module.startswith("trainwright.")
+            part = part if ours else Part(part.module, "")
+            if part in seen or (path := self._file(part.module)) is None:
+                continue
+            seen.add(part)
+            text = path.read_text()
+            used, unused = _statements(text), list[_Statement]()
+            if ours:
+                used = [one for one in used if part.name in one.defined]
+            else:
+                used, unused = split(self.variant, used)
+                modules.add(path)
+            if used:
+                found[f"{part.module}{part.name and ':'}{part.name}"] = _sum([one.sum for one in used])
+            said = {string for one in used for string in one.strings}
+            kept |= said
+            left |= {string for one in unused for string in one.strings}
+            data |= {self.root / string for string in said if _is_file(self.root, string)}
+            if not ours and "." in part.module:  # in a folder of one kind of tests
+                data |= {file for string in said for file in _beside(path.parent, string)}
+            for one in used:
+                waiting += self._reached(part.module, _imports(text), one)
+        for path in sorted(data - modules):
+            named = [any(path.name in string for string in strings) for strings in (kept, left)]
+            if named != [False, True]:  # by nothing but tests that do not count
+                found[str(path.relative_to(self.root))] = _content(path)
+        return found
+
+    def _file(self, module: str) -> Path | None:
+        """Where a module of ours lies; None for any other, and for those that do not count."""
+        names = module.split(".")
+        if names[0] == "trainwright" and (len(names) == 1 or names[1] in KEYED):
+            return None
+        at = PACKAGE.joinpath(*names[1:]) if names[0] == "trainwright" else (self.root / "tests").joinpath(*names)
+        return next((path for path in (at.with_suffix(".py"), at / "__init__.py") if path.is_file()), None)
+
+    def _reached(self, module: str, imports: Mapping[str, tuple[str, str]], used: _Statement) -> Iterator[Part]:
+        """What a statement uses: names of its own module, modules that it imports, names in those."""
+        for name, attribute in used.attributes:
+            if name in imports:
+                yield Part(".".join(filter(None, imports[name])), attribute)
+        for name in used.names:
+            if name in imports:
+                yield from self._import(*imports[name])
+            elif module.startswith("trainwright."):
+                yield Part(module, name)
+        if not module.startswith("trainwright."):
+            for place in used.imports.values():
+                yield from self._import(*place)
+
+    def _import(self, of: str, name: str) -> Iterator[Part]:
+        """A module of the tests counts as a whole, one of trainwright by the names that are used of it."""
+        if of.partition(".")[0] != "trainwright":
+            yield from (Part(of, ""), Part(f"{of}.{name}", "")) if name else (Part(of, ""),)
+        elif name and self._file(f"{of}.{name}") is None:
+            yield Part(of, name)
+
+
+def _is_file(root: Path, text: str) -> bool:
+    path = "/" in text and "\n" not in text and not text.startswith(("/", ".", INTENT)) and len(text) < 200
+    return path and (root / text).is_file()
+
+
+def _beside(folder: Path, text: str) -> Iterator[Path]:
+    """Files beside a test that a text names: itself, all of a folder, or all that fit a pattern."""
+    if not text or "\n" in text or text.startswith(("/", ".")) or len(text) > 200:
+        return
+    if "*" in text:
+        found = list(folder.glob(text)) if "**" not in text and any(map(str.isalpha, text)) else []
+    else:
+        found = list((folder / text).rglob("*")) if (folder / text).is_dir() else [folder / text]
+    yield from (path for path in found if path.is_file() and "__pycache__" not in path.parts)

@@ -1,0 +1,81 @@
+"""What a registry may say: JSON objects, manifests, configurations of images. Nothing is asked here."""
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+DIGEST = re.compile("sha256:[0-9a-f]{64}")
+
+
+class _Settings(BaseModel):
+    Labels: dict[str, str] | None = None
+
+
+class _Layers(BaseModel):
+    diff_ids: list[str] | None = None
+
+
+class _Configuration(BaseModel):
+    """As much of an image's configuration as is read here."""
+
+    config: _Settings | None = None
+    rootfs: _Layers | None = None
+
+
+def parsed(content: bytes) -> dict[str, Any]:
+    """A JSON object. Raises ValueError for what is none."""
+    try:
+        found = json.loads(content)
+    except RecursionError:
+        raise ValueError("it is nested too deep") from None
+    if not isinstance(found, dict):
+        raise ValueError(f"it is a {type(found).__name__}")  # noqa: TRY004  # as for any other that is no JSON object
+    return found
+
+
+def no_manifest(found: dict[str, Any]) -> str:
+    """Why this is no manifest of an image (with configuration and layers), an index or an artifact; "" where it is."""
+    rows = [found.get("config"), *_rows(found.get("layers"))] if {"config", "layers"} & found.keys() else []
+    if all(map(_is_descriptor, [*rows, *_rows(found.get("manifests", []))])):
+        return ""
+    return "its configuration or its layers are missing, or something that it names has no digest or no size"
+
+
+def no_configuration(found: dict[str, Any]) -> str:
+    """Why this is no image's configuration; "" where it is one."""
+    try:
+        _Configuration.model_validate(found)
+    except ValidationError as error:
+        return f"its configuration is none: {error}"
+    return ""
+
+
+def other_layers(configuration: Mapping[str, Any], count: int) -> str:
+    """Why a configuration does not name so many layers by their digests; "" where it does."""
+    named = (configuration.get("rootfs") or {}).get("diff_ids") or []
+    if len(named) != count:
+        return f"its configuration names {len(named)} layers, its manifest {count}"
+    return "" if all(map(DIGEST.fullmatch, named)) else "its configuration names a layer by what is no digest"
+
+
+def other_kind(found: Mapping[str, Any], manifest: str, configuration: str, blob: str) -> str:
+    """Which part of an image has another media type than these; "" for none."""
+    kinds = [("manifest", found.get("mediaType"), manifest)]
+    if "manifests" not in found:
+        kinds.append(("configuration", found["config"].get("mediaType"), configuration))
+        kinds += [("layer", layer.get("mediaType"), blob) for layer in found["layers"]]
+    return next((f"its {part} is {said}, and must be {wanted}" for part, said, wanted in kinds if said != wanted), "")
+
+
+def _rows(said: object) -> list[object]:
+    return said if isinstance(said, list) else [None]
+
+
+def _is_descriptor(row: object) -> bool:
+    if not isinstance(row, dict):
+        return False
+    digest, size = row.get("digest"), row.get("size")
+    return isinstance(digest, str) and bool(DIGEST.fullmatch(digest)) and type(size) is int and size >= 0
