@@ -1,39 +1,39 @@
 # Names, no logic: `make help` lists them. Versions live in dockerfiles/, what they mean in build/trainwright/.
 # FRAMEWORK=pytorch is that framework's one default image; ONLY='<id or glob>' asks for others.
 
-SHELL := bash
-PYTHON ?= python3
+# The first Python that is new enough, by name; `make setup PYTHON=...` names another.
+SCRIPT := scripts/python.sh scripts
 TRAINWRIGHT := .venv/bin/trainwright
 # Given but empty is an error that lists the valid names, never "everything".
 given = $(filter-out undefined,$(origin $1))
 CHOSEN = $(if $(call given,ONLY),--only '$(ONLY)',$(if $(call given,FRAMEWORK),--framework '$(FRAMEWORK)'))
 
+# With it every command would compile anew what it imports, which takes as long as all else that `plan` does.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
-.PHONY: help setup engine signing registry registry-stop engine-stop list plan render lint lock fetch build push test unit check \
-	test-ci test-cluster test-sdk test-slurm test-terraform test-slow test-gpu scale matrix doctor exports rehearse requirements dist clean
+.PHONY: help setup engine registry registry-stop engine-stop list plan render lint lock fetch build push test unit check \
+	test-ci test-cluster test-sdk test-slurm test-terraform test-slow test-bare test-gpu bench matrix doctor exports rehearse requirements dist clean
 
 help: ## What there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: .venv/.complete ## The virtual environment .venv, from the hashed lock
 
-.venv/.complete: requirements.lock pyproject.toml scripts/setup-venv.sh
-	@scripts/setup-venv.sh $(PYTHON)
+.venv/.complete: requirements.lock pyproject.toml scripts/setup_venv.py
+	@$(SCRIPT)/setup_venv.py
 
-engine: setup ## A Docker engine: the one that answers, else installed from the distribution's packages
-	@scripts/engine.sh ensure
-
-signing: engine ## cosign, for whoever signs images or verifies them; no build needs it
-	@scripts/engine.sh ensure --tools cosign
+engine: ## A Docker engine: the one that answers, else installed from the distribution's packages
+	@$(SCRIPT)/engine.py ensure
 
 engine-stop: ## Stop the engine that `make engine` started
-	@scripts/engine.sh stop
+	@$(SCRIPT)/engine.py stop
 
-registry: engine ## The registry on loopback; push starts it unless REGISTRY=... names another
-	@scripts/registry.sh up >/dev/null
+registry: setup engine ## The registry on loopback; push starts it unless REGISTRY=... names another
+	@$(TRAINWRIGHT) registry up >/dev/null
 
-registry-stop: ## Stop the registry on loopback; its data stays
-	@scripts/registry.sh down
+registry-stop: setup ## Stop the registry on loopback; its data stays
+	@$(TRAINWRIGHT) registry down
 
 list: setup ## Every image of the matrix
 	@$(TRAINWRIGHT) list $(CHOSEN)
@@ -53,19 +53,20 @@ lock: setup engine ## Resolve the intent to exact versions and checksums
 fetch: setup ## Every locked file into the store, verified
 	@$(TRAINWRIGHT) fetch $(CHOSEN)
 
-build: setup engine $(if $(filter push,$(MAKECMDGOALS)),$(if $(REGISTRY),,registry)) ## Build the image and probe it: FRAMEWORK=pytorch, or ONLY='<id or glob>'
-	@$(TRAINWRIGHT) build $(CHOSEN)
+# `make build push` is one process, which sets the engine and the registry up only where it needs them.
+build: setup ## Build the image and probe it: FRAMEWORK=pytorch, or ONLY='<id or glob>'
+	@$(TRAINWRIGHT) build --set-up $(CHOSEN) $(if $(filter push,$(MAKECMDGOALS)),--push)
 
-push: build $(if $(REGISTRY),,registry) $(if $(TRAINWRIGHT_SIGNING_KEY),signing) ## Prove, push by digest, verify, tag: REGISTRY=host[:port], else on loopback
-	@$(TRAINWRIGHT) push $(CHOSEN)
+push: build ## Prove, push by digest, verify, tag: REGISTRY=host[:port], else on loopback
+	@:
 
 unit: setup ## The tests that need no engine; seconds
-	@.venv/bin/python -m pytest tests/unit tests/golden --quiet --numprocesses auto
+	@.venv/bin/python -m pytest tests/unit tests/golden tests/hostile --quiet --numprocesses auto --dist worksteal
 
 check: setup ## Python: format, lint, types
 	@.venv/bin/ruff format --check . && .venv/bin/ruff check . && .venv/bin/mypy
 
-test: check engine signing registry ## The tests of every change, about 20 minutes; an image (or yours) is built if need be, tested, pushed, trained with
+test: check engine registry ## The tests of every change, about 20 minutes; an image (or yours) is built if need be, tested, pushed, trained with
 	@scripts/test-all.sh $(CHOSEN)
 
 test-sdk: setup engine ## SageMaker's own SDK, versions 2 and 3, in its local mode; needs Docker Compose
@@ -77,20 +78,23 @@ test-slurm: setup ## What `emit` writes for sbatch, in a real Slurm on loopback;
 test-terraform: setup ## docs/examples/terraform, valid and applied to a stand-in of Amazon's APIs; needs terraform
 	@.venv/bin/python -m pytest --quiet --require-engine tests/aws -m terraform
 
-test-slow: setup engine signing registry ## Tests that build many images of their own: --with, derive and verify, release
-	@.venv/bin/python -m pytest --quiet --require-engine tests/engine -m slow
+test-slow: setup engine registry ## Tests that build many images of their own: --with, derive and verify, release
+	@.venv/bin/python -m pytest --quiet --require-engine tests/engine tests/aws -m 'slow and not terraform' --numprocesses 2 --dist loadfile
 
-test-ci: setup engine signing registry ## The further images that CI builds, tests, pushes and trains with; KEEP=1: they stay in the engine
-	@scripts/test-images.sh --by CI $(if $(KEEP),--keep)
+test-ci: setup engine registry ## The further images that CI proves at this commit (trainwright ci proofs); KEEP=1: they stay in the engine
+	@scripts/test-images.sh --by CI $(if $(KEEP),--keep) $(if $(BEGAN),--began $(BEGAN))
 
 test-cluster: setup engine ## Jobs of 2 and 4 hosts in containers, by every launch path, and a table of them: FRAMEWORK=, or ONLY='<id or glob>'
 	@scripts/test-images.sh --cluster $(if $(CHOSEN),$(CHOSEN),--by 'make test')
 
+test-bare: setup engine ## The first command and `make unit` on hosts that have little, in containers; KIND=bare: that one alone
+	@.venv/bin/python -m pytest --quiet --require-engine --capture=no tests/bare $(if $(KIND),-k 'unit_tests[$(KIND)]')
+
 test-gpu: setup ## nccl-tests of an image on this machine's GPUs, judged; IMAGE=<id or reference>, INSTANCE=<type>
 	@$(TRAINWRIGHT) gate $(IMAGE) $(if $(INSTANCE),--instance '$(INSTANCE)')
 
-scale: setup engine registry ## How 20, 100 and 500 images in five regions behave: docs/scale.json and docs/scale.md anew
-	@.venv/bin/python tests/scale/measure.py
+bench: setup ## How long people wait, as a table of medians: FULL=1 (make test and .ci/run, too), AGAINST=<checkout or commit>, ROWS='<globs>', PAGE=1 (docs/speed.md anew)
+	@.venv/bin/python benchmarks/bench.py $(if $(FULL),--full) $(if $(AGAINST),--against '$(AGAINST)') $(if $(ROWS),--rows '$(ROWS)') $(if $(PAGE),--page)
 
 matrix: setup ## docs/matrix.md and docs/matrix.html anew
 	@$(TRAINWRIGHT) matrix --markdown docs/matrix.md --html docs/matrix.html

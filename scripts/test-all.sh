@@ -8,13 +8,35 @@
 trap - ERR   # what fails here has said why
 cd "$TW_ROOT"
 trainwright=.venv/bin/trainwright pytest=(.venv/bin/python -m pytest --quiet --require-engine)
-images=(scripts/test-images.sh --keep "$@")
+images=(scripts/test-images.sh --keep --without-jobs "$@")
 [ $# -gt 0 ] || images+=(--by 'make test')
 
-"${images[@]}" --dry-run >/dev/null   # a name that is none ends it here, not after the tests
-"$trainwright" lock --check
-"$trainwright" lint --require-check
-"${pytest[@]}" tests/unit tests/golden -m 'not slurm' --numprocesses auto
+stage() { # words command…: run it, and say how long it took
+  local words=$1 from=$SECONDS
+  shift
+  "$@"
+  say "$words: $((SECONDS - from)) s"
+}
+
+build() { # the images, which are tested at the end; most of a build is downloads and one core of the engine
+  local id rest
+  while read -r id rest; do "$trainwright" build --only "$id" </dev/null || return; done <<<"$chosen"
+}
+
+chosen=$("${images[@]}" --dry-run) # a name that is none ends it here, not after the tests
+stage "lock --check" "$trainwright" lock --check
+REGISTRY=$("$trainwright" registry up)
+log=$(mktemp)
+set -m # a group of its own, so that all of it can be ended
+REGISTRY=$REGISTRY build >"$log" 2>&1 &
+building=$!
+set +m
+trap 'kill -- "-$building" 2>/dev/null || true; rm -f "$log"' EXIT
+stage lint "$trainwright" lint --require-check
+stage "unit tests" "${pytest[@]}" tests/unit tests/golden tests/hostile -m 'not slurm' --numprocesses auto --dist worksteal
+code=0
+wait "$building" || code=$?
+[ "$code" = 0 ] || { cat "$log" >&2 && exit "$code"; }
 # Each file has an engine's image, a registry and a store of its own, and much of it waits: two files at a time.
-"${pytest[@]}" tests/scripts tests/engine tests/aws -m 'not slow and not terraform' --numprocesses 2 --dist loadfile
-"${images[@]}"
+stage "tests of scripts, engine, AWS" "${pytest[@]}" tests/scripts tests/engine tests/aws -m 'not slow and not terraform' --numprocesses 2 --dist loadfile
+stage "the images" "${images[@]}"

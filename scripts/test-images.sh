@@ -1,22 +1,27 @@
 #!/usr/bin/env bash
 # Images, one after the other: built if need be, tested, pushed to the registry on loopback, trained with from there,
 # and taken out of the engine again unless it held them before. What `trainwright record` reads stays in out/<id>/.
-#   test-images.sh [--dry-run] [--keep] [--cluster] (--by 'make test'|CI | --framework NAME | --only '<id or glob>')
-# --by: those that matrix.toml says are built and tested by it. --keep: nothing leaves the engine. --cluster: build, and run
-# the jobs of several hosts alone; with --by CI they follow the training, for images that need no GPU.
+#   test-images.sh [--dry-run] [--keep] [--cluster | --without-jobs] [--began SECONDS]
+#                  (--by 'make test'|CI | --framework NAME | --only '<id or glob>')
+# --by: those that matrix.toml says are built and tested by it; of CI's, what `trainwright ci proofs` says is to be proved.
+# --keep: nothing leaves the engine. Jobs of several hosts follow the training, for images that need no GPU.
+# --cluster: build, and run those jobs alone, and break and stop some. --without-jobs: somebody else runs them.
+# --began: when the whole of CI began (date +%s); no image begins later after that than matrix.toml says.
 # shellcheck source=scripts/lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 trap - ERR # what fails here has said why
 cd "$TW_ROOT"
 trainwright=.venv/bin/trainwright python=.venv/bin/python
-by='' keep='' dry='' cluster='' choice=()
+by='' keep='' dry='' cluster='' jobs=1 began_at='' choice=()
 while [ $# -gt 0 ]; do
   case $1 in
     --by) by=${2?--by whom} && shift ;;
     --keep) keep=1 ;;
     --dry-run) dry=1 ;;
     --cluster) cluster=1 ;;
+    --without-jobs) jobs='' ;;
+    --began) began_at=${2?--began when} && shift ;;
     *) choice+=("$1") ;;
   esac
   shift
@@ -29,12 +34,22 @@ import json, sys
 for row in json.load(sys.stdin)["images"]:
     if sys.argv[1] in ("", row["tested"]):
         print(row["id"], row["target"], row["accelerator"])' "$by")
+if [ "$by" = CI ]; then
+  proofs=$("$trainwright" ci proofs --json)
+  chosen=$("$python" -c '
+import json, sys
+images = {line.split()[0]: line for line in sys.argv[1].splitlines()}
+for row in json.loads(sys.argv[2]):
+    print({"prove": "to prove"}.get(row["action"], row["action"]), row["id"], row["reason"], sep=": ", file=sys.stderr)
+    if row["action"] == "prove":
+        print(images[row["id"]])' "$chosen" "$proofs")
+fi
 [ -n "$chosen" ] || die "$TW_USAGE" "no image is built and tested by '$by'" "[tested] in dockerfiles/matrix.toml says which are."
 if [ -n "$dry" ]; then
   printf '%s\n' "$chosen"
   exit
 fi
-REGISTRY=$(scripts/registry.sh up)
+REGISTRY=$("$trainwright" registry up)
 export REGISTRY
 
 first() { # a key of the one row that a command printed as JSON; nothing where it has none
@@ -55,6 +70,26 @@ train() { # id target uri
   [ "$code" = 0 ] || [ "$code" = 5 ] || exit "$code"
 }
 
+same_digest() { # id key digest: what is recorded of these inputs must come out again
+  "$python" - "$@" <<'PY' || die "$TW_FAILED" "$1 came out as another image than the recorded one" \
+    "The same inputs must give the same digest: trainwright rebuild --compare --only $1; or trainwright record --only $1, and say why."
+import pathlib, sys, tomllib
+identity, key, digest = sys.argv[1:]
+file = pathlib.Path("dockerfiles/proofs", f"{identity}.toml")
+record = tomllib.loads(file.read_text()) if file.exists() else {}
+if record.get("key") == key and record["digest"] != digest:
+    sys.exit(f"{file}: {record['digest']}\npushed: {digest}\nkey of both: {key}")
+PY
+}
+
+too_late() { # whether no further image may begin
+  [ -n "$began_at" ] || return 1
+  local within
+  within=$("$python" -c 'import tomllib
+print(tomllib.load(open("dockerfiles/matrix.toml", "rb"))["tested"]["begin-within-minutes"])')
+  [ $(($(date +%s) - began_at)) -gt $((within * 60)) ]
+}
+
 several_hosts() { # id uri tests; without an address the engine holds it under its own name
   local image=()
   [ -z "$2" ] || image=(--image "$2")
@@ -72,7 +107,13 @@ take_out() { # names of images: out of the engine, but for what it held before
   done
 }
 
+not_run=''
 while read -r id target accelerator; do
+  if too_late; then
+    say "not run: $id: CI began longer ago than [tested] in dockerfiles/matrix.toml lets another image begin"
+    not_run=1
+    continue
+  fi
   began=$SECONDS
   held=$(docker image ls --quiet --no-trunc) || held='' # the build's "skip" does not say
   built=$("$trainwright" build --only "$id" --json </dev/null)
@@ -83,9 +124,10 @@ while read -r id target accelerator; do
   "$trainwright" test --only "$id" </dev/null
   pushed=$("$trainwright" push --only "$id" --json </dev/null)
   uri=$(first uri <<<"$pushed")
+  same_digest "$id" "$(first key <<<"$pushed")" "${uri##*@}"
   train "$id" "$target" "$uri"
-  if [ "$by" = CI ] && [ "$accelerator" = cpu ]; then
-    several_hosts "$id" "$uri" tests/cluster/test_jobs.py # failures and stops are tried with the image of `make test`
+  if [ -n "$jobs" ] && [ "$target $accelerator" = "sagemaker cpu" ]; then
+    several_hosts "$id" "$uri" tests/cluster/test_jobs.py # failures and stops: --cluster
   fi
   if [ -z "$keep" ]; then
     name=${uri##*/} tag=$(first tags <<<"$pushed")
@@ -93,3 +135,4 @@ while read -r id target accelerator; do
   fi
   say "$id took $((SECONDS - began)) s"
 done <<<"$chosen"
+[ -z "$not_run" ] || exit "$TW_NOT_RUN"

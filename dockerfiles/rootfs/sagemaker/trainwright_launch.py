@@ -5,6 +5,7 @@ The toolkit brings the code and installs its requirements. Starting it is the la
 """
 
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -22,6 +23,9 @@ ASKED = {
     "sagemaker_torch_distributed_enabled": "torchrun",
     "sagemaker_multi_worker_mirrored_strategy_enabled": "tensorflow",
 }
+
+# What pip says of an index that it could not ask: no connection, a certificate, a user, a proxy.
+UNREACHED = re.compile(r"after connection broken by|^(WARNING: )?Could not fetch URL|^(WARNING|ERROR): 40[137] ")
 
 
 def distribution(asked: Mapping[str, Any], applies: bool) -> str:
@@ -52,14 +56,24 @@ def why_not(problem: errors.InstallRequirementsError) -> str:
         "install",
         "--dry-run",
         "--disable-pip-version-check",
+        "--retries=1",
         "-r",
         "requirements.txt",
     ]
     done = subprocess.run(again, cwd=environment.code_dir, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    said = done.stdout.decode(errors="replace")
+    return reason(done.stdout.decode(errors="replace"), str(problem))
+
+
+def reason(said: str, problem: str) -> str:
+    """Of what pip said. Behind an index that did not answer it has "no version" of everything, and no word of why."""
     at = said.find("ERROR: ")
-    reason = said[at:] if at >= 0 else str(problem)
-    return f"requirements.txt cannot be installed in this image (constraint: what it was proved with).\n{reason}"
+    errors = said[at:] if at >= 0 else problem
+    if unreached := [line for line in said.splitlines() if UNREACHED.search(line)]:
+        text = "requirements.txt cannot be installed: pip got no answer from an index, or one that it does not trust."
+        fix = "fix: PIP_INDEX_URL, and PIP_CERT for the CA of that index, in the job's environment"
+        return f"{text}\n{unreached[-1]}\n{fix}\n{errors}"
+    held = " (constraint: what it was proved with)" if "(constraint)" in errors else ""
+    return f"requirements.txt cannot be installed in this image{held}.\n{errors}"
 
 
 def bring(env: environment.Environment) -> list[str]:

@@ -9,9 +9,10 @@ script=/opt/ml/input/data/sm_drivers/sm_train.sh
 if [[ ${BASH_EXECUTION_STRING-} == *"$script"* ]]; then
   if [[ -n ${TRAINWRIGHT_JOB_SECRET-} && -z ${TRAINWRIGHT_JOB_SECRET_FILE-} ]] && folder=$(mktemp -d -t trainwright-secret-XXXXXXXX) &&
     (umask 077 && printf %s "$TRAINWRIGHT_JOB_SECRET" >"$folder/secret"); then
-    # /proc shows what a bash was started with as long as it runs: this one ends here. The launcher removes the folder.
+    # /proc shows what a bash was started with as long as it runs: this one ends here. The launcher removes what was MADE.
     unset TRAINWRIGHT_JOB_SECRET
-    TRAINWRIGHT_JOB_SECRET_FILE=$folder/secret exec /bin/bash -c "$BASH_EXECUTION_STRING"
+    export TRAINWRIGHT_JOB_SECRET_FILE=$folder/secret TRAINWRIGHT_JOB_SECRET_MADE=$folder/secret
+    exec /bin/bash -c "$BASH_EXECUTION_STRING"
   fi
   unset BASH_ENV
   entrypoint=() # what the SDK has replaced, in images with CUDA

@@ -28,6 +28,7 @@ from meeting import Meeting, Settings
 from worlds import World
 
 PUBLIC = re.compile("ssh-ed25519 [A-Za-z0-9+/=]{68}")
+NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")  # of a variable that a shell knows; Python's identifiers are more
 CARD = "ssh"  # what a host's public key is called on its card
 TRUST, NETWORK = "TRAINWRIGHT_TRUST", "network"
 SYSTEM = "/usr/sbin:/usr/bin:/sbin:/bin"
@@ -158,7 +159,7 @@ def _public(meeting: Meeting, host: str) -> str:
 
 def _write(path: Path, text: str) -> None:
     path.touch(0o600)
-    path.write_text(text)
+    path.write_bytes(os.fsencode(text))  # a variable may hold bytes that are no text
 
 
 def _user() -> str:
@@ -194,8 +195,10 @@ def login(environ: Mapping[str, str]) -> str:
     """The one command that a login runs: what was asked for, in the environment that this host's ranks shall have.
 
     sshd itself would give them next to none: no PATH to a virtual environment, no LD_LIBRARY_PATH, no SM_*, no AWS_*.
+    What a shell keeps for itself (UID in bash, a word in OPTIND in dash) it refuses, and by `command` it goes on then.
     """
-    said = [f"export {name}={shlex.quote(value)}" for name, value in sorted(environ.items()) if name.isidentifier()]
+    ours = {name: value for name, value in environ.items() if NAME.fullmatch(name) and name != "SSH_ORIGINAL_COMMAND"}
+    said = [f"command export {name}={shlex.quote(value)} 2>/dev/null" for name, value in sorted(ours.items())]
     leave = "unset SSH_CONNECTION SSH_CLIENT SSH_TTY MAIL"
     return "\n".join(["#!/bin/sh", leave, *said, 'exec /bin/sh -c "$SSH_ORIGINAL_COMMAND"', ""])
 

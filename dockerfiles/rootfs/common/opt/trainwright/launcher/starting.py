@@ -68,7 +68,7 @@ def torchrun(world: World, port: int, environ: Environ) -> list[str]:
         why = f"PET_RDZV_BACKEND={environ['PET_RDZV_BACKEND']}, and the launcher's hosts are a fixed list"
         raise LauncherError("an elastic rendezvous is torchrun's own", why, "start torchrun itself, or unset it")
     return [
-        *(PYTHON, "-m", "torch.distributed.run"),
+        *(PYTHON, "-B", f"{LAUNCHER}/agent.py"),
         f"--nnodes={world.size}",
         f"--nproc-per-node={world.processes}",
         f"--node-rank={world.index}",

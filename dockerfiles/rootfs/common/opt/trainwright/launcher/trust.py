@@ -14,13 +14,13 @@ empty proofs; a host that has one never goes on with one that has none.
 Both sides are generators: what they yield is to be sent, what they are sent is what came.
 """
 
+import contextlib
 import ctypes
 import hmac
 import json
 import os
 import re
 import secrets
-import shutil
 import tempfile
 from collections.abc import Callable, Generator, MutableMapping, Sequence
 from pathlib import Path
@@ -29,8 +29,8 @@ from errors import LauncherError
 from wire import Message, WireError, text
 
 VERSION = 1
-FOLDER = "trainwright-secret-"  # of a file that is ours to remove
 VARIABLE, FILE = "TRAINWRIGHT_JOB_SECRET", "TRAINWRIGHT_JOB_SECRET_FILE"
+MADE = "TRAINWRIGHT_JOB_SECRET_MADE"  # the file that hand_over() or start.sh made: that one is ours to remove
 MAKE = "python3 -c 'import secrets; print(secrets.token_hex(32))'"
 BITS = 128
 NONCE = re.compile("[0-9a-f]{64}")
@@ -84,7 +84,7 @@ def take(environ: MutableMapping[str, str]) -> Secret | None:
     Raises LauncherError where one was given that is none: to go on without would be a silent downgrade.
     """
     _wipe(environ)
-    said, path = environ.pop(VARIABLE, None), environ.pop(FILE, None)
+    said, path, made = (environ.pop(name, None) for name in (VARIABLE, FILE, MADE))
     if said is None and path is None:
         return None
     if said is not None and path is not None:
@@ -96,8 +96,10 @@ def take(environ: MutableMapping[str, str]) -> Secret | None:
         except (OSError, ValueError) as problem:
             why = problem.strerror if isinstance(problem, OSError) else "it is no text in ASCII"
             raise LauncherError(f"the job's secret cannot be read: {where}", str(why), "mount it there") from None
-        if Path(path).parent.name.startswith(FOLDER):
-            shutil.rmtree(Path(path).parent, ignore_errors=True)
+        if path == made:
+            with contextlib.suppress(OSError):
+                Path(path).unlink()
+                Path(path).parent.rmdir()  # where it holds anything else, that is not ours
     key = (said or "").strip()
     if strength(key) < BITS:
         why = f"it has {len(key)} characters; at least {BITS} random bits are asked for, 32 hexadecimal digits"
@@ -111,12 +113,12 @@ def hand_over(environ: MutableMapping[str, str]) -> None:
     Raises OSError where no file can be written; the variable is then as it was.
     """
     if VARIABLE in environ and FILE not in environ:
-        path = Path(tempfile.mkdtemp(prefix=FOLDER)) / "secret"
+        path = Path(tempfile.mkdtemp(prefix="trainwright-secret-")) / "secret"
         path.touch(0o600)
         path.write_text(environ[VARIABLE])
         _wipe(environ)
         del environ[VARIABLE]
-        environ[FILE] = str(path)
+        environ[FILE] = environ[MADE] = str(path)
 
 
 def _wipe(environ: MutableMapping[str, str]) -> None:

@@ -252,8 +252,10 @@ def look_up(hosts: tuple[str, ...], wait: float, seconds: Mapping[str, float], s
                 asked[host] = Thread(target=keep, args=(found, host), daemon=True)
                 asked[host].start()
         turn = time.monotonic() + seconds["retry"]
-        while time.monotonic() < turn and any(thread.is_alive() for thread in asked.values()) and not stop.is_set():
-            next(thread for thread in asked.values() if thread.is_alive()).join(seconds["retry"] / 10)
+        while time.monotonic() < turn and not stop.is_set():
+            if not (waiting := [thread for thread in asked.values() if thread.is_alive()]):
+                break
+            waiting[0].join(seconds["retry"] / 10)
         now = time.monotonic()
         missing = [host for host in hosts if host not in found]
         if not missing or now >= began + wait:
