@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import state
 
 if TYPE_CHECKING:
     from trainwright.inputs import Inputs
@@ -35,6 +36,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--variant", metavar="ID", help="which image of the matrix that is; default: the first default")
     group.addoption("--with", metavar="FILE", help="packages of a requirements file on top of that image, of which")
     group.addoption("--name", metavar="NAME", default="", help="the image's name says so: <id>-with-NAME")
+    group.addoption("--kept", metavar="DIGEST", default="", help="of all that the outcomes of image tests depend on")
     group.addoption("--derived", action="store_true", help="the image is built on top of that variant's image")
     group.addoption(
         "--sdk", metavar="FOLDER", help="v2 and v3: virtual environments with SageMaker's SDK; default .sdk"
@@ -68,6 +70,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if len(kept) < len(items):
             config.hook.pytest_deselected(items=[item for item in items if item not in kept])
             items[:] = kept
+
+
+@pytest.fixture(autouse=True)
+def _as_a_new_process() -> Iterator[None]:
+    """Nothing is remembered from the test before, nor for the next one."""
+    state.forget()
+    yield
+    state.forget()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -152,7 +162,7 @@ def image(pytestconfig: pytest.Config, declared: "Inputs") -> str:
 
     The report of the tests says which it was and what it ran on: `trainwright record` reads that.
     """
-    from trainwright import engine
+    from trainwright import engine, proving
 
     name = pytestconfig.getoption("--image") or declared.name
     if engine.image_id(name) is None and "@sha256:" in name:
@@ -163,7 +173,9 @@ def image(pytestconfig: pytest.Config, declared: "Inputs") -> str:
     if says != declared.variant.id:
         raise pytest.UsageError(f"{name} calls itself {says}, not {declared.variant.id}: say --variant {says}")
     host = {"architecture": platform.machine(), "cpus": os.cpu_count(), "engine": engine.facts()["version"]}
-    pytestconfig.stash[ABOUT] = list({"name": name, "image": engine.image_id(name), **host}.items())
+    variant = declared.variant
+    code = {f"code-{kind}": proving.digest_of(ROOT, variant, kind) for kind in proving.kinds(variant)}
+    pytestconfig.stash[ABOUT] = list({"name": name, "image": engine.image_id(name), **host, **code}.items())
     return str(name)
 
 
@@ -200,11 +212,12 @@ def container(image: str) -> Iterator[Any]:
 
 
 @pytest.fixture(scope="session")
-def host(container: Any) -> Any:
+def host(container: Any) -> Iterator[Any]:
     """The container as testinfra sees it."""
-    import testinfra
+    import inside
 
-    return testinfra.get_host(f"docker://{container.id}")
+    with inside.host(container.id) as running:
+        yield running
 
 
 def tar_of(files: Mapping[str, bytes]) -> bytes:

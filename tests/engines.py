@@ -1,5 +1,6 @@
 """A Docker engine of a test's own: its data, its socket, and a network of its own beside that of this host."""
 
+import atexit
 import json
 import os
 import shutil
@@ -9,6 +10,7 @@ import time
 import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,7 +20,7 @@ ROOT = Path(__file__).parents[1]
 READY_SECONDS = 60
 REGISTRY = """\
 version: 0.1
-log: {{level: error, accesslog: {{disabled: true}}}}
+log: {{level: info, accesslog: {{disabled: true}}}}
 storage: {{filesystem: {{rootdirectory: {data}}}, delete: {{enabled: true}}}}
 http: {{addr: "127.0.0.1:{port}"}}
 """
@@ -37,6 +39,42 @@ class Engine(NamedTuple):
     def inside(self, *words: str | Path) -> list[str]:
         """A command that runs in the engine's network."""
         return ["nsenter", f"--net=/proc/{self.pid}/ns/net", *map(str, words)]
+
+
+@cache
+def _docker_registry() -> list[str | Path]:
+    """The program of the registry on loopback: on this host it runs in any network, and starts at once."""
+    from trainwright import loopback, programs
+    from trainwright.errors import EnvironmentProblem
+
+    folder = Path(tempfile.mkdtemp(prefix="trainwright-registry-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    try:
+        programs.unpack(ROOT, ROOT / loopback.FILES, folder)
+    except EnvironmentProblem as problem:
+        pytest.skip(f"not run: {problem.what}: {problem.why}")
+    return programs.command(folder, "docker-registry")
+
+
+@contextmanager
+def registry_in(folder: Path, port: int, engine: Engine | None = None) -> Iterator[str]:
+    """host:port of a docker-registry with its data in a folder; in the network of an engine, where one is given."""
+    (folder / "config.yml").write_text(REGISTRY.format(data=folder / "data", port=port))
+    command = [*_docker_registry(), "serve", folder / "config.yml"]
+    log = folder / "registry.log"
+    with log.open("w") as said:
+        server = subprocess.Popen(engine.inside(*command) if engine else command, stderr=said, stdout=said)
+    try:
+        for _ in range(200):
+            if server.poll() is not None:
+                raise RuntimeError(f"docker-registry does not start: {log.read_text()}")
+            if "listening on" in log.read_text():
+                break
+            time.sleep(0.05)
+        yield f"127.0.0.1:{port}"
+    finally:
+        server.terminate()
+        server.wait()
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """Images of a few bytes, made by hand, as an engine would save them: an OCI layout with Docker's media types."""
 
+import gzip
 import hashlib
 import io
 import json
@@ -30,13 +31,17 @@ def make(folder: Path, layers: Sequence[bytes], config: Mapping[str, Any], **als
         return {"mediaType": kind, "digest": f"sha256:{digest}", "size": len(content)}
 
     held = [blob(content, LAYER) for content in layers]
-    unpacked = {"type": "layers", "diff_ids": [layer["digest"] for layer in held]}  # of layers that are no archives
+    unpacked = {"type": "layers", "diff_ids": [f"sha256:{hashlib.sha256(unpack(one)).hexdigest()}" for one in layers]}
     said = json.dumps({"architecture": "amd64", "os": "linux", "config": config, "rootfs": unpacked, **also}).encode()
     manifest = {"schemaVersion": 2, "mediaType": MANIFEST, "config": blob(said, CONFIG), "layers": held}
     head = blob(json.dumps(manifest).encode(), MANIFEST)
     (folder / "index.json").write_text(json.dumps({"schemaVersion": 2, "manifests": [head]}))
     (folder / "oci-layout").write_text('{"imageLayoutVersion":"1.0.0"}')
     return Layout(folder, head["digest"], manifest)
+
+
+def unpack(layer: bytes) -> bytes:
+    return gzip.decompress(layer) if layer[:2] == b"\x1f\x8b" else layer
 
 
 def layout(folder: Path, labels: dict[str, str], file: str = "hello") -> str:

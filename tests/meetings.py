@@ -30,7 +30,7 @@ def secret() -> trust.Secret | None:
     return trust.take({trust.VARIABLE: SECRET})
 
 
-def verdicts(meetings: list[Meeting], seconds: float = 2) -> list[Event | None]:
+def verdicts(meetings: list[Meeting], seconds: float = 60) -> list[Event | None]:
     """The cause that each one heard; "ended" of others may come before it."""
     found = []
     for meeting in meetings:

@@ -72,6 +72,12 @@ class Handler(BaseHTTPRequestHandler):
 
     def handle_one_request(self) -> None:
         with suppress(OSError):  # whoever asked is gone
+            if (
+                cast(io.BufferedReader, self.rfile).peek(1)[:1] == b"\x16"
+            ):  # an engine tries TLS first; this answer has it try plain http
+                self.wfile.write(b"HTTP/1.0 400 Bad Request\r\n\r\n")
+                self.close_connection = True
+                return
             super().handle_one_request()
 
     def answer(self, status: int, content: bytes = b"", headers: dict[str, str] | None = None) -> None:

@@ -45,6 +45,10 @@ TEMPLATE = """\
 {% block description %}Python and pip{% endblock %}
 {% block version %}1.0{% endblock %}
 """
+CONFTEST = """\
+def pytest_addoption(parser):
+    for name in ("--image", "--variant", "--kept"): parser.addoption(name)
+"""
 IMAGE = "dockerfiles/frameworks/image.j2"  # where a test puts one more step, late in the image
 LAST = 'CMD ["bash"]'
 COMPONENTS = ("python", "pip")
@@ -73,6 +77,9 @@ def plant(tree: Path) -> None:
     # What rules are about is no component here: none applies.
     (tree / "dockerfiles/compat.toml").write_text("rules = []\n")
     (tree / "dockerfiles/frameworks/tiny.j2").write_text(TEMPLATE)
+    # There before the image is proved: the digest of what proves it may hold this file.
+    (tree / "tests/image").mkdir(parents=True)
+    (tree / "tests/image/conftest.py").write_text(CONFTEST)
     add(tree, f'LABEL io.trainwright.test="{uuid4().hex}"')
 
 
@@ -129,4 +136,6 @@ def _forget(label: str) -> None:
     """Take this run's images out of the engine, those of the copies too."""
     own = ["docker", "images", "--quiet", "--filter", label]
     names = set(subprocess.run(own, capture_output=True, text=True, check=True).stdout.split())
-    subprocess.run(["docker", "rmi", "--force", *names], capture_output=True)
+    # Left to itself: xdist kills a worker that takes more than ten seconds to end, and a removal may take longer.
+    command, nobody = ["docker", "rmi", "--force", *names], subprocess.DEVNULL
+    subprocess.Popen(command, stdout=nobody, stderr=nobody, start_new_session=True)

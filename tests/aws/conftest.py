@@ -6,7 +6,6 @@ import json
 import shutil
 import socket
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,17 +16,12 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
+from engines import registry_in
 from moto.logs.models import logs_backends
 from moto.s3.models import s3_backends
 from moto.sagemaker.models import sagemaker_backends
 
 REGIONS = ("us-east-1", "eu-west-1")
-CONFIG = """\
-version: 0.1
-log: {{level: error, accesslog: {{disabled: true}}}}
-storage: {{filesystem: {{rootdirectory: {data}}}, delete: {{enabled: true}}}}
-http: {{addr: "127.0.0.1:{port}"}}
-"""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -75,25 +69,14 @@ def trust(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def running(tmp_path_factory: pytest.TempPathFactory, trust: Path) -> Iterator[Emulator]:
-    if not shutil.which("docker-registry"):
-        pytest.skip("not run: docker-registry is not installed; make engine")
     folder = tmp_path_factory.mktemp("registry")
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = int(probe.getsockname()[1])
-    (folder / "config.yml").write_text(CONFIG.format(data=folder / "data", port=port))
-    server = subprocess.Popen(["docker-registry", "serve", folder / "config.yml"], stderr=subprocess.DEVNULL)
-    for _ in range(100):
-        try:
-            socket.create_connection(("127.0.0.1", port), 1).close()
-            break
-        except OSError:
-            time.sleep(0.05)
-    emulator = Emulator(f"127.0.0.1:{port}", bridge(), trust / "server.pem", trust / "server.key", REGIONS)
-    yield emulator
-    emulator.close()
-    server.terminate()
-    server.wait()
+    with registry_in(folder, port) as address:
+        emulator = Emulator(address, bridge(), trust / "server.pem", trust / "server.key", REGIONS)
+        yield emulator
+        emulator.close()
 
 
 @pytest.fixture

@@ -7,21 +7,50 @@ PutLogEvents, late and out of order as the test likes; moto keeps them, and give
 
 import base64
 import json
+import re
+import shutil
 import socket
 import time
 from collections import Counter
 from collections.abc import Iterable
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import boto3
 from aws.emulator import Answer, Emulator, Handler, says
 from botocore.config import Config
 
+ROOT = Path(__file__).parents[2]
 GROUP = "/aws/sagemaker/TrainingJobs"
 REGION = "us-east-1"
 ACCOUNT_ARN = "arn:aws:iam::123456789012:role/trains"
 TEST = "trainwright-test"  # who asks: not the program under test
+FAST = {  # of follow.toml: seconds, where a job here takes three
+    "logs_seconds": 0.05,
+    "status_seconds": 0.1,
+    "first_wait_seconds": 0.02,
+    "longest_wait_seconds": 0.1,
+    "patience_seconds": 20,
+    "look_back_seconds": 3,
+    "margin_seconds": 1.5,
+    "settle_seconds": 1.2,
+    "longest_settle_seconds": 6,
+    "sweep_seconds": 20,
+}
+
+
+def checkout(folder: Path, **changes: float) -> Path:
+    """Make a checkout whose follow.toml is quick; without proofs and locks."""
+    ignored = shutil.ignore_patterns("proofs", "locks")
+    shutil.copytree(ROOT / "dockerfiles", folder / "dockerfiles", ignore=ignored)
+    settings = folder / "dockerfiles/follow.toml"
+    text = settings.read_text()
+    for key, value in (FAST | changes).items():
+        text, count = re.subn(rf"^{key} = \S+", f"{key} = {value}", text, flags=re.MULTILINE)
+        assert count == 1, key
+    settings.write_text(text)
+    return folder
 
 
 class Refusal(NamedTuple):

@@ -1,7 +1,6 @@
 """cosign in front of ECR: with the token that the account gives out, over TLS of a CA of one's own."""
 
 import json
-import shutil
 import subprocess
 import tempfile
 from pathlib import Path
@@ -33,10 +32,8 @@ def place(amazon: Emulator, tmp_path: Path) -> Place:
 
 @pytest.fixture
 def key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    if not shutil.which("cosign"):
-        pytest.skip("not run: cosign is not installed; make signing")
     monkeypatch.setenv(signing.PASSWORD, "secret")
-    subprocess.run(["cosign", "generate-key-pair"], cwd=tmp_path, check=True, capture_output=True)
+    subprocess.run([*signing.program(), "generate-key-pair"], cwd=tmp_path, check=True, capture_output=True)
     return tmp_path / "cosign.key"
 
 

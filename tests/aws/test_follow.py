@@ -12,22 +12,10 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from aws.jobs import GROUP, REGION, Job, Jobs, Refusal
+from aws.jobs import GROUP, REGION, Job, Jobs, Refusal, checkout
 
 ROOT = Path(__file__).parents[2]
 LIMIT = 60  # seconds that no run of these comes near
-FAST = {  # of follow.toml: seconds, where a job here takes three
-    "logs_seconds": 0.05,
-    "status_seconds": 0.1,
-    "first_wait_seconds": 0.02,
-    "longest_wait_seconds": 0.1,
-    "patience_seconds": 20,
-    "look_back_seconds": 3,
-    "margin_seconds": 1.5,
-    "settle_seconds": 1.2,
-    "longest_settle_seconds": 6,
-    "sweep_seconds": 20,
-}
 DOUBLE = "h:7:7 [0] NCCL WARN Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 1b000"
 
 
@@ -35,17 +23,6 @@ DOUBLE = "h:7:7 [0] NCCL WARN Duplicate GPU detected : rank 1 and rank 0 both on
 def root(tmp_path: Path) -> Path:
     """A checkout whose follow.toml is quick."""
     return checkout(tmp_path)
-
-
-def checkout(folder: Path, **changes: float) -> Path:
-    (folder / "dockerfiles").mkdir()
-    for name in ("matrix.toml", "causes.toml", "follow.toml"):
-        text = (ROOT / "dockerfiles" / name).read_text()
-        for key, value in (FAST | changes).items() if name == "follow.toml" else ():
-            text, count = re.subn(rf"^{key} = \S+", f"{key} = {value}", text, flags=re.MULTILINE)
-            assert count == 1, key
-        (folder / "dockerfiles" / name).write_text(text)
-    return folder
 
 
 def start(jobs: Jobs, root: Path, *words: str, **environment: str) -> subprocess.Popen[str]:
@@ -326,14 +303,12 @@ def test_a_log_that_fails_after_the_end_does_not_hide_the_result(jobs: Jobs, roo
 
 
 def test_the_look_over_the_whole_log_is_bounded_where_amazon_throttles_it(jobs: Jobs, tmp_path: Path) -> None:
-    root = checkout(tmp_path, patience_seconds=50, longest_settle_seconds=0, sweep_seconds=0.5)
+    root = checkout(tmp_path, patience_seconds=3600, longest_settle_seconds=0, sweep_seconds=0.5)
     jobs.create("done").end("Completed")
     jobs.say("FilterLogEvents", {"events": []})
     jobs.refuse("FilterLogEvents", "ThrottlingException", "Rate exceeded", times=10_000)
-    began = time.monotonic()
     code, out, err = ended(attach(jobs, root, "done"))
     assert code == 0, err
-    assert time.monotonic() - began < 30
     assert "the rest of the log could not be read: Amazon throttles" in out
 
 

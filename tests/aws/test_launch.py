@@ -15,6 +15,7 @@ import layouts
 import pytest
 from aws.conftest import REGIONS
 from aws.emulator import Emulator
+from aws.jobs import checkout
 
 from trainwright import aws, beginning, dispatching, ecr, images, inputs, matrix, provisioning, publication, submitting
 from trainwright import registry as registries
@@ -150,10 +151,10 @@ def test_a_dry_run_sends_nothing(job: Callable[..., dispatching.Job], amazon: Em
     assert operations(amazon) == []
 
 
-def cli(*words: str) -> "subprocess.CompletedProcess[str]":
+def cli(*words: str, root: Path = ROOT) -> "subprocess.CompletedProcess[str]":
     """In a process of its own, as a person starts it."""
     command = [sys.executable, "-m", "trainwright.cli", *words]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    return subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=120)
 
 
 def test_without_waiting_it_says_how_to_follow(job: Callable[..., dispatching.Job], s3: Any, tmp_path: Path) -> None:
@@ -173,12 +174,14 @@ def test_a_job_that_ends_takes_its_secret_with_it(
     missing(amazon)
     ends(amazon, status)
     words = ["--role", ROLE, "--output", "s3://bucket/jobs", "--instance", "p5.48xlarge", "--hosts", "2"]
-    ended = cli("launch", IMAGE, str(tmp_path / "job/train.py"), *words, "--name", "one")
+    ended = cli("launch", IMAGE, str(tmp_path / "job/train.py"), *words, "--name", "one", root=checkout(tmp_path))
     assert ended.returncode == code, ended.stderr
     assert keys(s3) == [SOURCE]
 
 
-def test_who_attaches_later_takes_it(job: Callable[..., dispatching.Job], s3: Any, amazon: Emulator) -> None:
+def test_who_attaches_later_takes_it(
+    job: Callable[..., dispatching.Job], s3: Any, amazon: Emulator, tmp_path: Path
+) -> None:
     """The job itself says where it lies; of one that still runs, or is not ours, nothing is taken."""
     beginning.begin(job(), silent)
     ends(amazon, "InProgress")
@@ -193,7 +196,7 @@ def test_who_attaches_later_takes_it(job: Callable[..., dispatching.Job], s3: An
     assert "is not known" in said[0]
     ends(amazon, "Completed")
     ends(amazon, "Completed")
-    ended = cli("attach", "one")
+    ended = cli("attach", "one", root=checkout(tmp_path))
     assert ended.returncode == 0, ended.stderr
     assert keys(s3) == [SOURCE]
 

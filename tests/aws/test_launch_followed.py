@@ -2,15 +2,14 @@
 
 import random
 import re
-import shutil
 import signal
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-from aws.jobs import ACCOUNT_ARN, REGION, Jobs, Refusal
-from aws.test_follow import LIMIT, ROOT, checkout, ended, said_once, start, until
+from aws.jobs import ACCOUNT_ARN, REGION, Jobs, Refusal, checkout
+from aws.test_follow import LIMIT, ended, said_once, start, until
 
 IMAGE = (
     f"123456789012.dkr.ecr.{REGION}.amazonaws.com/trainwright/pytorch:pytorch-2.15-cu132-py313-sagemaker-0123456789ab"
@@ -31,11 +30,6 @@ def s3(jobs: Jobs) -> Any:
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     checkout(tmp_path)
-    quick = {name: (tmp_path / "dockerfiles" / name).read_text() for name in ("follow.toml",)}
-    ignored = shutil.ignore_patterns("proofs", "locks")
-    shutil.copytree(ROOT / "dockerfiles", tmp_path / "dockerfiles", dirs_exist_ok=True, ignore=ignored)
-    for name, text in quick.items():
-        (tmp_path / "dockerfiles" / name).write_text(text)
     (tmp_path / "code").mkdir()
     (tmp_path / "code/train.py").write_text("print(1)")
     return tmp_path

@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,7 +11,6 @@ import layouts
 import pytest
 from aws.conftest import REGIONS
 from aws.emulator import ACCOUNT, Emulator
-from aws.wide import link
 
 from trainwright import images, inputs, matrix, places
 from trainwright import registry as registries
@@ -24,7 +22,6 @@ ROOT = Path(__file__).parents[2]
 HERE, THERE = REGIONS
 INTENT = matrix.load_intent(ROOT)
 Publish = Callable[[list[Inputs], list[Place]], None]
-ROUND_TRIP = 0.08  # seconds
 
 
 @pytest.fixture(scope="module")
@@ -163,33 +160,3 @@ def test_the_command_line_creates_and_changes_repositories(amazon: Emulator) -> 
     done = command(*words)
     assert done.returncode == 9
     assert "there are no AWS credentials here" in done.stderr
-
-
-def test_a_link_of_eighty_milliseconds(
-    amazon: Emulator,
-    twenty: list[Inputs],
-    publish: Publish,
-    monkeypatch: pytest.MonkeyPatch,
-    record_testsuite_property: Callable[[str, object], None],
-) -> None:
-    """Twenty images of several repositories: as many round trips as a connection and its calls take, not more."""
-    from trainwright import aws, ecr
-
-    publish(twenty, all_places(twenty, HERE))
-    seconds = {}
-    with link(amazon.address(HERE), ROUND_TRIP) as far:
-        for name, endpoint in (("loopback", amazon.address(HERE)), ("wide", far)):
-            monkeypatch.setenv("AWS_ENDPOINT_URL", f"https://{endpoint}")
-            aws.forget()
-            ecr.forget()
-            aws.client("ecr", HERE)  # making a client is work of this machine
-            began = time.monotonic()
-            held = images.published(INTENT, twenty, "ecr", HERE)
-            seconds[name] = time.monotonic() - began
-            assert all(places.home(row)[1] for row in held.values())
-    calls = 1 + len({one.variant.framework for one in twenty})
-    for name, value in seconds.items():
-        record_testsuite_property(f"twenty_{name}_seconds", round(value, 3))
-    print({name: round(value, 3) for name, value in seconds.items()}, f"{calls} calls")
-    assert seconds["wide"] > (calls + 1) * ROUND_TRIP  # the link is what it says: TCP's and TLS's round trips, too
-    assert seconds["wide"] - seconds["loopback"] < len(twenty) * ROUND_TRIP

@@ -15,10 +15,11 @@ from aws.emulator import ACCOUNT, Emulator
 from moto.sagemaker.models import sagemaker_backends
 from tiny import ID, add, built_in_this_run, store_of_this_run, trainwright
 
+from trainwright import signing
+
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
 
 TRUSTED = Path("/etc/docker/certs.d")  # where the engine looks for the CA of a registry
-OPTIONS = 'def pytest_addoption(parser):\n    parser.addoption("--image")\n    parser.addoption("--variant")\n'
 BY_DIGEST = "def test_it(request): assert '@sha256:' in request.config.getoption('--image')\n"
 SAID = {"imageScanStatus": {"status": "COMPLETE"}, "imageScanFindings": {"findings": []}}
 GRAVE = {"name": "CVE-2026-1", "severity": "CRITICAL", "attributes": [{"key": "package_name", "value": "openssl"}]}
@@ -50,9 +51,7 @@ def trusting(amazon: Emulator, trust: Path) -> Iterator[None]:
 def push(built: Path, tmp_path: Path, amazon: Emulator, trusting: None, monkeypatch: pytest.MonkeyPatch) -> Push:
     """`trainwright push` of an image that is built and probed, and not tested yet."""
     tree = tmp_path / "tree"
-    shutil.copytree(built, tree, ignore=shutil.ignore_patterns("tests"))
-    (tree / "tests/image").mkdir(parents=True)
-    (tree / "tests/image/conftest.py").write_text(OPTIONS)
+    shutil.copytree(built, tree)
     (tree / "tests/image/test_stub.py").write_text(BY_DIGEST)
 
     def run(*words: str, regions: str = ",".join(REGIONS), **more: str) -> subprocess.CompletedProcess[str]:
@@ -151,10 +150,12 @@ def test_from_no_repository_to_the_second_image_and_the_first_one_gone(
     push: Push, amazon: Emulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """In one line: create, push, verify, scan gate, sign, tag, diff, prune. Prints the calls that each of them made."""
-    if not shutil.which("cosign"):
-        pytest.skip("not run: cosign is not installed; make signing")
     subprocess.run(
-        ["cosign", "generate-key-pair"], cwd=tmp_path, check=True, capture_output=True, env=os.environ | SECRET
+        [*signing.program(), "generate-key-pair"],
+        cwd=tmp_path,
+        check=True,
+        capture_output=True,
+        env=os.environ | SECRET,
     )
     for name, value in {**SECRET, "TRAINWRIGHT_SIGNING_KEY": str(tmp_path / "cosign.key")}.items():
         monkeypatch.setenv(name, value)

@@ -1,4 +1,4 @@
-"""What goes wrong in a job of two hosts: it ends everywhere, soon, not with 0, and every host's failure file says why.
+"""What goes wrong in a job of two hosts: it ends everywhere, not with 0, and every host's failure file says why.
 
 The jobs of this file run beside each other, as most of them only wait.
 """
@@ -19,7 +19,6 @@ from trainwright.containers import Ended, Host
 
 pytestmark = [pytest.mark.component("sagemaker-training"), pytest.mark.xdist_group("failures")]
 SHOWN = 1024  # what SageMaker makes FailureReason of
-SOON = 45  # seconds from the misfortune to the end of every host; a busy machine's containers need some to stop
 START = 150  # seconds until every rank trains, on a busy machine
 LATE = 30  # seconds
 QUICK = {"TRAINWRIGHT_STARTUP_CHECK": "off"}  # what it imports takes longer than all the rest
@@ -278,7 +277,6 @@ def test_the_cause_is_in_the_failure_file_of_every_host(result: Result, case: st
         assert one.code == code, result.shown()
         assert cause in (result.logs[host] if case.startswith("disk") else result.failure(host)), result.shown()
         assert "algo-2" in (result.logs[host] if case.startswith("disk") else result.failure(host)), result.shown()
-    assert result.seconds < SOON, result.shown()
 
 
 @beside.parametrize(CASES, "dies")
@@ -287,7 +285,6 @@ def test_a_host_that_is_killed_ends_the_job(result: Result, case: str) -> None:
     (alive,) = result.hosts.keys() - {dead}
     assert result.hosts[alive].code not in (0, 137), result.shown()
     assert dead in result.failure(alive), result.shown()
-    assert result.seconds < SOON, result.shown()
 
 
 @beside.parametrize(CASES, "late")
@@ -305,7 +302,6 @@ def test_who_never_comes_is_named(result: Result, case: str) -> None:
         if case == "never-joins-algo-2":
             assert "this job has no secret" in result.logs[host]
         assert training(result.logs[host]) == 0
-    assert result.seconds < 2 * SOON, result.shown()
 
 
 @beside.parametrize(CASES, "cut-off", "hangs")
@@ -313,7 +309,6 @@ def test_hosts_that_do_not_hear_of_each_other_end(result: Result) -> None:
     for host, other in (("algo-1", "algo-2"), ("algo-2", "algo-1")):
         assert result.hosts[host].code != 0, result.shown()
         assert other in result.failure(host), result.shown()
-    assert result.seconds < SOON, result.shown()
 
 
 @beside.parametrize(CASES, "names")

@@ -98,5 +98,4 @@ def test_every_rank_hears_of_a_stop(
     record_property("codes", str([one.code for one in result.hosts.values()]))
     assert len(result.began) == 2 * PROCESSES[distribution]
     assert result.saved == result.began, result.logs
-    assert result.seconds < saves + SOON, result.logs
     assert [one.code for one in result.hosts.values()] == [STOPPED, STOPPED], result.logs

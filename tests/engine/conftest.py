@@ -1,17 +1,15 @@
 """A registry of the tests' own, and a proxy before it that misbehaves on request."""
 
-import shutil
 import socket
-import subprocess
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from engines import REGISTRY
+from engines import registry_in
 from faults import FIRED, Flaky, before
+from striking import TRIED
 
 
 def free_port() -> int:
@@ -20,30 +18,11 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def wait_for(port: int) -> None:
-    for _ in range(100):
-        try:
-            socket.create_connection(("127.0.0.1", port), 1).close()
-            return
-        except OSError:
-            time.sleep(0.05)
-    raise TimeoutError(f"nothing listens on port {port}")
-
-
 @contextmanager
 def serving(folder: Path) -> Iterator[str]:
-    """host:port of the distribution's docker-registry with its data in a folder."""
-    if not shutil.which("docker-registry"):
-        pytest.skip("not run: docker-registry is not installed; make engine")
-    port = free_port()
-    (folder / "config.yml").write_text(REGISTRY.format(data=folder / "data", port=port))
-    server = subprocess.Popen(["docker-registry", "serve", folder / "config.yml"], stderr=subprocess.DEVNULL)
-    try:
-        wait_for(port)
-        yield f"127.0.0.1:{port}"
-    finally:
-        server.terminate()
-        server.wait()
+    """host:port of a docker-registry with its data in a folder."""
+    with registry_in(folder, free_port()) as address:
+        yield address
 
 
 @pytest.fixture(scope="session")
@@ -71,14 +50,23 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     """A worker of xdist tells the process that started it."""
     if FIRED.seeds and hasattr(session.config, "workeroutput"):
         session.config.workeroutput["faults"] = [sorted(FIRED.seeds), dict(FIRED.kinds)]
+    if TRIED and hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["strikes"] = [(*key, dict(counts)) for key, counts in TRIED.items()]
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
     if told := getattr(node, "workeroutput", {}).get("faults"):
         FIRED.add(*told)
+    for command, attack, counts in getattr(node, "workeroutput", {}).get("strikes", []):
+        TRIED[command, attack].update(counts)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     if FIRED.seeds:
         terminalreporter.write_line(str(FIRED))
+    if TRIED:
+        terminalreporter.section("strikes")
+    for (command, attack), counts in sorted(TRIED.items()):
+        survived = counts["tried"] - counts["failed"]
+        terminalreporter.write_line(f"{command:<14}{attack:<20} tried {counts['tried']:>4}  survived {survived:>4}")

@@ -3,8 +3,8 @@
 import base64
 import json
 import os
-import shutil
 import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -34,11 +34,9 @@ DONE = {"signature": "passed", "sbom": "passed", "provenance": "passed"}
 @pytest.fixture(scope="session")
 def keys(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Two key pairs: `ours.key`, `ours.pub`, and somebody else's."""
-    if not shutil.which("cosign"):
-        pytest.skip("not run: cosign is not installed; make signing")
     folder = tmp_path_factory.mktemp("keys")
     for name in ("ours", "theirs"):
-        words = ["cosign", "generate-key-pair", f"--output-key-prefix={name}"]
+        words = [*signing.program(), "generate-key-pair", f"--output-key-prefix={name}"]
         subprocess.run(words, cwd=folder, env={**os.environ, "COSIGN_PASSWORD": name}, check=True, capture_output=True)
     return {path.name: path for path in folder.iterdir()}
 
@@ -158,9 +156,9 @@ def test_the_ordinary_command_verifies_it(push: Push, keys: dict[str, Path]) -> 
     pushed = push()
     pushed.attest()
     words = [f"--key={keys['ours.pub']}", "--insecure-ignore-tlog=true", pushed.place.uri]
-    assert subprocess.run(["cosign", "verify", *words], capture_output=True).returncode == 0
+    assert subprocess.run([*signing.program(), "verify", *words], capture_output=True).returncode == 0
     for kind in signing.KINDS.values():
-        command = ["cosign", "verify-attestation", f"--type={kind}", *words]
+        command = [*signing.program(), "verify-attestation", f"--type={kind}", *words]
         assert subprocess.run(command, capture_output=True).returncode == 0
 
 
@@ -220,12 +218,16 @@ def test_two_publishers_at_once(push: Push) -> None:
     assert {check["detail"] for check in pushed.attest().model_dump().values()} == {"was there, and verifies"}
 
 
-def test_the_sbom_of_another_image_is_not_signed(push: Push) -> None:
+def test_nothing_is_signed_without_its_own_sbom(push: Push) -> None:
     one, other = push("one"), push("other")
-    with pytest.raises(BuildError, match="SBOM is another image's"):
-        replace(one, bill=other.bill).attest()
-    with pytest.raises(NotRunError, match="there is no SBOM"):
-        replace(one, bill=one.bill.with_name("none.json")).attest()
+    for bill in (one.bill.with_name("none.json"), other.bill):
+        assert attesting.lacking(one.intent, one.found, one.repository, one.digest) == ["SBOM", "provenance", "image"]
+        with pytest.raises(BuildError, match="its SBOM is not here"):
+            replace(one, bill=bill).attest()
+        assert (one.beside("sig"), one.beside("att")) == ({}, {})
+    assert one.states() == DONE
+    assert attesting.lacking(one.intent, one.found, one.repository, one.digest) == []
+    assert replace(one, bill=other.bill).states() == DONE  # what is signed needs no file here
 
 
 # --- what is wrong with a key ----------------------------------------------------------------------------------------
@@ -254,13 +256,15 @@ def test_a_key_that_is_none_is_one_clear_error(monkeypatch: pytest.MonkeyPatch, 
         attesting.must_be_possible(ROOT, "push")
 
 
-def test_without_cosign_the_error_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    signing._takes_signing_config.cache_clear()
+def test_where_no_cosign_can_run_the_error_says_why(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    signing.program.cache_clear()
     with monkeypatch.context() as bare:
         bare.setenv("PATH", str(tmp_path))
+        bare.setattr(sys, "platform", "darwin")
         with pytest.raises(EnvironmentProblem, match="cosign is not on this machine") as error:
             attesting.must_be_possible(ROOT, "push")
-    assert error.value.fix == "make signing"
+        assert "here is darwin" in error.value.why
+    assert error.value.fix == signing.INSTALL
 
 
 @pytest.fixture
@@ -393,13 +397,13 @@ def test_an_sbom_that_was_tampered_with(published: Pushed, keys: dict[str, Path]
     position, layer = next(
         (n, row) for n, row in enumerate(manifest["layers"]) if "cyclonedx" in row["annotations"]["predicateType"]
     )
-    envelope = json.loads(registries.blob(published.repository, layer["digest"]))
+    envelope = json.loads(registries.blob(published.repository, layer["digest"], layer["size"]))
     statement = json.loads(base64.b64decode(envelope["payload"]))
     statement["predicate"]["components"].pop()
     envelope["payload"] = base64.b64encode(json.dumps(statement).encode()).decode()
     content = json.dumps(envelope).encode()
     layer |= {"digest": put_blob(published.repository, content), "size": len(content)}
-    config = json.loads(registries.blob(published.repository, manifest["config"]["digest"]))
+    config = json.loads(registries.blob(published.repository, manifest["config"]["digest"], manifest["config"]["size"]))
     config["rootfs"]["diff_ids"][position] = layer["digest"]
     content = json.dumps(config).encode()
     manifest["config"] |= {"digest": put_blob(published.repository, content), "size": len(content)}
@@ -497,14 +501,17 @@ def test_without_a_key_or_cosign_it_says_what_did_not_run(
     assert signing.VERIFY_KEY in rows["signature"][1]
     with pytest.raises(ConfigError, match="public key cannot be read"):
         verified(published, tmp_path / "none.pub")
+    signing.program.cache_clear()
     monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(sys, "platform", "darwin")
     assert "there is no cosign" in verified(published, keys["ours.pub"])["signature"][1]
 
 
 def test_which_images_are_published_ones(published: Pushed, push: Push) -> None:
     assert inspecting.is_published(published.place.uri)
     assert not inspecting.is_published("trainwright/pytorch:tag")
-    assert not inspecting.is_published(f"{published.repository}:none")
+    with pytest.raises(RegistryError, match="the registry holds no"):
+        inspecting.is_published(f"{published.repository}:none")
     labels = {"io.trainwright.id": published.found.variant.id, "io.trainwright.parent": published.place.uri}
     digest = layout(published.bill.with_name("derived"), labels, "derived")
     registries.push(published.bill.with_name("derived"), published.repository, digest)

@@ -6,7 +6,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -77,30 +76,29 @@ def test_the_folder_builds_without_us(built: Path) -> None:
     assert "CACHED" in done.stderr
 
 
-def test_bootstrap_is_bit_identical(tree: Path, store: Path) -> None:
-    base = bootstrapped(store)
-    before = base.read_bytes()
-    base.unlink()
-    subprocess.run([sys.executable, "-c", REBASE, str(tree)], check=True, cwd=tree, timeout=300, capture_output=True)
-    assert bootstrapped(store) == base
-    assert base.read_bytes() == before
+def test_the_base_is_bit_identical(built: Path) -> None:
+    """Put together twice, the second time without any step of the first."""
+    first = base_of(built, "--tag=trainwright-test/base:first")
+    again = base_of(built, "--no-cache", "--tag=trainwright-test/base:again")
+    subprocess.run(["docker", "rmi", "trainwright-test/base:first", "trainwright-test/base:again"], check=False)
+    assert first == again
+    assert len(first) == 1  # one layer
 
 
-def bootstrapped(store: Path) -> Path:
-    """The one base in the store: base/<its key> names its sha256."""
-    [known] = (store / "base").iterdir()
-    sha256 = known.read_text().strip()
-    return store / "sha256" / sha256[:2] / sha256
+def base_of(built: Path, *words: str) -> list[str]:
+    """Build the base of out/<id>/ alone; the digests of its layers as they ship. One of `words` is --tag=NAME.
 
-
-REBASE = """
-import sys
-from pathlib import Path
-from trainwright import building, inputs
-from trainwright.matrix import load_intent
-intent = load_intent(Path(sys.argv[1]))
-building.lay_out(intent, inputs.load(intent, intent.variants[0]), Path("out") / intent.variants[0].id)
-"""
+    Not of the engine's own layers: a folder that dpkg fills has now its package's time there, now that of the step.
+    """
+    out = built / "out" / ID
+    target = json.loads((out / "docker-bake.json").read_text())["target"]["image"]
+    contexts = [f"--build-context={name}={folder}" for name, folder in target["contexts"].items()]
+    arguments = [f"--build-arg={name}={value}" for name, value in target["args"].items()]
+    command = ["docker", "buildx", "build", "--target=base", "--provenance=false", *contexts, *arguments, *words, "."]
+    done = subprocess.run(command, cwd=out, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr
+    [name] = [word.removeprefix("--tag=") for word in words if word.startswith("--tag=")]
+    return engine.packed(name).layers()
 
 
 def test_an_image_that_lies_about_a_version_fails_by_name(tree: Path) -> None:
@@ -216,7 +214,7 @@ def test_two_builds_at_once(tree: Path) -> None:
 
 
 def test_ctrl_c_in_the_middle_of_a_build(tree: Path) -> None:
-    add(tree, "RUN sleep 120")
+    add(tree, "RUN sleep 600")
     child = subprocess.Popen(
         [Path(sys.executable).with_name("trainwright"), "build", "--only", ID],
         cwd=tree,
@@ -225,27 +223,22 @@ def test_ctrl_c_in_the_middle_of_a_build(tree: Path) -> None:
     )
     assert child.stderr
     for line in child.stderr:
-        if "RUN sleep 120" in line:
+        if "RUN sleep 600" in line:
             break
-    began = time.monotonic()
     child.send_signal(signal.SIGINT)
     rest = child.communicate(timeout=60)[1]
     assert child.returncode == 130, rest
-    assert time.monotonic() - began < 20
     assert "interrupted" in rest
     assert not (tree / "out" / ID / "image.json").exists()
     template = tree / IMAGE
-    template.write_text(template.read_text().replace("RUN sleep 120\n", ""))
+    template.write_text(template.read_text().replace("RUN sleep 600\n", ""))
     assert build(tree).returncode == 0  # nothing is in the way of the next one
 
 
-def test_a_base_from_a_registry_by_digest(tree: Path, store: Path, registry: str) -> None:
-    """The same variant on an image that was pushed to a registry: here the bootstrapped base itself, without tzdata."""
-    bare = store.parent / "bare.tar"
-    shutil.copyfile(bootstrapped(store), bare)
+def test_a_base_from_a_registry_by_digest(built: Path, tree: Path, registry: str) -> None:
+    """The same variant on an image that was pushed to a registry: here the base of packages itself."""
     name = f"{registry}/bases/debian:12"
-    subprocess.run(["docker", "import", bare, name], check=True, capture_output=True)
-    bare.unlink()
+    base_of(built, f"--tag={name}")
     pushed = subprocess.run(["docker", "push", name], check=True, capture_output=True, text=True).stdout
     digest = re.search(r"digest: (sha256:\w+)", pushed)
     subprocess.run(["docker", "rmi", name], check=True, capture_output=True)

@@ -1,7 +1,9 @@
 """Built on top of an image by digest: a harmless project passes; each way to change its parent is refused by name."""
 
+import gzip
 import hashlib
 import json
+import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +11,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+import tls_index
 from tiny import ID, built_in_this_run, store_of_this_run, trainwright
 from wheel import wheel
 
@@ -210,3 +213,33 @@ def test_an_image_whose_parent_has_no_digest(tree: Path, label: str, tmp_path: P
     itself = trainwright(tree, "verify", name, "--parent", name)
     assert itself.returncode == 2
     assert "there is nothing to compare" in itself.stderr
+
+
+def test_a_corporate_index_reaches_a_build_and_no_layer(
+    tree: Path, project: Path, label: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)  # this machine's own have no say
+    for name in ("PIP_CERT", "PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS", "TRAINWRIGHT_MIRRORS", "TRAINWRIGHT_CA"):
+        monkeypatch.delenv(name, raising=False)
+    (project / "requirements.txt").write_text("trainwright-corporate==1.0\n")
+    with (project / "Dockerfile").open("a") as file:
+        file.write(f'LABEL io.trainwright.test="{label}"\n')
+    with tls_index.serving(tmp_path, "trainwright-corporate") as index:
+        monkeypatch.setenv("PIP_INDEX_URL", index.address)
+        done = trainwright(tree, "derive", "--build", str(project))
+        assert done.returncode == 5, done.stderr
+        assert "CERTIFICATE_VERIFY_FAILED" in done.stderr
+        done = trainwright(tree, "derive", "--build", str(project), "--json", TRAINWRIGHT_CA=str(index.ca))
+        assert done.returncode == 0, done.stderr
+    (row,) = json.loads(done.stdout)
+    words = ["docker", "run", "--rm", "--network=none", row["image"], "python", "-c"]
+    subprocess.run([*words, "import trainwright_corporate_marker"], check=True)
+    saved = tmp_path / "saved"
+    engine.save_as_it_is(row["image"], saved)
+    blobs = [path.read_bytes() for path in saved.rglob("*") if path.is_file()]
+    blobs = [gzip.decompress(blob) if blob.startswith(b"\x1f\x8b") else blob for blob in blobs]
+    certificate = index.ca.read_bytes().splitlines()[1]
+    for secret in (tls_index.PASSWORD.encode(), certificate):
+        assert not [blob for blob in blobs if secret in blob]
+    code, _, errors = verify(tree, project)
+    assert code == 0, errors

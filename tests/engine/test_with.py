@@ -110,12 +110,11 @@ def test_what_was_compiled_is_not_compiled_again(team: Team) -> None:
 
 def test_it_is_tested_and_pushed_like_any_other(team: Team, registry: str) -> None:
     folder = team.tree / "tests/image"
-    folder.mkdir(parents=True)
     (folder / "test_stub.py").write_text(TESTS)
     (folder / "conftest.py").write_text(
         "import pytest\nfrom pathlib import Path\nfrom trainwright import additions, children, matrix\n"
         "def pytest_addoption(parser):\n"
-        "    for name in ('--image', '--variant', '--with', '--name'): parser.addoption(name)\n"
+        "    for name in ('--image', '--variant', '--with', '--name', '--kept'): parser.addoption(name)\n"
         "@pytest.fixture\ndef declared(pytestconfig):\n"
         "    intent, said = matrix.load_intent(Path.cwd()), pytestconfig.getoption\n"
         "    below = matrix.select(intent.variants, None, said('--variant'))[0]\n"

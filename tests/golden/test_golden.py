@@ -51,7 +51,7 @@ KINDS = kinds(INTENT)
 
 @pytest.fixture(autouse=True)
 def _no_drift_of_this_host(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TRAINWRIGHT_STORE", "/nowhere")
+    monkeypatch.setenv("TRAINWRIGHT_STORE", "/dev/null/store")
 
 
 @pytest.mark.parametrize("identity", KINDS)

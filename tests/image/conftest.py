@@ -2,14 +2,14 @@
 
 import tempfile
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 from saved import Saved, kinds, read
 
-from trainwright import engine
+from trainwright import engine, kept
 from trainwright.inputs import Inputs
 from trainwright.instances import architectures
 from trainwright.matrix import Intent, load_intent
@@ -18,10 +18,67 @@ HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "long: takes much longer than most, so it begins before them")
+
+
+@pytest.hookimpl(tryfirst=True)  # before xdist looks for groups, or it finds none of these
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "saved" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.xdist_group("layers"))  # one process reads them, once
+    # What takes long begins first, so that two processes end at about the same time.
+    items.sort(key=lambda item: not (item.get_closest_marker("long") or item.get_closest_marker("xdist_group")))
+
+
+# --- outcomes that are kept: --kept is the digest of all that they depend on; trainwright.testing computes it ---------
+
+CHECK = "image-test"
+FOUND = pytest.StashKey[kept.Kept]()
+PASSED = pytest.StashKey[list[str]]()  # the phases of a test that passed just now
+OWN = pytest.StashKey[list[Any]]()  # what the test itself has measured
+
+
+def _on(item: pytest.Item) -> dict[str, str]:
+    return {"on": item.config.getoption("--kept"), "test": item.nodeid}
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """A test that passed with the same digest is not run again: it starts nothing and reads nothing."""
+    if not item.config.getoption("--kept") or not isinstance(item, pytest.Function):
+        return
+    if found := kept.find(CHECK, _on(item)):
+        item.stash[FOUND] = found
+        item.fixturenames = ["image"] if "image" in item.fixturenames else []
+        item.user_properties += [(name, value) for name, value in found.outcome] + [("kept", found.when)]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    return True if FOUND in pyfuncitem.stash else None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    passed = item.stash.setdefault(PASSED, [])
+    if report.passed and not hasattr(report, "wasxfail"):
+        passed.append(str(report.when))
+    if report.when == "call":
+        item.stash[OWN] = list(item.user_properties)
+    if passed == ["setup", "call", "teardown"] and item.config.getoption("--kept") and FOUND not in item.stash:
+        kept.keep(CHECK, _on(item), item.stash[OWN])
+    return report
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    passed = [dict(report.user_properties) for report in terminalreporter.stats.get("passed", [])]
+    if when := sorted(str(row["kept"]) for row in passed if "kept" in row):
+        said = f"KEPT: {len(when)} of {len(passed)} outcomes, from {when[0]} to {when[-1]}"
+        terminalreporter.write_line(f"{said}: image, tests, code, data, tools and kind of host are the same")
+
+
+# --- what image tests share ------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="session")
@@ -86,9 +143,10 @@ def programs(container: Any, pack: Callable[[Mapping[str, bytes]], bytes]) -> st
 
 
 @pytest.fixture(scope="session")
-def saved(image: str, expected: dict[str, Any]) -> Saved:
-    """All layers, read once: what a later layer hides is still in the image."""
+def saved(image: str, expected: dict[str, Any], derived: bool) -> Saved:
+    """All layers, each read once: what a later layer hides is still in the image."""
     with tempfile.TemporaryDirectory(prefix="trainwright-layers-") as folder:
         layout = Path(folder, "layout")
-        engine.save(image, layout)
+        save = engine.save_as_it_is if derived else engine.save  # ours ships packed, another one as the engine has it
+        save(image, layout)
         return read(layout, kinds(expected["secrets"]), kinds(expected["secrets_in_words"]))

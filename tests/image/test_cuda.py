@@ -17,7 +17,6 @@ ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.component("cuda")
 ALONE = "env -i /opt/venv/bin/python"
 RUNTIME_VERSION = "n = ctypes.c_int(); assert lib.cudaRuntimeGetVersion(ctypes.byref(n)) == 0; said = n.value"
-IMPORT_SECONDS = 120  # the measurement is what counts; beyond this a job has every reason to complain
 
 
 def short(version: str) -> str:
@@ -58,7 +57,6 @@ def test_import_without_a_driver(host: Any, record_property: Any) -> None:
     record_property("import_seconds", round(seconds, 1))
     print(f"import torch: {seconds:.1f} s")
     assert (result.rc, result.stderr) == (0, "")
-    assert seconds < IMPORT_SECONDS
 
 
 @pytest.mark.component("torch")

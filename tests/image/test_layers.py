@@ -1,18 +1,19 @@
 """The layers themselves: what a registry stores, and what a later layer only hides."""
 
-import tarfile
 from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
 from typing import Any
 
 import pytest
+from saved import Entry
 
 from trainwright.inputs import Inputs
 from trainwright.matrix import Intent
 
 
 def parents(path: str) -> list[str]:
-    return [str(parent) for parent in PurePosixPath(path).parents][:-1]
+    words = path.split("/")
+    return ["/".join(words[:count]) for count in range(len(words) - 1, 0, -1)]
 
 
 def test_no_path_crosses_a_symlink(saved: Any) -> None:
@@ -22,13 +23,13 @@ def test_no_path_crosses_a_symlink(saved: Any) -> None:
     for number, layer in enumerate(saved.layers):
         for entry in layer:
             over = [path for path in parents(entry.name) if path in links]
-            if entry.isdir() and entry.name in links:
+            if entry.type == "folder" and entry.name in links:
                 over.append(entry.name)
             crossed += [f"layer {number}: {entry.name} crosses {path} -> {links[path]}" for path in over]
         for entry in layer:
             links.pop(entry.name, None)
-            if entry.issym():
-                links[entry.name] = entry.linkname
+            if entry.type == "link":
+                links[entry.name] = entry.link
     assert "lib" in links, "the base has no merged /usr: this test has lost its object"
     assert crossed == []
 
@@ -39,14 +40,14 @@ def test_nothing_is_deleted_or_replaced_unseen(saved: Any, expected: dict[str, A
     parts = {*declared.pins, *(["--with"] if declared.parent else [])}
     installers = [expected["replaced_by"][name] for name in expected["replaced_by"].keys() & parts]
     known = [f"{glob}: replaces" for globs in installers for glob in globs]
-    below: dict[str, tarfile.TarInfo] = {}
+    below: dict[str, Entry] = {}
     surprises = set()
     for layer in saved.layers:
         for entry in layer:
             lower = below.get(entry.name)
             if PurePosixPath(entry.name).name.startswith(".wh."):
                 surprises.add(f"{entry.name}: deletes")
-            elif lower and not (lower.isdir() and entry.isdir()):
+            elif lower and not (lower.type == "folder" and entry.type == "folder"):
                 surprises.add(f"{entry.name}: replaces")
             elif lower and (lower.mode, lower.uid, lower.gid) != (entry.mode, entry.uid, entry.gid):
                 surprises.add(f"{entry.name}: changes from {lower.mode:o} {lower.uid}:{lower.gid}")
@@ -68,7 +69,7 @@ def test_setuid_files_are_the_expected_ones(
         entry.name: f"{entry.mode:o} {users[entry.uid]}:{groups[entry.gid]}"
         for layer in saved.layers
         for entry in layer
-        if entry.isreg() and entry.mode & 0o6000
+        if entry.type == "file" and entry.mode & 0o6000
     }
     parts = {intent.components.bases[declared.variant.base].suite, *declared.pins}
     assert found == {
@@ -79,12 +80,7 @@ def test_setuid_files_are_the_expected_ones(
 @pytest.mark.exact("it may have packages of its own")
 def test_no_file_capabilities(saved: Any) -> None:
     """The other way to run as somebody else."""
-    capable = [
-        entry.name
-        for layer in saved.layers
-        for entry in layer
-        if any("security.capability" in header for header in entry.pax_headers)
-    ]
+    capable = [entry.name for layer in saved.layers for entry in layer if entry.capable]
     assert capable == []
 
 
@@ -95,6 +91,6 @@ def test_nobody_else_can_write(saved: Any) -> None:
         f"{entry.name} {entry.mode:o}"
         for layer in saved.layers
         for entry in layer
-        if entry.mode & 0o002 and (entry.isreg() or (entry.isdir() and not entry.mode & 0o1000))
+        if entry.mode & 0o002 and (entry.type == "file" or (entry.type == "folder" and not entry.mode & 0o1000))
     ]
     assert writable == []

@@ -1,9 +1,11 @@
 """scripts/test-images.sh: which images `make test` and CI take, without building one."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -25,9 +27,15 @@ def chosen(*words: str) -> list[str]:
 
 
 def test_by_whom_is_what_the_matrix_says() -> None:
-    variants = load_intent(ROOT).variants
-    for by in ("make test", "CI"):
-        assert chosen("--by", by) == [variant.id for variant in variants if variant.tested == by] != []
+    tested = load_intent(ROOT).matrix.tested
+    assert chosen("--by", "make test") == tested.make_test != []
+    ended = run("--by", "CI")
+    assert ended.returncode == 0, ended.stderr
+    said = re.findall(r"^(to prove|left out): (\S+): .", ended.stderr, re.MULTILINE)
+    assert {name for _, name in said} == set(tested.ci) != set()
+    assert [line.split()[0] for line in ended.stdout.splitlines()] == [
+        name for what, name in said if what == "to prove"
+    ]
 
 
 def test_by_name() -> None:
@@ -50,9 +58,12 @@ TRAINWRIGHT = """#!/usr/bin/env bash
 echo "$1" >>{place}/asked
 uri=$([ {action} != skip ] || echo 127.0.0.1:1/team/a@sha256:1)
 case $1 in
-  list) echo '{{"images": [{{"id": "a-1.0-cpu-py311-ec2", "target": "ec2", "accelerator": "cpu", "tested": "CI"}}]}}' ;;
+  list) echo '{{"images": [{{"id": "a-1.0-cpu-py311-ec2", "tested": "CI",
+    "target": "sagemaker", "accelerator": "cpu"}}]}}' ;;
+  ci) echo '[{{"id": "a-1.0-cpu-py311-ec2", "action": "prove", "reason": "its turn"}}]' ;;
   build) echo '[{{"id": "a-1.0-cpu-py311-ec2", "action": "{action}", "uri": "'"$uri"'"}}]' ;;
-  push) echo '[{{"uri": "127.0.0.1:1/team/a@sha256:1", "tags": ["a-1.0-cpu-py311-ec2-key"]}}]' ;;
+  registry) echo 127.0.0.1:1 ;;
+  push) echo '[{{"uri": "127.0.0.1:1/team/a@sha256:1", "key": "k", "tags": ["a-1.0-cpu-py311-ec2-key"]}}]' ;;
 esac
 """
 
@@ -60,14 +71,20 @@ esac
 NAME = "trainwright/a:a-1.0-cpu-py311-ec2-key"
 
 
-def with_stand_ins(place: Path, action: str, held: bool, *words: str) -> subprocess.CompletedProcess[str]:
+def with_stand_ins(
+    place: Path, action: str, held: bool, *words: str, recorded: str = ""
+) -> subprocess.CompletedProcess[str]:
     """The engine and the command line stand in for themselves: only what is asked of them, and when, is of interest."""
     (place / "scripts").mkdir()
     for name in ("test-images.sh", "lib.sh"):
         shutil.copy(ROOT / "scripts" / name, place / "scripts")
     (place / ".venv/bin").mkdir(parents=True)
+    (place / "dockerfiles").mkdir()
+    shutil.copy(ROOT / "dockerfiles/matrix.toml", place / "dockerfiles")
+    if recorded:
+        (place / "dockerfiles/proofs").mkdir()
+        (place / "dockerfiles/proofs/a-1.0-cpu-py311-ec2.toml").write_text(recorded)
     commands = {
-        "scripts/registry.sh": "#!/bin/sh\necho 127.0.0.1:1\n",
         ".venv/bin/python": PYTHON.format(place=place, python=sys.executable),
         ".venv/bin/trainwright": TRAINWRIGHT.format(action=action, place=place),
         "docker": DOCKER.format(place=place),
@@ -100,7 +117,31 @@ def test_jobs_of_several_hosts_alone(tmp_path: Path, action: str, image: str) ->
     assert ended.returncode == 0, ended.stderr
     (said,) = (tmp_path / "tests").read_text().splitlines()
     assert f" tests/cluster{image} --variant a-1.0-cpu-py311-ec2 " in said
-    assert (tmp_path / "asked").read_text().split() == ["list", "build"]
+    assert (tmp_path / "asked").read_text().split() == ["list", "ci", "registry", "build"]
+
+
+@pytest.mark.parametrize(
+    ("key", "digest", "code"), [("k", "sha256:1", 0), ("k", "sha256:2", 6), ("other", "sha256:2", 0)]
+)
+def test_the_recorded_digest_must_come_out_again(tmp_path: Path, key: str, digest: str, code: int) -> None:
+    recorded = f'key = "{key}"\ndigest = "{digest}"\n'
+    ended = with_stand_ins(tmp_path, "build", False, "--keep", "--by", "CI", recorded=recorded)
+    assert ended.returncode == code, ended.stderr
+    assert ("came out as another image than the recorded one" in ended.stderr) == (code == 6)
+
+
+@pytest.mark.parametrize(("began", "code"), [(0, 7), (int(time.time()), 0)], ids=["long ago", "now"])
+def test_what_there_is_no_time_for_is_said_and_red(tmp_path: Path, began: int, code: int) -> None:
+    ended = with_stand_ins(tmp_path, "build", False, "--keep", "--by", "CI", "--began", str(began))
+    assert ended.returncode == code, ended.stderr
+    assert ("not run: a-1.0-cpu-py311-ec2: CI began longer ago" in ended.stderr) == (code == 7)
+    assert (tmp_path / "tests").exists() == (code == 0)
+
+
+def test_jobs_of_several_hosts_may_be_somebody_elses(tmp_path: Path) -> None:
+    ended = with_stand_ins(tmp_path, "build", False, "--keep", "--by", "CI", "--without-jobs")
+    assert ended.returncode == 0, ended.stderr
+    assert "tests/cluster" not in (tmp_path / "tests").read_text()
 
 
 def test_nothing_and_nobody_are_errors() -> None:

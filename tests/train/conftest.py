@@ -2,7 +2,6 @@
 
 import io
 import tarfile
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +21,6 @@ class Outcome:
     code: int
     logs: str
     files: dict[str, bytes]  # of /opt/ml after the run, and of `keep`
-    seconds: float
 
     @property
     def failure(self) -> str:
@@ -50,14 +48,12 @@ def run(image: str, pack: Callable[[Mapping[str, bytes]], bytes]) -> Callable[..
         )
         try:
             started.put_archive("/", pack(files))
-            began = time.monotonic()
             started.start()
             code = started.wait(timeout=LIMIT_SECONDS)["StatusCode"]
-            seconds = time.monotonic() - began
             left: dict[str, bytes] = {}
             for folder in keep:
                 left |= unpacked(b"".join(started.get_archive(folder)[0]), str(Path(folder).parent).rstrip("/"))
-            return Outcome(code, started.logs().decode(errors="replace"), left, seconds)
+            return Outcome(code, started.logs().decode(errors="replace"), left)
         finally:
             started.remove(force=True, v=True)
 

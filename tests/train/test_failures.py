@@ -44,6 +44,15 @@ def test_requirements_cannot_move_what_was_proved(job: Callable[..., Any], held:
         assert f"The user requested (constraint) {package}" in outcome.failure[:SHOWN]
 
 
+def test_an_index_that_does_not_answer_is_no_conflict(job: Callable[..., Any]) -> None:
+    """To pip such an index has no version of anything: the reason is the connection."""
+    wanted = "--index-url https://127.0.0.1:1/simple\ntrainwright-nosuch==1\n"
+    outcome = job("train.py", {"train.py": "print('trained')", "requirements.txt": wanted})
+    assert outcome.code == 1
+    assert "constraint" not in outcome.failure
+    assert "connection broken" in outcome.failure[:SHOWN]
+
+
 def test_folder_that_lacks_everything(run: Callable[..., Any]) -> None:
     """A mount by hand: the toolkit alone could not write why, and would exit with 0."""
     outcome = run(["train"], {"/opt/ml/code/train.py": b"print()"})

@@ -1,7 +1,6 @@
 """Before a job's first step, in the real image: what its host lacks is named, and where it matters nothing starts."""
 
 import json
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -63,11 +62,9 @@ def test_who_allows_tcp_gets_it(check: Callable[..., Ended], word: str) -> None:
 
 
 def test_a_peer_without_a_name_is_waited_for_and_named(check: Callable[..., Ended]) -> None:
-    began = time.monotonic()
     code, said = check({**TWO, **NO_EFA, "TRAINWRIGHT_PEER_WAIT": "5"}, hostname="algo-1")
     assert code == 10, said
     assert "expected 2 hosts by their names after 5 s, found nothing for algo-2" in said
-    assert time.monotonic() - began >= 5
 
 
 def test_few_open_files(check: Callable[..., Ended]) -> None:

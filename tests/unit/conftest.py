@@ -5,36 +5,82 @@ import os
 import re
 import shutil
 import ssl
+import stat
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from hashlib import sha256
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from threading import Thread
+from threading import Event, Thread
 from typing import Any
 from zipfile import ZipFile
 
 import pytest
+import typer.main
 from hypothesis import settings
+from typer.main import get_command_from_info
+from typer.models import CommandInfo
+from unit.emitted import IMAGE, Emit
 
-from trainwright import certificates, engine, indexes, inputs, lock, locking, packages
+from trainwright import certificates, engine, host_settings, indexes, inputs, lock, locking, packages, templates
 from trainwright import cli as command_line
 from trainwright.config import parse
 from trainwright.matrix import Intent, load_intent
 from trainwright.model import Lock
+from trainwright.process import run
 
 ROOT = Path(__file__).parents[2]
 settings.register_profile("unit", max_examples=30, deadline=None, database=None)
 settings.load_profile("unit")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "waits: takes seconds; begins first, so that nobody waits for it in the end")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What takes seconds comes first in the share that each worker begins with, as worksteal deals them out."""
+    waiting = [item for item in items if item.get_closest_marker("waits")]
+    others = iter([item for item in items if not item.get_closest_marker("waits")])
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    left, dealt = len(items), list[pytest.Item]()
+    for worker in range(workers):
+        share = left // (workers - worker)
+        left -= share
+        first = waiting[worker::workers]
+        dealt += [*first, *islice(others, max(0, share - len(first)))]
+    items[:] = [*dealt, *others]
+
+
+def _pip(words: list[str], **how: Any) -> str:
+    """pip's answer takes a third of a second: it is asked where a test gives it a setting, and else has none."""
+    return run(words, **how) if any(name.startswith("PIP_") for name in os.environ) else ""
+
+
+@pytest.hookimpl(wrapper=True, optionalhook=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> Generator[None, int, int]:
+    """More workers than cores, because many tests wait; not for many cores, because each one collects all tests."""
+    cores = yield
+    return cores if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ else max(cores, min(2 * cores, 16))
+
+
+_command = functools.cache(lambda info, how: get_command_from_info(info, **dict(how)))
+
+
+def _commands(command_info: CommandInfo, **how: Any) -> Any:
+    """Typer makes all commands anew for each command line: those that a process knows, which here are all of them."""
+    return _command(command_info, tuple(how.items()))
+
+
 @pytest.fixture(autouse=True)
-def _bare_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _bare_machine(tmp_path: Path, memory: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """No engine, no registry, no account, a store of its own, and nothing remembered from another test."""
     for name in list(os.environ):
         if name.startswith(("AWS_", "TRAINWRIGHT_", "PIP_", "UV_")) or name in ("REGISTRY", "FORCE_COLOR", "NO_COLOR"):
@@ -43,14 +89,12 @@ def _bare_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[N
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "no-config"))
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/no.sock")
     monkeypatch.setenv("TRAINWRIGHT_STORE", str(tmp_path / "store"))
+    monkeypatch.setattr(templates, "folder", lambda: memory / "templates")  # nothing follows from it; it saves time
     monkeypatch.setenv("TRAINWRIGHT_REGISTRY_PORT", "1")
-    cached = (engine.client, engine.buildx, indexes.pip_settings)  # the real ones, whatever a test puts there
-    for function in cached:
-        function.cache_clear()
+    monkeypatch.setattr(typer.main, "get_command_from_info", _commands)
+    monkeypatch.setattr(host_settings, "run", _pip)
     yield
     monkeypatch.undo()  # back into a folder that stays
-    for function in cached:
-        function.cache_clear()
 
 
 @pytest.fixture(scope="session")
@@ -68,19 +112,114 @@ def memory() -> Iterator[Path]:
         yield Path(folder)
 
 
+Lying = dict[str, tuple[int, ...]]
+
+
+def _lying(folder: str) -> Lying:
+    """All that lies below a folder, and what is another one as soon as somebody writes it."""
+    found: Lying = {}
+    for entry in os.scandir(folder):
+        about = entry.stat(follow_symlinks=False)
+        if entry.is_dir(follow_symlinks=False):
+            found |= {entry.path: (about.st_mode,)} | _lying(entry.path)
+        else:
+            found[entry.path] = (about.st_mode, about.st_ino, about.st_size, about.st_mtime_ns)
+    return found
+
+
+class Checkout:
+    """A copy of what images are made of. To mend what a test did to it takes a tenth of what another copy takes."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.lying = self.copied()
+
+    def copied(self) -> Lying:
+        shutil.copytree(
+            ROOT / "dockerfiles", self.root / "dockerfiles", ignore=shutil.ignore_patterns("proofs", "__pycache__")
+        )
+        (self.root / "scripts").mkdir()
+        shutil.copy2(ROOT / "scripts/engine.py", self.root / "scripts")  # no script is part of a key
+        return _lying(str(self.root))
+
+    def mend(self) -> None:
+        """As it was: what was added goes, what was changed or removed is copied again, with its old time."""
+        found = _lying(str(self.root))
+        for path in found.keys() - self.lying.keys():
+            if stat.S_ISDIR(found[path][0]):
+                shutil.rmtree(path, ignore_errors=True)  # perhaps it lay in another one, which went before
+            else:
+                Path(path).unlink(missing_ok=True)
+        changed = [path for path, about in self.lying.items() if found.get(path) != about]
+        if any(stat.S_ISDIR((found.get(path) or self.lying[path])[0]) for path in changed):
+            shutil.rmtree(self.root)
+            self.lying = self.copied()
+            return
+        for path in changed:
+            Path(path).unlink(missing_ok=True)
+            shutil.copy2(ROOT / Path(path).relative_to(self.root), path)
+            about = os.lstat(path)
+            self.lying[path] = (about.st_mode, about.st_ino, about.st_size, about.st_mtime_ns)
+
+
+@pytest.fixture(scope="session")
+def lasting(memory: Path) -> Checkout:
+    return Checkout(memory / "checkout")
+
+
 @pytest.fixture
-def tree(memory: Path) -> Iterator[Path]:
+def whole(lasting: Checkout) -> Iterator[Path]:
     """A checkout of our own, to break; always in one place, so that templates nobody broke stay compiled.
 
     Nothing is proved in it.
     """
-    root = memory / "checkout"
-    shutil.copytree(ROOT / "dockerfiles", root / "dockerfiles", ignore=shutil.ignore_patterns("proofs"))
-    (root / "scripts").mkdir()
-    for name in ("bootstrap-base.sh", "engine.sh"):  # one that is part of the key, and one that is not
-        shutil.copy(ROOT / "scripts" / name, root / "scripts")
-    yield root
-    shutil.rmtree(root)
+    yield lasting.root
+    lasting.mend()
+
+
+ROW = re.compile(
+    r"^\[\[frameworks\.(\w+)\.rows\]\].*?(?=^\[\[frameworks|^\[frameworks\.\w+\]|\Z)", re.MULTILINE | re.DOTALL
+)
+# Rows of matrix.toml: one of each kind, so that every component has its pin; of the other frameworks the first one.
+FEW = {"pytorch": {0, 1, 2, 3, 17, 18, 19}, "jax": {0, 1}}
+
+
+@pytest.fixture
+def tree(whole: Path) -> Path:
+    """With every image; a module whose tests ask for all of them again and again makes `few` of it."""
+    return whole
+
+
+@pytest.fixture
+def few(whole: Path) -> Path:
+    """With fewer than half of the images."""
+    counted: dict[str, int] = {}
+
+    def kept(row: re.Match[str]) -> str:
+        number = counted[row[1]] = counted.get(row[1], -1) + 1
+        return row[0] if number in FEW.get(row[1], {0}) else ""
+
+    path = whole / "dockerfiles/matrix.toml"
+    path.write_text(ROW.sub(kept, path.read_text()))
+    intent = load_intent(whole)
+    locks = {inputs.lock_path(intent, variant) for variant in intent.variants}
+    for lock_file in (whole / "dockerfiles/locks").glob("*.toml"):
+        if lock_file not in locks:
+            lock_file.unlink()
+    return whole
+
+
+@pytest.fixture
+def foreign(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], None]:
+    """Have another user own a folder: really so for root, else as it seems to us."""
+
+    def give(folder: Path) -> None:
+        if own := os.geteuid():
+            monkeypatch.setattr(os, "geteuid", lambda: own + 1)
+        else:
+            os.chown(folder, 4711, -1)
+
+    return give
 
 
 @pytest.fixture
@@ -147,6 +286,20 @@ def cli(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> C
         return Ended(int(ended.value.code or 0), *capfd.readouterr())
 
     return call
+
+
+@pytest.fixture
+def emit(cli: Any, tmp_path: Path) -> Emit:
+    """In a folder of a checkout, where there is a script."""
+    folder = tmp_path / "checkout"
+    folder.mkdir()
+    (folder / "dockerfiles").symlink_to(ROOT / "dockerfiles")
+    (folder / "train.py").write_text("print('$(HOME)')\n")
+
+    def run(on: str, *words: str, image: str = IMAGE, script: str = "train.py") -> Any:
+        return cli(folder, "emit", image, script, "--on", on, *words)
+
+    return run
 
 
 Fault = Callable[[BaseHTTPRequestHandler, bytes], None]
@@ -290,11 +443,23 @@ class Faults:
     fails: Callable[[int], Fault]
     breaks: Fault
     drips: Fault
+    crawls: Fault  # until the test is over, and never to the end of the body
 
 
 @pytest.fixture
-def faults() -> Faults:
-    return Faults(fails=_fails, breaks=_breaks, drips=_drips)
+def faults() -> Iterator[Faults]:
+    over = Event()
+
+    def crawls(handler: BaseHTTPRequestHandler, body: bytes) -> None:
+        handler.send_response(200)
+        handler.send_header("Content-Length", str(1 << 30))
+        handler.end_headers()
+        while not over.wait(0.05):
+            handler.wfile.write(body[:1000])
+            handler.wfile.flush()
+
+    yield Faults(fails=_fails, breaks=_breaks, drips=_drips, crawls=crawls)
+    over.set()
 
 
 @pytest.fixture

@@ -3,25 +3,28 @@
 import os
 from hashlib import sha256
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from trainwright import building, inputs, store
+from trainwright import building, engine, images, inputs, probe, registry, store
 from trainwright.errors import BuildError
 from trainwright.inputs import Inputs
 from trainwright.matrix import Intent, load_intent
+from trainwright.outcome import Image
 
-BASE = b"a base"
+BASE = b"the start of a base"
 
 
 @pytest.fixture
 def found(tree: Path, monkeypatch: pytest.MonkeyPatch) -> Inputs:
-    """The default image, without its wheels and with a small base."""
+    """The default image, without its wheels and packages."""
     with store.scratch() as folder:
-        (folder / "base.tar").write_bytes(BASE)
+        (folder / "first.tar").write_bytes(BASE)
         digest = sha256(BASE).hexdigest()
-        store.add(folder / "base.tar", digest)
-    monkeypatch.setattr(building, "base_tar", lambda *_: digest)
+        store.add(folder / "first.tar", digest)
+    monkeypatch.setattr(building, "first_tar", lambda *_: digest)
+    monkeypatch.setattr(building, "lay_out_packages", lambda _base, _state, folder: folder.mkdir())
     intent = load_intent(tree)
     real = inputs.load(intent, next(variant for variant in intent.variants if variant.default))
     return real.model_copy(update={"wheels": {folder: [] for folder in real.wheels}})
@@ -72,3 +75,28 @@ def test_a_base_that_was_changed_in_the_store_is_refused(found: Inputs, intent: 
     held.write_bytes(b"another base")
     with pytest.raises(BuildError, match="has changed inside the store"):
         building.lay_out(intent, found, tmp_path)
+
+
+@pytest.mark.parametrize("differences", [[], ["numpy: the lock says 1, the image 2"]])
+def test_a_push_is_not_forgotten_by_a_later_probe(
+    found: Inputs, intent: Intent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, differences: list[str]
+) -> None:
+    """As `build --with` probes the image that it stands on, where this checkout has not."""
+    digest = f"sha256:{'d' * 64}"
+    pushed = {"digest": digest, "uri": f"registry/x@{digest}", "uris": [f"registry/x@{digest}"], "tags": [found.tag]}
+    images.write_image(tmp_path, Image(id=found.variant.id, key=found.key, **pushed))
+    said = SimpleNamespace(versions={}, packages={}, python_packages={})
+    monkeypatch.setattr(building, "findings", lambda *_: (said, ""))
+    monkeypatch.setattr(probe, "compare", lambda *_: differences)
+    monkeypatch.setattr(registry, "manifest_of", lambda _: (digest, {"config": {"size": 1}, "layers": []}))
+    for name in ("save", "sbom"):
+        monkeypatch.setattr(engine, name, lambda *words: Path(words[1]).write_text("{}"))
+    monkeypatch.setattr(engine, "image_id", lambda _: digest)
+    try:
+        building.prove(intent, found, tmp_path)
+    except BuildError:
+        assert differences
+    image = images.read_image(tmp_path)
+    assert image
+    assert {name: getattr(image, name) for name in pushed} == pushed
+    assert (image.proof is None) == bool(differences)

@@ -25,11 +25,11 @@ def git(tree: Path, *words: str) -> str:
 
 
 @pytest.fixture
-def committed(tree: Path) -> Path:
-    git(tree, "init", "--quiet")
-    git(tree, "add", "--all")
-    git(tree, "commit", "--quiet", "--message", "as it was")
-    return tree
+def committed(few: Path) -> Path:
+    git(few, "init", "--quiet")
+    git(few, "add", "--all")
+    git(few, "commit", "--quiet", "--message", "as it was")
+    return few
 
 
 @pytest.fixture

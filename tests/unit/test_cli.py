@@ -1,16 +1,32 @@
 """The contract that others script against: fields, exit codes, data on stdout, errors on stderr, no traceback."""
 
+import errno
 import json
 import os
 import pty
+import re
+import resource
+import shlex
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
+from hashlib import sha256
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 from filelock import FileLock
+
+from trainwright import adding, additions, cloud_launchers, commands, loopback, progress
+from trainwright import cli as command_line
+from trainwright import lock as lock_module
+from trainwright.commands.options import app
+from trainwright.errors import ConfigError, EnvironmentProblem, NotRunError
+from trainwright.files import only_one
+from trainwright.matrix import load_intent
 
 Edit = Callable[[Path, str, str], None]
 Cli = Callable[..., Any]
@@ -41,12 +57,6 @@ def test_list(cli: Cli, tree: Path) -> None:
         "reason": "no proof of it is recorded",
         "digest": "",
     }
-
-
-def test_what_only_looks_starts_without_http() -> None:
-    """A third of what `list` takes would go into it."""
-    program = "import sys; from trainwright import cli, overview, proofs; sys.exit('httpx' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", program]).returncode == 0
 
 
 def test_plan_without_engine_and_registry_says_unknown(cli: Cli, tree: Path) -> None:
@@ -81,6 +91,61 @@ def test_plan_with_a_registry_that_refuses(
     ended = cli(tree, "plan", "--framework", "pytorch", "--json")
     assert ended.code == 0, ended.err
     assert "registry: unknown" in json.loads(ended.out)[0]["reason"]
+
+
+@pytest.fixture
+def engineless(tree: Path) -> Path:
+    """A checkout whose script for the engine says that it ran, by its exit code."""
+    (tree / "scripts/engine.py").write_text("import sys; sys.exit(len(sys.argv) + 40)")
+    return tree
+
+
+def published(cli: Cli, tree: Path, site: Any) -> str:
+    """Have a plain registry hold the default image under its key; its host[:port]."""
+    (row,) = json.loads(cli(tree, "plan", "--framework", "pytorch", "--json").out)
+    config, layer = ({"size": size, "digest": f"sha256:{size:064}"} for size in (1, 2))
+    manifest = json.dumps({"config": config, "layers": [layer]}).encode()
+    digest = f"sha256:{sha256(manifest).hexdigest()}"
+    for name in (f"{DEFAULT}-{row['key'][:12]}", digest):
+        site.offer(f"v2/trainwright/pytorch/manifests/{name}", manifest)
+    return str(site.address.removeprefix("http://"))
+
+
+def test_what_is_published_needs_no_engine(cli: Cli, engineless: Path, site: Any) -> None:
+    words = ("build", "--push", "--set-up", "--framework", "pytorch", "--registry", published(cli, engineless, site))
+    ended = cli(engineless, *words)
+    assert ended.code == 0, ended.err
+    rows = [line for line in ended.out.splitlines() if line.startswith(DEFAULT)]
+    assert ["published with this key as sha256:" in row for row in rows] == [True, True], "of build, and of push"
+    (row,) = json.loads(cli(engineless, *words, "--json").out)
+    assert row["action"] == "skip"
+
+
+@pytest.mark.parametrize("words", [("build",), ("build", "--push")])
+def test_what_is_not_published_has_the_engine_set_up_first(
+    cli: Cli, engineless: Path, site: Any, words: tuple[str, ...]
+) -> None:
+    asked = (*words, "--framework", "pytorch", "--registry", site.address.removeprefix("http://"))
+    ended = cli(engineless, *asked, "--set-up")
+    assert (ended.code, ended.out) == (42, "")
+    ended = cli(engineless, *asked)  # whoever does not ask for it is told instead
+    assert (ended.code, ended.out) == (10, "")
+    assert "no Docker engine answers" in ended.err
+
+
+def test_the_registry_on_loopback_has_the_engine_set_up_where_it_does_not_run(
+    cli: Cli, engineless: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ("build", "--set-up", "--push", "--framework", "pytorch")
+    assert cli(engineless, *words).code == 42
+    started = []
+    monkeypatch.setattr(loopback, "up", lambda *_: started.append("up"))
+    (engineless / "scripts/engine.py").write_text("")
+    assert cli(engineless, *words).code == 10  # the script found an engine, and ours is not there
+    assert started == ["up"]
+    monkeypatch.setenv("AWS_PROFILE", "work")  # then nobody said that loopback is meant
+    cli(engineless, *words)
+    assert started == ["up"]
 
 
 def test_render(cli: Cli, tree: Path) -> None:
@@ -273,9 +338,43 @@ def test_help_lists_every_command(cli: Cli, tree: Path) -> None:
     assert all(command in ended.out for command in (*COMMANDS, "doctor"))
 
 
-@pytest.mark.parametrize("command", [*COMMANDS, "doctor"])
-def test_every_command_has_json(cli: Cli, tree: Path, command: str) -> None:
-    assert "--json" in cli(tree, command, "--help").out
+def registered() -> dict[str, Any]:
+    """Every command by its words, as typer knows it."""
+    for module in commands.MODULES:
+        import_module(f"trainwright.commands.{module}")
+
+    def below(command: Any, words: str) -> Iterator[tuple[str, Any]]:
+        for name, one in getattr(command, "commands", {}).items():
+            yield from below(one, f"{words} {name}".strip())
+        if not hasattr(command, "commands"):
+            yield words, command
+
+    return dict(below(typer.main.get_command(app), ""))
+
+
+def test_every_command_has_json() -> None:
+    """But cosign: what it prints is cosign's own."""
+    without = {name for name, one in registered().items() if not any("--json" in option.opts for option in one.params)}
+    assert without == {"cosign"}
+
+
+def test_the_table_of_the_readme_has_every_command() -> None:
+    table = (ROOT / "README.md").read_text().partition("\n## Commands\n")[2].partition("\n## ")[0]
+    cells = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
+    spans, said = [re.findall("`([^`]+)`", cell) for cell in cells], set[str]()
+    names = registered().keys()
+    groups = {name.partition(" ")[0] for name in names if " " in name}
+    for first, *others in spans:  # `registry up`, `down`: the group is said once
+        group = first.split()[0]
+        for span in (first, *others):
+            words = span.split()
+            if words[0] in groups:
+                said.add(" ".join(words[:2]))
+            elif group in groups and f"{group} {words[0]}" in names:
+                said.add(f"{group} {words[0]}")
+            elif not span.startswith("-"):
+                said.add(words[0])
+    assert said == set(names)
 
 
 # --- real processes ------------------------------------------------------------------------------------------------
@@ -335,3 +434,117 @@ def test_sigterm_ends_it_also_where_ctrl_c_is_ignored(tree: Path) -> None:
         said = child.communicate(timeout=10)[1]
     assert child.returncode == 130
     assert "interrupted" in said
+
+
+@pytest.mark.waits
+def test_who_only_reads_waits_for_nobody(tree: Path) -> None:
+    """And who writes can say that it will not wait."""
+    (tree / "out").mkdir()
+    nobody = ["--registry", "127.0.0.1:1"]
+    with only_one(tree / "out", print):
+        for words in (
+            ["release", "2026.11.0", "--only", "pytorch-2.13-cpu-py311-ec2", "--dry-run", *nobody],
+            ["push", "--only", "pytorch-2.13-cpu-py311-ec2", "--dry-run", *nobody],
+            ["rollback", "--to", "nosuch"],
+            ["prune", *nobody],
+            ["lock", "--check"],
+        ):
+            done = subprocess.run([TRAINWRIGHT, *words], cwd=tree, capture_output=True, text=True, timeout=120)
+            assert done.returncode not in (0, 1, 10) or "127.0.0.1:1" in done.stderr or words[0] == "lock", done.stderr
+            assert "another trainwright" not in done.stderr
+        for words in (
+            *([name, "--framework", "pytorch"] for name in ("build", "push", "lock", "record", "render")),
+            ["prune", "--delete"],
+        ):
+            command = [str(TRAINWRIGHT), *words, "--no-wait"]
+            done = subprocess.run(command, cwd=tree, capture_output=True, text=True, timeout=120)
+            assert done.returncode == 10, done.stderr
+            assert f"process {os.getpid()} since 20" in done.stderr
+
+
+@pytest.mark.waits
+def test_what_cannot_be_written_is_one_error(tree: Path) -> None:
+    """A folder that is a file, and a disk that takes nothing more, wherever a command writes."""
+    (tree / "file").touch()
+    (tree / "kept.md").write_text("of before")
+    only = ["--only", "pytorch-2.13-cpu-py311-ec2"]
+    nothing = partial(resource.setrlimit, resource.RLIMIT_FSIZE, (0, 0))
+    for words, limit, says in (
+        (["matrix", *only, "--markdown", "file/matrix.md"], None, "file/matrix.md cannot be written"),
+        (["matrix", *only, "--html", "file/matrix.html"], None, "file/matrix.html cannot be written"),
+        (["matrix", *only, "--markdown", "kept.md"], nothing, "kept.md cannot be written"),
+        (["render", *only], nothing, "cannot be written"),
+        (["emit", *only[1:], "train.py", "--on", "slurm", "--instance", "p5.48xlarge", "--output", "file/x"], None, ""),
+    ):
+        command = [str(TRAINWRIGHT), *words]
+        done = subprocess.run(command, cwd=tree, capture_output=True, text=True, timeout=120, preexec_fn=limit)
+        assert "Traceback" not in done.stderr, done.stderr
+        assert done.stderr.startswith("error: "), done.stderr
+        assert says in done.stderr
+        assert done.returncode == 10 or not says, done.stderr
+    assert (tree / "kept.md").read_text() == "of before"
+    assert not list(tree.glob(".kept.md*"))
+
+
+@pytest.mark.parametrize(
+    ("number", "name", "says", "fix"),
+    [
+        (errno.ENOSPC, "there", "written", "df -h"),
+        (errno.EEXIST, "there", "written", "ls -ld"),
+        (errno.EACCES, "there", "written", "ls -ld"),
+        (errno.EACCES, "not there", "written", "ls -ld"),
+        (errno.EACCES, "secret", "read", "ls -ld"),
+        (errno.EACCES, "closed/file", "used", "ls -ld"),
+        (errno.EISDIR, "there", "used", "ls -ld"),
+    ],
+)
+def test_what_cannot_be_done_with_a_file_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, name: str, says: str, fix: str
+) -> None:
+    """As somebody who is not root: `secret` may not be read, and `closed` not be entered."""
+    (tmp_path / "closed").mkdir()
+    for file in ("there", "secret", "closed/file"):
+        (tmp_path / file).touch()
+
+    def access(path: Path, mode: int) -> bool:
+        if path.name == "closed" or (path.name == "secret" and mode == os.R_OK):
+            return False
+        return path.exists()
+
+    monkeypatch.setattr(os, "access", access)
+    problem = command_line._of_a_file(OSError(number, "no", str(tmp_path / name)))
+    assert problem.what == f"a file cannot be {says}"
+    assert problem.fix == f"{fix} {shlex.quote(str(tmp_path / name))}"
+
+
+def test_cosign_has_the_cas_and_leaves_nothing(tree: Path, tmp_path: Path, authority: Path) -> None:
+    for name in ("bin", "temporary"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "bin/cosign").write_text('#!/bin/sh\ncat "$SSL_CERT_FILE"; exit 3\n')
+    (tmp_path / "bin/cosign").chmod(0o755)
+    env = {**os.environ, "TMPDIR": str(tmp_path / "temporary"), "TRAINWRIGHT_CA": str(authority / "ca.pem")}
+    env["PATH"] = f"{tmp_path}/bin:{env['PATH']}"
+    done = subprocess.run([TRAINWRIGHT, "cosign", "version"], cwd=tree, env=env, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (3, "")
+    assert (authority / "ca.pem").read_text().strip() in done.stdout
+    assert list((tmp_path / "temporary").iterdir()) == []
+
+
+def test_a_lock_that_cannot_be_written_is_one_error(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(adding, "solved", lambda *_: None)
+    monkeypatch.setattr(adding, "check_lock", lambda *_: ([], NotRunError("stale")))
+    monkeypatch.setattr(additions, "lock_path", lambda _: tree / "file/team.lock.toml")
+    monkeypatch.setattr(lock_module, "dump", lambda _: "")
+    (tree / "file").touch()
+    with pytest.raises(EnvironmentProblem, match="cannot be written"):
+        adding.lock_additions(load_intent(tree), load_intent(tree).variants[0], print, lambda _: None)
+
+
+def test_a_remedy_is_what_was_meant_and_a_refusal_has_a_reason(cli: Cli, tree: Path) -> None:
+    said = cli(tree, "emit", "repository@sha256:" + "1" * 64, "train.py", "--on", "hyperpod-ek").err
+    assert "did you mean 'hyperpod-eks'" in said
+    assert "fix:   --on hyperpod-eks\n" in said
+    with pytest.raises(ConfigError) as error:
+        cloud_launchers.place("arn:aws:iam::123456789012:role/x", "s3://b/x", [], [])
+    assert "3 to 63" in error.value.why
+    assert [progress.counted(number, "requirement") for number in (1, 2)] == ["1 requirement", "2 requirements"]

@@ -155,7 +155,7 @@ def test_another_component_adds_files_only(
     assert found.versions["example"] == probe.upstream_version(version)
     others = [variant for variant in intent.variants if variant not in carrying]
     assert others, "every image carries it: this shows nothing"
-    assert all("example" not in inputs.load(intent, variant).text["Dockerfile"] for variant in others[:1])
+    assert "version.example=" not in inputs.load(intent, others[0]).text["Dockerfile"]
 
 
 def test_another_component_whose_template_forgets_its_pin(

@@ -77,7 +77,10 @@ def test_what_is_no_row_of_a_table(code: str, status: int, said: str) -> None:
 
 def test_what_to_do_about_it_is_there() -> None:
     """A fix that names a command of ours names one that there is."""
+    from trainwright.commands import register
     from trainwright.commands.options import app
+
+    register(())  # every command
 
     named = {info.name or getattr(info.callback, "__name__", "") for info in app.registered_commands}
     rows = [*denials.CREDENTIALS.values(), *denials.PLACE.values(), *denials.REFUSALS.values()]

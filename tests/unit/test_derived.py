@@ -1,16 +1,19 @@
 """A project that starts from an image: written once, by digest, and never over what is there."""
 
+import errno
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import IO, Any
 
 import pytest
 
-from trainwright import derived, images, parents
+from trainwright import builders, derived, deriving, engine, files, images, parents
 from trainwright.config import load
 from trainwright.derived import Derived, Parent
-from trainwright.errors import ConfigError, NotRunError
+from trainwright.errors import ConfigError, EnvironmentProblem, NotRunError
 from trainwright.matrix import load_intent
 from trainwright.outcome import Image
 
@@ -26,6 +29,48 @@ def test_project_starts_from_the_digest_alone() -> None:
     assert lines == [f"FROM {URI}"]
     assert f'LABEL io.trainwright.parent="{URI}"' in files["Dockerfile"]
     assert derived.rewritten(files["Dockerfile"], URI, "Dockerfile") == files["Dockerfile"]
+
+
+@pytest.fixture
+def built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """A project, a builder that is not the engine's own, what buildx is asked to do, and what the engine is given."""
+    builder = builders.parse("Name: far\nDriver: docker-container\nEndpoint: far\nDocker exporter: true\n")
+    said: dict[str, Any] = {"itself": False, "builder": builder, "loaded": b""}
+
+    def run(words: list[Any], **_: Any) -> str:
+        said["output"] = next(word for word in words if str(word).startswith("--output="))
+        if dest := re.search("dest=([^,]+)", said["output"]):
+            Path(dest[1]).write_bytes(b"an image")
+        return ""
+
+    def load(image: IO[bytes]) -> None:
+        said["loaded"] = image.read()
+
+    (tmp_path / "derived.toml").write_text(derived.toml("mine", OWN))
+    monkeypatch.setattr(engine, "builds_itself", lambda: said["itself"])
+    monkeypatch.setattr(engine, "builder", lambda: said["builder"])
+    monkeypatch.setattr(engine, "buildx", lambda: Path("buildx"))
+    monkeypatch.setattr(engine, "client", lambda: SimpleNamespace(images=SimpleNamespace(load=load)))
+    monkeypatch.setattr(deriving, "run", run)
+    return said
+
+
+def test_what_another_builder_made_is_brought_into_the_engine(tmp_path: Path, built: dict[str, Any]) -> None:
+    """Its driver would keep it in a cache of its own, and the name that is printed would be nobody's."""
+    assert deriving.build(tmp_path) == "mine"
+    assert "type=docker,dest=" in built["output"]
+    assert built["loaded"] == b"an image"
+    built |= {"itself": True, "loaded": b""}
+    deriving.build(tmp_path)
+    assert "=type=image,name=mine," in built["output"]
+    assert built["loaded"] == b""
+
+
+def test_a_builder_that_hands_nothing_over_is_not_asked_to_build(tmp_path: Path, built: dict[str, Any]) -> None:
+    built["builder"] = built["builder"].model_copy(update={"exports_images": False})
+    with pytest.raises(EnvironmentProblem, match="cannot be brought into this engine"):
+        deriving.build(tmp_path)
+    assert "output" not in built
 
 
 @pytest.mark.parametrize("said", ["pytorch-x", "trainwright/pytorch:tag", f"{URI}0", URI[:-1]])
@@ -158,3 +203,24 @@ def test_a_folder_without_a_project(tree: Path, tmp_path: Path, cli: Cli) -> Non
     ended = cli(tree, "verify", str(tmp_path))
     assert ended.code == 2
     assert "derived.toml" in ended.err
+
+
+def test_a_project_that_cannot_be_written_is_not_half_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(EnvironmentProblem, match="cannot be written"):
+        deriving.write_project(tmp_path / "file/mine", "mine", OWN)
+    real, count = files.write, list[Path]()
+
+    def full(path: Path, content: str | bytes) -> None:
+        count.append(path)
+        if len(count) > 2:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        real(path, content)
+
+    monkeypatch.setattr(files, "write", full)
+    with pytest.raises(EnvironmentProblem, match="cannot be written") as error:
+        deriving.write_project(tmp_path / "mine", "mine", OWN)
+    assert error.value.why == "No space left on device"
+    assert list((tmp_path / "mine").iterdir()) == []
+    monkeypatch.setattr(files, "write", real)
+    assert deriving.write_project(tmp_path / "mine", "mine", OWN)  # the same command goes on

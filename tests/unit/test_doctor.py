@@ -4,9 +4,9 @@ import json
 import os
 import re
 import shutil
+import socket
 import socketserver
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from trainwright import doctor, engine, indexes
+from trainwright import apt_sources, doctor, engine, indexes
 from trainwright.doctor.context import Context, Finding
 from trainwright.errors import NotRunError
 
@@ -33,7 +33,7 @@ Look = Callable[..., Finding]
 
 
 @pytest.fixture(autouse=True)
-def _bare_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _bare_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No engine, no registry, no AWS account, a store of its own, and nothing remembered from another test."""
     for name in list(os.environ):
         if name.startswith(("AWS_", "TRAINWRIGHT_")) or name in (
@@ -47,12 +47,6 @@ def _bare_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/no.sock")
     monkeypatch.setenv("TRAINWRIGHT_STORE", str(tmp_path / "store"))
     monkeypatch.setenv("TRAINWRIGHT_REGISTRY_PORT", "1")
-    cached = (engine.client, engine.buildx, indexes.pip_settings)
-    for function in cached:
-        function.cache_clear()
-    yield
-    for function in cached:
-        function.cache_clear()
 
 
 @pytest.fixture
@@ -193,23 +187,20 @@ def test_no_buildx(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, look: Look) 
 def test_image_store(daemon: dict[str, Any], look: Look) -> None:
     assert look("image store").state == "ok"
     daemon.update(Driver="overlay2", DriverStatus=[["Backing Filesystem", "extfs"]])
-    found = look("image store")
-    assert found.state == "failed"
-    assert "overlay2" in found.found
-    assert "containerd-snapshotter" in found.fix
+    assert (look("image store").state, look("image store").found[:10]) == ("ok", "overlay2, ")
 
 
 # --- tools, locks, disk --------------------------------------------------------------------------------------
 
 
 def test_missing_system_tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, look: Look) -> None:
-    monkeypatch.setenv("PATH", str(script(tmp_path / "bin/apt-get", "").parent))
+    monkeypatch.setenv("PATH", str(script(tmp_path / "bin/other", "").parent))
     found = look("tools")
-    assert (found.state, found.found, found.fix) == ("failed", "missing: mmdebstrap", "make engine")
+    assert (found.state, found.found, found.fix) == ("failed", "missing: git", "install git")
 
 
 def test_missing_tools_of_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, look: Look) -> None:
-    for name in ("mmdebstrap", "apt-get", "python", "uv"):
+    for name in ("git", "python", "uv"):
         script(tmp_path / "bin" / name, "")
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     monkeypatch.setattr(sys, "executable", str(tmp_path / "bin/python"))
@@ -220,7 +211,7 @@ def test_missing_tools_of_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     assert look("tools").state == "ok"
 
 
-def test_locks(tree: Path, look: Look) -> None:
+def test_locks(few: Path, tree: Path, look: Look) -> None:
     assert look("locks").state == "ok"
     locks = sorted((tree / "dockerfiles/locks").glob("*.toml"))
     edit(locks[0], r"^intent = .*$", f'intent = "{"0" * 64}"')
@@ -242,7 +233,7 @@ def test_broken_matrix_names_the_line(tree: Path, look: Look) -> None:
 @pytest.fixture
 def modest(tree: Path) -> None:
     """A build that takes next to nothing: what is free on the disk of this machine is no matter of a test."""
-    for factor in ("store", "engine"):
+    for factor in ("store", "listing", "engine"):
         edit(tree / "dockerfiles/host.toml", rf"^{factor} = \d.*$", f"{factor} = 0.01")
 
 
@@ -253,7 +244,7 @@ def test_disk(daemon: dict[str, Any], look: Look) -> None:
     assert re.search(r"[1-9]\d* default image.* \d+\.\d\d GB needed, \d+\.\d\d GB free", found.found)
 
 
-@pytest.mark.parametrize("factor", ["store", "engine"])
+@pytest.mark.parametrize("factor", ["store", "listing", "engine"])
 def test_short_of_disk(factor: str, daemon: dict[str, Any], tree: Path, look: Look) -> None:
     edit(tree / "dockerfiles/host.toml", rf"^{factor} = \d.*$", f"{factor} = 1e9")
     found = look("disk")
@@ -265,8 +256,8 @@ def test_store_and_engine_on_one_disk_share_its_room(
     daemon: dict[str, Any], tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, look: Look
 ) -> None:
     daemon["DockerRootDir"] = str(tmp_path)
-    for factor in ("store", "engine"):
-        edit(tree / "dockerfiles/host.toml", rf"^{factor} = \d.*$", f"{factor} = 2.0")
+    for factor in ("store", "listing", "engine"):
+        edit(tree / "dockerfiles/host.toml", rf"^{factor} = \d.*$", f"{factor} = {0 if factor == 'listing' else 2}.0")
     sources = float(re.search(r"([\d.]+) GB of sources", look("disk").found)[1])  # type: ignore[index]
     usage = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=int(sources * 3e9)))  # enough for either
@@ -366,12 +357,10 @@ def test_lost_find_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, look: 
 
 
 def test_mirrors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, look: Look) -> None:
-    nothing = tmp_path / "apt.conf"
-    nothing.write_text('Dir::Etc::SourceList "/dev/null"; Dir::Etc::SourceParts "/dev/null";')
-    monkeypatch.setenv("APT_CONFIG", str(nothing))
+    monkeypatch.setattr(apt_sources, "mirrors", lambda _: {"debian": "http://me:s3cret@own.example/debian"})
     found = look("mirrors")
-    assert found.state == "failed"
-    assert found.fix.startswith("export TRAINWRIGHT_MIRRORS='debian=<address of a mirror> debian-security=")
+    assert (found.state, "s3cret" in found.found) == ("ok", False)
+    assert "debian http://***@own.example/debian, debian-security the snapshot archive" in found.found
     archives = [f"{name}=https://me:s3cret@mirror.example/debian" for name in ("debian", "debian-security")]
     monkeypatch.setenv("TRAINWRIGHT_MIRRORS", " ".join([*archives, f"https://git.example/a={tmp_path}"]))
     monkeypatch.setenv("HTTPS_PROXY", "http://me:s3cret@proxy.example:3128")
@@ -387,7 +376,7 @@ def test_mirrors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, look: Look) ->
     ("word", "said"),
     [
         ("debain=http://a.example", "did you mean 'debian'?"),
-        ("https://git.example/a=/nowhere", "not there: https://git.example/a;"),
+        ("https://git.example/a=/dev/null/nowhere", "not there: https://git.example/a;"),
         ("https://git.example/a=nowhere", "the mirror of https://git.example/a is no address"),
     ],
 )
@@ -438,7 +427,7 @@ def test_signing_is_no_precondition_unless_somebody_says_so(
     assert (found.state, "TRAINWRIGHT_SIGNING_KEY" in found.fix) == ("failed", True)
     monkeypatch.setenv("TRAINWRIGHT_SIGNING_KEY", "awskms:///alias/images")
     monkeypatch.setenv("PATH", str(tree))
-    assert (look("signing").state, look("signing").fix) == ("failed", "make signing")
+    assert (look("signing").state, "fetched" in look("signing").found) == ("unknown", True)  # no network is asked
     script(tree / "cosign", "exit 1")
     assert look("signing").state == "unknown"  # no network is asked
     monkeypatch.setenv("TRAINWRIGHT_SIGNING_KEY", str(tree / "no.key"))
@@ -465,9 +454,15 @@ def test_every_check_in_its_order_even_if_one_breaks(tree: Path, monkeypatch: py
 
     monkeypatch.setitem(doctor.CHECKS, "tools", breaks)
     monkeypatch.setitem(doctor.CHECKS, "mirrors", open_question)
-    began = time.monotonic()
+    asked, resolve = list[str](), socket.getaddrinfo
+
+    def noted(host: Any, *words: Any, **named: Any) -> Any:
+        asked.append(str(host))
+        return resolve(host, *words, **named)
+
+    monkeypatch.setattr(socket, "getaddrinfo", noted)
     findings = {finding.check: finding for finding in doctor.examine(tree, "")}
-    assert time.monotonic() - began < 30  # nobody waited for a network: that would take a minute and more
+    assert {*asked} <= {"127.0.0.1", "localhost"}  # nobody waited for a network
     assert list(findings) == list(doctor.CHECKS)
     assert findings["tools"].state == "failed"
     assert "s3cret" not in findings["tools"].found

@@ -1,12 +1,16 @@
 """Files written whole or not at all, and one writer at a time."""
 
+import io
+import os
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
 import pytest
 
 from trainwright import files
+from trainwright.errors import EnvironmentProblem
 from trainwright.files import write
 
 
@@ -59,12 +63,30 @@ def test_the_second_waits_and_says_so(tmp_path: Path) -> None:
     first = start()
     assert says(first) == "mine\n"
     second = start()
-    assert says(second) == f"another trainwright works in {tmp_path}; waiting for it\n"
+    said = says(second)
+    assert said.startswith(f"another trainwright works in {tmp_path}: process {first.pid} since 20")
+    assert "waiting for it" in said
     first.kill()  # even one that dies gives way
     first.communicate()
     assert says(second) == "mine\n"
     second.communicate()
     assert second.returncode == 0
+
+
+def test_who_does_not_wait_hears_for_whom(tmp_path: Path) -> None:
+    said = list[str]()
+    with files.only_one(tmp_path, said.append):
+        other = files.only_one(tmp_path, said.append, wait=False)
+        with pytest.raises(EnvironmentProblem, match="another trainwright works in") as error, other:
+            pass
+        assert f"process {os.getpid()} since 20" in error.value.why
+        assert "--no-wait" in error.value.fix
+    with files.only_one(tmp_path, said.append, wait=False):
+        pass
+    (tmp_path / "file").touch()
+    with pytest.raises(EnvironmentProblem, match="cannot be written"), files.only_one(tmp_path / "file/x", said.append):
+        pass
+    assert said == []
 
 
 def test_one_alone_says_nothing(tmp_path: Path) -> None:
@@ -73,3 +95,60 @@ def test_one_alone_says_nothing(tmp_path: Path) -> None:
         with files.only_one(tmp_path / "new", said.append):
             pass
     assert said == []
+
+
+def test_what_a_killed_writer_left_is_removed_and_nothing_of_a_person(tmp_path: Path) -> None:
+    left = [".a.toml.x1_y2z3q", ".debian-12.packages.abcdefgh", ".image.json.01234567", ".key.a_b_c_d_"]
+    theirs = [".gitignore", ".a.toml", ".notes.settings", ".a.toml.backup", "a.toml", ".a.toml.UPPERCAS"]
+    for name in [*left, *theirs]:
+        (tmp_path / name).touch()
+    (tmp_path / ".b.toml.abcdefgh").mkdir()
+    files.tidy(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {*theirs, ".b.toml.abcdefgh"}
+    files.tidy(tmp_path / "nosuch")
+
+
+@pytest.mark.parametrize("filters", [True, False])
+def test_what_leads_out_of_the_folder_is_not_unpacked(
+    tmp_path: Path, filters: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python 3.11.2, Debian 12's, has no filters."""
+    if not filters:
+        monkeypatch.delattr(tarfile, "data_filter", raising=False)
+    links = {"in": "a/file", "a/up": "../in", "out": "../../etc", "far": "/etc", "a/out": "../../x"}
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as archive:
+        for name in ("a/file", "..data", "../escaped", "/tmp/absolute"):
+            archive.addfile(tarfile.TarInfo(name))
+        for name, target in links.items():
+            entry = tarfile.TarInfo(name)
+            entry.type, entry.linkname = tarfile.SYMTYPE, target
+            archive.addfile(entry)
+        pipe = tarfile.TarInfo("pipe")
+        pipe.type = tarfile.FIFOTYPE
+        archive.addfile(pipe)
+    packed.seek(0)
+    with tarfile.open(fileobj=packed) as archive:
+        files.unpack(archive, tmp_path / "out")
+    found = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if not path.is_dir())
+    assert found == ["out/..data", "out/a/file", "out/a/up", "out/in"]
+
+
+def test_a_folder_as_an_archive_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Read by another program, and by ourselves as a stream."""
+    monkeypatch.setattr(files, "PIECE", 600)
+    contents = {"empty": b"", "a/block": bytes(512), "a/odd": b"x" * 1301, "b": b"linked to"}
+    for name, content in contents.items():
+        write(tmp_path / "in" / name, content)
+    (tmp_path / "in/b").rename(tmp_path / "b")
+    (tmp_path / "in/b").symlink_to(tmp_path / "b")
+    for folder in ("out", "theirs"):
+        (tmp_path / folder).mkdir()
+    packed = b"".join(files.packed(tmp_path / "in"))
+    subprocess.run(["tar", "-x", "-C", tmp_path / "theirs"], input=packed, check=True)
+    stream = io.BufferedReader(files.Pieces([packed[:700], packed[700:]]))
+    with tarfile.open(fileobj=stream, mode="r|") as archive:
+        files.unpack(archive, tmp_path / "out")
+    for place in (tmp_path / "out", tmp_path / "theirs"):
+        found = {str(path.relative_to(place)): path.read_bytes() for path in place.rglob("*") if path.is_file()}
+        assert found == contents

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from registries import MANIFEST, Registry, digest_of, serving
 
-from trainwright import engine, images, inputs
+from trainwright import attesting, engine, images, inputs, publishing, signing
 from trainwright.matrix import load_intent
 from trainwright.outcome import Check, Image, Proof
 from trainwright.publication import Place
@@ -99,6 +99,92 @@ def test_what_is_published_has_no_steps_but_those_of_its_release(
     (row,) = json.loads(ended.out)
     assert (ended.code, row["action"]) == (0, "would tag")
     assert [step.split()[0] for step in row["steps"]] == ["sign", "tag", "no"]
+
+
+class Signer:
+    """Registries that hold one image, an engine that pulls and probes it, and a key: who was asked for what."""
+
+    def __init__(self, tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.intent = load_intent(tree)
+        self.found = inputs.load(self.intent, next(one for one in self.intent.variants if one.id == CPU))
+        self.content = json.dumps({"config": {"digest": DIGEST, "size": 1}, "layers": []}).encode()
+        self.digest, self.probed, self.key = digest_of(self.content), digest_of(self.content), "our.key"
+        self.steps, self.signed = list[str](), set[tuple[str, str]]()
+        monkeypatch.setattr(attesting, "signing_key", lambda: self.key)
+        monkeypatch.setattr(attesting, "must_be_possible", lambda *_: None)
+        monkeypatch.setattr(signing, "public_key", lambda key: f"public half of {key}")
+        monkeypatch.setattr(attesting, "lacking", self.lacking)
+        monkeypatch.setattr(attesting, "attest", self.attest)
+        monkeypatch.setattr(engine, "image_id", lambda _: OTHER)
+        monkeypatch.setattr(engine, "pull", lambda uri, *_: self.steps.append(f"pull {uri.rpartition('@')[2]}"))
+        monkeypatch.setattr(publishing, "prove", self.prove)
+
+    def hold(self, held: Registry) -> None:
+        held.manifests["trainwright/pytorch", self.digest] = self.content, MANIFEST
+        held.tags["trainwright/pytorch", self.found.tag] = self.digest
+
+    def lacking(self, *words: Any) -> list[str]:
+        self.steps.append("ask")
+        return [] if (self.key, words[2]) in self.signed else ["SBOM", "image"]
+
+    def prove(self, _: Any, found: Any, out: Path) -> Image:
+        self.steps.append("probe")
+        passed, none = Check(state="passed"), Check(state="not run")
+        proof = Proof(image=self.probed, probe=passed, tests=none)
+        image = images.known_image(found, out).model_copy(update={"proof": proof})
+        images.write_image(out, image)
+        return image
+
+    def attest(self, *words: Any) -> attesting.Attested:
+        self.steps.append("sign")
+        self.signed.add((self.key, words[2]))
+        passed = Check(state="passed")
+        return attesting.Attested(sbom=passed, provenance=passed, signature=passed)
+
+
+@pytest.fixture
+def signer(tree: Path, held: Registry, monkeypatch: pytest.MonkeyPatch) -> Signer:
+    made = Signer(tree, monkeypatch)
+    made.hold(held)
+    return made
+
+
+def test_a_push_with_a_key_probes_and_signs_what_is_published(
+    dry: Callable[..., Any], cli: Any, held: Registry, tree: Path, signer: Signer
+) -> None:
+    """Published unsigned, perhaps by another checkout; once for each key and place, as image.json says afterwards."""
+    first = "; it is pulled and probed here first"
+    (row,) = json.loads(dry("--only", CPU, "--json").out)
+    assert (row["action"], row["steps"]) == ("would sign", [f"sign what is published: SBOM, image: by our.key{first}"])
+    assert signer.steps == ["ask"]
+
+    def push(*more: Registry) -> tuple[str, list[str]]:
+        signer.steps.clear()
+        address = (more or (held,))[0].address
+        (row,) = json.loads(cli(tree, "push", "--registry", address, "--only", CPU, "--json").out)
+        assert row["proof"]["signature"]["state"] == "passed"
+        return row["action"], signer.steps
+
+    assert push() == ("signed", ["ask", "ask", f"pull {signer.digest}", "probe", "sign"])
+    assert push() == ("skip", [])
+    signer.key = "another.key"
+    assert push() == ("signed", ["ask", "sign"])
+    with serving() as second:
+        signer.hold(second)
+        assert push(second) == ("signed", ["ask", "sign"])
+        assert push(second) == ("skip", [])
+
+
+@pytest.mark.parametrize("release", [[], ["--release", "1.0"]])
+def test_what_is_probed_as_another_image_is_not_signed(
+    cli: Any, held: Registry, tree: Path, signer: Signer, release: list[str]
+) -> None:
+    """The tag of the key names what whoever may push has put there; packed anew, it is something else."""
+    signer.probed = OTHER
+    ended = cli(tree, "push", "--registry", held.address, "--only", CPU, *release)
+    assert ended.code == 8
+    assert "cannot be proved as the registry holds it; it was not signed" in ended.err
+    assert (signer.signed, "1.0" in {tag for _, tag in held.tags}) == (set(), False)
 
 
 def test_all_that_would_end_it_comes_after_the_steps(

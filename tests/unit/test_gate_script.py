@@ -3,7 +3,6 @@
 import os
 import signal
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
@@ -38,12 +37,11 @@ def test_a_good_log_passes_and_names_its_image(host: Host) -> None:
     assert (found.verdict, found.image) == ("pass", DIGEST)
 
 
+@pytest.mark.waits
 def test_a_hang_is_ended_whole_and_what_follows_still_runs(host: Host) -> None:
     host.program("broadcast_perf", HANGS)
     host.prints("all_reduce_perf", GOOD)
-    begun = time.monotonic()
     done = host.run("broadcast,all_reduce", "--limit", "3")
-    assert time.monotonic() - begun < 30
     assert done.returncode == 124
     assert "gate: stopped after 3 s" in done.stdout
     assert host.left() == []  # its child, and the grandchild with a session of its own
@@ -172,6 +170,7 @@ def test_several_hosts_are_one_mpirun_with_every_variable(host: Host) -> None:
     assert set((host.folder / "reached").read_text().split()) == {"two"}
 
 
+@pytest.mark.waits
 def test_a_hang_of_mpirun_is_ended_on_the_other_host_too(host: Host) -> None:
     """What it left there has another parent, and is known by its mark alone."""
     host.program("ssh", SSH)

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tarfile
 from collections.abc import Callable
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -132,7 +133,7 @@ def test_mirrors_in_uvs_words(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def package(*files: str, sdist: str = "") -> dict[str, Any]:
     def entry(file: str) -> dict[str, Any]:
-        return {"url": f"http://index.invalid/{file}", "hashes": {"sha256": file}}
+        return {"url": f"http://index.invalid/{file}", "hashes": {"sha256": sha256(file.encode()).hexdigest()}}
 
     found: dict[str, Any] = {"name": "a", "version": "1", "wheels": [entry(file) for file in files]}
     return found | ({"sdist": entry(sdist)} if sdist else {})
@@ -165,7 +166,7 @@ def test_best_wheel(base: Base, files: list[str], best: int) -> None:
 @pytest.mark.usefixtures("nothing_set")
 def test_source_distribution_where_no_wheel_fits(base: Base) -> None:
     found = indexes._best(package("a-1-cp312-cp312-win_amd64.whl", sdist="a-1.tar.gz"), "3.11", base)
-    assert (found.file, found.sha256) == ("a-1.tar.gz", "a-1.tar.gz")
+    assert (found.file, found.sha256) == ("a-1.tar.gz", sha256(b"a-1.tar.gz").hexdigest())
 
 
 def test_no_file_that_fits(base: Base) -> None:

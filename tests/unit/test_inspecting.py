@@ -9,7 +9,7 @@ import pytest
 from registries import MANIFEST, Registry, digest_of, serving
 
 from trainwright import building, engine, inputs, inspecting, registry
-from trainwright.errors import BuildError
+from trainwright.errors import BuildError, RegistryError
 from trainwright.inputs import Inputs
 from trainwright.inspecting import Report
 from trainwright.matrix import Intent
@@ -44,7 +44,7 @@ def verify(intent: Intent, found: Inputs, held: Registry, monkeypatch: pytest.Mo
     monkeypatch.setattr(engine, "image_id", lambda name: name.partition("@")[2] or None)
 
     def ask(said: dict[str, Any]) -> Report:
-        monkeypatch.setattr(building, "findings", lambda *_: Findings.model_validate(said))
+        monkeypatch.setattr(building, "findings", lambda *_: (Findings.model_validate(said), ""))
         return inspecting.inspect(intent, f"{held.address}/{REPOSITORY}:{found.tag}", "", True, lambda _: None)
 
     return ask
@@ -86,3 +86,17 @@ def test_contents_that_the_lock_does_not_say(verify: Verify, found: Inputs, part
     with pytest.raises(BuildError, match="contents failed") as raised:
         inspecting.judge(report)
     assert raised.value.exit_code == 5
+
+
+def test_a_tag_that_is_not_there_is_the_registrys_to_say(
+    held: Registry, found: Inputs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unless the engine has an image of that name: one that was built here, and not pushed."""
+    name = f"{held.address}/trainwright/{found.variant.framework}:{found.tag}x"
+    monkeypatch.setattr(engine, "answers", lambda: True)
+    monkeypatch.setattr(engine, "image_id", lambda _: None)
+    with pytest.raises(RegistryError, match="the registry holds no") as error:
+        inspecting.is_published(name)
+    assert f"did you mean '{found.tag}'" in error.value.why
+    monkeypatch.setattr(engine, "image_id", lambda _: "sha256:1")
+    assert not inspecting.is_published(name)

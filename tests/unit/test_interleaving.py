@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from hosts import DIGEST, GOOD, LOGS, ROOT, Host, slowed
+from unit.launchers.conftest import KEYS
 
 from trainwright import floors, instances, interleaving, launching, linting, runs
 from trainwright.errors import NotRunError
@@ -75,6 +76,7 @@ def checkout(tree: Path) -> Path:
 WORDS = ["--collective", "all_reduce", "--runs", "4"]
 
 
+@pytest.mark.waits
 def test_a_loss_is_found_here(cli: Cli, host: Host, checkout: Path) -> None:
     ended = cli(checkout, "gate", A, "--against", B, "--collective", "all_reduce", "--runs", "6", "--json")
     assert ended.code == 6, ended.err
@@ -95,7 +97,8 @@ def test_a_run_that_fails_ends_it(cli: Cli, host: Host, checkout: Path) -> None:
     assert (host.folder / "ran").read_text().split() == ORDER[:2]
 
 
-@pytest.mark.parametrize("on", ["docker", "ssh", "slurm"])
+@pytest.mark.waits
+@pytest.mark.parametrize("on", ["docker", pytest.param("ssh", marks=KEYS), "slurm"])
 def test_what_is_emitted_runs_both_in_turn(cli: Cli, host: Host, tmp_path: Path, on: str) -> None:
     file = tmp_path / "both.sh"
     host.program("all_reduce_perf", f'echo "# run $RANDOM$RANDOM"; cat {LOGS / GOOD}')  # neither is slower

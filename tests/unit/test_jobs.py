@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from trainwright import jobs, running
-from trainwright.errors import ConfigError
+from trainwright import certificates, jobs, pip_files, running
+from trainwright.containers import Ended
+from trainwright.errors import ConfigError, JobError
 
 TORCH, HOROVOD, BARE = {"torch": "2", "mpi4py": "4"}, {"torch": "2", "horovod": "0"}, {"python": "3"}
 TENSORFLOW, JAX = {"tensorflow": "2", "mpi4py": "4"}, {"jax": "0", "mpi4py": "4"}
@@ -49,6 +50,7 @@ def test_an_option_with_a_typing_error_is_no_hyperparameter(name: str) -> None:
         ("mpi", TENSORFLOW, 2, "mpi"),
         ("", JAX, 2, "mpi"),
         ("none", BARE, 2, "none"),
+        ("plain", BARE, 2, "none"),  # as the launcher and `emit` call it
     ],
 )
 def test_what_starts_the_ranks(asked: str, components: dict[str, str], ranks: int, found: str) -> None:
@@ -97,3 +99,45 @@ def test_the_hosts_of_a_run_share_a_secret_of_its_own() -> None:
     assert len(secret) == 64
     for host in runs[0]:
         assert secret.decode() not in str([host.command, host.environment, host.files])
+
+
+@pytest.fixture
+def pip_here(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """What pip is told on this host."""
+    told = dict[str, str]()
+    for module in (pip_files, certificates):
+        monkeypatch.setattr(module, "pip_settings", lambda: told)
+    return told
+
+
+def test_a_job_of_any_user_reads_the_cas(pip_here: dict[str, str], authority: Path) -> None:
+    """A password of an index is for root alone, as the secret is; a CA is public."""
+    pip_here |= {"cert": str(authority / "ca.pem"), "index-url": "https://user:password@index.example/simple"}
+    (host,) = running.contracts(running.Job(image="image", hosts=1, source=Path(), shm="1g", grace=1), "name")
+    path = host.environment["SSL_CERT_FILE"]
+    assert (authority / "ca.pem").read_bytes().strip() in host.files[path]
+    conf = host.private[host.environment["PIP_CONFIG_FILE"]].decode()
+    assert f"cert = {path}\n" in conf
+    assert not any(Path(private).parent in Path(path).parents for private in host.private)
+
+
+def test_an_address_that_means_the_container_is_said(pip_here: dict[str, str]) -> None:
+    """It is handed on: without it pip would ask another index, or go around a proxy."""
+    pip_here |= {"index-url": "https://user:password@127.0.0.1:3141/simple", "proxy": "localhost:3128"}
+    pip_here["extra-index-url"] = "https://index.example/simple http://[::1]:80/simple"
+    said = pip_files.notes()
+    for part in ("index-url here is https://***@127.0.0.1:3141/", "proxy here is localhost:3128", "http://[::1]:80/"):
+        assert [note for note in said if part in note], part
+    assert len(said) == 3
+    assert b"127.0.0.1:3141" in pip_files.contents("/ca")[pip_files.CONF]
+    pip_here |= {"index-url": "https://index.example/simple", "proxy": "proxy.example:3128", "extra-index-url": ""}
+    assert pip_files.notes() == []
+
+
+def test_the_host_that_failed_is_named_and_not_the_one_that_ended_first() -> None:
+    told = Ended(host="algo-1", code=1, seconds=3.0, failure="algo-2: exit code 1\nRuntimeError")
+    cause = Ended(host="algo-2", code=1, seconds=3.4, failure="algo-2: exit code 1\nRuntimeError")
+    with pytest.raises(JobError, match="algo-2 ended with exit code 1"):
+        running.refuse(running.Outcome(hosts=[told, cause]))
+    with pytest.raises(JobError, match="algo-1 ended with exit code 1"):  # neither says who it was
+        running.refuse(running.Outcome(hosts=[one.model_copy(update={"failure": ""}) for one in (told, cause)]))

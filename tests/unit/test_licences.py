@@ -1,17 +1,18 @@
 """Licences of distribution packages: read out of real packages, written into the lock, and unknown to every key."""
 
-import subprocess
+import io
+import tarfile
 from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
 
+import debs
 import pytest
 
 from trainwright import distribution, inputs, licences, locking, packages
 from trainwright.errors import LockError
 from trainwright.licences import licence
 from trainwright.matrix import load_intent
-from trainwright.model import Package
 
 HEADER = {"Intent": "0" * 64, "Date": "Fri, 20 Nov 2026 02:11:10 GMT"}
 FORMAT = "Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/\nUpstream-Name: a\n"
@@ -41,13 +42,11 @@ Deb = Callable[..., Path]
 
 @pytest.fixture
 def deb(tmp_path: Path) -> Deb:
-    """A real package with these below usr/share/doc: path to text, or to the aim of a symbolic link ("-> aim")."""
+    """A package with these below usr/share/doc: path to text, or to the aim of a symbolic link ("-> aim")."""
 
     def make(name: str, **files: str) -> Path:
-        root = tmp_path / "trees" / name
-        (root / "DEBIAN").mkdir(parents=True)
-        control = f"Package: {name}\nVersion: 1\nArchitecture: amd64\nMaintainer: a <a@b.c>\nDescription: a\n"
-        (root / "DEBIAN/control").write_text(control)
+        root, packed = tmp_path / "trees" / name, io.BytesIO()
+        root.mkdir(parents=True)
         for place, text in {path.replace("__", "/"): text for path, text in files.items()}.items():
             path = root / "usr/share/doc" / place
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -55,10 +54,10 @@ def deb(tmp_path: Path) -> Deb:
                 path.symlink_to(text.removeprefix("-> "))
             else:
                 path.write_text(text, encoding="latin-1")  # as files from before UTF-8 are
+        with tarfile.open(fileobj=packed, mode="w:xz") as tar:
+            tar.add(root, ".")
         made = tmp_path / f"{name}_1_amd64.deb"
-        subprocess.run(
-            ["dpkg-deb", "-Zxz", "--root-owner-group", "--build", root, made], check=True, capture_output=True
-        )
+        made.write_bytes(debs.deb(packed.getvalue()))
         return made
 
     return make
@@ -127,6 +126,20 @@ def test_what_is_no_package(tmp_path: Path) -> None:
     with pytest.raises(LockError) as raised:
         said("a", tmp_path / "a_1.deb")
     assert "cannot be read" in raised.value.what
+    assert raised.value.fix.startswith("rm ")
+
+
+def test_debian_packages_need_no_program_of_the_host_and_others_name_theirs(
+    deb: Deb, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = deb("a", a__copyright=DEP5)
+    other = tmp_path / "b_1_all.deb"
+    other.write_bytes(made.read_bytes().replace(b"data.tar.xz ", b"data.tar.zst"))
+    monkeypatch.setenv("PATH", "")
+    assert said("a", made) == "GPL-2 or Expat, LGPL-2.1+"
+    with pytest.raises(LockError, match="cannot be read") as raised:
+        said("b", other)
+    assert raised.value.fix == "install zstd: this host has no unzstd"
 
 
 # --- in the lock ---------------------------------------------------------------------------------------------------
@@ -207,10 +220,7 @@ def test_nothing_but_the_lock_knows_it(tree: Path, tmp_path: Path) -> None:
     assert held["libc6"]["Licence"] != "of libc6"
     assert (after.key, after.base_key, after.text) == (before.key, before.base_key, before.text)
 
-    def of(found: packages.Stanzas) -> list[Package]:
-        return list(packages.to_packages(found).values())
-
-    assert packages.manifest_digest(of(held)) == packages.manifest_digest(of(now))
+    assert packages.manifest_digest(held) == packages.manifest_digest(now)
     assert packages.drift(held, now) == []
     assert packages.status(held) == packages.status(now)
     assert "Licence" not in packages.status(now)

@@ -197,8 +197,8 @@ def test_the_command(tree: Path, cli: Callable[..., Any], intent: Intent) -> Non
     chosen = select(intent.variants, None, "pytorch-2.13-*")
     assert {row.subject for row in rows if row.check == "hadolint"} == {variant.id for variant in chosen}
     assert cli(tree, "lint", "--only", rows[0].subject, "--require-check").code == 7
-    script = tree / "scripts/engine.sh"
+    script = tree / "scripts/lib.sh"
     script.write_text(script.read_text() + "ls $1\n")
     ended = cli(tree, "lint", "--only", rows[0].subject)
     assert ended.code == 2
-    assert f"scripts/engine.sh:{len(script.read_text().splitlines())}" in ended.err
+    assert f"scripts/lib.sh:{len(script.read_text().splitlines())}" in ended.err

@@ -22,6 +22,59 @@ def test_any_prefix(prefix: str, tmp_path: Path) -> None:
     assert (found.verdict, found.ranks, found.peak_busbw) == ("pass", [(8, 8)], 470.73)
 
 
+@pytest.mark.parametrize("name", ["03", "05", "15", "16", "20"])
+def test_footers_without_their_mark(name: str, tmp_path: Path) -> None:
+    """Some launchers, and cuts at the front of a line, take the "#" of the footers away; the numbers stay."""
+    text, count = re.subn(r"#(?= *(Out of bounds values|Avg bus bandwidth))", " ", log(name).read_text())
+    assert count == 2
+    without, with_mark = judged(planted(tmp_path, text, str)), judged(log(name))
+    assert without.verdict == with_mark.verdict == "pass"
+    assert without.checks == with_mark.checks
+    one_footer = judged(planted(tmp_path, re.sub(r"(?m)^.*Avg bus bandwidth.*\n?", "", text), str))
+    assert (one_footer.verdict, state(one_footer, "footer")) == ("incomplete", "not established")
+
+
+FOOTER = "Out of bounds values : 2 FAILED"
+
+
+@pytest.mark.parametrize(
+    "footer",
+    [f"# {FOOTER}", f" {FOOTER}", FOOTER, f"[1,0]<stdout>: {FOOTER}", f" 0: {FOOTER}", f"[pod/x/main]  {FOOTER}",
+     f"a prefix that nobody knows> # {FOOTER}", "# Out of bounds values : 2 FAI", " Out of bounds values : 2",
+     "Avg bus bandwidth    : 448.212 FAILED", "x> Avg bus bandwidth : -nan FAILED"],
+)  # fmt: skip
+def test_a_refusal_as_the_only_footer_fails(footer: str, tmp_path: Path) -> None:
+    """Wrong values are never hidden by what stands in front of the line that says so, or by its lost end."""
+    lines = [line for line in log("16").read_text().splitlines() if "Out of bounds" not in line and "Avg" not in line]
+    rest = judged(planted(tmp_path, "\n".join(lines) + "\n", str))
+    assert rest.verdict == "incomplete"
+    found = judged(planted(tmp_path, "\n".join([*lines, footer]) + "\n", str))
+    assert (found.verdict, state(found, "footer")) == ("fail", "fail")
+    assert found.cause == ("wrong-values" if "values" in footer else "low-bandwidth")
+    assert judged(planted(tmp_path, footer + "\n", str)).verdict == "fail"  # of a log that lost all else
+
+
+def test_a_footer_behind_an_unknown_prefix_proves_nothing(tmp_path: Path) -> None:
+    text = re.sub(r"#(?= *(Out of bounds values|Avg bus bandwidth))", "unknown> #", log("16").read_text())
+    assert judged(planted(tmp_path, text, str)).verdict == "incomplete"
+
+
+@pytest.mark.parametrize(
+    "row",
+    ["1e999", "nan", "inf", "-nan", "1e-999", "9" * 50, "9" * 5000, "1.2.3", "1e5e5"],
+    ids=lambda row: f"{row[:6]}-{len(row)}",
+)
+@pytest.mark.parametrize("place", ["470.73", "2147483648", "448.212", "Rank  0", "minBytes 268435456"])
+def test_numbers_without_sense(row: str, place: str, tmp_path: Path) -> None:
+    """Of a damaged log: no traceback, and no pass of results that cannot be read; headers may be missing."""
+    text = log("16").read_text()
+    assert place in text
+    word = re.search(r"\S+$", place)
+    assert word
+    found = judged(planted(tmp_path, text.replace(place, place.replace(word[0], row)), str))
+    assert found.verdict in ("incomplete", "fail") or not place[0].isdigit()
+
+
 def test_lines_of_nccl_between_everything(tmp_path: Path) -> None:
     lines = log("16").read_text().splitlines(keepends=True)
     text = "".join(f"{line}host:1:2 [0] NCCL INFO Using network Socket\n" for line in lines)

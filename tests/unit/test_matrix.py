@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from trainwright import checking, linting
 from trainwright.errors import ConfigError
 from trainwright.matrix import Intent, expand, image_id, load_intent, select
 from trainwright.model import Component, Framework, Matrix, Pin, Probe, Provider, Row, Target, Variant
@@ -166,11 +167,39 @@ def test_pin_that_names_no_component(tree: Path, edit: Edit) -> None:
     assert "did you mean 'mpi4py'" in error.why
 
 
+@pytest.mark.parametrize(
+    ("files", "says"),
+    [
+        ({"zzz.toml": ""}, "zzz.toml does not say what it must"),
+        ({"zzz.toml": "licence = "}, "zzz.toml is not valid TOML"),
+        ({"zzz.toml": "ninja.toml"}, "'zzz' has no template"),
+        ({"zzz.toml": "ninja.toml", "zzz.j2": ""}, "'zzz' is declared and never pinned"),
+    ],
+)
+def test_a_component_that_is_half_added_is_found_by_lint_and_stops_nothing_else(
+    tree: Path, files: dict[str, str], says: str
+) -> None:
+    layers = tree / "dockerfiles/layers"
+    for name, text in files.items():
+        (layers / name).write_text((layers / text).read_text() if text.endswith(".toml") else text)
+    intent = load_intent(tree)
+    with pytest.raises(ConfigError) as raised:
+        checking.check_components(tree, intent.variants)
+    assert says in raised.value.what
+    assert raised.value.where.startswith("dockerfiles/layers/zzz.toml")
+    with pytest.raises(ConfigError, match=r"zzz"):
+        linting.lint(intent, [])
+
+
+def test_a_component_that_is_pinned_and_broken_is_an_error(tree: Path) -> None:
+    (tree / "dockerfiles/layers/ninja.toml").write_text("")
+    assert "ninja.toml" in refused(tree).what
+
+
 def test_component_that_is_never_pinned(tree: Path, edit: Edit) -> None:
     edit(tree / "dockerfiles/matrix.toml", r"^mpi4py = .*\n", "")
-    error = refused(tree)
-    assert "'mpi4py' is declared and never pinned" in error.what
-    assert error.exit_code == 2
+    with pytest.raises(ConfigError, match="'mpi4py' is declared and never pinned"):
+        checking.check_components(tree, load_intent(tree).variants)
 
 
 def test_unknown_base(tree: Path, edit: Edit) -> None:
@@ -179,8 +208,11 @@ def test_unknown_base(tree: Path, edit: Edit) -> None:
 
 
 def test_component_without_a_template(tree: Path) -> None:
+    """Whoever needs no Dockerfile goes on without it."""
     (tree / "dockerfiles/layers/mpi4py.j2").unlink()
-    assert refused(tree).fix == "write dockerfiles/layers/mpi4py.j2"
+    with pytest.raises(ConfigError) as error:
+        checking.check_components(tree, load_intent(tree).variants)
+    assert error.value.fix == "write dockerfiles/layers/mpi4py.j2"
 
 
 # --- version, provider version, provider -----------------------------------------------------------------------------

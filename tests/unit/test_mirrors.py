@@ -1,15 +1,18 @@
 """The one setting that says where bytes come from instead, and that it changes nothing else."""
 
+import shutil
 from collections.abc import Callable
+from datetime import UTC, datetime
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from trainwright import distribution, inputs, mirrors
+from trainwright import apt_sources, distribution, inputs, mirrors, store
 from trainwright.errors import ConfigError, EnvironmentProblem, TrainwrightError
 from trainwright.matrix import Intent
-from trainwright.model import Base
+from trainwright.model import Base, Package
 
 Set = Callable[..., None]
 BASE = Base(
@@ -145,15 +148,20 @@ def test_archives_by_name(mirrored: Set, monkeypatch: pytest.MonkeyPatch) -> Non
     assert distribution.mirrors(BASE) == {name: f"http://mirror.invalid/{name}" for name in BASE.archives}
 
 
-def test_archives_that_this_hosts_apt_names(mirrored: Set, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """apt's own addresses have their mirrors like any other; what neither names is an error."""
+@pytest.fixture
+def listed(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """What this host's apt sources say: archive to address."""
+
+    def to(**addresses: str) -> None:
+        monkeypatch.setattr(apt_sources, "mirrors", lambda _: addresses)
+
+    return to
+
+
+def test_archives_that_this_hosts_apt_names(mirrored: Set, listed: Set) -> None:
+    """apt's own addresses have their mirrors like any other; what has neither mirror nor snapshot is an error."""
     first, second = BASE.archives
-    (tmp_path / "sources.list").write_text(f"deb http://own.invalid/{first} suite main\n")
-    (tmp_path / "lists/partial").mkdir(parents=True)
-    (tmp_path / f"lists/own.invalid_{first}_dists_suite_main_binary-amd64_Packages").touch()
-    settings = {"Etc::SourceList": "sources.list", "Etc::SourceParts": "none", "State::Lists": "lists"}
-    (tmp_path / "apt.conf").write_text("".join(f'Dir::{key} "{tmp_path}/{file}";' for key, file in settings.items()))
-    monkeypatch.setenv("APT_CONFIG", str(tmp_path / "apt.conf"))
+    listed(**{first: f"http://own.invalid/{first}"})
     mirrored("http://own.invalid=http://me:s3cret@mirror.invalid/x", f"{second}=/srv/second")
     assert distribution.mirrors(BASE) == {
         second: "file:///srv/second",
@@ -163,6 +171,81 @@ def test_archives_that_this_hosts_apt_names(mirrored: Set, tmp_path: Path, monke
     with pytest.raises(EnvironmentProblem, match=second) as raised:
         distribution.mirrors(BASE)
     assert raised.value.fix == f"export TRAINWRIGHT_MIRRORS='{second}=<address of a mirror>'"
+    snapshots = {second: "https://snapshot.invalid/{time}/{filename}"}
+    assert distribution.mirrors(BASE.model_copy(update={"snapshots": snapshots})).keys() == {first}
+
+
+@pytest.fixture
+def _hasty_apt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """apt asks once; its own sources and lists are elsewhere, and no matter."""
+    if not shutil.which("apt-get"):
+        pytest.skip("not run: apt-get is not on this host")
+    own = "".join(f'Dir::{name} "{tmp_path}/own";' for name in ("Etc::SourceList", "State::Lists", "Etc::Preferences"))
+    (tmp_path / "apt.conf").write_text(f'Acquire::Retries "0"; {own}')
+    monkeypatch.setenv("APT_CONFIG", str(tmp_path / "apt.conf"))
+
+
+def package(archive: str, body: bytes) -> Package:
+    return Package(
+        name=archive,
+        version="1",
+        architecture="all",
+        archive=archive,
+        filename=f"pool/{archive}.deb",
+        size=len(body),
+        sha256=sha256(body).hexdigest(),
+    )
+
+
+@pytest.mark.parametrize("held", ["the mirror", "the next day's snapshot", "the day's snapshot", "nobody"])
+@pytest.mark.parametrize("setting", [True, False])
+@pytest.mark.usefixtures("bare_network")
+def test_a_locked_file_comes_from_the_mirror_else_from_the_snapshots_of_its_day(
+    mirrored: Set, listed: Set, site: Any, held: str, setting: bool
+) -> None:
+    """Each archive by itself: here only one of the two has a mirror, by the setting or by apt's sources."""
+    base = BASE.model_copy(
+        update={"snapshots": {name: f"https://snapshot.invalid/{name}/{{time}}/{{filename}}" for name in BASE.archives}}
+    )
+    first, second = (package(name, name.encode()) for name in BASE.archives)
+    address, snapshot = f"{site.address}/mirror", f"https://snapshot.invalid={site.address}/snapshot"
+    mirrored(snapshot, *([f"{first.archive}={address}"] if setting else []))
+    listed(**({} if setting else {first.archive: address}))
+    places = {
+        "the mirror": "mirror/{filename}",
+        "the next day's snapshot": "snapshot/{archive}/20261121T021110Z/{filename}",
+        "the day's snapshot": "snapshot/{archive}/20261120T021110Z/{filename}",
+        "nobody": "nowhere",
+    }
+    for one in (first, second):
+        site.offer(places[held].format(**one.model_dump()), one.archive.encode())
+    lost = store.fetch(distribution.wanted(base, [first, second], 1795140670))
+    expected = {"the mirror": {second.sha256}, "nobody": {first.sha256, second.sha256}}.get(held, set())
+    assert lost.keys() == expected
+    assert store.has(first.sha256) == (first.sha256 not in expected)
+    asked = [path for path, _ in site.asked if first.archive in path.rpartition("/")[2] and second.archive not in path]
+    order = ["mirror", "snapshot/debian/20261121T021110Z", "snapshot/debian/20261120T021110Z"]
+    assert asked == [
+        f"/{place}/{first.filename}" for place in order[: 4 if held == "nobody" else list(places).index(held) + 1]
+    ]
+
+
+@pytest.mark.usefixtures("bare_network", "_hasty_apt")
+def test_packages_are_resolved_from_the_snapshot_of_now_where_no_mirror_is_known(
+    mirrored: Set, listed: Set, site: Any
+) -> None:
+    snapshots = {name: f"https://snapshot.invalid/{name}/{{time}}/{{filename}}" for name in BASE.archives}
+    first, second = BASE.archives
+    mirrored(f"https://snapshot.invalid={site.address}/snapshot")
+    listed(**{second: f"{site.address}/mirror"})
+    before = datetime.now(UTC).replace(microsecond=0)
+    with pytest.raises(EnvironmentProblem, match="the package index cannot be had"):
+        distribution.resolve(BASE.model_copy(update={"snapshots": snapshots}), ["bash"])
+    asked = {path.rpartition("/dists/")[0] for path, _ in site.asked}
+    assert "/mirror" in asked
+    (place,) = asked - {"/mirror"}
+    stamp = datetime.strptime(place.removeprefix(f"/snapshot/{first}/"), "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
+    assert before <= stamp <= datetime.now(UTC)
 
 
 def test_no_setting_reaches_a_rendered_file_or_a_key(
@@ -234,7 +317,7 @@ def test_what_is_no_password_is_shown() -> None:
 
 
 @pytest.mark.parametrize("how", ["https", "proxy", "netrc"])
-@pytest.mark.usefixtures("bare_network")
+@pytest.mark.usefixtures("bare_network", "_hasty_apt")
 def test_apt_is_told_the_ca_the_proxy_and_the_password(
     mirrored: Set, tls_site: Any, site: Any, authority: Path, tmp_path: Path, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -246,8 +329,6 @@ def test_apt_is_told_the_ca_the_proxy_and_the_password(
         assert "s3cret" not in str(raised.value.as_dict())
         return raised.value.why
 
-    (tmp_path / "apt.conf").write_text('Acquire::Retries "0";')
-    monkeypatch.setenv("APT_CONFIG", str(tmp_path / "apt.conf"))
     if how == "https":
         mirrored(*(f"{name}={tls_site.address}/{name}" for name in BASE.archives))
         assert "certificate" in resolve()

@@ -6,6 +6,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
+from trainwright.errors import ConfigError
 from trainwright.images import read_image, write_image
 from trainwright.outcome import Check, Drift, Image, Proof
 
@@ -49,8 +50,18 @@ def test_no_image_json(tmp_path: Path) -> None:
     assert read_image(tmp_path) is None
 
 
-@pytest.mark.parametrize("text", ["", "{", '{"id": "a"}', '{"id": "a", "key": "b", "of_another_version": 1}'])
+@pytest.mark.parametrize("text", ["", "{", "\n[1,"])
+def test_a_damaged_image_json_is_refused(tmp_path: Path, text: str) -> None:
+    """Not taken for one that is not there: it may say where the image was pushed."""
+    (tmp_path / "image.json").write_text(text)
+    with pytest.raises(ConfigError, match="is not valid JSON") as raised:
+        read_image(tmp_path)
+    assert raised.value.where == f"out/{tmp_path.name}/image.json:{text.count(chr(10)) + 1}"
+    assert raised.value.fix.startswith(f"rm -r out/{tmp_path.name}/image.json")
+
+
+@pytest.mark.parametrize("text", ['{"id": "a"}', '{"id": "a", "key": "b", "of_another_version": 1}'])
 def test_image_json_of_another_version_is_made_anew(tmp_path: Path, text: str) -> None:
-    """It is our own output: what cannot be read is as good as not there."""
+    """It is our own output: what another version wrote is as good as not there."""
     (tmp_path / "image.json").write_text(text)
     assert read_image(tmp_path) is None

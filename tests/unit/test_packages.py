@@ -3,12 +3,15 @@
 from pathlib import Path
 
 import pytest
+from debian.deb822 import PkgRelation
+from debian.debian_support import NativeVersion
 from hypothesis import given
 from hypothesis import strategies as st
 
 from trainwright import packages
 from trainwright.errors import LockError
 from trainwright.packages import Stanzas
+from trainwright.probe import upstream_version
 
 ROOT = Path(__file__).parents[2]
 HEADER = {"Intent": "0" * 64, "Date": "Fri, 20 Nov 2026 02:11:10 GMT"}
@@ -44,6 +47,17 @@ def test_what_is_committed_is_what_would_be_written() -> None:
         assert packages.dump(*packages.parse(path.read_text(), path.name)) == path.read_text()
 
 
+def test_relations_are_read_as_the_distribution_reads_them() -> None:
+    for path in (ROOT / "dockerfiles/locks").glob("*.packages"):
+        for held in packages.parse(path.read_text(), path.name)[1].values():
+            fields = [held[field] for field in ("Depends", "Pre-Depends") if field in held]
+            known = {
+                choice["name"] for text in fields for group in PkgRelation.parse_relations(text) for choice in group
+            }
+            assert packages.requires(held) == known
+            assert upstream_version(held["Version"]) == NativeVersion(held["Version"]).upstream_version
+
+
 def test_written_in_one_order() -> None:
     assert packages.dump(HEADER, of("b", "a")) == packages.dump(HEADER, of("a", "b"))
 
@@ -66,9 +80,7 @@ def test_a_package_without_a_field(field: str) -> None:
 
 
 def test_manifest_digest_knows_the_bytes_and_not_the_place() -> None:
-    def digest(stanzas: Stanzas) -> str:
-        return packages.manifest_digest(packages.to_packages(stanzas).values())
-
+    digest = packages.manifest_digest
     moved = {name: {**held, "Filename": "elsewhere.deb", "Archive": "other"} for name, held in of("a", "b").items()}
     assert digest(of("a", "b")) == digest(of("b", "a")) == digest(moved)
     assert len({digest(of("a", "b")), digest(of("a")), digest(of("a", b="2"))}) == 3

@@ -31,11 +31,11 @@ FIELD = re.compile(r"\$\{\{ [\w.]+ \}\}")  # of GitHub, where it stands for a va
 
 
 @pytest.fixture
-def committed(tree: Path) -> Path:
-    git(tree, "init", "--quiet")
-    git(tree, "add", "--all")
-    git(tree, "commit", "--quiet", "--message", "as it was")
-    return tree
+def committed(few: Path) -> Path:
+    git(few, "init", "--quiet")
+    git(few, "add", "--all")
+    git(few, "commit", "--quiet", "--message", "as it was")
+    return few
 
 
 def git(tree: Path, *words: str) -> None:
@@ -388,7 +388,7 @@ def test_a_workflow_uses_no_action_and_has_no_more_rights_than_it_needs() -> Non
             values = [*step.get("env", {}).values(), *job["env"].values()]
             assert all(FIELD.search(value) or "{{" not in value for value in values)
     written = yaml.safe_load(pipelines.text(document, graph(3), "x"))
-    assert written.pop(True) == {"workflow_dispatch": {}}  # YAML 1.1 takes `on` for yes; GitHub does not
+    assert written.pop("on") == {"workflow_dispatch": {}}  # quoted: YAML 1.1 takes a bare `on` for yes
     assert written == {key: value for key, value in document.items() if key != "on"}
 
 

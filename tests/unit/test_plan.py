@@ -78,7 +78,7 @@ def differing(before: dict[str, str], after: dict[str, str]) -> set[str]:
 def committed() -> dict[str, str]:
     """The keys of this very checkout, computed once, where no store knows of any drift."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TRAINWRIGHT_STORE", "/nowhere")
+        patch.setenv("TRAINWRIGHT_STORE", "/dev/null/store")
         return keys(ROOT)
 
 
@@ -121,11 +121,11 @@ def test_another_clone_in_another_folder(tmp_path: Path, committed: dict[str, st
         ("dockerfiles/layers/gdrcopy.j2", "^# The library alone", "# Only the library", CUDA),
         ("dockerfiles/layers/cuda.j2", r"nvidia/cudnn/include/\*", "nvidia/cudnn/include/cudnn*", {"twin"}),
         ("dockerfiles/rootfs/common/etc/pip.conf", r"\Z", "\n# more\n", CPU | CUDA),
-        ("scripts/bootstrap-base.sh", r"\Z", "\n# more\n", CPU | CUDA),
+        ("dockerfiles/layers/base.j2", r"/run/adduser /run/runit", "/run/adduser", CPU | CUDA),
         ("dockerfiles/layers/torch.toml", r'^summary = "PyTorch"', 'summary = "Torch"', set()),
         ("dockerfiles/layers/gdrcopy.toml", r'^evidence = "', 'evidence = "seen: ', set()),
         ("dockerfiles/host.toml", r"^port = \d+", "port = 5001", set()),
-        ("scripts/engine.sh", r"\Z", "\n# more\n", set()),
+        ("scripts/engine.py", r"\Z", "\n# more\n", set()),
     ],
 )
 def test_what_changes_a_key(

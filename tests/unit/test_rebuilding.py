@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from trainwright import building, engine, fetching, rebuilding
+from trainwright import baking, building, engine, fetching, rebuilding
 from trainwright.rebuilt import Row
 
 ID = "pytorch-2.13-cpu-py311-ec2"
@@ -19,7 +19,7 @@ Rebuild = Callable[..., Any]
 @pytest.fixture
 def rebuild(cli: Any, tree: Path, monkeypatch: pytest.MonkeyPatch) -> Rebuild:
     """Of an image that the engine holds as HELD, and makes anew as `again`."""
-    for module, name in ((building, "must_be_able"), (building, "lay_out"), (engine, "bake"), (engine, "remove")):
+    for module, name in ((building, "must_be_able"), (building, "lay_out"), (baking, "bake"), (engine, "remove")):
         monkeypatch.setattr(module, name, lambda *_: None)
     for module in (rebuilding, fetching):
         monkeypatch.setattr(module, "fetch", lambda *_: None)

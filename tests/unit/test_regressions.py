@@ -10,7 +10,6 @@ from typing import Any, Literal
 
 import pytest
 from hosts import slowed
-from scipy.stats import mannwhitneyu
 from typer.testing import CliRunner
 
 from trainwright import measuring, regressions
@@ -175,6 +174,8 @@ def test_the_distribution_of_u_is_exact(n: int, m: int) -> None:
 
 
 def test_a_bound_is_where_the_test_of_mann_and_whitney_turns() -> None:
+    from scipy.stats import mannwhitneyu  # here, because each worker imports every module, and this takes a second
+
     dice = random.Random(7)
     for count in (4, 6, 9):
         a, b = ([dice.gauss(100, 2) for _ in range(count)] for _ in range(2))

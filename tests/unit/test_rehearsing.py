@@ -158,26 +158,27 @@ def test_a_command_that_ends_its_shell(project: Project, tmp_path: Path) -> None
     assert "ended its shell" in err
 
 
+@pytest.mark.waits
 def test_a_build_that_hangs_is_ended_with_all_it_started(project: Project, tmp_path: Path) -> None:
     pid = tmp_path / "pid"
-    begun = time.monotonic()
     code, said, err = project.run({"build": {"commands": [f"sleep 300 & echo $! >{pid}; wait"]}}, "--minutes", "0.02")
     assert code == 5
-    assert time.monotonic() - begun < 30
     assert states(said) == {"build": "FAILED"}
     assert "longer than a build may" in err
     assert not Path(f"/proc/{pid.read_text().strip()}").exists()
 
 
-def test_a_process_in_the_background_keeps_nobody_waiting(project: Project) -> None:
-    begun = time.monotonic()
-    code, _, err = project.run({"build": {"commands": ["sleep 60 >/dev/null 2>&1 &", "true"]}})
+@pytest.mark.waits
+def test_a_process_in_the_background_keeps_nobody_waiting(project: Project, tmp_path: Path) -> None:
+    beside = f"bash -c 'sleep 30 && touch {tmp_path}/over' >/dev/null 2>&1 &"
+    code, _, err = project.run({"build": {"commands": [beside, "true"]}})
     assert code == 0, err
-    code, said, _ = project.run({"build": {"commands": ["sleep 60 >/dev/null 2>&1 & exit 7"]}})
+    code, said, _ = project.run({"build": {"commands": [f"{beside} exit 7"]}})
     assert (code, said["phases"][0]["code"]) == (5, 7)
-    assert time.monotonic() - begun < 30
+    assert not (tmp_path / "over").exists()
 
 
+@pytest.mark.waits
 def test_ctrl_c_leaves_nothing(project: Project, tmp_path: Path) -> None:
     pid = tmp_path / "pid"
     project.commit({"phases": {"build": {"commands": [f"sleep 300 & echo $! >{pid}; pwd >{tmp_path}/folder; wait"]}}})

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from registries import MANIFEST, Registry, digest_of, serving
 
-from trainwright import errors, images, inputs, registry_work, releasing, trains
+from trainwright import attesting, engine, errors, images, inputs, publishing, registry_work, releasing, trains
 from trainwright.errors import IncompatibleError, NotRunError, Refusals, RegistryError, TrainwrightError
 from trainwright.matrix import load_intent
 from trainwright.outcome import Check, Image, Proof
@@ -76,6 +76,47 @@ def test_tags_and_alias_in_each_of_them(here: Path, two: tuple[Registry, Registr
         assert tags(one) == {f"{ID}-{NAME}": digest, f"{ID}-latest": digest}
     rows = releasing.rollback(here, NAME, "*", [one.address for one in two], False)
     assert [row.action for row in rows] == ["stays", "stays"]
+
+
+def test_a_dry_run_has_the_steps_of_the_real_one(
+    here: Path, two: tuple[Registry, Registry], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of an image that another checkout published unsigned: signed first, whoever made it, and said beforehand."""
+    digest = {hold(one, ID) for one in two}.pop()
+    done, lacks = list[str](), {one.address: ["SBOM", "image"] for one in two}
+
+    def attest(*words: Any) -> None:
+        done.append(words[2].partition("/")[0])
+        lacks[done[-1]] = []
+
+    def prove(_: Any, found: inputs.Inputs, out: Path) -> Image:
+        done.append("probed")
+        passed = Check(state="passed")
+        image = Image(id=ID, key=found.key, proof=Proof(image=digest, probe=passed, tests=passed))
+        images.write_image(out, image)
+        return image
+
+    monkeypatch.setattr(attesting, "must_be_possible", lambda *_: None)
+    monkeypatch.setattr(attesting, "lacking", lambda *words: lacks[words[2].partition("/")[0]])
+    monkeypatch.setattr(attesting, "attest", attest)
+    monkeypatch.setattr(engine, "image_id", lambda _: digest)
+    monkeypatch.setattr(publishing, "prove", prove)
+    intent = load_intent(here)
+    variants, places = [one for one in intent.variants if one.id == ID], [one.address for one in two]
+
+    def steps(dry_run: bool) -> list[tuple[str, str, str]]:
+        rows = releasing.release(intent, variants, NAME, places, dry_run, lambda _: None)
+        return [(row.registry, row.action, row.why.partition("; the alias")[0]) for row in rows]
+
+    told = steps(True)
+    assert done == []
+    assert [action for _, action, _ in told] == ["would sign"] * 2 + ["would release"] * 2
+    assert told[0][2] == "what the key has not signed: SBOM, image; it is pulled and probed here first"
+    real = steps(False)
+    assert [(place, action.replace("would release", "released"), why) for place, action, why in told[2:]] == real[2:]
+    assert [(place, action, why) for place, action, why in real[:2]] == [(p, "signed", w) for p, _, w in told[:2]]
+    assert done == ["probed", *places]
+    assert [action for _, action, _ in steps(False)] == ["released"] * 2  # nothing is signed twice
 
 
 def test_no_alias_moves_before_all_of_them_have_the_tag(here: Path, two: tuple[Registry, Registry]) -> None:

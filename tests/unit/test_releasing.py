@@ -20,6 +20,11 @@ ID = "pytorch-2.13-cpu-py311-ec2"
 Edit = Callable[[Path, str, str], None]
 
 
+@pytest.fixture
+def tree(few: Path) -> Path:
+    return few
+
+
 def git(tree: Path, *words: str) -> str:
     settings = ["-c", "user.name=A", "-c", "user.email=a@example.com"]
     return subprocess.run(
@@ -116,14 +121,6 @@ def test_a_file_of_the_image(tree: Path, released: Train) -> None:
     path = next(path for path in (tree / "dockerfiles/rootfs/common").rglob("*") if path.is_file())
     path.write_text(path.read_text() + "# more\n")
     assert beyond(tree, released) == [f"file rootfs/{path.relative_to(tree / 'dockerfiles/rootfs')}"]
-
-
-def test_something_else_beside_a_security_update(tree: Path, released: Train, edit: Edit) -> None:
-    """Neither pins, packages nor files of the image: a script that makes its base."""
-    move_package(tree, "python3.11", "99", "debian-security")
-    edit(tree / "scripts/bootstrap-base.sh", r"\Z", "# more\n")
-    (problem,) = beyond(tree, released)
-    assert "base" in problem
 
 
 def test_another_builder(tree: Path, released: Train) -> None:

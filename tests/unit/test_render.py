@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -35,7 +36,7 @@ def rendered(root: Path, only: str = "*") -> dict[str, dict[str, str]]:
 def texts() -> dict[str, dict[str, str]]:
     """Every rendered file of this checkout."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TRAINWRIGHT_STORE", "/nowhere")
+        patch.setenv("TRAINWRIGHT_STORE", "/dev/null/store")
         return rendered(ROOT)
 
 
@@ -99,6 +100,7 @@ def test_the_rules_can_fail(line: str) -> None:
     assert rules(line) != []
 
 
+@pytest.mark.waits
 def test_hadolint_has_nothing_to_say_on_an_image(on_image: Path) -> None:
     """Those for SageMaker have all that the others have, and more; of the real ones test_whole_matrix.py asks all."""
     found = rendered(on_image, "*-sagemaker")
@@ -107,13 +109,51 @@ def test_hadolint_has_nothing_to_say_on_an_image(on_image: Path) -> None:
     assert {row.subject for row in rows} == found.keys()
 
 
+def test_no_key_of_a_packages_own_tests_stays_in_an_image(texts: dict[str, dict[str, str]], tmp_path: Path) -> None:
+    """gevent's wheel brings CPython's test keys, and RECORD must not name what is gone: every step that installs."""
+    steps = {
+        step
+        for files in texts.values()
+        for step in re.findall(r"^RUN (?:.*\\\n)*.*\n", files["Dockerfile"].rpartition("\nFROM ")[2], re.MULTILINE)
+        if "uv pip install --offline --python /opt/venv/bin/python" in step
+    }
+    ends = {
+        "&& find /opt/venv" + step.partition("&& find /opt/venv")[2].partition("&& find / -xdev")[0] for step in steps
+    }
+    (end,) = ends  # the same in each
+    site = tmp_path / "lib/python3/site-packages"
+    for name in (
+        "gevent/tests/a.pem",
+        "gevent/tests/deep/b.key",
+        "tornado/test/c.key",
+        "gevent/ca.pem",
+        "gevent/tests/d.py",
+    ):
+        (site / name).parent.mkdir(parents=True, exist_ok=True)
+        (site / name).touch()
+    record = site / "gevent-1.dist-info/RECORD"
+    record.parent.mkdir()
+    other = site / "other-1.dist-info/RECORD"  # of a layer below: writing it anew would put it into this one, too
+    other.parent.mkdir()
+    other.write_text("other/tests.pem,sha256=x,1\n")
+    before = other.stat().st_ino
+    record.write_text(
+        "".join(f"{path.relative_to(site)},sha256=x,1\n" for path in sorted(site.rglob("*.*")) if path.is_file())
+    )
+    command = end.replace("/opt/venv", str(tmp_path)).removeprefix("&&").strip().removesuffix("\\")
+    subprocess.run(["sh", "-c", command], check=True)
+    assert sorted(path.name for path in site.rglob("*.*") if path.is_file()) == ["ca.pem", "d.py"]
+    assert other.stat().st_ino == before
+    assert record.read_text() == "gevent/ca.pem,sha256=x,1\ngevent/tests/d.py,sha256=x,1\n"
+
+
 def test_no_clock_no_environment_no_random(
     texts: dict[str, dict[str, str]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(time, "time", lambda: 0.0)
     for name in list(os.environ):
         monkeypatch.delenv(name)
-    monkeypatch.setenv("TRAINWRIGHT_STORE", "/nowhere/else")
+    monkeypatch.setenv("TRAINWRIGHT_STORE", "/dev/null/other")
     assert rendered(ROOT, "*-distro") == {name: text for name, text in texts.items() if name.endswith("-distro")}
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from trainwright import report
-from trainwright.errors import BuildError
+from trainwright.errors import BuildError, printable
 from trainwright.images import Done
 from trainwright.outcome import Drift, Image
 
@@ -24,6 +24,12 @@ def test_yes_no_and_nothing(capsys: pytest.CaptureFixture[str]) -> None:
 def test_numbers_stay_numbers(capsys: pytest.CaptureFixture[str]) -> None:
     """`drift 1` is not `drift yes`, and `drift 0` is not an empty cell."""
     assert shown(capsys, {"zero": 0, "one": 1, "half": 0.5})[1].split() == ["0", "1", "0.5"]
+
+
+def test_ends_of_lines_and_blanks_stay_readable() -> None:
+    assert printable("a\r\nb\n") == "a\nb\n"
+    assert printable("10%\r20%\x1b[2J") == "10% 20%\ufffd[2J"
+    assert printable("1\u00a0000 files\u202e") == "1\u00a0000 files\ufffd"
 
 
 def test_brackets_are_text(capsys: pytest.CaptureFixture[str]) -> None:
@@ -49,6 +55,32 @@ def test_the_first_column_is_whole_on_a_terminal_of_80_columns(
     if length < 70:
         assert max(map(len, lines)) <= 80
         assert len(lines) < 200
+
+
+@pytest.mark.parametrize("cells", [("a", "b"), ("", "two\nlines"), ("x" * 40, "a  b"), (None, True), (0, 1.5)])
+def test_a_pipe_gets_the_table_that_a_terminal_of_any_width_gets(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, cells: tuple[Any, Any]
+) -> None:
+    rows = [{"id": "one", "a": cells[0], "why": cells[1]}, {"id": "another", "a": cells[1], "why": cells[0]}]
+    plain = shown(capsys, *rows)
+    for name, value in (("FORCE_COLOR", "1"), ("COLUMNS", "300"), ("TERM", "xterm"), ("NO_COLOR", "1")):
+        monkeypatch.setenv(name, value)
+    assert [re.sub(r"\x1b\[[\d;]*m", "", line).rstrip() for line in shown(capsys, *rows)] == plain
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_a_value_stands_under_its_own_heading(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, terminal: bool
+) -> None:
+    """Whatever the order of a row's keys, and where it has fewer of them."""
+    if terminal:
+        monkeypatch.setenv("FORCE_COLOR", "1")
+    lines = shown(capsys, {"id": "one", "why": "because"}, {"why": "reason", "id": "two"}, {"id": "three"})
+    assert [re.sub(r"\x1b\[[\d;]*m", "", line).split() for line in lines[1:]] == [
+        ["one", "because"],
+        ["two", "reason"],
+        ["three"],
+    ]
 
 
 def test_nothing_to_show(capsys: pytest.CaptureFixture[str]) -> None:

@@ -60,7 +60,7 @@ def test_a_line_that_is_to_be_compiled(file: Path) -> None:
         ("a=1", "this is no requirement"),
         ("a  # trainwright: compile -O2", "`# trainwright: compile` takes NAME=value"),
         ('a  # trainwright: compile CC="gcc;rm"', "`# trainwright: compile` takes NAME=value"),
-        ("-r nowhere.txt", "the requirements file cannot be read"),
+        ("-r nowhere.txt", "nowhere.txt cannot be read"),
         ("-r requirements.txt", "a requirements file includes itself"),
     ],
 )

@@ -8,10 +8,12 @@ import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
+import saved
 from layouts import make
-from saved import kinds, read
+from saved import Entry, kinds, read
 
 EXPECTED = tomllib.loads((Path(__file__).parents[1] / "image/expected.toml").read_text())
 BODY = "b3BlbnNzaC1rZXktdjEAAAAABG5vbmUAAAAEbm9uZQAAAAAAAAAB\n"
@@ -106,3 +108,55 @@ def test_configuration_without_secrets_has_none(tmp_path: Path) -> None:
     history = [{"created_by": "RUN --mount=type=secret,id=token,target=/run/secrets/token pip install -r $TOKEN_FILE"}]
     labels = {"org.opencontainers.image.source": "https://git.example/repository@v1", "key": "0123"}
     assert secrets(tmp_path, history=history, config={"Env": ["PATH=/usr/bin"], "Labels": labels}) == set()
+
+
+# --- a layer is read once: what was found in it is found again, and nothing else is taken for it ----------------------
+
+
+def test_what_was_found_is_found_again_without_reading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    image = make(tmp_path / "image", [packed({"a": OPENSSH}), packed({"b": "text"})], {})
+    searched = kinds(EXPECTED["secrets"])
+    first = read(image.folder, searched, [])
+    monkeypatch.setattr(saved, "scan", lambda *_: pytest.fail("a layer was read again"))
+    again = read(image.folder, searched, [])
+    assert again == first
+    assert again.secrets == {"a: private-key"}
+    assert [[entry.name for entry in layer] for layer in again.layers] == [["a"], ["b"]]
+
+
+def test_a_layer_that_changed_is_read_and_no_other_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    below, searched, whole = packed({"a": "text"}), kinds(EXPECTED["secrets"]), saved.scan
+    read(make(tmp_path / "one", [below, packed({"b": "text"})], {}).folder, searched, [])
+    scan = Mock(side_effect=whole)
+    monkeypatch.setattr(saved, "scan", scan)
+    changed = make(tmp_path / "two", [below, packed({"b": OPENSSH})], {})
+    assert read(changed.folder, searched, []).secrets == {"b: private-key"}
+    assert scan.call_count == 1
+    fewer = {kind: row for kind, row in EXPECTED["secrets"].items() if kind != "private-key"}
+    assert read(changed.folder, kinds(fewer), []).secrets == set(), "what is searched for has changed"
+    assert scan.call_count == 3
+
+
+def test_entries_say_who_may_write(tmp_path: Path) -> None:
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w") as layer:
+        file = tarfile.TarInfo("./srv/open")
+        file.mode, file.uid, file.pax_headers = 0o666, 7, {"SCHILY.xattr.security.capability": "1"}
+        link = tarfile.TarInfo("lib")
+        link.type, link.linkname = tarfile.SYMTYPE, "usr/lib"
+        layer.addfile(file)
+        layer.addfile(link)
+    image = make(tmp_path / "image", [archive.getvalue()], {})
+    for _ in range(2):
+        (entries,) = read(image.folder, [], []).layers
+        assert entries == [
+            Entry("srv/open", "file", 0o666, 7, 0, "", True),
+            Entry("lib", "link", 0o644, 0, 0, "usr/lib", False),
+        ]
+
+
+def test_a_layer_of_another_name_is_refused(tmp_path: Path) -> None:
+    image = make(tmp_path / "image", [packed({"a": "text"})], {})
+    (image.folder / "blobs" / image.manifest["layers"][0]["digest"].replace(":", "/")).write_bytes(packed({"b": ""}))
+    with pytest.raises(ValueError, match="the configuration names"):
+        read(image.folder, [], [])

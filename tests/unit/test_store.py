@@ -287,23 +287,20 @@ def test_ctrl_c_in_the_middle(site: Any) -> None:
 
 
 def test_ctrl_c_on_a_slow_line(site: Any, faults: Any) -> None:
-    """A real SIGINT to a real process, whose download would take five seconds more."""
-    body = BODY * 4
-    url = site.offer("file", body, faults.drips)
-    digest = sha256(body).hexdigest()
+    """A real SIGINT to a real process, whose download does not end by itself."""
+    url = site.offer("file", BODY, faults.crawls)
+    digest = sha256(BODY).hexdigest()
     code = f"from trainwright.store import *; fetch([Wanted(name='f', sha256={digest!r}, size=1, urls=[{url!r}])])"
     child = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True)
     until(lambda: any(name.startswith(".partial") for name in kept()) and site.asked)
     child.send_signal(signal.SIGINT)
-    began = time.monotonic()
-    _, said = child.communicate(timeout=20)
+    _, said = child.communicate(timeout=60)
     assert "KeyboardInterrupt" in said
-    assert time.monotonic() - began < 1.5
     assert kept() == []
 
 
 def until(true: Callable[[], object]) -> None:
-    end = time.monotonic() + 10
+    end = time.monotonic() + 60
     while not true():
         assert time.monotonic() < end, "it never came to pass"
         time.sleep(0.01)
@@ -315,6 +312,8 @@ def until(true: Callable[[], object]) -> None:
 @pytest.fixture
 def small_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A real disk of 100 kB."""
+    if not shutil.which("mount"):
+        pytest.skip("not run: no mount")
     disk = tmp_path / "disk"
     disk.mkdir()
     mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=100k", "tmpfs", disk], capture_output=True)
@@ -392,3 +391,53 @@ def test_two_fetches_of_the_same_file_at_once(site: Any) -> None:
     assert results == [{}] * 4
     assert kept() == [SUM]
     assert store.sha256_of(store.path_of(SUM)) == SUM
+
+
+HOLDS = """
+import sys, time
+from trainwright import store
+with store.scratch() as folder:
+    (folder / "half").write_text("x")
+    print(folder, flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.fixture
+def holder(tmp_path: Path) -> Iterator[Callable[[], tuple[subprocess.Popen[str], Path]]]:
+    """Processes that work in a scratch folder: the process and its folder, as if begun long ago."""
+    started = []
+
+    def start() -> tuple[subprocess.Popen[str], Path]:
+        child = subprocess.Popen([sys.executable, "-c", HOLDS], stdout=subprocess.PIPE, text=True)
+        started.append(child)
+        assert child.stdout
+        folder = Path(child.stdout.readline().strip())
+        assert folder.parent == tmp_path / "store"
+        os.utime(folder, (0, 0))
+        return child, folder
+
+    yield start
+    for child in started:
+        child.kill()
+        child.wait()
+
+
+def test_what_a_kill_left_behind_is_swept_and_what_somebody_works_in_is_not(holder: Any) -> None:
+    dead, orphan = holder()
+    dead.kill()
+    dead.wait()
+    _, used = holder()
+    assert (orphan.exists(), used.exists()) == (False, True)
+    with store.scratch() as folder:
+        assert sorted(path.name for path in folder.parent.glob(".partial-*")) == sorted([folder.name, used.name])
+
+
+def test_a_young_folder_is_nobodys_to_sweep(holder: Any) -> None:
+    """Where the store is shared over NFS, another host's lock may not be seen."""
+    dead, orphan = holder()
+    os.utime(orphan)
+    dead.kill()
+    dead.wait()
+    with store.scratch():
+        assert orphan.exists()

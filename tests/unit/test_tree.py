@@ -23,22 +23,23 @@ BIN = Path(sys.executable).parent
 LEVELS = {
     "errors model outcome standing progress": 0,
     "config versions compat remedy instances providers declaring checking matrix lock facts explaining finding "
-    "packages render preflight declaration heredity image_config derived plan bake probe wheels differences overview "
-    "trains builders rebuilt requirements additions scanning publication repositories denials provenance sbom "
+    "packages render preflight declaration heredity image_config derived plan bake probe layers wheels differences "
+    "overview trains builders rebuilt requirements additions scanning publication repositories denials provenance sbom "
     "pipelines buildspecs "
     "comparison retention nccl_tests nccl_json nccl_info causes floors judge witnesses table_checks "
     "network_checks scaling runs launchers cloud_launchers baselines charts judge_pages junit pictures "
     "clusters cluster_files "
     "regressions jobs training_compiler merging watching fitting submissions sdk_code": 1,  # pure
-    "files layouts process store host_settings inputs proofs mirrors certificates git checkout children aws "
-    "registry_http registry_auth registry_uploads registry_notes registry_work gates packing": 1,  # of the host
-    "engine registry indexes distribution sources licences ecr provisioning signing following submitting": 2,  # effects
+    "files layouts process store host_settings inputs proofs proving mirrors certificates pip_files git checkout "
+    "children aws registry_documents registry_http registry_auth registry_uploads registry_notes registry_work "
+    "gates packing unpacking kept templates apt_sources engine_socket canonical": 1,  # of the host
+    "engine registry indexes distribution sources licences ecr provisioning following submitting": 2,  # effects
     "locking recording relocking updates fetching building publishing images linting report commands cli doctor": 3,
     "adding conflicts compiling parents rebuilding deriving verifying testing attesting inspecting": 3,
     "changes releasing affected updating places forecasting addressing dispatching beginning": 3,
-    "rehearsing tailing": 3,
+    "rehearsing tailing loopback baking programs signing": 3,
     "running containers comparing pruning judging launching reports verdicts measuring interleaving gateable": 3,
-    "emitting": 3,
+    "apt_container emitting": 3,
 }
 LEVEL = {name: level for names, level in LEVELS.items() for name in names.split()}
 PURE = {name for name, level in LEVEL.items() if level == 0} | set(list(LEVELS)[1].split())
@@ -139,7 +140,7 @@ def test_the_rules_can_fail(name: str, text: str) -> None:
 
 def test_no_module_is_long() -> None:
     for _, path in modules():
-        assert len(path.read_text().splitlines()) < 400, path
+        assert len(path.read_text().splitlines()) <= 600, path
 
 
 # --- build/ ----------------------------------------------------------------------------------------------------------
@@ -216,18 +217,17 @@ def dry_run(*words: str) -> str:
 
 
 def test_make_hands_over_what_was_asked_for() -> None:
-    assert "trainwright build --framework 'pytorch'" in dry_run("build", "FRAMEWORK=pytorch")
-    assert "trainwright build --framework ''" in dry_run("build", "FRAMEWORK=")
-    assert "trainwright build --only '*-ec2'" in dry_run("build", "ONLY=*-ec2")
-    assert re.search(r"trainwright build *$", dry_run("build"), re.MULTILINE)
+    assert "trainwright build --set-up --framework 'pytorch'" in dry_run("build", "FRAMEWORK=pytorch")
+    assert "trainwright build --set-up --framework ''" in dry_run("build", "FRAMEWORK=")
+    assert "trainwright build --set-up --only '*-ec2'" in dry_run("build", "ONLY=*-ec2")
+    assert re.search(r"trainwright build --set-up *$", dry_run("build"), re.MULTILINE)
 
 
-def test_make_build_comes_before_push_and_starts_no_registry_where_one_is_given() -> None:
-    said = dry_run("build", "push", "FRAMEWORK=pytorch")
-    assert said.index("trainwright build") < said.index("trainwright push")
-    assert said.count("trainwright build") == 1
-    assert "registry.sh up" in said
-    assert "registry.sh up" not in dry_run("push", "FRAMEWORK=pytorch", "REGISTRY=example.invalid")
+@pytest.mark.parametrize("words", ["build push", "push build", "push", "push REGISTRY=example.invalid"])
+def test_make_push_is_one_process_that_builds_first(words: str) -> None:
+    said = dry_run(*words.split(), "FRAMEWORK=pytorch")
+    ours = [line for line in said.splitlines() if "setup_venv" not in line and not line.startswith(("make:", ":"))]
+    assert ours == [".venv/bin/trainwright build --set-up --framework 'pytorch' --push"]
 
 
 def test_the_makefile_carries_no_version() -> None:
@@ -251,8 +251,9 @@ SCRIPTS = sorted((ROOT / "scripts").glob("*.sh"))
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.name)
 def test_scripts_stop_at_the_first_error(path: Path) -> None:
     text = path.read_text()
-    assert re.search(r"^(set -Eeuo pipefail|\. .*/lib\.sh\"?)$", text, re.MULTILINE)
-    assert path.name == "lib.sh" or (text.startswith("#!/usr/bin/env bash\n") and path.stat().st_mode & 0o100)
+    assert re.search(r"^(set -eu|set -Eeuo pipefail|\. .*/lib\.sh\"?)$", text, re.MULTILINE)
+    shell = "#!/bin/sh\n" if path.name == "python.sh" else "#!/usr/bin/env bash\n"  # a Mac's bash is of 2007
+    assert path.name == "lib.sh" or (text.startswith(shell) and path.stat().st_mode & 0o100)
 
 
 def test_what_an_error_sends_a_person_to_is_there() -> None:

@@ -25,7 +25,7 @@ def settings() -> dict[str, Any]:
         port = server.getsockname()[1]
     return {
         "watch_port": port,
-        "join_seconds": 20,
+        "join_seconds": 300,
         "retry_seconds": 0.05,
         "report_seconds": 0.2,
         "greeting_seconds": 1,
@@ -82,6 +82,6 @@ def cluster(request: pytest.FixtureRequest, start: Callable[..., Future[Meeting]
     def met(hosts: tuple[str, ...] = HOSTS, **changed: Any) -> list[Meeting]:
         key = secret() if request.param == "secret" else None
         joining = [start(host, key, world=world(host, hosts), **changed) for host in hosts]
-        return [future.result(20) for future in joining]
+        return [future.result(60) for future in joining]
 
     return met

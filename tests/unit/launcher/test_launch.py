@@ -8,7 +8,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -34,12 +33,18 @@ settings = {**json.loads(Path(here, "settings.json").read_text()), "stop_seconds
 settings |= json.loads(os.environ.get("SETTINGS", "{}"))
 os._exit(launch.main(words, settings))
 """
-LIMIT_SECONDS = 30
+LIMIT_SECONDS = 60  # ends what hangs
 WAITS = "import time\nprint('ready', flush=True)\nwhile True: time.sleep(0.05)\n"
 SAVES = (
     f"import signal, sys\nsignal.signal(signal.SIGTERM, lambda *_: (print('saved', flush=True), sys.exit(0)))\n{WAITS}"
 )
 IGNORES = f"import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n{WAITS}"
+
+
+def apart() -> dict[str, float]:
+    """A port that is free, for hosts of one job: other tests, of this checkout or another one, run jobs beside it."""
+    with socket.create_server(("", 0)) as server:
+        return {"watch_port": server.getsockname()[1]}
 
 
 def settings() -> dict[str, float]:
@@ -162,14 +167,13 @@ def test_no_place_for_the_reason(host: Host) -> None:
 @pytest.mark.parametrize("kind", ["plain", "tensorflow"])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_stop_is_the_scripts_to_handle(host: Host, kind: str, number: int) -> None:
+    host.stop_seconds = 600  # and not waited for
     started = host.begin("--distribution", kind, host.script(SAVES))
     until(started, "ready")
-    began = time.monotonic()
     started.send_signal(number)
     said, _ = started.communicate(timeout=LIMIT_SECONDS)
     assert (started.returncode, host.succeeded) == (0, True), said
     assert "saved" in said
-    assert time.monotonic() - began < 5
 
 
 @pytest.mark.parametrize("shell", ["python3 train.py\necho after $?", "exec python3 train.py"])
@@ -256,7 +260,8 @@ def test_a_host_whose_check_refuses_is_not_waited_for(host: Host) -> None:
     words = ["--distribution", "torchrun", "--hosts", "127.0.0.1,127.0.0.2", "--host"]
     place = {name: str(host.folder / name) for name in ("127.0.0.1", "127.0.0.2")}
     script = host.script("print('trained')")
-    both = [host.begin(*words, name, script, TRAINWRIGHT_FAILURE_FILE=file) for name, file in place.items()]
+    own = {"SETTINGS": json.dumps(apart())}
+    both = [host.begin(*words, name, script, TRAINWRIGHT_FAILURE_FILE=file, **own) for name, file in place.items()]
     for one in both:
         said, _ = one.communicate(timeout=LIMIT_SECONDS)
         assert one.returncode, said
@@ -268,10 +273,8 @@ TWO = ("127.0.0.1", "127.0.0.2")
 
 
 def both(host: Host, *scripts: str) -> list[subprocess.Popen[str]]:
-    """A job of two hosts, each with the words of its own, on a port that is free."""
-    with socket.create_server(("", 0)) as server:
-        changed = json.dumps({"watch_port": server.getsockname()[1]})
-    started = []
+    """A job of two hosts, each with the words of its own."""
+    changed, started = json.dumps(apart()), []
     for name, script in zip(TWO, scripts, strict=True):
         words = ["--distribution", "plain", "--hosts", ",".join(TWO), "--host", name, script]
         started.append(host.begin(*words, TRAINWRIGHT_FAILURE_FILE=str(host.folder / name), SETTINGS=changed))
@@ -319,6 +322,7 @@ def test_mpi_without_the_watch_is_refused_on_every_host(host: Host, who: str) ->
 SECRET = "0123456789abcdef" * 2
 
 
+@pytest.mark.waits
 @pytest.mark.parametrize(
     ("main", "worker", "first", "second"),
     [
@@ -333,16 +337,16 @@ def test_a_host_without_a_secret_is_not_waited_for(
 ) -> None:
     """Hosts of an MPI job; the others hear of it at once, and not after a quarter of an hour."""
     words = ["--distribution", "mpi", "--hosts", "127.0.0.1,localhost", "--host"]
-    began, script, started = time.monotonic(), host.script("print('trained')"), []
+    changed = json.dumps({**apart(), "tell_seconds": 5})
+    script, started = host.script("print('trained')"), []
     for name, text in (("sshd", ""), ("ssh-keygen", 'for last; do :; done; echo ssh-ed25519 AAAA >"$last.pub"')):
         host.program(name, text)
     for name, own in (("localhost", worker), ("127.0.0.1", main)):
-        own = {**own, "SETTINGS": json.dumps({"tell_seconds": 5})}
+        own = {**own, "SETTINGS": changed, "TMPDIR": str(host.folder)}  # hosts of one name share what lies there
         started.append(host.begin(*words, name, script, TRAINWRIGHT_FAILURE_FILE=str(host.folder / name), **own))
     for one in started:
         said, _ = one.communicate(timeout=LIMIT_SECONDS)
         assert one.returncode == 1, said
-    assert time.monotonic() - began < 15
     assert first in (host.folder / "127.0.0.1").read_text()
     assert second in (host.folder / "localhost").read_text()
 
@@ -359,10 +363,9 @@ time.sleep(600)
 def test_an_agent_without_ranks_is_not_waited_for(host: Host) -> None:
     (host.folder / "torch/distributed").mkdir(parents=True)
     (host.folder / "torch/distributed/run.py").write_text(AGENT)
-    started = time.monotonic()
-    host.run("--distribution", "torchrun", host.script("raise SystemExit(3)"))
+    patient = json.dumps({"peer_stop_seconds": 600})
+    host.run("--distribution", "torchrun", host.script("raise SystemExit(3)"), SETTINGS=patient)
     assert host.failure.startswith("localhost: exit code 3")
-    assert time.monotonic() - started < settings()["peer_stop_seconds"] - 1
 
 
 def test_the_first_words_of_a_rank_are_kept(tmp_path: Path) -> None:
@@ -461,17 +464,14 @@ def test_the_page_says_what_the_settings_say() -> None:
 
 def test_one_worker_that_fails_ends_the_others(host: Host) -> None:
     text = f"import json, os\nif json.loads(os.environ['TF_CONFIG'])['task']['index']: raise SystemExit(6)\n{WAITS}"
-    began = time.monotonic()
+    host.stop_seconds = 600  # and not waited for
     code, said = host.run("--distribution", "tensorflow", "--processes", "2", host.script(text))
     assert code == 6, said
-    assert time.monotonic() - began < 15
 
 
 def test_a_process_that_the_script_leaves_behind_holds_nothing_up(host: Host) -> None:
     text = "import subprocess; subprocess.Popen(['sleep', '600'], start_new_session=True); print('trained')"
-    began = time.monotonic()
     assert host.run(host.script(text))[0] == 0
-    assert time.monotonic() - began < 15
 
 
 def test_the_secret_is_not_the_scripts(host: Host) -> None:

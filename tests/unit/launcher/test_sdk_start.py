@@ -38,5 +38,7 @@ def test_the_first_process_does_not_keep_the_secret(tmp_path: Path) -> None:
     assert f"file: {SECRET}" in done.stdout
     assert "mode: 600 700" in done.stdout
     environ = {name: value for name, value in environ.items() if name != trust.VARIABLE}
-    assert trust.take({**environ, trust.FILE: str(next(tmp_path.glob("trainwright-secret-*/secret")))})
+    path = str(next(tmp_path.glob("trainwright-secret-*/secret")))
+    assert f"{trust.MADE}={path}" in done.stdout
+    assert trust.take({**environ, trust.FILE: path, trust.MADE: path})
     assert not list(tmp_path.glob("trainwright-secret-*"))

@@ -2,7 +2,10 @@
 
 import json
 from dataclasses import replace
+from datetime import timedelta
+from types import SimpleNamespace
 
+import agent
 import pytest
 import starting
 from errors import LauncherError
@@ -47,6 +50,29 @@ def test_torchrun() -> None:
     assert "--master-addr=127.0.0.1" in starting.torchrun(ONE, 7777, {})
     with pytest.raises(LauncherError, match="c10d"):
         starting.torchrun(TWO, 7777, {"PET_RDZV_BACKEND": "c10d"})
+
+
+def test_the_main_hosts_agent_leaves_last() -> None:
+    """Not before each other one has left torchrun's own meeting; and it waits for them no longer than some seconds."""
+    order, left = list[str](), set[str]()
+
+    class Store:
+        def set(self, key: str, _: str) -> None:
+            left.add(key)
+
+        def wait(self, keys: list[str], within: timedelta) -> None:
+            order.append(f"waited for {len(keys)}")
+            if missing := set(keys) - left:
+                raise RuntimeError(f"{missing} within {within}")
+
+    def leave(rank: int) -> None:
+        one = SimpleNamespace(_worker_group=SimpleNamespace(group_rank=rank, group_world_size=3), _store=Store())
+        agent.leaving(lambda _: order.append(f"met {rank}"))(one)
+
+    for rank in (0, 1, 2, 0):
+        leave(rank)
+    assert order == ["met 0", "waited for 2", "met 1", "met 2", "met 0", "waited for 2"]
+    assert len(left) == 2
 
 
 def test_torchrun_takes_nothing_of_the_rendezvous_from_the_environment() -> None:

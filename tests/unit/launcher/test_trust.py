@@ -6,6 +6,7 @@ import os
 import pickle
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -129,6 +130,28 @@ def test_a_file_of_the_users_stays(tmp_path: Path) -> None:
     trust.hand_over(held)
     assert take(held)
     assert (tmp_path / "secret").exists()
+
+
+def test_a_folder_of_the_users_stays_whatever_its_name(tmp_path: Path) -> None:
+    """Its name is no proof that the launcher made it: other keys lay in it, and the whole of it was removed."""
+    own = tmp_path / "trainwright-secret-of-mine"
+    own.mkdir()
+    for name in ("secret", "another-key"):
+        (own / name).write_text(KEY)
+    held = {FILE: str(own / "secret")}
+    assert take(held)
+    assert sorted(path.name for path in own.iterdir()) == ["another-key", "secret"]
+
+
+def test_what_lies_beside_the_file_that_is_removed_stays(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    held = {VARIABLE: KEY}
+    trust.hand_over(held)
+    path = Path(held[FILE])
+    (path.parent / "notes").write_text("a user's")
+    assert take(held)
+    assert not held
+    assert [path.name for path in path.parent.iterdir()] == ["notes"]
 
 
 def test_no_text_and_no_copy_of_it_shows_it() -> None:

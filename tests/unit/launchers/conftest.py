@@ -1,5 +1,6 @@
 """A run as it is asked for, and hosts that are this one."""
 
+import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,8 @@ from trainwright.runs import Run
 
 IMAGE = f"123456789012.dkr.ecr.us-east-1.amazonaws.com/trainwright/pytorch@{DIGEST}"
 SCRIPT = (ROOT / "scripts/gate.sh").read_text()
+# Where real keys are made.
+KEYS = pytest.mark.skipif(not shutil.which("ssh-keygen"), reason="not run: no ssh-keygen")
 NOT_SET = ("FI_PROVIDER", "FI_EFA_USE_DEVICE_RDMA", "FI_EFA_FORK_SAFE", "RDMAV_FORK_SAFE", "NCCL_PROTO", "NCCL_ALGO")
 
 

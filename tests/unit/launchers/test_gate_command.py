@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from hosts import DIGEST, GOOD, HANGS, LOGS, ROOT, Host
-from unit.launchers.conftest import IMAGE, OUTPUT, ROLE, SCRIPT, Cli, Make
+from unit.launchers.conftest import IMAGE, KEYS, OUTPUT, ROLE, SCRIPT, Cli, Make
 
 from trainwright import gateable, launching
 from trainwright.errors import ConfigError, EnvironmentProblem
@@ -22,19 +22,26 @@ def test_without_a_gpu_it_is_not_run(cli: Cli, monkeypatch: pytest.MonkeyPatch) 
     assert "this machine has no GPU" in ended.err
 
 
-def test_what_is_emitted_says_how_to_submit_and_judge_it(cli: Cli, tmp_path: Path) -> None:
-    for on, word in (("slurm", "sbatch"), ("kubernetes", "kubectl apply"), ("sagemaker", "create-training-job")):
-        file = tmp_path / on
-        words = ["--role", ROLE, "--output", OUTPUT] if on == "sagemaker" else []
-        ended = cli(
-            ROOT, "gate", IMAGE, "--on", on, "--nodes", "2", "--instance", "p5.48xlarge", "--emit", str(file), *words
-        )
-        assert (ended.code, ended.out) == (0, "")
-        assert word in ended.err
-        assert re.search("^[.a-z/]*trainwright judge ", ended.err, re.MULTILINE)
-        assert "--nodes 2 --world-size 16 --instance p5.48xlarge" in ended.err
-        assert ended.err.startswith("# 2 nodes with 8 GPUs each, 32 EFA interfaces of each\n")
-        assert file.stat().st_mode & 0o777 == (0o600 if on == "sagemaker" else 0o644)
+@pytest.mark.parametrize(
+    ("on", "word"),
+    [
+        ("slurm", "sbatch"),
+        ("kubernetes", "kubectl apply"),
+        pytest.param("sagemaker", "create-training-job", marks=KEYS),
+    ],
+)
+def test_what_is_emitted_says_how_to_submit_and_judge_it(cli: Cli, tmp_path: Path, on: str, word: str) -> None:
+    file = tmp_path / on
+    words = ["--role", ROLE, "--output", OUTPUT] if on == "sagemaker" else []
+    ended = cli(
+        ROOT, "gate", IMAGE, "--on", on, "--nodes", "2", "--instance", "p5.48xlarge", "--emit", str(file), *words
+    )
+    assert (ended.code, ended.out) == (0, "")
+    assert word in ended.err
+    assert re.search("^[.a-z/]*trainwright judge ", ended.err, re.MULTILINE)
+    assert "--nodes 2 --world-size 16 --instance p5.48xlarge" in ended.err
+    assert ended.err.startswith("# 2 nodes with 8 GPUs each, 32 EFA interfaces of each\n")
+    assert file.stat().st_mode & 0o777 == (0o600 if on == "sagemaker" else 0o644)
 
 
 def test_one_node_by_default_is_said(cli: Cli) -> None:
@@ -155,6 +162,7 @@ def test_what_is_emitted_is_data_where_that_is_asked_for(cli: Cli, tmp_path: Pat
     assert any("compare --a " in line for line in json.loads(ended.out)["advice"])
 
 
+@KEYS
 def test_interfaces_are_judged_as_they_were_asked_for(
     cli: Cli, cluster: Host, tree: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

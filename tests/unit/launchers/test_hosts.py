@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from hosts import DIGEST, GOOD, ROOT, Host
-from unit.launchers.conftest import IMAGE, NOT_SET, SCRIPT, Make, run_here
+from unit.launchers.conftest import IMAGE, KEYS, NOT_SET, SCRIPT, Make, run_here
 
 from trainwright import floors, launchers, linting, runs
 from trainwright.errors import ConfigError
@@ -163,7 +163,7 @@ def test_ssh_scripts_are_sound(make: Make, tmp_path: Path) -> None:
         clean(launchers.ssh(make(image=image, hosts=["ec2-user@one", "two"]), SCRIPT), tmp_path)
 
 
-@pytest.mark.parametrize("image", [IMAGE, ""])
+@pytest.mark.parametrize("image", [pytest.param(IMAGE, marks=KEYS), ""])
 def test_ssh_runs_on_all_hosts_and_leaves_none_of_them_waiting(make: Make, cluster: Host, image: str) -> None:
     cluster.prints("all_reduce_perf", GOOD)
     run = make(image=image, hosts=["root@one", "two"], collectives=["all_reduce"], instance="", gpus=8)

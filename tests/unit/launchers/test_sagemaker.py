@@ -12,7 +12,7 @@ import botocore.session
 import pytest
 from botocore.validate import ParamValidator
 from hosts import GOOD, Host
-from unit.launchers.conftest import IMAGE, KEY, OUTPUT, ROLE, SCRIPT, Make
+from unit.launchers.conftest import IMAGE, KEY, KEYS, OUTPUT, ROLE, SCRIPT, Make
 
 from trainwright import cloud_launchers, launching
 from trainwright.errors import ConfigError
@@ -137,6 +137,7 @@ def test_a_training_job_of_one_host_runs(make: Make, cluster: Host, tmp_path: Pa
     assert f"gate: image {IMAGE}" in done.stdout
 
 
+@KEYS
 def test_a_key_is_made_for_one_job_and_fits_into_its_environment() -> None:
     first, second = launching.ephemeral_key(), launching.ephemeral_key()
     assert first != second

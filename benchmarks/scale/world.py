@@ -28,8 +28,7 @@ def plant(tree: Path, originals: list[str], count: int, pin: str, version: str) 
 
     `pin` is what each copy has in a version of its own, `<version>.post<number>`.
     """
-    for part in ("dockerfiles", "scripts"):
-        shutil.copytree(ROOT / part, tree / part, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(ROOT / "dockerfiles", tree / "dockerfiles")
     known = {variant.id: variant for variant in load_intent(tree).variants}
     document = tomlkit.parse((tree / MATRIX).read_text())
     for number in range(count):

@@ -1,4 +1,4 @@
-"""What tests/scale/scale.toml says."""
+"""What benchmarks/scale/scale.toml says."""
 
 from datetime import date
 from pathlib import Path
@@ -53,7 +53,6 @@ class Settings(Model):
     round_trip_seconds: float
     originals: list[str]
     own_pin: str
-    floor_decisions_per_second: float
     changes: list[Change]
     seconds: list[Seconds]
     warm: Warm

@@ -1,4 +1,4 @@
-"""`make scale`: how 20, 100 and 500 images in five regions behave; docs/scale.json, and from it docs/scale.md.
+"""How 20, 100 and 500 images in five regions behave; docs/scale.json, and from it docs/scale.md.
 
 Real keys, the real `trainwright plan` and `render` in processes of their own, real bake files read by buildx; Amazon
 ECR is tests/aws/emulator.py behind a link with latency. Not run: a build of all of them, real Amazon.
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
-sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "build")]
+sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "build"), str(ROOT / "benchmarks")]
 
 from aws.wide import link  # noqa: E402  # after the path
 from registries import MANIFEST, digest_of, serving  # noqa: E402
@@ -27,11 +27,11 @@ from scale import page, sizes, world  # noqa: E402
 from scale.amazon import amazon, calls, publish  # noqa: E402
 from scale.settings import Change, Settings, settings  # noqa: E402
 
-from trainwright import images, inputs, registry  # noqa: E402
+from trainwright import host_settings, images, inputs, registry  # noqa: E402
 from trainwright.matrix import Intent, load_intent  # noqa: E402
 
 RESULTS = ROOT / "docs/scale.json"
-LOCAL = "127.0.0.1:5000"
+LOCAL = host_settings.registry_address(ROOT)
 COPIES = f"*-{world.FLAVOUR}-*"
 
 
@@ -190,7 +190,9 @@ def main() -> None:
     known = settings()
     held = published(known)
     if not held:
-        raise SystemExit(f"not run: the originals of scale.toml are not all published at {LOCAL}: make test test-ci")
+        raise SystemExit(
+            f"not run: the originals of scale.toml are not all published at {LOCAL}: scripts/test-images.sh --only <id>"
+        )
     rows = []
     for count in known.sizes:
         with tempfile.TemporaryDirectory(prefix="trainwright-scale-") as folder:

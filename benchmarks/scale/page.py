@@ -7,7 +7,7 @@ from typing import Any
 
 from scale.settings import Limit, Settings
 
-MARK = "<!-- {name}: written by `make scale` -->"
+MARK = "<!-- {name}: written by benchmarks/scale/measure.py -->"
 Row = Mapping[str, Any]
 
 

@@ -1,0 +1,218 @@
+"""Names and values that become lines of what is emitted: a script, a manifest."""
+
+import os
+import shlex
+import subprocess
+from collections import Counter
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+from check_jsonschema.builtin_schemas import get_builtin_schema
+from ruamel.yaml import YAML
+
+from trainwright import cloud_launchers, overview, pipelines
+from trainwright.pipelines import Build, Graph, Left
+
+ROOT = Path(__file__).parents[2]
+WORDS = [
+    "no",
+    "123",
+    "1e3",
+    "0x1f",
+    "on",
+    "~",
+    "null",
+    "a: b",
+    "- a",
+    "#a",
+    "a\nb",
+    "1:30",
+    ".5",
+    "y",
+    "{a",
+    "*a",
+    "é",
+    "0o17",
+]
+
+
+@pytest.mark.parametrize("name", WORDS)
+def test_a_key_of_a_manifest_is_the_word_that_it_was(name: str) -> None:
+    manifest = {"kind": "ConfigMap", "data": {name: "x", "b": {name: name}}, "list": [{name: name}], "flow": [[name]]}
+    assert readings(cloud_launchers.yaml(manifest)) == [manifest, manifest]
+
+
+def readings(text: str) -> list[Any]:
+    """What YAML 1.1 reads, as Kubernetes and CodeBuild do, and what YAML 1.2 reads, as GitHub does."""
+    return [yaml.safe_load(text), YAML(typ="safe", pure=True).load(text)]
+
+
+IMAGES = ["h.example/a:1\ntouch pwned\n", "h.example/a:1\r", "h.example/a\x1b]0;x\x07", "h.example/a\u2028b"]
+ON = [["--on", name, "--instance", "p5.48xlarge"] for name in ("docker", "slurm", "kubernetes")]
+
+
+@pytest.mark.parametrize("image", IMAGES)
+@pytest.mark.parametrize("on", ON, ids=lambda words: words[1])
+def test_an_image_is_one_word_of_what_the_gate_emits(image: str, on: list[str], cli: Any, tmp_path: Path) -> None:
+    target = tmp_path / "gate"
+    ended = cli(ROOT, "gate", image, *on, "--emit", str(target))
+    assert ended.code == 2
+    assert "has marks that no name has" in ended.err
+    assert not target.exists()
+
+
+HOSTILE = [
+    *WORDS,
+    *("'", '"', "\\", "`touch canary`", "$(touch canary)", "; touch canary;", "&& touch canary", "' $(touch canary) '"),
+    *(
+        "a\r",
+        "a\u2028b: c",
+        "a\x85b: c",
+        "\x1b]0;x\x07",
+        "\x7f",
+        "\ufeff",
+        "${{ github.token }}",
+        "-a",
+        "--",
+        "\U0001f600",
+    ),
+    *(
+        "!!python/object:os.system",
+        "<script>touch()</script>",
+        "'\"><img src=x onerror=x>",
+        "{{ 7 * 7 }}",
+        "a|b",
+        "]]>",
+    ),
+]
+
+
+@pytest.mark.parametrize("word", HOSTILE)
+@pytest.mark.parametrize("kind", ["codebuild", "github"])
+def test_what_is_written_for_a_pipeline_reads_back_as_it_was(kind: str, word: str) -> None:
+    """A name, a reason, a note and the command line stand in comments above it, too."""
+    settings = pipelines.settings(ROOT)
+    found = Graph([Build(f"pytorch-{word}", "k" * 64, "amd64", (), 1)], [Left(word, "skip", word)])
+    document = getattr(pipelines, kind)(found, getattr(settings, kind), {"VALUE": word})
+    text = pipelines.text(document, found, f"trainwright ci --only {word}", [word])
+    assert readings(text) == [document, document]
+    if kind == "github":  # of CodeBuild's buildspec there is no schema that can be installed
+        jsonschema.validate(document, get_builtin_schema("vendor.github-workflows"))
+    assert len(list(yaml.safe_load_all(text))) == 1
+
+
+class Page(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags, self.handlers, self.text = Counter[str](), list[str](), list[str]()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags[tag] += 1
+        self.handlers += [name for name, _ in attrs if name.startswith("on")]
+
+    def handle_data(self, data: str) -> None:
+        self.text.append(data)
+
+
+def page(word: str) -> Page:
+    columns = {*overview.COLUMNS, "reason", "framework", "release", "instances", "default", "state"}
+    row: dict[str, Any] = dict.fromkeys(columns | set(overview.FILTERS), word)
+    read = Page()
+    read.feed(overview.html([row | {"state": "unproved", "instances": [word], "default": True}]))
+    return read
+
+
+@pytest.mark.parametrize("word", HOSTILE)
+def test_a_page_of_the_matrix_shows_a_name_and_obeys_it_nowhere(word: str) -> None:
+    plain, read = page("plain"), page(word)
+    assert read.tags == plain.tags
+    assert read.handlers == []
+    assert any(word in text or word.replace("\r", "\n") in text for text in read.text)
+
+
+FIELDS = ["flavour", "release", "accelerators", "pythons"]
+NO_NAMES = [
+    "a\nb",
+    "a b",
+    "$(touch canary)",
+    "a/../../../../x",
+    "'",
+    '"',
+    "`",
+    "--a",
+    "a-",
+    "A",
+    "é",
+    "${{ x }}",
+    "a" * 101,
+]
+
+
+@pytest.mark.parametrize("name", NO_NAMES)
+@pytest.mark.parametrize("field", FIELDS)
+def test_an_image_is_called_nothing_that_is_no_name(field: str, name: str, cli: Any, tree: Path) -> None:
+    import tomlkit
+
+    path = tree / "dockerfiles/matrix.toml"
+    matrix = tomlkit.parse(path.read_text())
+    matrix["frameworks"]["pytorch"]["rows"][0][field] = name if field in FIELDS[:2] else [name]
+    path.write_text(tomlkit.dumps(matrix))
+    before = {*tree.rglob("*")}
+    for command in ("list", "render"):
+        ended = cli(tree, command)
+        assert ended.code == 2
+        assert "is no name of an image" in ended.err
+    assert {*tree.rglob("*")} == before
+
+
+STUB = """\
+#!/bin/sh
+for word in "$@"; do printf '%s\\0' "$word"; done >>"$SAID"
+"""
+
+
+@pytest.mark.parametrize("word", [word for word in HOSTILE if word.isprintable()])
+@pytest.mark.parametrize("on", ["slurm", "hyperpod-slurm", "mpijob", "pytorchjob", "hyperpod-eks"])
+def test_a_job_gets_the_words_that_were_given(on: str, word: str, cli: Any, tmp_path: Path) -> None:
+    """Its script runs beside stand-ins for what it would start: these get the words, and nothing else runs."""
+    (tmp_path / "train.py").touch()
+    target = tmp_path / "job"
+    words = ["--on", on, "--instance", "p5.48xlarge", "--env", f"GIVEN={word}", "--output", str(target)]
+    ended = cli(
+        ROOT, "emit", "h.example/a:1", str(tmp_path / "train.py"), *words, "--distribution", "torchrun", "--", word
+    )
+    if ended.code:
+        assert ended.code == 2, ended.err
+        assert ended.err.startswith("error: "), ended.err
+        assert not target.exists()
+        return
+    text = target.read_text()
+    if "slurm" not in on:
+        documents = [document for document in yaml.safe_load_all(text) if document]
+        texts = [text.replace("$$", "$") for text in str_of(documents)]  # as Kubernetes reads words of a container
+        assert word in texts or shlex.quote(word) in texts
+        return
+    assert subprocess.run(["bash", "-n", target], capture_output=True, text=True).stderr == ""
+    (tmp_path / "bin").mkdir()
+    for name in ("srun", "scontrol"):
+        (tmp_path / "bin" / name).write_text(STUB)
+        (tmp_path / "bin" / name).chmod(0o755)
+    said = tmp_path / "said"
+    environment = {"PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}", "SAID": str(said), "SLURM_JOB_ID": "1"}
+    subprocess.run(["bash", target], cwd=tmp_path, env=environment, capture_output=True, timeout=60)
+    assert not list(tmp_path.rglob("canary"))
+    assert said.exists()
+    assert word in said.read_text()
+
+
+def str_of(value: Any) -> list[str]:
+    """Every string of a document."""
+    if isinstance(value, dict):
+        return [text for one in value.values() for text in str_of(one)]
+    if isinstance(value, list):
+        return [text for one in value for text in str_of(one)]
+    return [str(value), *(line.strip() for line in str(value).splitlines())]

@@ -1,0 +1,329 @@
+"""Commands that are killed, or whose disk is full, at a moment that a seed decides; and what must hold afterwards.
+
+A checkout is set back to where a command begins, the command is struck there, and all that it left is looked at: files
+of the tree are old or new, whole, and no others; a tag names an image that is whole and proved. Then the same command
+runs again, undisturbed, and must end where one that was never struck ends.
+"""
+
+import hashlib
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import tomllib
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from registries import Registry, digest_of
+from tiny import ID, trainwright
+
+from trainwright.files import YOUNG
+
+SOURCE = Path(__file__).with_name("striking.c")
+FOLDERS = ("dockerfiles", "tests", "scripts")  # of a checkout, beside out/
+COMMANDS = ("lock", "record", "release", "push")
+AGREED = {2, 3, 4, 5, 6, 7, 8, 9, 10}  # exit codes of an expected failure
+TRIED: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)  # command and attack: tried, failed
+YEARS = 3 * 365 * 86400  # seconds
+REPORT = """\
+<?xml version="1.0" encoding="utf-8"?>
+<testsuites><testsuite tests="1" failures="0" errors="0" skipped="0" timestamp="2026-01-01T00:00:00+00:00">
+<testcase name="test_it"><properties>{rows}</properties></testcase></testsuite></testsuites>
+"""
+
+
+def shim(folder: Path) -> Path:
+    """What a command is preloaded with. Not run where there is no C compiler."""
+    compiler, made = shutil.which("cc") or shutil.which("gcc"), folder / "strike.so"
+    if not compiler:
+        pytest.skip("not run: no C compiler")
+    subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-o", made, SOURCE, "-ldl"], check=True)
+    return made
+
+
+@dataclass
+class Struck:
+    """How a command ended."""
+
+    code: int
+    err: str
+    moment: str  # for people: where it was struck
+
+
+@dataclass
+class Stage:
+    """One command in a checkout of its own, as often as wanted from the same beginning."""
+
+    command: str
+    tree: Path
+    store: Path
+    temporary: Path
+    shim: Path
+    registry: Registry
+    words: list[str]
+    held: dict[str, dict[str, bytes]] = field(default_factory=dict)  # name of a state to the files of the tree
+    images: dict[str, tuple[dict[Any, Any], ...]] = field(default_factory=dict)  # and to what the registry held
+    seconds: float = 0  # of a run that nobody struck
+    changes: int = 0  # of files, that such a run makes
+
+    # --- states ---
+
+    def files(self) -> dict[str, bytes]:
+        """Every file of the checkout that a person or a later command may read, but the sources of the build."""
+        found = [path for name in FOLDERS for path in (self.tree / name).rglob("*")]
+        out = self.tree / "out"
+        found += [path for path in out.rglob("*") if len(path.relative_to(out).parts) <= 2]
+        ignored = {"__pycache__", ".pytest_cache"}
+        return {
+            str(path.relative_to(self.tree)): path.read_bytes()
+            for path in found
+            if path.is_file() and not ignored & {*path.parts} and path.name != ".lock"
+        }
+
+    def note(self, name: str) -> None:
+        self.held[name] = self.files()
+        self.images[name] = (dict(self.registry.blobs), dict(self.registry.manifests), dict(self.registry.tags))
+
+    def reset(self, name: str = "before") -> None:
+        wanted, now = self.held[name], self.files()
+        for path in now.keys() - wanted.keys():
+            (self.tree / path).unlink()
+        for path, content in wanted.items():
+            if now.get(path) != content:
+                (self.tree / path).parent.mkdir(parents=True, exist_ok=True)
+                (self.tree / path).write_bytes(content)
+        for held, kept in zip(("blobs", "manifests", "tags"), self.images[name], strict=True):
+            setattr(self.registry, held, dict(kept))
+        self.registry.uploads.clear()
+
+    # --- running ---
+
+    def environment(self, **more: str) -> dict[str, str]:
+        own = {"TRAINWRIGHT_STORE": str(self.store), "TMPDIR": str(self.temporary), "REGISTRY": self.registry.address}
+        return {**os.environ, **own, **more}
+
+    def run(self, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
+        return trainwright(self.tree, *(words or self.words), **self.environment(**more))
+
+    def strike(self, kind: str, at: int, **more: str) -> Struck:
+        """Run it with the shim; its children end, too, before this returns."""
+        moment = f"{kind} at change {at} of {self.changes} {more or ''}".strip()
+        struck = {"LD_PRELOAD": str(self.shim), "STRIKE": kind, "STRIKE_AT": str(at), **more}
+        return self._wait(self._start(**struck), moment)
+
+    def kill(self, seed: int) -> Struck:
+        """At a change of a file or at a moment between, the process alone or with all its children: by a seed."""
+        chance = random.Random(seed)
+        if chance.random() < 0.6:
+            return self.strike("kill", chance.randint(1, self.changes))
+        share, group = chance.random(), chance.random() < 0.5
+        child = self._start()
+        time.sleep(share * self.seconds)
+        (os.killpg if group else os.kill)(child.pid, signal.SIGKILL)
+        return self._wait(child, f"kill after {share:.0%} of its time, {'with' if group else 'without'} its children")
+
+    def _start(self, **more: str) -> subprocess.Popen[str]:
+        program = Path(sys.executable).with_name("trainwright")
+        return subprocess.Popen(
+            [program, *self.words],
+            cwd=self.tree,
+            env=self.environment(**more),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+
+    def _wait(self, child: subprocess.Popen[str], moment: str) -> Struck:
+        err = child.communicate(timeout=300)[1]  # ends as the last of them closes it
+        return Struck(child.returncode, err, moment)
+
+    def measure(self) -> None:
+        """What a run that nobody strikes does, and where it ends."""
+        self.reset()
+        told = self.temporary / "told"
+        began = time.monotonic()
+        ended = self.run(LD_PRELOAD=str(self.shim), STRIKE="count", STRIKE_TOLD=str(told))
+        assert ended.returncode == 0, ended.stderr
+        self.seconds, self.changes = time.monotonic() - began, int(told.read_text())
+        told.unlink()
+        self.note("after")
+
+    # --- what must hold ---
+
+    def inspect(self) -> None:
+        """After a strike: what is there is whole, and no tag names what is not."""
+        now, before, after = self.files(), self.held["before"], self.held["after"]
+        for path, content in now.items():
+            if path.startswith("out/"):
+                if path.endswith(".json"):
+                    json.loads(content)
+            elif hidden(path):
+                continue  # on its way; settled() wants none
+            else:
+                assert content in (before.get(path), after.get(path)), f"{path} is neither old nor new"
+                if path.endswith(".toml"):
+                    tomllib.loads(content.decode())
+        for path in before.keys() & after.keys() - now.keys():
+            assert path.startswith("out/"), f"{path} is gone"
+        self.inspect_tags()
+
+    def inspect_tags(self) -> None:
+        """A tag names an image that is whole; that of its key one that is tested; an alias one that is released."""
+        held = self.registry
+        for (name, tag), digest in held.tags.items():
+            content, _ = held.manifests[name, digest]
+            assert digest_of(content) == digest
+            said = json.loads(content)
+            for row in [said["config"], *said["layers"]]:
+                blob = held.blobs[name, row["digest"]]
+                assert (digest_of(blob), len(blob)) == (row["digest"], row["size"])
+            image = json.loads((self.tree / "out" / ID / "image.json").read_text())
+            assert image["proof"]["tests"]["state"] == "passed", f"{tag} names what is not tested"
+            assert image["proof"]["image"] == digest
+            if tag.endswith("-latest"):
+                (record,) = (self.tree / "dockerfiles/releases").glob("[!.]*.toml")
+                assert digest in record.read_text()
+
+    def settled(self) -> None:
+        """The same command again: it ends where one ends that nobody struck, and leaves nothing else."""
+        ended = self.run()
+        assert ended.returncode == 0, ended.stderr
+        now, after = self.files(), self.held["after"]
+        assert now.keys() == after.keys(), f"left: {now.keys() - after.keys()}, gone: {after.keys() - now.keys()}"
+        assert [path for path in now if not path.startswith("out/") and now[path] != after[path]] == []
+        assert self.registry.tags == self.images["after"][2]
+        self.inspect_tags()
+
+    def debris(self) -> list[str]:
+        """What strikes left in the store, once it is old and a command has used it."""
+        for path in [path for path in self.store.rglob("*") if hidden(path.name)]:
+            os.utime(path, (time.time() - 2 * YOUNG,) * 2)
+        self.reset("published")
+        self.registry.tags, self.registry.manifests, self.registry.blobs = {}, {}, {}
+        ended = self.run("push", "--only", ID)
+        assert ended.returncode == 0, ended.stderr
+        found = [path for path in self.store.rglob("*") if hidden(path.name) or "/uploads/" in str(path)]
+        return sorted(str(path.relative_to(self.store)) for path in found)
+
+
+def hidden(path: str) -> bool:
+    """A file on its way to its name."""
+    name = path.rpartition("/")[2]
+    return name.startswith(".") and name not in (".gitignore", ".gitattributes", ".dockerignore")
+
+
+@contextmanager
+def counted(command: str, attack: str) -> Iterator[None]:
+    """One more for the table at the end of the tests."""
+    TRIED[command, attack]["tried"] += 1
+    try:
+        yield
+    except BaseException:
+        TRIED[command, attack]["failed"] += 1
+        raise
+
+
+def refused(struck: Struck) -> None:
+    """One error: what, and what to do; with an exit code that is agreed on, and no traceback."""
+    assert struck.code in AGREED, f"exit code {struck.code}: {struck.err[-1500:]}"
+    assert "Traceback" not in struck.err, struck.err[-3000:]
+    assert len(re.findall("^error: ", struck.err, re.MULTILINE)) == 1, struck.err[-1500:]
+    assert "fix:" in struck.err, struck.err[-1500:]
+
+
+def checkout(built: Path, folder: Path, registry: Registry) -> Stage:
+    """Built, tested, published and committed: what every command may begin with."""
+    tree, store = folder / "tree", folder / "store"
+    (folder / "tmp").mkdir()
+    shutil.copytree(built, tree, copy_function=_linked)
+    shutil.copytree(Path(os.environ["TRAINWRIGHT_STORE"]), store, copy_function=_linked, ignore=_others)
+    (tree / "tests/image/test_stub.py").write_text("def test_it(): pass\n")
+    (tree / ".gitignore").write_text("/out/\n__pycache__/\n.pytest_cache/\n")
+    made = Stage("push", tree, store, folder / "tmp", shim(folder), registry, ["push", "--only", ID])
+    git(tree, "init", "--quiet")
+    git(tree, "add", "--all")
+    git(tree, "commit", "--quiet", "--message", "as it was")
+    pushed = made.run()
+    assert pushed.returncode == 0, pushed.stderr
+    (tree / "out" / ID / "tests.xml").write_text(report_of(tree))
+    made.note("published")
+    return made
+
+
+def stage(made: Stage, command: str) -> Stage:
+    """The checkout before a command, where everything is there that it needs, and nothing that it makes."""
+    made.reset("published")
+    words = [command, *(["2026.11.0"] if command == "release" else []), "--only", ID]
+    own = replace(made, command=command, words=words, held=dict(made.held), images=dict(made.images))
+    if command in BEFORE:
+        BEFORE[command](own)
+    own.note("before")
+    own.measure()
+    return own
+
+
+def _linked(source: str, target: str) -> None:
+    """What is large and never written to is not copied."""
+    if Path(source).stat().st_size > 100_000:
+        Path(target).hardlink_to(source)
+    else:
+        shutil.copy2(source, target)
+
+
+def _others(folder: str, names: list[str]) -> set[str]:
+    return {name for name in names if name.startswith((".partial-", "tiny"))}
+
+
+def _lock(made: Stage) -> None:
+    """One is stale, as after an edit of the intent; that of the distribution is current."""
+    path = made.tree / f"dockerfiles/locks/{ID}.toml"
+    text = path.read_text()
+    intent = next(line for line in text.splitlines() if line.startswith("intent"))
+    path.write_text(text.replace(intent, f'intent = "{"0" * 64}"'))
+
+
+def _push(made: Stage) -> None:
+    made.registry.tags, made.registry.manifests, made.registry.blobs = {}, {}, {}
+    image = made.tree / "out" / ID / "image.json"
+    said = json.loads(image.read_text())
+    said.update({"digest": None, "uri": None, "uris": [], "tags": []})
+    image.write_text(json.dumps(said))
+
+
+BEFORE: Mapping[str, Callable[[Stage], None]] = {
+    "lock": _lock,
+    "push": _push,
+}
+
+
+def report_of(tree: Path) -> str:
+    """What the image tests of this image would have written."""
+    from trainwright import proving
+    from trainwright.matrix import load_intent
+
+    intent = load_intent(tree)
+    (variant,) = intent.variants
+    image = json.loads((tree / "out" / ID / "image.json").read_text())
+    rows = {"image": image["digest"], "code-image": proving.digest_of(tree, variant, "image")}
+    rows |= {"architecture": "x86_64", "cpus": "2", "engine": "29.0"}
+    return REPORT.format(rows="".join(f'<property name="{name}" value="{value}"/>' for name, value in rows.items()))
+
+
+def git(tree: Path, *words: str) -> None:
+    settings = ["-c", "user.name=A", "-c", "user.email=a@example.com"]
+    subprocess.run(["git", *settings, "-C", tree, *words], check=True, capture_output=True)
+
+
+def seed_of(command: str, number: int) -> int:
+    return int(hashlib.sha256(f"{command} {number}".encode()).hexdigest()[:8], 16)
