@@ -3,10 +3,13 @@
 A host's name is an address of the loopback network here, so that names resolve as they would in a cluster.
 """
 
+import socket
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -67,3 +70,45 @@ secret = trust.take({{"{trust.VARIABLE}": "{SECRET}"}})
 meeting = watch.join(World("test", "job", {HOSTS!r}, {host!r}, 1, "lo"), {settings!r}, secret, {{}})
 {then}
 """)
+
+
+@contextmanager
+def answering(answer: Callable[[socket.socket], object]) -> Iterator[int]:
+    """A port on loopback; each connection to it gets `answer`, in a thread, and is closed after it."""
+
+    def take() -> None:
+        with suppress(OSError):
+            while True:
+                sock, _ = server.accept()
+                threading.Thread(target=serve, args=(sock,), daemon=True).start()
+
+    def serve(sock: socket.socket) -> None:
+        with sock, suppress(OSError):
+            answer(sock)
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        threading.Thread(target=take, daemon=True).start()
+        yield server.getsockname()[1]
+        server.shutdown(socket.SHUT_RDWR)
+
+
+@contextmanager
+def on_the_way(port: int, change: Callable[[bytes, bool], bytes]) -> Iterator[int]:
+    """A port on loopback that hands lines on to `port`, and its answers back, each as `change(line, back)` has it."""
+
+    def relay(near: socket.socket) -> None:
+        with socket.create_connection((MAIN, port)) as far:
+            back = threading.Thread(target=pass_on, args=(far, near, True), daemon=True)
+            back.start()
+            pass_on(near, far, False)
+            back.join()
+
+    def pass_on(source: socket.socket, target: socket.socket, back: bool) -> None:
+        with suppress(OSError), source.makefile("rb") as lines:
+            for line in lines:
+                target.sendall(change(line, back))
+        with suppress(OSError):
+            target.shutdown(socket.SHUT_WR)
+
+    with answering(relay) as relayed:
+        yield relayed

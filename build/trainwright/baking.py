@@ -1,6 +1,7 @@
 """Build out/<id>/ by `docker-buildx bake`, pack what was built, and have the engine hold it packed."""
 
 import json
+import re
 import secrets
 import shlex
 from collections.abc import Sequence
@@ -13,7 +14,7 @@ from trainwright.bake import IMAGE_OUTPUT
 from trainwright.canonical import Packed
 from trainwright.errors import BuildError, EnvironmentProblem
 from trainwright.files import packed
-from trainwright.process import run
+from trainwright.process import pass_on
 
 # Of a layer on its way to us through three processes: to copy fewer bytes costs less than to copy them all.
 COMPRESSION = "compression=zstd,compression-level=1"
@@ -62,14 +63,20 @@ def _bake_layout(folder: Path, words: Sequence[str]) -> Packed:
 
 
 def _bake(folder: Path, words: Sequence[str]) -> None:
-    run(
+    pass_on(
         [engine.buildx(), "bake", "--file", "docker-bake.json", *words],
         cwd=folder,
         error=BuildError,
         what=f"the build of {folder.name} failed",
         fix=f"cd {shlex.quote(str(folder))} && docker buildx bake",
-        show=True,
+        reason=failed_step,
     )
+
+
+def failed_step(said: str) -> str:
+    """What BuildKit repeats of the step that failed: its name and its last lines, between two rules of dashes."""
+    blocks = re.findall(r"^-{4,}\n( > .*?)^-{4,}$", said, re.DOTALL | re.MULTILINE)
+    return blocks[-1].rstrip() if blocks else "\n".join(said.splitlines()[-15:])
 
 
 def settle(name: str) -> None:

@@ -5,12 +5,14 @@ import shlex
 import signal
 import subprocess
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
 from trainwright.errors import EnvironmentProblem, TrainwrightError
 
 GRACE_SECONDS = 10  # what a child gets to put its things away
+KEPT_LINES = 500  # of standard error that is passed on
 
 
 def run(
@@ -65,6 +67,46 @@ def run(
             fix=fix,
         )
     return out or ""
+
+
+def pass_on(
+    command: Sequence[str | Path],
+    *,
+    cwd: Path,
+    error: type[TrainwrightError],
+    what: str,
+    fix: str,
+    reason: Callable[[str], str],
+) -> None:
+    """Run a program whose output goes to our standard error as it comes; a terminal is left to the program.
+
+    Raises `error` with command and `reason` of its last 500 lines when it fails; of what a terminal shows, nothing is
+    kept.
+    """
+    words = [str(word) for word in command]
+    kept: deque[str] = deque(maxlen=KEPT_LINES)
+    shown = sys.stderr.isatty()
+    child = subprocess.Popen(
+        words,
+        cwd=cwd,
+        stdin=subprocess.DEVNULL,
+        stdout=sys.stderr if shown else subprocess.PIPE,
+        stderr=None if shown else subprocess.STDOUT,
+        text=True,
+        errors="replace",
+    )
+    try:
+        for line in child.stdout or ():
+            sys.stderr.write(line)
+            sys.stderr.flush()
+            kept.append(line)
+        child.wait()
+    except BaseException:
+        stop(child)
+        raise
+    if child.returncode:
+        why = reason("".join(kept)) or f"exit code {child.returncode}; its output is above"
+        raise error(what, where=shlex.join(words), why=why, fix=fix)
 
 
 def environment(changes: Mapping[str, str | None]) -> dict[str, str]:

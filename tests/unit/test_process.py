@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from trainwright import baking
 from trainwright.errors import BuildError, EnvironmentProblem
-from trainwright.process import run
+from trainwright.process import pass_on, run
 
 
 def test_output() -> None:
@@ -56,11 +57,53 @@ def test_output_that_is_no_text() -> None:
 
 def test_data_of_a_child_does_not_mix_with_ours(capfd: pytest.CaptureFixture[str]) -> None:
     with capfd.disabled():
-        code = "from trainwright.errors import *; from trainwright.process import run\n"
+        code = "from trainwright.errors import *; from trainwright.process import pass_on, run\n"
         code += "run(['sh', '-c', 'echo out; echo err >&2'], error=BuildError, show=True, out_to_err=True)"
         ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ended.stdout == ""
     assert sorted(ended.stderr.split()) == ["err", "out"]
+
+
+def test_what_is_passed_on_is_in_the_error_too(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Of a log's end alone, a person reads why: what was passed on may be out of sight."""
+    with pytest.raises(BuildError) as raised:
+        pass_on(
+            ["sh", "-c", "echo 'no space left' >&2; exit 3"],
+            cwd=tmp_path,
+            error=BuildError,
+            what="it failed",
+            fix="",
+            reason=str.strip,
+        )
+    assert (raised.value.why, capfd.readouterr().err) == ("no space left", "no space left\n")
+
+
+# As BuildKit 0.29 printed it.
+FAILED = """#9 1.204 done
+#9 ERROR: process "/bin/sh -c touch /a" did not complete successfully: exit code: 1
+------
+ > [image 3/5] RUN touch /a:
+0.312 touch: cannot touch '/a': No space left on device
+------
+Dockerfile:118
+--------------------
+ 117 |     FROM base
+ 118 | >>> RUN touch /a
+--------------------
+ERROR: failed to solve: process "/bin/sh -c touch /a" did not complete successfully: exit code: 1
+"""
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        (FAILED, " > [image 3/5] RUN touch /a:\n0.312 touch: cannot touch '/a': No space left on device"),
+        ("ERROR: no builder\n", "ERROR: no builder"),
+        ("", ""),
+    ],
+)
+def test_a_failed_build_names_its_step_and_what_that_said(said: str, why: str) -> None:
+    assert baking.failed_step(said) == why
 
 
 @pytest.mark.parametrize("stubborn", [False, True])

@@ -28,12 +28,12 @@ def test_one_host_opens_no_socket(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("late", [MAIN, THIRD])
 def test_who_is_late_is_waited_for(start: Any, late: str, capsys: pytest.CaptureFixture[str]) -> None:
-    early = [start(host) for host in HOSTS if host != late]
-    time.sleep(0.7)
+    early = [start(host, retry_seconds=0.005, report_seconds=0.5) for host in HOSTS if host != late]
+    time.sleep(0.8)
     assert not any(future.done() for future in early)
     assert all(len(future.result(60).cards) == 3 for future in [*early, start(late)])
     said = [line for line in capsys.readouterr().err.splitlines() if f"waiting for {late}" in line]
-    assert 1 <= len(said) <= 6  # every few tenths of a second here, not at every try
+    assert 1 <= len(said) <= 50  # now and then, and not at each of the hundreds of tries
 
 
 def test_a_name_that_comes_late_is_asked_for_again(
