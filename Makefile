@@ -13,7 +13,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help setup engine registry registry-stop engine-stop list plan render lint lock fetch build push test unit check \
-	test-ci test-cluster test-sdk test-slurm test-terraform test-slow test-bare test-gpu bench matrix doctor exports rehearse requirements dist clean
+	test-ci test-cluster test-sdk test-slurm test-terraform test-slow test-bare test-gpu bench matrix doctor exports requirements dist clean
 
 help: ## What there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -60,13 +60,13 @@ build: setup ## Build the image and probe it: FRAMEWORK=pytorch, or ONLY='<id or
 push: build ## Prove, push by digest, verify, tag: REGISTRY=host[:port], else on loopback
 	@:
 
-unit: setup ## The tests that need no engine; seconds
+unit: setup ## The tests that need no engine; two minutes
 	@.venv/bin/python -m pytest tests/unit tests/golden tests/hostile --quiet --numprocesses auto --dist worksteal
 
 check: setup ## Python: format, lint, types
 	@.venv/bin/ruff format --check . && .venv/bin/ruff check . && .venv/bin/mypy
 
-test: check engine registry ## The tests of every change, about 20 minutes; an image (or yours) is built if need be, tested, pushed, trained with
+test: check engine registry ## The tests of every change, about 10 minutes; an image (or yours) is built if need be, tested, pushed, trained with
 	@scripts/test-all.sh $(CHOSEN)
 
 test-sdk: setup engine ## SageMaker's own SDK, versions 2 and 3, in its local mode; needs Docker Compose
@@ -104,9 +104,6 @@ doctor: setup ## Every precondition on this machine, with the command that mends
 
 exports: setup ## What a pipeline hands on of the images that were pushed, as lines for a shell: IMAGE_URI, IMAGE_DIGEST
 	@$(TRAINWRIGHT) ci exports $(CHOSEN)
-
-rehearse: setup ## buildspec.yml as CodeBuild would run it, in a clean clone: FRAMEWORK=, ONLY=, REGISTRY=host[:port], else loopback
-	@$(TRAINWRIGHT) ci rehearse $(CHOSEN)
 
 requirements: setup ## requirements.lock anew, from pyproject.toml
 	@.venv/bin/uv pip compile --quiet pyproject.toml --output-file requirements.lock

@@ -1,4 +1,4 @@
-"""A requirements file into a lock of its own: solved against what the image was proved with."""
+"""Resolve a requirements file against the image that it is added to, and write the result as a separate lock."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -19,7 +19,7 @@ from trainwright.wheels import is_wheel
 
 
 def lock_additions(intent: Intent, variant: Variant, say: Say, progress: Progress) -> list[dict[str, str]]:
-    """Write the lock of a requirements file for one image, unless it is current. Raises as `solved` does."""
+    """Write the lock of one image's requirements file, unless it is current. Raises as `solved` does."""
     path = additions.lock_path(variant)
     if not check_lock(intent, variant)[1]:
         return [{"lock": str(path), "state": "current"}]
@@ -30,9 +30,9 @@ def lock_additions(intent: Intent, variant: Variant, say: Say, progress: Progres
 
 
 def update(intent: Intent, variant: Variant, keep: bool, say: Say, progress: Progress) -> list[Change]:
-    """How the lock would change if it were resolved anew; with `keep` it is written. Raises as `solved` does."""
+    """Resolve the lock anew and return its changes; with `keep`, write it if needed. Raises as `solved` does."""
     path, before = additions.lock_path(variant), None
-    with suppress(LockError):  # one that is missing or broken has nothing to compare with
+    with suppress(LockError):  # a missing or broken lock leaves nothing to compare with
         before = children.read_lock(variant)
     new = solved(intent, variant, say, progress)
     held = differences.python_held(before) if before else {}
@@ -43,10 +43,10 @@ def update(intent: Intent, variant: Variant, keep: bool, say: Say, progress: Pro
 
 
 def solved(intent: Intent, variant: Variant, say: Say, progress: Progress) -> Lock:
-    """A requirements file resolved against what the image was proved with.
+    """Resolve a requirements file against the versions that the image was proved with.
 
-    Raises ConfigError for a line that could not be locked, IncompatibleError for one that would move what the image
-    was proved with, LockError for what exists nowhere.
+    Raises ConfigError if a line cannot be locked or the parent holds all of it already, IncompatibleError if a line
+    would change a version that the image was proved with, LockError if a package exists nowhere.
     """
     below = inputs.load(intent, additions.parent_of(intent, variant))
     asked, known = requirements.read(Path(variant.requirements)), additions.settings(intent.root)
@@ -83,7 +83,7 @@ def solved(intent: Intent, variant: Variant, say: Say, progress: Progress) -> Lo
 
 
 def check_lock(intent: Intent, variant: Variant) -> tuple[list[dict[str, str]], TrainwrightError | None]:
-    """No network: whether the lock is current, and the error to end with where it is not."""
+    """Return the lock's state and, if it is not current, the error to exit with; use no network."""
     path = additions.lock_path(variant)
     try:
         children.load(intent, variant)
@@ -94,17 +94,18 @@ def check_lock(intent: Intent, variant: Variant) -> tuple[list[dict[str, str]], 
 
 
 def _twice(intent: Intent, variant: Variant) -> dict[str, str]:
-    """What no job may install on this image, so that nobody puts it there before, either."""
+    """Return the packages that no job may install on this image, so that no lock adds them either, with the reason."""
     harm = "the content of a package of the image under another name: one would lie over the other"
     return dict.fromkeys(render.refused(intent, variant), harm)
 
 
 @contextmanager
 def stand_ins(entries: Iterable[PythonFile]) -> Iterator[Path]:
-    """A folder with what the image holds and no public index ever had: versions such as 2.13.0+cpu.
+    """Yield a folder of stand-ins for the image's versions that no public index has, such as 2.13.0+cpu.
 
-    Metadata alone: the resolver asks for nothing else, and what the image holds is not installed again. Not so for the
-    rest of the image: uv installs from here what it asks a source distribution with, setuptools for one.
+    The wheels hold metadata alone, because the resolver reads nothing else and the image's packages are not installed
+    again. The rest of the image has no stand-ins, because uv installs from this folder what it needs to query a source
+    distribution, for example setuptools.
     """
     with store.scratch() as folder:
         for entry in entries:
@@ -120,13 +121,13 @@ def stand_ins(entries: Iterable[PythonFile]) -> Iterator[Path]:
 
 
 def _metadata(entry: PythonFile) -> str:
-    """What a lock knows of a wheel that is not here."""
+    """Return the METADATA of a wheel that is not in the store, from what the lock holds of it."""
     needs = "".join(f"Requires-Dist: {need}\n" for need in entry.needs)
     return f"Metadata-Version: 2.1\nName: {entry.name}\nVersion: {entry.version}\n{needs}"
 
 
 def _with_sources(question: Question, rows: Mapping[str, additions.Compilable], progress: Progress) -> Question:
-    """The same, with what sources that are compiled say of themselves: uv would run them for it, without torch."""
+    """Return the question with the requirements that compiled sources declare, which uv would run without torch."""
     lines = [line for line in question.lines if line.name in rows]
     if not lines:
         return question
@@ -141,7 +142,7 @@ def _with_sources(question: Question, rows: Mapping[str, additions.Compilable], 
 
 
 def _files(question: Question, offers: Iterable[Offer], group: Group, progress: Progress) -> list[PythonFile]:
-    """Offers as entries of a lock; every file is fetched, so that size and existence are facts."""
+    """Turn offers into lock entries; fetch every file, so that its size and existence are verified."""
     offers = list(offers)
     wanted = [store.Wanted(name=offer.file, sha256=offer.sha256, size=0, urls=[offer.url]) for offer in offers]
     must(store.fetch(wanted, progress, **indexes.trust()), "cannot be had")
@@ -163,7 +164,7 @@ def _files(question: Question, offers: Iterable[Offer], group: Group, progress: 
 
 
 def _built_with(intent: Intent, question: Question, sources: list[PythonFile], progress: Progress) -> list[PythonFile]:
-    """What source distributions become wheels with: their own build requirements, else tools.toml's."""
+    """Resolve the wheels that build source distributions: those of tools.toml and the declared build requirements."""
     if not sources:
         return []
     own = [f"{name}=={version}" for name, version in intent.components.tools.sdist_build.items()]
@@ -179,7 +180,7 @@ def _compiled_with(
     rows: Mapping[str, additions.Compilable],
     progress: Progress,
 ) -> tuple[list[Compiled], list[PythonFile]]:
-    """What each compilation needs beyond the image with the compilers, whose versions hold."""
+    """Resolve what each compilation needs beyond the image with the compilers, whose versions are kept."""
     if not sources:
         return [], []
     tools = list(intent.components.tools.sdist_build)
@@ -207,7 +208,7 @@ def _compiled_with(
 def _wheels(
     question: Question, wanted: list[str], held: list[str], group: Group, progress: Progress
 ) -> list[PythonFile]:
-    """What something is built with, as wheels. Raises LockError for what has none."""
+    """Resolve build requirements to wheels. Raises LockError if one has no wheel."""
     plain = Beside(folder=question.beside.folder)
     offers = indexes.resolve(wanted, question.python, question.base, constraints=held, beside=plain)
     present = {text.partition("==")[0] for text in held}

@@ -1,4 +1,4 @@
-"""Packages of a requirements file on top of an image: what may come, and whether a lock answers it. Pure."""
+"""Validate the packages that a requirements file adds to an image, and the lock that answers it. Pure."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -23,25 +23,25 @@ NAME = r"[a-z0-9]([a-z0-9.-]{0,30}[a-z0-9])?"  # it is part of a tag
 
 
 class Compilable(Model):
-    """How a source distribution is compiled against the image's own torch and CUDA."""
+    """How to compile a source distribution against the image's own torch and CUDA."""
 
     environment: dict[str, str] = Field(default={})
-    build_requirements: list[str] | None = None  # None: those of its own pyproject.toml
+    build_requirements: list[str] | None = None  # None: those of the package's pyproject.toml
     gigabytes_per_job: int = 2  # of memory
     evidence: str = ""
 
 
 class Refused(Model):
-    """What an image holds once, or not at all."""
+    """A package that an image holds at most once."""
 
-    why: str  # what a second one would do
-    component: str = ""  # the pin that says that the image holds it, whichever package or source it comes from
+    why: str  # what a second copy would do
+    component: str = ""  # the pin that marks an image that holds it, whichever package or source it comes from
 
 
 class Additions(Model):
-    """The whole of additions.toml."""
+    """The content of additions.toml."""
 
-    refused: dict[str, Refused]  # glob of a package's name to why no image that holds one gets another on top
+    refused: dict[str, Refused]  # glob of a package's name to why an image that holds one gets no second one on top
     packages: dict[str, Compilable]
 
 
@@ -50,7 +50,10 @@ def settings(root: Path) -> Additions:
 
 
 def on_top(parent: Variant, requirements: str, name: str = "") -> Variant:
-    """The image that a requirements file makes of another one. Raises ConfigError for a name that is none."""
+    """Return the image that a requirements file makes of another one.
+
+    Raises ConfigError if `name` does not match NAME.
+    """
     name = name or re.sub(r"[^a-z0-9]+", "-", Path(requirements).stem.lower()).strip("-")
     if not re.fullmatch(NAME, name):
         raise ConfigError(
@@ -67,24 +70,24 @@ def parent_of(intent: Intent, variant: Variant) -> Variant:
 
 
 def lock_path(variant: Variant) -> Path:
-    """Beside the requirements file: the solution is the team's to review, and another one for each image."""
+    """Return the lock's path: beside the requirements file, for the team's review, and another one for each image."""
     path = Path(variant.requirements)
     return path.with_name(f"{path.stem}.{variant.lock}.lock.toml")
 
 
 def held(variant: Variant, lock: Lock) -> list[PythonFile]:
-    """What the image below holds: none of it moves."""
+    """Return the Python packages of the image below; none of them moves."""
     return [entry for entry in lock.python if entry.group in variant.groups and entry.group != "added"]
 
 
 def applies(line: Line, python: str, base: Base) -> bool:
-    """Whether the line's marker is true in the image."""
+    """Return whether the line's marker is true in the image."""
     marker = Requirement(line.text).marker
     return marker is None or marker.evaluate(marker_environment(python, base))
 
 
 def to_compile(known: Additions, asked: Asked) -> dict[str, Compilable]:
-    """Packages that are compiled against the image's torch: of additions.toml, and as lines say."""
+    """Return the packages to compile against the image's torch: those of additions.toml and of marked lines."""
     found = dict(known.packages)
     for line in asked.lines:
         if line.compile:
@@ -94,7 +97,7 @@ def to_compile(known: Additions, asked: Asked) -> dict[str, Compilable]:
 
 
 def intent_digest(intent: Intent, variant: Variant, lock: Lock, asked: Asked, known: Additions) -> str:
-    """What a lock was resolved from: the file's lines, and what the image below was proved with."""
+    """Return the digest of what a lock is resolved from: the file's lines, and what the image below was proved with."""
     base = intent.components.bases[variant.base]
     lines = [[line.text, sorted(line.hashes), line.compile] for line in asked.lines]
     rows = {name: row.build_requirements for name, row in known.packages.items()}
@@ -105,7 +108,10 @@ def intent_digest(intent: Intent, variant: Variant, lock: Lock, asked: Asked, kn
 
 
 def check_line(line: Line, version: str, what: str) -> None:
-    """Raises IncompatibleError for a line that the image's own version does not satisfy: the image wins."""
+    """Check that the image's own version satisfies the line.
+
+    Raises IncompatibleError if not, because the image wins.
+    """
     requirement = Requirement(line.text)
     if not requirement.specifier.contains(Version(version), prereleases=True):
         raise IncompatibleError(
@@ -122,9 +128,9 @@ def _any_extras(requirement: Requirement) -> str:
 
 
 def harms(known: Additions, intent: Intent, variant: Variant, lock: Lock) -> dict[str, str]:
-    """Glob of a package's name to why this image gets none: it holds one of that kind already.
+    """Map the glob of a package's name to why this image gets none: it holds one of that kind already.
 
-    Of an image that brings its framework nobody lists what is in it: all of them may be.
+    If the image's base brings the framework, the image's content is not listed, so all globs apply.
     """
     names = [entry.name for entry in held(variant, lock)]
     components = intent.components.components
@@ -139,7 +145,7 @@ def harms(known: Additions, intent: Intent, variant: Variant, lock: Lock) -> dic
 
 
 def refused(harms: Mapping[str, str], names: Sequence[str]) -> tuple[str, str]:
-    """The first of these packages that no image gets on top, and why; ("", "") where there is none."""
+    """Return the first of these packages that the image must not get on top, and why; ("", "") if there is none."""
     for name in names:
         for glob, why in harms.items():
             if fnmatchcase(name, glob):
@@ -148,9 +154,9 @@ def refused(harms: Mapping[str, str], names: Sequence[str]) -> tuple[str, str]:
 
 
 def compiler_of(intent: Intent, parent: Variant, name: str) -> Variant:
-    """The image in which `name` is compiled against the torch of `parent`: its devel twin; itself without CUDA.
+    """Return the image that compiles `name` against the torch of `parent`: its devel twin; `parent` without CUDA.
 
-    Raises ConfigError where it has no twin.
+    Raises ConfigError if it has no devel twin.
     """
     if parent.devel or "cuda" not in parent.pins:
         return parent
@@ -168,7 +174,7 @@ def compiler_of(intent: Intent, parent: Variant, name: str) -> Variant:
 
 
 def environment(row: Compilable, architectures: Sequence[str]) -> dict[str, str]:
-    """Of a compilation, for these GPUs ("80", "90"; none where there is no CUDA)."""
+    """Return the environment variables of a compilation for these GPUs ("80", "90"; empty without CUDA)."""
     torch = ";".join(f"{own[:-1]}.{own[-1]}" for own in architectures)
     words = {"architectures": ";".join(architectures), "torch_architectures": torch}
     own = {name: value.format(**words) for name, value in row.environment.items()}
@@ -176,7 +182,7 @@ def environment(row: Compilable, architectures: Sequence[str]) -> dict[str, str]
 
 
 def check(intent: Intent, variant: Variant, image: Lock, found: Lock, asked: Asked, known: Additions) -> None:
-    """Raises LockError where a lock answers another file or another image, or lacks something."""
+    """Validate a lock. Raises LockError if it answers another file or another image, or lacks a package."""
     where, fix = str(lock_path(variant)), f"trainwright lock {variant.words}"
     if found.intent != intent_digest(intent, variant, image, asked, known):
         raise LockError(
@@ -209,7 +215,7 @@ def check(intent: Intent, variant: Variant, image: Lock, found: Lock, asked: Ask
 
 
 def check_hashes(line: Line, entry: PythonFile) -> None:
-    """Raises LockError where a line names the hashes of its files, and this is none of them."""
+    """Check the file's hash. Raises LockError if the line names hashes and the file's sha256 is not among them."""
     if line.hashes and str(canonicalize_name(entry.name)) == line.name and entry.sha256 not in line.hashes:
         raise LockError(
             f"{entry.file} has none of the hashes that its line names",

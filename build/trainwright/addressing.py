@@ -1,4 +1,4 @@
-"""Where a published image can be had from: its URI, in every region, pinned or by a tag that never moves."""
+"""Find the URIs of a published image, in every region, by digest or by an immutable tag."""
 
 import re
 from collections.abc import Iterable
@@ -10,25 +10,25 @@ from trainwright.matrix import Intent, load_intent
 from trainwright.model import Model, Variant
 from trainwright.publication import Place
 
-ECR = "ecr"  # what REGISTRY says for the account's own
+ECR = "ecr"  # value of REGISTRY for the account's own registry
 PINNED = re.compile(r"(?P<repository>[^@]+)@(?P<digest>sha256:[0-9a-f]{64})")
 WHY = "SageMaker takes images from Amazon ECR alone"
 
 
 class Uri(Model):
-    """One image in one place."""
+    """The URI of one image in one registry."""
 
     id: str
-    uri: str  # with its digest or its tag, as was asked
+    uri: str  # with its digest or its tag, as requested
     digest: str
-    tag: str  # of its key or its release: it never moves
+    tag: str  # immutable tag: of its key or its release
     registry: str
-    region: str  # of Amazon ECR; "" is another registry, from which SageMaker takes nothing
-    said_by: str  # who says that it is there
+    region: str  # of Amazon ECR; "" for another registry, which SageMaker cannot pull from
+    said_by: str  # the source of this entry: image.json, the registry or the release
 
 
 def variant_of(intent: Intent, identity: str) -> Variant:
-    """Raises ConfigError for an id that is none."""
+    """Return the variant with this id. Raises ConfigError if the matrix has no such id."""
     found = {one.id: one for one in intent.variants}
     if identity not in found:
         raise ConfigError(f"unknown image {identity!r}", why=did_you_mean(identity, found), fix="trainwright list")
@@ -38,11 +38,11 @@ def variant_of(intent: Intent, identity: str) -> Variant:
 def uris(
     root: Path, identity: str, registry: str, regions: str, release: str, by_digest: bool, otherwise: str = ""
 ) -> list[Uri]:
-    """Every place that holds the image with its present inputs, or as it went out under a release.
+    """Return every place that holds the image with its present inputs, or as a release published it.
 
-    Without a registry it is what the last push of this checkout wrote down, and nobody is asked; where that wrote
-    nothing, `otherwise` is asked, or the registry on loopback. Raises ConfigError;
-    NotRunError where it was not published; RegistryError and AwsError where nobody can say.
+    Without a registry, return what the last push of this checkout recorded in `image.json`, without a request; if it
+    recorded nothing, ask Amazon ECR if `regions` are given, else `otherwise`, else the registry on loopback. Raises
+    ConfigError; NotRunError if the image is not published; RegistryError and AwsError if that cannot be determined.
     """
     intent = load_intent(root)
     variant = variant_of(intent, identity)
@@ -65,7 +65,7 @@ def uris(
 
 
 def _written_down(root: Path, variant: Variant, key: str, regions: str) -> list[tuple[str, str]]:
-    """Repositories and digests of image.json. Raises NotRunError where it is of other inputs."""
+    """Return repositories and digests of `image.json`. Raises NotRunError if it describes other inputs."""
     image = images.read_image(root / "out" / variant.id)
     if image is None or not image.uri:
         return []
@@ -123,7 +123,7 @@ def _push(identity: str, registry: str, regions: str) -> str:
 
 
 def region_of(repository: str) -> str:
-    """Of Amazon ECR; "" for any other registry."""
+    """Return the region of an Amazon ECR repository; "" for any other registry."""
     named = places.ECR.match(repository.partition("@")[0])
     return named["region"] if named else ""
 
@@ -146,13 +146,16 @@ def _placed(identity: str, place: Place, digest: str, tag: str, said_by: str, by
 
 
 def notes(found: Iterable[Uri]) -> list[str]:
-    """What a person should know who wants to train with it."""
+    """Return notes for a person who wants to train with the image."""
     others = sorted({one.registry for one in found if not one.region})
     return [f"{WHY}, not from {', '.join(others)}: make push REGISTRY={ECR}"] if others else []
 
 
 def identity_of(root: Path, intent: Intent, uri: str) -> str:
-    """Which image of the matrix a URI names, by its tag or, of a digest, by what this checkout wrote down; else ""."""
+    """Return the id of the matrix image that a URI names, or "" if none matches.
+
+    A tag is matched by its form; a digest by this checkout's `image.json` files and by the releases.
+    """
     names = sorted((one.id for one in intent.variants), key=len, reverse=True)
     if match := PINNED.fullmatch(uri):
         written = {name: images.read_image(root / "out" / name) for name in names}
@@ -165,5 +168,5 @@ def identity_of(root: Path, intent: Intent, uri: str) -> str:
 
 
 def _ours(rest: str) -> bool:
-    """What we put behind an id: a key, a release, an alias."""
+    """Return whether the rest of a tag behind an id is one that trainwright writes: a key, a release or an alias."""
     return bool(re.fullmatch(rf"[0-9a-f]{{{plan.SHORT}}}|\d{{4}}\.\d{{1,2}}\.\d+|latest", rest))

@@ -1,4 +1,4 @@
-"""Which images hold something bad: those of the matrix, and those of every release. What cannot be read is unknown."""
+"""Find the images, in the matrix and in every release, that hold a queried item; an unreadable one is "unknown"."""
 
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -15,16 +15,16 @@ from trainwright.model import Model, Variant
 from trainwright.trains import Train
 
 UNKNOWN = "unknown"
-Ask = Callable[[str, str], str]  # repository below the registry, tag: the digest, "" or "unknown"
+Ask = Callable[[str, str], str]  # repository below the registry, tag: returns the digest, "" or "unknown"
 
 
 class Row(Model):
-    """One bad thing in one image; or, where `what` is "unknown", an image of which nobody can say it."""
+    """One queried item in one image; if `what` is "unknown", an image whose contents could not be determined."""
 
     id: str
-    release: str  # "" for the matrix as it is now
-    digest: str  # "" where it is not published, "unknown" where no registry answered
-    alias: str  # whether the image's alias names this digest now: yes, no, unknown
+    release: str  # "" for the present matrix
+    digest: str  # "" if it is not published, "unknown" if no registry answered
+    alias: str  # whether the image's alias points to this digest now: yes, no, unknown
     what: str
     name: str
     version: str
@@ -32,7 +32,7 @@ class Row(Model):
 
 
 class Place(NamedTuple):
-    """One image, in the matrix or in a release, and what it holds; or why that cannot be said."""
+    """One image of the matrix or of a release, with its contents or the reason why they are unknown."""
 
     id: str
     release: str
@@ -43,9 +43,9 @@ class Place(NamedTuple):
 
 
 def affected(intent: Intent, queries: list[Query], host: str | None) -> tuple[list[Row], str]:
-    """Rows, and where there are none, in which versions these things exist. `host` None: no registry answers.
+    """Return the rows or, if there are none, the existing versions of the queried items. `host` None: ask no registry.
 
-    Raises ConfigError for a name that nothing has ever had, where everything could be read.
+    Raises ConfigError for a name that never existed in any image, if every image could be read.
     """
     ask = _asking(host)
     places = [*_of_the_matrix(intent)]
@@ -75,7 +75,7 @@ def affected(intent: Intent, queries: list[Query], host: str | None) -> tuple[li
 
 
 def _asking(host: str | None) -> Ask:
-    """Digests behind tags, each asked for once; a registry that failed is not asked again."""
+    """Return a function that resolves tags to digests, each once; after a registry failure it asks no more."""
     silent = host is None
 
     @cache
@@ -93,7 +93,7 @@ def _asking(host: str | None) -> Ask:
 
 
 def _published(intent: Intent, place: Place, ask: Ask) -> str:
-    """The digest of an image of the matrix under its present key; none where it is blocked."""
+    """Return the digest of a matrix image under its present key, or "" if the image is blocked."""
     variant = next(variant for variant in intent.variants if variant.id == place.id)
     try:
         return "" if inputs.awaited(intent, variant) else ask(place.repository, inputs.load(intent, variant).tag)
@@ -102,7 +102,7 @@ def _published(intent: Intent, place: Place, ask: Ask) -> str:
 
 
 def _of_the_matrix(intent: Intent) -> Iterator[Place]:
-    """By the locks of this tree. What is blocked was never published from it; of that, what its pins say."""
+    """Yield the matrix images by the locks of this tree; a blocked image, which was never published, by its pins."""
     for variant in intent.variants:
         locked, found, _ = inputs.known(intent, variant)
         readable = (locked and found) or inputs.awaited(intent, variant)
@@ -112,7 +112,7 @@ def _of_the_matrix(intent: Intent) -> Iterator[Place]:
 
 
 def _of_a_release(intent: Intent, train: Train) -> list[Place]:
-    """By the intent and the locks of the day; where those cannot be had, every image of it is unknown."""
+    """Return a release's images by the intent and locks of its commit; all are unknown if those cannot be read."""
 
     def place(identity: str, held: list[Held], why: str) -> Place:
         image = train.images[identity]

@@ -1,4 +1,4 @@
-"""apt for a host that has none: in a container of what a locked base begins with, apt and all that it needs."""
+"""Run apt for a host that has none: in a container of what a locked base begins with, apt and its dependencies."""
 
 import io
 import shlex
@@ -21,9 +21,9 @@ LIMIT_SECONDS = 3600  # a container that was left behind ends after this time
 
 
 def apt_of(intent: Intent, base: str) -> Apt | None:
-    """Where a base's packages are resolved: None for this host, else a container of an image that is made if need be.
+    """Return None if this host resolves the base's packages, else a function that enters a container with apt.
 
-    Raises EnvironmentProblem where neither is possible.
+    The container's image is made if needed. Raises EnvironmentProblem if neither is possible.
     """
     definition = intent.components.bases[base]
     if distribution.has_apt(definition):
@@ -33,10 +33,10 @@ def apt_of(intent: Intent, base: str) -> Apt | None:
 
 
 def image(intent: Intent, base: str) -> str:
-    """Name of an image with apt and the distribution's keyring: what the base, or one like it, is locked to begin with.
+    """Return the name of an image with apt and the distribution's keyring: what this or a similar base begins with.
 
-    apt resolves for any architecture and release of its distribution, so any base that runs on this engine will do;
-    the base itself comes first.
+    Because apt resolves for any architecture and release of its distribution, any locked base that runs on this engine
+    fits; the base itself comes first. Raises EnvironmentProblem if none fits.
     """
     bases, definition = intent.components.bases, intent.components.bases[base]
     machine = str(engine.client().version()["Arch"])
@@ -77,11 +77,11 @@ def image(intent: Intent, base: str) -> str:
 def workplace(
     image: str, files: Iterable[Path], folders: Iterable[Path], env: Mapping[str, str]
 ) -> Iterator[Callable[..., str]]:
-    """A container in this host's network, and what runs a command in it as root, with the words of process.run().
+    """Run a container in this host's network; yield a function that runs a command in it as root, like process.run().
 
-    `files` (a folder: with all that is in it) are copied to the same path in it, so that an engine on another machine
-    will do; `folders` are read in their place. It is gone afterwards with all that it holds, credentials too: also
-    where this process was killed, once its time is over.
+    `files` (a folder: with all its content) are copied to the same path in the container, so that the engine may be on
+    another machine; `folders` are mounted read-only at their own path. The container is removed afterwards with all its
+    content, including credentials; if this process was killed, it is removed when its time limit ends.
     """
     import docker
 
@@ -116,7 +116,7 @@ def workplace(
             environment=dict(env),
             volumes={str(folder): {"bind": str(folder), "mode": "ro"} for folder in folders},
             labels={LABEL: ""},
-            security_opt=["label=disable"],  # SELinux would want the folders relabelled
+            security_opt=["label=disable"],  # otherwise SELinux requires the folders relabelled
             auto_remove=True,
         )
         try:
@@ -126,6 +126,6 @@ def workplace(
         finally:
             try:
                 made.remove(force=True, v=True)
-            except docker.errors.APIError as error:  # its time was over: it is gone, or the engine removes it just now
+            except docker.errors.APIError as error:  # its time limit ended: it is gone, or the engine is removing it
                 if error.status_code not in (HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT):
                     raise

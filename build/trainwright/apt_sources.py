@@ -1,6 +1,6 @@
-"""The archives that this host's apt is configured to use, read from its sources alone.
+"""Read the archives that this host's apt is configured to use, from its sources alone.
 
-Downloaded indexes are not asked: a fresh, partial or old list says nothing about which mirror a host has been given.
+Downloaded indexes are not read, because a fresh, partial or old list does not show which mirror a host uses.
 """
 
 import platform
@@ -17,46 +17,46 @@ from trainwright.errors import EnvironmentProblem
 from trainwright.model import Base
 from trainwright.process import run
 
-SCHEMES = ("https", "http", "file")  # of apt's; cdrom:, tor+https: and the like mean nothing to another program
+SCHEMES = ("https", "http", "file")  # of apt's; other programs do not read cdrom:, tor+https: and the like
 MIRROR_LIST = "mirror+file:"  # a file of addresses: the cloud images of Debian have it
 ONE_LINE = re.compile(r"deb\s+(?:\[(?P<options>[^\]]*)\]\s*)?(?P<uri>\S+)\s+(?P<suite>\S+)(?P<components>.*)")
 OPTION = re.compile(r"([a-z-]+?)([+-]?)=(\S+)")
 DISABLED = ("no", "false", "without", "off", "disable", "0")  # as apt reads a truth value
-FILE_NAME = re.compile(r"[A-Za-z0-9_.-]+\.(list|sources)")  # apt passes over others
+FILE_NAME = re.compile(r"[A-Za-z0-9_.-]+\.(list|sources)")  # apt ignores other file names
 
 
 class Source(NamedTuple):
-    """One source of binary packages: each suite is to be had at each address."""
+    """One source of binary packages: each suite is available at each address."""
 
     addresses: list[str]
     suites: list[str]
     components: list[str]
-    architectures: list[str]  # empty: not said
+    architectures: list[str]  # empty: any
     signed_by: list[str]  # empty: any key that apt trusts
 
 
 def of_host() -> list[Source]:
-    """Every source that is enabled, in apt's order; none on a host without apt."""
+    """Return every enabled source, in apt's order; [] on a host without apt."""
     if not shutil.which("apt-config"):
         return []
     words = ["apt-config", "shell", "LIST", "Dir::Etc::sourcelist/f", "PARTS", "Dir::Etc::sourceparts/d"]
     try:
         said = dict(word.split("=", 1) for word in shlex.split(run(words, error=EnvironmentProblem)))
-    except EnvironmentProblem:  # apt cannot read its own configuration: then this host names no mirror
+    except EnvironmentProblem:  # apt cannot read its own configuration: treat the host as one without mirrors
         return []
     files = [Path(said.get("LIST", ""))]
     with suppress(OSError):
         files += sorted(file for file in Path(said.get("PARTS", "")).iterdir() if FILE_NAME.fullmatch(file.name))
     found: list[Source] = []
     for file in files:
-        with suppress(OSError):  # not there, or not for this user
+        with suppress(OSError):  # missing, or not readable by this user
             text = file.read_bytes().decode(errors="replace")
             found += deb822(text) if file.suffix == ".sources" else one_line(text)
     return found
 
 
 def one_line(text: str) -> list[Source]:
-    """The sources of a file in apt's one-line format. A line that apt would refuse is passed over."""
+    """Return the sources of a file in apt's one-line format. Lines that apt would refuse are skipped."""
     found = []
     for line in text.splitlines():
         match = ONE_LINE.fullmatch(line.partition("#")[0].strip())
@@ -80,7 +80,7 @@ def _listed(value: str) -> list[str]:
 
 
 def deb822(text: str) -> list[Source]:
-    """The sources of a file in apt's deb822 format. A stanza that apt would refuse is passed over."""
+    """Return the sources of a file in apt's deb822 format. Stanzas that apt would refuse are skipped."""
     from debian.deb822 import Deb822
 
     found = []
@@ -101,7 +101,7 @@ def deb822(text: str) -> list[Source]:
 
 
 def _usable(uris: Sequence[str]) -> Iterator[str]:
-    """The addresses that every program understands, without a slash at their end."""
+    """Yield the addresses that every program understands, without a trailing slash."""
     for uri in uris:
         lines = [uri]
         if uri.startswith(MIRROR_LIST):
@@ -114,13 +114,14 @@ def _usable(uris: Sequence[str]) -> Iterator[str]:
 
 
 def mirror(sources: Sequence[Source], base: Base, archive: str, codename: str) -> str:
-    """The address that these sources give an archive of the base's distribution; "" where they give none.
+    """Return the address that these sources give an archive of the base's distribution, or "" if they give none.
 
-    A source counts where it has the sections and the architecture of the base, and no key but the distribution's own
-    signs it. `codename` is the host's own release: the archive that has it has that of the base, too. Without a key a
-    third party's source may look the same (`bookworm main`, and a path that ends alike), so the best of all counts:
-    signed by the distribution's keyring, then with every suite that the archive has, then with its name. A wrong
-    choice can do no harm: an index is verified with the distribution's keyring, a file with the sha256 of the lock.
+    A source counts if it has the base's sections and architecture, and is signed by no key but the distribution's own.
+    `codename` is the host's own release: an archive that has it also has the base's release. Because a third party's
+    source without a key may look the same (`bookworm main`, and a path with the same ending), the candidates are
+    ranked: signed by the distribution's keyring first, then with every suite of the archive, then with the archive's
+    name. A wrong choice does no harm: an index is verified with the distribution's keyring, a file with the sha256 of
+    the lock.
     """
     keyring, releases = f"{base.distribution}-archive-keyring", {base.suite, codename or base.suite}
     wanted = [{suite.replace(base.suite, release) for suite in base.archives[archive]} for release in releases]
@@ -143,10 +144,10 @@ def mirror(sources: Sequence[Source], base: Base, archive: str, codename: str) -
 
 
 def mirrors(base: Base) -> dict[str, str]:
-    """Archive to the address that this host's apt sources give it, for those that they name."""
+    """Map each archive to the address in this host's apt sources; archives without one are left out."""
     sources = of_host()
     system = {}
-    with suppress(OSError):  # a Mac
+    with suppress(OSError):  # macOS has no os-release
         system = platform.freedesktop_os_release()
     codename = system.get("VERSION_CODENAME", "") if system.get("ID") == base.distribution else ""
     found = {archive: mirror(sources, base, archive, codename) for archive in base.archives}

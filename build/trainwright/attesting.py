@@ -1,4 +1,4 @@
-"""Say beside a published image who vouches for it, what it holds and what it was made from."""
+"""Attest a published image in its registry: sign the image, its SBOM and its provenance, and verify them."""
 
 import json
 import os
@@ -26,7 +26,7 @@ Purpose = Literal["push", "release"]
 
 
 class Attested(Model):
-    """What the registry holds beside an image; each was verified after it was written."""
+    """The state of an image's attestations in the registry; each was verified after it was written."""
 
     sbom: Check
     provenance: Check
@@ -41,9 +41,10 @@ def signing_key() -> str:
 
 
 def must_be_possible(root: Path, purpose: Purpose) -> None:
-    """Before anything is sent: raises NotRunError where publish.toml wants a signature that nobody could give.
+    """Check before anything is sent that a required signature can be made.
 
-    Also what is wrong with the key, the password or cosign: ConfigError, EnvironmentProblem.
+    Raises NotRunError if `publish.toml` requires a signature and no key is set; ConfigError or EnvironmentProblem if
+    the key, its password or cosign does not work.
     """
     if key := signing_key():
         signing.public_key(key)
@@ -59,10 +60,10 @@ def must_be_possible(root: Path, purpose: Purpose) -> None:
 
 
 def attest(intent: Intent, found: Inputs, repository: str, digest: str, bill: Path, say: Say) -> Attested:
-    """Sign the image, its SBOM (the file `bill`) and its provenance, as far as that was not done before; then verify.
+    """Sign the image, its SBOM (the file `bill`) and its provenance where that was not done before; then verify.
 
-    Without a key nothing is signed, and each state says so: must_be_possible() decides whether that will do. Raises
-    BuildError where `bill` is about another image, RegistryError where what was signed does not stay.
+    Without a key nothing is signed, and each state is "not run": must_be_possible() decides whether that is acceptable.
+    Raises BuildError if `bill` describes another image, RegistryError if a signature does not persist.
     """
     key = signing_key()
     if not key:
@@ -92,7 +93,7 @@ def attest(intent: Intent, found: Inputs, repository: str, digest: str, bill: Pa
 
 
 def lacking(intent: Intent, found: Inputs, repository: str, digest: str) -> list[str]:
-    """What attest() would sign, in its order; nothing without a key. Changes nothing."""
+    """Return what attest() would sign, in its order; [] without a key. Changes nothing."""
     if not (key := signing_key()):
         return []
     signing.public_key(key)
@@ -106,7 +107,7 @@ def lacking(intent: Intent, found: Inputs, repository: str, digest: str) -> list
 def _lacks(
     intent: Intent, found: Inputs, place: Place, policy: Signature, folder: Path
 ) -> dict[str, Callable[[], str]]:
-    """Of each, why what the registry holds of it will not do; "" where it will."""
+    """Return, per attestation, a function that says why the one in the registry is insufficient, or "" if it is not."""
     public = folder / "key.pub"
     public.write_text(signing.public_key(signing_key()))
     return {
@@ -119,7 +120,11 @@ def _lacks(
 def _until_it_holds(
     steps: dict[str, tuple[Callable[[], str], Callable[[], None]]], policy: Signature, place: Place, say: Say
 ) -> dict[str, str]:
-    """What is there, and how it came there. Two publishers add to one tag: what the other one lost is added again."""
+    """Sign until the registry holds every attestation; return for each whether it was there or was signed.
+
+    Because two publishers write to one tag and each can lose the other's entry, what was lost is signed again. Raises
+    RegistryError if something is still missing after `policy.attempts` attempts.
+    """
     done = dict.fromkeys(steps, "was there, and verifies")
     for attempt in range(policy.attempts + 1):
         lacking = {name: why for name, (lacks, _) in steps.items() if (why := lacks())}
@@ -151,7 +156,7 @@ def place_of(repository: str, digest: str, policy: Signature) -> Place:
 
 
 def commit_of(root: Path) -> str:
-    """The commit of a checkout that is what that commit says; "" for one with changes, and where there is no git."""
+    """Return the commit of a checkout without uncommitted changes; "" for one with changes, or without git."""
     with suppress(TrainwrightError):
         if not checkout.uncommitted(root):
             return checkout.commit_of(root, "HEAD")
@@ -179,7 +184,7 @@ def _predicate(statement: dict[str, Any]) -> dict[str, Any]:
 
 
 def bill_of(bill: Path) -> str:
-    """The digest of the image that an SBOM here is about; "" where there is none that can be read."""
+    """Return the digest of the image that a local SBOM describes; "" if the SBOM is missing or unreadable."""
     with suppress(TrainwrightError):
         return sbom.image(config.parse_json(config.read(bill), str(bill), "")) if bill.exists() else ""
     return ""

@@ -1,4 +1,4 @@
-"""Clients of Amazon's services; whatever fails in one is an AwsError."""
+"""Create clients of AWS services; every failure of a call becomes an AwsError."""
 
 import os
 import re
@@ -29,8 +29,8 @@ def client(service: Literal["s3", "secretsmanager", "logs"], region: str) -> Any
 
 
 def client(service: str, region: str) -> Any:
-    """A client that tries again as botocore's standard mode does: AWS_MAX_ATTEMPTS times. Raises AwsError."""
-    with _making:  # several regions are asked at once, and neither a session nor its clients are made side by side
+    """Return a client that retries as botocore's standard mode does, AWS_MAX_ATTEMPTS times. Raises AwsError."""
+    with _making:  # regions are queried concurrently; creating sessions and clients is not thread-safe
         return _client(service, region)
 
 
@@ -39,8 +39,8 @@ _making = Lock()
 
 @cache
 def _session() -> Any:
-    """One for all regions: what it reads of an API's description serves the next client, too."""
-    import boto3  # lazily: half a second
+    """Return one session for all regions, so that clients share the API descriptions it has loaded."""
+    import boto3  # imported lazily: it takes half a second
 
     return boto3.Session()
 
@@ -50,25 +50,25 @@ def _client(service: str, region: str) -> Any:
     from botocore.config import Config
 
     with told(Call(service, region=region)):
-        # AWS_CA_BUNDLE is botocore's own; a company's CA is named once for all programs.
+        # botocore reads AWS_CA_BUNDLE itself; TRAINWRIGHT_CA names a corporate CA once for all programs.
         verify = certificates.bundle() if os.environ.get(certificates.SETTING) else None
         config = Config(retries={"mode": "standard"})
         return _session().client(service, region_name=region, config=config, verify=verify)
 
 
 def of(account: str) -> Any:
-    """Whose registry a call to ECR is about; "" is the caller's own."""
+    """Return the `registryId` argument of an ECR call for this account; "" is the caller's own account."""
     return {"registryId": account} if account else {}
 
 
 def forget() -> None:
-    """Clients are made anew: the environment says something else."""
+    """Clear the cached clients and session after the environment has changed."""
     _client.cache_clear()
     _session.cache_clear()
 
 
 def regions(given: str = "") -> list[str]:
-    """Where to publish: `given` (comma-separated), else the one that AWS is configured for. Raises AwsError."""
+    """Return the regions to publish to: `given` (comma-separated), else the configured ones. Raises AwsError."""
     found = [
         word
         for word in re.split(
@@ -85,13 +85,13 @@ def regions(given: str = "") -> list[str]:
         error = explain(
             Call("ecr"), "NoRegionError", "neither --region nor TRAINWRIGHT_REGIONS nor AWS_REGION says one"
         )
-        error.where = "--region"  # of whatever command asks
+        error.where = "--region"  # the option of the command that asked
         raise error
     return list(dict.fromkeys(found))
 
 
 def training_job(region: str, name: str) -> dict[str, Any] | None:
-    """What SageMaker says of a job; None where it knows none of that name. Raises AwsError."""
+    """Return SageMaker's description of a job, or None if there is no job of that name. Raises AwsError."""
     try:
         with told(Call("sagemaker", "DescribeTrainingJob", region, name)):
             return dict(client("sagemaker", region).describe_training_job(TrainingJobName=name))
@@ -103,7 +103,7 @@ def training_job(region: str, name: str) -> dict[str, Any] | None:
 
 @contextmanager
 def told(call: Call) -> Iterator[None]:
-    """What botocore raises, as an AwsError."""
+    """Convert botocore's exceptions to AwsError."""
     from botocore.exceptions import BotoCoreError, ClientError
     from botocore.parsers import ResponseParserError
 

@@ -1,4 +1,4 @@
-"""A build as a docker-bake.json: BuildKit runs the graph, with or without us."""
+"""Write a build as a docker-bake.json: BuildKit runs the graph, with or without trainwright."""
 
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
@@ -7,11 +7,11 @@ from pydantic_core import to_json
 
 from trainwright.model import Base, Variant
 
-IMAGE_OUTPUT = "type=image,oci-mediatypes=false"  # Docker media types: SageMaker knows no others
+IMAGE_OUTPUT = "type=image,oci-mediatypes=false"  # Docker media types, because SageMaker accepts no others
 
 
 def engine_name(variant: Variant, tag: str) -> str:
-    """What the image is called in the engine; never pushed under that name."""
+    """Return the image's name in the engine; it is never pushed under that name."""
     return f"trainwright/{variant.framework}:{tag}"
 
 
@@ -24,10 +24,10 @@ def bake(
     images: Mapping[str, str] = MappingProxyType({}),
     target_folder: str = "",
 ) -> str:
-    """The bake file. Without name and key it is the part that the key itself is computed over.
+    """Return the bake file; without name and key, the part that the key is computed over.
 
-    `folders` below out/<id>/ are the named contexts of the Dockerfile; each is called by its last part.
-    `images` are contexts that the engine holds; with `target_folder` the outcome is files there, and no image.
+    `folders` below out/<id>/ are the named contexts of the Dockerfile; each is named by its last path component.
+    `images` are contexts that the engine holds; with `target_folder` the output is files there, and no image.
     """
     target: dict[str, object] = {
         "context": ".",
@@ -36,7 +36,8 @@ def bake(
         | {context: f"docker-image://{image}" for context, image in images.items()},
         "args": {"SOURCE_DATE_EPOCH": str(epoch)},
         "platforms": [f"linux/{base.architecture}"],
-        # SageMaker pulls a plain single-platform image with Docker media types: no attestation makes it an index.
+        # Because SageMaker pulls a plain single-platform image with Docker media types, no attestation may make it an
+        # index.
         "attest": ["type=provenance,disabled=true", "type=sbom,disabled=true"],
         "output": [f"type=local,dest={target_folder}" if target_folder else IMAGE_OUTPUT],
     }

@@ -1,4 +1,4 @@
-"""Build out/<id>/ by `docker-buildx bake`, pack what was built, and have the engine hold it packed."""
+"""Build out/<id>/ with `docker-buildx bake`, pack the result, and load the packed image into the engine."""
 
 import json
 import re
@@ -16,15 +16,15 @@ from trainwright.errors import BuildError, EnvironmentProblem
 from trainwright.files import packed
 from trainwright.process import pass_on
 
-# Of a layer on its way to us through three processes: to copy fewer bytes costs less than to copy them all.
+# Because a layer passes through three processes, fast compression costs less than copying all of its bytes.
 COMPRESSION = "compression=zstd,compression-level=1"
 
 
 def bake(folder: Path, name: str = "", words: Sequence[str] = ()) -> None:
-    """Build out/<id>/ as it lies there; with `name`, the image gets that name instead of its own.
+    """Build out/<id>/ as it is on disk; `name` replaces the image's own name.
 
-    What was built is packed, and the engine gets it packed: it holds the very bytes that a registry will.
-    Raises BuildError; BuildKit's own progress goes to standard error. `words` go to bake.
+    A built image is packed and loaded packed, so that the engine holds the same bytes that a registry will. Raises
+    BuildError; BuildKit's progress goes to standard error. `words` are passed to bake.
     """
     engine.client()
     target = json.loads((folder / "docker-bake.json").read_text())["target"]["image"]
@@ -35,7 +35,7 @@ def bake(folder: Path, name: str = "", words: Sequence[str] = ()) -> None:
         builders.must_hold(engine.builder(), held)
     if target["output"] != [IMAGE_OUTPUT]:
         _bake(folder, words)
-    elif here and engine.facts()["image_store"] != "containerd":  # such an engine exports no layout
+    elif here and engine.facts()["image_store"] != "containerd":  # such an engine cannot export a layout
         unpacked = f"trainwright/unpacked:{secrets.token_hex(6)}"
         try:
             _bake(folder, [*words, "--set", f"image.tags={unpacked}"])
@@ -47,18 +47,18 @@ def bake(folder: Path, name: str = "", words: Sequence[str] = ()) -> None:
 
 
 def _bake_layout(folder: Path, words: Sequence[str]) -> Packed:
-    """Build, and pack what comes: a layer whose content the store knows is not brought."""
+    """Build and pack the result; layers whose content the store holds are not exported."""
     for spared in (canonical.spared(), []):
         with files.scratch(folder, ".built-") as made:
             blobs = made / "blobs/sha256"
             blobs.mkdir(parents=True)
-            for digest in spared:  # an exporter leaves alone what is there
+            for digest in spared:  # an exporter does not overwrite existing blobs
                 (blobs / digest).touch()
             output = f"type=oci,tar=false,{COMPRESSION},dest={made.relative_to(folder)}"
             _bake(folder, [*words, "--set", f"image.output={output}"])
-            with suppress(canonical.Lacking):  # known, but it comes to other bytes on top of these layers: once more
+            with suppress(canonical.Lacking):  # known, but with other bytes on top of these layers: build again
                 return canonical.pack(made)
-        words = [word for word in words if word != "--no-cache"]  # what was just made, and not made again
+        words = [word for word in words if word != "--no-cache"]  # the cache holds what was just built
     raise AssertionError(f"{folder}: a layer is missing from the build, though none was left out")
 
 
@@ -74,13 +74,13 @@ def _bake(folder: Path, words: Sequence[str]) -> None:
 
 
 def failed_step(said: str) -> str:
-    """What BuildKit repeats of the step that failed: its name and its last lines, between two rules of dashes."""
+    """Return BuildKit's summary of the failed step: its name and last lines, between two rules of dashes."""
     blocks = re.findall(r"^-{4,}\n( > .*?)^-{4,}$", said, re.DOTALL | re.MULTILINE)
     return blocks[-1].rstrip() if blocks else "\n".join(said.splitlines()[-15:])
 
 
 def settle(name: str) -> None:
-    """Pack an image of the engine, and load it packed. Raises EnvironmentProblem, BuildError."""
+    """Pack an image of the engine and load the packed one. Raises EnvironmentProblem, BuildError."""
     made = engine.packed(name)
     if engine.image_id(name) != made.digest:
         load(made, name)
@@ -89,7 +89,7 @@ def settle(name: str) -> None:
 def load(made: Packed, name: str) -> None:
     """Load a packed image into the engine under a name. Raises EnvironmentProblem."""
     rest = _held(made)
-    for leave_out in dict.fromkeys([rest, ()]):  # an engine may have lost what it said that it holds
+    for leave_out in dict.fromkeys([rest, ()]):  # an engine may have lost layers that it lists
         problem = _load(made, name, leave_out)
         if not problem and engine.image_id(name) == made.digest:
             return
@@ -98,7 +98,7 @@ def load(made: Packed, name: str) -> None:
 
 
 def _held(made: Packed) -> tuple[str, ...]:
-    """The layers that the engine has already, of images that we gave it."""
+    """Return the digests of the leading layers that the engine already holds in one of our images."""
     own, most = [f"sha256:{layer}" for layer in made.layers()], 0
     for image in engine.client().images.list(filters={"reference": "trainwright/*"}):
         theirs = image.attrs["RootFS"].get("Layers") or []
@@ -108,7 +108,7 @@ def _held(made: Packed) -> tuple[str, ...]:
 
 
 def _load(made: Packed, name: str, leave_out: Sequence[str]) -> str:
-    """What went wrong, "" for nothing."""
+    """Load the image without the layers in `leave_out`; return the error's text, or "" on success."""
     with store.scratch() as folder, engine.told(f"{name} cannot be loaded"):
         canonical.lay_out(made, folder / "layout", name, leave_out)
         answer = engine.client().api.load_image(packed(folder / "layout"))

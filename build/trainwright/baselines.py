@@ -1,4 +1,4 @@
-"""How fast an image was: dockerfiles/baselines/<name>.toml, what later runs on the same hardware are held against."""
+"""Read baselines, dockerfiles/baselines/<name>.toml: the recorded speed of an image, to compare later runs with."""
 
 import re
 from datetime import date
@@ -11,7 +11,7 @@ from trainwright.config import load
 from trainwright.errors import ConfigError, did_you_mean
 from trainwright.model import Model
 
-FOLDER = "dockerfiles/baselines"  # written after a run, and about it; no input
+FOLDER = "dockerfiles/baselines"  # written after a run; not an input of a build
 NAME = re.compile(r"[A-Za-z0-9][\w.-]*")
 Speed = Annotated[float, Field(gt=0)]  # GB/s of busbw
 
@@ -32,7 +32,7 @@ class Baseline(Model):
     name: str
     instance: str
     nodes: int
-    digest: str  # of the image; "" where the logs do not name it
+    digest: str  # of the image; "" if the logs do not name it
     day: date
     proved: bool  # whether the judge passed every log
     logs: dict[str, str]  # name to sha256
@@ -40,7 +40,7 @@ class Baseline(Model):
     points: list[Point]
 
     def points_of(self, collective: str, algorithm: str, least: int = 1) -> list[Point]:
-        """From `least` bytes on."""
+        """Return the points of a collective and an algorithm, from `least` bytes on."""
         said = (collective, algorithm)
         return [point for point in self.points if (point.collective, point.algorithm) == said and point.size >= least]
 
@@ -50,7 +50,7 @@ def names(root: Path) -> list[str]:
 
 
 def read(root: Path, name: str, tolerance: float | None = None) -> Baseline:
-    """Raises ConfigError for one that is not there, or is none."""
+    """Read the baseline with this name. Raises ConfigError if it is missing or invalid."""
     path = root / FOLDER / f"{name}.toml"
     known = names(root)
     if name not in known:

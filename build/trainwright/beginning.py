@@ -1,4 +1,4 @@
-"""A prepared training job is begun: what it needs is laid into S3, and is taken away again where no job comes of it."""
+"""Begin a prepared training job: upload its inputs to S3, and remove them again if no job was created."""
 
 import re
 import secrets
@@ -13,9 +13,9 @@ ARN = re.compile(r"arn:[a-z-]+:secretsmanager:([a-z0-9-]+):")
 
 
 def begin(job: Job, say: Say) -> str:
-    """Upload, and begin the job; its ARN. What fails, or Ctrl-C, leaves nothing behind, or says what.
+    """Upload, begin the job and return its ARN. On failure or Ctrl-C, remove the uploads or report what is left.
 
-    Raises AwsError; ConfigError for a secret that is none, and for a name that is taken.
+    Raises AwsError; ConfigError for an invalid secret and for a job name that is taken.
     """
     submission, asked, tried, asking = job.submission, job.request, list[str](), False
     _free(job)
@@ -31,11 +31,11 @@ def begin(job: Job, say: Say) -> str:
         return submitting.create(job.region, asked)
     except BaseException as problem:
         if not asking and _refused(problem):
-            tried.pop()  # S3 took nothing, and whoever may not write may not remove either
+            tried.pop()  # S3 stored nothing, and credentials without write permission may lack delete permission, too
         unsure = asking and not _refused(problem)
         begun, arn = _begun(job) if unsure else (False, "")
         if begun and isinstance(problem, AwsError):
-            return arn  # only the answer was lost
+            return arn  # the job exists; only the response was lost
         if begun is False:
             forget(job.region, tried, say)
         else:
@@ -47,7 +47,7 @@ def begin(job: Job, say: Say) -> str:
 
 
 def _free(job: Job) -> None:
-    """Raises ConfigError for a name that is taken: before anything is uploaded. Who may not look hears it later."""
+    """Raise ConfigError, before any upload, if the name is taken. A denied lookup is ignored: later calls report it."""
     name = job.submission.name
     try:
         taken = aws.training_job(job.region, name)
@@ -65,7 +65,7 @@ def _free(job: Job) -> None:
 
 
 def _begun(job: Job) -> tuple[bool | None, str]:
-    """As submitting.begun() says. Whoever ends even that with Ctrl-C still hears what is left: nobody can say."""
+    """Return what submitting.begun() returns; on failure or Ctrl-C (None, ""), so that leftovers are still reported."""
     policy = job.submission.settings.begin
     try:
         return submitting.begun(job.region, job.request, policy.looks, policy.look_seconds)
@@ -74,12 +74,12 @@ def _begun(job: Job) -> tuple[bool | None, str]:
 
 
 def _refused(problem: BaseException) -> bool:
-    """Whether Amazon said no, so that no job can have come of it. A name that is taken may be this very job's."""
+    """Return whether AWS refused the request, so that no job exists; not for a name in use, which may be this job's."""
     return isinstance(problem, AwsError) and not problem.passes and problem.code != "ResourceInUse"
 
 
 def forget(region: str, uris: Sequence[str], say: Say) -> None:
-    """Remove objects; of one that cannot be, how. Raises nothing of Amazon's."""
+    """Remove objects from S3; report the command for each one that cannot be removed. Raises no AwsError."""
     left = list(uris)
     try:
         while left:
@@ -95,7 +95,7 @@ def forget(region: str, uris: Sequence[str], say: Say) -> None:
 
 
 def _secret(job: Job) -> bytes:
-    """What the hosts of this job alone know. Raises AwsError, and ConfigError for one that the launcher refuses."""
+    """Return the secret that only this job's hosts share. Raises AwsError; ConfigError if the launcher refuses it."""
     policy = job.submission.settings.secret
     if not job.secret_name:
         return secrets.token_hex(policy.bytes).encode()
@@ -113,13 +113,13 @@ def _secret(job: Job) -> bytes:
 
 
 def left_secret(region: str, name: str) -> str:
-    """Where the secret of a job that has ended may lie, as `launch` laid it there; "" for none. Raises AwsError."""
+    """Return the URI of the secret that `launch` uploaded for a job that has ended, or "". Raises AwsError."""
     said = aws.training_job(region, name) or {}
     if said.get("TrainingJobStatus") not in ("Completed", "Failed", "Stopped"):
         return ""
     output = str(said.get("OutputDataConfig", {}).get("S3OutputPath", "")).rstrip("/")
     place = str(said.get("Environment", {}).get(jobs.SECRET_FILE, ""))
-    own = re.compile(re.escape(f"{output}/{name}/") + r"([0-9a-f]+/)?secret/")  # without a token: of earlier versions
+    own = re.compile(re.escape(f"{output}/{name}/") + r"([0-9a-f]+/)?secret/")  # before tokens
     rows = said.get("InputDataConfig", [])
     uris = [str(row.get("DataSource", {}).get("S3DataSource", {}).get("S3Uri", "")) for row in rows]
     laid = next(filter(own.fullmatch, uris), "")
@@ -127,7 +127,7 @@ def left_secret(region: str, name: str) -> str:
 
 
 def clear(region: str, name: str, secret: str, say: Say) -> None:
-    """Remove the secret of a job that has ended; "" is one that the job is asked for. Raises nothing of Amazon's."""
+    """Remove the secret of a job that has ended; if `secret` is "", look its URI up in the job. Raises no AwsError."""
     try:
         uri = secret or left_secret(region, name)
     except AwsError as error:

@@ -1,4 +1,4 @@
-"""Who builds: what `buildx inspect` says of the builder in use, and whether that can do what is asked of it."""
+"""Describe the builder in use from `buildx inspect`, and check that it can do what a build asks of it."""
 
 import re
 from collections.abc import Iterable
@@ -12,25 +12,25 @@ FIX = "unset BUILDX_BUILDER DOCKER_CONTEXT   # the engine's own builder; `docker
 
 
 class Builder(Model):
-    """A builder of buildx, by the first of its nodes."""
+    """A buildx builder, described by the first of its nodes."""
 
     name: str
-    driver: str  # docker: BuildKit inside of an engine; docker-container, kubernetes, remote: one of its own
+    driver: str  # docker: BuildKit inside an engine; docker-container, kubernetes, remote: a separate BuildKit
     endpoint: str  # a docker context, or an address
     platforms: list[str]
-    exports_cache: bool | None  # None: it does not say
+    exports_cache: bool | None  # None: not stated
     exports_images: bool | None  # as a file that an engine loads
 
 
 class Cache(Model):
-    """Where a build keeps what its steps made, for other hosts. Repositories, or tags in them; "" and [] are none."""
+    """Where a build stores its step cache for other hosts: repositories, or tags in them; "" and [] mean none."""
 
     to: str = ""
     sources: list[str] = Field(default=[])
 
 
 def parse(said: str) -> Builder:
-    """What `buildx --debug inspect` printed, or `buildx inspect`, which leaves the features out."""
+    """Parse the output of `buildx --debug inspect`, or of `buildx inspect`, which omits the features."""
 
     def after(name: str) -> str:
         found = re.search(rf"^ *{name}:[ \t]*(.*?) *$", said, re.MULTILINE)
@@ -48,7 +48,7 @@ def parse(said: str) -> Builder:
 
 
 def must_build_for(builder: Builder, architecture: str) -> None:
-    """Raises EnvironmentProblem where neither the builder's processor nor an emulator runs `architecture`."""
+    """Raise EnvironmentProblem if neither the builder's processor nor an emulator runs `architecture`."""
     if builder.platforms and f"linux/{architecture}" not in builder.platforms:
         raise EnvironmentProblem(
             f"this engine builds no image for {architecture}",
@@ -58,7 +58,7 @@ def must_build_for(builder: Builder, architecture: str) -> None:
 
 
 def must_export_caches(builder: Builder) -> None:
-    """Raises EnvironmentProblem for a builder that says that it cannot; one that says nothing may try."""
+    """Raise EnvironmentProblem if the builder states that it cannot export caches; one that states nothing may try."""
     if builder.exports_cache is False:
         raise EnvironmentProblem(
             f"the builder {builder.name} cannot export a build cache",
@@ -69,7 +69,7 @@ def must_export_caches(builder: Builder) -> None:
 
 
 def must_hand_over(builder: Builder) -> None:
-    """Raises EnvironmentProblem for a builder whose images no other engine gets. `builder` is not the engine's own."""
+    """Raise EnvironmentProblem if no other engine can load the builder's images. `builder` is not the engine's own."""
     if builder.exports_images is False:
         raise EnvironmentProblem(
             f"what the builder {builder.name} makes cannot be brought into this engine",
@@ -79,7 +79,7 @@ def must_hand_over(builder: Builder) -> None:
 
 
 def must_hold(builder: Builder, images: Iterable[str]) -> None:
-    """Raises EnvironmentProblem where a build of another builder starts from `images`, which only the engine holds."""
+    """Raise EnvironmentProblem if a build of another builder starts from `images`, which only the engine holds."""
     if held := sorted(images):
         raise EnvironmentProblem(
             f"the builder {builder.name} cannot start from {held[0]}",
@@ -89,7 +89,10 @@ def must_hold(builder: Builder, images: Iterable[str]) -> None:
 
 
 def cache_words(cache: Cache, identity: str, export: str) -> list[str]:
-    """Words for bake. `export` are the exporter's attributes; a repository without a tag gets one for this image."""
+    """Return bake's cache options; a repository without a tag gets this image's tag.
+
+    `export` holds the attributes of the cache exporter.
+    """
     words = [f"type=registry,ref={_reference(place, identity)}" for place in cache.sources]
     found = [word for row in words for word in ("--set", f"image.cache-from={row}")]
     if cache.to:
@@ -98,5 +101,5 @@ def cache_words(cache: Cache, identity: str, export: str) -> list[str]:
 
 
 def _reference(place: str, identity: str) -> str:
-    """`cache-<id>` in a repository: the tag that may move in a repository whose other tags never do."""
+    """Return the cache's reference; without a tag it gets `cache-<id>`, the mutable tag among immutable ones."""
     return place if ":" in place.rpartition("/")[2] else f"{place}:cache-{identity}"

@@ -1,4 +1,4 @@
-"""Build what is not built yet, and prove that it is what its lock says."""
+"""Build the images that are not built yet, and prove that each matches its lock."""
 
 import json
 import shutil
@@ -36,11 +36,11 @@ from trainwright.places import home
 from trainwright.progress import Progress, Say
 from trainwright.publication import Place, publication
 
-KEY = "key"  # out/<id>/key: whose sources lie here
+KEY = "key"  # out/<id>/key: the key of the sources in this folder
 
 
 def lay_out(intent: Intent, found: Inputs, out: Path) -> None:
-    """out/<id>/ as the build needs it: text, wheels, base, rootfs; nothing of an earlier lock stays."""
+    """Lay out the build context out/<id>/: text, wheels, base, rootfs. Files of an earlier lock are removed."""
     clear(out, found)
     for folder, entries in found.wheels.items():
         (out / "wheels" / folder).mkdir(parents=True)
@@ -57,12 +57,12 @@ def lay_out(intent: Intent, found: Inputs, out: Path) -> None:
         lay_out_base(intent, found, out)
     write_text(found.text, out)
     for copied in [path for part in ("rootfs", "requirements") for path in (out / part).rglob("") if path.is_dir()]:
-        copied.chmod(0o755)  # what is copied into the image must not depend on this user's umask
-    write(out / KEY, found.key + "\n")  # last: what is half laid out has none
+        copied.chmod(0o755)  # the image's content must not depend on this user's umask
+    write(out / KEY, found.key + "\n")  # written last, so that an incomplete folder has no key
 
 
 def lay_out_base(intent: Intent, found: Inputs, out: Path) -> None:
-    """What an image of the matrix starts from, and what its compile stages have beyond that."""
+    """Lay out what an image of the matrix starts from, and the additional packages of its compile stages."""
     definition = intent.components.bases[found.variant.base]
     lay_out_packages(definition, found.distribution, out / "packages")
     if definition.provider == "packages":
@@ -75,7 +75,7 @@ def lay_out_base(intent: Intent, found: Inputs, out: Path) -> None:
 
 
 def lay_out_packages(base: Base, state: Distribution, folder: Path) -> None:
-    """An apt archive of locked packages, for a step that installs them without network."""
+    """Write an apt archive of locked packages, for a step that installs them without network."""
     own = {name: stanza for name, stanza in state.effective.items() if stanza["SHA256"]}
     folder.mkdir()
     distribution.archive(folder, base, own, state.epoch)
@@ -84,7 +84,7 @@ def lay_out_packages(base: Base, state: Distribution, folder: Path) -> None:
 
 
 def clear(out: Path, found: Inputs) -> None:
-    """Take away the sources, and what was said of another key."""
+    """Remove the sources, and the results of another key."""
     for name in ("wheels", "sources", "requirements", "rootfs", "base", "packages", "build-packages"):
         shutil.rmtree(out / name, ignore_errors=True)
     (out / KEY).unlink(missing_ok=True)
@@ -95,18 +95,18 @@ def clear(out: Path, found: Inputs) -> None:
 
 
 def is_laid_out(found: Inputs, out: Path) -> bool:
-    """Whether out/<id>/ holds exactly the sources of this key."""
+    """Return whether out/<id>/ holds exactly the sources of this key."""
     return (out / KEY).is_file() and (out / KEY).read_bytes().strip() == found.key.encode()
 
 
 def write_text(texts: Mapping[str, str], out: Path) -> None:
-    """The rendered part of out/<id>/ alone: path in it to text."""
+    """Write only the rendered part of out/<id>/; `texts` maps a path in it to its text."""
     for name, text in texts.items():
         write(out / name, text)
 
 
 def known_start(found: Inputs) -> Path:
-    """Where the store remembers the sha256 of the tar that a base starts from."""
+    """Return the store's file that holds the sha256 of the tar that a base starts from."""
     return store.root() / "base" / found.base_key
 
 
@@ -139,9 +139,9 @@ def build(
     cache: Cache | None = None,
     held: Mapping[Place, str] | None = None,
 ) -> Done:
-    """Build one image if nothing else will do, and prove that it is what its lock says. Raises BuildError.
+    """Build one image if it can be neither skipped nor reused, and prove that it matches its lock. Raises BuildError.
 
-    `held` is what images.published() said of it, if anybody asked; without it `repository` is asked, if there is one.
+    `held` is the result of images.published() for it; without it, `repository` is queried if it is not None.
     """
     began = time.monotonic()
     found = children.load(intent, variant)
@@ -153,10 +153,10 @@ def build(
         say(f"{variant.id}: warning: {warning}")
     if entry.action == "build":
         must_be_able(intent, variant, cache)
-        engine.client()  # raises here, and not after hundreds of megabytes were fetched
+        engine.client()  # raises now rather than after fetching hundreds of megabytes
         fetch_packages(intent, [variant], say, progress)
-        found = children.load(intent, variant)  # a drift that the fetch met changes the key
-        with ThreadPoolExecutor(1) as beside:  # seconds of unpacking, while the wheels come in
+        found = children.load(intent, variant)  # drift that the fetch found changes the key
+        with ThreadPoolExecutor(1) as beside:  # unpack (seconds) while the wheels are fetched
             start = None if has_start(intent, found) else beside.submit(first_tar, found)
             fetch(intent, [variant], say, progress)
         if start:
@@ -171,7 +171,7 @@ def build(
         if not is_laid_out(found, out):
             if to_fetch(intent, [variant]) == 0 and has_start(intent, found):
                 lay_out(intent, found, out)
-            else:  # what is published needs no gigabyte of sources here
+            else:  # because the image is published, do not fetch gigabytes of sources
                 clear(out, found)
                 say(f"{variant.id}: published, so its sources are not fetched; out/{variant.id}/ holds text alone")
         write_text(found.text, out)
@@ -190,7 +190,7 @@ def build(
 
 
 def must_be_able(intent: Intent, variant: Variant, cache: Cache | None = None) -> None:
-    """Before hours of work: engine and builder can do what is asked of them. Raises EnvironmentProblem."""
+    """Check that engine and builder can do what the build needs, before hours of work. Raises EnvironmentProblem."""
     builders.must_build_for(engine.builder(), intent.components.bases[variant.base].architecture)
     if not engine.builds_itself():
         builders.must_hand_over(engine.builder())
@@ -203,7 +203,7 @@ def export_of(intent: Intent) -> str:
 
 
 def stand_on(intent: Intent, found: Inputs, repository: str | None, say: Say, progress: Progress) -> Inputs:
-    """What an image on top of another one needs in the engine, and the wheels that only its compilers make."""
+    """Bring the parent and compiler images into the engine, and compile the wheels that only a compiler image makes."""
     out = out_folder(intent, found.variant)
     jobs = [job for job in found.compile if job.wheel is None]
     wanted = {job.image for job in jobs} | {found.variant.parent}
@@ -212,13 +212,13 @@ def stand_on(intent: Intent, found: Inputs, repository: str | None, say: Say, pr
         at_hand(intent, children.load(intent, variant), say, repository)
     for job in jobs:
         compiling.compile_wheel(intent, found, job, out, say)
-    return children.load(intent, found.variant)  # with these wheels
+    return children.load(intent, found.variant)  # with the compiled wheels
 
 
 def at_hand(intent: Intent, found: Inputs, say: Say, repository: str | None = None) -> Image:
-    """What the engine holds under this key, proved; pulled if only `repository` has it.
+    """Return the proved image that the engine holds under this key; pull it if only `repository` has it.
 
-    Raises NotRunError where it is not built, BuildError where it is not what its lock says.
+    Raises NotRunError if it is not built, BuildError if it does not match its lock.
     """
     identity, out = engine.image_id(found.name), out_folder(intent, found.variant)
     if identity is None and repository and (digest := registry.resolve(repository, found.tag)):
@@ -234,15 +234,15 @@ def at_hand(intent: Intent, found: Inputs, say: Say, repository: str | None = No
         code = proving.digest_of(intent.root, found.variant, "probe")
         if image.proof.probe.code == code:
             return image
-    baking.settle(found.name)  # somebody may have baked it by hand
+    baking.settle(found.name)  # it may have been baked by hand
     say(f"{found.variant.id}: probing, and listing what it holds")
     return prove(intent, found, out)
 
 
 def findings(intent: Intent, found: Inputs, name: str) -> tuple[probe.Findings, str]:
-    """What an image that the engine holds says of itself, asked about these inputs; and when, "" for just now.
+    """Probe an image in the engine about these inputs; return the findings and when they were made, "" for just now.
 
-    The same image, asked the same on the same host, is not asked twice. Raises BuildError.
+    Findings of the same image, questions and host are reused. Raises BuildError.
     """
     script = (intent.root / "scripts/probe.py").read_text()
     questions = json.dumps(probe.questions(intent, found.pins))
@@ -252,16 +252,16 @@ def findings(intent: Intent, found: Inputs, name: str) -> tuple[probe.Findings, 
 
 
 def prove(intent: Intent, found: Inputs, out: Path) -> Image:
-    """Ask the finished image what it holds, compare with the lock, write SBOM and image.json. Raises BuildError."""
+    """Probe the finished image, compare it with the lock, write SBOM and image.json. Raises BuildError."""
     with store.scratch() as folder, ThreadPoolExecutor(1) as beside:
         engine.save(found.name, folder / "layout")
         _, manifest = registry.manifest_of(folder / "layout")
-        # syft reads the layers for as long as the image answers, and asks the engine nothing.
+        # syft reads the saved layers, without the engine, while the image is probed.
         listing = beside.submit(engine.sbom, folder / "layout", folder / "sbom.json", found.variant.id)
         said, when = findings(intent, found, found.name)
         packages = found.distribution.packages()
         differences = probe.compare(intent, found.variant, found.pins, found.lock, packages, said)
-        before = known_image(found, out)  # with what a push has noted, which outlives every later proof
+        before = known_image(found, out)  # with the fields that a push wrote, which later proofs keep
         if differences and before.uri:
             write_image(out, before.model_copy(update={"proof": None}))
         elif differences:

@@ -1,14 +1,14 @@
-"""Write an image in one form, whichever engine made it: pack its layers, write configuration and manifest anew.
+"""Write an image in one form, independent of the engine: pack its layers, rewrite configuration and manifest.
 
-Words that are used here and in layers.py:
-- row: one path of a layer, with all that a tar says of it; of a file, the digest of its content instead of the content.
-- changes: the rows of a layer that differ from what the layers below it come to. Nothing else is written into a layer.
-- packed: a layer that was written from its changes, compressed by us; an image of such layers.
+Terms used here and in `layers.py`:
+- row: one path of a layer, with all its tar metadata; for a file, the digest of its content instead of the content.
+- changes: the rows of a layer that differ from the result of the layers below it. A layer contains nothing else.
+- packed: a layer that was written from its changes and compressed by us; an image of such layers.
 - known: an engine's image that was packed before, and all of whose blobs the store still has.
 - spared: a layer that the engine need not export, because the store has its rows.
 
-What was packed once is kept in the store, below packed/<packer>/: `rows` by the digest of a layer as an engine gave it,
-`layers` (what each came to) by the digest of their changes, `images` by the engine's id, `configurations` by digest.
+The store keeps packed results below packed/<packer>/: `rows` by the digest of a layer as the engine exported it,
+`layers` (the packed result) by the digest of their changes, `images` by the engine's id, `configurations` by digest.
 """
 
 import gzip
@@ -25,7 +25,7 @@ from trainwright import files, layers, layouts, plan, store
 from trainwright.errors import BuildError
 from trainwright.layers import Row, Tree, Written
 
-# Fields of a configuration that are written; an engine may add others for its own use.
+# Fields of a configuration that are kept; engines may add others for their own use.
 CONFIG = (
     "architecture",
     "author",
@@ -41,7 +41,7 @@ CONFIG = (
 
 
 class Lacking(Exception):
-    """The bytes of a layer are needed, and the layout has only an empty file in its place."""
+    """Raised if the bytes of a layer are needed, and the layout has no file or an empty one in its place."""
 
 
 class Packed(NamedTuple):
@@ -64,7 +64,7 @@ class Packed(NamedTuple):
 
 
 def known(identity: str) -> Packed | None:
-    """Return an engine's image as it was packed, by the engine's id; None if it was not, or the store lost it."""
+    """Return the packed image of an engine's id; None if it was not packed, or the store lost one of its blobs."""
     place = _folder("images") / identity
     if not place.is_file():
         return None
@@ -85,9 +85,9 @@ def spared() -> list[str]:
 
 
 def pack(layout: Path, identity: str = "") -> Packed:
-    """Pack the one image of an OCI layout into the store; `identity` is the id that the engine gives it.
+    """Pack the one image of an OCI layout into the store; `identity` is the engine's id of it.
 
-    Raises BuildError for a layout without an image, Lacking.
+    Raises BuildError for a layout without an image or a layer that cannot be packed, and Lacking.
     """
     manifest, config = _image(layout)
     below, made, tree = list[str](), list[Written](), Tree()
@@ -112,7 +112,7 @@ def pack(layout: Path, identity: str = "") -> Packed:
 
 
 def lay_out(made: Packed, layout: Path, name: str = "", leave_out: Iterable[str] = ()) -> None:
-    """Write a packed image as an OCI layout that engines also load, under `name`; without the blobs in `leave_out`."""
+    """Write a packed image as an OCI layout that engines can load, under `name`, without the blobs in `leave_out`."""
     left, blobs = set(leave_out), layout / "blobs/sha256"
     blobs.mkdir(parents=True)
     for digest in set(made.blobs()) - left:
@@ -133,7 +133,7 @@ def lay_out(made: Packed, layout: Path, name: str = "", leave_out: Iterable[str]
 
 
 def _layer(layout: Path, digest: str, tree: Tree, epoch: int) -> Written:
-    """Pack one layer on top of those in `tree`; it is taken from the store if its changes were packed before."""
+    """Pack one layer on top of those in `tree`; take it from the store if its changes were packed before."""
     blob, held = layout / "blobs" / digest.replace(":", "/"), _folder("rows") / digest.removeprefix("sha256:")
     with store.scratch() as folder:
         tar, offsets = None, dict[str, int]()
@@ -167,13 +167,13 @@ def _layer(layout: Path, digest: str, tree: Tree, epoch: int) -> Written:
 
 
 def _image(layout: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Read manifest and configuration of the image in a layout; an attestation beside it is passed over."""
+    """Read manifest and configuration of the image in a layout; skip an attestation beside it."""
 
     def read(digest: str) -> dict[str, Any]:
         return dict(json.loads((layout / "blobs" / digest.replace(":", "/")).read_text()))
 
     found = json.loads((layout / "index.json").read_text())
-    while "manifests" in found:  # an attestation made an index of it
+    while "manifests" in found:  # the engine writes an index if it adds an attestation
         rows = [row for row in found["manifests"] if row.get("platform", {}).get("os") != "unknown"]
         held = [row for row in rows if (layout / "blobs" / row["digest"].replace(":", "/")).is_file()]
         if not held:
@@ -185,14 +185,14 @@ def _image(layout: Path) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def _epochs(config: Mapping[str, Any], count: int) -> list[int]:
-    """Return the time of each layer, from its step in the history: the layers of a parent keep the parent's time."""
+    """Return the time of each layer, from its step in the history: layers of a parent keep the parent's time."""
     own = str(config.get("created") or "")
     steps = [str(step.get("created") or own) for step in config.get("history") or [] if not step.get("empty_layer")]
     return [_seconds(text) for text in (steps if len(steps) == count else [own] * count)]
 
 
 def _seconds(text: str) -> int:
-    """Return seconds since 1970 of a time in RFC 3339, whose fraction may have nine digits; 0 for an empty text."""
+    """Return the seconds since 1970 of an RFC 3339 time, whose fraction may have nine digits; 0 for an empty text."""
     if not text:
         return 0
     whole = datetime.fromisoformat(text[:19] + "+00:00")
@@ -203,7 +203,7 @@ def _seconds(text: str) -> int:
 
 
 def _config(config: Mapping[str, Any], tars: Sequence[str]) -> dict[str, Any]:
-    """Return a configuration that means the same to containers: without empty values, and with the packed layers."""
+    """Return an equivalent configuration for containers: without empty values, and with the packed layers."""
     kept = {name: config[name] for name in CONFIG if config.get(name)}
     kept["config"] = {name: value for name, value in kept.get("config", {}).items() if value}
     kept["history"] = [{name: value for name, value in step.items() if value} for step in kept.get("history", [])]
@@ -216,7 +216,7 @@ def _json(value: Mapping[str, Any]) -> bytes:
 
 
 def _keep(content: bytes, kind: str) -> dict[str, Any]:
-    """Put a document into the store, and return the descriptor that a manifest has of it."""
+    """Put a document into the store, and return its descriptor for a manifest."""
     sha256 = hashlib.sha256(content).hexdigest()
     if not store.has(sha256):
         with store.scratch() as folder:

@@ -1,4 +1,4 @@
-"""Failure signatures: lines of a log that name a cause. The rows are dockerfiles/causes.toml."""
+"""Match failure signatures: log lines that identify a cause. The rows are `dockerfiles/causes.toml`."""
 
 import re
 from pathlib import Path
@@ -23,19 +23,19 @@ class Cause(Model):
     what: str
     lines: list[str] = Field(
         default=[]
-    )  # regular expressions, each of which some line must hold; none: the judge's checks say it
-    without: list[str] = Field(default=[])  # and these no line
+    )  # regular expressions that must each match some line; none: the judge's checks find the cause
+    without: list[str] = Field(default=[])  # regular expressions that must match no line
     fix: str
-    fatal: bool = False  # such a log, once it is over, proves a failure
-    stops: bool = False  # no program lives on after such lines: a job that still runs is as good as over
-    network: bool = False  # between hosts: of no weight where the job is known to have one alone
+    fatal: bool = False  # a finished log with this cause proves a failure
+    stops: bool = False  # no program survives such lines: a job that still runs counts as over
+    network: bool = False  # between hosts: ignored if the job is known to have one host
     seen: str
 
 
 class Causes(Model):
     """The whole of causes.toml."""
 
-    causes: list[Cause]  # the closed list of what a verdict may name
+    causes: list[Cause]  # the closed list of causes that a verdict may name
 
 
 def load_causes(root: Path) -> list[Cause]:
@@ -43,18 +43,18 @@ def load_causes(root: Path) -> list[Cause]:
 
 
 class Signatures:
-    """Feed it every line; afterwards `found` are the causes whose lines were all seen, the most specific first."""
+    """A matcher to feed every line to; `found` then holds the causes whose conditions are met, most specific first."""
 
     def __init__(self, causes: list[Cause]) -> None:
         self.causes = causes
         texts = dict.fromkeys(text for cause in causes for text in [*cause.lines, *cause.without])
-        self._any = re.compile("|".join(f"(?:{text})" for text in texts) or r"(?!)")  # one look for most lines
+        self._any = re.compile("|".join(f"(?:{text})" for text in texts) or r"(?!)")  # one search for most lines
         self._each = {text: re.compile(text) for text in texts}
         self._seen: dict[str, tuple[int, str]] = {}
-        self._shapes = set[str]()  # of what NCCL says at length, without its numbers: looked at once
+        self._shapes = set[str]()  # NCCL's bulk lines without their digits: each is searched once
 
     def feed(self, text: str, number: int) -> bool:
-        """Whether the line meets a condition that no line before it met."""
+        """Return whether the line meets a condition that no earlier line met."""
         text = printable(text[:LOOKED_AT])
         if any(word in text for word in BULK):
             shape = text.translate(NO_DIGITS)
@@ -72,7 +72,7 @@ class Signatures:
 
     @property
     def found(self) -> list[tuple[Cause, str]]:
-        """Each with its evidence: the line of its last condition."""
+        """Return each found cause with its evidence: the matching line of every condition."""
         return [
             (cause, "; ".join("line {}: {}".format(*self._seen[text]) for text in cause.lines))
             for cause in self.causes

@@ -1,4 +1,4 @@
-"""Whom to trust: the system's CAs, pip's, and the corporate ones of TRAINWRIGHT_CA, as one bundle for every program."""
+"""Build one CA bundle for every program: the system's CAs, pip's, and those of TRAINWRIGHT_CA."""
 
 import os
 import re
@@ -12,15 +12,15 @@ from trainwright.host_settings import pip_settings
 
 SETTING = "TRAINWRIGHT_CA"
 CERTIFICATE = re.compile(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
-_folders: list[TemporaryDirectory[str]] = []  # gone when the process ends
+_folders: list[TemporaryDirectory[str]] = []  # removed when the process ends
 
 
 def bundle(always: bool = False) -> str:
-    """Path of a PEM file to trust; "" where nobody names a CA: every program then trusts what it trusts anyway.
+    """Return the path of a PEM bundle, or "" if no CA is configured: every program then trusts its own default CAs.
 
-    `always` is for programs elsewhere, which do not have the system's CAs of this host.
+    `always` is for programs on other machines, which do not have this host's system CAs.
 
-    Raises ConfigError for a TRAINWRIGHT_CA that is no certificates, EnvironmentProblem for another bundle that is none.
+    Raises ConfigError if TRAINWRIGHT_CA holds no valid certificates, EnvironmentProblem if another bundle holds none.
     """
     given, pip = os.environ.get(SETTING, "").strip(), pip_settings().get("cert", "")
     system = os.environ.get("SSL_CERT_FILE") or _system()
@@ -30,7 +30,7 @@ def bundle(always: bool = False) -> str:
 
 
 def context(path: str) -> ssl.SSLContext:
-    """For connections: the system's CAs, and those of a bundle if there is one."""
+    """Return a TLS context for connections: it trusts the system's CAs, and those of a bundle if there is one."""
     found = ssl.create_default_context()
     if path:
         found.load_verify_locations(path)
@@ -51,7 +51,7 @@ def _bundle(given: str, *others: str) -> str:
 
 
 def own(given: str) -> list[str]:
-    """The certificates that TRAINWRIGHT_CA means, each as PEM text. Raises ConfigError where it means none."""
+    """Return the certificates that TRAINWRIGHT_CA names, each as PEM text. Raises ConfigError if it names none."""
     if "-----BEGIN" in given:
         understood, text = "PEM text", given if "\n" in given else given.replace("\\n", "\n")
     else:
@@ -80,7 +80,7 @@ def _no_ca(understood: str, why: str) -> ConfigError:
 
 
 def _of_host(path: str) -> list[str]:
-    """The certificates of a bundle that this host's own settings name."""
+    """Return the certificates of a bundle that this host's settings name. Raises EnvironmentProblem if it has none."""
     try:
         found: list[str] = CERTIFICATE.findall(_read(Path(path)))
         _load(found)
@@ -92,13 +92,13 @@ def _of_host(path: str) -> list[str]:
 
 
 def _read(path: Path) -> str:
-    """All of a file, or of the files of a directory."""
+    """Read a file, or all files of a directory, as one text."""
     files = sorted(file for file in path.iterdir() if file.is_file()) if path.is_dir() else [path]
     return "\n".join(file.read_bytes().decode(errors="replace") for file in files)
 
 
 def _load(certificates: list[str]) -> None:
-    """Raises OSError (ssl.SSLError is one) for what is no certificate."""
+    """Load the certificates. Raises OSError (ssl.SSLError is one) if one is invalid or there are none."""
     if not certificates:
         raise OSError("no certificate is in it")
     ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata="\n".join(certificates))

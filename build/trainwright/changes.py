@@ -1,4 +1,4 @@
-"""Which images change between two trees, and why."""
+"""Determine which images change between two trees, and why."""
 
 from collections.abc import Iterator, Mapping
 from difflib import unified_diff
@@ -12,12 +12,12 @@ from trainwright.matrix import Intent, load_intent
 from trainwright.model import Model, Variant
 
 Kind = Literal["component", "Python package", "source", "distribution package", "file"]
-SHOWN = 3  # of each kind, in a sentence
-UNKNOWN, BLOCKED = "unknown", "blocked"  # instead of a key
+SHOWN = 3  # names of each kind in a sentence
+UNKNOWN, BLOCKED = "unknown", "blocked"  # in place of a key
 
 
 class Moved(Model):
-    """One image whose key is another one. "" for a tree that does not have it; "unknown" and "blocked" are no keys."""
+    """An image whose key changed. A key is "" in a tree without the image; "unknown" and "blocked" are not keys."""
 
     id: str
     old: str
@@ -26,7 +26,7 @@ class Moved(Model):
 
 
 class Difference(NamedTuple):
-    """One thing that two images of the same id do not share. "" where one does not have it."""
+    """One difference between two images of the same id. A value is "" if that image lacks it."""
 
     kind: Kind
     name: str
@@ -39,7 +39,7 @@ class Difference(NamedTuple):
 
 
 class State(NamedTuple):
-    """One image in one tree; without inputs, why it has none."""
+    """One image in one tree; `why` explains missing inputs."""
 
     key: str
     text: Mapping[str, str]
@@ -51,7 +51,7 @@ ABSENT = State("", {})
 
 
 def since(intent: Intent, reference: str) -> list[Moved]:
-    """What changed between a commit and the tree as it lies here. Raises ConfigError for a commit that is not there."""
+    """Return the changes between a commit and the working tree. Raises ConfigError if the commit does not exist."""
     with checkout.exported(intent.root, checkout.commit_of(intent.root, reference)) as folder:
         try:
             old = load_intent(folder)
@@ -66,7 +66,7 @@ def since(intent: Intent, reference: str) -> list[Moved]:
 
 
 def between(old: Intent, new: Intent) -> list[Moved]:
-    """Every image whose key differs, or cannot be said. Of one that is blocked in both, the text has to differ."""
+    """Return every image whose key differs or is unknown; an image that is blocked in both only if its text differs."""
     return compare(old, load_all(old), new, load_all(new))
 
 
@@ -96,12 +96,12 @@ def _load(intent: Intent, variant: Variant) -> State:
             return State(BLOCKED, inputs.text_of(intent, variant), f"blocked: {'; '.join(reasons)}")
         found = inputs.load(intent, variant, as_locked=True)
         return State(found.key, found.text, inputs=found)
-    except TrainwrightError as error:  # a stale lock, for one
+    except TrainwrightError as error:  # for example a stale lock
         return State(UNKNOWN, {}, " ".join(f"{error.what}: {error.why}".split()))
 
 
 def differ(old: Intent, one: Inputs, new: Intent, other: Inputs) -> list[Difference]:
-    """All that explains another key, what a person declared first."""
+    """Return all differences that explain another key, declared pins first."""
     found = _pins(one.variant, other.variant)
     declared = {difference.name for difference in found}
     for kind, before, after in (
@@ -117,14 +117,14 @@ def differ(old: Intent, one: Inputs, new: Intent, other: Inputs) -> list[Differe
         *_files(_rootfs(one), _rootfs(other)),
     ]
     found += [Difference("file", name, "", "") for name in files]
-    if not found:  # neither pins nor files of its own: the base's facts, how wheels become layers, a script
+    if not found:  # no difference in pins or files: the base's facts, how wheels become layers, or a script
         said = [name for name in other.text if one.text.get(name) != other.text[name] and name != "docker-bake.json"]
         found = [Difference("file", f"rendered {name}", "", "") for name in said or ["base"]]
     return found
 
 
 def sentence(found: list[Difference]) -> str:
-    """For people: of each kind a few by name, and how many more."""
+    """Format the differences for people: a few names of each kind, and the number of the others."""
     parts = []
     for kind in dict.fromkeys(difference.kind for difference in found):
         rows = [str(difference) for difference in found if difference.kind == kind]
@@ -134,7 +134,7 @@ def sentence(found: list[Difference]) -> str:
 
 
 def rendered(before: Mapping[str, State], after: Mapping[str, State], rows: list[Moved]) -> str:
-    """What is rendered of these images, old against new, as a unified diff."""
+    """Return a unified diff of the rendered text of these images, old against new."""
     lines: list[str] = []
     for row in rows:
         old, new = before.get(row.id, ABSENT).text, after.get(row.id, ABSENT).text
@@ -145,7 +145,7 @@ def rendered(before: Mapping[str, State], after: Mapping[str, State], rows: list
 
 
 def _pins(one: Variant, other: Variant) -> list[Difference]:
-    """What the matrix itself says otherwise."""
+    """Return the differences in what the matrix itself declares: pins and base."""
     before = {name: f"{pin.provider} {pin.version}".strip() for name, pin in one.pins.items()} | {"base": one.base}
     after = {name: f"{pin.provider} {pin.version}".strip() for name, pin in other.pins.items()} | {"base": other.base}
     return [
@@ -156,7 +156,7 @@ def _pins(one: Variant, other: Variant) -> list[Difference]:
 
 
 def _python(found: Inputs) -> differences.Held:
-    """What this image is made with, and not its twin alone."""
+    """Map the Python packages that this image is made with, not those of its twin alone, to version and sha256."""
     entries = [entry for folder in found.wheels.values() for entry in folder]
     return {differences.python_name(entry.name, entry.group): (entry.version, entry.sha256) for entry in entries}
 
@@ -168,7 +168,7 @@ def _packages(found: Inputs) -> differences.Held:
 
 
 def _templates(intent: Intent, variant: Variant) -> Iterator[tuple[str, Path]]:
-    """The templates that an image may be rendered from: not those of other components and other frameworks."""
+    """Yield the templates that may render an image: not those of other components and frameworks."""
     others = {*intent.components.components, *intent.matrix.frameworks} - {*variant.pins, variant.framework}
     for path in sorted((intent.root / "dockerfiles").rglob("*.j2")):
         if path.stem not in others:

@@ -1,4 +1,4 @@
-"""What is drawn of a log: busbw over message size, with what was asked of it. Numbers only; no picture."""
+"""Compute the charts of a log, as numbers without drawing: busbw over message size, with floors and ceiling."""
 
 import math
 from collections.abc import Iterable
@@ -12,14 +12,14 @@ from trainwright.witnesses import Case, solve
 Curve = tuple[tuple[int, float], ...]  # bytes, GB/s
 UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 SIDES = ("out of place", "in place")
-ROOM = 1.02  # a ceiling is not the edge of the picture
-TICKS = 5  # of the upright axis, about
-MOST_SIZES = 9  # labels of the other one
+ROOM = 1.02  # keeps a ceiling off the edge of the picture
+TICKS = 5  # approximate number on the vertical axis
+MOST_SIZES = 9  # most labels on the horizontal axis
 
 
 @dataclass(frozen=True)
 class Level:
-    """One line that does not come from the log: a ceiling, or a floor from its size on."""
+    """A reference line that does not come from the log: a ceiling, or a floor that applies from a size on."""
 
     name: str
     busbw: float  # GB/s
@@ -29,7 +29,7 @@ class Level:
 
 @dataclass(frozen=True)
 class Panel:
-    """One table of a log."""
+    """The chart of one table of a log."""
 
     title: str
     about: str
@@ -38,7 +38,7 @@ class Panel:
     floors: tuple[Level, ...]
     baseline: tuple[Curve, Curve] = ((), ())
     baseline_name: str = ""
-    absent: str = ""  # why there is no ceiling or no floor
+    absent: str = ""  # reason for a missing ceiling or floor
 
     @property
     def sizes(self) -> list[int]:
@@ -53,7 +53,7 @@ class Panel:
 
 
 def panels(case: Case) -> list[Panel]:
-    """One for each table that has rows."""
+    """Return one panel for each table that has rows."""
     return [_panel(case, table) for table in case.log.tables if any(row.size for row in table.rows)]
 
 
@@ -92,7 +92,7 @@ def _about(case: Case, table: Table) -> Iterable[str]:
 
 
 def _ceiling(case: Case) -> Level | None:
-    """Of the network where there are several nodes, of NVLink where there is one."""
+    """Return the ceiling: of the network for several nodes, of NVLink for one; None if it is unknown."""
     if case.instance is None or case.several is None or not (case.several or case.instance.nvlink):
         return None
     kind = "net" if case.several else "nvlink"
@@ -102,7 +102,7 @@ def _ceiling(case: Case) -> Level | None:
 
 
 def _curve(table: Table, side: int) -> Curve:
-    """The median of each size: a table may repeat its sizes."""
+    """Return the median of each size, because a table may repeat its sizes."""
     found: dict[int, list[float]] = {}
     for row in table.rows:
         if row.size:
@@ -114,13 +114,13 @@ def _curve(table: Table, side: int) -> Curve:
 
 
 def size_text(size: int) -> str:
-    """Bytes in powers of two, as short as they can be without rounding away a digit that tells sizes apart."""
+    """Format bytes in powers of two, as short as possible with four significant digits."""
     power = min((size.bit_length() - 1) // 10, len(UNITS) - 1) if size else 0
     return f"{size / 1024**power:.4g} {UNITS[power]}"
 
 
 def size_ticks(sizes: list[int]) -> list[int]:
-    """Powers of two over the sizes, few enough to be read."""
+    """Return powers of two over the range of sizes, few enough to be readable."""
     if not sizes or sizes[-1] < 1:
         return []
     first, last = math.ceil(math.log2(max(sizes[0], 1))), math.floor(math.log2(sizes[-1]))
@@ -132,7 +132,7 @@ def size_ticks(sizes: list[int]) -> list[int]:
 
 
 def busbw_ticks(highest: float) -> list[float]:
-    """Round numbers from 0 to the first one above the highest."""
+    """Return round numbers from 0 to the first one above the highest value."""
     highest *= ROOM
     magnitude = 10 ** math.floor(math.log10(highest / TICKS))
     step = next(step for n in (1, 2, 2.5, 5, 10) if (step := n * magnitude) * TICKS >= highest)

@@ -1,4 +1,4 @@
-"""What the matrix says and nobody could build: names that lead nowhere, versions that nobody could honour."""
+"""Validate the matrix: reject references that do not resolve, and versions that no provider can honour."""
 
 import re
 from collections.abc import Mapping
@@ -16,13 +16,13 @@ from trainwright.instances import FILE, Instance, unknown
 from trainwright.model import Base, Component, Components, Matrix, Variant
 from trainwright.providers import VERSIONLESS, bundled, requirement
 
-CUDA = ("cuda", "nccl")  # components that are for GPUs alone
+CUDA = ("cuda", "nccl")  # components for GPUs only
 # Ids and bases become names of files, folders and tags (at most 128 characters, with a key), lines of scripts and YAML.
 NAME, LONGEST = re.compile(r"[a-z0-9]+([._-][a-z0-9]+)*"), 100
 
 
 def check(root: Path, matrix: Matrix, components: Components, variants: list[Variant]) -> None:
-    """Names that lead nowhere, and names that nothing leads to."""
+    """Validate every name in the matrix and its references to images, bases and components. Raises ConfigError."""
     ids = [variant.id for variant in variants]
     for what, names, file in (("an image", ids, MATRIX), ("a base", components.bases, "dockerfiles/bases.toml")):
         if wrong := next((name for name in names if not NAME.fullmatch(name) or len(name) > LONGEST), None):
@@ -58,7 +58,7 @@ def check(root: Path, matrix: Matrix, components: Components, variants: list[Var
                     where=f"dockerfiles/layers/{name}.toml",
                     why=did_you_mean(other, components.components),
                 )
-    fine = set[tuple[str, ...]]()  # most images of a matrix have the same pins
+    fine = set[tuple[str, ...]]()  # cache: most images of a matrix have the same pins
     for variant in variants:
         if variant.base not in components.bases:
             raise ConfigError(
@@ -77,7 +77,7 @@ def check(root: Path, matrix: Matrix, components: Components, variants: list[Var
 
 
 def check_components(root: Path, variants: list[Variant]) -> None:
-    """Raise ConfigError for a component that is half added: it concerns no image yet, and `lint` finds it."""
+    """Raise ConfigError for a component that is added only in part. Only `lint` checks this: no image uses it yet."""
     pinned = {pin for variant in variants for pin in variant.pins}
     for path in sorted((root / "dockerfiles/layers").glob("*.toml")):
         name, where = path.stem, f"dockerfiles/layers/{path.name}"
@@ -96,7 +96,7 @@ def check_components(root: Path, variants: list[Variant]) -> None:
 def check_instances(
     root: Path, variants: list[Variant], table: Mapping[str, Instance], bases: Mapping[str, Base]
 ) -> None:
-    """Instance types that nobody described, that run no image of this architecture, or that SageMaker does not have."""
+    """Validate instance types: each is described, has the image's architecture and, if needed, is in SageMaker."""
     for variant in variants:
         for name in variant.instances:
             if name not in table:
@@ -126,7 +126,7 @@ _parse = cache(Requirement)  # most images of a matrix have the same pins
 
 
 def check_pin(root: Path, matrix: Matrix, components: Components, variant: Variant, name: str) -> None:
-    """A version that its provider cannot honour would be declared, and not what ships."""
+    """Validate one pin: its provider must honour the version, or the image would not ship what is declared."""
     pin, component = variant.pins[name], components.components[name]
     provider, said = component.provider(pin.provider), written(matrix, variant, name)
 
@@ -136,7 +136,7 @@ def check_pin(root: Path, matrix: Matrix, components: Components, variant: Varia
     if provider.kind == "bundled":
         try:
             bundled(components, variant, name)
-        except ConfigError as error:  # the pin that is wrong is the installer's, where it has one
+        except ConfigError as error:  # the wrong pin is the installer's, if the variant has one
             where = at(provider.bundled_by if provider.bundled_by in variant.pins else name)
             raise ConfigError(error.what, where=where, why=error.why, fix=edit(where, error.fix)) from None
     if provider.kind in VERSIONLESS:
@@ -174,7 +174,7 @@ def check_pin(root: Path, matrix: Matrix, components: Components, variant: Varia
 
 
 def _check_packages(components: Components, variant: Variant) -> None:
-    """One Python package, one component: of two, the image could hold only one, and both would claim it."""
+    """Check that no two components are one Python package: an image holds one version, and both would claim it."""
     held: dict[str, str] = {}
     for name, pin in variant.pins.items():
         said = requirement(components.components[name].provider(pin.provider), variant.accelerator, pin.version)
@@ -191,7 +191,7 @@ def _check_packages(components: Components, variant: Variant) -> None:
 
 
 def _check_accelerator(root: Path, matrix: Matrix, variant: Variant) -> None:
-    """The accelerator is in the image's name, and chooses its wheels: pins must mean the same CUDA."""
+    """Check that the pins match the accelerator, which is in the image's name and selects its wheels: the same CUDA."""
     wrong = next((name for name in CUDA if name in variant.pins and variant.accelerator == "cpu"), "")
     why, fix = f"{variant.accelerator} is for hosts without a GPU", f"take the pin of {wrong} out"
     pin = variant.pins.get("cuda")

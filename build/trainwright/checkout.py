@@ -1,4 +1,4 @@
-"""The checkout as git sees it: its commits, what is not committed, trees of another day. It is read, never changed."""
+"""Read the checkout through git: commits, uncommitted files, trees of other commits. Its work tree is never changed."""
 
 import tarfile
 from collections.abc import Iterator
@@ -11,11 +11,11 @@ from trainwright.files import unpack
 from trainwright.git import FOREIGN
 from trainwright.process import run
 
-PARTS = ("dockerfiles",)  # all that says what is in an image
+PARTS = ("dockerfiles",)  # everything that defines an image's content
 
 
 def git(root: Path, *words: str | Path) -> str:
-    """What git prints. Raises EnvironmentProblem with its last words; a hook of this user does not run."""
+    """Run git and return its output; this user's hooks do not run. Raises EnvironmentProblem with git's last words."""
     return run(
         ["git", "-c", "core.hooksPath=/dev/null", "-C", root, *words],
         env=dict.fromkeys(FOREIGN),
@@ -25,7 +25,7 @@ def git(root: Path, *words: str | Path) -> str:
 
 
 def commit_of(root: Path, reference: str) -> str:
-    """The commit (40 hex digits) that a branch, tag or commit names. Raises ConfigError where it names none."""
+    """Return the commit (40 hex digits) that a branch, tag or commit names. Raises ConfigError if it names none."""
     try:
         return git(root, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{reference}^{{commit}}").strip()
     except EnvironmentProblem as error:
@@ -37,21 +37,21 @@ def commit_of(root: Path, reference: str) -> str:
 
 
 def uncommitted(root: Path, but: str = "") -> list[str]:
-    """Files that differ from the last commit, or that git does not know; none below `but`."""
+    """List the files that differ from the last commit or that git does not track, except those below `but`."""
     words = ["status", "--porcelain", "--untracked-files=all", "--", "."]
     rows = git(root, *words, *([f":(exclude){but}"] if but else [])).splitlines()
     return [row[3:] for row in rows]
 
 
 def changed(root: Path, commit: str, *but: str) -> list[str]:
-    """Files that differ between a commit and the last one; none below `but`."""
+    """List the files that differ between a commit and the last one, except those below `but`."""
     without = [f":(exclude){folder}" for folder in but]
     return git(root, "diff", "--name-only", commit, "HEAD", "--", ".", *without).splitlines()
 
 
 @contextmanager
 def exported(root: Path, commit: str) -> Iterator[Path]:
-    """dockerfiles/ as a commit has it, in a folder that is gone afterwards."""
+    """Yield dockerfiles/ as of a commit, in a folder that is removed afterwards."""
     with store.scratch() as folder:
         git(root, "archive", f"--output={folder / 'tree.tar'}", commit, *PARTS)
         with tarfile.open(folder / "tree.tar") as archive:
@@ -61,8 +61,8 @@ def exported(root: Path, commit: str) -> Iterator[Path]:
 
 @contextmanager
 def worktree(root: Path, commit: str) -> Iterator[Path]:
-    """A whole work tree at a commit, on no branch; gone afterwards whatever happens."""
-    git(root, "worktree", "prune")  # of one that was killed before it could put its things away
+    """Yield a whole work tree at a commit, on no branch; remove it afterwards in any case."""
+    git(root, "worktree", "prune")  # removes the entry of a process that was killed before it cleaned up
     with store.scratch() as folder:
         try:
             git(root, "worktree", "add", "--quiet", "--detach", folder / "tree", commit)

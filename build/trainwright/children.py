@@ -1,4 +1,4 @@
-"""Everything that goes into an image, of the matrix or on top of one, known without network and without engine."""
+"""Determine everything that goes into an image, of the matrix or on top of one, without network and engine."""
 
 from pathlib import Path
 
@@ -30,13 +30,13 @@ def load(intent: Intent, variant: Variant) -> Inputs:
 
 
 def read_lock(variant: Variant) -> Lock:
-    """Raises LockError where there is none, or what lies there is none."""
+    """Read the lock of an image on top of another one. Raises LockError if it is missing or malformed."""
     path, fix = additions.lock_path(variant), f"trainwright lock {variant.words}"
     if not path.exists():
         raise LockError(f"there is no lock {path.name}", where=str(path), fix=fix)
     try:
         return parse(read(path, str(path)), Lock, str(path))
-    except ConfigError as error:  # nobody edits a lock: the remedy is to write it again
+    except ConfigError as error:  # because locks are not edited by hand, the remedy is to write it again
         raise LockError(error.what, where=error.where, why=error.why, fix=fix) from None
 
 
@@ -67,7 +67,7 @@ def _inputs(intent: Intent, variant: Variant, below: Inputs, own: Lock, jobs: li
     for folder, entries in wheels.items():
         text[f"requirements/{folder}.txt"] = render.requirement_lines([entry for entry in entries if is_wheel(entry)])
     files = {f"wheels/{folder}/{entry.file}": entry.sha256 for folder in wheels for entry in wheels[folder]}
-    # A compiler never gives the same bytes twice: what it was given is what counts.
+    # Because a compiler's output is not reproducible, the key is of its inputs.
     files |= {f"compiled/{job.name}": job.key for job in jobs}
     folders = [*(f"wheels/{folder}" for folder in wheels), "requirements"]
     unnamed = bake.bake(base, epoch, folders)
@@ -78,7 +78,7 @@ def _inputs(intent: Intent, variant: Variant, below: Inputs, own: Lock, jobs: li
     if known := [job.wheel for job in jobs if job.wheel]:
         wheels["added"] = sorted(wheels["added"] + known, key=lambda entry: entry.name)
         text["requirements/added.txt"] = render.requirement_lines([e for e in wheels["added"] if is_wheel(e)])
-    if any(job.wheel is None for job in jobs):  # a folder that was built from must not lose the line of such a wheel
+    if any(job.wheel is None for job in jobs):  # a folder that was built from must keep the line of such a wheel
         del text["requirements/added.txt"]
     return below.model_copy(
         update={
@@ -99,7 +99,7 @@ def _inputs(intent: Intent, variant: Variant, below: Inputs, own: Lock, jobs: li
 
 
 def compilation(intent: Intent, below: Inputs, own: Lock, sdist: PythonFile, row: additions.Compilable) -> Compilation:
-    """What compiles a source distribution, and the wheel if that was done before for the same torch and CUDA."""
+    """Return what compiles a source distribution, and the wheel if the same torch and CUDA compiled it before."""
     compiler = additions.compiler_of(intent, below.variant, sdist.name)
     base, gpus = intent.components.bases[compiler.base], architectures(compiler.instances, intent.instances)
     needed = next(entry.build for entry in own.compiled if entry.name == sdist.name)
@@ -117,10 +117,10 @@ def compilation(intent: Intent, below: Inputs, own: Lock, sdist: PythonFile, row
         "Dockerfile": templates.fill(intent, "with/wheel.j2", context),
         "requirements/compile-build.txt": render.requirement_lines(build),
     }
-    # Not the compiler's id nor its target: the second image of the same torch and CUDA compiles nothing.
+    # Without the compiler's id and target, so that a second image of the same torch and CUDA reuses the wheel.
     against = sorted((e.name, e.version, e.sha256) for e in below.lock.python if e.group in ("framework", "devel"))
     place = [base.architecture, base.glibc, compiler.python, below.pins.get("compiler", "")]
-    if toolkit := lock.toolkit_of(intent, compiler):  # CUDA 12's nvcc is in none of these wheels
+    if toolkit := lock.toolkit_of(intent, compiler):  # CUDA 12's nvcc is not in these wheels
         place += [toolkit.reference, toolkit.path]
     key = lock.digest([plan.SCHEMA, text, sdist.sha256, against, place])
     folders = [f"wheels/{folder}" for folder in ("tools", "compile-build", "sdist")] + ["requirements"]
@@ -140,7 +140,7 @@ def compilation(intent: Intent, below: Inputs, own: Lock, sdist: PythonFile, row
 
 
 def record(key: str) -> Path:
-    """Where the store remembers which wheel a compilation gave."""
+    """Return the store's file that records the wheel of a compilation."""
     return store.root() / "compiled" / f"{key}.json"
 
 

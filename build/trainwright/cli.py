@@ -1,4 +1,4 @@
-"""The command line: parse, call, show. Data to standard output, everything else to standard error."""
+"""The command line: parse, call, show. Data goes to standard output, everything else to standard error."""
 
 import errno
 import os
@@ -16,19 +16,19 @@ from trainwright.commands import register
 from trainwright.commands.options import app
 from trainwright.errors import ConfigError, EnvironmentProblem, TrainwrightError, of_this_machine
 
-# What a full disk, a limit, a read-only disk and a name that is taken say: something was to be written.
+# Errors of a failed write: full disk, quota or size limit, read-only disk, name already taken.
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 UNWRITABLE = FULL | {errno.EROFS, errno.EEXIST}
 DENIED = {errno.EACCES, errno.EPERM}
 OF_FILES = UNWRITABLE | DENIED | {errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG}
-NO_TEMPORARY = "No usable temporary directory"  # as tempfile says it, with ENOENT, where each of them is full
+NO_TEMPORARY = "No usable temporary directory"  # text of tempfile's ENOENT if every temporary directory is full
 
 
 def main() -> None:
-    """Run, and turn every expected failure into one message and its exit code."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # also where SIGINT is ignored, as under nohup
-    # What takes longer than `list` itself, and is used by none of ours: pydantic looks for plugins in all packages of
-    # .venv, and httpx loads its own command line, with click, rich and pygments, where it finds them.
+    """Run the command, and turn every expected failure into one message and its exit code."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # also if SIGINT is ignored, as under nohup
+    # Because these imports take longer than `list` itself and we use none of them: pydantic looks for plugins in all
+    # packages of .venv, and httpx loads its command line, with click, rich and pygments, where it finds them.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]  # as Python documents it: not importable
     if len(sys.argv) == 1:
@@ -59,23 +59,23 @@ def main() -> None:
             report.complain(problem, as_json="--json" in sys.argv)
             code = problem.exit_code
     except Exception as error:
-        if isinstance(error, typer.TyperException):  # a wrong option: typer says which, and how it is used
+        if isinstance(error, typer.TyperException):  # a wrong option: typer's message names it
             from trainwright import report
 
-            context = getattr(error, "ctx", None)  # of the command that was used wrongly
+            context = getattr(error, "ctx", None)  # of the command with the wrong option
             fix = f"{context.command_path if context else 'trainwright'} --help"
             report.complain(ConfigError(error.format_message(), fix=fix), as_json="--json" in sys.argv)
             code = 2
         else:
             traceback.print_exc()
             code = 1
-    if code == 130:  # typer makes this of Ctrl-C; what is left, or goes on, the command has said
+    if code == 130:  # typer's code for Ctrl-C; the command has already reported its state
         print("\ninterrupted", file=sys.stderr)
     sys.exit(code if isinstance(code, int) else 0)
 
 
 def _of_a_file(error: OSError) -> EnvironmentProblem:
-    """What could not be done with a file that no module has words for."""
+    """Return the error for a file operation that no module handles."""
     path = Path(os.fsdecode(error.filename)) if isinstance(error.filename, str | bytes) else None
     done = "written" if error.errno in UNWRITABLE or not path else "used"
     if error.errno in DENIED and path and os.access(path.parent, os.X_OK):

@@ -1,6 +1,7 @@
-"""A run as Kubernetes and SageMaker take it. Pure: what is sent, and nothing is sent here.
+"""Write a run as Kubernetes manifests or a SageMaker request. Pure: nothing is sent from here.
 
-Kubernetes: kubeflow/mpi-operator manifests/base/kubeflow.org_mpijobs.yaml. SageMaker: botocore's CreateTrainingJob.
+Sources: Kubernetes, kubeflow/mpi-operator `manifests/base/kubeflow.org_mpijobs.yaml`; SageMaker, botocore's
+CreateTrainingJob.
 """
 
 import base64
@@ -17,7 +18,8 @@ from trainwright.runs import Run
 
 # --- Kubernetes ------------------------------------------------------------------------------------------------------
 
-# The images have no host keys, by intent; the operator mounts the keys of the job, with modes that sshd is not used to.
+# Because the images deliberately have no host keys, sshd generates them; StrictModes is off because of the modes of the
+# keys that the operator mounts.
 SSHD = "ssh-keygen -A && mkdir -p /run/sshd && exec /usr/sbin/sshd -De -o StrictModes=no"
 INSTANCE_LABEL = "node.kubernetes.io/instance-type"
 ARCHITECTURE_LABEL = "kubernetes.io/arch"
@@ -27,8 +29,8 @@ MOUNTED = "/gate"
 
 
 def kubernetes(run: Run, script: str) -> list[dict[str, Any]]:
-    """An MPIJob of several nodes, a plain Job of one; before it the script, as a ConfigMap: in a command Kubernetes
-    itself reads $(...).
+    """Return the manifests: an MPIJob for several nodes, a plain Job for one, and first the script as a ConfigMap,
+    because Kubernetes expands $(...) in a command.
     """
     metadata = {"name": run.name, "labels": {"app.kubernetes.io/name": "trainwright-gate"}}
     config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"gate.sh": script}}
@@ -57,7 +59,7 @@ def _job(run: Run, metadata: dict[str, Any]) -> dict[str, Any]:
         "volumeMounts": [{"name": "script", "mountPath": MOUNTED}],
     }
     volumes = [{"name": "script", "configMap": {"name": run.name}}]
-    # It runs on any node that can run the image.
+    # The launcher may run on any node with the image's architecture.
     where = {"nodeSelector": {ARCHITECTURE_LABEL: run.architecture}} if run.architecture else {}
     pod = {"containers": [launcher], "volumes": volumes, "tolerations": _tolerations(run), **where}
     return {
@@ -116,13 +118,13 @@ def _tolerations(run: Run) -> list[dict[str, str]]:
 
 PLAIN = re.compile(r"(--?)?[A-Za-z/][\w./@=+-]*", re.ASCII)
 NO_STRINGS = ("true", "false", "yes", "no", "on", "off", "null", "y", "n")  # of YAML 1.1 and 1.2
-BEYOND = re.compile(r"[^\x20-\x7e]")  # and what some readers take for the end of a line
-FLOW = 90  # characters that a list or a row of one takes on a line
+BEYOND = re.compile(r"[^\x20-\x7e]")  # includes characters that some readers take for line ends
+FLOW = 90  # most characters of a list or mapping on one line
 
 
 def yaml(value: Any, indent: int = 0) -> str:
-    """As people read it: blocks, short lists and rows on one line, and a script as a script. A string that could be
-    taken for a number, for yes or for a mark of YAML is quoted as JSON has it.
+    """Return a value as readable YAML: block style, short lists and mappings on one line, a script as a block scalar. A
+    string that YAML could read as a number, a boolean or syntax is quoted as in JSON.
     """
     pad = "  " * indent
     if isinstance(value, dict) and value:
@@ -139,7 +141,7 @@ def _row(value: Any, indent: int) -> str:
 
 
 def _flow(value: Any) -> str:
-    """On one line; "" for what is too long for it, or has something below it."""
+    """Return the value in flow style on one line, or "" if it is too long or contains nested values."""
     parts = list(value.values()) if isinstance(value, dict) else value
     if not parts or any(isinstance(part, dict | list) or "\n" in str(part) for part in parts):
         return ""
@@ -155,7 +157,7 @@ def _scalar(value: Any) -> str:
     plain = isinstance(value, str) and PLAIN.fullmatch(value) and value.lower() not in NO_STRINGS
     if plain:
         return str(value)
-    # In JSON what is beyond 16 bits is two marks; YAML has one.
+    # JSON escapes a character beyond 16 bits as two surrogates; YAML has one escape for it.
     return BEYOND.sub(lambda found: f"\\U{ord(found[0]):08x}", json.dumps(value, ensure_ascii=False))
 
 
@@ -172,7 +174,7 @@ def _below(value: Any, indent: int) -> str:
 
 
 def _is_block(value: str) -> bool:
-    """Whether a text comes back from a block as it was: no mark that YAML reads otherwise, one newline at its end."""
+    """Return whether a block scalar preserves a text: printable characters, and at most one newline at its end."""
     marks = all(mark in "\n\t" or mark.isprintable() for mark in value)
     return marks and not value.startswith((" ", "\n", "\t")) and not value.endswith("\n\n")
 
@@ -184,13 +186,13 @@ def json_text(value: Any) -> str:
 # --- SageMaker -------------------------------------------------------------------------------------------------------
 
 MOST_ARGUMENTS, LONGEST_ARGUMENT = 100, 256  # botocore 1.44.5: TrainingContainerArguments, TrainingContainerArgument
-# Puts the script together again, and leaves its words. It goes through the platform as an argument, too.
+# Reassembles the script and leaves its arguments; this text is passed as an argument, too.
 UNPACK = (
     'n=$1; shift; s=; while [ "$n" -gt 0 ]; do s+=$1; shift; n=$((n-1)); done; '
     'exec bash -c "$(base64 -d <<<"$s" | gunzip)" gate "$@"'
 )
 KEY = "GATE_KEY"
-# botocore 1.44.5: RoleArn, S3Uri, SubnetId, SecurityGroupId, and how many of the last two
+# botocore 1.44.5: RoleArn, S3Uri, SubnetId, SecurityGroupId, and the maximum number of the last two
 ROLE = re.compile(r"arn:aws[a-z-]*:iam::\d{12}:role/[\w+=,.@/-]+")
 S3 = re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/.*)?")
 BUCKET = "a bucket's name is 3 to 63 small letters, digits, dots and hyphens; it begins and ends with a letter or digit"
@@ -199,7 +201,7 @@ SUBNET, GROUP, MOST_SUBNETS, MOST_GROUPS = re.compile(r"subnet-[0-9a-f]+"), re.c
 
 
 class Place(Model):
-    """Of a training job, what only its account knows."""
+    """The account-specific settings of a training job."""
 
     role: str
     output: str
@@ -208,7 +210,7 @@ class Place(Model):
 
 
 def place(role: str, output: str, subnets: list[str], security_groups: list[str]) -> Place:
-    """Raises ConfigError for what CreateTrainingJob does not take."""
+    """Validate the settings and return them. Raises ConfigError for values that CreateTrainingJob does not accept."""
     if not (role and output):
         raise ConfigError("a training job has a role and a place for its output", fix="--role ARN --output s3://...")
     if bool(subnets) != bool(security_groups):
@@ -235,8 +237,8 @@ def place(role: str, output: str, subnets: list[str], security_groups: list[str]
 
 
 def sagemaker(run: Run, script: str, sagemaker_name: str, at: Place, key: str) -> dict[str, Any]:
-    """A request for CreateTrainingJob. `key` is one line: what an OpenSSH key of this job holds between its two marks;
-    "" for one host. Raises ConfigError where the instance type has no training jobs.
+    """Return a request for CreateTrainingJob. `key` is one line, the body of an OpenSSH key of this job between its two
+    markers; "" for one host. Raises ConfigError if the instance type has no training jobs.
     """
     if not sagemaker_name:
         raise ConfigError(f"SageMaker has no training jobs on {run.instance or 'an instance type that nobody named'}")

@@ -1,8 +1,8 @@
-"""A training job as each scheduler takes it. Pure text: the schedulers schedule, and nothing is submitted here.
+"""Write a training job in the format of each scheduler. Pure text: schedulers schedule, and nothing is submitted here.
 
 Kubernetes: kubeflow/mpi-operator pkg/apis/kubeflow/v2beta1/types.go@caa3c47 (July 2026), kubeflow-training 1.9.4 for a
-PyTorchJob. Slurm: sbatch(1) and srun(1) of 22.05 and later; pyxis. HyperPod: what clusters.toml names, and
-`srun --auto-resume=1` of AWS's page sagemaker-hyperpod-resiliency-slurm-auto-resume (November 2026).
+PyTorchJob. Slurm: sbatch(1) and srun(1) of 22.05 and later; pyxis. HyperPod: what clusters.toml names, and `srun
+--auto-resume=1` of AWS's page sagemaker-hyperpod-resiliency-slurm-auto-resume (November 2026).
 """
 
 import shlex
@@ -11,7 +11,7 @@ from typing import Any
 from trainwright import cloud_launchers, launchers
 from trainwright.clusters import VARIABLE, Job, Mount
 
-MAKE = 'mkdir -p "$SM_MODEL_DIR" && exec "$@"'  # the image has no such folder
+MAKE = 'mkdir -p "$SM_MODEL_DIR" && exec "$@"'  # the image lacks this folder
 SECRET = "secret"  # the key in the Secret, and the file's name
 HOSTS = "/etc/mpi"  # where mpi-operator mounts its list of hosts, into the launcher's pod alone
 LOST = "{folder} (SM_MODEL_DIR) is lost with its container: --model SOURCE keeps what a script saves there"
@@ -19,7 +19,7 @@ RANDOM = "head -c 32 /dev/urandom | od -An -v -tx1 | tr -d ' \\n'"
 
 
 def text(job: Job) -> str:
-    """The file."""
+    """Return the text of the file for the job's scheduler."""
     if not job.kubernetes:
         return slurm(job)
     comments = "".join(f"# {line}".rstrip() + "\n" for line in [*_title(job), "", *commands(job, "THIS-FILE")])
@@ -27,7 +27,7 @@ def text(job: Job) -> str:
 
 
 def commands(job: Job, file: str) -> list[str]:
-    """What a person types, in this order."""
+    """List the commands that submit and follow the job, in order."""
     if not job.kubernetes:
         return [f"job=$(sbatch --parsable {shlex.quote(file)})", f'tail -F "{job.name}-${{job%%;*}}.log"']
     kubectl = f"kubectl -n {job.namespace}" if job.namespace else "kubectl"
@@ -40,7 +40,7 @@ def commands(job: Job, file: str) -> list[str]:
 
 
 def _title(job: Job) -> list[str]:
-    """What the file is, for who finds it."""
+    """Return the header comment, which explains the file to its readers."""
     ranks = f"{job.processes} {'process' if job.processes == 1 else 'processes'} each"
     lines = [f"{job.script.path} ({job.distribution}) on {_nodes(job)}, {ranks}; for {job.settings.operators[job.on]}"]
     if job.on == "mpijob" and job.nodes > 1:
@@ -64,7 +64,7 @@ def _nodes(job: Job) -> str:
 
 
 def kubernetes(job: Job) -> list[dict[str, Any]]:
-    """The job, and before it the script, where that goes along."""
+    """Return the job's objects: a ConfigMap with the script, if the script is included, and the job."""
     config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": _metadata(job, f"{job.name}-code")}
     one = _mpijob(job) if job.on == "mpijob" else _pytorchjob(job)
     return [config | {"data": {job.script.path: job.script.text}}, one] if job.script.text is not None else [one]
@@ -85,7 +85,10 @@ def _replica(job: Job, count: int, restart: str, name: str, worker: bool = False
 
 
 def _mpijob(job: Job) -> dict[str, Any]:
-    """Its launcher is a batch Job: a second one would find workers that ended with the first, so there is none."""
+    """Return the MPIJob, whose launcher (a batch Job) is never retried.
+
+    Because the workers end with the first launcher, a second one would find none running.
+    """
     replicas = {"Launcher": _replica(job, 1, "Never", "mpi")}
     if job.nodes > 1:
         replicas["Worker"] = _replica(job, job.nodes - 1, "Never", "mpi", worker=True)
@@ -132,7 +135,7 @@ def _pod(job: Job, name: str, worker: bool) -> dict[str, Any]:
     claims = dict.fromkeys(_claim(mount)[0] for mount in job.mounts)
     volumes += [{"name": _volume(claim), "persistentVolumeClaim": {"claimName": claim}} for claim in claims]
     mounts += [_mounted(mount) for mount in job.mounts]
-    if not job.keeps_model:  # the image has no such folder
+    if not job.keeps_model:  # the image lacks this folder
         volumes.append({"name": "model", "emptyDir": {}})
         mounts.append({"name": "model", "mountPath": folders.model})
     size = f"{job.settings.kubernetes.shm_gib * job.processes}Gi"
@@ -168,9 +171,10 @@ def _pod(job: Job, name: str, worker: bool) -> dict[str, Any]:
 
 
 def _resources(job: Job) -> dict[str, Any]:
-    """Devices and huge pages are limits, and requests at once. Memory has no limit: /dev/shm would count against it.
+    """Return the resources: devices and huge pages as limits, which count as requests, and memory as a request.
 
-    None of a type that nobody described is requested: it may have less.
+    Memory has no limit, because /dev/shm would count against it. No memory is requested for an instance type without a
+    description, because it may have less.
     """
     limits = {"nvidia.com/gpu": str(job.gpus)} if job.gpus else {}
     more = {"vpc.amazonaws.com/efa": str(job.efa), "hugepages-2Mi": job.devices.hugepages} if job.efa else {}
@@ -180,18 +184,18 @@ def _resources(job: Job) -> dict[str, Any]:
 
 
 def _plain(word: str) -> str:
-    """Of $(NAME) in words and variables Kubernetes makes something else, and of $$ one $."""
+    """Escape $ as $$, because Kubernetes expands $(NAME) in words and variables, and turns $$ into $."""
     return word.replace("$", "$$")
 
 
 def _claim(mount: Mount) -> tuple[str, str]:
-    """Its name, and a folder in it."""
+    """Return the claim's name, and the folder in it."""
     claim, _, folder = mount.source.partition("/")
     return claim, folder
 
 
 def _volume(claim: str) -> str:
-    """A name of at most 63 characters, without dots, that is none of ours."""
+    """Return a volume name of at most 63 characters, without dots, that differs from the other volumes here."""
     return f"claim-{claim.replace('.', '-')[:56].rstrip('-')}"
 
 
@@ -207,7 +211,7 @@ def _has_code(job: Job) -> bool:
 
 
 def _variables(job: Job) -> dict[str, str]:
-    """SageMaker's toolkit tells a script where its channels are, and its model goes; here this does."""
+    """Return the job's variables, with SM_MODEL_DIR and the SM_CHANNEL_* that SageMaker's toolkit sets for a script."""
     prefix = f"{job.settings.folders.channel}/"
     channels = [mount.target for mount in job.mounts if mount.target.startswith(prefix)]
     named = {f"SM_CHANNEL_{target.removeprefix(prefix).upper()}": target for target in channels}
@@ -218,9 +222,9 @@ def _variables(job: Job) -> dict[str, str]:
 
 
 def slurm(job: Job) -> str:
-    """A file for sbatch: one task on each node, in containers of pyxis and enroot.
+    """Return a file for sbatch: one task on each node, in containers of pyxis and enroot.
 
-    SIGTERM comes stop_seconds before the time limit; a preempted job, and one whose node failed, is queued again.
+    Slurm sends SIGTERM stop_seconds before the time limit, and requeues a job that was preempted or whose node failed.
     """
     hours = job.hours or job.settings.slurm.hours
     options = [
@@ -248,7 +252,7 @@ def slurm(job: Job) -> str:
     srun += [] if job.keeps_model else [shlex.join(["sh", "-c", MAKE, "sh"])]
     named = _variables(job)
     odd = [f"{name}={value}" for name, value in named.items() if not VARIABLE.fullmatch(name)]
-    # SM_CHANNEL_MY-DATA, as SageMaker calls it: no shell exports such a name, and dash drops it on the way.
+    # SageMaker's spelling SM_CHANNEL_MY-DATA needs env, because no shell exports such a name and dash drops it.
     srun += [shlex.join([*(["env", *odd] if odd else []), *job.launcher, job.script.path, *job.words])]
     where = "Slurm of HyperPod, which replaces a broken node and starts the step again" if job.hyperpod else "Slurm"
     lines = [
@@ -278,7 +282,7 @@ def slurm(job: Job) -> str:
 
 
 def _pull(job: Job, image: str) -> list[str]:
-    """What every node needs to pull from a registry that wants to know who asks."""
+    """Return the comment on what every node needs to pull from a registry that requires credentials."""
     if image == job.image or not launchers.REGION.search(job.image):
         return []
     host = job.image.partition("/")[0]
@@ -290,7 +294,7 @@ def _pull(job: Job, image: str) -> list[str]:
 
 
 def _folder(mount: Mount) -> str:
-    """In double quotes: where sbatch was called, unless it is said whole."""
+    """Return the folder for double quotes: relative to where sbatch was called, unless it is absolute."""
     if mount.source.startswith("/"):
         return mount.source
     return "$PWD" if mount.source in ("", ".") else f"$PWD/{mount.source}"

@@ -1,4 +1,4 @@
-"""One description of a training job for every scheduler: dockerfiles/clusters.toml, and what was asked for."""
+"""Describe a training job in one form for every scheduler, from dockerfiles/clusters.toml and the command's options."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -14,8 +14,8 @@ from trainwright.instances import Instance
 from trainwright.model import Model
 
 FILE = "dockerfiles/clusters.toml"
-# Which distributions each can start, its default first: an MPIJob's workers wait for MPI, and of a PyTorchJob's pods
-# only the main one has a name that the others must know.
+# The distributions that each scheduler can start, its default first: an MPIJob's workers wait for MPI, and of a
+# PyTorchJob's pods only the main one has a name that the others must know.
 ON = {
     "slurm": ("torchrun", "mpi", "tensorflow", "none"),
     "mpijob": ("mpi",),
@@ -23,12 +23,12 @@ ON = {
     "hyperpod-slurm": ("torchrun", "mpi", "tensorflow", "none"),
     "hyperpod-eks": ("torchrun", "none"),
 }
-WORDS = {"none": "plain"}  # as the launcher calls it; `run` calls it none
-# DNS-1035, and the pods' names, job-worker-999, stay within 63 characters (mpi-operator, pkg/apis/kubeflow/validation).
+WORDS = {"none": "plain"}  # the launcher's name for it; `run` calls it none
+# DNS-1035; the pods' names, job-worker-999, have at most 63 characters (mpi-operator, pkg/apis/kubeflow/validation).
 NAME = re.compile(r"[a-z]([a-z0-9-]{0,50}[a-z0-9])?")
 NAMESPACE = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 CLAIM = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?(/[A-Za-z0-9_.@+=-]+)*")  # a claim, and a folder in it
-FOLDER = re.compile(r"[A-Za-z0-9_./@+=-]+")  # pyxis parts mounts at : and ,
+FOLDER = re.compile(r"[A-Za-z0-9_./@+=-]+")  # pyxis splits mounts at : and ,
 KEY = re.compile(r"(?!\.\.?$)[A-Za-z0-9._-]{1,253}")  # of a ConfigMap
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
@@ -60,19 +60,22 @@ class HyperPod(Model):
 
 
 class Settings(Model):
-    """The whole of clusters.toml."""
+    """The content of clusters.toml."""
 
     stop_seconds: int
     retries: int
     folders: Folders
     slurm: Slurm
     kubernetes: Kubernetes
-    operators: dict[str, str]  # of each that is on Kubernetes
+    operators: dict[str, str]  # operator of each scheduler on Kubernetes
     hyperpod: HyperPod
 
 
 class Mount(Model):
-    """`source` is a claim, with a folder in it or without (Kubernetes), or a folder that all nodes share (Slurm)."""
+    """A mount.
+
+    `source` is a claim, with or without a folder in it (Kubernetes), or a folder that all nodes share (Slurm).
+    """
 
     name: str
     source: str
@@ -81,7 +84,7 @@ class Mount(Model):
 
 
 class Script(Model):
-    """What the launcher is told to run. `code` is a Mount's source; `text` goes along; neither: the image has it."""
+    """The script that the launcher runs: of the Mount source `code`, of `text`, or else of the image."""
 
     path: str
     code: str = ""
@@ -89,14 +92,14 @@ class Script(Model):
 
 
 class Job(Model):
-    """What runs where. Every scheduler gets this, and nothing else."""
+    """One job: what runs where. It is the only input of every scheduler."""
 
     name: str
     on: str
     image: str
     nodes: Annotated[int, Field(ge=1)]
-    instance: str  # as EC2 calls it; "": any
-    sagemaker: str  # as SageMaker calls it; "" where it has no training on it
+    instance: str  # EC2's name; "": any
+    sagemaker: str  # SageMaker's name; "" if SageMaker cannot train on it
     gpus: int  # of each node
     efa: int  # interfaces of each node, as scheduled
     distribution: str
@@ -105,8 +108,8 @@ class Job(Model):
     words: list[str]
     mounts: list[Mount]
     environment: dict[str, str]
-    namespace: str  # "": the one that kubectl is set to
-    hours: int | None  # None: nobody said
+    namespace: str  # "": kubectl's current namespace
+    hours: int | None  # None: not set
     settings: Settings
     devices: runs.Kubernetes
 
@@ -120,7 +123,7 @@ class Job(Model):
 
     @property
     def secret(self) -> str:
-        """The name of the Secret that has the job's secret."""
+        """Return the name of the Kubernetes Secret that holds the job's secret."""
         return f"{self.name}-secret"
 
     @property
@@ -163,7 +166,7 @@ def make(
     namespace: str = "",
     hours: int | None = None,
 ) -> Job:
-    """`components`: what is known of the image, empty where nothing is; `row`: of the instance type, which may be "".
+    """Make a job. `components` describes the image, empty if unknown; `row` describes `instance`, which may be "".
 
     Raises ConfigError.
     """

@@ -1,4 +1,4 @@
-"""What changed between two images, each named as people name it; nothing is pulled for it."""
+"""Compare two images, each named by id, release, address or engine name, without pulling them."""
 
 import json
 import re
@@ -34,13 +34,13 @@ from trainwright.report import human
 from trainwright.verifying import OWN_FILES, PROBE
 
 RELEASE = re.compile(r"(?P<name>\d{4}\.\d{1,2}\.\d+):(?P<id>.+)|(?P<id2>.+)-(?P<name2>\d{4}\.\d{1,2}\.\d+)")
-HOST = re.compile(r"(localhost|[^/]*[.:][^/]*)/.")  # what a reference begins with that is no name in an engine
+HOST = re.compile(r"(localhost|[^/]*[.:][^/]*)/.")  # start of a reference with a host, not of an engine's name
 
 
 def compare(intent: Intent, old: str, new: str, given: str, say: Say, regions: str = "") -> Comparison:
-    """`old` and `new` are ids, releases, addresses or names in the engine; `given` is the registry.
+    """Compare `old` and `new`: ids, releases, addresses or names in the engine; `given` is the registry.
 
-    Raises ConfigError for a name that is none, NotRunError and RegistryError for one that is not there.
+    Raises ConfigError for an invalid name, NotRunError and RegistryError for an image that does not exist.
     """
     one, other = (_side(intent, said, given, regions) for said in (old, new))
     if one.digest and one.digest == other.digest:
@@ -52,7 +52,7 @@ def compare(intent: Intent, old: str, new: str, given: str, say: Say, regions: s
 
 
 def sentences(found: Comparison) -> list[str]:
-    """For people: how much a pull is, what could not be compared, and whether anything differs at all."""
+    """Return a summary for people: the size of a pull, anything not compared, and whether there are differences."""
     layers, said = found.layers, [f"not compared: {unknown}" for unknown in found.unknown]
     if layers:
         pull = "how many bytes a pull is, only a registry knows"
@@ -95,14 +95,14 @@ def _side(intent: Intent, said: str, given: str, regions: str) -> Side:
 
 
 def _of_the_matrix(intent: Intent, identity: str, given: str, regions: str) -> Side:
-    """With its present inputs: as it was pushed, else as the engine has it, else as its locks say."""
+    """Return the image with its present inputs: as pushed, else from the engine, else from its locks."""
     variant = _variant(intent, identity)
     if missing := inputs.awaited(intent, variant):
         raise NotRunError(f"{identity} is blocked", why="; ".join(missing), fix="trainwright plan")
     found = inputs.load(intent, variant)
     image = images.read_image(images.out_folder(intent, variant))
     if image and image.key == found.key and image.uri and parents.lies_in(given, image.uri):
-        with suppress(RegistryError):  # one that does not answer: the engine may
+        with suppress(RegistryError):  # if the registry does not answer, try the engine
             return _published(intent, identity, image.uri)
     held, _ = images.published_if_known(intent, [found], given, regions)
     for place, digest in held.get(identity, {}).items():
@@ -115,10 +115,10 @@ def _of_the_matrix(intent: Intent, identity: str, given: str, regions: str) -> S
 
 
 def _published(intent: Intent, said: str, uri: str) -> Side:
-    """What the registry says of an image."""
+    """Return the registry's description of an image."""
     repository, at, digest = uri.partition("@")
     if places.ECR.fullmatch(host := repository.partition("/")[0]):
-        places.hosts(intent.root, host)  # which signs in
+        places.hosts(intent.root, host)  # also logs in to ECR
     if not at:
         repository, _, tag = uri.rpartition(":")
         digest = registry.resolve(repository, tag) if "/" in repository else ""
@@ -159,9 +159,9 @@ def _in_the_engine(name: str) -> Side:
 
 
 def _contents(intent: Intent, side: Side, say: Say) -> Contents:
-    """By the first who knows: out/, the engine, the locks of this tree, those of a release. Its sources by the locks.
+    """Return the contents from the first source that has them; `sources` always come from the locks if there are any.
 
-    Nothing is pulled for it.
+    The order is: out/, the engine, the locks of this tree, those of a release, the labels. Nothing is pulled.
     """
     locked = _by_locks(intent, side)
     found = _by_out(intent, side) or _by_probe(intent, side, say) or locked or _by_labels(side)
@@ -169,7 +169,7 @@ def _contents(intent: Intent, side: Side, say: Say) -> Contents:
 
 
 def _by_out(intent: Intent, side: Side) -> Contents | None:
-    """What was probed when this very image was built here."""
+    """Return the probe's results if exactly this image was built here."""
     out = intent.root / "out" / side.id
     image = images.read_image(out) if side.id else None
     if image is None or image.key != side.key or not image.packages:
@@ -181,7 +181,7 @@ def _by_out(intent: Intent, side: Side) -> Contents | None:
 
 
 def _by_probe(intent: Intent, side: Side, say: Say) -> Contents | None:
-    """What the image itself answers, where the engine has it."""
+    """Return the answers of the image's own probe, if the engine has the image."""
     names = [side.name, f"trainwright/{side.id.partition('-')[0]}:{plan.tag(side.id, side.key)}"]
     name = next((name for name in names if engine.answers() and engine.image_id(name)), None)
     if name is None:
@@ -200,7 +200,7 @@ def _by_probe(intent: Intent, side: Side, say: Say) -> Contents | None:
 
 
 def _by_locks(intent: Intent, side: Side) -> Contents | None:
-    """The locks that it was built from: this tree's where its key is this one, else those of the release it is."""
+    """Return the locked contents: this tree's locks if the key matches, else those of the release with this digest."""
     with suppress(TrainwrightError, StopIteration):
         found = inputs.load(intent, _variant(intent, side.id), as_locked=True)
         if found.key == side.key:

@@ -1,4 +1,4 @@
-"""What two images do not share: what they say, what they hold, and what of one whoever has the other must still get."""
+"""Compare two images: configuration, contents, and the layers to pull for the second on a host with the first."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal
@@ -9,7 +9,7 @@ from trainwright import differences
 from trainwright.image_config import environment, user
 from trainwright.model import Model
 
-VERSION = "io.trainwright.version."  # labels that say what a component's row says, too
+VERSION = "io.trainwright.version."  # labels that repeat a component's row
 SAID = ("Cmd", "WorkingDir", "Shell", "StopSignal", "ExposedPorts", "Volumes", "Healthcheck", "OnBuild")
 HELD = {
     "versions": "component",
@@ -20,9 +20,9 @@ HELD = {
 
 
 class Contents(Model):
-    """What is in an image. None: nobody here can say it."""
+    """The contents of an image. A field is None if it is unknown here."""
 
-    by: str  # who says it
+    by: str  # the source of this information
     versions: dict[str, str] | None = None  # of components
     distribution: dict[str, str] | None = None
     python: dict[str, str] | None = None
@@ -35,21 +35,21 @@ class Blob(Model):
 
 
 class Side(Model):
-    """One of the two."""
+    """One of the two images."""
 
-    said: str  # as a person named it
-    name: str  # where it is
+    said: str  # as the user named it
+    name: str  # its location
     id: str = ""
     key: str = ""
-    digest: str = ""  # of the manifest; "" where it is in no registry
-    config: dict[str, Any] | None = None  # Env, Entrypoint, User, Labels; None where it was never built
+    digest: str = ""  # of the manifest; "" if it is in no registry
+    config: dict[str, Any] | None = None  # Env, Entrypoint, User, Labels; None if it was never built
     layers: list[Blob] | None = None  # None: only a registry knows compressed layers
-    unpacked: list[str] = Field(default=[])  # digests of the layers as they are unpacked
+    unpacked: list[str] = Field(default=[])  # digests of the unpacked layers
     contents: Contents
 
 
 class Row(Model):
-    """One thing that is otherwise. "" where one side does not have it."""
+    """One difference. `old` or `new` is "" if that side lacks the item."""
 
     what: str
     name: str
@@ -59,7 +59,7 @@ class Row(Model):
 
 
 class Layers(Model):
-    """What a pull of the second costs who has the first. Bytes are None where no registry has both."""
+    """The layers to pull for the second image on a host with the first. Bytes are None unless a registry has both."""
 
     shared: int
     new: int
@@ -71,7 +71,7 @@ class Layers(Model):
 
 
 class Comparison(Model):
-    """What `trainwright diff` says."""
+    """The result of `trainwright diff`."""
 
     old: Side
     new: Side
@@ -81,7 +81,7 @@ class Comparison(Model):
 
 
 def compare(old: Side, new: Side) -> Comparison:
-    """All differences, what an image says of itself first."""
+    """Return all differences, those of the image configuration first."""
     rows, unknown = [*_config(old, new)], [*_unsaid(old, new)]
     for field, what in HELD.items():
         before, after = getattr(old.contents, field), getattr(new.contents, field)

@@ -1,4 +1,4 @@
-"""Which versions go together: the rows of compat.toml, judged on what a variant carries."""
+"""Judge which versions go together: the rows of compat.toml, applied to the versions that a variant carries."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -20,7 +20,7 @@ Said = Annotated[str, Field(min_length=1)]
 # Facts that no component carries. `nvcc` is CUDA where something is compiled with it; `plugin-libfabric` is the
 # libfabric that aws-ofi-nccl was compiled against; `sm` and `highest-sm` are those of the variant's GPUs; `driver` is
 # the fleet's oldest; NCCL_* are "1" where a test sets them.
-DISTRIBUTIONS = ("debian", "ubuntu", "amazonlinux")  # read out of the name of the base: debian-13
+DISTRIBUTIONS = ("debian", "ubuntu", "amazonlinux")  # read from the name of the base: debian-13
 DERIVED = (
     *("base", "compiler", "cuda", "driver", "glibc", "torch", "sm", "highest-sm", "plugin-libfabric", "nvcc"),
     *("NCCL_ALGO", "NCCL_PROTO", *DISTRIBUTIONS),
@@ -34,13 +34,13 @@ def _range(text: str) -> str:
 
 
 class Rule(Model):
-    """One row. Where a fact is missing that it speaks of, or `when` is not met, it does not apply."""
+    """One row; it does not apply if a fact that it names is missing or `when` is not met."""
 
     kind: Literal["requires", "ban", "overlap", "not-older"]
     a: str
     a_range: Said  # the versions of `a` that the rule is about
     b: str = ""
-    b_range: str = ""  # requires: where `b` must be then
+    b_range: str = ""  # requires: the range that `b` must be in
     when: dict[str, Said] = Field(default={})  # components, and the range that each must be in for the rule to apply
     severity: Literal["refuse", "warn"]
     rule: Said  # one sentence
@@ -64,7 +64,7 @@ class Rule(Model):
 
 
 class Interface(Model):
-    """Which versions of the net API a range of a component speaks, first to last."""
+    """The range of net API versions, first to last, that a range of a component supports."""
 
     component: str
     range: Said
@@ -86,11 +86,11 @@ class Compat(Model):
 class Side(Model):
     name: str
     version: str
-    range: str  # what the rule says of it
+    range: str  # the range that the rule states
 
 
 class Verdict(Model):
-    """One rule that applies, and whether it holds. A broken one is what refuses a variant, or warns."""
+    """One rule that applies, and whether it holds; a broken rule refuses a variant or warns."""
 
     row: int  # of compat.toml, from 1
     state: Literal["holds", "broken", "not established"]
@@ -103,7 +103,7 @@ class Verdict(Model):
 
 
 def load_rules(root: Path, components: Iterable[str]) -> Compat:
-    """Read compat.toml. Raises ConfigError for a broken range and for a name that no component has."""
+    """Read compat.toml. Raises ConfigError for an invalid range and for a name that no component or fact has."""
     path = root / FILE
     compat, known = load(path, Compat), {*components, *DERIVED}
     named = [("rules", n, key, getattr(rule, key)) for n, rule in enumerate(compat.rules) for key in ("a", "b")]
@@ -122,15 +122,15 @@ def load_rules(root: Path, components: Iterable[str]) -> Compat:
 
 
 def complete(facts: Facts) -> Facts:
-    """With the release of the distribution, which the name of the base says: debian-13, debian-13-efa."""
+    """Add the release of the distribution, which the name of the base contains: debian-13, debian-13-efa."""
     named = re.match(rf"({'|'.join(DISTRIBUTIONS)})-(\d[\d.]*)", facts.get("base", ""))
     return {**facts, **({named[1]: named[2]} if named else {})}
 
 
 def judge(compat: Compat, facts: Facts, all_: bool = True) -> Iterator[Verdict]:
-    """Every rule that applies to these facts, and whether it holds. Raises ConfigError for a fact that is none.
+    """Judge every rule that applies to these facts. Raises ConfigError if a fact is not a valid version.
 
-    Without `all_` those that hold are left out.
+    Without `all_`, the rules that hold are left out.
     """
     facts = complete(facts)
     for row, rule in enumerate(compat.rules, start=1):
@@ -185,12 +185,12 @@ def _spoken(compat: Compat, name: str, version: str) -> Interface | None:
 
 
 def violations(compat: Compat, facts: Facts) -> list[Verdict]:
-    """What does not hold, or could not be established; refusals first."""
+    """List the rules that are broken or could not be established; refusals first."""
     return sorted(judge(compat, facts, all_=False), key=lambda v: v.severity != "refuse")
 
 
 def floor(compat: Compat, a: str, version: str, b: str) -> str:
-    """The oldest `b` that a version of `a` goes with, as its rules' `>=` say; "" where none speaks of it."""
+    """Return the oldest `b` that a version of `a` admits, by its rules' `>=`, or "" if no rule states it."""
     held = [
         spec.version
         for row in compat.rules

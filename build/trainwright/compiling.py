@@ -1,4 +1,4 @@
-"""Wheels that only a compiler with torch and CUDA makes: once for each of those, kept in the store."""
+"""Compile the wheels that need torch and CUDA: once for each pair of those, kept in the store."""
 
 import shlex
 import shutil
@@ -36,7 +36,10 @@ def compile_wheel(intent: Intent, found: Inputs, job: Compilation, out: Path, sa
 
 
 def _made(intent: Intent, found: Inputs, job: Compilation, folder: Path) -> PythonFile:
-    """The one wheel that a compilation left: of that name and version, for this very Python and machine."""
+    """Return the one wheel of a compilation.
+
+    Raises BuildError unless name, version, Python and machine are the image's.
+    """
     base = intent.components.bases[found.variant.base]
     made = sorted((folder / "wheel").glob("*.whl"))
     wanted = (str(canonicalize_name(job.sdist.name)), Version(job.sdist.version))

@@ -1,4 +1,4 @@
-"""Files that people and earlier steps wrote, into text and models; with the file and the line in every complaint."""
+"""Parse files that people and earlier steps wrote into text and models; every error names file and line."""
 
 import json
 import re
@@ -11,13 +11,13 @@ from pydantic import BaseModel, ValidationError
 
 from trainwright.errors import ConfigError, TrainwrightError, did_you_mean
 
-NUMBER = re.compile(r"[0-9]{100,}")  # nothing that is declared has as many digits, and int() refuses them
-LARGEST = 10_000_000  # characters: hundreds of times what people write, and parsed in seconds
+NUMBER = re.compile(r"[0-9]{100,}")  # longer than any declared number, and int() refuses such numbers
+LARGEST = 10_000_000  # characters: hundreds of times what people write, and parsed within seconds
 M = TypeVar("M", bound=BaseModel)
 
 
 def line_of(text: str, path: tuple[int | str, ...]) -> int:
-    """The line (from 1) where a key path of a TOML text is written, as near as a search for its parts gets."""
+    """Return the line (from 1) of a key path in a TOML text, as exactly as a text search for its parts can find it."""
     lines, line = text.splitlines(), 0
     for part in path:
         if isinstance(part, int):  # the part-th element of an array of tables
@@ -30,9 +30,9 @@ def line_of(text: str, path: tuple[int | str, ...]) -> int:
 
 
 def read(path: Path, given: str = "", error: type[TrainwrightError] = ConfigError, fix: str = "") -> str:
-    """Read a text file. Raises `error`: it is missing, no file, not readable, or not UTF-8 (with the line of the byte).
+    """Read a text file. Raises `error` if it is missing, not a file, unreadable, or not UTF-8 (with the byte's line).
 
-    `given` is what the user called it, `fix` the command where that is not to restore or to edit it.
+    `given` is the user's name for it, `fix` the command if the remedy is not to restore or to edit it.
     """
     name = given or from_root(path)
     try:
@@ -53,15 +53,15 @@ def read(path: Path, given: str = "", error: type[TrainwrightError] = ConfigErro
 
 
 def parse(text: str, kind: type[M], name: str) -> M:
-    """Text into `kind`. Raises ConfigError with file, line and cause; `name` is what the user calls the file."""
+    """Parse text into `kind`. Raises ConfigError with file, line and cause; `name` is the user's name for the file."""
     return _parse(text, kind, name)  # type: ignore[return-value]  # of this very kind
 
 
-# Twins share a lock; reading TOML is what takes long, and what comes out is frozen. More than anybody has images: a
-# cache that is one too small for a walk over all of them never finds any.
+# Because devel twins share a lock, TOML parses slowly and the models are frozen, results are cached. The size exceeds
+# any number of images: an LRU cache one entry smaller than a repeated walk over all of them never hits.
 @lru_cache(maxsize=2048)
 def _parse(text: str, kind: type[BaseModel], name: str) -> BaseModel:
-    if len(text) > LARGEST:  # ten times as much would take minutes, and more memory than most hosts have
+    if len(text) > LARGEST:  # ten times as much takes minutes, and more memory than most hosts have
         why = f"it has {len(text)} characters, and {LARGEST} is the most that is read"
         raise ConfigError(f"{name} is too large", where=name, why=why, fix=f"$EDITOR {name}")
     if long := NUMBER.search(text):
@@ -79,7 +79,7 @@ def _parse(text: str, kind: type[BaseModel], name: str) -> BaseModel:
             line = int(at.group(1))
         elif isinstance(error, tomli.TOMLDecodeError):
             line = len(lines)  # the text ends too early
-        else:  # the parser does not say where: too deep a nesting, or an integer of thousands of digits, is a long line
+        else:  # the parser gives no line for deep nesting or a huge integer: take the longest line
             line = max(range(len(lines)), key=lambda n: len(lines[n])) + 1
         why = "its tables or arrays are nested too deeply" if isinstance(error, RecursionError) else str(error)
         raise ConfigError(
@@ -88,7 +88,7 @@ def _parse(text: str, kind: type[BaseModel], name: str) -> BaseModel:
     try:
         return kind.model_validate(data)
     except ValidationError as error:
-        # A misspelt key is both unknown and missing: the first of the two helps.
+        # A misspelt key causes two errors, unknown and missing; the first one is more helpful.
         first = next((e for e in error.errors() if e["type"] == "extra_forbidden"), error.errors()[0])
         path = tuple(part for part in first["loc"] if part != "[key]")
         key = ".".join(map(str, path))
@@ -105,7 +105,7 @@ def _parse(text: str, kind: type[BaseModel], name: str) -> BaseModel:
 
 
 def parse_json(text: str, name: str, fix: str) -> Any:
-    """The value of a JSON text. Raises ConfigError with file and line; `fix` is the command that writes it anew."""
+    """Return the value of a JSON text. Raises ConfigError with file and line; `fix` is the command that rewrites it."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:  # ValueError: also an integer of thousands of digits
@@ -115,19 +115,19 @@ def parse_json(text: str, name: str, fix: str) -> Any:
 
 
 def load(path: Path, kind: type[M]) -> M:
-    """Read one file. Raises ConfigError, also when the file is not there."""
+    """Read and parse one file. Raises ConfigError, also if the file is missing."""
     return parse(read(path), kind, from_root(path))
 
 
 def from_root(path: Path) -> str:
-    """A file as its user calls it: from the root of the checkout, that is from the last dockerfiles/ of its path."""
+    """Return a path relative to the root of the checkout, that is from the last dockerfiles/ in it."""
     parts = path.parts
     folders = [n for n, part in enumerate(parts[:-1]) if part == "dockerfiles"]
     return "/".join(parts[folders[-1] :]) if folders else str(path)
 
 
 def _siblings(kind: type[BaseModel], path: tuple[int | str, ...]) -> list[str]:
-    """The keys that would be valid where an unknown one stands."""
+    """Return the valid keys at the place of an unknown one."""
     model: object = kind
     for part in path[:-1]:
         if isinstance(model, type) and issubclass(model, BaseModel):

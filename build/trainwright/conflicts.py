@@ -1,4 +1,4 @@
-"""Requirements solved against an image; where that cannot be, which line wants what of whom, and what would fit."""
+"""Solve requirements against an image; on failure, show which line requires what through whom, and what fits."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -15,11 +15,11 @@ from trainwright.matrix import Intent
 from trainwright.model import Base, Model, Variant
 from trainwright.requirements import Asked, Line
 
-Graph = dict[str, tuple[str, list[str]]]  # package to its version and who requires it
+Graph = dict[str, tuple[str, list[str]]]  # package to its version and the packages that require it
 
 
 class Question(Model):
-    """What is to be solved: lines that apply in the image, and what holds there."""
+    """A problem to solve: the lines that apply in the image, and the image's packages."""
 
     file: str  # of the requirements
     parent: str
@@ -49,28 +49,28 @@ class Question(Model):
         )
 
     def image(self, without: Sequence[str] = ()) -> list[str]:
-        """Constraints that hold the image's packages."""
+        """Return constraints that pin the image's packages."""
         return [f"{name}=={version}" for name, version in self.held.items() if name not in without]
 
 
 def check_lines(question: Question) -> None:
-    """Raises IncompatibleError for a line that asks for another version of what the image holds: no index is asked."""
+    """Raise IncompatibleError, without an index, for a line that asks for another version of an image's package."""
     for line in question.lines:
         if version := question.held.get(line.name):
             additions.check_line(line, version, question.parent)
 
 
 def solve(question: Question) -> list[Offer]:
-    """What the image lacks for these lines.
+    """Return the packages that the image lacks for these lines.
 
-    Raises IncompatibleError with the culprit, LockError for what exists nowhere, EnvironmentProblem where nobody can
-    say so.
+    Raises IncompatibleError with the culprit, LockError for a requirement that no index has, EnvironmentProblem if the
+    indexes cannot be reached.
     """
     return [offer for offer in resolve(question, deps=True) if offer.name not in question.held]
 
 
 def resolve(question: Question, deps: bool) -> list[Offer]:
-    """The lines of a question as the indexes offer them; without `deps` nothing of what they require."""
+    """Resolve the lines of a question at the indexes; without `deps`, leave out their dependencies."""
     texts = [line.text for line in question.lines]
     held, beside = [*question.image(), *question.constraints], question.beside
 
@@ -80,7 +80,7 @@ def resolve(question: Question, deps: bool) -> list[Offer]:
     try:
         return resolved("")
     except LockError as error:
-        if deps:  # before the framework's own index is asked: it may be out of reach, and no help
+        if deps:  # checked before the framework's own index, which may be unreachable and would not help
             refuse(question, error)
         lost = next((line for line in question.lines if _graph(question, [line], []) is None), None)
         what = f"{lost.text} cannot be had" if lost else error.what
@@ -97,7 +97,7 @@ def resolve(question: Question, deps: bool) -> list[Offer]:
 
 
 def refuse(question: Question, error: LockError) -> None:
-    """Raises IncompatibleError where lines can be had, and not with what the image holds: for the first of them."""
+    """Raise IncompatibleError if lines resolve alone, but not with the image's packages: for the first such line."""
     if _graph(question, question.lines, []) is None:
         return
     for line in question.lines:
@@ -112,7 +112,7 @@ def refuse(question: Question, error: LockError) -> None:
 
 
 def _culprit(question: Question, line: Line) -> IncompatibleError:
-    """The line that cannot be had without moving something: what, who wants it, and which version would fit."""
+    """Return the error for a line that would change image packages: which, what requires them, which version fits."""
     free = _graph(question, [line], []) or {}
     moved = [name for name in free if name in question.held and free[name][0] != question.held[name]]
     single = [name for name in moved if _graph(question, [line], question.image([name])) is not None]
@@ -137,7 +137,7 @@ def _culprit(question: Question, line: Line) -> IncompatibleError:
 
 
 def nearest(question: Question, line: Line) -> str:
-    """`name==version` of the newest version that fits the image; "" where none does."""
+    """Return `name==version` of the newest version that fits the image, or "" if none does."""
     requirement = Requirement(line.text)
     extras = f"[{','.join(sorted(requirement.extras))}]" if requirement.extras else ""
     any_version = line.model_copy(update={"text": f"{requirement.name}{extras}"})
@@ -147,7 +147,7 @@ def nearest(question: Question, line: Line) -> str:
 
 
 def check_refused(question: Question, harms: Mapping[str, str], offers: Sequence[Offer]) -> None:
-    """Raises IncompatibleError for a package that no image gets on top, with who wants it."""
+    """Raise IncompatibleError, with the requirement chain, for a package that may not be added to any image."""
     name, harm = additions.refused(harms, [offer.name for offer in offers])
     if not name:
         return
@@ -166,7 +166,7 @@ def check_refused(question: Question, harms: Mapping[str, str], offers: Sequence
 
 
 def _graph(question: Question, lines: Sequence[Line], held: Sequence[str]) -> Graph | None:
-    """The solution of some lines under some constraints; None where there is none."""
+    """Return the solution of some lines under some constraints, or None if there is no solution."""
     try:
         return indexes.who_wants(
             [line.text for line in lines],
@@ -180,7 +180,7 @@ def _graph(question: Question, lines: Sequence[Line], held: Sequence[str]) -> Gr
 
 
 def _words(question: Question, lines: Sequence[Line], held: Sequence[str]) -> str:
-    """Why there is no solution, as the resolver says."""
+    """Return the resolver's explanation of why there is no solution."""
     texts = [line.text for line in lines]
     try:
         indexes.who_wants(texts, question.python, question.base, [*held, *question.constraints], question.beside)
@@ -190,7 +190,7 @@ def _words(question: Question, lines: Sequence[Line], held: Sequence[str]) -> st
 
 
 def _chain(graph: Graph, name: str) -> list[str]:
-    """From a requirement of the file down to a package: the shortest way."""
+    """Return the shortest chain from a requirement of the file down to a package."""
     ways = [[name]]
     while ways:
         way = ways.pop(0)
@@ -202,7 +202,7 @@ def _chain(graph: Graph, name: str) -> list[str]:
 
 
 def _wants(question: Question, chain: list[str], graph: Graph) -> str:
-    """A chain in words: who requires whom, with what it says of the last."""
+    """Return a chain as text: which package requires which, with the version that the last one must have."""
     named = [f"{name} {graph[name][0]}" if name in graph else name for name in chain]
     if len(chain) < 2:
         return f"the line itself asks for {named[0]}"

@@ -1,4 +1,4 @@
-"""The hosts of a job as containers of this machine, in a network of their own; followed, and removed in any case."""
+"""Run the hosts of a job as containers of this machine in a private network; follow them, and always remove them."""
 
 import io
 import queue
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 LABEL = "io.trainwright.run"
 FAILURE = "/opt/ml/output/failure"
-Line = Callable[[str, str], None]  # host, what it said
+Line = Callable[[str, str], None]  # host, line of its output
 
 
 class Host(Model):
-    """One container. `private` files are for root alone, and `docker inspect` shows none of them."""
+    """One container; only root can read the `private` files, and `docker inspect` shows none of them."""
 
     name: str
     command: list[str]
@@ -40,20 +40,20 @@ class Host(Model):
 
 
 class Common(Model):
-    """What all containers of a job share. `volumes` and `tmpfs` by their place inside, as Docker writes the rest."""
+    """What all containers of a job share; `volumes` and `tmpfs` map a path inside to the rest in Docker's notation."""
 
     image: str
-    code: str  # where the source lies inside
+    code: str  # where the source is inside
     source: Path  # a folder
     shm: str
     volumes: dict[str, tuple[Path, str]] = Field(default={})
     tmpfs: dict[str, str] = Field(default={})
     gpus: bool = False
-    apart: list[Path] = Field(default=[])  # folders below the source that are none of it
+    apart: list[Path] = Field(default=[])  # folders below the source that are left out
 
 
 class Ended(Model):
-    """How a host ended, seconds after the first one was started. `failure` is what it wrote into FAILURE."""
+    """How a host ended, with seconds since the first start; `failure` is what the host wrote into FAILURE."""
 
     host: str
     code: int
@@ -62,20 +62,20 @@ class Ended(Model):
 
 
 class Running:
-    """The containers of one job, by host. Each ends once; what follows it then says so to whoever asks for the next."""
+    """The containers of one job, by host; each ends once, and its follower then reports the end to `next`."""
 
     def __init__(self, client: "DockerClient", name: str, common: Common, line: Line) -> None:
         self.name, self.containers = name, dict[str, Any]()
         self._client, self._common, self._line = client, common, line
         self._said, self._began = queue.Queue[Ended | Exception](), 0.0
-        self.spared = False  # they stay in the engine: somebody has yet to fetch what they hold
+        self.spared = False  # the containers stay in the engine, because their content has yet to be fetched
 
     @property
     def network(self) -> Any:
         return self._client.networks.get(self.name)
 
     def create(self, host: Host, *packed: IO[bytes]) -> None:
-        """A container with what is packed, not started yet; also one that joins the others later."""
+        """Create a container with the packed files, not started yet; also one that joins the others later."""
         container = self.containers[host.name] = _created(self._client, self._common, self.name, host)
         for archive in packed:
             archive.seek(0)
@@ -83,7 +83,7 @@ class Running:
         container.put_archive("/", _contract(host))
 
     def start(self, *hosts: str) -> None:
-        """These, or all; what they say comes line by line."""
+        """Start these hosts, or all of them; their output arrives line by line."""
         self._began = self._began or time.monotonic()
         for host in hosts or self.containers:
             self.containers[host].start()
@@ -91,7 +91,7 @@ class Running:
             threading.Thread(target=self._follow, args=(host,), daemon=True).start()
 
     def next(self, seconds: float | None = None) -> Ended | None:
-        """The next host that ended; None after so many seconds without one. Raises what kept us from following it."""
+        """Return the next host that ended, or None after so many seconds. Raises the problem that ended a follower."""
         try:
             one = self._said.get(timeout=seconds)
         except queue.Empty:
@@ -101,7 +101,7 @@ class Running:
         return one
 
     def stop(self, host: str, grace: int) -> threading.Thread:
-        """SIGTERM, and SIGKILL after so many seconds; who wants to wait joins the thread."""
+        """Send SIGTERM, and SIGKILL after `grace` seconds; return the thread, which a caller may join."""
         stopping = threading.Thread(target=_stop, args=(self.containers[host], grace), daemon=True)
         stopping.start()
         return stopping
@@ -114,7 +114,7 @@ class Running:
             code = container.wait()["StatusCode"]
             seconds = time.monotonic() - self._began
             self._said.put(Ended(host=host, code=code, seconds=seconds, failure=_failure(container)))
-        except Exception as problem:  # it is raised where somebody waits
+        except Exception as problem:  # `next` raises it
             self._said.put(problem)
 
 
@@ -124,14 +124,14 @@ def new_name() -> str:
 
 @contextmanager
 def created(name: str, common: Common, hosts: Sequence[Host], line: Line) -> Iterator[Running]:
-    """A container for each host, with its files, not yet started.
+    """Yield a container for each host, with its files, not yet started.
 
-    Nothing of it is left in the engine, whatever happens, unless the containers are spared. Raises EnvironmentProblem,
-    ConfigError for a source that cannot be read.
+    All of it is removed from the engine in any case, unless the containers are spared. Raises EnvironmentProblem, and
+    ConfigError if the source cannot be read.
     """
     with engine.told("the job cannot be run"), engine.patient() as client, ExitStack() as stack:
         running = Running(client, name, common, line)
-        stack.callback(_remove_all, client, running)  # before the first one: an interrupt may come at any time
+        stack.callback(_remove_all, client, running)  # before the first one, because an interrupt may come at any time
         client.networks.create(name, labels={LABEL: name})
         with _packed(common) as source:
             for host in hosts:
@@ -175,7 +175,7 @@ def _stop(container: Any, grace: int) -> None:
 
 
 def lines(pieces: Iterable[bytes]) -> Iterator[str]:
-    """Whole lines of what comes in pieces; a progress bar's carriage returns are line ends, too."""
+    """Yield whole lines from pieces of output; the carriage returns of a progress bar end lines, too."""
     rest = b""
     for piece in pieces:
         *whole, rest = (rest + piece.replace(b"\r\n", b"\n").replace(b"\r", b"\n")).split(b"\n")
@@ -191,7 +191,7 @@ def _failure(container: Any) -> str:
 
 
 def keep(container: Any, places: Sequence[str], folder: Path) -> None:
-    """What lies at these places of a container, into a folder; a link to elsewhere there means nothing here."""
+    """Copy what is at these paths of a container into a folder; leave out links that lead outside that folder."""
     folder.mkdir(parents=True, exist_ok=True)
     for place in places:
         with left(container, place) as archive:
@@ -201,7 +201,7 @@ def keep(container: Any, places: Sequence[str], folder: Path) -> None:
 
 @contextmanager
 def left(container: Any, path: str) -> Iterator[tarfile.TarFile | None]:
-    """What lies at a path of a container; None where nothing does."""
+    """Yield an archive of a path of a container, or None if the path does not exist."""
     import docker
 
     with tempfile.TemporaryFile() as packed:
@@ -218,9 +218,9 @@ def left(container: Any, path: str) -> Iterator[tarfile.TarFile | None]:
 
 @contextmanager
 def _packed(common: Common) -> Iterator[IO[bytes]]:
-    """The source as it will lie in a container; what is apart from it, as an earlier run's output, stays out.
+    """Yield an archive of the source as it is laid out in a container, without .git and the `apart` folders.
 
-    Raises ConfigError for a source that cannot be read.
+    `apart` is, for example, the output of an earlier run. Raises ConfigError if the source cannot be read.
     """
     apart = {folder.absolute() for folder in common.apart}
 

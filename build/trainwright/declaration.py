@@ -1,4 +1,4 @@
-"""What an image says of itself, in /opt/trainwright/declared.json: compared with it before each job, and by verify."""
+"""Render /opt/trainwright/declared.json: what the image should hold, compared with it before each job and by verify."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -10,7 +10,7 @@ from trainwright.matrix import Intent
 from trainwright.model import Package, PythonFile, Variant
 
 PLACE = "/opt/trainwright/declared.json"
-LIBRARIES = "/opt/trainwright/libraries.json"  # what the image's last step found of them: path to component and sha256
+LIBRARIES = "/opt/trainwright/libraries.json"  # written by the image's last step: path to component and sha256
 
 
 def declaration(
@@ -20,7 +20,7 @@ def declaration(
     installed: Iterable[PythonFile],
     packages: Mapping[str, Package],
 ) -> dict[str, Any]:
-    """The lock as far as an image can be asked about it, and how: no knowledge of this checkout is needed to compare.
+    """Return the part of the lock that an image can be checked against, and how; comparing needs no checkout.
 
     `pins` is component to exact version, `installed` the image's Python packages, `packages` the distribution's.
     """
@@ -50,7 +50,7 @@ def declaration(
 
 
 def _weight(intent: Intent, name: str) -> tuple[bool, bool]:
-    """The framework is loaded first, as a job does: which libraries a process gets may depend on who asks first."""
+    """Sort the framework first, as a job loads it, because the load order may decide which libraries a process gets."""
     component = intent.components.components[name]
     return component.position != "framework", bool(component.libraries)
 
@@ -62,6 +62,6 @@ def text(
     installed: Iterable[PythonFile],
     packages: Mapping[str, Package],
 ) -> str:
-    """Write it as json.dumps(indent=1) does, which is slow: hundreds of packages in each image."""
+    """Render it as json.dumps(indent=1) would, which is slow: each image has hundreds of packages."""
     said = declaration(intent, variant, pins, installed, packages)
     return to_json(said, indent=1, ensure_ascii=True).decode() + "\n"

@@ -1,4 +1,4 @@
-"""Where the matrix says what: which of its tables has the last word on a pin, and on which line."""
+"""Locate declarations in the matrix: which of its tables decides a pin, and on which line."""
 
 import re
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ BASES = "dockerfiles/bases.toml"
 
 
 def declared(matrix: Matrix, variant: Variant, name: str, text: str) -> tuple[str, str]:
-    """Which table of the matrix has the last word on a pin, and its file:line. `text` is that of matrix.toml."""
+    """Return the table of the matrix that decides a pin, and its file:line. `text` is that of matrix.toml."""
     what, path, _ = last_word(matrix, variant, name)
     lines, start = text.splitlines(), line_of(text, path) - 1
     key = re.compile(rf"""(^|[\s,{{.]|["']){re.escape(name)}["']?\s*=""")
@@ -22,30 +22,30 @@ def declared(matrix: Matrix, variant: Variant, name: str, text: str) -> tuple[st
 
 
 def written(matrix: Matrix, variant: Variant, name: str) -> str:
-    """A pin as a person wrote it: `name = "text"`."""
+    """Return a pin as written in the matrix: `name = "text"`."""
     return f'{name} = "{last_word(matrix, variant, name)[2]}"'
 
 
 def in_row(framework: str, row: int, text: str, *path: str) -> str:
-    """file:line of what a row of the matrix says; `path` are the keys, and last what is searched for."""
+    """Return file:line of a key in a row of the matrix; `path` are the keys, the last one is searched for."""
     return f"{MATRIX}:{line_of(text, ('frameworks', framework, 'rows', row, *path))}"
 
 
 def in_base(bases: str, name: str, key: str) -> str:
-    """file:line of what a base says, or the one that it is like. `bases` is the text of bases.toml."""
+    """Return file:line of a key of a base, or of the base that it is like. `bases` is the text of bases.toml."""
     said = tomli.loads(bases)["bases"]
     owner = name if key in said[name] else said[name].get("like", name)
     return f"{BASES}:{line_of(bases, ('bases', owner, key))}"
 
 
 def edit(where: str, remedy: str) -> str:
-    """The command that opens file:line, and what to do there."""
+    """Return the command that opens file:line, with the remedy as a comment."""
     file, _, line = where.partition(":")
     return f"$EDITOR +{line} {file}   # {remedy}"
 
 
 def last_word(matrix: Matrix, variant: Variant, name: str) -> tuple[str, tuple[int | str, ...], str]:
-    """The table, its path in matrix.toml, and the pin as it is written there."""
+    """Return the table that decides a pin, its path in matrix.toml, and the pin as written there."""
     framework, row = variant.framework, variant.row
     of_row = matrix.frameworks[framework].rows[row].pins
     tables: list[tuple[str, Mapping[str, str], tuple[int | str, ...]]] = [

@@ -1,4 +1,4 @@
-"""What Amazon refuses, as one error that says what, where, why, and what mends it."""
+"""Convert AWS refusals to one error with what, where, why and fix."""
 
 import re
 from typing import NamedTuple
@@ -12,7 +12,7 @@ DENIED = re.compile(
 )
 POLICY, LAUNCH_POLICY = "docs/iam-policy.json", "docs/iam-launch-policy.json"
 LAUNCHES = {"s3", "secretsmanager", "logs", "sagemaker"}  # services of training jobs;
-READS = {"DescribeModel", "DescribeTrainingJob", "ListModels", "ListTrainingJobs"}  # these are of `prune`, too
+READS = {"DescribeModel", "DescribeTrainingJob", "ListModels", "ListTrainingJobs"}  # also in the policy of `prune`
 # "The account-level service limit 'ml.p5.48xlarge for training job usage' is 0 Instances, with current utilization of
 # 0 Instances and a request delta of 2 Instances."
 QUOTA = re.compile(
@@ -21,18 +21,18 @@ QUOTA = re.compile(
 
 
 class Call(NamedTuple):
-    """What was asked of Amazon."""
+    """One call of an AWS API."""
 
     service: str  # as boto3 and IAM call it: ecr
     operation: str = ""  # CreateRepository
     region: str = ""
-    resource: str = ""  # what it was about, as a person would call it
+    resource: str = ""  # the object of the call, as a user would name it
 
     def __str__(self) -> str:
         return " ".join(filter(None, [f"{self.service}:{self.operation or '*'}", self.resource, self.region]))
 
 
-# Code of the service, or class of botocore's own error: what that means, and what to do about it.
+# Error code of the service or botocore exception class: its meaning, and its remedy.
 CREDENTIALS = {
     "NoCredentialsError": ("there are no AWS credentials here", "export AWS_PROFILE=<profile>, or aws configure"),
     "PartialCredentialsError": ("the AWS credentials are half there", "set AWS_SECRET_ACCESS_KEY beside the key id"),
@@ -91,7 +91,7 @@ REFUSALS = {
     "ValidationException": ("Amazon does not take the request", "$EDITOR dockerfiles/publish.toml"),
     "ParamValidationError": ("the request is malformed", "$EDITOR dockerfiles/publish.toml"),
 }  # fmt: skip
-# Of a training job: the same codes, another remedy. What Amazon's message names, and what to look at then.
+# Training jobs: the same codes with other remedies. JOB_HINTS maps a word of the message to what to check.
 JOB_REFUSALS = {
     "ResourceInUse": ("there is a training job of that name already", "--name <another one>, or none"),
     "NoSuchBucket": ("there is no such bucket", "aws s3 mb s3://<bucket>; or another --output"),
@@ -117,25 +117,25 @@ JOB_HINTS = {
 }
 ACCESS = {"AccessDenied", "AccessDeniedException", "UnauthorizedOperation", "NotAuthorized"}
 THROTTLED = {"ThrottlingException", "Throttling", "TooManyRequestsException", "RequestLimitExceeded", "SlowDown"}
-PASSING = {  # beside those, and every status of 500 and above
+PASSING = {  # in addition to THROTTLED and every status of 500 and above
     *("ServerException", "InternalFailure", "ServiceUnavailable", "ServiceUnavailableException"),
     *("EndpointConnectionError", "ConnectTimeoutError", "ReadTimeoutError", "ConnectionClosedError", "HTTPClientError"),
     *("ProxyConnectionError", "ResponseStreamingError", "IncompleteReadError"),
 }
 
 
-# What DescribeTrainingJob says of no job: the one error of its model, and what Amazon has been seen to say instead.
+# DescribeTrainingJob's answers for a missing job: the one error of its model, and the messages observed instead.
 NO_JOB, NO_JOB_WORDS = "ResourceNotFound", ("resource not found", "does not exist", "could not find")
 
 
 def no_job(error: AwsError) -> bool:
-    """Whether DescribeTrainingJob failed because there is no job of that name."""
+    """Return whether DescribeTrainingJob failed because there is no job of that name."""
     said = error.why.lower()
     return error.code == NO_JOB or (error.code == "ValidationException" and any(one in said for one in NO_JOB_WORDS))
 
 
 def explain(call: Call, code: str, message: str, status: int = 0, attempts: int = 1) -> AwsError:
-    """One error for whatever Amazon, or botocore, said: `code` is the service's, or botocore's class of error."""
+    """Return one error for a failed call. `code` is the service's error code or botocore's exception class."""
     error = _explain(call, code, message, status, attempts)
     error.code = code
     error.passes = code in THROTTLED | PASSING or status >= 500
@@ -167,7 +167,7 @@ def _explain(call: Call, code: str, message: str, status: int, attempts: int) ->
 
 
 def _denied(call: Call, message: str) -> AwsError:
-    """Which action is missing on what: out of the message, else what was called."""
+    """Return the error for a missing permission: action and resource from the message, else from the call."""
     found = DENIED.search(message)
     parts = found.groupdict() if found else {}
     action = parts.get("action") or f"{call.service}:{call.operation}"
@@ -188,7 +188,7 @@ def _policy(call: Call) -> str:
 
 
 def _quota(call: Call, message: str) -> AwsError:
-    """How to ask for more of it: Service Quotas knows it by the name that the message has, and wants its code."""
+    """Return the error for an exhausted quota; its fix looks up the quota's code by the name in the message."""
     found, where = QUOTA.search(message), f"--service-code {call.service} --region {call.region}"
     named = " ".join(found["name"].split()) if found else ""
     code = f"aws service-quotas list-service-quotas {where} --output text --query \"Quotas[?QuotaName=='{named}']"

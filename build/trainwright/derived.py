@@ -1,4 +1,4 @@
-"""A project that starts from an image: its files as text, and whether a Dockerfile starts from it by digest."""
+"""Generate a project that starts from an image, as text, and make an existing Dockerfile start from it by digest."""
 
 import re
 from difflib import unified_diff
@@ -11,12 +11,12 @@ from trainwright.model import Model
 
 FILE = "derived.toml"
 PARENT_LABEL = "io.trainwright.parent"
-SECRETS = "/run/secrets"  # where a step of a build finds them
+SECRETS = "/run/secrets"  # where a build step finds them
 FROM = re.compile(r"^(\s*FROM\s+(?:--\S+\s+)*)(\S+)((?:\s+AS\s+(\S+))?\s*)$", re.IGNORECASE)
 
 
 class Parent(Model):
-    """The image that a project starts from. Nothing of it moves: the digest is of every byte."""
+    """The image that a project starts from; none of it changes, because the digest covers every byte."""
 
     id: str
     key: str
@@ -27,12 +27,12 @@ class Parent(Model):
 class Derived(Model):
     """The whole of derived.toml."""
 
-    name: str  # what the built image is called in the engine
+    name: str  # the built image's name in the engine
     parent: Parent
 
 
 def project(name: str, parent: Parent) -> dict[str, str]:
-    """File name to text."""
+    """Return the text of each file of the project, by name."""
     return {
         "Dockerfile": DOCKERFILE.format(id=parent.id, uri=parent.uri, label=PARENT_LABEL, secrets=SECRETS),
         "requirements.txt": "# Packages of your own; what the parent was proved with stays as it is.\n",
@@ -86,7 +86,7 @@ What the parent needs is all there; what you install comes on top, and `.dockeri
 
 
 def rewritten(dockerfile: str, uri: str, where: str) -> str:
-    """The same Dockerfile, whose last stage starts from the parent. Raises ConfigError where it has no FROM."""
+    """Return the Dockerfile with its last stage starting from the parent. Raises ConfigError if it has no FROM."""
     lines = dockerfile.splitlines(keepends=True)
     stages = {n: match for n, line in enumerate(lines) if (match := FROM.match(line))}
     if not stages:
@@ -98,7 +98,7 @@ def rewritten(dockerfile: str, uri: str, where: str) -> str:
 
 
 def _origin(stages: dict[int, re.Match[str]]) -> int:
-    """The line that says what the last stage starts from, through the stages that it is built upon."""
+    """Return the line that sets what the last stage starts from, through the stages that it builds upon."""
     number = max(stages)
     while True:
         below = [n for n in stages if n < number and (stages[n][4] or "").lower() == stages[number][2].lower()]
@@ -108,5 +108,5 @@ def _origin(stages: dict[int, re.Match[str]]) -> int:
 
 
 def difference(old: str, new: str, name: str) -> str:
-    """A diff for people; "" where both are the same."""
+    """Return a diff for people, or "" if both texts are equal."""
     return "".join(unified_diff(old.splitlines(keepends=True), new.splitlines(keepends=True), name, name))

@@ -1,4 +1,4 @@
-"""Write a project that starts from an image, build it, or have a Dockerfile start so; overwrites nothing unasked."""
+"""Write a project that starts from an image, build it, or rewrite a Dockerfile's FROM; overwrite only on request."""
 
 from contextlib import suppress
 from pathlib import Path
@@ -12,7 +12,10 @@ from trainwright.process import run
 
 
 def write_project(folder: Path, name: str, parent: Parent) -> list[str]:
-    """The files that were written. Raises ConfigError where one is there already, EnvironmentProblem; then none is."""
+    """Write the project's files and return their names.
+
+    Raises ConfigError if one exists already, EnvironmentProblem if one cannot be written; no new file is left then.
+    """
     files = derived.project(name, parent)
     if there := [file for file in files if (folder / file).exists()]:
         raise ConfigError(
@@ -23,7 +26,7 @@ def write_project(folder: Path, name: str, parent: Parent) -> list[str]:
     try:
         for file, text in files.items():
             write_named(folder / file, text)
-    except EnvironmentProblem:  # half a project would be taken for a whole one
+    except EnvironmentProblem:  # because half a project would look complete, remove it
         for file in files:
             with suppress(OSError):
                 (folder / file).unlink()
@@ -32,9 +35,9 @@ def write_project(folder: Path, name: str, parent: Parent) -> list[str]:
 
 
 def rewrite(dockerfile: Path, name: str, parent: Parent, wanted: bool) -> str:
-    """How its FROM would change; "" where it starts from the parent already. With `wanted` it is changed.
+    """Return the diff of the Dockerfile's FROM, or "" if it starts from the parent already; write it if `wanted`.
 
-    derived.toml beside it is written then, too; one that names another parent is replaced. Raises ConfigError.
+    With `wanted`, derived.toml beside it is written too and replaces one that names another parent. Raises ConfigError.
     """
     if not dockerfile.is_file():
         raise ConfigError(f"there is no Dockerfile {dockerfile}", fix="trainwright derive <id> --into DIR")
@@ -48,10 +51,10 @@ def rewrite(dockerfile: Path, name: str, parent: Parent, wanted: bool) -> str:
 
 
 def build(folder: Path) -> str:
-    """Build a project with pip's settings and the CAs of this host, which enter no layer; the name of the image.
+    """Build a project with pip's settings and the CAs of this host, which enter no layer; return the image's name.
 
-    The engine holds it then, whichever builder buildx has. Raises ConfigError for a folder without derived.toml,
-    BuildError, EnvironmentProblem.
+    Afterwards the engine holds the image, whichever builder buildx uses. Raises ConfigError if the folder has no
+    derived.toml, BuildError, EnvironmentProblem.
     """
     project = parents.read_project(folder)
     here = engine.builds_itself()
@@ -62,7 +65,7 @@ def build(folder: Path) -> str:
         for name, content in pip_files.contents(f"{derived.SECRETS}/{pip_files.CA}").items():
             (made / name).write_bytes(content)
             secrets.append(f"--secret=id={name},src={made}/{name}")
-        kind = "type=image" if here else f"type=docker,dest={made / 'image.tar'}"  # which stays with no other builder
+        kind = "type=image" if here else f"type=docker,dest={made / 'image.tar'}"  # no other builder keeps the image
         output = f"--output={kind},name={project.name},oci-mediatypes=false"
         run(
             [engine.buildx(), "build", "--provenance=false", "--sbom=false", output, *secrets, folder],

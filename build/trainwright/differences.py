@@ -1,4 +1,4 @@
-"""How a lock resolved anew differs from the one that is written down."""
+"""Compare a lock that was resolved anew with the stored one."""
 
 from collections.abc import Iterable, Mapping
 from typing import Literal
@@ -6,12 +6,12 @@ from typing import Literal
 from trainwright.model import Lock, Model, Source
 from trainwright.packages import Stanzas
 
-Held = Mapping[str, tuple[str, str]]  # name to version, and to what tells two files of one version apart
+Held = Mapping[str, tuple[str, str]]  # name to version and to the identity that distinguishes two files of one version
 Kind = Literal["distribution", "python", "source"]
 
 
 class Change(Model):
-    """One entry of a lock: as it is written, and as it would be. Empty: not there."""
+    """One entry of a lock, as stored and as newly resolved; an empty text means that the entry is absent."""
 
     lock: str
     kind: Kind
@@ -26,7 +26,7 @@ def changes(lock: str, kind: Kind, old: Held, new: Held) -> list[Change]:
         before, after = old.get(name, ("", "")), new.get(name, ("", ""))
         if before == after:
             continue
-        if before[0] == after[0]:  # the same version, other bytes: a rebuild, another file, a tag that moved
+        if before[0] == after[0]:  # the same version with other bytes: a rebuild, another file, a moved tag
             before, after = ((f"{version} ({identity[:12]})", identity) for version, identity in (before, after))
         found.append(Change(lock=lock, kind=kind, name=name, old=before[0], new=after[0]))
     return found
@@ -37,7 +37,10 @@ def packages_held(stanzas: Stanzas) -> Held:
 
 
 def python_held(lock: Lock) -> Held:
-    """Python packages by name; what only the build uses has its purpose behind it, as an image may hold the same."""
+    """Return Python packages by name; build-only ones have their group appended.
+
+    Because an image may hold the same package, the group keeps the two apart.
+    """
     return {python_name(entry.name, entry.group): (entry.version, entry.sha256) for entry in lock.python}
 
 

@@ -1,4 +1,4 @@
-"""A training job from what was asked for on a command line to what SageMaker was told."""
+"""Prepare a training job: convert command-line arguments to a SageMaker request."""
 
 import re
 import secrets
@@ -29,18 +29,18 @@ from trainwright.model import Model, Variant
 from trainwright.submissions import PLAIN, Submission
 
 DISTRIBUTIONS = ("torchrun", "mpi", "tensorflow", PLAIN)
-MANAGER = "secretsmanager:"  # of --secret
+MANAGER = "secretsmanager:"  # prefix of --secret
 
 
 class Job(Model):
-    """What is to be begun, and what a person should know of it."""
+    """A job to begin, and the notes for the user."""
 
     submission: Submission
     region: str
-    identity: str = ""  # of the matrix, where that is known
+    identity: str = ""  # id in the matrix, if known
     source: bytes = Field(repr=False)
     files: list[str]
-    secret_name: str = ""  # in Secrets Manager; "": a new one is made
+    secret_name: str = ""  # in Secrets Manager; "": a new secret is generated
     notes: list[str] = Field(default=[])
 
     @property
@@ -49,13 +49,13 @@ class Job(Model):
 
     @property
     def uploads(self) -> list[dict[str, Any]]:
-        """What lies in S3 before the job is begun; of the secret, only where."""
+        """Return the objects uploaded to S3 before the job begins; of the secret, only the URI."""
         rows: list[dict[str, Any]] = [{"uri": self.submission.source_uri, "bytes": len(self.source)}]
         return [*rows, {"uri": self.submission.secret_uri, "bytes": None}] if self.submission.secret else rows
 
 
 def fitting_notes(root: Path, identity: str, instance: str, hosts: int = 2) -> list[str]:
-    """What to know of an image of the matrix on an instance type. Raises ConfigError where it cannot train there."""
+    """Return notes on a matrix image on an instance type. Raises ConfigError if it cannot train there."""
     intent = load_intent(root)
     variant = addressing.variant_of(intent, identity)
     name, row = fitting.instance(instance, load_instances(root), submitting.instance_types())
@@ -98,7 +98,7 @@ def prepare(
     compiler: bool = False,
     compiler_debug: bool = False,
 ) -> Job:
-    """All that can be checked here, before a byte is sent. Raises ConfigError, and as addressing.uris() does."""
+    """Validate all arguments before any upload. Raises ConfigError, NotRunError, and what addressing.uris() raises."""
     intent, settings = load_intent(root), submissions.load_settings(root)
     at = cloud_launchers.place(role, output.rstrip("/"), list(subnet), list(security_group))
     folder, program = _program(script, source)
@@ -111,7 +111,7 @@ def prepare(
     uri, identity = image, image
     if variant is None:
         if not re.search(r"[/:@]", image):
-            addressing.variant_of(intent, image)  # which says what is like it
+            addressing.variant_of(intent, image)  # raises ConfigError with similar names
         region, identity = _region_of(image, region), addressing.identity_of(root, intent, image)
         variant = next((one for one in intent.variants if one.id == identity), None)
     notes = _fits(intent, variant, image, type_, row, hosts, allow_tcp)
@@ -167,7 +167,7 @@ def prepare(
         settings=settings,
     )
     submissions.check(submission)
-    if identity == image:  # last: it may ask a registry
+    if identity == image:  # last, because it may query a registry
         uri, region = _published(root, image, registry, region)
     submission = submission.model_copy(update={"image": uri, "region": region})
     return Job(
@@ -182,13 +182,13 @@ def prepare(
 
 
 def new_name(stem: str) -> str:
-    """The script's, when, and something that no other job of this second has."""
+    """Return a job name: the script's name, the time, and a random suffix that separates jobs of the same second."""
     word = re.sub(r"-+", "-", re.sub(r"[^A-Za-z0-9]", "-", stem)).strip("-")[:32].rstrip("-")
     return f"{word or 'train'}-{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
 
 
 def _program(script: Path, source: Path | None) -> tuple[Path, str]:
-    """The folder that is packed, and the script's path in it. Raises ConfigError."""
+    """Return the folder to pack, and the script's path in it. Raises ConfigError."""
     folder = source or script.parent
     if not folder.is_dir():
         raise ConfigError(f"{folder} is no folder", where="--source", fix="--source FOLDER")
@@ -219,7 +219,7 @@ def _fits(
 
 
 def _distribution(asked: str, variant: Variant | None, hosts: int, gpus: int, processes: int | None) -> str:
-    """What starts the ranks. Raises ConfigError where the image cannot, or where nobody can say what it has."""
+    """Return the launcher of the ranks. Raises ConfigError if the image lacks it, or if its contents are unknown."""
     if asked and asked not in DISTRIBUTIONS:
         raise ConfigError(
             f"unknown distribution {asked!r}", where="--distribution", why=did_you_mean(asked, DISTRIBUTIONS)
@@ -245,7 +245,7 @@ def _distribution(asked: str, variant: Variant | None, hosts: int, gpus: int, pr
 
 
 def _region_of(uri: str, region: str) -> str:
-    """Of an image by its address. Raises ConfigError for one that SageMaker does not take."""
+    """Return the region of an image address. Raises ConfigError for an address that SageMaker does not accept."""
     found = addressing.region_of(uri)
     if not found:
         raise ConfigError(
@@ -262,7 +262,7 @@ def _region_of(uri: str, region: str) -> str:
 
 
 def _published(root: Path, image: str, registry: str, region: str) -> tuple[str, str]:
-    """URI by digest, and region, of an image of the matrix. Raises ConfigError, and as addressing.uris() does."""
+    """Return a matrix image's URI by digest, and its region. Raises ConfigError, NotRunError, and as uris() does."""
     asks_ecr = not registry or places.OWN.fullmatch(registry)
     found = addressing.uris(root, image, registry, region if asks_ecr else "", "", True, addressing.ECR)
     there = {one.region: one.uri for one in found if one.region}

@@ -1,4 +1,4 @@
-"""The distribution: apt resolves and verifies signatures; locked packages become an archive that apt installs from."""
+"""Resolve the distribution's packages with apt, verify signatures, and write the archive that apt installs from."""
 
 import hashlib
 import os
@@ -25,9 +25,9 @@ from trainwright.store import Wanted
 
 
 def mirrors(base: Base) -> dict[str, str]:
-    """Archive name to its mirror: by TRAINWRIGHT_MIRRORS, else by this host's apt sources.
+    """Return each archive's mirror: from TRAINWRIGHT_MIRRORS, else from this host's apt sources.
 
-    An archive without one has its snapshot archive. Raises EnvironmentProblem where it has neither.
+    An archive without a mirror uses its snapshot archive. Raises EnvironmentProblem if it has neither.
     """
     found = {name: address for name in base.archives if (address := named(name))}
     if len(found) < len(base.archives):
@@ -42,7 +42,7 @@ def mirrors(base: Base) -> dict[str, str]:
 
 
 def snapshot(base: Base, archive: str, time: datetime, filename: str = "") -> str:
-    """The address of a file, or of the whole archive, as it was at a time or shortly before."""
+    """Return the address of a file, or of the whole archive, as it was at a time or shortly before."""
     return base.snapshots[archive].format(time=time.strftime("%Y%m%dT%H%M%SZ"), filename=filename).rstrip("/")
 
 
@@ -50,12 +50,12 @@ Apt = Callable[[Iterable[Path], Iterable[Path]], AbstractContextManager[Callable
 
 
 def keyring(base: Base) -> Path:
-    """The file of the distribution's own keys, on every system that has its package of them."""
+    """Return the file of the distribution's keys, which is on every system with its keyring package."""
     return Path(f"/usr/share/keyrings/{base.distribution}-archive-keyring.gpg")
 
 
 def has_apt(base: Base) -> bool:
-    """Whether this host can resolve a base's packages by itself."""
+    """Return whether this host can resolve a base's packages by itself."""
     return bool(shutil.which("apt-get")) and keyring(base).exists()
 
 
@@ -65,14 +65,14 @@ def on_this_host(_files: Iterable[Path], _folders: Iterable[Path]) -> Iterator[C
 
 
 def resolve(base: Base, packages: list[str], status: str = "", where: Apt | None = None) -> tuple[str, Stanzas]:
-    """Date of the index (RFC 1123) and every package of a system with these in it, by apt's own solver.
+    """Resolve packages by apt's solver; return the index's date (RFC 1123) and every package of a system with them.
 
     `status` is dpkg's status file of the image to start from; empty means a new system. `where` enters another system
-    than this host: it is given what apt needs, as files to copy and folders to read in their place, and yields what
+    than this host: it takes what apt needs, as files to copy and folders to read in place, and yields a function that
     runs a command there, with the words of process.run().
 
-    apt checks the index's signature against the distribution's keyring. Raises EnvironmentProblem where an index
-    cannot be had, LockError with apt's explanation where the packages cannot be.
+    apt checks the index's signature with the distribution's keyring. Raises EnvironmentProblem if an index cannot be
+    fetched, LockError with apt's explanation if the packages cannot be resolved.
     """
     found = mirrors(base)
     now = datetime.now(UTC)
@@ -89,7 +89,7 @@ def resolve(base: Base, packages: list[str], status: str = "", where: Apt | None
         (here / "status").write_text(status)
         (here / "etc/sources.list").write_text("\n".join(sources) + "\n")
         access, files = _access(where is not None)
-        options = {  # each by its own name: this host's apt.conf may have set any of them
+        options = {  # each option is set by name, because this host's apt.conf may have set any of them
             "Dir::Etc": here / "etc",
             "Dir::Etc::SourceList": here / "etc/sources.list",
             "Dir::Etc::SourceParts": "/dev/null",
@@ -106,7 +106,7 @@ def resolve(base: Base, packages: list[str], status: str = "", where: Apt | None
             "APT::Install-Recommends": "false",
             "APT::Sandbox::User": "root",
             "APT::Get::Simulate": "true",
-            "APT::Update::Error-Mode": "any",  # else an index that cannot be had is but a warning
+            "APT::Update::Error-Mode": "any",  # otherwise an index that cannot be fetched is only a warning
             **access,
         }
         words = [word for key, value in options.items() for word in ("-o", f"{key}={value}")]
@@ -142,9 +142,9 @@ def resolve(base: Base, packages: list[str], status: str = "", where: Apt | None
 
 
 def _access(elsewhere: bool) -> tuple[dict[str, str | Path], list[Path]]:
-    """apt's words for whom to trust and for credentials, and the files that they name.
+    """Return apt's options for CAs and credentials, and the files that they name.
 
-    That is this user's .netrc where there is one, else the host's own; another system trusts whom this host trusts.
+    Credentials come from this user's .netrc if it exists, else from the host's; another system trusts this host's CAs.
     """
     netrc = Path(os.environ.get("NETRC", "~/.netrc")).expanduser()
     trusted = bundle(always=elsewhere)
@@ -157,7 +157,7 @@ def _access(elsewhere: bool) -> tuple[dict[str, str | Path], list[Path]]:
 
 
 def installed(status: str) -> Stanzas:
-    """What a base image brings: name and version; its digest stands for the bytes."""
+    """Return the packages of a base image by name and version; the image's digest stands for their bytes."""
     from debian.deb822 import Deb822
 
     found = {}
@@ -170,10 +170,10 @@ def installed(status: str) -> Stanzas:
 
 
 def wanted(base: Base, packages: list[Package], epoch: int) -> list[Wanted]:
-    """Where the files of locked packages may come from: the mirror, then the snapshots of the day of the lock.
+    """List where the files of locked packages may come from: the mirror, then the snapshots of the day of the lock.
 
-    A snapshot is older than its time by hours: what was new on that day is in the next day's, and what was replaced by
-    then in its own.
+    Because a snapshot is hours older than its time, what was new on that day is in the next day's snapshot, and what
+    was replaced by then is in the day's own.
     """
     found, day = mirrors(base), datetime.fromtimestamp(epoch, UTC)
     files = []

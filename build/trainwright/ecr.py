@@ -1,4 +1,4 @@
-"""Amazon ECR's control plane: tokens, tags in batches, scans, deletion, and which images SageMaker uses.
+"""Call Amazon ECR's control plane (tokens, tags in batches, scans, deletion), and list the images that SageMaker uses.
 
 `account` is the twelve digits of another account's registry; "" is the caller's own. Everything here raises AwsError.
 """
@@ -19,32 +19,32 @@ from trainwright.errors import AwsError
 from trainwright.registry_http import MANIFESTS
 from trainwright.scanning import Finding, Scan
 
-BATCH = 100  # tags or digests that ECR takes in one call
+BATCH = 100  # tags or digests in one call, ECR's limit
 SCANS: dict[str, Literal["complete", "pending", "failed", "unsupported", "none"]] = {
     "COMPLETE": "complete",
-    "ACTIVE": "complete",  # of Inspector, which goes on watching
+    "ACTIVE": "complete",  # of Inspector, which keeps scanning
     "IN_PROGRESS": "pending",
     "PENDING": "pending",
     "FAILED": "failed",
     "UNSUPPORTED_IMAGE": "unsupported",
     "IMAGE_SIZE_EXCEEDED": "unsupported",
     "LIMIT_EXCEEDED": "failed",
-}  # all others (too old, archived, not to be had): nothing is known
-POLL_SECONDS, POLL_MOST_SECONDS = 1.0, 15.0  # between two questions whether a scan has ended; doubled each time
+}  # all others (too old, archived, unavailable): no result is known
+POLL_SECONDS, POLL_MOST_SECONDS = 1.0, 15.0  # between two polls of a scan; doubled each time
 
 
 # --- who, and by which token ---------------------------------------------------------------------------------------
 
 
 def account(region: str) -> str:
-    """The twelve digits of the caller's account."""
+    """Return the twelve digits of the caller's account."""
     with told(Call("sts", "GetCallerIdentity", region)):
         return client("sts", region).get_caller_identity()["Account"]
 
 
 @dataclass
 class Token:
-    """What ECR takes for credentials, for twelve hours."""
+    """ECR's credentials, valid for twelve hours."""
 
     host: str
     user: str
@@ -53,7 +53,7 @@ class Token:
 
 
 _tokens: dict[tuple[str, str], Token] = {}
-_locks = defaultdict[tuple[str, str], Lock](Lock)  # one region does not wait for another one's token
+_locks = defaultdict[tuple[str, str], Lock](Lock)  # a region does not wait for another region's token
 
 
 def _token(region: str, account: str) -> Token:
@@ -65,7 +65,7 @@ def _token(region: str, account: str) -> Token:
 
 
 def host(region: str, account: str = "") -> str:
-    """host[:port] of the account's registry in a region, as its token says it."""
+    """Return host[:port] of the account's registry in a region, from its token."""
     with _locks[region, account]:
         if (region, account) not in _tokens:
             _tokens[region, account] = _token(region, account)
@@ -73,9 +73,9 @@ def host(region: str, account: str = "") -> str:
 
 
 def credentials(region: str, account: str = "") -> Callable[[], tuple[str, str]]:
-    """What to ask for user and password whenever the registry wants some: a token that nobody was given before.
+    """Return a function that provides user and password, each time of a token that no caller got before.
 
-    So whoever was refused gets another one, whatever a clock says, and whoever asks once makes one call.
+    So a refused caller gets another token whatever its expiry, and a caller that asks once makes one API call.
     """
 
     def provide() -> tuple[str, str]:
@@ -90,7 +90,7 @@ def credentials(region: str, account: str = "") -> Callable[[], tuple[str, str]]
 
 
 def forget() -> None:
-    """No token is known any longer."""
+    """Forget all tokens."""
     _tokens.clear()
 
 
@@ -98,7 +98,10 @@ def forget() -> None:
 
 
 def lookup(region: str, name: str, tags: Iterable[str], account: str = "") -> dict[str, str]:
-    """Digest behind each tag, "" where there is none; one call for every hundred. No repository: no tag has one."""
+    """Return the digest behind each tag, "" if it does not exist; one call for each 100 tags.
+
+    All are "" if the repository does not exist.
+    """
     ecr, wanted, found = client("ecr", region), list(dict.fromkeys(tags)), dict[str, str]()
     batches = [wanted[start : start + BATCH] for start in range(0, len(wanted), BATCH)]
     while batches:
@@ -113,7 +116,7 @@ def lookup(region: str, name: str, tags: Iterable[str], account: str = "") -> di
                 return dict.fromkeys(wanted, "")
         images = [row["imageId"] for row in said["images"]]
         own = {row["imageTag"]: row["imageDigest"] for row in images if row.get("imageTag") in batch}
-        if len(batch) == 1 and images:  # asked for alone, it is the answer, whichever of the image's tags that names
+        if len(batch) == 1 and images:  # a lone request's answer counts, whichever of the image's tags it names
             own = {batch[0]: images[0]["imageDigest"]}
         failed = {row["imageId"].get("imageTag"): row for row in said["failures"]}
         for tag, row in failed.items():
@@ -128,7 +131,7 @@ def lookup(region: str, name: str, tags: Iterable[str], account: str = "") -> di
 
 
 def findings(region: str, name: str, digest: str, wait_seconds: float, account: str = "") -> Scan:
-    """What the scan of an image found, once it has ended; after `wait_seconds` whatever it is then."""
+    """Return the findings of an image's scan once it has ended, or its present state after `wait_seconds`."""
     ends, pause = time.monotonic() + wait_seconds, POLL_SECONDS
     while (scan := _scan(region, name, digest, account)).state in ("pending", "none"):
         left = ends - time.monotonic()
@@ -161,14 +164,14 @@ def _scan(region: str, name: str, digest: str, account: str) -> Scan:
 
 
 def _finding(row: Any) -> Finding:
-    """Of ECR's own scanner."""
+    """Parse a finding of ECR's own scanner."""
     facts = {fact["key"]: fact.get("value", "") for fact in row.get("attributes", [])}
     package, version = facts.get("package_name", ""), facts.get("package_version", "")
     return Finding(id=row["name"], severity=row["severity"], package=package, version=version)
 
 
 def _enhanced(row: Any) -> list[Finding]:
-    """Of Amazon Inspector: one vulnerability in several packages."""
+    """Parse a finding of Amazon Inspector: one vulnerability in several packages."""
     details = row.get("packageVulnerabilityDetails", {})
     identity = details.get("vulnerabilityId") or row.get("title") or row["findingArn"]
     severity = row.get("severity", "UNDEFINED")
@@ -189,7 +192,7 @@ class Listed:
 
 
 def listing(region: str, name: str, account: str = "") -> list[Listed]:
-    """Every image, also without a tag, and when it was pushed; [] where there is no such repository."""
+    """Return every image, tagged or not, and when it was pushed; [] if the repository does not exist."""
     ecr = client("ecr", region)
     with told(Call("ecr", "DescribeImages", region, name)):
         try:
@@ -204,7 +207,7 @@ def listing(region: str, name: str, account: str = "") -> list[Listed]:
 
 
 def delete(region: str, name: str, digests: Iterable[str], account: str = "") -> list[str]:
-    """Take images away, with all their tags; the digests that are gone now, those included that were gone before."""
+    """Delete images with all their tags; return the digests that are gone, including those that were gone before."""
     ecr, wanted, gone = client("ecr", region), list(dict.fromkeys(digests)), set[str]()
     for start in range(0, len(wanted), BATCH):
         batch = wanted[start : start + BATCH]
@@ -221,7 +224,7 @@ def delete(region: str, name: str, digests: Iterable[str], account: str = "") ->
 
 
 def images_in_use(region: str) -> set[str]:
-    """Image addresses that a running training job, or a model, of SageMaker names."""
+    """Return the image addresses that SageMaker's running training jobs and its models name."""
     sagemaker, found = client("sagemaker", region), set[str]()
     with told(Call("sagemaker", region=region)):
         for page in sagemaker.get_paginator("list_training_jobs").paginate(StatusEquals="InProgress"):
@@ -233,7 +236,7 @@ def images_in_use(region: str) -> set[str]:
                 try:
                     held = sagemaker.describe_model(ModelName=model["ModelName"])
                 except sagemaker.exceptions.ClientError as error:
-                    if "Could not find model" in str(error):  # deleted since it was listed
+                    if "Could not find model" in str(error):  # deleted after it was listed
                         continue
                     raise
                 containers: list[Any] = [held.get("PrimaryContainer", {}), *held.get("Containers", [])]

@@ -1,4 +1,4 @@
-"""A training job for a cluster's own scheduler, from what was asked for to the file."""
+"""Create a training job for a cluster's scheduler, from the command line's options to the emitted file."""
 
 import difflib
 from collections.abc import Iterable, Sequence
@@ -35,13 +35,13 @@ def job(
     code: str = "",
     **asked: Any,
 ) -> tuple[Job, list[str]]:
-    """`asked` are the further keywords of clusters.make. Beside the job what a person should know of it.
+    """Return the job, and notes on it for a person. `asked` are the further keywords of clusters.make.
 
-    Raises ConfigError, NotRunError for an image of the matrix that was not pushed.
+    Raises ConfigError; NotRunError for an image of the matrix that was not pushed.
     """
     clusters.check_on(on)
     for said_as, name in (("IMAGE", image), ("SCRIPT", script)):
-        if not name.isprintable():  # both stand in comments, too
+        if not name.isprintable():  # the emitted file has both in comments, too
             raise ConfigError(f"{name!r} has marks that no name has", where=said_as)
     settings, devices = clusters.load_settings(root), runs.load_settings(root).kubernetes
     what = _named(root, launching.subject(root, image, on))
@@ -72,7 +72,7 @@ def job(
 
 
 def _named(root: Path, what: launching.Subject) -> launching.Subject:
-    """A reference of an image of the matrix is known as its id is, as for `launch`."""
+    """Resolve a reference to an image of the matrix to that image's id, as `launch` does."""
     intent = load_intent(root)
     identity = what.id or addressing.identity_of(root, intent, what.reference)
     if what.id or not identity:
@@ -82,7 +82,10 @@ def _named(root: Path, what: launching.Subject) -> launching.Subject:
 
 
 def _type(root: Path, identity: str, name: str) -> tuple[str, Instance | None]:
-    """As `uri` and `launch` take types: one that is known by its name alone will do, and CPUs need none at all."""
+    """Resolve the instance type as `uri` and `launch` do; images for CPUs need none.
+
+    A type that is known only by its name has no table row: None. Raises ConfigError for a missing or unknown type.
+    """
     table = instances.load_instances(root)
     if name in table:
         return name, table[name]
@@ -117,9 +120,10 @@ def _fit(root: Path, identity: str, made: Job, row: Instance | None) -> list[str
 
 
 def refuse_near(words: Iterable[str], options: Iterable[str]) -> None:
-    """Raises ConfigError for a word of the script that is nearly an option: who asks for four nodes must get four.
+    """Refuse a word of the script that nearly matches an option. Raises ConfigError.
 
-    A word with = is the script's own, however near it is, and so is an option of ours that came after --.
+    Because a user who asks for four nodes must get four, a misspelt option is not passed on silently. A word with =
+    always belongs to the script, and so does one of our options after --.
     """
     known = list(options)
     for word in words:
@@ -132,7 +136,7 @@ def refuse_near(words: Iterable[str], options: Iterable[str]) -> None:
 
 
 def _script(settings: clusters.Settings, on: str, script: str, code: str) -> Script:
-    """Where the hosts find it. A file of this machine goes along (Kubernetes), or its folder is one that all share."""
+    """Return where the hosts find the script: a local file is sent along (Kubernetes), or its folder is shared."""
     path = Path(script)
     if code:
         inside = script.removeprefix(f"{settings.folders.code}/")
@@ -157,7 +161,7 @@ def _script(settings: clusters.Settings, on: str, script: str, code: str) -> Scr
             f"{path.name!r} is no name that Kubernetes takes", where=script, why=why, fix="rename it, or --code CLAIM"
         )
     try:
-        text = path.read_bytes().decode()  # to the mark: a carriage return is the script's own
+        text = path.read_bytes().decode()  # decoded exactly: a carriage return belongs to the script
     except (UnicodeDecodeError, OSError) as error:
         raise ConfigError(
             f"{script} is no text that can be read", where=script, why=str(error), fix="--code CLAIM"
@@ -170,7 +174,7 @@ def _script(settings: clusters.Settings, on: str, script: str, code: str) -> Scr
 
 
 def _alone(job: Job, script: str) -> list[str]:
-    """Modules beside a script that goes along alone: what it imports from there would not be found."""
+    """Return the modules beside a script that is sent alone: its imports of them would fail."""
     if job.script.text is None:
         return []
     return sorted(one.name for one in Path(script).parent.glob("*.py") if one.name != job.script.path)

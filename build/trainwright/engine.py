@@ -1,6 +1,6 @@
-"""The Docker engine: what it is asked most goes straight to its socket, docker's SDK does the rest, buildx builds.
+"""Talk to the Docker engine: frequent queries go to its socket, builds to buildx, everything else to docker's SDK.
 
-The SDK cannot use BuildKit, and to import it takes longer than all else that `plan` does (engine_socket.py).
+The SDK cannot use BuildKit, and importing it takes longer than the rest of `plan` (`engine_socket.py`).
 """
 
 import io
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     from docker import DockerClient
 
 OK, BAD_REQUEST, NOT_FOUND = 200, 400, 404
-# What an image may take when it is asked, for it may be a stranger's. In bytes: loading a framework takes less than a
-# quarter of the memory; libraries start a thread per CPU; an answer is a megabyte at most.
+# Limits for a script that runs in an image, which may be untrusted. In bytes: loading a framework takes less than a
+# quarter of the memory; libraries start a thread per CPU; the output is a megabyte at most.
 ASKED_MEMORY, ASKED_PROCESSES, ASKED_ANSWER = 8 << 30, 4096, "64m"
-PING_SECONDS, CALL_SECONDS = 5, 600  # an engine that says nothing, and the longest silence while it works
+PING_SECONDS, CALL_SECONDS = 5, 600  # timeout of a ping; longest silence of a working engine
 
-# Where docker clients look for plugins. We call the plugin itself, so that a bare client in front of PATH does
-# not matter.
+# Folders where docker clients look for plugins. The plugin is called directly, so a docker client without plugins
+# earlier in PATH does not matter.
 PLUGINS = (
     "~/.docker/cli-plugins",
     "/usr/local/libexec/docker/cli-plugins",
@@ -46,8 +46,8 @@ PLUGINS = (
 
 @cache
 def client() -> "DockerClient":
-    """A connected SDK client. Raises EnvironmentProblem when no engine answers."""
-    import docker  # lazily: it costs more than everything else on the way to "nothing to do"
+    """Return a connected SDK client. Raises EnvironmentProblem if no engine answers."""
+    import docker  # imported lazily: it takes longer than everything else on the way to "nothing to do"
 
     try:
         docker.from_env(timeout=PING_SECONDS).ping()
@@ -59,7 +59,7 @@ def client() -> "DockerClient":
 
 @contextmanager
 def patient() -> Iterator["DockerClient"]:
-    """A client for what may be silent for hours, as a training job is. Raises EnvironmentProblem when none answers."""
+    """Yield a client without a read timeout, for hours of silence. Raises EnvironmentProblem if no engine answers."""
     import docker
 
     client()
@@ -79,7 +79,7 @@ def answers() -> bool:
 
 @cache
 def buildx() -> Path:
-    """The buildx plugin. Raises EnvironmentProblem when there is none."""
+    """Return the path of the buildx plugin. Raises EnvironmentProblem if it is not installed."""
     config = os.environ.get("DOCKER_CONFIG")
     for folder in ([f"{config}/cli-plugins"] if config else []) + list(PLUGINS):
         plugin = Path(folder, "docker-buildx").expanduser()
@@ -89,14 +89,14 @@ def buildx() -> Path:
 
 
 def buildx_version() -> str:
-    """Of the plugin that we call; "" where it says none. Raises EnvironmentProblem where it does not run."""
+    """Return the version of the plugin in use; "" if it prints none. Raises EnvironmentProblem if it does not run."""
     plugin = buildx()
     words = run([plugin, "version"], error=EnvironmentProblem, fix=f"mv {plugin} /tmp/ && make engine").split()
     return words[1].removeprefix("v") if len(words) > 1 else ""
 
 
 def facts() -> dict[str, Any]:
-    """What the engine says of itself: version, image store, root folder."""
+    """Return the engine's version, image store and root folder."""
     info = client().info()
     containerd = any("containerd" in str(row) for row in info.get("DriverStatus") or [])
     return {
@@ -120,10 +120,10 @@ def image_id(name: str) -> str | None:
 
 
 def _attributes(name: str) -> dict[str, Any] | None:
-    """What the engine says of an image; None where it holds none of that name. Raises EnvironmentProblem."""
+    """Return the engine's description of an image, or None if it has no such image. Raises EnvironmentProblem."""
     if said := get(f"/images/{quote(name, safe='/:')}/json", CALL_SECONDS):
         status, content = said
-        if status in (BAD_REQUEST, NOT_FOUND):  # BAD_REQUEST: of a name that can be none
+        if status in (BAD_REQUEST, NOT_FOUND):  # BAD_REQUEST: the name is invalid
             return None
         if status != OK:
             why = content.decode(errors="replace").strip()
@@ -136,28 +136,28 @@ def _attributes(name: str) -> dict[str, Any] | None:
     except docker.errors.ImageNotFound:
         return None
     except docker.errors.APIError as error:
-        if error.status_code == BAD_REQUEST:  # of a name that can be none
+        if error.status_code == BAD_REQUEST:  # the name is invalid
             return None
         raise
 
 
 def labels(name: str) -> dict[str, str]:
-    """Labels of an image that the engine holds."""
+    """Return the labels of an image that the engine holds."""
     return dict(client().images.get(name).labels or {})
 
 
 def layers(name: str) -> list[str]:
-    """Digests of an image's unpacked layers, lowest first."""
+    """Return the digests of an image's unpacked layers, lowest first."""
     return [str(digest) for digest in client().images.get(name).attrs["RootFS"].get("Layers") or []]
 
 
 def config(name: str) -> dict[str, Any]:
-    """What an image tells the engine of its processes: Env, Entrypoint, User and more."""
+    """Return an image's configuration for containers: Env, Entrypoint, User and more."""
     return dict(client().images.get(name).attrs["Config"] or {})
 
 
 def pull_only(uri: str, who: tuple[str, str] | None = None) -> None:
-    """An image from a registry, under no other name. `who` is user and password; None: what docker knows itself.
+    """Pull an image without adding a name of ours. `who` is user and password; None: docker's own credentials.
 
     Raises EnvironmentProblem.
     """
@@ -170,7 +170,7 @@ def _login(who: tuple[str, str] | None) -> dict[str, str] | None:
 
 
 def read_file(reference: str, path: str) -> str:
-    """One file of an image, pulled if need be; nothing of it runs. Raises EnvironmentProblem."""
+    """Return one file of an image, which is always pulled first; nothing in it runs. Raises EnvironmentProblem."""
     with told(f"{path} of {reference} cannot be read"):
         client().images.pull(reference)
         made = client().containers.create(reference, command="none")
@@ -184,7 +184,7 @@ def read_file(reference: str, path: str) -> str:
 
 
 def pull(uri: str, name: str, who: tuple[str, str] | None = None) -> str:
-    """An image from a registry, under the name it would have had if it were built here; its id."""
+    """Pull an image, tag it with the name it would have if built here, and return its id."""
     with told(f"{uri} cannot be pulled"):
         pulled = client().images.pull(uri, auth_config=_login(who))
         pulled.tag(name)
@@ -193,17 +193,17 @@ def pull(uri: str, name: str, who: tuple[str, str] | None = None) -> str:
 
 @cache
 def builder() -> Builder:
-    """The builder that buildx takes: BUILDX_BUILDER's, that of the docker context, or the engine's own."""
+    """Return the builder that buildx uses: BUILDX_BUILDER's, that of the docker context, or the engine's own."""
     what = "buildx cannot be asked who builds"
     try:
         said = run([buildx(), "--debug", "inspect", "--bootstrap"], error=NotRunError, what=what)
-    except NotRunError:  # an older buildx tells no features
+    except NotRunError:  # an older buildx lists no features
         said = run([buildx(), "inspect", "--bootstrap"], error=EnvironmentProblem, what=what, fix=builders.FIX)
     return builders.parse(said)
 
 
 def builds_itself() -> bool:
-    """Whether the builder is the BuildKit of the very engine that we ask for images."""
+    """Return whether the builder is the BuildKit of the same engine that is queried for images."""
     import docker
 
     found = builder()
@@ -216,17 +216,17 @@ def builds_itself() -> bool:
         other = docker.DockerClient(base_url=place.Host, tls=place.TLSConfig or False, timeout=PING_SECONDS)
         return bool(other.info()["ID"] == client().info()["ID"])
     except (AttributeError, docker.errors.DockerException, OSError):
-        return False  # then what it builds is brought here
+        return False  # the builder counts as another engine, and its results are loaded into this one
 
 
 def tag(image: str, name: str) -> None:
-    """One more name for an image that the engine holds."""
+    """Add a name to an image that the engine holds."""
     with told(f"{image} cannot be called {name}"):
         client().images.get(image).tag(name)
 
 
 def remove(name: str) -> None:
-    """Take a name of an image away, and the image with its last name; nothing where there is none."""
+    """Remove a name of an image, and the image with its last name; do nothing if the name does not exist."""
     import docker
 
     with told(f"{name} cannot be removed"), suppress(docker.errors.ImageNotFound):
@@ -234,11 +234,11 @@ def remove(name: str) -> None:
 
 
 def check(dockerfile: Path, contexts: Iterable[str], args: Mapping[str, str]) -> dict[str, Any]:
-    """What BuildKit's own check says of a Dockerfile: "warnings", and "buildError" where it is not even valid.
+    """Return the result of BuildKit's check of a Dockerfile: "warnings", and "buildError" if it is not valid.
 
-    Nothing is built, pulled or tagged: an empty folder stands in for every context, and an image that a stage starts
-    from is a context, too. (`bake --call=check` exports: it gives an empty image the real one's name.)
-    Raises EnvironmentProblem where no answer comes.
+    Nothing is built, pulled or tagged: an empty folder replaces every context, including the images that stages start
+    from. (`bake --call=check` is not used, because it exports: it gives an empty image the real one's name.) Raises
+    EnvironmentProblem if the check gives no answer.
     """
     with tempfile.TemporaryDirectory() as empty:
         words: list[str | Path] = [
@@ -262,7 +262,7 @@ def check(dockerfile: Path, contexts: Iterable[str], args: Mapping[str, str]) ->
 
 @contextmanager
 def told(what: str) -> Iterator[None]:
-    """What the engine says no to, or does not answer, as an EnvironmentProblem."""
+    """Convert errors and timeouts of the engine to EnvironmentProblem."""
     import docker
     import requests
 
@@ -275,7 +275,7 @@ def told(what: str) -> Iterator[None]:
 
 @contextmanager
 def container(name: str, **options: Any) -> Iterator[Any]:
-    """A running container of an image, gone afterwards whatever happens."""
+    """Start a container of an image and yield it; remove it afterwards in every case."""
     started = client().containers.run(name, detach=True, **options)
     try:
         yield started
@@ -284,10 +284,10 @@ def container(name: str, **options: Any) -> Iterator[Any]:
 
 
 def ask(name: str, script: str, *words: str, entrypoint: list[str] | None = None) -> Any:
-    """What a Python script prints, as JSON, when root runs it inside an image with these arguments. Raises BuildError.
+    """Run a Python script as root in an image with these arguments; return its parsed JSON output. Raises BuildError.
 
-    It has no network, no privilege but to read all files, and no more memory, processes and words than these.
-    `entrypoint` is taken instead of the image's own; an empty one is none.
+    The container has no network, no privilege but reading all files, and limits on memory, processes and output.
+    `entrypoint` replaces the image's own; an empty list disables it.
     """
     with (
         told(f"{name} cannot be asked"),
@@ -297,13 +297,13 @@ def ask(name: str, script: str, *words: str, entrypoint: list[str] | None = None
             entrypoint=entrypoint,
             user="0",
             cap_drop=["ALL"],
-            cap_add=["DAC_OVERRIDE"],  # to read what belongs to others
+            cap_add=["DAC_OVERRIDE"],  # to read files of other users
             security_opt=["no-new-privileges"],
             network_mode="none",
             mem_limit=ASKED_MEMORY,
             memswap_limit=ASKED_MEMORY,
             pids_limit=ASKED_PROCESSES,
-            log_config={"Type": "json-file", "Config": {"max-size": ASKED_ANSWER}},  # past that it begins anew
+            log_config={"Type": "json-file", "Config": {"max-size": ASKED_ANSWER}},  # beyond it, the log starts over
         ) as running,
     ):
         status = running.wait(timeout=CALL_SECONDS)["StatusCode"]
@@ -321,12 +321,12 @@ def ask(name: str, script: str, *words: str, entrypoint: list[str] | None = None
 
 
 def save(name: str, target: Path) -> None:
-    """The image as an OCI layout in a folder, packed as it ships. Raises EnvironmentProblem, BuildError."""
+    """Write the image as an OCI layout to a folder, packed as it ships. Raises EnvironmentProblem, BuildError."""
     canonical.lay_out(packed(name), target)
 
 
 def packed(name: str) -> Packed:
-    """An image of the engine in the form in which it ships. Raises EnvironmentProblem, BuildError."""
+    """Return an image of the engine in the form in which it ships. Raises EnvironmentProblem, BuildError."""
     with told(f"{name} cannot be saved"):
         identity = str(client().images.get(name).id)
     if found := canonical.known(identity):
@@ -337,7 +337,7 @@ def packed(name: str) -> Packed:
 
 
 def save_as_it_is(name: str, target: Path) -> None:
-    """The image as an OCI layout in a folder, as the engine gives it. Raises EnvironmentProblem."""
+    """Write the image as an OCI layout to a folder, as the engine exports it. Raises EnvironmentProblem."""
     target.mkdir()
     with told(f"{name} cannot be saved"):
         pieces = client().images.get(name).save(chunk_size=PIECE, named=True)
@@ -351,9 +351,10 @@ def save_as_it_is(name: str, target: Path) -> None:
 
 
 def sbom(layout: Path, target: Path, name: str) -> None:
-    """A CycloneDX SBOM of a saved image, by syft; it names no folder of this host. Raises BuildError."""
+    """Write a CycloneDX SBOM of a saved image with syft; it names no folder of this host. Raises BuildError."""
     with store.scratch() as folder:
-        # syft takes as long to unpack the layers as for all the rest. It numbers them by what they hold unpacked.
+        # Because syft spends half of its time on unpacking layers, they are unpacked first. syft identifies layers by
+        # their unpacked digests.
         digest = layouts.unpack(layout, folder / "layout")
         run(
             [

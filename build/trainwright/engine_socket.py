@@ -1,6 +1,7 @@
 """Ask the Docker engine one thing over its socket.
 
-Docker's SDK takes a quarter of a second to import: too long for "does it answer?" and "is this image there?".
+Because importing Docker's SDK takes a quarter of a second, it is too slow for "does it answer?" and "is this image
+there?".
 """
 
 import json
@@ -17,7 +18,7 @@ SOCKET = "/var/run/docker.sock"  # docker's default
 
 
 def silent(error: Exception) -> EnvironmentProblem:
-    """Say that no engine answers, and why."""
+    """Return the error for an engine that does not answer, with the reason."""
     return EnvironmentProblem(
         "no Docker engine answers",
         where=os.environ.get("DOCKER_HOST", "the default socket"),
@@ -40,7 +41,7 @@ class _Local(HTTPConnection):
 
 
 def _connection(seconds: float) -> HTTPConnection | None:
-    """Connect to the engine; None where only docker's SDK knows how: a context, TLS, ssh, a named pipe."""
+    """Connect to the engine; return None if only docker's SDK can: a context, TLS, ssh, a named pipe."""
     if not os.environ.get("DOCKER_HOST") and _context() not in ("", "default"):
         return None
     place = urlsplit(os.environ.get("DOCKER_HOST") or f"unix://{SOCKET}")
@@ -52,7 +53,10 @@ def _connection(seconds: float) -> HTTPConnection | None:
 
 
 def _context() -> str:
-    """Name the context that docker's own client uses here; "" for none (https://docs.docker.com/engine/manage-resources/contexts/)."""
+    """Return the context that docker's own client uses here, or "" for none.
+
+    See https://docs.docker.com/engine/manage-resources/contexts/.
+    """
     if named := os.environ.get("DOCKER_CONTEXT"):
         return named
     with suppress(OSError, ValueError, AttributeError):
@@ -62,9 +66,9 @@ def _context() -> str:
 
 
 def get(path: str, seconds: float) -> tuple[int, bytes] | None:
-    """Status and content of a GET; None where only docker's SDK can ask.
+    """Send a GET and return status and content, or None if only docker's SDK can ask.
 
-    `seconds` is the longest silence. Raises EnvironmentProblem when no engine answers.
+    `seconds` is the longest silence. Raises EnvironmentProblem if no engine answers.
     """
     try:
         if not (connection := _connection(seconds)):

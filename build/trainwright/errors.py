@@ -1,4 +1,4 @@
-"""What can go wrong, each with its own exit code; an error says what, where, why, and the command that fixes it."""
+"""Define the expected failures, each with its exit code; an error has what, where, why, and a command as the fix."""
 
 import difflib
 import re
@@ -8,16 +8,16 @@ from typing import Any
 
 
 def without_password(text: str) -> str:
-    """Addresses as they may be shown: no user, no password, and no query, which may be a signature."""
+    """Return the text with its addresses redacted: no user, no password, and no query, which may be a signature."""
     text = re.sub(r"(?<=://)[^/\s'\"]*@", "***@", text)
-    # The query is optional, so that a text full of :// is gone through once, and not once for each of them.
+    # Because the query is optional, a text full of :// is scanned once rather than once for each of them.
     return re.sub(r"(://[^\s?'\"]*)(\?[^\s,'\"]*)?", lambda found: found[1] + ("?***" if found[2] else ""), text)
 
 
 def printable(text: str) -> str:
-    """What a stranger wrote, as a terminal may show it: marks that would steer it become visible.
+    """Make foreign text safe for a terminal: replace unprintable characters, which could control it, with U+FFFD.
 
-    A line's end of Windows is one, and the way back to the beginning of a line, as progress bars take it, a space.
+    CRLF becomes a line feed; a lone carriage return, as progress bars write it, becomes a space.
     """
     if text.isprintable():
         return text
@@ -26,7 +26,7 @@ def printable(text: str) -> str:
 
 
 class TrainwrightError(Exception):
-    """Base of every expected failure: shown without a traceback and without a password, ends with `exit_code`."""
+    """The base of every expected failure: shown without traceback and password, exits with `exit_code`."""
 
     exit_code = 1
 
@@ -37,7 +37,7 @@ class TrainwrightError(Exception):
 
     @property
     def named(self) -> str:
-        """What failed, with file:line where the error names a line: for tables, which have no room for more."""
+        """Return what failed, with file:line if the error names a line: for tables, which have no room for more."""
         return f"{self.what} ({self.where})" if re.search(r":\d+$", self.where) else self.what
 
     def as_dict(self) -> dict[str, Any]:
@@ -51,81 +51,81 @@ class TrainwrightError(Exception):
 
 
 class ConfigError(TrainwrightError):
-    """Usage or configuration: an unknown name, malformed TOML, an unused pin, an undefined variable."""
+    """A usage or configuration error: an unknown name, malformed TOML, an unused pin, an undefined variable."""
 
     exit_code = 2
 
 
 class IncompatibleError(TrainwrightError):
-    """Versions that do not go together: a rule of compat.toml is broken."""
+    """Incompatible versions: a rule of compat.toml is broken."""
 
     exit_code = 3
 
 
 class LockError(TrainwrightError):
-    """The lock is stale, or a pin is missing from it."""
+    """A stale lock, or a pin that is missing from it."""
 
     exit_code = 4
 
 
 class DamagedLock(LockError):
-    """A lock that is there and cannot be read."""
+    """A lock that exists and cannot be read."""
 
 
 class BuildError(TrainwrightError):
-    """The build, a checksum or the probe failed."""
+    """A failure of the build, a checksum or the probe."""
 
     exit_code = 5
 
 
 class TestError(TrainwrightError):
-    """An image test failed."""
+    """A failed image test."""
 
-    __test__ = False  # not a test class, whatever pytest makes of the name
+    __test__ = False  # not a test class, despite the name
     exit_code = 6
 
 
 class NotRunError(TrainwrightError):
-    """Something could not be established: said, never passed over."""
+    """A check that could not be run, which is reported rather than skipped."""
 
     exit_code = 7
 
 
 class RegistryError(TrainwrightError):
-    """The registry refused, or holds something else than what was pushed."""
+    """A refusal of the registry, or content in it other than what was pushed."""
 
     exit_code = 8
 
 
 class AwsError(TrainwrightError):
-    """Amazon refused a call, or nobody could make it: credentials, permissions, quotas, network."""
+    """An AWS call that was refused or could not be made: credentials, permissions, quotas, network."""
 
     exit_code = 9
-    code = ""  # as Amazon, or botocore, calls it
-    passes = False  # it was throttled, or Amazon's own fault, or the network's: the same call may work in a while
+    code = ""  # the error code of Amazon or botocore
+    passes = False  # throttling, a fault of Amazon's or of the network: a retry of the call may succeed
 
 
 class JobError(TrainwrightError):
-    """A training job ended, and not with 0."""
+    """A training job that ended with a status other than 0."""
 
     exit_code = 9
 
 
 class EnvironmentProblem(TrainwrightError):
-    """This machine lacks something: engine, tool, disk, port, permission."""
+    """A lack of this machine: engine, tool, disk, port, permission."""
 
     exit_code = 10
 
 
 def of_this_machine(error: TrainwrightError) -> TrainwrightError:
-    """A full disk is an EnvironmentProblem, whichever program met it while it resolved or built something."""
+    """Turn a lock or build error into an EnvironmentProblem if its reason is a full disk; return others unchanged."""
     if not isinstance(error, LockError | BuildError) or "no space left on device" not in error.why.lower():
         return error
     return EnvironmentProblem(error.what, where=error.where, why=error.why, fix="df -h; then the same command again")
 
 
 class Refusals(TrainwrightError):
-    """Several at once, each with its own fix. Ends as the least of them does; with 7 only where all of them would."""
+    """Several errors at once, each with its own fix. Exits with the lowest of their codes; with 7 only if all are 7."""
 
     def __init__(self, what: str, rows: list[TrainwrightError]) -> None:
         super().__init__(
@@ -143,7 +143,7 @@ class Refusals(TrainwrightError):
 
 @contextmanager
 def collected(into: list[TrainwrightError]) -> Iterator[None]:
-    """What is refused in here is kept for refuse_all(), so that whoever mends it hears of all of it at once."""
+    """Collect an error of the block for refuse_all(), so that all errors are reported at once."""
     try:
         yield
     except TrainwrightError as error:
@@ -151,25 +151,25 @@ def collected(into: list[TrainwrightError]) -> Iterator[None]:
 
 
 def refuse_all(what: str, refused: Iterable[TrainwrightError]) -> None:
-    """Raises a lone refusal as it is, several as Refusals; the same one of several images is said once."""
+    """Raise the refusals, if any: a lone one as it is, several as Refusals; equal ones of several images only once."""
     rows = list({(row.what, row.where, row.why, row.fix): row for row in refused}.values())
     if rows:
         raise Refusals(what, rows) if len(rows) > 1 else rows[0]
 
 
-FEW, MANY = 5, 25  # names that an error shows, and from when on it does not show all
+FEW, MANY = 5, 25  # near names that an error shows; more valid names than MANY are not all shown
 
 
 def nearest(name: str, valid: Iterable[str], otherwise: str) -> str:
-    """The valid name that did_you_mean() names first, for a remedy that says the same."""
+    """Return the valid name that did_you_mean() names first, for a fix that agrees with it."""
     return next(iter(difflib.get_close_matches(name, sorted(valid), n=1)), otherwise)
 
 
 def did_you_mean(name: str, valid: Iterable[str]) -> str:
-    """One sentence that lists the valid names, nearest first if one is near."""
+    """Return one sentence with the nearest valid name, if any, and the valid names, of more than MANY the near ones."""
     names = sorted(valid)
     near = difflib.get_close_matches(name, names, n=FEW)
     hint = f"did you mean {near[0]!r}? " if near else ""
-    if len(names) > MANY:  # nobody reads them all
+    if len(names) > MANY:  # too many to read
         return f"{hint}near: {', '.join(near)}" if near else f"{len(names)} names are valid, {names[0]} for one"
     return f"{hint}valid: {', '.join(names) or 'none'}"

@@ -1,4 +1,4 @@
-"""Why each version of an image is what it is."""
+"""Explain why each component of an image has its version."""
 
 from collections.abc import Mapping
 
@@ -17,14 +17,14 @@ class Explained(Model):
     """One component of one image."""
 
     component: str
-    version: str  # "" where only a lock could say it
+    version: str  # "" if it needs a lock, and there is none
     provider: str
-    declared: str  # which table of the matrix has the last word, or which wheel requires it
-    where: str  # file:line of that; "" where nobody declared it
-    resolved: str  # to what
+    declared: str  # the table of the matrix that decides it, or the wheel that requires it
+    where: str  # file:line of that; "" if it is not declared
+    resolved: str  # the file, package or source that it was resolved to
     digest: str  # of that: "sha256:…" or "commit:…"
     licence: str
-    rules: list[Verdict]  # those that touch it
+    rules: list[Verdict]  # those that concern this component
 
 
 def explain(
@@ -34,7 +34,7 @@ def explain(
     packages: Mapping[str, Package],
     build_packages: Mapping[str, Package],
 ) -> list[Explained]:
-    """Every component, pinned or come along with a wheel; the rest is what `inputs.known` tells of the locks."""
+    """Return every component, pinned or required by a wheel; `packages` and the locks come from `inputs.known`."""
     found = facts_of(intent, variant, locked, packages, build_packages, intent.instances)
     judged, text, rows = list(judge(intent.compat, found)), (intent.root / MATRIX).read_text(), []
     for name, pin in variant.pins.items():
@@ -73,7 +73,7 @@ def _row(
 def _resolved(
     intent: Intent, variant: Variant, name: str, locked: Lock | None, packages: Mapping[str, Package]
 ) -> tuple[str, str]:
-    """To what a pin was resolved, and the digest of that."""
+    """Return the resolution of a pin, and its digest."""
     provider, nothing = provider_of(intent, variant, name), (NOT_LOCKED, "")
     sources = {source.name: source for source in locked.sources} if locked else {}
     if provider.kind == "bundled":
@@ -102,7 +102,7 @@ def _wheel(entry: PythonFile) -> tuple[str, str]:
 
 
 def as_tables(rows: list[Explained]) -> tuple[list[dict[str, str]], list[dict[str, str]]]:
-    """For people: the components, and the rules that touch them, each rule once; what does not hold comes first."""
+    """Return tables for people: the components, and the rules on them, each rule once, broken rules first."""
     components = [
         {
             "component": row.component,

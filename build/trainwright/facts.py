@@ -1,4 +1,4 @@
-"""What a variant carries, as far as it is known: the exact versions that rules are judged on."""
+"""Collect what a variant contains, as far as it is known: the exact versions that the compatibility rules judge."""
 
 from collections.abc import Mapping
 
@@ -11,16 +11,16 @@ from trainwright.model import Component, Lock, Package, PythonFile, Variant
 from trainwright.providers import VERSIONLESS, bundled, packages_of, requirement
 from trainwright.remedy import nearest, refuse
 
-CAPABILITIES = ("sm", "highest-sm")  # the lowest and the highest of an image's instance types
+CAPABILITIES = ("sm", "highest-sm")  # lowest and highest of an image's instance types
 
 
 def installed(variant: Variant, locked: Lock | None) -> dict[str, PythonFile]:
-    """The Python packages of the finished image, by name; what only the build needs is not among them."""
+    """Return the Python packages of the finished image by name, without those that only the build needs."""
     return {entry.name: entry for entry in (locked.python if locked else []) if entry.group in variant.groups}
 
 
 def came_along(intent: Intent, variant: Variant, locked: Lock | None) -> dict[str, PythonFile]:
-    """Components that nobody pinned, and that a wheel of the lock is nevertheless: NCCL, CUDA of a framework."""
+    """Return components that are not pinned but are wheels of the lock, such as a framework's NCCL and CUDA."""
     files, found = installed(variant, locked), {}
     for name, component in intent.components.components.items():
         for provider in component.providers.values() if name not in variant.pins else ():
@@ -33,7 +33,7 @@ def came_along(intent: Intent, variant: Variant, locked: Lock | None) -> dict[st
 def versions_of(
     intent: Intent, variant: Variant, locked: Lock | None, packages: Mapping[str, Package]
 ) -> dict[str, str]:
-    """Component to exact version. Without locks, that of the pin; one that only a lock could say is left out."""
+    """Map components to exact versions: without locks, the pins'; versions that only a lock knows are left out."""
     files = installed(variant, locked)
     found = {name: entry.version for name, entry in came_along(intent, variant, locked).items()}
     for name, pin in variant.pins.items():
@@ -57,7 +57,7 @@ def facts_of(
     build_packages: Mapping[str, Package],
     table: Mapping[str, Instance],
 ) -> dict[str, str]:
-    """Everything that compat.toml speaks of. `packages` are those of the base, `build_packages` of compile stages."""
+    """Return all facts for compat.toml. `packages` are those of the base, `build_packages` of compile stages."""
     facts = versions_of(intent, variant, locked, packages)
     base = intent.components.bases[variant.base]
     facts |= {"base": variant.base, "glibc": base.glibc}
@@ -73,9 +73,9 @@ def facts_of(
 
 
 def _plugin_libfabric(intent: Intent, variant: Variant, build_packages: Mapping[str, Package]) -> str:
-    """The libfabric that the plugin was compiled against: its installer's, or the headers of the compile stage.
+    """Return the libfabric that the plugin was compiled against: its installer's, or the headers of the compile stage.
 
-    Headers come with libfabric, whose pin says where from, and not with the plugin, which takes what is there.
+    The headers come from the provider of libfabric's pin, not the plugin's: the plugin uses those that are installed.
     """
     plugin, library = "aws-ofi-nccl", "libfabric"
     if plugin not in variant.pins:
@@ -92,14 +92,14 @@ def _plugin_libfabric(intent: Intent, variant: Variant, build_packages: Mapping[
 
 
 def lockable(component: Component) -> list[str]:
-    """The releases whose bytes somebody has established: what is no Python package can be locked by those alone."""
+    """Return releases with commit or sha256: a component that is not a Python package can be locked to no other."""
     return [version for version, release in component.releases.items() if release.commit or release.sha256]
 
 
 def known_releases(intent: Intent, variant: Variant) -> dict[str, list[str]]:
-    """Component to the versions that the variant could have: written down in its file, or pinned somewhere.
+    """Map each component to the versions that the variant could use: those in the component's file or in any pin.
 
-    Of what is fetched as a file or a git tree only those that can be locked: others would be the wrong advice.
+    For a component fetched as a file or a git tree, only lockable releases count; others would be wrong advice.
     """
     return {
         name: sorted(
@@ -113,7 +113,7 @@ def known_releases(intent: Intent, variant: Variant) -> dict[str, list[str]]:
 
 
 def bundles(intent: Intent) -> dict[str, dict[str, dict[str, str]]]:
-    """Installer to its versions, to what each of them brings."""
+    """Map each installer to its versions, and each version to the components it bundles."""
     return {
         name: {version: release.bundles for version, release in component.releases.items()}
         for name, component in intent.components.components.items()
@@ -128,16 +128,16 @@ def admit(
     packages: Mapping[str, Package],
     build_packages: Mapping[str, Package],
 ) -> list[Verdict]:
-    """Raises IncompatibleError for a variant that breaks a rule; the warnings. Without locks, as far as pins say."""
+    """Return a variant's rule warnings; without locks, by its pins. Raises IncompatibleError if it breaks a rule."""
     facts = facts_of(intent, variant, locked, packages, build_packages, intent.instances)
     found = violations(intent.compat, facts)
     first = next((verdict for verdict in found if verdict.severity == "refuse"), None)
     if first is None:
-        return found  # what follows is for a refusal alone, and takes longer than the judgement
+        return found  # the rest is for refusals only, and takes longer than judging the rules
     known, brought = known_releases(intent, variant), bundles(intent)
     text = (intent.root / MATRIX).read_text()
     remedy = nearest(intent.compat, facts, first, known, brought)
-    sides = [remedy[0]] if remedy and _as_pinned(intent, variant, *remedy) else []  # the pin to change, where one is
+    sides = [remedy[0]] if remedy and _as_pinned(intent, variant, *remedy) else []  # the pin to change, if there is one
     sides += [side.name for verdict in found for side in (verdict.a, verdict.b) if side]
     pinned = next((name for name in sides if name in variant.pins), next(iter(variant.pins)))
     return refuse(
@@ -151,14 +151,14 @@ def admit(
 
 
 def _of_instances(variant: Variant, verdict: Verdict, table: Mapping[str, Instance]) -> str:
-    """Which instance types of the row a compute capability is that of; "" where the rule is about none."""
+    """Return the row's instance types with the compute capability of a verdict; "" if the rule is about none."""
     held = {side.version for side in (verdict.a, verdict.b) if side and side.name in CAPABILITIES}
     found = [f"{name} ({table[name].gpu}) is sm {table[name].sm}" for name in variant.instances]
     return ", ".join(text for text in found if text.rpartition(" ")[2] in held)
 
 
 def _as_pinned(intent: Intent, variant: Variant, name: str, version: str) -> str:
-    """How matrix.toml says this version by the provider that the variant has; "" where that one has no choice."""
+    """Return the matrix.toml line that pins this version with the variant's provider; "" if that takes no version."""
     if name not in variant.pins or provider_of(intent, variant, name).kind in VERSIONLESS:
         return ""
     several = len(intent.components.components[name].providers) > 1

@@ -1,4 +1,4 @@
-"""Every locked file into the store; what has left the mirror is replaced and recorded as drift."""
+"""Fetch every locked file into the store; replace packages that have left the mirror, and record them as drift."""
 
 from collections.abc import Mapping
 
@@ -24,15 +24,15 @@ from trainwright.wheels import is_wheel
 
 
 def own_index(intent: Intent, variant: Variant) -> str:
-    """The framework's own wheel index for the variant's accelerator; "" where it has none."""
+    """Return the framework's wheel index for the variant's accelerator, or "" if it has none."""
     indexed = (provider_of(intent, variant, pin).index.get(variant.accelerator, "") for pin in variant.pins)
     return next(filter(None, indexed), "")
 
 
 def resolve_packages(intent: Intent, base: str, tools: bool, below: packages.Stanzas) -> tuple[str, packages.Stanzas]:
-    """Date and packages of a base as its mirror has them now; with `tools`, what compile stages have beyond `below`.
+    """Return date and packages of a base on its mirror now; with `tools`, what compile stages have beyond `below`.
 
-    Raises LockError where the mirror's tools want another version of something that the base holds already.
+    Raises LockError if the mirror's tools require another version of a package that the base already holds.
     """
     definition, apt = intent.components.bases[base], apt_container.apt_of(intent, base)
     if not tools:
@@ -51,12 +51,12 @@ def resolve_packages(intent: Intent, base: str, tools: bool, below: packages.Sta
 
 
 def files_of(found: Mapping[str, Package]) -> list[Package]:
-    """Packages with a file of their own; the others came with the base image."""
+    """Return the packages that have a file; the others came with the base image."""
     return [package for package in found.values() if package.sha256]
 
 
 def base_status(base: Base) -> str:
-    """dpkg's status file of the image that a base starts from; "" for a base that is bootstrapped."""
+    """Return dpkg's status file of the image that a base starts from, or "" for a base that is bootstrapped."""
     return engine.read_file(base.reference, "/var/lib/dpkg/status") if base.provider == "image" else ""
 
 
@@ -67,7 +67,7 @@ def must(lost: dict[str, str], what: str) -> None:
 
 
 def to_fetch(intent: Intent, variants: list[Variant]) -> int:
-    """Bytes that are not in the store yet, of what has a known size."""
+    """Return the bytes that are not in the store yet, of files with a known size."""
     sizes: dict[str, int] = {}
     for variant in variants:
         found = children.load(intent, variant)
@@ -79,13 +79,13 @@ def to_fetch(intent: Intent, variants: list[Variant]) -> int:
 
 
 def wheels_of(found: Inputs) -> list[PythonFile]:
-    """Every Python file that the image or one of its stages installs: a twin's compilers are not its image's."""
+    """List every Python file that the image or one of its stages installs, without the compilers of its twin."""
     folders = [found.wheels, *(job.wheels for job in found.compile if job.wheel is None)]
     return list({entry.sha256: entry for held in folders for entries in held.values() for entry in entries}.values())
 
 
 def fetch(intent: Intent, variants: list[Variant], say: Say, progress: Progress) -> None:
-    """Bring every locked file into the store, verified. What has left the mirror is replaced and recorded as drift."""
+    """Fetch and verify every locked file; replace packages that have left the mirror, and record them as drift."""
     fetch_packages(intent, variants, say, progress)
     for variant in variants:
         found = children.load(intent, variant)
@@ -104,9 +104,9 @@ def fetch(intent: Intent, variants: list[Variant], say: Say, progress: Progress)
 
 
 def fetch_packages(intent: Intent, variants: list[Variant], say: Say, progress: Progress) -> None:
-    """The distribution's part of it: only here a drift can be met, which changes the keys."""
+    """Fetch the distribution's packages; only they can drift, which changes the keys."""
     mirrors.check_names(archive for base in intent.components.bases.values() for archive in base.archives)
-    whole = [variant for variant in variants if not variant.parent]  # what stands on an image has its base already
+    whole = [variant for variant in variants if not variant.parent]  # an image on another one already has its base
     for base in sorted({variant.base for variant in whole}):
         _fetch_packages(intent, base, False, say, progress)
     for base in sorted({variant.base for variant in whole if lock.compiles(intent, variant)}):
@@ -114,10 +114,11 @@ def fetch_packages(intent: Intent, variants: list[Variant], say: Say, progress: 
 
 
 def _offers(intent: Intent, variant: Variant, missing: list[PythonFile]) -> dict[str, indexes.Offer]:
-    """Locked files as the indexes offer them now."""
+    """Return the locked files that the indexes offer now, by name."""
     found: dict[str, indexes.Offer] = {}
     definition, index = intent.components.bases[variant.base], own_index(intent, variant)
-    # Two groups may hold two versions of one package; a source distribution may be locked although there is a wheel.
+    # Two groups may hold two versions of one package, and a source distribution may be locked although there is a
+    # wheel.
     for group, wheel in sorted({(entry.group, is_wheel(entry)) for entry in missing}):
         entries = [entry for entry in missing if (entry.group, is_wheel(entry)) == (group, wheel)]
         pinned = [f"{entry.name}=={entry.version}" for entry in entries]
@@ -138,7 +139,7 @@ def _fetch_packages(intent: Intent, base: str, tools: bool, say: Say, progress: 
         return
     names = [package.name for package in missing if package.sha256 in lost]
     say(f"{base}: {len(names)} locked package(s) have left the mirror, such as {names[0]}; taking what stands there")
-    # All of it: a mix of two days need not be installable.
+    # All packages are replaced, because a mix of two days may not be installable.
     below = inputs.read_distribution(intent, base).effective if tools else {}
     date, current = resolve_packages(intent, base, tools, below)
     fresh = [package for package in files_of(packages.to_packages(current)) if not store.has(package.sha256)]
@@ -150,7 +151,7 @@ def _fetch_packages(intent: Intent, base: str, tools: bool, say: Say, progress: 
 
 
 def fetched(intent: Intent, variants: list[Variant]) -> list[dict[str, object]]:
-    """What the store now holds for each variant."""
+    """Return one row per variant: what the store now holds for it."""
     rows = []
     for variant in variants:
         found = children.load(intent, variant)

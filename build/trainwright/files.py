@@ -1,4 +1,4 @@
-"""Files written whole or not at all, and one writer at a time."""
+"""Write files atomically, and lock a folder for one writer at a time."""
 
 import fcntl
 import io
@@ -19,14 +19,14 @@ from typing import Any
 from trainwright.errors import EnvironmentProblem, without_password
 
 PIECE = 1 << 20  # bytes
-WHO_BYTES = 4096  # of what a lock says of its holder
-# What write() calls a file of a checkout before it has its name.
+WHO_BYTES = 4096  # of the lock's text about its holder
+# The temporary names that write() gives the files of a checkout.
 PARTIAL = re.compile(r"\.(.+\.(toml|packages|json)|Dockerfile|key)\.[a-z0-9_]{8}")
-YOUNG = 86400  # seconds: a folder is locked just after it is made, over NFS a lock may not be seen, and clocks differ
+YOUNG = 86400  # seconds: a folder is locked just after it is created, NFS may hide a lock, and clocks differ
 
 
 def write(path: Path, content: str | bytes) -> None:
-    """Replace a file by its new content in one step."""
+    """Replace a file by its new content atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
@@ -40,7 +40,7 @@ def write(path: Path, content: str | bytes) -> None:
 
 
 def write_named(path: Path, content: str | bytes) -> None:
-    """As write(), of a file that a person named on the command line. Raises EnvironmentProblem."""
+    """Call write() for a file that a person named on the command line. Raises EnvironmentProblem."""
     try:
         write(path, content)
     except OSError as error:
@@ -60,9 +60,10 @@ def tidy(folder: Path) -> None:
 def unpack(archive: tarfile.TarFile, folder: Path) -> None:
     """Unpack the files, folders and links that stay inside `folder`; leave out all else.
 
-    The filters of tarfile came with Python 3.11.4, and Debian 12 has 3.11.2: the choice is ours, and theirs only added.
+    Because the filters of tarfile came with Python 3.11.4, and Debian 12 has 3.11.2, members are filtered here, and
+    tarfile's filter is used in addition where it exists.
     """
-    members = (member for member in archive if _stays(member))  # one at a time: an archive may be a stream
+    members = (member for member in archive if _stays(member))  # lazily, because an archive may be a stream
     if hasattr(tarfile, "data_filter"):
         archive.extractall(folder, members, filter="data")
     else:
@@ -83,7 +84,7 @@ def packed(folder: Path) -> Iterator[bytes]:
 
 
 class Pieces(io.RawIOBase):
-    """A file whose content comes in pieces, to be read once."""
+    """A file-like object whose content comes in pieces, readable once."""
 
     def __init__(self, pieces: Iterable[bytes]) -> None:
         self.pieces, self.rest = iter(pieces), b""
@@ -99,7 +100,7 @@ class Pieces(io.RawIOBase):
 
 
 def _stays(member: tarfile.TarInfo) -> bool:
-    """Whether a member, and what it links to, lies below the folder that it is unpacked into."""
+    """Return whether a member, and the target of its link, lies below the folder that it is unpacked into."""
     base = os.path.dirname(member.name) if member.issym() else ""  # noqa: PTH120  # a name in an archive, not a file
     names = [member.name, *([os.path.join(base, member.linkname)] if member.issym() or member.islnk() else [])]  # noqa: PTH118
     kind = member.isfile() or member.isdir() or member.issym() or member.islnk()
@@ -108,7 +109,7 @@ def _stays(member: tarfile.TarInfo) -> bool:
 
 @contextmanager
 def scratch(parent: Path, prefix: str) -> Iterator[Path]:
-    """A new folder, gone afterwards; what a kill left of one is removed by the next call with the same prefix."""
+    """Yield a new folder and remove it afterwards; remove those that killed processes left with the same prefix."""
     _sweep(parent, prefix)
     with tempfile.TemporaryDirectory(prefix=prefix, dir=parent) as made:
         lock = os.open(made, os.O_RDONLY)
@@ -121,7 +122,7 @@ def scratch(parent: Path, prefix: str) -> Iterator[Path]:
 
 def _sweep(parent: Path, prefix: str) -> None:
     for left in parent.glob(f"{prefix}*"):
-        with suppress(OSError):  # somebody works in it, or has just removed it
+        with suppress(OSError):  # it is in use, or was just removed
             lock = os.open(left, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -133,7 +134,7 @@ def _sweep(parent: Path, prefix: str) -> None:
 
 @contextmanager
 def only_one(folder: Path, say: Callable[[str], None], wait: bool = True) -> Iterator[None]:
-    """Lock `folder` for one process; wait for the process that holds the lock, and say which one it is.
+    """Lock `folder` for one process; wait for the process that holds the lock, and report which one it is.
 
     Raises EnvironmentProblem if the folder cannot be written, or if `wait` is false and the lock is held.
     """

@@ -1,4 +1,4 @@
-"""Which images hold a version: of a component, a Python package, or a package of the distribution."""
+"""Find the images that hold a version of a component, a Python package or a package of the distribution."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -15,7 +15,7 @@ from trainwright.model import Lock, Model, Package, Variant
 
 
 class Held(Model):
-    """Something that an image holds."""
+    """One component or package in an image."""
 
     id: str
     what: str  # component, Python package, distribution package
@@ -24,7 +24,7 @@ class Held(Model):
 
 
 class Query(NamedTuple):
-    """What was asked for; `exactly` stands where a prefix is no plain number: 2.6.0amzn1.0."""
+    """A parsed query; `exactly` is set if the prefix is not a plain number, such as 2.6.0amzn1.0."""
 
     name: str
     range: str
@@ -37,12 +37,12 @@ class Query(NamedTuple):
             if self.exactly:
                 return versions.parse(held.version) == versions.parse(self.exactly)
             return versions.within(held.version, self.range)
-        except ValueError:  # a package whose version is no number
+        except ValueError:  # the package's version is not a valid version number
             return False
 
 
 def query(text: str, option: str = "--has") -> Query:
-    """`nccl`, `nccl=2.30` (2.30 and all below it), or a range: `nccl>=2.29`. Raises ConfigError."""
+    """Parse `nccl`, `nccl=2.30` (2.30 and every version below that prefix), or `nccl>=2.29`. Raises ConfigError."""
     match = re.fullmatch(r"([A-Za-z0-9][A-Za-z0-9._+-]*)\s*(.*)", text.strip())
     name, rest = (match[1], match[2]) if match else ("", text)
     try:
@@ -62,7 +62,7 @@ def query(text: str, option: str = "--has") -> Query:
 
 
 def holdings(intent: Intent, variant: Variant, locked: Lock | None, packages: Mapping[str, Package]) -> list[Held]:
-    """Everything in one image that has a name and a version."""
+    """Return everything in one image that has a name and a version."""
     components = versions_of(intent, variant, locked, packages)
     found = [Held(id=variant.id, what="component", name=name, version=components[name]) for name in components]
     for entry in installed(variant, locked).values():
@@ -75,9 +75,9 @@ def holdings(intent: Intent, variant: Variant, locked: Lock | None, packages: Ma
 def find(
     queries: Iterable[Query], images: Mapping[str, list[Held]], components: Iterable[str]
 ) -> tuple[list[Held], str]:
-    """What fits in images that have all of it; and, where none has, which versions there are.
+    """Return the matches in images that match every query; if no image does, also which versions exist.
 
-    Raises ConfigError for a name that nothing has.
+    Raises ConfigError for a name that no image holds.
     """
     queries, everything = list(queries), [held for image in images.values() for held in image]
     known = {canonicalize_name(held.name) for held in everything} | {*components}
@@ -98,7 +98,7 @@ def find(
 
 
 def _once(hits: Iterable[Held]) -> list[Held]:
-    """A component that is a Python package of the same name is one thing."""
+    """Merge a component and the Python package of the same name and version into one row."""
     found: dict[tuple[str, str], Held] = {}
     for held in hits:
         found.setdefault((canonicalize_name(held.name), held.version), held)
@@ -106,7 +106,7 @@ def _once(hits: Iterable[Held]) -> list[Held]:
 
 
 def _exists(asked: Query, everything: list[Held]) -> str:
-    """In which versions a name exists, oldest first."""
+    """Return a sentence with the versions of a name that exist, oldest first."""
     any_version = Query(asked.name, ">=0")
     there = sorted({held.version for held in everything if any_version.fits(held)}, key=versions.parse)
     if not there:

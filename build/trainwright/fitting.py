@@ -1,4 +1,4 @@
-"""Whether an image of the matrix can train on an instance type of SageMaker. Pure: what is declared of both."""
+"""Decide whether a matrix image can train on a SageMaker instance type. Pure: uses only what is declared of both."""
 
 from collections.abc import Iterable, Mapping
 
@@ -7,14 +7,14 @@ from trainwright.errors import ConfigError
 from trainwright.instances import Instance
 from trainwright.model import Variant
 
-ALLOW_TCP = "TRAINWRIGHT_ALLOW_TCP"  # what preflight takes for the user's word
+ALLOW_TCP = "TRAINWRIGHT_ALLOW_TCP"  # preflight reads it as the user's consent
 OPTION = "--instance"
 
 
 def instance(name: str, table: Mapping[str, Instance], sagemaker: Iterable[str]) -> tuple[str, Instance | None]:
-    """SageMaker's name for a type (`p5.48xlarge`, `ml.p5.48xlarge`), and what is known of it.
+    """Return SageMaker's name for a type (`p5.48xlarge`, `ml.p5.48xlarge`), and its row or None.
 
-    `sagemaker`: the names that its API takes; most of those have neither GPU nor EFA, and no row. Raises ConfigError.
+    `sagemaker`: the names that its API accepts; most have neither GPU nor EFA, and no row. Raises ConfigError.
     """
     bare = name.removeprefix("ml.")
     if row := table.get(bare):
@@ -35,7 +35,7 @@ def instance(name: str, table: Mapping[str, Instance], sagemaker: Iterable[str])
 
 
 def fit(variant: Variant, architecture: str, name: str, row: Instance | None, hosts: int, allow_tcp: bool) -> list[str]:
-    """As trains() says, for a training job of SageMaker. Raises ConfigError, also for an image without `train`."""
+    """Return what trains() returns, for SageMaker. Raises ConfigError, also for an image without `train`."""
     if variant.target != "sagemaker":
         raise ConfigError(
             f"{variant.id} is not for SageMaker",
@@ -46,11 +46,11 @@ def fit(variant: Variant, architecture: str, name: str, row: Instance | None, ho
 
 
 def trains(variant: Variant, architecture: str, name: str, row: Instance | None, hosts: int, tcp: str) -> list[str]:
-    """What a person should know of this image on this type, one sentence each. `tcp`: the option by which a person
-    takes TCP between hosts that have EFA; "": that was said.
+    """Return notes for the user on this image and type, one sentence each. `tcp`: the option with which a user accepts
+    TCP between hosts that have EFA; "": TCP is accepted already.
 
-    Raises ConfigError for what cannot train, and where preflight would refuse the job on its hosts, after minutes of
-    them were paid for.
+    Raises ConfigError if the image cannot train there, or if preflight would refuse the job on its hosts, after minutes
+    of paid time.
     """
     find = f"trainwright list --instance {name.removeprefix('ml.')}" if row else "trainwright list"
     machine = row.architecture if row else instances.architecture(name.removeprefix("ml."))
@@ -77,7 +77,9 @@ def unknown(name: str) -> str:
 
 
 def _efa(variant: Variant, name: str, row: Instance | None, hosts: int, tcp: str, find: str) -> list[str]:
-    """As preflight judges it (rootfs preflight/efa.py). Of an image that others made nobody knows what it lacks."""
+    """Return the note on missing EFA parts, as preflight judges them (rootfs `preflight/efa.py`). Images made by others
+    are not judged, because their contents are unknown.
+    """
     if not row or not row.efa or hosts < 2 or made_by_others(variant):
         return []
     needed = ["libfabric", *(["aws-ofi-nccl"] if "nccl" in variant.pins else [])]

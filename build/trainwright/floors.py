@@ -1,4 +1,4 @@
-"""How fast is fast enough: rows of dockerfiles/floors.toml, as fractions of what the hardware can do."""
+"""Define how fast is fast enough: rows of dockerfiles/floors.toml, as fractions of what the hardware can do."""
 
 from datetime import date
 from pathlib import Path
@@ -15,22 +15,22 @@ GBIT = 8  # bits in a byte: Gbit/s to GB/s
 
 
 class Floor(Model):
-    """One row: what busbw an instance type must reach."""
+    """One row: the busbw that an instance type must reach."""
 
     instances: list[str]
     nodes: Annotated[list[int], Field(min_length=1, max_length=2)]  # least, most
     collectives: list[str]
     algorithm: Literal["any", "ring"] = "any"
-    size: int  # bytes, and all above
+    size: int  # bytes: this size and all above
     ceiling: Literal["net", "nvlink"]
     fraction: Annotated[float, Field(gt=0, le=2)]
-    confirmed: bool = False  # on that hardware, with an image of ours
+    confirmed: bool = False  # on that hardware, with a trainwright image
     evidence: str
     date: date
 
 
 class Tcp(Model):
-    """What NCCL reaches over sockets, GB/s of busbw."""
+    """The busbw, in GB/s, that NCCL reaches over sockets."""
 
     least: float
     most: float
@@ -38,20 +38,20 @@ class Tcp(Model):
 
 
 class Comparison(Model):
-    """When one image is slower than another one."""
+    """The rule that decides whether one image is slower than another one."""
 
-    least_runs: int  # of each
-    difference: float  # a loss of that must be excluded before they are called equal, as a fraction
-    ignored: float  # a loss below it is none, however sure it is
-    level: float  # of error: of a false alarm, and of a loss that goes unnoticed
+    least_runs: int  # of each image
+    difference: float  # as a fraction: a loss of this size must be excluded before the images are called equal
+    ignored: float  # as a fraction: a smaller loss is ignored, however certain it is
+    level: float  # of error: of a false alarm, and of an undetected loss
 
 
 class Floors(Model):
     """The whole of floors.toml."""
 
-    large: int  # bytes: from there on a message tells how fast the network is, where no floor says another size
-    tolerance: float  # what a run may be slower than a baseline, as a fraction
-    too_good: float  # times a ceiling: what no run on that hardware reaches
+    large: int  # bytes: from this size on a message shows the network's speed, unless a floor states another size
+    tolerance: float  # as a fraction: how much slower than a baseline a run may be
+    too_good: float  # times a ceiling: a result that no run on that hardware reaches
     comparison: Comparison
     nvlink: dict[str, float]  # GB/s of one GPU, one way
     tcp: Tcp
@@ -63,14 +63,14 @@ def load_floors(root: Path) -> Floors:
 
 
 def ceiling(kind: str, instance: Instance, table: Floors) -> float | None:
-    """GB/s of a node's network, or of a GPU's NVLink; None where no source says it."""
+    """Return GB/s of a node's network, or of a GPU's NVLink, or None if no source states it."""
     if kind == "net":
         return instance.net_gbits / GBIT if instance.net_gbits else None
     return table.nvlink.get(instance.gpu)
 
 
 def rows(table: Floors, name: str, nodes: int, collective: str, algorithm: str) -> list[Floor]:
-    """What applies, each by its own size; a row for a ring only where a ring was forced."""
+    """Return the rows that apply, each from its own size on; a row for a ring applies only if a ring was forced."""
     return [
         floor
         for floor in table.floors

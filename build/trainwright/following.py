@@ -1,4 +1,4 @@
-"""A training job of SageMaker as it runs: its log out of CloudWatch, what SageMaker does, and how it ends."""
+"""Follow a running SageMaker training job: its log from CloudWatch, its status transitions, and how it ends."""
 
 import math
 import time
@@ -20,33 +20,33 @@ from trainwright.watching import Watch, minutes
 
 T = TypeVar("T")
 OVER = ("Completed", "Failed", "Stopped")
-JOB, WATCH = "job", "watch"  # who speaks, beside the hosts
-NO_LOG = {"ResourceNotFoundException"}  # the account had no job yet, or this one said nothing yet
+JOB, WATCH = "job", "watch"  # speakers besides the hosts
+NO_LOG = {"ResourceNotFoundException"}  # the account has no job yet, or this job has no log yet
 TOKEN = {"InvalidParameterException", "InvalidNextTokenException"}  # it expires after 24 hours
 
 
 class Ended(Model):
-    """How a job ended, as DescribeTrainingJob says it, and why, as its log says."""
+    """How a job ended, from DescribeTrainingJob, and why, from its log."""
 
     job: str
     region: str
     status: Literal["Completed", "Failed", "Stopped"]
-    secondary: str = ""  # MaxRuntimeExceeded, for one
+    secondary: str = ""  # for example MaxRuntimeExceeded
     reason: str = ""  # SageMaker's FailureReason
     seconds: int | None = None  # TrainingTimeInSeconds
     billable_seconds: int | None = None  # of each instance
     instances: int = 1
     spot: bool = False
     interruptions: int = 0
-    model: str = ""  # where the model lies
+    model: str = ""  # S3 address of the model
     cause: Cause | None = None
     evidence: str = ""
-    stopped_for: str = ""  # why following itself stopped it
-    training_compiler: str = ""  # on, off or unknown, where it was asked for
+    stopped_for: str = ""  # the reason if the follower stopped it
+    training_compiler: str = ""  # on, off or unknown; "" if it was not requested
 
     @property
     def saved(self) -> float | None:
-        """The share that spot saved: (1 - billable / training), as the API reference has it."""
+        """Return the share that spot saved: (1 - billable / training), as in the API reference."""
         if not self.spot or not self.seconds or self.billable_seconds is None:
             return None
         return max(0.0, 1 - self.billable_seconds / self.seconds)
@@ -62,10 +62,10 @@ def follow(
     stop_on_silence: bool = False,
     since: int | None = None,
 ) -> Ended:
-    """Say all of a job from its beginning, or from `since` (milliseconds since 1970), until it has ended.
+    """Report a job from its beginning, or from `since` (milliseconds since 1970), until it has ended.
 
-    Throttling, failures of Amazon's and a network that is gone are waited for. Ctrl-C passes through.
-    Raises AwsError, ConfigError for a job that is not there; whatever is raised, the job goes on.
+    Throttling, failures of Amazon's and a lost network are retried. Ctrl-C is passed on while the job runs. Raises
+    AwsError, and ConfigError if the job does not exist; no exception stops the job.
     """
     return _Following(job, region, watch, say).run(stop_on_cause, stop_on_silence, since)
 
@@ -76,9 +76,9 @@ class _Following:
         self.say: Callable[[str, str], None] = lambda who, text: say(f"{who:<6} | {text}")
         self.settings = watch.settings
         self.transitions: dict[tuple[str, datetime], str] = {}
-        self.streams: dict[str, str] = {}  # of each host, its latest
+        self.streams: dict[str, str] = {}  # each host's latest
         self.denied = self.stopped_for = ""
-        self.answered = False  # Amazon, at least once
+        self.answered = False  # whether Amazon answered at least once
         self.compiler: training_compiler.State = "unknown"
         self.merged: Merged
 
@@ -113,7 +113,7 @@ class _Following:
             self.say(WATCH, line)
 
     def tell(self, state: dict[str, Any]) -> None:
-        """What SageMaker does, each step once; its message may grow while the step lasts."""
+        """Report each status transition of SageMaker's once, and again if its message grows."""
         for step in state.get("SecondaryStatusTransitions", []):
             key, text = (step["Status"], step["StartTime"]), step.get("StatusMessage", "")
             if self.transitions.get(key) != text:
@@ -123,7 +123,7 @@ class _Following:
                 self.say(JOB, (f"{step['Status']}: {text}" if text else step["Status"]) + when)
 
     def heed(self, state: dict[str, Any], stop_on_cause: bool, stop_on_silence: bool) -> None:
-        """Say what silence means, and stop the job where that was asked for."""
+        """Report what silence means, and stop the job if that was requested."""
         training = state.get("SecondaryStatus") == "Training" and not self.denied
         self.heard(self.watch.tick(time.monotonic(), training))
         why = ""
@@ -143,20 +143,20 @@ class _Following:
             if before < stream:
                 self.say(JOB, f"{host} has started again: {stream}")
                 self.streams[host] = stream
-            for text in event.text.replace("\r", "\n").rstrip("\n").split("\n"):  # progress bars return the carriage
+            for text in event.text.replace("\r", "\n").rstrip("\n").split("\n"):  # progress bars write \r
                 self.say(host, text)
                 if self.compiler != "on":
                     self.compiler = training_compiler.state([text])
                 self.heard(self.watch.line(host, text, time.monotonic()))
 
     def host(self, stream: str) -> str:
-        """<job>/algo-1-1600000000 is of algo-1."""
+        """Return the host of a stream: algo-1 for <job>/algo-1-1600000000."""
         return stream.removeprefix(f"{self.job}/").rpartition("-")[0] or stream
 
     # --- what is asked -----------------------------------------------------------------------------------------------
 
     def describe(self) -> dict[str, Any]:
-        """Raises ConfigError for a job that is not there."""
+        """Return DescribeTrainingJob's answer. Raises ConfigError if the job does not exist."""
         call = Call("sagemaker", "DescribeTrainingJob", self.region, self.job)
         said = self.patient(call, partial(training_job, self.region, self.job))
         if said is None:
@@ -170,7 +170,7 @@ class _Following:
             names = [row["TrainingJobName"] for row in said["TrainingJobSummaries"]]
             why = did_you_mean(self.job, names) if names else f"there is none in {self.region}"
         except AwsError:
-            why = ""  # who may not look at the names hears none
+            why = ""  # without permission to list, no names are suggested
         what = f"there is no training job {self.job!r} in {self.region}"
         return ConfigError(what, where=str(call), why=why, fix="trainwright attach JOB --region REGION")
 
@@ -180,13 +180,15 @@ class _Following:
         try:
             self.patient(call, lambda: sagemaker.stop_training_job(TrainingJobName=self.job))
         except AwsError as error:
-            if error.code != "ValidationException":  # it has ended by itself
+            if error.code != "ValidationException":  # it has already ended
                 raise
 
     def patient(self, call: Call, ask: Callable[[], T], until: float = math.inf) -> T:
-        """What is throttled, or fails at Amazon's, is asked again and again. Raises AwsError for all else, and at last.
+        """Call `ask`, and retry while it is throttled or fails on Amazon's side.
 
-        A network that is not there is waited for only where it was there before. `until`: of the monotonic clock.
+        Raises AwsError for other errors and on timeout.
+
+        Network errors are retried only after at least one answer. `until` is a time of the monotonic clock.
         """
         poll, began, wait = self.settings.poll, time.monotonic(), self.settings.poll.first_wait_seconds
         end = min(began + poll.patience_seconds, until)
@@ -209,9 +211,9 @@ class _Following:
     # --- the log -----------------------------------------------------------------------------------------------------
 
     def pages(self, start: Callable[[], int], until: float = math.inf) -> Iterator[tuple[list[Event], int]]:
-        """Each page, and when it was asked for by CloudWatch's clock; an empty one with a token is not the last.
+        """Yield each page, and when it was answered by CloudWatch's clock; an empty page with a token is not the last.
 
-        Raises AwsError. `until`: of the monotonic clock, when to stop.
+        Raises AwsError. `until` is the time of the monotonic clock at which to stop.
         """
         logs, token, begin = client("logs", self.region), "", start()
         call = Call("logs", "FilterLogEvents", self.region, f"log-group:{self.settings.log.group}")
@@ -220,7 +222,7 @@ class _Following:
                 "logGroupName": self.settings.log.group,
                 "logStreamNamePrefix": f"{self.job}/",
                 "startTime": begin,
-                "interleaved": True,  # Amazon always does, and what stands in for it in tests if it is told to
+                "interleaved": True,  # Amazon always interleaves; the tests' stand-in does so only with this
             }
             if token:
                 words["nextToken"] = token
@@ -237,7 +239,7 @@ class _Following:
                 return
 
     def read(self) -> int:
-        """Say what is new; how much that was."""
+        """Report the new events; return their number."""
         if self.denied:
             return 0
         new, begun = 0, False
@@ -253,7 +255,7 @@ class _Following:
                 return 0
             if "may not" not in error.what:
                 raise
-            self.denied = f"its log is not shown: {error.what}"  # the job is what matters
+            self.denied = f"its log is not shown: {error.what}"  # following the job goes on without its log
             self.say(JOB, self.denied)
             self.say(JOB, f"  fix: {error.fix}")
             return 0
@@ -261,7 +263,7 @@ class _Following:
         return new
 
     def rest(self, state: dict[str, Any]) -> None:
-        """What the log still holds of a job that has ended; what fails here, and Ctrl-C, does not hide how it ended."""
+        """Report the rest of an ended job's log; an AwsError or Ctrl-C here does not hide how the job ended."""
         try:
             self.tell(state)
             self.read()
@@ -272,7 +274,7 @@ class _Following:
             self.say(JOB, self.denied)
 
     def settle(self) -> None:
-        """CloudWatch lags behind the end of a job; then what came too late for every poll is looked for."""
+        """Read until the log is quiet, because CloudWatch lags behind a job's end; then sweep for late events."""
         log, began = self.settings.log, time.monotonic()
         quiet = began
         while not self.denied and (now := time.monotonic()) - began < log.longest_settle_seconds:
@@ -333,7 +335,7 @@ def _event(row: dict[str, Any]) -> Event:
 
 
 def _clock(said: dict[str, Any]) -> int:
-    """When CloudWatch answered, by its own clock; a whole second, which the margin covers."""
+    """Return the answer's time by CloudWatch's clock, in whole seconds (the margin covers that), else by ours."""
     date = said.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date", "")
     try:
         return int(parsedate_to_datetime(date).timestamp() * 1000)

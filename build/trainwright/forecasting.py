@@ -1,4 +1,4 @@
-"""What a push would do, step by step, and what would end it. Reads, and writes nothing anywhere."""
+"""Forecast the steps of a push, and the errors that would end it, without writing anything."""
 
 import time
 from typing import NamedTuple
@@ -16,14 +16,17 @@ from trainwright.repositories import refuse_filters
 
 
 class Forecast(NamedTuple):
-    """A row of the table, with its steps, and all that would end the real push."""
+    """A row of the table, with its steps, and all errors that would end the real push."""
 
     done: Done
     refused: list[TrainwrightError]
 
 
 def forecast(intent: Intent, variant: Variant, held: Held, release: str, waiver: str = "") -> Forecast:
-    """As publishing.push(), of what is not blocked. Where two places disagree, nothing follows: there are no steps."""
+    """Forecast publishing.push() for an image that is not blocked.
+
+    If two places hold different digests, the push stops there and has no steps.
+    """
     began, found = time.monotonic(), children.load(intent, variant)
     image = images.known_image(found, images.out_folder(intent, variant))
     refused = publishing.refusals(intent, found, release)
@@ -66,7 +69,7 @@ def forecast(intent: Intent, variant: Variant, held: Held, release: str, waiver:
 
 
 def _in_the_engine(found: Inputs, refused: list[TrainwrightError]) -> str:
-    """The digest of what is built; "" for nothing, which ends a push, and where no engine says so."""
+    """Return the digest of the built image; "" if it is not built or no engine answers, which is added to `refused`."""
     try:
         if held := engine.image_id(found.name):
             return held
@@ -126,7 +129,7 @@ def _until_it_is_proved(
 
 
 def _repository(place: Place, settings: Repository) -> list[str]:
-    """Raises as publishing.settled()."""
+    """Return the steps for a repository. Raises the errors of publishing.settled()."""
     rows = publishing.settled(place, settings, create=False)
     own = [row for row in rows if row.repository == place.path]
     others = [f"{row.setting} of {row.repository}: {row.held or 'as wanted'}" for row in rows if row not in own]
@@ -155,7 +158,7 @@ def _settings(settings: Repository) -> str:
 
 
 def _told(policy: Publication, held: Held, missing: list[Place], tag: str, release: str) -> list[str]:
-    """Signatures, and then tags, in their order."""
+    """Return the steps that sign, then those that tag, in their order."""
     key = attesting.signing_key()
     said = f"by {key}" if key else f"not run: {attesting.NO_KEY} ([signature] required = {policy.signature.required!r})"
     steps = [f"sign image, SBOM and provenance: {said}"]

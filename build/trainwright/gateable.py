@@ -1,4 +1,4 @@
-"""What no gate can come of, refused before anything is emitted or started."""
+"""Check that a gate can run at all, before anything is emitted or started."""
 
 from difflib import get_close_matches
 from pathlib import Path
@@ -14,9 +14,10 @@ TESTS = "nccl-tests"
 
 
 def check_image(root: Path, image: str) -> None:
-    """Raises ConfigError for an image of the matrix without nccl-tests; of any other reference nothing is known.
+    """Raise ConfigError for a matrix image without nccl-tests; accept any other reference, whose contents are unknown.
 
-    And for what no image is called: it stands in a comment of what is emitted, and a line of its own would be run.
+    Also raise ConfigError for unprintable characters: the name goes into a comment of the emitted script, and a line
+    break in it would start a line that is executed.
     """
     if not image.isprintable():
         raise ConfigError(f"{image!r} has marks that no name has", where="IMAGE")
@@ -33,19 +34,19 @@ def check_image(root: Path, image: str) -> None:
 
 
 def _may_have_tests(variant: Variant) -> bool:
-    """An image that others made, and that has its Python from there, may have them without saying so: NGC, AWS DLC."""
+    """Return whether the image may have the tests; one with its base's Python (NGC, AWS DLC) may, undeclared."""
     python = variant.pins.get("python")
     return TESTS in variant.pins or (python is not None and python.provider == "base")
 
 
 def architecture(intent: Intent, image: str) -> str:
-    """Of an image of the matrix; "" for any other."""
+    """Return the architecture of a matrix image, or "" for any other image."""
     base = next((variant.base for variant in intent.variants if variant.id == image), "")
     return intent.components.bases[base].architecture if base else ""
 
 
 def check_hosts(image: str, on: str, hosts: list[str]) -> None:
-    """Raises ConfigError for an image where these hosts do not reach it, or SageMaker does not take it from."""
+    """Check that these hosts can pull the image, and that SageMaker accepts its registry. Raises ConfigError."""
     if not image or on == "docker":
         return
     address = image.partition("/")[0]
@@ -68,7 +69,7 @@ def check_hosts(image: str, on: str, hosts: list[str]) -> None:
 
 
 def check_architecture(name: str, row: Instance | None, has: str) -> None:
-    """`has`: the image's, "" where nobody knows. Raises ConfigError."""
+    """Check the instance type's architecture against the image's, `has` ("" if unknown). Raises ConfigError."""
     if row and has and row.architecture != has:
         raise ConfigError(
             f"the image is of {has}, {name} is {row.architecture}",

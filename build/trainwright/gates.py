@@ -1,4 +1,4 @@
-"""Which image passed the gate: dockerfiles/gates/<id>.toml, bound to the digest that the logs themselves name."""
+"""Record which image passed the gate: dockerfiles/gates/<id>.toml, bound to the digest that the logs name."""
 
 import re
 from datetime import UTC, date, datetime
@@ -16,41 +16,41 @@ from trainwright.model import Model, Variant
 from trainwright.outcome import Check
 from trainwright.witnesses import Declared
 
-FOLDER = "dockerfiles/gates"  # written after a build, and about it; no input
+FOLDER = "dockerfiles/gates"  # written after a build, about it; not an input
 WAIVER = re.compile(r"\s*(?P<who>[^:]+?)\s*:\s*(?P<why>\S.*?)\s*")
 SEVERAL = 2  # nodes
 WAIVE = "--waive-gate 'NAME: REASON'"
 
 
 class Gate(Model):
-    """What was judged of one image."""
+    """The gate's result for one image."""
 
     id: str
     digest: Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
     day: date
     instance: str
     nodes: int
-    nics: int | None = None  # of each, where fewer than the instance type has were declared
+    nics: int | None = None  # per node, if fewer were declared than the instance type has
     collectives: list[str]
     peak_busbw: float  # GB/s
     logs: dict[str, str]  # name to sha256
 
 
 def needed(variant: Variant) -> bool:
-    """Whether nccl-tests have something to say of an image: whether it has NCCL."""
+    """Return whether nccl-tests apply to an image, that is, whether it has NCCL."""
     return variant.accelerator != "cpu"
 
 
 def read(root: Path, identity: str) -> Gate | None:
-    """Raises ConfigError for a record that is none."""
+    """Return the gate record of an image, or None if there is none. Raises ConfigError if the record is invalid."""
     path = root / FOLDER / f"{identity}.toml"
     return load(path, Gate) if path.exists() else None
 
 
 def record(root: Path, variant: Variant, wanted: list[str], found: list[Verdict], declared: Declared) -> Gate:
-    """Write down that these logs prove an image; `wanted` are the collectives that they have to be about.
+    """Record that these logs prove an image; `wanted` are the collectives that they must cover.
 
-    Raises NotRunError where they do not prove it of one image, or not all of it.
+    Raises NotRunError if they do not prove it for exactly one image, or do not prove all of it.
     """
     identity, done = variant.id, {name for verdict in found for name in verdict.collectives}
     digests = {verdict.image for verdict in found}
@@ -89,9 +89,9 @@ def record(root: Path, variant: Variant, wanted: list[str], found: list[Verdict]
 
 
 def check(root: Path, variant: Variant, digest: str, waiver: str) -> Check:
-    """What is known of an image's gate, for whoever releases it. `waiver` is NAME: REASON, "" for none.
+    """Return the state of an image's gate for its release. `waiver` is NAME: REASON, or "" for none.
 
-    Raises NotRunError for an image that needs one and did not pass it, ConfigError for a waiver without name or reason.
+    Raises NotRunError if the image needs a gate and did not pass it, ConfigError if the waiver lacks name or reason.
     """
     if not needed(variant):
         return Check(state="not run", detail="it has no NCCL: nothing to gate")

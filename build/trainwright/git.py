@@ -1,4 +1,4 @@
-"""git as this host is told to use it, and its objects: each compared with its id when it is read."""
+"""Run git with this host's settings, and read its objects, each verified against its id."""
 
 import hashlib
 import os
@@ -14,41 +14,41 @@ from trainwright import certificates, mirrors
 from trainwright.errors import BuildError, EnvironmentProblem
 from trainwright.process import environment, run
 
-SUBMODULE = 0o160000  # what git alone has as the type of an entry; the others are those of stat
-# What stock git writes nowhere: .git in any spelling that NTFS takes for it, or HFS+, which skips some letters; and
-# .gitmodules as a link. Beside `.`, `..` and names with a slash.
+SUBMODULE = 0o160000  # git's own type of an entry; the other types are those of stat
+# Names that stock git never writes: .git in any spelling that NTFS, or HFS+ (which skips some letters), equates; and
+# .gitmodules as a link. In addition to `.`, `..` and names with a slash.
 DOT_GIT = re.compile(r"(\.git|git~1)[. ]*([:\\].*)?", re.IGNORECASE | re.DOTALL)
 DOT_GITMODULES = re.compile(r"(\.gitmodules|gitmod~[1-4])[. ]*(:.*)?", re.IGNORECASE | re.DOTALL)
 SKIPPED_BY_HFS = re.compile("[\u200c-\u200f\u202a-\u202e\u206a-\u206f\ufeff]")
-LONGEST_NAME, LONGEST_LINK, DEEPEST = 255, 4095, 200  # bytes, bytes, folders: Linux has no longer ones
-# A few objects can stand for billions of files. Trees of components have hundreds; Linux's has 90,000, and 1.5 GB.
+LONGEST_NAME, LONGEST_LINK, DEEPEST = 255, 4095, 200  # bytes, bytes, folders: Linux's limits
+# Because a few objects can stand for billions of files. Components have hundreds of files; Linux 90,000, and 1.5 GB.
 MOST_FILES, MOST_BYTES, LARGEST = 500_000, 4 << 30, 256 << 20
 
-# This user's and this host's own settings stay: proxies, credentials, extra headers, insteadOf. What would make the
-# same command do something else elsewhere does not.
+# The user's and the host's settings apply: proxies, credentials, extra headers, insteadOf. Those that would make the
+# same command behave differently on another host are overridden.
 SETTINGS = {
     "core.hooksPath": "/dev/null",
-    "fetch.fsckObjects": "false",  # every object is verified here; old histories have harmless oddities
+    "fetch.fsckObjects": "false",  # because every object is verified here, and old histories have harmless oddities
     "fetch.recurseSubmodules": "false",
     "gc.auto": "0",
-    "http.lowSpeedLimit": "1000",  # bytes a second: a server that has fallen silent
+    "http.lowSpeedLimit": "1000",  # bytes per second: abort on a silent server
     "http.lowSpeedTime": "60",  # seconds
     "protocol.file.allow": "always",  # a mirror may be a folder
 }
-# What a surrounding git (a hook, for one) tells about its own repository.
+# Variables with which a surrounding git (for example a hook) describes its own repository.
 FOREIGN = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_COMMON_DIR", "GIT_NAMESPACE")
 
 
 class NoAnswer(EnvironmentProblem):
-    """git failed: worth another try."""
+    """A failed git command; a retry may succeed."""
 
 
 class Damaged(Exception):
-    """An object is not there, or not what its id says."""
+    """An object that is missing, or does not match its id."""
 
 
 class Read(Protocol):
-    """The content of an object by its id and kind."""
+    """A function that returns the content of an object by its id and kind."""
 
     def __call__(self, name: str, kind: str) -> bytes: ...
 
@@ -56,13 +56,13 @@ class Read(Protocol):
 class Entry(NamedTuple):
     """One file of a tree."""
 
-    path: str  # every part of it is a plain name
+    path: str  # every part is a plain name
     mode: int
-    content: bytes  # of a symbolic link: where it leads
+    content: bytes  # of a symbolic link: its target
 
 
 def git(repository: Path, *words: str | Path) -> str:
-    """What git prints. Raises NoAnswer with its last words, which may carry an address and its password."""
+    """Return git's output. Raises NoAnswer with its last lines, which may contain an address and its password."""
     settings = [word for name, value in SETTINGS.items() for word in ("-c", f"{name}={value}")]
     return run(["git", *settings, f"--git-dir={repository}", *words], env=_environment(), error=NoAnswer)
 
@@ -75,14 +75,14 @@ def _environment() -> dict[str, str | None]:
 
 @contextmanager
 def _reader(repository: Path) -> Iterator[Read]:
-    """A way to read objects, each compared with its id: what git hands out was verified when it came in, not since."""
+    """Yield a function that reads objects and verifies each id, because git verified them on arrival only."""
     command = ["git", f"--git-dir={repository}", "cat-file", "--batch"]
     own: dict[str, str | None] = {**dict.fromkeys(FOREIGN), "GIT_NO_REPLACE_OBJECTS": "1"}
     with Popen(command, stdin=PIPE, stdout=PIPE, stderr=DEVNULL, env=environment(own)) as child:
         questions, answers = cast(IO[bytes], child.stdin).fileno(), cast(IO[bytes], child.stdout)
 
         def read(name: str, kind: str) -> bytes:
-            with suppress(BrokenPipeError):  # git has ended: it is no repository any more, and there is no answer
+            with suppress(BrokenPipeError):  # git has exited because the repository is gone: the answer is empty
                 os.write(questions, f"{name}\n".encode())
             header = answers.readline().split()
             if len(header) == 3 and int(header[2]) > LARGEST:
@@ -97,9 +97,9 @@ def _reader(repository: Path) -> Iterator[Read]:
 
 
 def files(repository: Path, commit: str) -> Iterator[Entry]:
-    """Every file of a commit's tree, verified from the bytes up to the commit's id.
+    """Yield every file of a commit's tree, verified from the bytes up to the commit's id.
 
-    Raises Damaged, and BuildError for a submodule.
+    Raises Damaged, and BuildError if the tree has a submodule or a name that git would not write.
     """
     with _reader(repository) as read:
         root = read(commit, "commit").split(b"\n", 1)[0].removeprefix(b"tree ")
@@ -146,14 +146,14 @@ def _walk(read: Read, tree: str, above: str) -> Iterator[Entry]:
 
 
 def _is_plain(name: str, link: bool) -> bool:
-    """Whether stock git would write a file or folder of this name."""
+    """Return whether stock git would write a file or folder of this name."""
     if name in ("", ".", "..") or "/" in name or len(os.fsencode(name)) > LONGEST_NAME:
         return False
     return not (DOT_GIT.fullmatch(SKIPPED_BY_HFS.sub("", name)) or (link and DOT_GITMODULES.fullmatch(name)))
 
 
 def committed(repository: Path, commit: str) -> int:
-    """When a commit was made: seconds since 1970. Raises Damaged."""
+    """Return when a commit was made, in seconds since 1970. Raises Damaged."""
     with _reader(repository) as read:
         head = read(commit, "commit").split(b"\n\n", 1)[0]
     found = re.search(rb"^committer .* (\d{1,10}) [+-]\d+$", head, re.MULTILINE)

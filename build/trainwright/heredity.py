@@ -1,4 +1,4 @@
-"""What a derived image made of its parent: per component unchanged, changed, removed, or a second copy beside it."""
+"""Compare a derived image with its parent: each component is unchanged, changed, removed, or a second copy."""
 
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
@@ -14,7 +14,7 @@ CONSTRAINTS = "/opt/trainwright/constraints.txt"
 
 
 class OwnFiles(Model):
-    """What scripts/own_files.py printed."""
+    """The output of scripts/own_files.py."""
 
     declared: str
     constraints: list[str]
@@ -28,7 +28,7 @@ class Library(Model):
 
 
 class Look(Model):
-    """What an image answered: the same questions to parent and child."""
+    """The answers of one image; parent and child get the same questions."""
 
     own: OwnFiles
     findings: Findings
@@ -36,21 +36,21 @@ class Look(Model):
 
 
 class Row(Model):
-    """One thing of the parent, and what became of it."""
+    """One item of the parent, and its state in the child."""
 
     what: str
     state: State
     was: str = ""
     now: str = ""
     where: str = ""
-    by: str = ""  # the instruction of the child's Dockerfile, where it can be told
-    fix: str = ""  # where it is another one than to take the instruction out
+    by: str = ""  # the instruction of the child's Dockerfile, if it is known
+    fix: str = ""  # if the remedy is not to remove the instruction
     refused: bool = False
-    traces: tuple[str, ...] = ()  # globs of the paths that tell which layer did it
+    traces: tuple[str, ...] = ()  # globs of paths that identify the layer
 
 
 def compare(declared: Mapping[str, Any], parent: Look, child: Look) -> list[Row]:
-    """Every component, and what else differs. `declared` is what the parent says of itself."""
+    """Return a row for every component, and for every other difference. `declared` is the parent's declaration."""
     return [
         *(_component(name, facts, parent, child) for name, facts in declared["components"].items()),
         *_python(declared, parent.findings.python_packages, child.findings.python_packages),
@@ -60,7 +60,7 @@ def compare(declared: Mapping[str, Any], parent: Look, child: Look) -> list[Row]
 
 
 def layers(parent: list[str], child: list[str]) -> Row:
-    """Whether the parent's layers, by their digests, are the child's lowest ones."""
+    """Return a row that says whether the parent's layers, by digest, are the lowest ones of the child."""
     kept = next((n for n, pair in enumerate(zip(parent, child, strict=False)) if pair[0] != pair[1]), len(parent))
     kept = min(kept, len(child))
     whole = kept == len(parent)
@@ -75,7 +75,7 @@ def layers(parent: list[str], child: list[str]) -> Row:
 
 
 def _component(name: str, facts: Mapping[str, Any], parent: Look, child: Look) -> Row:
-    """Version, libraries, and the files that were compiled; the worst of it is the component's state."""
+    """Return the state of a component from its version, its libraries and its compiled files: the worst one counts."""
     was, now = parent.findings.versions.get(name, ""), child.findings.versions.get(name, "")
     before = {path: library.sha256 for path, library in parent.libraries.items() if library.component == name}
     after = {path: library.sha256 for path, library in child.libraries.items() if library.component == name}
@@ -87,7 +87,7 @@ def _component(name: str, facts: Mapping[str, Any], parent: Look, child: Look) -
     changed = [path for path in before if after.get(path) not in (None, "", before[path])]
     lost = _links_lost(name, parent.libraries, child.libraries)
     more = sorted((after.keys() - before.keys()) | _mapped_elsewhere(name, parent, child))
-    # One file of many is a change; a component without its version or without any of its files is no more.
+    # A component that lost its version was removed; one that only lost or changed files was changed.
     state: State = "unchanged"
     if was and not now:
         state = "removed"
@@ -102,7 +102,7 @@ def _component(name: str, facts: Mapping[str, Any], parent: Look, child: Look) -
         was=was,
         now=now,
         where=_some([f"{path} is gone" for path in [*gone, *lost]] or [*changed, *more]),
-        # A child may move what ranks do not compute or talk with; without it, a job that needs it ends all the same.
+        # A child may change what ranks neither compute nor communicate with, but a job that needs a removed one fails.
         refused=state == "removed" or (state != "unchanged" and _matters(facts)),
         traces=tuple(touched)
         or (*_traces_of_package(name), *(f"*/bin/{word}" for word in facts["probe"].get("command", [])[:1])),
@@ -110,7 +110,7 @@ def _component(name: str, facts: Mapping[str, Any], parent: Look, child: Look) -
 
 
 def _links_lost(component: str, was: Mapping[str, Library], now: Mapping[str, Library]) -> list[str]:
-    """Names that programs are linked against, such as libmpi.so.40, and that lead to the library no more."""
+    """Return names that programs are linked with, such as libmpi.so.40, and that no longer lead to the library."""
     return [
         str(PurePosixPath(path).with_name(name))
         for path, library in was.items()
@@ -120,12 +120,12 @@ def _links_lost(component: str, was: Mapping[str, Library], now: Mapping[str, Li
 
 
 def _matters(facts: Mapping[str, Any]) -> bool:
-    """Whether ranks compute or talk with it; the rest (pip, a shell's tools) a child may move."""
+    """Return whether ranks compute or communicate with it; a child may change the rest (pip, a shell's tools)."""
     return bool(facts["at_start"] or facts["compiled"] or facts["libraries"])
 
 
 def _mapped_elsewhere(name: str, parent: Look, child: Look) -> set[str]:
-    """NCCL that a process of the child maps and no process of the parent does."""
+    """Return the NCCL files that a process of the child maps and no process of the parent does."""
     if name != "nccl":
         return set()
     before = {path for paths in parent.findings.mapped.values() for path in paths}
@@ -156,7 +156,10 @@ def _python(declared: Mapping[str, Any], was: Mapping[str, str], now: Mapping[st
 
 
 def _distribution(was: Mapping[str, str], now: Mapping[str, str]) -> Iterable[Row]:
-    """A package of the distribution may get its security update; what ranks talk with is judged by its files."""
+    """Yield changed packages of the distribution, which are not refused.
+
+    Because a package may get its security update, the libraries that ranks communicate with are judged by their files.
+    """
     for name in sorted(was):
         if was[name] != now.get(name):
             state: State = "changed" if name in now else "removed"
@@ -171,7 +174,11 @@ def _added(what: str, was: Mapping[str, str], now: Mapping[str, str]) -> Iterabl
 
 
 def _own_files(was: OwnFiles, now: OwnFiles) -> Iterable[Row]:
-    """The declaration, the constraints, the check before a job: a child that moves those is held by nothing."""
+    """Yield a refused row for each of trainwright's own files that the child changed or removed.
+
+    Because the declaration, the constraints and the check before a job protect everything else, a child must keep them;
+    it may only add constraints.
+    """
     for path, digest in was.files.items():
         found = now.files.get(path, "")
         if found == digest or (path == CONSTRAINTS and set(was.constraints) <= set(now.constraints)):
@@ -182,10 +189,10 @@ def _own_files(was: OwnFiles, now: OwnFiles) -> Iterable[Row]:
 
 
 def blame(rows: Iterable[Row], steps: list[tuple[str, list[str]]]) -> list[Row]:
-    """Rows with the instruction whose layer touches what differs; `steps` are those above the parent, in order.
+    """Return the rows with the instruction whose layer changed them; `steps` are those above the parent, in order.
 
-    A path of a layer starts with "/"; one that the layer deletes is named like the file that it deletes. An instruction
-    without a layer stands for itself.
+    A path of a layer starts with "/"; a path that the layer deletes has the deleted file's name. An instruction without
+    a layer stands for itself.
     """
     return [row.model_copy(update={"by": _instruction(row.traces, steps)}) if differs(row) else row for row in rows]
 
@@ -195,7 +202,7 @@ def differs(row: Row) -> bool:
 
 
 def _instruction(traces: tuple[str, ...], steps: list[tuple[str, list[str]]]) -> str:
-    """The last one wins: what a job gets is what that one left."""
+    """Return the last matching instruction, because its result is what a job gets."""
     for text, paths in reversed(steps):
         if any(fnmatchcase(path, trace) for trace in traces for path in paths):
             return text

@@ -1,4 +1,4 @@
-"""dockerfiles/host.toml and the environment: what this host is told to use."""
+"""Read this host's settings from `dockerfiles/host.toml` and the environment."""
 
 import ast
 import os
@@ -24,7 +24,7 @@ class HostRegistry(Model):
 
 
 class HostEngine(BaseModel):
-    """The part of [engine] that is judged here; scripts/engine.py reads the rest."""
+    """The part of [engine] that is validated here; `scripts/engine.py` reads the rest."""
 
     model_config = ConfigDict(frozen=True)
     minimum: str
@@ -34,7 +34,7 @@ class HostEngine(BaseModel):
 
 
 class HostDisk(Model):
-    """What a build takes beyond its sources, as multiples of their compressed size; `listing` of one image's."""
+    """Disk space of a build beyond its sources, in multiples of their compressed size; `listing`: of one image's."""
 
     store: float
     listing: float
@@ -42,14 +42,14 @@ class HostDisk(Model):
 
 
 class HostJob(Model):
-    """A training job here: size of /dev/shm as Docker writes it, and seconds from SIGTERM to SIGKILL."""
+    """Settings of a local training job: size of /dev/shm as Docker writes it, and seconds from SIGTERM to SIGKILL."""
 
     shm: str
     stop_seconds: int
 
 
 class Host(BaseModel):
-    """The whole of host.toml; scripts read the tables that are not named here."""
+    """The whole of host.toml; scripts read the tables that are not declared here."""
 
     model_config = ConfigDict(frozen=True)
     engine: HostEngine
@@ -64,7 +64,7 @@ def host(root: Path) -> Host:
 
 @cache
 def pip_settings() -> dict[str, str]:
-    """pip's effective settings on this host (files and environment): `extra-index-url` and so on, unparsed."""
+    """Return pip's effective settings on this host (files and environment), such as `extra-index-url`, unparsed."""
     scopes: dict[str, dict[str, str]] = {"global": {}, "download": {}, "install": {}, ":env:": {}}  # the last one wins
     listed = run(
         [sys.executable, "-m", "pip", "config", "list"], error=LockError, what="pip cannot be asked", fix="make setup"
@@ -78,13 +78,13 @@ def pip_settings() -> dict[str, str]:
 
 
 def registry_data() -> Path:
-    """The folder where the registry on loopback keeps what it holds."""
+    """Return the folder where the loopback registry stores its data."""
     home = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local/share")
     return Path(os.environ.get("TRAINWRIGHT_REGISTRY_DATA") or home / "trainwright/registry").absolute()
 
 
 def registry_port(root: Path) -> int | None:
-    """TRAINWRIGHT_REGISTRY_PORT; None where it is not set. Raises ConfigError for a port that is none."""
+    """Return TRAINWRIGHT_REGISTRY_PORT, or None if it is not set. Raises ConfigError for an invalid port."""
     port = os.environ.get("TRAINWRIGHT_REGISTRY_PORT")
     if not port:
         return None
@@ -97,9 +97,9 @@ def registry_port(root: Path) -> int | None:
 
 
 def registry_address(root: Path) -> str:
-    """host:port of the registry on loopback: the port asked for, else that of its last start, else host.toml's.
+    """Return host:port of the loopback registry: the requested port, else that of its last start, else host.toml's.
 
-    Raises ConfigError for a port that is none.
+    Raises ConfigError for an invalid port.
     """
     settings, asked = host(root).registry, registry_port(root)
     with suppress(OSError, ValueError):
@@ -108,7 +108,7 @@ def registry_address(root: Path) -> str:
 
 
 def aws_account() -> str:
-    """Which setting configures an AWS account here; "" for none. Asks no network."""
+    """Return the setting or file that configures an AWS account here, or "" if there is none. Uses no network."""
     for name in (
         "AWS_PROFILE",
         "AWS_DEFAULT_PROFILE",

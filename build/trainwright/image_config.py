@@ -1,13 +1,13 @@
-"""What a derived image says to the engine, against its parent: environment, entrypoint and user. No layer shows it."""
+"""Compare a derived image's configuration with its parent's: environment, entrypoint and user. No layer shows them."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from trainwright.heredity import Look, Row, State
 
-# A child may append to these: what comes first is what is found.
+# A child may append to these, because the first match is used.
 PATHS = ("PATH", "LD_LIBRARY_PATH", "LIBRARY_PATH", "CPATH", "PYTHONPATH", "PKG_CONFIG_PATH", "MANPATH")
-# Each makes the loader, pip or uv look elsewhere than where the parent's files say; empty ones do so, too.
+# Each makes the loader, pip or uv search elsewhere than the parent's files state; an empty value does so, too.
 NOT_SET = {
     "LD_PRELOAD": "the loader puts it before every library of the parent",
     "LD_LIBRARY_PATH": "the loader looks there before it finds the parent's libraries",
@@ -21,7 +21,10 @@ NOT_SET = {
 def compare(
     declared: Mapping[str, Any], look: Look, parent: Mapping[str, Any], child: Mapping[str, Any]
 ) -> Iterable[Row]:
-    """What the child must not say otherwise; nothing where all is kept. `look` is the parent's, the rest `Config`s."""
+    """Yield what the child must not change; nothing if all is kept.
+
+    `declared` and `look` are the parent's; `parent` and `child` are image `Config`s.
+    """
     was, now = environment(parent), environment(child)
     for name in sorted(was):
         if not _kept(name, was[name], now.get(name)):
@@ -54,12 +57,12 @@ def compare(
 
 
 def environment(config: Mapping[str, Any]) -> dict[str, str]:
-    """Variable to value, as the engine gives it to every process of a container."""
+    """Return each variable's value, as the engine passes it to every process of a container."""
     return {name: value for name, _, value in (line.partition("=") for line in config.get("Env") or [])}
 
 
 def user(config: Mapping[str, Any]) -> str:
-    """Who a container is where nobody says so; an engine writes the same root in several ways."""
+    """Return a container's default user; engines write the same root in several ways."""
     said = str(config.get("User") or "")
     return "root" if said in ("", "0", "root", "0:0", "root:root") else said
 
@@ -77,7 +80,7 @@ def _how_to_keep(name: str) -> str:
 
 
 def _loads_something_else(declared: Mapping[str, Any], look: Look, name: str, value: str) -> str:
-    """Why, where a component reads this variable and it does not mean the component's own library; else ""."""
+    """Return why a value makes a component load another library than its own, or "" if it does not."""
     for component, facts in sorted(declared["components"].items()):
         if name in facts["variables"]:
             own = {path: library for path, library in look.libraries.items() if library.component == component}

@@ -1,4 +1,4 @@
-"""One image between its steps: what is planned, what out/<id>/image.json says of it, what was done."""
+"""Keep an image's state between its steps: what is planned, what out/<id>/image.json records, what was done."""
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
@@ -29,7 +29,7 @@ class Done:
     action: str
     why: str
     seconds: float
-    steps: list[str] = field(default_factory=list)  # of a dry run: what would be done, in this order
+    steps: list[str] = field(default_factory=list)  # of a dry run: the planned steps in order
 
 
 def out_folder(intent: Intent, variant: Variant) -> Path:
@@ -37,9 +37,9 @@ def out_folder(intent: Intent, variant: Variant) -> Path:
 
 
 def read_image(out: Path) -> Image | None:
-    """What an earlier step wrote; None where nothing did, or another version of this program.
+    """Return the image.json of an earlier step, or None if there is none or another version of this program wrote it.
 
-    Raises ConfigError for a file that is damaged: that an image was pushed is not forgotten silently.
+    Raises ConfigError if the file is damaged, because the record of a push must not be lost silently.
     """
     path, name = out / "image.json", f"out/{out.name}/image.json"
     if not path.exists():
@@ -53,7 +53,7 @@ def read_image(out: Path) -> Image | None:
 
 
 def known_image(found: Inputs, out: Path) -> Image:
-    """What image.json says of this key already; where it says nothing, what the inputs say."""
+    """Return image.json if it is of this key; otherwise an image made from the inputs."""
     image = read_image(out)
     if image and image.key == found.key:
         return image
@@ -65,9 +65,9 @@ def write_image(out: Path, image: Image) -> None:
 
 
 def published_image(found: Inputs, out: Path, repository: str, digest: str = "") -> Image:
-    """image.json of an image that the registry holds: ours if it is of this key, else what the registry says.
+    """Return image.json of an image that the registry holds: ours if it is of this digest, else the registry's facts.
 
-    `digest` is the one behind its key, where that is known already.
+    `digest` is the digest behind its key, if that is known already.
     """
     digest, image = digest or registry.resolve(repository, found.tag), known_image(found, out)
     if image.digest == digest and image.uri == f"{repository}@{digest}":
@@ -92,9 +92,9 @@ def plan_one(
     engine_answers: Callable[[], bool],
     held: Mapping[Place, str] | None = None,
 ) -> PlanEntry:
-    """skip, reuse, build or blocked; a registry or an engine that does not answer is unknown, not empty.
+    """Plan skip, reuse, build or blocked; a registry or an engine that does not answer is unknown, not empty.
 
-    `held` is what published() said of it; without it `repository` is asked.
+    `held` is the result of published() for it; without it, `repository` is queried.
     """
     published = None
     warnings = [f"{sentence(warning)}: {warning.rule}" for warning in found.warnings]
@@ -120,9 +120,10 @@ def planned(
     must_know: bool = False,
     elsewhere: bool = False,
 ) -> tuple[list[PlanEntry], str]:
-    """What is to be done with each image; and why what is published is unknown, "" where it is known.
+    """Return the plan of each image, and why the published state is unknown, "" if it is known.
 
-    With `must_know` raises as published() does instead. `elsewhere`: as a builder asks that has not this engine.
+    With `must_know`, raises as published() does instead. `elsewhere` plans for a builder that does not have this
+    engine.
     """
     variants = list(variants)
     missing = {variant.id: inputs.awaited(intent, variant) for variant in variants}
@@ -140,7 +141,7 @@ def planned(
 
 
 def pushed_here(intent: Intent) -> tuple[list[Variant], list[str]]:
-    """What out/ says was pushed from here with its present inputs, and the ids of what was with others."""
+    """Return the images that out/ records as pushed with their present inputs, and the ids of those with others."""
     said = [(variant, read_image(out_folder(intent, variant))) for variant in intent.variants]
     pushed = {variant.id: (variant, image.key) for variant, image in said if image and image.digest and image.uri}
     fresh = [
@@ -152,9 +153,9 @@ def pushed_here(intent: Intent) -> tuple[list[Variant], list[str]]:
 
 
 def exported(intent: Intent, variants: Iterable[Variant]) -> dict[str, str]:
-    """What a pipeline hands on of images that were pushed; of several, one word each.
+    """Return the variables that a pipeline hands on of pushed images; of several images, one word each.
 
-    Raises NotRunError for one that was not pushed with its present inputs.
+    Raises NotRunError if one was not pushed with its present inputs.
     """
     rows: list[dict[str, str]] = []
     for variant in variants:
@@ -170,19 +171,19 @@ def exported(intent: Intent, variants: Iterable[Variant]) -> dict[str, str]:
 
 
 def below_registry(variant: Variant) -> str:
-    """The path of the variant's repository below the registry."""
+    """Return the path of the variant's repository below the registry."""
     return f"trainwright/{variant.framework}"
 
 
 def places(intent: Intent, variant: Variant, given: str, regions: str = "") -> list[Place]:
-    """Every repository that the variant's images go to. Raises as places.hosts() does."""
+    """Return every repository that the variant's images go to. Raises as places.hosts() does."""
     return [host.place(below_registry(variant)) for host in places_module.hosts(intent.root, given, regions)]
 
 
 def published(intent: Intent, found: Iterable[Inputs], given: str, regions: str = "") -> dict[str, dict[Place, str]]:
-    """Image id to what each place holds under its key: a digest, or "". One call for each repository.
+    """Map image id to each place's digest under the image's key, "" if it has none; one call for each repository.
 
-    Raises RegistryError and AwsError: what nobody can say is not "nothing".
+    Raises RegistryError and AwsError, because an unknown state is not "nothing".
     """
     hosts = places_module.hosts(intent.root, given, regions)
     wanted = {one.variant.id: [(host.place(below_registry(one.variant)), one.tag) for host in hosts] for one in found}
@@ -190,7 +191,10 @@ def published(intent: Intent, found: Iterable[Inputs], given: str, regions: str 
 
 
 def lacking(variants: Iterable[Variant], held: Mapping[str, Mapping[Place, str]], everywhere: bool) -> list[Variant]:
-    """Those that no place holds under their key; with `everywhere`, that some place lacks. `held` is of published()."""
+    """Return the images that no place holds under their key; with `everywhere`, that some place lacks.
+
+    `held`: of published().
+    """
     whole = all if everywhere else any
     return [variant for variant in variants if not (held.get(variant.id) and whole(held[variant.id].values()))]
 
@@ -198,7 +202,7 @@ def lacking(variants: Iterable[Variant], held: Mapping[str, Mapping[Place, str]]
 def published_if_known(
     intent: Intent, found: Iterable[Inputs], given: str, regions: str = ""
 ) -> tuple[dict[str, dict[Place, str]], str]:
-    """The same where it only serves to save work; {} and why where nobody can say."""
+    """Return published() and "", for callers that only save work with it; {} and why if the state is unknown."""
     try:
         return published(intent, found, given, regions), ""
     except (RegistryError, AwsError, EnvironmentProblem) as error:
@@ -208,9 +212,9 @@ def published_if_known(
 def settle(
     intent: Intent, variants: Iterable[Variant], places: Iterable[Place], create: bool, change: bool
 ) -> list[Setting]:
-    """The repositories of Amazon ECR among `places`: as provisioning.ensure(); nothing is asked of a plain registry.
+    """Call provisioning.ensure() for the Amazon ECR repositories among `places`; plain registries are not queried.
 
-    Raises ConfigError where publish.toml would let the tag of a key or a release move. Raises AwsError.
+    Raises ConfigError if publish.toml would let the tag of a key or a release move. Raises AwsError.
     """
     settings, names = publication(intent.root).repository, dict[tuple[str, str], list[str]]()
     refuse_filters(settings, [variant.id for variant in variants])
@@ -225,7 +229,7 @@ def settle(
 
 
 def repository_if_any(intent: Intent, variant: Variant, given: str) -> str | None:
-    """The first of its places, where that only serves to find out what is published: None where nobody can say."""
+    """Return the first of its places, for finding out what is published; None if the places are unknown."""
     try:
         return places(intent, variant, given)[0].repository
     except (RegistryError, AwsError):

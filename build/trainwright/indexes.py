@@ -1,4 +1,4 @@
-"""Python packages: from where this host's pip configuration says, resolved by uv, chosen for the image's platform."""
+"""Resolve Python packages with uv from the indexes of this host's pip configuration, for the image's platform."""
 
 import bz2
 import gzip
@@ -31,7 +31,7 @@ from trainwright.model import Base, Model
 from trainwright.process import run
 from trainwright.wheels import marker_environment
 
-# What uv 0.13 says where none answered: refused, no such host, no proxy, a certificate that nobody trusts; time-outs.
+# uv 0.13's text for an unreachable index: refused, unknown host, no proxy, untrusted certificate, time-out.
 UNREACHED = re.compile(
     r"Failed to fetch: .*\n\s*cause: error sending request for url .*\n"
     r"\s*cause: (client error \(Connect\)|operation timed out)$",
@@ -44,7 +44,7 @@ METADATA_BYTES, UNPACKED_BYTES = 4 << 20, 2 << 30
 PORTS = {"https": 443, "http": 80}
 UNPACKERS: dict[bytes, Callable[[IO[bytes]], Any]] = {b"\x1f\x8b": gzip.open, b"BZ": bz2.open, b"\xfd7": lzma.open}
 
-_unreached: dict[str, EnvironmentProblem] = {}  # indexes of frameworks that did not answer in this run
+_unreached: dict[str, EnvironmentProblem] = {}  # unreachable indexes of frameworks in this run
 
 
 class Offer(Model):
@@ -58,11 +58,11 @@ class Offer(Model):
 
 
 class Beside(Model):
-    """What is known of packages beside the indexes."""
+    """Further knowledge of packages, in addition to the indexes."""
 
-    folder: str = ""  # further files, wheels alone
-    requires: dict[str, list[str]] = Field(default={})  # `name==version` to its requirements: to ask it would run it
-    from_source: tuple[str, ...] = ()  # names of which only the source distribution will do
+    folder: str = ""  # folder with further files, wheels only
+    requires: dict[str, list[str]] = Field(default={})  # `name==version` to its requirements: a query would run it
+    from_source: tuple[str, ...] = ()  # names that must come from the source distribution
 
     def tables(self) -> list[dict[str, Any]]:
         rows = ((*pinned.split("=="), texts) for pinned, texts in sorted(self.requires.items()))
@@ -70,12 +70,12 @@ class Beside(Model):
 
 
 def trust() -> dict[str, Any]:
-    """pip's trusted hosts, as `store.fetch` takes them."""
+    """Return pip's trusted hosts, as arguments of `store.fetch`."""
     return {"insecure": pip_settings().get("trusted-host", "").split()}
 
 
 def _with_credentials(url: str) -> str:
-    """uv leaves out the user and password that the index's own address carries."""
+    """Return a file's URL with the credentials of its index, because uv omits them."""
     settings, file = pip_settings(), urlsplit(url)
 
     def origin(address: SplitResult) -> tuple[str, str | None, int | None]:
@@ -89,10 +89,10 @@ def _with_credentials(url: str) -> str:
 
 
 def uv_options(index: str = "") -> tuple[list[str], dict[str, str]]:
-    """uv ignores pip's configuration: its words for it, and the environment for CAs and proxies.
+    """Translate pip's configuration, which uv ignores, into uv's options, and into its environment for CAs and proxies.
 
-    `index` is a framework's own wheel index, asked beside the others. The mirror `python` stands in for pip's
-    index-url and for `no-index`; every address has its own mirror, if there is one.
+    `index` is a framework's own wheel index, used in addition to the others. The mirror `python` replaces pip's
+    index-url and `no-index`; every other address is replaced by its own mirror, if there is one.
     """
     settings, mirror = pip_settings(), mirrors.named(mirrors.PYTHON)
     options = ["--no-config", "--index-strategy", "unsafe-best-match"]  # like pip: all indexes are equal
@@ -119,13 +119,14 @@ def resolve(
     constraints: Sequence[str] = (),
     beside: Beside | None = None,
 ) -> list[Offer]:
-    """The newest set of versions that satisfies the requirements on the image's platform, best file of each.
+    """Return the newest versions that satisfy the requirements on the image's platform, with the best file of each.
 
-    `constraints` hold the versions of whatever comes along, `beside` is what is known of packages beside the indexes.
+    `constraints` restrict the versions of all packages that are pulled in; `beside` is knowledge in addition to the
+    indexes.
 
-    The framework's own index is asked only where the host's sources do not have what is wanted, so that a host
-    with a mirror or a folder of wheels needs no other network. Raises LockError with uv's explanation, and
-    EnvironmentProblem where an index cannot be reached: what exists was not told then.
+    Because a host with a mirror or a folder of wheels needs no other network, the framework's own index is used only if
+    the host's sources cannot satisfy the requirements. Raises LockError with uv's explanation, and EnvironmentProblem
+    if an index cannot be reached, because it is then unknown which versions exist.
     """
     try:
         return _resolve(requirements, python, base, "", deps, constraints, beside)
@@ -134,10 +135,10 @@ def resolve(
             raise
         refused = error
     try:
-        if index in _unreached:  # one wait is enough: every image of a framework asks the same one
+        if index in _unreached:  # wait only once: every image of a framework uses the same index
             raise _unreached[index]
         return _resolve(requirements, python, base, index, deps, constraints, beside)
-    except EnvironmentProblem as error:  # with what the others said: it may be that the version exists nowhere
+    except EnvironmentProblem as error:  # include the first error: the version may not exist at all
         _unreached[index] = error
         raise EnvironmentProblem(
             "the indexes of this host do not have these Python packages, and the framework's own cannot be reached",
@@ -164,7 +165,10 @@ def _resolve(
 def who_wants(
     requirements: list[str], python: str, base: Base, constraints: Sequence[str], beside: Beside
 ) -> dict[str, tuple[str, list[str]]]:
-    """The same solution as a graph: package to its version and to the packages that require it ([]: a requirement)."""
+    """Return the same solution as a graph: package to its version and to the packages that require it.
+
+    The list is empty for a package that is itself a requirement.
+    """
     words = ["--no-header", "--annotation-style", "line"]
     text = _compiled(requirements, python, base, "", constraints, beside, words, "requirements.txt")
     found: dict[str, tuple[str, list[str]]] = {}
@@ -186,7 +190,7 @@ def _compiled(
     words: list[str],
     name: str,
 ) -> str:
-    """What `uv pip compile` writes, into a file called `name`."""
+    """Return the output of `uv pip compile`, written to a file called `name`."""
     machine = base.machine
     options, env = uv_options(index)
     with tempfile.TemporaryDirectory() as folder:
@@ -197,13 +201,13 @@ def _compiled(
         if beside.requires:
             import tomlkit
 
-            # A file that we name is as good as none: nobody's own settings are read.
+            # An explicit file also disables the user's own settings.
             settings.write_text(tomlkit.dumps({"dependency-metadata": beside.tables()}))
             options = ["--config-file", str(settings), *(word for word in options if word != "--no-config")]
         _asked(
             [
                 *(Path(sys.executable).with_name("uv"), "pip", "compile", "--quiet"),
-                *("--python", sys.executable),  # else uv looks for the image's Python, and would download one
+                *("--python", sys.executable),  # else uv looks for the image's Python, and downloads one
                 *("--python-version", python, "--python-platform", f"{machine}-manylinux_{glibc(base)}"),
                 *words,
                 *options,
@@ -218,7 +222,7 @@ def _compiled(
 
 
 def _asked(command: Sequence[str | Path], env: Mapping[str, str]) -> None:
-    """Run uv, which has one exit code for all that an index may do: only its words tell who is to blame."""
+    """Run uv, and classify its failure by its text, because it has one exit code for every error of an index."""
     fix = "trainwright doctor: it shows the indexes in use"
     try:
         run(command, env=env, error=LockError, what="the Python packages cannot be resolved", fix=fix)
@@ -234,7 +238,7 @@ def glibc(base: Base) -> str:
 
 
 def tags(python: str, base: Base) -> list[Tag]:
-    """Wheel tags the image can use, best first."""
+    """Return the wheel tags that the image supports, best first."""
     major, minor = (int(part) for part in python.split("."))
     machine, newest = base.machine, int(base.glibc.split(".")[1])
     platforms = [f"manylinux_2_{number}_{machine}" for number in range(newest, 4, -1)]
@@ -247,7 +251,7 @@ def tags(python: str, base: Base) -> list[Tag]:
 
 
 def _best(package: dict[str, Any], python: str, base: Base) -> Offer:
-    """The file of a pylock package that the image will install: the best wheel, else the source distribution."""
+    """Return the file of a pylock package that the image installs: the best wheel, else the source distribution."""
     rank = {tag: position for position, tag in enumerate(tags(python, base))}
     name, version = str(package["name"]), str(package["version"])
     best: tuple[int, Offer] | None = None
@@ -259,7 +263,7 @@ def _best(package: dict[str, Any], python: str, base: Base) -> Offer:
                 file, sha256 = unquote(urlsplit(url).path).rpartition("/")[2], entry["hashes"]["sha256"]
                 if file in ("", ".", "..") or not re.fullmatch("[0-9a-f]{64}", sha256):
                     raise ValueError(f"{file!r} is no file, or {sha256!r} no checksum")
-                position = len(rank)  # a source distribution: behind every wheel that fits
+                position = len(rank)  # a source distribution: ranked after every wheel that fits
                 if kind == "wheels":
                     fitting = [rank[tag] for tag in parse_wheel_filename(file)[3] if tag in rank]
                     if not fitting:
@@ -277,13 +281,13 @@ def _best(package: dict[str, Any], python: str, base: Base) -> Offer:
 
 
 def metadata(path: Path, file: str) -> Message:
-    """The core metadata of a wheel or source distribution. Raises LockError for one that has none."""
+    """Return the core metadata of a wheel or source distribution. Raises LockError if it has none."""
     with _readable(file):
         if file.endswith(".whl"):
             with zipfile.ZipFile(path) as wheel:
                 name = next(entry for entry in wheel.namelist() if entry.endswith(".dist-info/METADATA"))
                 if wheel.getinfo(name).compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-                    raise ValueError("its metadata is packed as no wheel's is")  # such are unpacked without a limit
+                    raise ValueError("its metadata is packed as no wheel's is")  # other methods unpack without a limit
                 with wheel.open(name) as member:
                     text = _text(member)
         else:
@@ -295,7 +299,7 @@ def metadata(path: Path, file: str) -> Message:
 
 @contextmanager
 def _readable(file: str) -> Iterator[None]:
-    """What a file does that is no package, as a LockError."""
+    """Turn every error of reading an invalid package into a LockError."""
     try:
         yield
     except StopIteration:
@@ -309,7 +313,7 @@ def _readable(file: str) -> Iterator[None]:
 
 
 def _text(member: IO[bytes]) -> str:
-    """Raises ValueError for more than any metadata has, and for what is no text."""
+    """Return the text of a metadata file. Raises ValueError if it exceeds METADATA_BYTES or is not UTF-8."""
     content = member.read(METADATA_BYTES + 1)
     if len(content) > METADATA_BYTES:
         raise ValueError(f"its metadata has more than {METADATA_BYTES} bytes")
@@ -317,7 +321,7 @@ def _text(member: IO[bytes]) -> str:
 
 
 class _Capped:
-    """The unpacked bytes of a source distribution, of which no more are held at a time, or passed, than one has."""
+    """The unpacked stream of a source distribution, with limits on the bytes read at a time and in total."""
 
     def __init__(self, stream: IO[bytes]) -> None:
         self._stream, self.tell = stream, stream.tell
@@ -334,7 +338,7 @@ class _Capped:
 
 
 def licence(path: Path, file: str) -> str:
-    """What a package says of its licence: the SPDX expression, else the classifiers, else the text's first line."""
+    """Return a package's licence: the SPDX expression, else the classifiers, else the first line of its text."""
     said = metadata(path, file)
     if expression := said.get("License-Expression"):
         return str(expression)
@@ -345,12 +349,12 @@ def licence(path: Path, file: str) -> str:
 
 
 def requires(path: Path, file: str) -> list[str]:
-    """What a wheel or source distribution says that it requires, for whatever platform and extra."""
+    """Return the requirements of a wheel or source distribution, for every platform and extra."""
     return [str(line) for line in metadata(path, file).get_all("Requires-Dist") or []]
 
 
 def needs(path: Path, file: str, python: str, base: Base) -> list[str]:
-    """Names of what a wheel or source distribution requires on the image's platform, from its own metadata."""
+    """Return the names of what a package requires on the image's platform, from its own metadata."""
     environment = marker_environment(python, base)
     found = set()
     with _readable(file):
@@ -362,7 +366,7 @@ def needs(path: Path, file: str, python: str, base: Base) -> list[str]:
 
 
 def build_requirements(path: Path) -> list[str] | None:
-    """What a source distribution says that it is built with; None where it says nothing."""
+    """Return a source distribution's build requirements; None if it declares none."""
     with _readable(path.name):
         said = tomllib.loads(_member(path, "pyproject.toml")).get("build-system", {}).get("requires")
         if not isinstance(said, list | None):
@@ -371,11 +375,11 @@ def build_requirements(path: Path) -> list[str] | None:
 
 
 def _member(path: Path, file: str) -> str:
-    """A text file at the top of a source distribution; "" where it has none."""
+    """Return a text file at the top of a source distribution; "" if it has none."""
     with path.open("rb") as raw:
         opened = UNPACKERS.get(raw.peek(2)[:2])
         with opened(raw) if opened else raw as stream:
-            capped = cast(IO[bytes], _Capped(stream))  # it reads and seeks, as much as tarfile asks for
+            capped = cast(IO[bytes], _Capped(stream))  # implements read and seek as far as tarfile needs them
             with tarfile.open(fileobj=capped, mode="r:") as archive:
                 for member in archive:
                     found = member.name.count("/") == 1 and member.name.endswith(f"/{file}")

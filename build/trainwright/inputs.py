@@ -1,4 +1,4 @@
-"""Everything that goes into one image, known without network and without engine: from the locks and the store."""
+"""Compute everything that goes into one image, without network and engine, from the locks and the store."""
 
 import hashlib
 from functools import cached_property, lru_cache
@@ -16,33 +16,33 @@ from trainwright.outcome import Drift
 
 
 class Distribution(Model):
-    """The packages of a base as locked, and as they will be used where the mirror has moved on."""
+    """The packages of a base as locked, and as used if the mirror has dropped locked versions."""
 
     intent: str
-    epoch: int  # seconds: the date of the index they were locked from
+    epoch: int  # seconds: the date of the index that they were locked from
     locked: packages.Stanzas
     effective: packages.Stanzas
     drift: list[Drift]
-    unmet: tuple[str, str] | None  # a package, and what it requires that none of these is
+    unmet: tuple[str, str] | None  # a package, and its requirement that none of these meets
 
-    # Worked out once for all images on this base: what is read from the same text is the same object.
+    # Computed once for all images on this base: equal text yields the same object.
     @cached_property
     def held(self) -> dict[str, Package]:
         return packages.to_packages(self.effective)
 
     @cached_property
     def manifest(self) -> str:
-        """Digest of what will be used."""
+        """Return the digest of the packages that will be used."""
         return packages.manifest_digest(self.effective)
 
     @cached_property
     def locked_manifest(self) -> str:
-        """Digest of what is locked, which is what packages on top of these were resolved with."""
+        """Return the digest of the locked packages, with which packages on top of these were resolved."""
         return packages.manifest_digest(self.locked)
 
     @cached_property
     def lines(self) -> str:
-        """What the image is said to hold, one package a line."""
+        """Return the image's package list, one package per line."""
         return "".join(f"{package.name}={package.version} {package.sha256}\n" for package in self.held.values())
 
     def packages(self) -> dict[str, Package]:
@@ -50,15 +50,15 @@ class Distribution(Model):
 
 
 class Compilation(Model):
-    """What compiles one source distribution against the image it goes on top of."""
+    """The inputs for compiling one source distribution against the image that it is added to."""
 
     name: str
     image: str  # id of the image that holds the compilers
     sdist: PythonFile
-    wheels: dict[str, list[PythonFile]]  # folder to what lies in it
+    wheels: dict[str, list[PythonFile]]  # folder to its wheels
     text: dict[str, str]  # path to rendered text
-    key: str  # sha256 (hex) of all that decides over the wheel
-    wheel: PythonFile | None  # what it gave before; None: nobody compiled it here yet
+    key: str  # sha256 (hex) of everything that determines the wheel
+    wheel: PythonFile | None  # the wheel of an earlier compilation; None: not compiled here yet
 
 
 class Inputs(Model):
@@ -68,23 +68,23 @@ class Inputs(Model):
     lock: Lock
     distribution: Distribution
     pins: dict[str, str]  # component to exact version
-    versions: dict[str, str]  # component to what it says of itself, once the probe has found it so
+    versions: dict[str, str]  # component to the version it reports itself, as the probe must find it
     text: dict[str, str]  # path below out/<id>/ to rendered text
     rootfs: dict[str, Path]  # path below out/<id>/rootfs/ to its source
-    base_key: str  # sha256 (hex) of what the base is made of
-    wheels: dict[str, list[PythonFile]]  # folder below out/<id>/wheels/ to what lies in it
-    tools: Distribution | None  # distribution packages of compile stages; None where nothing is compiled
-    warnings: list[Verdict]  # rules of compat.toml that only warn, and do not hold
-    blocked: list[str]  # what nobody could establish
+    base_key: str  # sha256 (hex) of the base's inputs
+    wheels: dict[str, list[PythonFile]]  # folder below out/<id>/wheels/ to its wheels
+    tools: Distribution | None  # distribution packages of compile stages; None if nothing is compiled
+    warnings: list[Verdict]  # unmet rules of compat.toml with severity warn
+    blocked: list[str]  # facts that could not be established
     key: str
     tag: str
     name: str  # in the engine
-    parent: "Inputs | None" = None  # the image that a requirements file puts packages on
-    compile: tuple[Compilation, ...] = ()  # what of them is compiled against that one
+    parent: "Inputs | None" = None  # the image that a requirements file adds packages to
+    compile: tuple[Compilation, ...] = ()  # the added packages that are compiled against the parent
 
     @property
     def drift(self) -> list[Drift]:
-        """Of the base's packages, and of what compilers had beyond them."""
+        """Return the drift of the base's packages and of those that compile stages add to them."""
         return self.distribution.drift + (self.tools.drift if self.tools else [])
 
 
@@ -93,12 +93,12 @@ def lock_path(intent: Intent, variant: Variant) -> Path:
 
 
 def packages_path(intent: Intent, base: str, tools: bool = False) -> Path:
-    """The lock of a base's packages; with `tools`, of what compile stages have beyond them."""
+    """Return the path of a base's package lock; with `tools`, of the lock of the packages that compile stages add."""
     return intent.root / "dockerfiles/locks" / f"{base}{'.build' * tools}.packages"
 
 
 def drift_path(locked: packages.Stanzas) -> Path:
-    """Where the store remembers what stood in for lost packages of these."""
+    """Return the path in the store that records replacements of lost packages of these."""
     digest = packages.manifest_digest(locked)
     return store.root() / "drift" / f"{digest}.packages"
 
@@ -113,12 +113,12 @@ def _read(path: Path) -> str:
 def read_lock(intent: Intent, variant: Variant) -> Lock:
     try:
         return parse(_read(lock_path(intent, variant)), Lock, f"dockerfiles/locks/{variant.lock}.toml")
-    except ConfigError as error:  # nobody edits a lock: the remedy is to write it again
+    except ConfigError as error:  # locks are not edited by hand, so the remedy is to lock again
         raise DamagedLock(error.what, where=error.where, why=error.why, fix=lock.RELOCK.format(id=variant.id)) from None
 
 
 def read_distribution(intent: Intent, base: str, tools: bool = False, as_locked: bool = False) -> Distribution:
-    """The lock of a base's packages, with the drift that an earlier fetch recorded unless `as_locked`.
+    """Return a base's package lock, with the drift that an earlier fetch recorded unless `as_locked`.
 
     Raises LockError.
     """
@@ -135,7 +135,7 @@ def _drift_name(text: str, name: str) -> str:
     return drift_path(packages.parse(text, name)[1]).name
 
 
-@lru_cache(maxsize=32)  # many images, few bases: what is read is the same object for all of them
+@lru_cache(maxsize=32)  # many images share few bases: equal text yields the same object
 def _distribution(text: str, name: str, recorded: str) -> Distribution:
     header, locked = packages.parse(text, name)
     effective = packages.parse(recorded, f"the drift of {name}")[1] if recorded else locked
@@ -154,7 +154,7 @@ def record_drift(header: dict[str, str], locked: packages.Stanzas, effective: pa
 
 
 def packages_intent(intent: Intent, base: str, tools: bool) -> str:
-    """What a package lock must have been resolved from; that of compile stages also from the packages below them."""
+    """Return the digest of a package lock's inputs; for compile stages, they include the base's packages."""
     if not tools:
         return lock.packages_digest(intent, base, lock.distribution_packages(intent, base))
     below = read_distribution(intent, base).locked_manifest
@@ -162,7 +162,7 @@ def packages_intent(intent: Intent, base: str, tools: bool) -> str:
 
 
 def current_distribution(intent: Intent, base: str, tools: bool = False, as_locked: bool = False) -> Distribution:
-    """The same, if it answers the intent. Raises LockError where it is stale."""
+    """Return a base's package lock if it matches the intent. Raises LockError if it is stale."""
     found = read_distribution(intent, base, tools, as_locked)
     if found.intent != packages_intent(intent, base, tools):
         path = packages_path(intent, base, tools)
@@ -176,10 +176,10 @@ def current_distribution(intent: Intent, base: str, tools: bool = False, as_lock
 
 
 def known(intent: Intent, variant: Variant) -> tuple[Lock | None, dict[str, Package], dict[str, Package]]:
-    """What the current locks say: of the variant, of its base's packages, of compile stages.
+    """Return the contents of the current locks: the variant's, its base's packages, and those of compile stages.
 
-    None and {} for one that is missing or stale: what it says is not what would be built. Raises LockError for one
-    that cannot be read: nobody may be told that an image does not hold what its lock names.
+    A missing or stale lock gives None or {}, because it differs from what would be built. Raises DamagedLock for an
+    unreadable one, because an image must not be reported to lack what its lock names.
     """
 
     def packages_of(tools: bool) -> dict[str, Package]:
@@ -202,9 +202,10 @@ def known(intent: Intent, variant: Variant) -> tuple[Lock | None, dict[str, Pack
 
 
 def awaited(intent: Intent, variant: Variant) -> list[str]:
-    """Why an image has no lock where the intent says so, one sentence each; none where it has, or where nobody knows.
+    """Return the reasons in the intent, one sentence each, why an image has no lock; empty if the intent gives none.
 
-    The intent's word counts only as long as the lock is missing: whoever has what is awaited writes it by name.
+    An `awaits` counts only while its lock is missing: on a host with the awaited input, `trainwright lock --only`
+    writes it.
     """
     base, found = intent.components.bases[variant.base], lock.without_digest(intent, variant)
     parts = (False, True) if lock.compiles(intent, variant) else (False,)
@@ -218,7 +219,7 @@ def awaited(intent: Intent, variant: Variant) -> list[str]:
 
 
 def refuse_awaiting(intent: Intent, variant: Variant) -> None:
-    """Raises LockError for an image that awaits something, with the line that says so."""
+    """Raise LockError, with the line of the reason, if the image awaits something."""
     missing = awaited(intent, variant)
     if not missing:
         return
@@ -235,7 +236,7 @@ def refuse_awaiting(intent: Intent, variant: Variant) -> None:
 
 
 def _without_digest(intent: Intent, variant: Variant, bases: str) -> str:
-    """file:line of the reference to an image that nothing vouches for: of the base, else of the compilers."""
+    """Return file:line of an image reference without a digest: the base's, else that of the compilers."""
     base = intent.components.bases[variant.base]
     if base.provider == "image" and not lock.DIGEST.search(base.reference):
         return in_base(bases, variant.base, "reference")
@@ -247,14 +248,14 @@ def _without_digest(intent: Intent, variant: Variant, bases: str) -> str:
 
 
 def held(intent: Intent) -> list[Variant]:
-    """The images of the matrix that await nothing: each of them has a lock, or it is an error."""
+    """Return the matrix images that await nothing: each must have a lock."""
     return [variant for variant in intent.variants if not awaited(intent, variant)]
 
 
 def text_of(intent: Intent, variant: Variant) -> dict[str, str]:
-    """Path below out/<id>/ to rendered text; of an image that awaits something, as far as the intent alone knows it.
+    """Map paths below out/<id>/ to rendered text; if the image awaits something, only what the intent determines.
 
-    Raises as `load` does.
+    Raises what `load` raises.
     """
     reasons = awaited(intent, variant)
     if not reasons:
@@ -265,7 +266,7 @@ def text_of(intent: Intent, variant: Variant) -> dict[str, str]:
 
 
 def _read_locks(intent: Intent, variant: Variant, as_locked: bool) -> tuple[Distribution, Distribution | None, Lock]:
-    """The locks of one image, if they answer the intent and lack nothing. Raises LockError."""
+    """Return the locks of one image if they match the intent and are complete. Raises LockError."""
     refuse_awaiting(intent, variant)
     distribution = current_distribution(intent, variant.base, as_locked=as_locked)
     compiling = lock.compiles(intent, variant)
@@ -278,13 +279,13 @@ def _read_locks(intent: Intent, variant: Variant, as_locked: bool) -> tuple[Dist
 def load(intent: Intent, variant: Variant, as_locked: bool = False) -> Inputs:
     """Read the locks and render. Raises LockError (stale, missing, blocked) and ConfigError (templates, unused pin).
 
-    `as_locked`: without the drift that this host's store remembers; the same everywhere.
+    `as_locked`: ignore the drift that this host's store records, so that the result is the same on every host.
     """
     try:
         distribution, tools, locked = _read_locks(intent, variant, as_locked)
     except LockError:
-        render.check(intent, variant)  # said first: no new lock would mend it,
-        facts.admit(intent, variant, None, {}, {})  # nor pins that do not go together
+        render.check(intent, variant)  # checked first: a new lock would not fix these errors,
+        facts.admit(intent, variant, None, {}, {})  # nor incompatible pins
         raise
     base, found = intent.components.bases[variant.base], distribution.packages()
     build = tools.packages() if tools else {}
@@ -343,7 +344,7 @@ def _base_key(intent: Intent, base: str, manifest: str, epoch: int) -> str:
 
 
 def _rootfs(intent: Intent, parts: set[str]) -> dict[str, Path]:
-    """The files of what the image has: common ones, its target's, its components'."""
+    """Return the image's rootfs files: common ones, its target's and its components'."""
     return {name: path for part in sorted(parts) for name, path in _files_of(intent, part).items()}
 
 
@@ -359,6 +360,6 @@ def _files_of(intent: Intent, part: str) -> dict[str, Path]:
 
 @once_per_intent
 def _fingerprint(intent: Intent, path: Path) -> str:  # noqa: ARG001  # which keeps it
-    """Content and whether it is executable; another mode bit is this checkout's, not the image's."""
+    """Return a fingerprint of content and executable bit; other mode bits depend on the checkout, not on the image."""
     executable = "x" if path.stat().st_mode & 0o100 else "-"
     return hashlib.sha256(path.read_bytes()).hexdigest() + executable

@@ -1,6 +1,6 @@
-"""A published image from outside: who signed it, what is said of it, and whether it is what the lock says.
+"""Verify a published image from outside: its signature, its attestations, and whether it matches the lock.
 
-Nothing here trusts what built it: the registry, a public key and this checkout's locks are all that is asked.
+Nothing here trusts the builder: only the registry, a public key and this checkout's locks are consulted.
 """
 
 import os
@@ -39,7 +39,7 @@ from trainwright.model import Model
 from trainwright.progress import Say
 from trainwright.signing import Place
 
-# host[:port]/path, then a tag, a digest or both: without a host, a name is one of the engine's.
+# host[:port]/path, then a tag, a digest or both; a name without a host is an image of the engine.
 ADDRESS = re.compile(
     r"(?P<repository>(?:localhost|[^/@]*[.:][^/@]*)/[^@:]+)(?::(?P<tag>[\w][\w.-]*))?(?:@(?P<digest>sha256:[0-9a-f]{64}))?"
 )
@@ -55,7 +55,7 @@ class Row(Model):
 
 
 class Report(Model):
-    """What `verify` says of a published image."""
+    """The result of `verify` for a published image."""
 
     uri: str
     id: str
@@ -64,9 +64,9 @@ class Report(Model):
 
 
 def is_published(target: str) -> bool:
-    """Whether a name is that of an image of ours in a registry, by its labels: not one that was built on top of it.
+    """Return whether a name is a trainwright image in a registry, by its labels, and not an image built on top of one.
 
-    Raises RegistryError where the registry does not say, or has no such tag, and the engine holds no such image.
+    Raises RegistryError if the registry does not answer or has no such tag, and the engine holds no such image.
     """
     if not (found := ADDRESS.fullmatch(target)):
         return False
@@ -89,9 +89,10 @@ def is_published(target: str) -> bool:
 
 
 def inspect(intent: Intent, target: str, public: str, contents: bool, say: Say) -> Report:
-    """Every check of a published image. `public` is a public key, "" for none; without `contents` it is not pulled.
+    """Run every check of a published image. `public` is a public key, "" for none; without `contents`, pull nothing.
 
-    Raises ConfigError for what is no image of ours or no key, RegistryError where the registry does not answer.
+    Raises ConfigError if it is not a trainwright image or the key is missing, RegistryError if the registry does not
+    answer.
     """
     repository, tag, digest = _asked(target)
     labels = _labels(repository, digest)
@@ -116,7 +117,7 @@ def inspect(intent: Intent, target: str, public: str, contents: bool, say: Say) 
 
 
 def judge(report: Report) -> None:
-    """Raises BuildError for what failed, by name; NotRunError where something could not be established."""
+    """Raise BuildError with the names of failed checks, or NotRunError if a check could not be established."""
     for state, error in (("failed", BuildError), ("not run", NotRunError)):
         rows = [row for row in report.rows if row.state == state]
         if rows:
@@ -129,7 +130,7 @@ def judge(report: Report) -> None:
 
 
 def _asked(target: str) -> tuple[str, str, str]:
-    """Repository, tag ("" for none) and digest of a name."""
+    """Return repository, tag ("" for none) and digest of a name."""
     found = ADDRESS.fullmatch(target)
     if not found:
         raise ConfigError(
@@ -149,12 +150,12 @@ def _labels(repository: str, digest: str) -> dict[str, str]:
 
 
 def _inputs(intent: Intent, identity: str, key: str) -> tuple[Inputs | None, str]:
-    """What this checkout says of that image; None, and why, where it does not know this key."""
+    """Return this checkout's inputs of that image, or None and the reason if it does not know this key."""
     variant = next((variant for variant in intent.variants if variant.id == identity), None)
     if variant is None:
         return None, f"this checkout knows no {identity}"
     try:
-        for as_locked in (True, False):  # the second: with the drift that this host's store remembers
+        for as_locked in (True, False):  # the second pass includes the drift that this host's store recorded
             if (found := inputs.load(intent, variant, as_locked)).key == key:
                 return found, ""
     except TrainwrightError as error:
@@ -163,7 +164,7 @@ def _inputs(intent: Intent, identity: str, key: str) -> tuple[Inputs | None, str
 
 
 def _without(public: str) -> str:
-    """Why nothing signed can be verified; "" where it can. Raises ConfigError for a file that is not there."""
+    """Return why no signature can be verified, or "" if it can. Raises ConfigError if the key file cannot be read."""
     if not public:
         return NO_KEY
     if "://" not in public and not os.access(public, os.R_OK):
@@ -172,7 +173,7 @@ def _without(public: str) -> str:
 
 
 def _row(check: Any, why: str, ask: Callable[[], str]) -> Row:
-    """`why` says that it cannot run; what `ask` returns, that it passed."""
+    """Run one check; `why` is the reason that it cannot run, and `ask` returns the detail of a pass."""
     if why:
         return Row(check=check, state="not run", detail=why)
     try:
@@ -184,7 +185,7 @@ def _row(check: Any, why: str, ask: Callable[[], str]) -> Row:
 
 
 def _tags(repository: str, digest: str, tag: str, identity: str, key: str) -> Row:
-    """The tag of its key, which only what was proved gets, and the one that was asked for."""
+    """Check the immutable tag of the image's key, which only a proved image gets, and the requested tag."""
     own = plan.tag(identity, key)
     held = registry.resolve_all(repository, list(filter(None, dict.fromkeys((own, tag)))))
     wrong = [f"{name} names {found or 'nothing'}, not {digest}" for name, found in held.items() if found != digest]
@@ -195,7 +196,7 @@ def _tags(repository: str, digest: str, tag: str, identity: str, key: str) -> Ro
 
 
 def _media_types(repository: str, digest: str) -> Row:
-    """What SageMaker pulls: one plain image of one platform."""
+    """Check that the image is what SageMaker pulls: one plain image of one platform."""
     manifest = registry.manifest(repository, digest)
     parts = [("manifest", manifest, registry.MANIFEST), ("configuration", manifest["config"], registry.CONFIG)]
     parts += [("layer", layer, registry.LAYER) for layer in manifest["layers"]]
@@ -248,19 +249,19 @@ def _sbom(intent: Intent, found: Inputs | None, unknown: str, place: Place, publ
 
 
 def _may_not_start(intent: Intent, found: Inputs | None, signature: Row) -> str:
-    """Why nothing of an image is started here; "" where it may be."""
+    """Return why nothing of an image may be started here, or "" if it may be."""
     if signature.state == "failed":
         return "it is not signed by this key: nothing of it is started"
     if not engine.answers():
         return "no Docker engine answers: make engine"
     wanted = intent.components.bases[found.variant.base].machine if found else ""
-    if (here := engine.client().info()["Architecture"]) != wanted:  # one that emulates it is not asked
+    if (here := engine.client().info()["Architecture"]) != wanted:  # emulation is not considered
         return f"the engine runs on {here}, the image on {wanted}"
     return ""
 
 
 def _contents(intent: Intent, found: Inputs | None, uri: str, say: Say) -> str:
-    assert found is not None  # inspect() sees to it
+    assert found is not None  # inspect() ensures it
     if engine.image_id(uri) is None:
         say(f"pulling {uri}")
         engine.pull_only(uri, registry.credentials(uri))

@@ -1,4 +1,4 @@
-"""Instance types as data: what their GPUs and networks are, and which architectures a set of them needs."""
+"""Load instance types as data: their GPUs and networks, and the architectures that a set of them needs."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -14,28 +14,28 @@ from trainwright.model import Model
 
 FILE = "dockerfiles/instances.toml"
 NEAR = 3  # names that an error shows
-ARM = re.compile(r"[a-z]+\d+[a-z]*g|a1\.")  # of AWS' own processors, by AWS' rule for names: g behind the generation
+ARM = re.compile(r"[a-z]+\d+[a-z]*g|a1\.")  # AWS's own processors, by AWS's rule for names: g behind the generation
 
 
 class Instance(Model):
-    """One instance type. None: no source says it."""
+    """One instance type. None: no source states the value."""
 
-    gpu: str = ""  # "" where it has none
+    gpu: str = ""  # "" without GPUs
     count: int = 0  # GPUs
     sm: Annotated[str, Field(pattern=r"^(|\d{2,3})$")] = ""  # compute capability without its dot
     memory_gib: int = 0  # of one GPU
     nvlink: bool = False
     net_gbits: float | None = None  # of all its network cards together
     efa: int  # interfaces
-    gpudirect: bool = False  # whether aws-ofi-nccl insists on GPUDirect RDMA there
-    sagemaker: str = ""  # its name for training jobs; "" where it has none
+    gpudirect: bool = False  # whether aws-ofi-nccl requires GPUDirect RDMA
+    sagemaker: str = ""  # its name for training jobs; "" if unsupported
     architecture: str = "amd64"
     note: str = ""
-    source: str = ""  # "" is that of the whole table
+    source: str = ""  # "": the table's source
 
 
 class Instances(Model):
-    """The whole of instances.toml."""
+    """The content of instances.toml."""
 
     source: str
     instances: dict[str, Instance]
@@ -46,7 +46,7 @@ def load_instances(root: Path) -> dict[str, Instance]:
 
 
 def architectures(names: Iterable[str], table: Mapping[str, Instance]) -> list[str]:
-    """The compute capabilities of these instance types, lowest first. Raises ConfigError for one that is not there."""
+    """Return the compute capabilities of these instance types, lowest first. Raises ConfigError if one is unknown."""
     names = list(names)
     for name in names:
         if name not in table:
@@ -55,14 +55,15 @@ def architectures(names: Iterable[str], table: Mapping[str, Instance]) -> list[s
 
 
 def architecture(name: str) -> str:
-    """Of a type without a row, by its name. GB200 is an exception, and has a row."""
+    """Return the CPU architecture of a type without a row, by its name. GB200 is an exception, and has a row."""
     return "arm64" if ARM.match(name) else "amd64"
 
 
 def alike(name: str, table: Iterable[str]) -> list[str]:
-    """At most three that may be meant: of the same letters before the generation, and of the same architecture.
+    """Return at most three similar types: of the same letters before the generation, and of the same architecture.
 
-    Whoever asks for hpc7g wants no GPU. Where no type has these letters they are misspelt themselves.
+    Because a user of hpc7g wants no GPU, types of other letters match only if no type has these letters, and then only
+    if the name is close, as for a misspelling.
     """
     same = [one for one in table if architecture(one) == architecture(name)]
     kin = [one for one in same if _letters(one) == _letters(name)]
@@ -78,7 +79,7 @@ def _letters(name: str) -> str:
 
 
 def unknown(name: str, table: Iterable[str], where: str = "") -> ConfigError:
-    """An instance type that nobody described; `where` is the option, or file:line of the row, that asks for it."""
+    """Return the error for an unknown instance type; `where` is the option, or file:line of the row, that names it."""
     near = alike(name, table)
     row = f'add [instances."{name}"] to {FILE}, with what it has and who says so'
     correct = f"{where} {near[0]}" if where.startswith("--") and near else f"name another one: grep '^\"' {FILE}"

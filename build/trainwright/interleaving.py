@@ -1,4 +1,4 @@
-"""Two images in one allocation, in turn, A B B A: each run into a log of its own, and what the logs say together."""
+"""Run two images in turn in one allocation, A B B A, each run with a separate log, and compare the logs."""
 
 import math
 import shlex
@@ -21,7 +21,7 @@ FIX = f"--on {', '.join(ON[:-1])} or {ON[-1]}"
 
 
 class Pair(Model):
-    """What runs, and in which order."""
+    """Two runs, and their order."""
 
     name: str
     a: Run
@@ -30,7 +30,7 @@ class Pair(Model):
 
     @property
     def turns(self) -> list[str]:
-        """01-a, 02-b, ...: of each run, the name of its log."""
+        """Return the name of each run's log: 01-a, 02-b, ..."""
         return [f"{number:02}-{image.lower()}" for number, image in enumerate(self.order, 1)]
 
     @property
@@ -39,7 +39,7 @@ class Pair(Model):
 
 
 def check(root: Path, on: str, count: int | None) -> int:
-    """How many runs of each image. Raises ConfigError for a launcher that has no allocation for both."""
+    """Return the number of runs of each image. Raises ConfigError for a launcher without one allocation for both."""
     if on in WHY:
         raise ConfigError(f"--on {on} cannot run two images in turn", where="--against", why=WHY[on], fix=FIX)
     if on not in ON:
@@ -59,7 +59,7 @@ def pair(a: Run, b: Run, count: int) -> Pair:
 
 
 def emit(root: Path, both: Pair, on: str, script: str = "") -> str:
-    """One script, or file for sbatch, that runs all of it. `script` "": scripts/gate.sh."""
+    """Return one script, or file for sbatch, that runs all turns. `script` "" means scripts/gate.sh."""
     text = script or launching.script(root)
     emitter = {"docker": launchers.docker_script, "ssh": launchers.ssh, "slurm": launchers.slurm_script}[on]
     title = f"nccl-tests of A, {_named(both.a)}, and B, {_named(both.b)}, in turn: {''.join(both.order)}"
@@ -72,7 +72,7 @@ def _named(run: Run) -> str:
 
 
 def execute(root: Path, both: Pair, on: str, say: Callable[[str], None]) -> Path:
-    """Run it here; the folder of its logs. Raises EnvironmentProblem, and NotRunError for a run that failed."""
+    """Run it here, and return the folder of its logs. Raises EnvironmentProblem; NotRunError if a run failed."""
     folder = root / "out/gate" / both.name
     for number, turn in enumerate(both.turns, 1):
         say(f"run {turn}, {number} of {len(both.order)}")
@@ -89,14 +89,14 @@ def execute(root: Path, both: Pair, on: str, say: Callable[[str], None]) -> Path
 
 
 def compared(root: Path, both: Pair, on: str, folder: Path) -> Compared:
-    """Raises ConfigError, NotRunError for logs that prove nothing."""
+    """Compare the logs of both images. Raises ConfigError, and NotRunError for logs that prove nothing."""
     declared = Declared(instance=both.a.instance, nodes=both.a.nodes, world_size=both.a.ranks, nics=both.a.nics)
     a, b = (sorted(map(str, folder.glob(f"*-{image}.log"))) for image in "ab")
-    return measuring.compare(root, a, b, declared, same_hosts=on == "docker")  # a container has a name of its own
+    return measuring.compare(root, a, b, declared, same_hosts=on == "docker")  # each container has another host name
 
 
 def advice(both: Pair, on: str, file: str) -> str:
-    """How it is started, and its logs compared."""
+    """Return the commands that start the file and compare its logs."""
     words = ["trainwright", "compare", "--a", f"{both.name}/*-a.log", "--b", f"{both.name}/*-b.log"]
     words += ["--nodes", str(both.a.nodes), "--world-size", str(both.a.ranks)]
     words += ["--instance", both.a.instance] if both.a.instance else []

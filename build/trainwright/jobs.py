@@ -1,6 +1,6 @@
-"""A training job as SageMaker writes it for each container: /opt/ml/input/config.
+"""Write a training job's configuration as SageMaker does for each container: /opt/ml/input/config.
 
-Facts: AWS documentation, "How Amazon SageMaker AI Provides Training Information"; sagemaker-training 5.1.4.
+Sources: AWS documentation, "How Amazon SageMaker AI Provides Training Information"; sagemaker-training 5.1.4.
 """
 
 import difflib
@@ -11,19 +11,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from trainwright.errors import ConfigError, did_you_mean
 
 CODE = "/opt/ml/code"
-SECRET_FILE, SECRET = "TRAINWRIGHT_JOB_SECRET_FILE", "/run/secrets/trainwright/job"  # variable, and what it names
+SECRET_FILE, SECRET = "TRAINWRIGHT_JOB_SECRET_FILE", "/run/secrets/trainwright/job"  # variable, and the path in it
 GROUP = "homogeneousCluster"
-NEAR = 0.85  # as difflib counts: "host" and "hosts" are nearer
+NEAR = 0.85  # difflib ratio: "host" and "hosts" are nearer
 CHANNEL = re.compile(r"[A-Za-z0-9._-]{1,64}")  # CreateTrainingJob, ChannelName
-# What an SDK sends for each distribution; `none` is one plain process on each host.
+# Settings that an SDK sends for each distribution; `none` is one plain process on each host.
 DISTRIBUTIONS = {
     "none": {},
     "torchrun": {"sagemaker_torch_distributed_enabled": True},
     "mpi": {"sagemaker_mpi_enabled": True},
     "tensorflow": {"sagemaker_multi_worker_mirrored_strategy_enabled": True},
 }
-ALSO = {"plain": "none"}  # what an image's launcher calls it, and what `emit` writes
-PROCESSES = "sagemaker_mpi_num_of_processes_per_host"  # of torchrun, too
+ALSO = {"plain": "none"}  # the name in an image's launcher and in the output of `emit`
+PROCESSES = "sagemaker_mpi_num_of_processes_per_host"  # also used for torchrun
 NAME = re.compile(r"--?([A-Za-z][A-Za-z0-9_.-]*)(?:=(.*))?", re.DOTALL)
 
 
@@ -32,10 +32,10 @@ def hosts(count: int) -> list[str]:
 
 
 def hyperparameters(words: Sequence[str], options: Iterable[str] = ()) -> dict[str, str]:
-    """`--epochs 3 --fast` of a command line; a hyperparameter has a name.
+    """Parse `--epochs 3 --fast` of a command line to hyperparameters.
 
-    Raises ConfigError for words without one, and for a name that is nearly one of `options`: who asks for two hosts
-    must not get one.
+    Raises ConfigError for words without a name, for a name given twice, and for one that is nearly one of `options`,
+    because a misspelt --hosts must not start a job on one host.
     """
     found, name = dict[str, str](), ""
     for word in words:
@@ -56,9 +56,9 @@ def hyperparameters(words: Sequence[str], options: Iterable[str] = ()) -> dict[s
 
 
 def distribution(asked: str, components: Mapping[str, str], ranks: int, processes: int = 1) -> str:
-    """What starts the ranks, so many `processes` on each host: what was asked for, else what the image has.
+    """Return what starts the ranks, `processes` on each host: as requested, else what the image supports.
 
-    Raises ConfigError where nothing can: ranks that train alone, side by side, would look like success.
+    Raises ConfigError if there is none: ranks that each train alone would look like success.
     """
     asked = ALSO.get(asked, asked)
     able = {
@@ -88,7 +88,7 @@ def distribution(asked: str, components: Mapping[str, str], ranks: int, processe
 def config(
     names: Sequence[str], current: str, settings: Mapping[str, object], channels: Sequence[str], instance: str
 ) -> dict[str, bytes]:
-    """Path to content; the SDKs encode each hyperparameter as JSON, in a string."""
+    """Map paths to file contents; as the SDKs do, each hyperparameter is encoded as JSON in a string."""
     group = {"instance_group_name": GROUP, "instance_type": instance, "hosts": list(names)}
     mode = {"TrainingInputMode": "File", "S3DistributionType": "FullyReplicated", "RecordWrapperType": "None"}
     contents = {

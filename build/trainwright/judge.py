@@ -1,7 +1,7 @@
-"""The judge of nccl-tests: independent checks, each of which can fail alone, and one verdict over them.
+"""Judge the logs of nccl-tests: run independent checks, each of which can fail alone, and give one verdict.
 
-It says `pass` only where nothing is wrong and nothing is missing that the log or its user promised. Never looked at:
-the printed average as a measure of speed; small messages weigh in it as large ones do.
+The verdict is `pass` only if nothing is wrong and nothing is missing that the log or its user promised. The printed
+average is never used as a measure of speed, because small messages weigh in it as large ones do.
 """
 
 import re
@@ -27,27 +27,27 @@ class Check(Model):
 
 
 class Verdict(Model):
-    """What is said of one log."""
+    """The verdict on one log."""
 
     file: str
     verdict: Literal["pass", "fail", "incomplete", "ungraded"]
     ranks: list[tuple[int | None, int | None]]  # one [low, high] per table; null: no bound, or not applicable
     declared_ranks: int | None
     collectives: list[str] = Field(default=[])
-    image: str = ""  # the digest that it is about, where our own runner wrote it into the log
+    image: str = ""  # the digest under test, if trainwright's runner wrote it into the log
     peak_busbw: float | None  # GB/s, of both columns of all tables
     cause: str | None
-    why: str = ""  # what that cause means
+    why: str = ""  # what the cause means
     fix: str = ""
     checks: list[Check]
 
 
 def read(lines: Iterable[str], causes: list[Cause]) -> Log:
-    """A log of any length, in the memory of its tables and its processes."""
+    """Read a log of any length; memory grows only with its tables and its processes."""
     reader, seen, signatures, number, line, started = Reader(), Seen(), Signatures(causes), 0, "\n", ""
     for number, line in enumerate(lines, 1):
         text, rank = unprefixed(line)
-        if text.startswith("##"):  # a heading of whoever wrote about the log
+        if text.startswith("##"):  # a heading that was added to the log
             continue
         if text.startswith("gate: started") and (found := STARTED.match(text)):
             started = started or found[1]
@@ -59,7 +59,7 @@ def read(lines: Iterable[str], causes: list[Cause]) -> Log:
         elif not text.lstrip()[:1].isdigit():
             seen.feed(text.strip(), rank, number)
             signatures.feed(text, number)
-    cut = not line.endswith("\n") and "Avg bus bandwidth" in line  # its number may have lost digits
+    cut = not line.endswith("\n") and "Avg bus bandwidth" in line  # the number may have lost digits
     return Log(reader.tables, reader.header, seen, signatures.found, number, cut, started)
 
 
@@ -82,7 +82,7 @@ CHECKS: dict[str, Callable[[Case], Result]] = {
     "ceiling": network_checks.ceiling,
     "floor": network_checks.floor,
 }
-# What a check that fails means, the gravest first; between them stand the signatures of causes.toml.
+# The cause behind each failed check, most severe first; the signatures of causes.toml rank between FIRST and LAST.
 FIRST = {"wrong values": "wrong-values"}
 LAST = {
     "nccl version": "two-nccl",
@@ -104,7 +104,7 @@ LAST = {
 
 
 def judge(file: str, case: Case, causes: list[Cause]) -> Verdict:
-    """The verdict on one log, from its case: the log, what was declared of it, and what that is held against."""
+    """Judge one log from its case: the log, what was declared of it, and the references to compare it with."""
     log = case.log
     case.ranks = [solve(table, case.collective(table)) for table in log.tables]
     checks = [Check(name=name, state=state, evidence=text) for name, (state, text) in _results(case)]
@@ -148,13 +148,13 @@ def _results(case: Case) -> Iterator[tuple[str, Result]]:
 
 
 def _declared(case: Case) -> int | None:
-    """What somebody said that the number of ranks is: the user, NCCL, a header."""
+    """Return the declared number of ranks: from the user, NCCL or a header; None if there is none."""
     said = [*case.world.values(), *(header_ranks(t.header) for t in case.log.tables if t.header.ranks)]
     return next((count for count in said if count), None)
 
 
 def _described(cause: str, causes: list[Cause]) -> Cause | None:
-    """A row that says no more than the id does comes before one that knows of certain lines."""
+    """Return the cause's row; a general row, without `lines`, comes before one for certain lines."""
     rows = [one for one in causes if one.id == cause]
     return next((one for one in rows if not one.lines), rows[0] if rows else None)
 

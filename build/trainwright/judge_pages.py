@@ -1,4 +1,4 @@
-"""Verdicts as one page that needs nothing else: the charts are SVG in it, and without scripts it only has no filter."""
+"""Render verdicts as one self-contained page: the charts are inline SVG, and only the filter needs scripts."""
 
 import math
 from collections import Counter
@@ -28,9 +28,9 @@ class Drawn:
 
     x_ticks: list[tuple[float, str]]
     y_ticks: list[tuple[float, str]]
-    curves: list[tuple[str, str, list[tuple[float, float, str]]]]  # class, path, dots with what they say
+    curves: list[tuple[str, str, list[tuple[float, float, str]]]]  # class, path, dots with their labels
     ceiling: float | None
-    floors: list[tuple[float, float]]  # from where, how high
+    floors: list[tuple[float, float]]  # start, height
 
 
 def drawn(panel: Panel) -> Drawn:
@@ -61,7 +61,7 @@ def drawn(panel: Panel) -> Drawn:
 
 
 def html(found: Sequence[tuple[Verdict, Sequence[Panel]]]) -> str:
-    """The page of these logs."""
+    """Render the page of these logs."""
     environment = Environment(undefined=StrictUndefined, autoescape=True, trim_blocks=True, lstrip_blocks=True)
     template = environment.from_string(PAGE.read_text())
     verdicts = Counter[str](verdict.verdict for verdict, _ in found)
@@ -89,6 +89,6 @@ def _log(number: int, verdict: Verdict, panels: Sequence[Panel]) -> dict[str, An
 
 
 def ranks(verdict: Verdict) -> str:
-    """One number or interval a table; a dash where its numbers say none."""
+    """Return one number or interval for each table, or one for all if equal; a dash if its numbers give none."""
     texts = ["-" if low is None else str(low) if low == high else f"{low}-{high or ''}" for low, high in verdict.ranks]
     return texts[0] if len(set(texts)) == 1 else ", ".join(texts)

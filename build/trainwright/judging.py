@@ -1,4 +1,4 @@
-"""Logs from disk to the judge: files of any size, also packed by gzip, standard input, and what -J wrote."""
+"""Read logs for the judge: files of any size, also with gzip, standard input, and the output of -J."""
 
 import gzip
 import json
@@ -24,14 +24,14 @@ from trainwright.model import Variant
 from trainwright.nccl_info import Seen
 from trainwright.witnesses import Case, Declared, Log
 
-LONGEST = 1 << 16  # characters of a line that are looked at
-NUMBER = re.compile(r"\d{100,}")  # nothing prints one as long; int() and float() refuse it, or call it infinite
+LONGEST = 1 << 16  # characters of a line that are read
+NUMBER = re.compile(r"\d{100,}")  # longer than any printed number: int() and float() reject it, or return infinity
 STANDARD_INPUT = "-"
 
 
 @contextmanager
 def _opened(file: str) -> Iterator[BinaryIO]:
-    """Raises ConfigError for what cannot be read."""
+    """Open a log as a byte stream. Raises ConfigError if it cannot be read."""
     if file == STANDARD_INPUT:
         yield sys.stdin.buffer
         return
@@ -48,7 +48,7 @@ def _opened(file: str) -> Iterator[BinaryIO]:
 
 
 def digest(file: str) -> str:
-    """sha256 of what it holds, packed or not; standard input is itself. Raises ConfigError."""
+    """Return the sha256 of the unpacked content; "-" for standard input. Raises ConfigError."""
     if file == STANDARD_INPUT:
         return file
     with _opened(file) as stream:
@@ -59,7 +59,7 @@ def digest(file: str) -> str:
 
 
 def _lines(stream: BinaryIO) -> Iterator[str]:
-    """Each line, as far as it is looked at."""
+    """Yield each line, cut at LONGEST."""
     while piece := stream.readline(LONGEST):
         rest = piece
         while len(rest) == LONGEST and not rest.endswith(b"\n"):
@@ -70,14 +70,14 @@ def _lines(stream: BinaryIO) -> Iterator[str]:
 
 
 def lines(file: str) -> Iterator[str]:
-    """Each line of a log as it is now, without its end. Raises ConfigError."""
+    """Yield each line of a log in its present state, without its end. Raises ConfigError."""
     with _opened(file) as stream:
         for line in _lines(stream):
             yield line.rstrip("\n")
 
 
 def read(file: str, causes: list[signatures.Cause]) -> Log:
-    """All that the judge needs of a log. Raises ConfigError."""
+    """Return everything that the judge needs of a log. Raises ConfigError."""
     with _opened(file) as stream:
         rest = _lines(stream)
         first = next(rest, "")
@@ -96,7 +96,7 @@ def _of_json(file: str, text: str) -> Log:
     try:
         table = nccl_json.of_json(data := json.loads(text))
     except ValueError as error:
-        if isinstance(error, json.JSONDecodeError):  # written at the end of a run: one that crashed left half of it
+        if isinstance(error, json.JSONDecodeError):  # written at the end of a run: a crash leaves half of it
             return Log([], None, Seen(nccl=True), [], text.count("\n"))
         raise ConfigError("it is JSON, and none that nccl-tests write", where=file, why=str(error)) from None
     except RecursionError:
@@ -108,7 +108,7 @@ def _of_json(file: str, text: str) -> Log:
 
 
 def pins(texts: list[str]) -> dict[str, str]:
-    """Each is NAME=VERSION,..., or an image.json: what the image was proved to hold. Raises ConfigError."""
+    """Parse NAME=VERSION,... or an image.json with the versions that were proved. Raises ConfigError."""
     return {name: version for text in texts for name, version in _pins(text).items()}
 
 
@@ -125,15 +125,15 @@ def _pins(text: str) -> dict[str, str]:
 
 
 def verdicts(root: Path, files: list[str], declared: Declared, baseline: Baseline | None = None) -> list[Verdict]:
-    """One for each log. Raises ConfigError for an unknown instance, or a log that is not there."""
+    """Return one verdict for each log. Raises ConfigError for an unknown instance or a missing log."""
     return [verdict for verdict, _ in examined(root, files, declared, baseline)]
 
 
 def examined(
     root: Path, files: list[str], declared: Declared, baseline: Baseline | None = None
 ) -> list[tuple[Verdict, Case]]:
-    """The verdict on each log, and what it is about. Raises ConfigError."""
-    declared = declared.model_copy(update={"instance": declared.instance.removeprefix("ml.")})  # as SageMaker says it
+    """Return the verdict on each log, with its case. Raises ConfigError."""
+    declared = declared.model_copy(update={"instance": declared.instance.removeprefix("ml.")})  # SageMaker's prefix
     table, rows, known = floors.load_floors(root), instances.load_instances(root), signatures.load_causes(root)
     if declared.instance and declared.instance not in rows:
         raise instances.unknown(declared.instance, rows, "--instance")
@@ -149,7 +149,7 @@ def examined(
 
 
 def _refuse_nics(declared: Declared, rows: dict[str, Instance]) -> None:
-    """Raises ConfigError where a number of interfaces would be held against nothing."""
+    """Validate --nics. Raises ConfigError if there is nothing to compare a number of interfaces with."""
     why, fix = "", "--instance TYPE --nodes NUMBER"
     if not declared.nics:
         return
@@ -164,7 +164,7 @@ def _refuse_nics(declared: Declared, rows: dict[str, Instance]) -> None:
 
 
 def refuse(found: list[Verdict]) -> None:
-    """Raises TestError for a fail, NotRunError for what is incomplete or ungraded; each log with its own cause."""
+    """Raise TestError for a failed log, NotRunError for an incomplete or ungraded one, each log with its cause."""
     for words, error in ((("fail",), TestError), (("incomplete", "ungraded"), NotRunError)):
         bad = [one for one in found if one.verdict in words]
         if not bad:
@@ -191,7 +191,7 @@ def _in_short(one: Verdict) -> str:
 
 
 def recordable(root: Path, identity: str, files: list[str]) -> Variant:
-    """The image. Raises ConfigError for one that is not in the matrix, and for what is no file."""
+    """Return the image's variant. Raises ConfigError for an unknown image or for standard input."""
     variants = {variant.id: variant for variant in load_intent(root).variants}
     if identity not in variants:
         raise ConfigError(f"unknown image {identity!r}", where="--record", why=did_you_mean(identity, variants))
@@ -201,6 +201,6 @@ def recordable(root: Path, identity: str, files: list[str]) -> Variant:
 
 
 def record(root: Path, identity: str, found: list[Verdict], declared: Declared) -> None:
-    """Write down that an image passed. Raises ConfigError, NotRunError."""
+    """Record that an image passed. Raises ConfigError, NotRunError."""
     variant = recordable(root, identity, [verdict.file for verdict in found])
     gates.record(root, variant, runs.load_settings(root).run.collectives, found, declared)

@@ -1,6 +1,6 @@
-"""Verdicts as JUnit's XML, for whatever shows the results of tests: one suite a log, one case a check.
+"""Write verdicts as JUnit XML for tools that display test results: one suite per log, one case per check.
 
-`not established` is an error: readers count skipped cases, which `not applicable` is, as nothing to worry about.
+Because readers ignore skipped cases (`not applicable`), `not established` is written as an error.
 """
 
 import re
@@ -16,7 +16,7 @@ FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def xml(found: Sequence[Verdict]) -> str:
-    """The whole file."""
+    """Return the whole file."""
     suites = ElementTree.Element("testsuites", name="trainwright judge")
     total = Counter[str]()
     for verdict in found:
@@ -41,7 +41,7 @@ def xml(found: Sequence[Verdict]) -> str:
 
 
 def printable(text: str) -> str:
-    """What a log may hold and XML may not becomes visible."""
+    """Replace characters that XML 1.0 forbids with U+FFFD."""
     return FORBIDDEN.sub("\ufffd", text)
 
 

@@ -1,7 +1,7 @@
-"""Outcomes of checks, kept in the store by the digest of everything that they depend on.
+"""Keep the outcomes of checks in the store, by the digest of everything that they depend on.
 
 The caller names what a check depends on: what it reads (one layer by its diff_id, the whole file system by all layers),
-its own code, its data and its tool. A check that raises has no outcome, so that a failure is never kept.
+its code, its data and its tool. Because a check that raises has no outcome, a failure is never kept.
 """
 
 import json
@@ -20,12 +20,12 @@ from trainwright.lock import digest
 
 
 class Kept(NamedTuple):
-    outcome: Any  # as JSON has it
-    when: str  # UTC, to the second; "" of one that was made just now
+    outcome: Any  # a JSON value
+    when: str  # UTC, to the second; "" for an outcome made just now
 
 
 def code(*paths: Path) -> str:
-    """The digest of files, and of all files below folders: names and contents."""
+    """Return the digest of files, and of all files below folders: names and contents."""
     files = {
         str(file.relative_to(path.parent)): store.sha256_of(file)
         for path in paths
@@ -36,12 +36,12 @@ def code(*paths: Path) -> str:
 
 
 def host() -> dict[str, Any]:
-    """What a check that runs programs depends on beside the image: kernel and processors of this host."""
+    """Return what a check that runs programs depends on besides the image: this host's kernel and processors."""
     return {"kernel": platform.release(), "architecture": platform.machine(), "cpus": os.cpu_count()}
 
 
 def find(check: str, on: Mapping[str, Any]) -> Kept | None:
-    """The outcome that was kept; None where there is none, and for a file that is damaged."""
+    """Return the kept outcome, or None if there is none or its file is damaged."""
     try:
         said = json.loads(_place(check, on).read_bytes())
         sound = digest(said["on"]) == digest(on) and said["digest"] == digest([said["when"], said["outcome"]])
@@ -59,7 +59,7 @@ def keep(check: str, on: Mapping[str, Any], outcome: Any) -> None:
 
 
 def outcome(check: str, on: Mapping[str, Any], make: Callable[[], Any]) -> Kept:
-    """The kept outcome, or what `make` returns, which is kept. Of several processes one makes it, the others wait."""
+    """Return the kept outcome, else keep what `make` returns; of several processes one makes it, the others wait."""
     if found := find(check, on):
         return found
     place = _place(check, on)

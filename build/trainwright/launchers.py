@@ -1,6 +1,6 @@
-"""A run as each launcher takes it: docker, ssh, Slurm. Pure text, and the cluster does the scheduling.
+"""Render a run for each launcher: docker, ssh, Slurm. Pure text; the cluster does the scheduling.
 
-What it starts is scripts/gate.sh, whole and by standard input: the image needs to hold nothing of ours.
+Each starts the whole of scripts/gate.sh by standard input, so that the image needs none of our files.
 """
 
 import re
@@ -21,13 +21,13 @@ set -Eeuo pipefail
 
 
 def docker(run: Run, devices: Iterable[str]) -> list[str]:
-    """The command; it reads scripts/gate.sh. `devices` are those of the host."""
+    """Return the docker command, which reads scripts/gate.sh from standard input. `devices` are those of the host."""
     head, tail = _docker(run)
     return [*head, *(f"--device={device}" for device in devices), *tail]
 
 
 def _docker(run: Run) -> tuple[list[str], list[str]]:
-    """The command before and behind the devices."""
+    """Return the words of the docker command before and behind the devices."""
     head = ["docker", "run", "--rm", "--interactive", "--init", "--name", run.name, "--gpus", "all"]
     return head, [*_limits(run), "--entrypoint", "bash", run.image, *BASH[1:], *run.words, *run.variables]
 
@@ -37,12 +37,12 @@ def _limits(run: Run) -> list[str]:
 
 
 def with_script(command: str, script: str) -> str:
-    """A command that reads the script."""
+    """Return the shell text of a command that reads the script from a here-document."""
     return f"{command} <<'{END}'\n{script}{END}\n"
 
 
 def docker_script(run: Run, script: str) -> str:
-    """It finds the devices where it runs."""
+    """Return a script that runs the docker command and finds the devices where it runs."""
     head, tail = _docker(run)
     title, patterns = f"nccl-tests of {run.image} on the GPUs of this machine", " ".join(run.settings.docker.devices)
     return (
@@ -56,12 +56,12 @@ def docker_script(run: Run, script: str) -> str:
 
 
 def ssh(run: Run, script: str) -> str:
-    """A script for a machine that reaches every host: containers on each of them, or, without an image, the hosts."""
+    """Return a script for a machine that reaches every host: it uses containers or, without an image, the hosts."""
     return _containers(run, script) if run.image else _bare(run, script)
 
 
 def _names(run: Run) -> str:
-    """As the hosts call each other: without the user."""
+    """Return the names by which the hosts call each other: without the user."""
     return ",".join(host.rpartition("@")[2] for host in run.hosts)
 
 
@@ -82,7 +82,7 @@ def _bare(run: Run, script: str) -> str:
 
 
 def _fed(command: str, script: str) -> str:
-    """In the background, so that a signal is heard at once: its standard input must be said, then."""
+    """Run the command in the background, so that signals are handled at once; it then needs an explicit stdin."""
     program, _, rest = command.partition(" & ")
     return f"{program} <<'{END}' &\n{script}{END}\n{rest}\n"
 
@@ -102,7 +102,7 @@ def _containers(run: Run, script: str) -> str:
         "--gpus",
         "all",
     ]
-    # What is written behind the devices is read by the remote shell, too: quoted once for it, once for this one.
+    # Because the remote shell also reads the words behind the devices, they are quoted once for it, once for this one.
     head = f'devices=; for d in {devices}; do [ ! -e "$d" ] || devices="$devices --device=$d"; done; '
     tail = ["--entrypoint", "bash", run.image, *BASH[1:], *run.words, "--port", str(run.settings.ssh.port)]
     tail += ["--hosts", _names(run)]
@@ -148,12 +148,12 @@ exit "$code"
 
 
 def slurm(run: Run, script: str) -> str:
-    """A file for sbatch. With an image its ranks are in containers of pyxis and enroot."""
+    """Return a file for sbatch. With an image, its ranks run in containers of pyxis and enroot."""
     return slurm_options(run, run.name, run.seconds, [run]) + slurm_script(run, script)
 
 
 def slurm_options(run: Run, name: str, seconds: int, runs: Sequence[Run]) -> str:
-    """What comes before the tests of one image or several; and at the end, whatever happens, their containers go."""
+    """Return the head of the sbatch file for one image or several; an exit trap removes their containers."""
     minutes = -(-seconds // 60)
     lines = [
         "#!/bin/bash",
@@ -179,7 +179,7 @@ def slurm_options(run: Run, name: str, seconds: int, runs: Sequence[Run]) -> str
 
 
 def slurm_script(run: Run, script: str) -> str:
-    """What runs in the allocation."""
+    """Return the commands that run in the allocation."""
     words = [*BASH, *run.words, "--srun", str(run.nodes)]
     if run.image:
         words += ["--container", enroot(run.image)]
@@ -187,9 +187,10 @@ def slurm_script(run: Run, script: str) -> str:
 
 
 def enroot(reference: str) -> str:
-    """As enroot writes what Docker calls registry/path:tag@digest: registry#path:digest.
+    """Convert Docker's registry/path:tag@digest to enroot's form: registry#path:digest.
 
-    The digest in the place of a tag is what each enroot from 3.0.1 to 4.1.2 reads (src/docker.sh); behind an @ only 4.
+    Every enroot from 3.0.1 to 4.1.2 reads the digest in the place of a tag (src/docker.sh); behind an @ only enroot 4
+    does.
     """
     reference, _, digest = reference.partition("@")
     if digest:
@@ -200,7 +201,7 @@ def enroot(reference: str) -> str:
 
 
 def credentials(host: str) -> str:
-    """The line of enroot's file for a registry: it runs what begins with $ (doc/cmd/import.md)."""
+    """Return a registry's line in enroot's credentials file; enroot runs what begins with $ (doc/cmd/import.md)."""
     host, region = host.partition(":")[0], REGION.search(host)
     if region:
         return f"machine {host} login AWS password $(aws ecr get-login-password --region {region[1]})"
@@ -211,7 +212,7 @@ def credentials(host: str) -> str:
 
 
 def in_turn(name: str, title: str, options: str, scripts: tuple[str, str], turns: Sequence[str]) -> str:
-    """One script that runs those of A and B as `turns` say, 01-a, 02-b, ...; a log of each lies in a folder."""
+    """Return one script that runs A and B in the order of `turns`, 01-a, 02-b, ...; each log goes to a folder."""
     a, b = scripts
     return f"""\
 {options.rstrip() or "#!/usr/bin/env bash"}

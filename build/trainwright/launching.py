@@ -1,4 +1,4 @@
-"""A gate from what was asked for to its log: what runs is emitted, or run here, and judged."""
+"""Run a gate from the command line's options to its log: emit it for a launcher, or run it here, and judge it."""
 
 import os
 import re
@@ -25,17 +25,17 @@ from trainwright.process import run as call
 from trainwright.runs import Run
 from trainwright.witnesses import Declared
 
-HERE = ("docker", "ssh")  # launchers that run it from this machine
+HERE = ("docker", "ssh")  # launchers that run on this machine
 LAUNCHERS = (*HERE, "slurm", "kubernetes", "sagemaker")
-LAST_LINES = 15  # of what a launcher says that starts nothing
+LAST_LINES = 15  # of a launcher's output, shown if nothing started
 AGAIN_SECONDS = 3
-POLL_SECONDS = 5  # between two looks for the pod of a job
-STOP_SECONDS = 60  # what Ctrl-C gives a launcher to end its containers
+POLL_SECONDS = 5  # interval of polling for the pod of a job
+STOP_SECONDS = 60  # time for a launcher to end its containers after Ctrl-C
 LINE = re.compile(rb"gate: (\w+) (begins|exited with code \d+|took \d+ s)$|gate: stopped after \d+ s$")
 
 
 class Subject(Model):
-    """What is tested: a reference for the launcher, and what is known of the image."""
+    """The tested image: a reference for the launcher, and the known facts of it."""
 
     reference: str = ""
     id: str = ""  # of the matrix
@@ -44,9 +44,10 @@ class Subject(Model):
 
 
 def subject(root: Path, image: str, on: str) -> Subject:
-    """An id of the matrix or any reference; "" is what hosts have themselves, and for docker the one that was built.
+    """Resolve an id of the matrix or any reference to the subject of a test.
 
-    Raises ConfigError for a name that is neither, NotRunError for an image that was not built or not pushed.
+    "" means the hosts' own installation for ssh and slurm, and for docker the image that was built. Raises ConfigError
+    for an invalid name, NotRunError for an image that was not built or not pushed.
     """
     if not image:
         if on in ("ssh", "slurm"):
@@ -71,7 +72,7 @@ def subject(root: Path, image: str, on: str) -> Subject:
 
 
 def _built(root: Path) -> str:
-    """The one image with nccl-tests that was built here. Raises NotRunError for none, ConfigError for several."""
+    """Return the one image with nccl-tests built here. Raises NotRunError for none, ConfigError for several."""
     ids = [one.id for one in load_intent(root).variants if "nccl-tests" in one.pins]
     built = [one for one in ids if read_image(root / "out" / one)]
     if not built:
@@ -82,7 +83,7 @@ def _built(root: Path) -> str:
 
 
 def gpus_here() -> int:
-    """Of this machine. Raises NotRunError where there is none, or Docker's engine is another machine's."""
+    """Count this machine's GPUs. Raises NotRunError if it has none, or Docker's engine is on another machine."""
     host = os.environ.get("DOCKER_HOST", "")
     if host and not host.startswith("unix://"):
         fix = "run it on that machine, or --on ssh --hosts FILE"
@@ -110,7 +111,7 @@ def prepare(
     limit: int | None,
     efa: int | None = None,
 ) -> Run:
-    """Raises ConfigError for what does not go together."""
+    """Validate the options and return the run. Raises ConfigError for options that contradict each other."""
     if on not in LAUNCHERS:
         raise ConfigError(f"unknown launcher {on!r}", where="--on", why=did_you_mean(on, LAUNCHERS))
     names = None
@@ -146,7 +147,7 @@ def prepare(
 
 
 def refuse_stray(on: str, said: dict[str, object]) -> None:
-    """Raises ConfigError for options of a training job where none is made: nothing would come of them."""
+    """Refuse options of a training job for launchers that create none, because they would have no effect."""
     given = [option for option, value in said.items() if value]
     if given and on != "sagemaker":
         raise ConfigError(
@@ -159,7 +160,7 @@ def script(root: Path) -> str:
 
 
 def devices(run: Run) -> list[str]:
-    """Those of this machine that a container needs beside its GPUs."""
+    """Return the devices of this machine that a container needs in addition to its GPUs."""
     found = (path for pattern in run.settings.docker.devices for path in Path("/").glob(pattern.lstrip("/")))
     return sorted(str(path) for path in found)
 
@@ -174,7 +175,10 @@ def emit(
     subnets: list[str] | None = None,
     security_groups: list[str] | None = None,
 ) -> str:
-    """What the launcher takes. Without `secret` a key is not made, and shown as ***. Raises ConfigError."""
+    """Return the launcher's input. Raises ConfigError.
+
+    Without `secret`, no key is generated, and *** takes its place.
+    """
     at = cloud_launchers.place(role, output, subnets or [], security_groups or []) if on == "sagemaker" else None
     text = script(root)
     if on == "docker":
@@ -192,7 +196,7 @@ def emit(
 
 
 def must_not_show_a_key(run: Run, on: str, file: str) -> None:
-    """Raises ConfigError where a request with a private key would end up in a terminal, or in the log of a build."""
+    """Refuse to print a request with a private key to standard output. Raises ConfigError."""
     if on == "sagemaker" and run.nodes > 1 and file in ("", "-"):
         raise ConfigError(
             "the request holds the private key of the job's containers: it is not for standard output",
@@ -202,7 +206,7 @@ def must_not_show_a_key(run: Run, on: str, file: str) -> None:
 
 
 def ephemeral_key() -> str:
-    """A new OpenSSH key, as one line. Raises EnvironmentProblem without ssh-keygen."""
+    """Return a new OpenSSH key, as one line. Raises EnvironmentProblem without ssh-keygen."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "key"
         words = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "gate", "-f", str(file)]
@@ -211,14 +215,14 @@ def ephemeral_key() -> str:
 
 
 def command(run: Run, on: str) -> str:
-    """What is run here, without the script's own text."""
+    """Return the command that runs here, without the script's text."""
     if on == "docker":
         return f"{shlex.join(launchers.docker(run, devices(run)))} < {runs.SCRIPT}"
     return launchers.ssh(run, f"# {runs.SCRIPT}\n")
 
 
 def size(run: Run) -> str:
-    """How much it takes, for people; a default is said to be one."""
+    """Describe for people how many nodes, GPUs and EFA interfaces a run takes; mark a default of one node."""
     nodes = (
         "1 node (--nodes: several, without which nothing of EFA is tested)" if run.nodes == 1 else f"{run.nodes} nodes"
     )
@@ -227,7 +231,7 @@ def size(run: Run) -> str:
 
 
 def advice(run: Run, on: str, what: Subject, file: str) -> str:
-    """How it is submitted, and its log judged."""
+    """Return the commands that submit the file and judge its log."""
     log = f"{run.name}.log"
     words = ["trainwright", "judge", log, "--nodes", str(run.nodes), "--world-size", str(run.ranks)]
     words += ["--instance", run.instance] if run.instance else []
@@ -238,8 +242,8 @@ def advice(run: Run, on: str, what: Subject, file: str) -> str:
         "slurm": [f"sbatch {file}"],
         "kubernetes": [
             f"kubectl apply -f {file}",
-            # Its pod is there some seconds later, and its image is pulled some minutes later.
-            # After as long as the job may take, nothing comes of it any more.
+            # The pod appears some seconds later, and its image is pulled some minutes later.
+            # The loop ends after the job's own time limit, when no log can come any more.
             f"for try in $(seq {-(-run.seconds // POLL_SECONDS)}); do kubectl logs --follow job/{_job(run)} > {log} "
             f"&& break; sleep {POLL_SECONDS}; done",
         ],
@@ -258,9 +262,10 @@ def _job(run: Run) -> str:
 
 
 def execute(root: Path, run: Run, on: str, say: Callable[[str], None], log: Path | None = None) -> tuple[Path, int]:
-    """Run it; where its log lies, and its exit code. A log is there whole, or not at all.
+    """Run it, and return the path of its log and its exit code. The log is written completely or not at all.
 
-    Raises EnvironmentProblem where nothing began: no such image, no GPU runtime in Docker, a host that says no.
+    Raises EnvironmentProblem if nothing started: a missing program or image, no GPU runtime in Docker, an unreachable
+    host.
     """
     for program in {"docker": ["docker"], "ssh": ["ssh", "ssh-keygen"]}[on]:
         if not shutil.which(program):
@@ -299,8 +304,9 @@ def execute(root: Path, run: Run, on: str, say: Callable[[str], None], log: Path
 
 
 def _stop(child: "subprocess.Popen[bytes]") -> None:
-    """Its whole group: asked first, so that it ends what it started elsewhere; and again, as bash forgets an interrupt
-    that comes while a command that it waits for ends by itself.
+    """Stop the whole process group: SIGINT first, so that it ends what it started elsewhere, and SIGKILL at last.
+
+    Because bash forgets an interrupt that arrives while the command it waits for ends by itself, SIGINT is sent twice.
     """
     for number, seconds in ((signal.SIGINT, AGAIN_SECONDS), (signal.SIGINT, STOP_SECONDS), (signal.SIGKILL, None)):
         if child.poll() is not None:

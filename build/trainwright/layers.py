@@ -1,8 +1,8 @@
-"""A layer in one form, whichever engine made it: what it changes of the layers below, as a tar, as gzip.
+"""Write a layer in one canonical form for every engine: its changes to the layers below, as a gzip-compressed tar.
 
-Engines write the same layer in different ways: one lists directories that did not change, one says that a directory is
-new where another names each file that is gone, and each notes its own times. So a layer is applied to the files below
-it, and written anew from what has become of them.
+Engines write the same layer in different ways: one lists unchanged directories, one marks a directory as opaque where
+another lists each removed file, and each records its own times. So a layer is applied to the files below it, and
+written anew from the resulting changes.
 """
 
 import gzip
@@ -18,19 +18,19 @@ from typing import IO, NamedTuple
 import deflate
 import zstandard
 
-LEVEL, MEMBER = 5, 4 << 20  # of gzip: as small as zlib's 6; bytes in each of its members, which are made side by side
+LEVEL, MEMBER = 5, 4 << 20  # gzip level, as small as zlib's 6; bytes per gzip member, compressed in parallel
 BLOCK = 512
 GONE, ALL_GONE = ".wh.", ".wh..wh..opq"
 CAPABILITY = "SCHILY.xattr.security.capability"
 FILE, HARD_LINK, DIRECTORY = "0", "1", "5"
-OCTAL = {8: 0o7777777, 12: 0o77777777777}  # the greatest number that a field of a header has room for
+OCTAL = {8: 0o7777777, 12: 0o77777777777}  # the greatest number that a header field can hold
 
 
 class Row(NamedTuple):
     """One path of a layer."""
 
-    path: str  # without slashes around it
-    kind: str  # as tar's headers have it; FILE also for contiguous files
+    path: str  # without leading and trailing slashes
+    kind: str  # type flag of tar's headers; FILE also for contiguous files
     mode: int
     uid: int
     gid: int
@@ -41,14 +41,14 @@ class Row(NamedTuple):
 
 
 class Node(NamedTuple):
-    """What lies at a path; paths with the same `inode` are one file under several names."""
+    """The entry at a path; paths with the same `inode` are hard links to one file."""
 
     row: Row
     inode: int
 
 
 def unpacked(blob: Path, target: Path) -> Path:
-    """A layer's tar: the blob itself, or what it holds compressed, in `target`. Raises OSError, EOFError."""
+    """Return a layer's tar: the blob itself, or its decompressed content in `target`. Raises OSError, EOFError."""
     with blob.open("rb") as file:
         head = file.read(4)
     if head[:2] == b"\x1f\x8b":
@@ -67,7 +67,7 @@ def unpacked(blob: Path, target: Path) -> Path:
 
 
 def _unzstd(reader: IO[bytes], writer: IO[bytes]) -> None:
-    """Every frame of it. Raises EOFError where the last one is not whole, which a tar alone may not show."""
+    """Decompress every frame. Raises EOFError if the last one is truncated, which the tar alone may not show."""
     frame = zstandard.ZstdDecompressor().decompressobj()
     while chunk := reader.read(MEMBER):
         while chunk:
@@ -80,11 +80,11 @@ def _unzstd(reader: IO[bytes], writer: IO[bytes]) -> None:
 
 
 def rows_of(tar: Path) -> Iterator[tuple[Row, int]]:
-    """What a layer's tar says, in its order, and where the bytes of each lie. Raises tarfile.TarError."""
+    """Yield the tar's entries in order, each with the offset of its bytes. Raises tarfile.TarError."""
     with tar.open("rb") as data, tarfile.open(tar, "r:", bufsize=MEMBER) as archive:
         for member in archive:
             path = clean(member.name)
-            if not path:  # what a layer says of / itself, engines leave out
+            if not path:  # engines leave out the entry for /
                 continue
             kind, content = member.type.decode(), ""
             if member.isreg():
@@ -131,14 +131,14 @@ class Tree:
 
     def __init__(self) -> None:
         self.nodes: dict[str, Node] = {}
-        self.names: dict[str, set[str]] = {"": set()}  # directory to what lies in it
+        self.names: dict[str, set[str]] = {"": set()}  # directory to the names in it
         self.inodes: dict[int, set[str]] = {}
-        self._before: dict[str, Node | None] = {}  # of what the present layer touched
-        self._together: dict[str, frozenset[str]] = {}  # the names that it had then
+        self._before: dict[str, Node | None] = {}  # paths that the present layer touched
+        self._together: dict[str, frozenset[str]] = {}  # the hard links of each at that time
         self._number = 0
 
     def apply(self, rows: Iterable[Row], epoch: int) -> list[Row]:
-        """Put one layer on top; what it changes, sorted. `epoch` (seconds): nothing in it is newer than that."""
+        """Apply one layer and return its changes, sorted. `epoch` (seconds) is the upper limit of all times in it."""
         self._before, self._together = {}, {}
         rows = list(rows)
         added = [row for row in rows if not _name(row.path).startswith(GONE)]
@@ -154,7 +154,7 @@ class Tree:
         return self._changes(epoch)
 
     def _place(self, path: str) -> str:
-        """Where a path comes to lie if a directory of it is a link in a layer below; a directory that lacks is made."""
+        """Resolve links among a path's directories and return the resulting path; create missing directories."""
         folder, seen = "", 0
         parts = deque(path.split("/"))
         while len(parts) > 1:
@@ -184,7 +184,7 @@ class Tree:
                 self._note(name)
             row, inode = other.row._replace(path=path), other.inode
         if row.kind == DIRECTORY:
-            row = row._replace(mtime=0)  # as overlays copy them, their times say nothing
+            row = row._replace(mtime=0)  # times of directories are dropped, because overlays change them on copying
         known = self.nodes.get(path)
         self._note(path)
         if known and not (known.row.kind == DIRECTORY == row.kind):
@@ -213,13 +213,13 @@ class Tree:
         del self.nodes[path]
 
     def _note(self, path: str) -> None:
-        """Remember a path as it was, and with it every name of the same file: the first that changes parts them."""
+        """Record a path's state, and that of all its hard links, because the first change separates them."""
         if path in self._before:
             return
         node = self.nodes.get(path)
         names = frozenset(self.inodes[node.inode]) if node else frozenset({path})
         for name in names:
-            if name not in self._before:  # one by one: a difference of sets would go through all of _before each time
+            if name not in self._before:  # one by one: a set difference would scan all of _before each time
                 self._before[name] = self.nodes.get(name)
                 self._together[name] = names if node else frozenset()
 
@@ -282,9 +282,9 @@ class Written(NamedTuple):
 
 
 def write(rows: Sequence[Row], tar: Path | None, offsets: dict[str, int], target: Path, threads: int) -> Written:
-    """The rows as gzip in `target`. Bytes of files come from `tar`; `offsets` says where each content lies there.
+    """Write the rows as gzip to `target`. File contents come from `tar`, at the `offsets` of each content.
 
-    Raises EOFError where they are not what the row says.
+    Raises EOFError if the bytes do not match their row.
     """
     with ExitStack() as stack:
         data = stack.enter_context(tar.open("rb")) if tar else None
@@ -303,13 +303,13 @@ def write(rows: Sequence[Row], tar: Path | None, offsets: dict[str, int], target
         for member in _members(_bytes_of(rows, data, offsets)):
             whole.update(member)
             waiting.append(pool.submit(deflate.gzip_compress, member, LEVEL))
-            drain(2 * threads)  # so much lies in memory, however large the layer
+            drain(2 * threads)  # limits memory use, whatever the size of the layer
         drain(0)
     return Written(whole.hexdigest(), packed.hexdigest(), size)
 
 
 def _members(parts: Iterator[bytes]) -> Iterator[bytes]:
-    """The same bytes, in pieces of one size."""
+    """Split the bytes into pieces of one size."""
     held = bytearray()
     for part in parts:
         held += part
@@ -337,9 +337,9 @@ def _bytes_of(rows: Sequence[Row], data: IO[bytes] | None, offsets: dict[str, in
 
 
 def header(row: Row) -> bytes:
-    """A header of the ustar format, after one of the pax format for what has no room in it.
+    """Return a ustar header, preceded by a pax header for values that do not fit.
 
-    Written here and not by tarfile: its bytes are not the same in each version of Python.
+    It is written here because tarfile's bytes differ between versions of Python.
     """
     path = row.path + "/" * (row.kind == DIRECTORY)
     link = row.content if row.kind in (HARD_LINK, "2") else ""
@@ -388,7 +388,7 @@ def _block(
         kind.encode(),
         text(link, 100),
         b"ustar\x0000",
-        bytes(64),  # no names of users and groups: they differ from image to image
+        bytes(64),  # no user and group names: they differ between images
         number(device[0], 8),
         number(device[1], 8),
         bytes(155 + 12),

@@ -1,4 +1,4 @@
-"""What lies in an OCI layout on this host: the configuration of its one image, and the files of each layer."""
+"""Read or unpack an OCI layout on this host: the configuration of its one image, and the files of each layer."""
 
 import hashlib
 import json
@@ -28,11 +28,11 @@ class Entry(NamedTuple):
     owner: str  # uid:gid
     mtime: float  # seconds
     content: str  # sha256 (hex) of a file, the target of a link, the numbers of a device
-    attributes: str  # extended ones
+    attributes: str  # extended attributes
 
 
 class Content(NamedTuple):
-    """An image: what its digest is made of."""
+    """An image: its digest, and what the digest is computed over."""
 
     digest: str
     config: dict[str, Any]
@@ -40,7 +40,7 @@ class Content(NamedTuple):
 
 
 def read(layout: Path) -> Content:
-    """The image of a layout as the engine saves it."""
+    """Return the image of a layout that the engine saved."""
     digest = str(json.loads((layout / "index.json").read_text())["manifests"][0]["digest"])
     manifest = json.loads(_blob(layout, digest).read_text())
     config = json.loads(_blob(layout, manifest["config"]["digest"]).read_text())
@@ -48,19 +48,19 @@ def read(layout: Path) -> Content:
 
 
 def entries(layout: Path, layer: str) -> dict[str, Entry]:
-    """Path to what lies there, of one layer."""
+    """Return the entries of one layer, by path."""
     with tarfile.open(_blob(layout, layer)) as archive:
         return {member.name: _entry(archive, member) for member in archive}
 
 
 def unpack(layout: Path, target: Path) -> str:
-    """The same image in another layout, its layers unpacked; the digest that it has in this one.
+    """Write the same image with unpacked layers into another layout; return the digest that it has in this one.
 
-    Raises BuildError for a layer that is not what the configuration says of it.
+    Raises BuildError if a layer is not what the configuration states.
     """
-    from isal import igzip  # only here
+    from isal import igzip  # lazily, because only this function needs it
 
-    opened: Any = igzip.open  # it has no types
+    opened: Any = igzip.open  # igzip has no types
     digest, config, _ = read(layout)
     manifest = json.loads(_blob(layout, digest).read_text())
     (target / "blobs/sha256").mkdir(parents=True)

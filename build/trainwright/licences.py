@@ -1,4 +1,4 @@
-"""Licences of the distribution's packages, as each of them says it in its own copyright file."""
+"""Read the licences of the distribution's packages, each from the package's own copyright file."""
 
 import io
 import logging
@@ -16,23 +16,24 @@ from debian.debfile import DebFile
 from trainwright.errors import LockError
 
 NOT_SAID = "not said"
-LONGEST = 1000  # characters of names; libc6 has 820, and what is cut away might be the one that matters
-LINKS = 8  # inside one package; one that goes round ends, too
+LONGEST = 1000  # characters of names; libc6 has 820, and a name that is cut away might matter
+LINKS = 8  # followed inside one package, so that a cycle ends
 COPYRIGHT = re.compile(r"usr/share/doc/([^/]+)/copyright")
 
-# It grumbles on standard error about old spellings that mean the same.
+# It warns on standard error about old spellings that mean the same.
 logging.getLogger("debian.copyright").setLevel(logging.ERROR)
 
 
 def licence(package: str, deb_of: Callable[[str], Path | None]) -> str:
-    """What a package says of its licence, on one line.
+    """Return what a package states of its licence, on one line.
 
-    The short names of a machine-readable copyright file: Debian's own, no SPDX expression; else where to read it.
-    `deb_of` gives the file of a package, None for one that has none. Raises LockError for a file that is no package.
+    These are the short names of a machine-readable copyright file (Debian's names, not an SPDX expression), else where
+    to read the licence. `deb_of` returns the file of a package, None if it has none. Raises LockError if a file is not
+    a package.
     """
     path, asked = f"usr/share/doc/{package}/copyright", set[str]()
     while (found := COPYRIGHT.fullmatch(path)) and (deb := deb_of(found[1])):
-        if found[1] in asked:  # two that refer to each other
+        if found[1] in asked:  # two packages that refer to each other
             return NOT_SAID
         asked.add(found[1])
         place, text = _look_up(deb, path)
@@ -40,17 +41,20 @@ def licence(package: str, deb_of: Callable[[str], Path | None]) -> str:
             return short_names(text) or f"see {place}"
         if place == path:
             return NOT_SAID
-        path = place  # a link out of this package: many of one source share the documentation of one of them
+        path = place  # a link to another package: packages of one source often share the documentation of one of them
     return f"see {path}"
 
 
 def short_names(text: str) -> str:
-    """Licences of a copyright file in Debian's machine-readable format, each once; "" where it is prose."""
+    """Return the licences of a machine-readable Debian copyright file, each once; "" for prose.
+
+    Names beyond LONGEST characters are only counted.
+    """
     try:
         paragraphs = Copyright(io.StringIO(text), strict=False).all_files_paragraphs()
         found = [cast(License | None, paragraph.license) for paragraph in paragraphs]
         said = {" ".join(licence.synopsis.split()) for licence in found if licence}
-    except (Error, ValueError):  # it says that it is in that format, and is not
+    except (Error, ValueError):  # it claims that format, and is malformed
         return ""
     names = sorted(said - {""})
     kept = list(names)
@@ -60,7 +64,7 @@ def short_names(text: str) -> str:
 
 
 def _look_up(deb: Path, path: str) -> tuple[str, str | None]:
-    """Where a path leads through a package's symbolic links, and the text of the file; None where it has none there."""
+    """Follow a package's symbolic links; return the final path and the file's text, None if it is not in there."""
     try:
         with DebFile(filename=str(deb)) as package:
             archive = package.data.tgz()

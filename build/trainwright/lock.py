@@ -1,4 +1,4 @@
-"""The lock: exact facts, and whether they still answer the intent. Pure text in and out."""
+"""Define the lock, which holds exact facts, and check whether it still matches the intent. Pure: text in, text out."""
 
 import hashlib
 import json
@@ -17,16 +17,16 @@ from trainwright.providers import bundled, for_accelerator, is_compiled, package
 
 RELOCK = "trainwright lock --only {id}"
 DIGEST = re.compile(r"@sha256:[0-9a-f]{64}$")
-NOT_ESTABLISHED = "not established"  # instead of the version of what a known release brings
+NOT_ESTABLISHED = "not established"  # replaces the version of a component that a known release bundles
 
 
 def digest(value: object) -> str:
-    """sha256 (hex) of a value, over its canonical JSON."""
+    """Return the sha256 (hex) of a value's canonical JSON."""
     return hashlib.sha256(json.dumps(value, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
 def requirements(intent: Intent, variant: Variant) -> dict[str, str]:
-    """Component to the Python requirement that its pin means, with the parts of it that other components ask for."""
+    """Map each component to the Python requirement of its pin, with the extras that other components ask for."""
     found = {}
     providers = {name: provider_of(intent, variant, name) for name in variant.pins}
     for name, pin in variant.pins.items():
@@ -43,9 +43,9 @@ def _with_extras(text: str, extras: list[str]) -> str:
 
 
 def build_requirements(intent: Intent, variant: Variant) -> list[str]:
-    """What compile stages and the devel twin install, for every component that is compiled, or compiled against.
+    """Return what compile stages and the devel twin install, for components that are compiled or compiled against.
 
-    None where there is neither: nobody would install them.
+    The list is empty if there is neither, because no image would install them.
     """
     if not any(twin.devel or compiles(intent, twin) for twin in twins(intent, variant)):
         return []
@@ -58,7 +58,7 @@ def build_requirements(intent: Intent, variant: Variant) -> list[str]:
 
 
 def twins(intent: Intent, variant: Variant) -> list[Variant]:
-    """The images that share a lock: the one without compilers, and its twin with them."""
+    """Return the images that share a lock: the one without compilers, and its twin with them."""
     return list(_twins(intent, variant.lock))
 
 
@@ -68,9 +68,9 @@ def _twins(intent: Intent, name: str) -> list[Variant]:
 
 
 def distribution_packages(intent: Intent, base: str) -> list[str]:
-    """Packages that a base is locked to have: its own, and those that any image on it needs for a component.
+    """Return the packages that a base's lock holds: its own, and those that any image on it needs for a component.
 
-    All images on a base have the same ones, so that they share its layer.
+    All images on a base have the same packages, so that they share its layer.
     """
     return list(_distribution_packages(intent, base))
 
@@ -84,7 +84,7 @@ def _distribution_packages(intent: Intent, base: str) -> tuple[str, ...]:
 
 
 def build_packages(intent: Intent, base: str) -> list[str]:
-    """What compile stages have beyond the base; no finished image has them."""
+    """Return the packages that compile stages add to the base; no finished image has them."""
     return list(_build_packages(intent, base))
 
 
@@ -101,12 +101,12 @@ def _pins_on(intent: Intent, base: str) -> Iterator[tuple[Variant, str]]:
 
 
 def compiles(intent: Intent, variant: Variant) -> bool:
-    """Whether the image has a stage that compiles."""
+    """Return whether the image has a stage that compiles."""
     return any(is_compiled(provider_of(intent, variant, pin)) for pin in variant.pins)
 
 
 def intent_digest(intent: Intent, variant: Variant) -> str:
-    """What a lock was resolved from; it is stale as soon as this changes."""
+    """Return the digest of what a lock was resolved from; the lock is stale as soon as it changes."""
     return _intent_digest(intent, variant.lock, variant.base)
 
 
@@ -118,19 +118,19 @@ def _intent_digest(intent: Intent, name: str, base_name: str) -> str:
         facts.append([twin.accelerator, twin.python, chosen])
     tools = [intent.components.tools.python_tools, intent.components.tools.sdist_build]
     base = intent.components.bases[base_name]
-    machine = [base.architecture] if base.architecture != "amd64" else []  # which older locks do not say
+    machine = [base.architecture] if base.architecture != "amd64" else []  # older locks omit amd64
     return digest([facts, tools, base.glibc, *machine])
 
 
 @once_per_intent
 def _resolved(intent: Intent, name: str, pin: Pin, accelerator: str) -> list[object]:
-    """What of a component decides over its lock; how it is installed does not."""
+    """Return the facts of a component that determine its lock; how it is installed does not."""
     component = intent.components.components[name]
     provider = component.provider(pin.provider).model_copy(update={"packages": [], "build_packages": []})
     release = component.releases.get(pin.version, Release())
     unsaid = [field for field in ("in_base", "extras") if not getattr(provider, field)]
     facts = provider.model_dump(mode="json", exclude={"installs", "refuses", "compile", *unsaid})
-    chosen = {  # what is said of other accelerators decides nothing here
+    chosen = {  # the values of other accelerators have no effect here
         "requirement": for_accelerator(provider.requirement, accelerator),
         "index": provider.index.get(accelerator, ""),
         "build_requirements": [for_accelerator(text, accelerator) for text in provider.build_requirements],
@@ -140,24 +140,24 @@ def _resolved(intent: Intent, name: str, pin: Pin, accelerator: str) -> list[obj
 
 
 def release_of(intent: Intent, variant: Variant, name: str) -> Release:
-    """What is known of the pinned version; nothing, where nobody has written it down."""
+    """Return the known facts of the pinned version; an empty Release if none are declared."""
     return intent.components.components[name].releases.get(variant.pins[name].version, Release())
 
 
 def packages_digest(intent: Intent, base: str, names: list[str], below: str = "") -> str:
-    """The same for distribution packages on a base. `below` is the manifest digest of what they go on top of."""
+    """Return the intent digest of packages on a base. `below` is the manifest digest of the packages below them."""
     return digest([base_facts(intent.components.bases[base]), names, *([below] if below else [])])
 
 
 def base_facts(base: Base) -> dict[str, object]:
     facts = base.model_dump(mode="json", exclude={"snapshots", "glibc", "packages", "family", "evidence", "awaits"})
-    usual = {"sections": ["main"], "manager": "apt"}  # which older locks do not say
+    usual = {"sections": ["main"], "manager": "apt"}  # older locks omit these defaults
     return {name: value for name, value in facts.items() if usual.get(name) != value}
 
 
 def dump(lock: Lock) -> str:
-    """A lock as TOML: sorted, one table a file, no address of any index (they differ from host to host)."""
-    import tomlkit  # most commands only read locks
+    """Return a lock as TOML: sorted, one table per file, without index addresses (they differ between hosts)."""
+    import tomlkit  # imported lazily: most commands only read locks
 
     document = tomlkit.document()
     document.add(tomlkit.comment("Written by `trainwright lock`; a person reads it, nobody edits it."))
@@ -182,25 +182,25 @@ def dump(lock: Lock) -> str:
 
 
 def entries_digest(files: Iterable[PythonFile]) -> str:
-    """Over every word of every file: none can be taken out, and none edited, without somebody noticing."""
+    """Return a digest over every field of every file, so that a removed or edited entry is detected."""
     words = [entry.model_dump(mode="json", exclude_defaults=True) for entry in files]
     return digest(sorted(words, key=lambda entry: (entry["group"], entry["name"])))
 
 
 def python_name(intent: Intent, variant: Variant, name: str) -> str:
-    """The Python package of a pinned component; "" where it is none."""
+    """Return the Python package of a pinned component, or "" if it has none."""
     pin = variant.pins[name]
     return name_of(requirement(provider_of(intent, variant, name), variant.accelerator, pin.version))
 
 
 @cache
 def name_of(text: str) -> str:
-    """The normalized name of a Python requirement; "" of none."""
+    """Return the normalized name of a Python requirement, or "" for an empty one."""
     return canonicalize_name(Requirement(text).name) if text else ""
 
 
 def check(intent: Intent, variant: Variant, lock: Lock, packages: Iterable[Package]) -> None:
-    """Raises LockError when the lock was written for another intent, or lacks something the image needs."""
+    """Check that the lock matches the intent and has everything that the image needs. Raises LockError."""
     where = f"dockerfiles/locks/{variant.lock}.toml"
     if lock.intent != intent_digest(intent, variant):
         raise LockError(
@@ -209,7 +209,7 @@ def check(intent: Intent, variant: Variant, lock: Lock, packages: Iterable[Packa
             why="what it was resolved from has changed since: matrix.toml, bases.toml, tools.toml or layers/*.toml",
             fix=RELOCK.format(id=variant.id),
         )
-    # Tools and what source distributions are built with never reach the image: they do not stand in for anything.
+    # Tools and build requirements of source distributions never reach the image, so they do not satisfy any other need.
     installed = {entry.name: entry for entry in lock.python if entry.group in variant.groups}
     groups = {group: {e.name for e in lock.python if e.group == group} for group in ("tools", "sdist-build")}
     whole = {entry.name for entry in lock.python if entry.group not in groups}
@@ -265,7 +265,7 @@ def check(intent: Intent, variant: Variant, lock: Lock, packages: Iterable[Packa
 def _check_source(
     variant: Variant, name: str, source: Source | None, release: Release, missing: Callable[[str, str], LockError]
 ) -> None:
-    """A source of a lock is the one that its component's release describes: only there it has evidence."""
+    """Check that a locked source is the one in its component's release, because only the release has evidence."""
     pin = variant.pins[name]
     if source is None or source.version != pin.version:
         raise missing(f"source {name} {pin.version}", f"{variant.id} is made from it")
@@ -278,7 +278,7 @@ def _check_source(
 
 
 def pin_versions(intent: Intent, variant: Variant, lock: Lock, packages: Mapping[str, Package]) -> dict[str, str]:
-    """Component to its exact version: of the Python file, the source, the bundle, or the first of its packages."""
+    """Map components to exact versions: of the Python file, the source, the bundle, or the first package."""
     locked = {entry.name: entry.version for entry in lock.python}
     versions = {}
     for name, pin in variant.pins.items():
@@ -302,7 +302,7 @@ def pin_versions(intent: Intent, variant: Variant, lock: Lock, packages: Mapping
 
 
 def refuse_blocked(variant: Variant, missing: list[str], where: str = "", fix: str = "") -> None:
-    """Raises LockError for what can be shown, and neither built nor published; by default its lock says so."""
+    """Raise LockError for a blocked image: it can be shown, not built or published. By default `where` is its lock."""
     if missing:
         raise LockError(
             f"{variant.id} is blocked: {'; '.join(missing)}",
@@ -314,7 +314,7 @@ def refuse_blocked(variant: Variant, missing: list[str], where: str = "", fix: s
 
 
 def toolkit_of(intent: Intent, variant: Variant) -> Toolkit | None:
-    """The image that compilers are copied from; None where packages bring them, or where nothing is compiled."""
+    """Return the image that compilers are copied from; None if packages provide them, or if nothing is compiled."""
     if not (variant.devel or compiles(intent, variant)):
         return None
     found = (intent.components.components[name].toolkits.get(pin.version) for name, pin in variant.pins.items())
@@ -322,14 +322,14 @@ def toolkit_of(intent: Intent, variant: Variant) -> Toolkit | None:
 
 
 def without_digest(intent: Intent, variant: Variant) -> list[str]:
-    """Images of other registries that nothing vouches for, one sentence each."""
+    """Return images of other registries that are not pinned by digest, one sentence each."""
     base, toolkit = intent.components.bases[variant.base], toolkit_of(intent, variant)
     references = [base.reference if base.provider == "image" else "", toolkit.reference if toolkit else ""]
     return [f"{name}: digest {NOT_ESTABLISHED}" for name in references if name and not DIGEST.search(name)]
 
 
 def blocked(lock: Lock, versions: Mapping[str, str]) -> list[str]:
-    """What nobody could establish, one sentence each: such an image can be shown, and neither built nor published."""
+    """Return facts not established, one sentence each: such an image can be shown, but not built or published."""
     missing = [
         f"{source.name} {source.version}: {'commit' if source.tag else 'sha256'} not established"
         for source in lock.sources

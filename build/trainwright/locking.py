@@ -1,4 +1,4 @@
-"""Intent into locks: resolve what is stale or missing, fetch it once, write it down."""
+"""Turn the intent into locks: resolve what is stale or missing, fetch it once, and write it."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -28,9 +28,9 @@ def lock_packages(intent: Intent, base: str, tools: bool, below: packages.Stanza
 
 
 def with_licences(intent: Intent, base: str, text: str, below: packages.Stanzas, say: Say, progress: Progress) -> str:
-    """A resolved package lock, and in it what each package says of its licence; for that their files are fetched.
+    """Return a resolved package lock with the licence of each package, for which the package files are fetched.
 
-    `below` is what compile stages find in the base: a package may leave its documentation to one of those.
+    `below` is what compile stages find in the base, because a package's documentation may be in one of those packages.
     """
     header, stanzas = packages.parse(text, base)
     own, known = packages.to_packages(stanzas), packages.to_packages({**below, **stanzas})
@@ -52,7 +52,7 @@ def with_licences(intent: Intent, base: str, text: str, below: packages.Stanzas,
 
 
 class Solved(NamedTuple):
-    """One Python package of a solution: what it is for, and the file that the image's platform takes."""
+    """One Python package of a solution: its purpose, and the file that fits the image's platform."""
 
     group: Group
     compile: bool
@@ -60,10 +60,10 @@ class Solved(NamedTuple):
 
 
 def solve(intent: Intent, variant: Variant, say: Say) -> list[Solved]:
-    """Resolve a variant's Python packages; nothing but metadata is fetched.
+    """Resolve a variant's Python packages; fetch metadata alone.
 
-    One solution for the image, its twin and its compile stages; a solution of fewer requirements, held to these
-    versions, then says which package belongs to which of them.
+    The image, its twin and its compile stages share one solution. Solutions of fewer requirements, constrained to these
+    versions, then show which package belongs to which of them.
     """
     base, components = intent.components.bases[variant.base], intent.components
     index = own_index(intent, variant)
@@ -99,7 +99,7 @@ def solve(intent: Intent, variant: Variant, say: Say) -> list[Solved]:
 
 
 def lock_python(intent: Intent, variant: Variant, solved: list[Solved], progress: Progress) -> tuple[Path, str]:
-    """A solution and the variant's sources as a lock; every wheel is fetched, so that size and existence are facts."""
+    """Return the lock's path and text for a solution and the sources; fetch every file to verify size and existence."""
     base = intent.components.bases[variant.base]
     files = [store.Wanted(name=offer.file, sha256=offer.sha256, size=0, urls=[offer.url]) for _, _, offer in solved]
     must(store.fetch(files, progress, **indexes.trust()), "cannot be had")
@@ -138,7 +138,7 @@ def is_source(intent: Intent, variant: Variant, pin: str) -> bool:
 
 
 def lock_source(intent: Intent, variant: Variant, name: str) -> Source:
-    """What a component is made from: the facts of its release. What they lack is missing from the lock, and blocks."""
+    """Return a component's source from its release's facts; a missing fact is missing from the lock, and blocks."""
     pin, component = variant.pins[name], intent.components.components[name]
     provider, release = provider_of(intent, variant, name), lock.release_of(intent, variant, name)
     return Source(
@@ -155,7 +155,10 @@ def lock_source(intent: Intent, variant: Variant, name: str) -> Source:
 
 
 def admit(intent: Intent, variants: list[Variant]) -> None:
-    """Raises before anything is resolved for what could not be built, or would be asked of a mirror that is none."""
+    """Check, before anything is resolved, that the variants can be built and that each mirror's name is known.
+
+    Raises LockError or ConfigError.
+    """
     for variant in variants:
         base = intent.components.bases[variant.base]
         if missing := lock.without_digest(intent, variant):
@@ -179,13 +182,13 @@ def admit(intent: Intent, variants: list[Variant]) -> None:
 
 
 def bases_of(intent: Intent, variants: list[Variant]) -> list[tuple[str, bool]]:
-    """Bases, and whether what compile stages have beyond them is meant: those come last."""
+    """List the bases, then those with compile stages, whose packages beyond the base are meant (True)."""
     compiling = {variant.base for variant in variants if lock.compiles(intent, variant)}
     return [(base, False) for base in sorted({v.base for v in variants})] + [(base, True) for base in sorted(compiling)]
 
 
 def waiting(intent: Intent, variants: list[Variant]) -> tuple[list[Variant], list[dict[str, str]]]:
-    """Those that can be locked, and a row for each lock that awaits what could not be had here."""
+    """Return the variants that can be locked, and a row for each lock that waits for an unavailable input."""
     reasons = {variant.id: inputs.awaited(intent, variant) for variant in variants}
     rows = {v.lock: {"lock": v.lock, "state": "blocked", "why": "; ".join(reasons[v.id])} for v in variants}
     held = [variant for variant in variants if not reasons[variant.id]]
@@ -195,7 +198,7 @@ def waiting(intent: Intent, variants: list[Variant]) -> tuple[list[Variant], lis
 def lock_all(
     intent: Intent, variants: list[Variant], by_name: bool, say: Say, progress: Progress
 ) -> list[dict[str, str]]:
-    """Write the locks that are stale or missing; what awaits something is only tried where it is asked for by name."""
+    """Write the stale or missing locks; try a lock that waits for an input only if it is requested by name."""
     rows: list[dict[str, str]] = []
     if not by_name:
         variants, rows = waiting(intent, variants)
@@ -220,9 +223,9 @@ def lock_all(
 
 
 def check_locks(intent: Intent, variants: list[Variant]) -> tuple[list[dict[str, str]], LockError | None]:
-    """No network: every lock with its state and why, and the error to end with where one is not current.
+    """Return every lock with its state and why, and the error to exit with if one is not current; use no network.
 
-    Raises ConfigError and IncompatibleError: those no lock would mend.
+    Raises ConfigError and IncompatibleError, which no lock would fix.
     """
     found: dict[Path, LockError | None] = {}
     variants, blocked = waiting(intent, variants)
@@ -234,7 +237,7 @@ def check_locks(intent: Intent, variants: list[Variant]) -> tuple[list[dict[str,
             (path for path in found if complaint and complaint.where.partition(":")[0].endswith(f"/{path.name}")), own
         )
         found[blamed] = found.get(blamed) or complaint
-        if blamed != own:  # its packages' lock is in the way: of its own, whether it answers the intent
+        if blamed != own:  # its packages' lock is at fault; its own lock is checked for whether it matches the intent
             found[own] = found.get(own) or _complaint(_answers, intent, variant)
     rows = [_state(path, complaint) for path, complaint in found.items()] + blocked
     wrong = [complaint for complaint in found.values() if complaint]
@@ -259,7 +262,7 @@ def _complaint(read: Callable[..., object], *words: object) -> LockError | None:
 
 
 def _state(path: Path, complaint: LockError | None) -> dict[str, str]:
-    """One row of the table: what is wrong with a lock, without the address of the lock."""
+    """Return one row of the table: what is wrong with a lock, without the lock's path."""
     state = "current" if complaint is None else "stale" if path.exists() else "missing"
     why = "" if complaint is None or state == "missing" else ": ".join(filter(None, (complaint.named, complaint.why)))
     return {"lock": path.stem, "state": state, "why": why}

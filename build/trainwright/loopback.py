@@ -1,4 +1,4 @@
-"""The registry on loopback: docker-registry of a locked package, in a container that runs as the user."""
+"""Run the registry on loopback: docker-registry of a locked package, in a container that runs as the user."""
 
 import hashlib
 import http.client
@@ -19,16 +19,16 @@ from trainwright.progress import Say
 
 FILES = "dockerfiles/registry"
 NAME = "trainwright-registry"
-HEADER = "X-Trainwright-Registry"  # in every answer: which image serves which folder
-INSIDE = "5000/tcp"  # as dockerfiles/registry/config.yml has it
-TAKEN = ("address already in use", "port is already allocated", "ports are not available")  # in the engine's words
+HEADER = "X-Trainwright-Registry"  # in every answer: identifies image and folder
+INSIDE = "5000/tcp"  # the port in dockerfiles/registry/config.yml
+TAKEN = ("address already in use", "port is already allocated", "ports are not available")  # the engine's messages
 
 
 # --- what runs -------------------------------------------------------------------------------------------------------
 
 
 def image(root: Path) -> str:
-    """The image's name; its tag is the digest of all that it is made of."""
+    """Return the image's name; its tag is the digest of its inputs."""
     hasher = hashlib.sha256()
     for name in ("packages.toml", "Dockerfile", "config.yml"):
         hasher.update((root / FILES / name).read_bytes())
@@ -60,7 +60,7 @@ def _identity(root: Path, data: Path) -> str:
 
 
 def _container(data: Path) -> Any:
-    """The container that serves a folder, running or not; None where there is none."""
+    """Return the container that serves a folder, running or not; None if there is none."""
     import docker
 
     with engine.told("the engine cannot be asked for the registry"):
@@ -71,7 +71,7 @@ def _container(data: Path) -> Any:
 
 
 def _name(data: Path) -> str:
-    """One container a folder: a second one of its name is refused by the engine."""
+    """Return the container's name for a folder; because the engine refuses a second one, a folder has one container."""
     return f"{NAME}-{hashlib.sha256(str(data).encode()).hexdigest()[:8]}"
 
 
@@ -80,7 +80,7 @@ def _port(container: Any) -> int:
 
 
 def _serves(address: str, identity: str) -> bool:
-    """Whether our registry answers there, and not somebody else's."""
+    """Return whether our registry, and not another server, answers at the address."""
     asked = http.client.HTTPConnection(address, timeout=2)
     try:
         asked.request("GET", "/v2/")
@@ -92,7 +92,7 @@ def _serves(address: str, identity: str) -> bool:
 
 
 def answers(root: Path) -> bool:
-    """Whether our registry runs, with the present image and folder; no engine is asked."""
+    """Return whether our registry runs with the present image and folder; the engine is not queried."""
     return _serves(host_settings.registry_address(root), _identity(root, host_settings.registry_data()))
 
 
@@ -103,9 +103,9 @@ def _used(host: str, port: int) -> bool:
 
 
 def up(root: Path, say: Say = lambda _: None) -> str:
-    """host:port of the registry, which is started if it does not run; its image is built if there is none.
+    """Start the registry unless it runs, and build its image if missing; return its host:port.
 
-    Raises ConfigError for a port that is none, EnvironmentProblem, BuildError.
+    Raises ConfigError if the port is invalid, EnvironmentProblem, BuildError.
     """
     data, address = host_settings.registry_data(), host_settings.registry_address(root)
     identity = _identity(root, data)
@@ -123,7 +123,7 @@ def up(root: Path, say: Say = lambda _: None) -> str:
             )
         if runs and identity in found.attrs["Config"]["Labels"].values():
             return _ready(found, settings, identity, data)
-        found.remove(force=True)  # ended with its engine, or of an older image
+        found.remove(force=True)  # stopped with its engine, or of an older image
     try:
         data.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -152,7 +152,7 @@ def up(root: Path, say: Say = lambda _: None) -> str:
 
 
 def _start(name: str, data: Path, place: tuple[str, int], identity: str) -> Any:
-    """A running container; None where the port was taken in between."""
+    """Start and return the container; None if the port was taken in the meantime."""
     import docker
 
     rootless = any("rootless" in word for word in engine.client().info().get("SecurityOptions") or [])
@@ -172,7 +172,7 @@ def _start(name: str, data: Path, place: tuple[str, int], identity: str) -> Any:
         made.start()
     except docker.errors.APIError as error:
         said = str(error.explanation or error)
-        if made is None and error.status_code == http.client.CONFLICT:  # another start was quicker
+        if made is None and error.status_code == http.client.CONFLICT:  # another process started it first
             return _container(data)
         if made is not None:
             made.remove(force=True)
@@ -204,7 +204,7 @@ def _ready(container: Any, settings: host_settings.HostRegistry, identity: str, 
 
 
 def down() -> str:
-    """Stop the registry; its data stays. Return the name of its container, "" where there was none."""
+    """Stop the registry; its data stays. Return the name of its container, "" if there was none."""
     found = _container(host_settings.registry_data())
     if found is None:
         return ""
@@ -215,7 +215,7 @@ def down() -> str:
 
 
 def status(root: Path) -> dict[str, Any]:
-    """Whether the registry runs and where, its container, its folder and how many bytes that holds."""
+    """Return whether and where the registry runs, its container, its folder and the folder's size in bytes."""
     data, address = host_settings.registry_data(), host_settings.registry_address(root)
     found = _container(data)
     runs = found is not None and found.status == "running"
@@ -232,7 +232,7 @@ def status(root: Path) -> dict[str, Any]:
 
 
 def held_in(folder: Path) -> int:
-    """Bytes of all files below a folder. A registry that works removes some while they are counted."""
+    """Return the bytes of all files below a folder; a running registry may remove files during the count."""
     size = 0
     for place, _, names in os.walk(folder):
         for name in names:
@@ -242,7 +242,7 @@ def held_in(folder: Path) -> int:
 
 
 def status_lines(said: Mapping[str, Any]) -> list[str]:
-    """What status() said, as a person reads it, one line each."""
+    """Format status() for people, one line each."""
     host, _, port = said["address"].rpartition(":")
     if said["running"]:
         line = f"{said['address']}, container {said['container']}; stop it:  trainwright registry down"

@@ -1,4 +1,4 @@
-"""Intent into variants: expand the axes, name each image, select by framework, id or glob."""
+"""Expand the intent into variants: multiply the axes, name each image, select by framework, id or glob."""
 
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from difflib import get_close_matches
@@ -33,11 +33,11 @@ from trainwright.providers import VERSIONLESS
 Words = TypeVarTuple("Words")
 R = TypeVar("R")
 
-ABSENT = "none"  # instead of a version: these images do not have what others have in common
+ABSENT = "none"  # in place of a version: removes a common pin from these images
 
 
 class Intent(Model):
-    """Everything a person wrote: the matrix, the components, and the variants that follow."""
+    """Everything that people wrote: the matrix, the components, and the variants that follow from them."""
 
     root: Path
     matrix: Matrix
@@ -48,20 +48,20 @@ class Intent(Model):
 
     @cached_property
     def derived(self) -> dict[Hashable, Any]:
-        """Keep what once_per_intent() has worked out."""
+        """Cache the results of once_per_intent()."""
         return {}
 
     def __copy__(self) -> Self:
-        """Copy without what was derived: model_copy() changes what it was derived from."""
+        """Copy without the derived results, because model_copy() changes what they were derived from."""
         made = super().__copy__()
         made.__dict__.pop("derived", None)
         return made
 
 
 def once_per_intent(work: Callable[[Intent, *Words], R]) -> Callable[[Intent, *Words], R]:
-    """Keep the result on the intent: what follows from the whole of it is worked out once, not for every image.
+    """Cache the result on the intent, so that it is computed once and not for every image.
 
-    The further arguments are positional and hashable. Whoever calls it must not change the result.
+    The further arguments are positional and hashable. Callers must not modify the result.
     """
 
     @wraps(work)
@@ -76,22 +76,22 @@ def once_per_intent(work: Callable[[Intent, *Words], R]) -> Callable[[Intent, *W
 
 
 def image_id(framework: str, release: str, accelerator: str, python: str, target: str, *flavours: str) -> str:
-    """`<framework>-<major.minor>-<accelerator>-<pyXY>-<target>[-<flavour>]`."""
+    """Return `<framework>-<major.minor>-<accelerator>-<pyXY>-<target>[-<flavour>]`."""
     parts = [framework, release, accelerator, "py" + python.replace(".", ""), target, *flavours]
     return "-".join(part for part in parts if part)
 
 
 def tested_by(tested: Tested, identity: str) -> TestedBy:
-    """Who builds and tests an image without being asked for it."""
+    """Return which automatic run builds and tests an image."""
     if identity in tested.make_test:
         return "make test"
     return "CI" if identity in tested.ci else ""
 
 
 def expand(matrix: Matrix, components: Mapping[str, Component], text: str = "") -> Iterator[Variant]:
-    """Every cell of the matrix. The first base of a row is unnamed in the id; another one is a flavour.
+    """Yield every cell of the matrix. The first base of a row is omitted from the id; another one is a flavour.
 
-    `text` is that of matrix.toml, for errors to say lines of it.
+    `text` is that of matrix.toml, so that errors can name its lines.
     """
     made = dict[tuple[str, str], Pin]()  # most images of a matrix have the same pins
     for name, framework in matrix.frameworks.items():
@@ -142,7 +142,7 @@ def expand(matrix: Matrix, components: Mapping[str, Component], text: str = "") 
 
 
 def _pin(identity: str, name: str, text: str, components: Mapping[str, Component], where: Callable[[str], str]) -> Pin:
-    """`version`, `provider version` or `provider`; `where` says file:line of a pin."""
+    """Parse a pin: `version`, `provider version` or `provider`; `where` returns file:line of a pin."""
     if name not in components:
         raise ConfigError(
             f"pin {name!r} of {identity} names no component",
@@ -170,7 +170,7 @@ def _pin(identity: str, name: str, text: str, components: Mapping[str, Component
 
 
 def load_components(root: Path, pinned: set[str]) -> dict[str, Component]:
-    """Every component of layers/, by the name of its file; one that is half added keeps nobody from the others."""
+    """Load every component of layers/, by file name; skip an invalid one unless it is pinned."""
     found = dict[str, Component]()
     for path in sorted((root / "dockerfiles/layers").glob("*.toml")):
         try:
@@ -182,7 +182,7 @@ def load_components(root: Path, pinned: set[str]) -> dict[str, Component]:
 
 
 def pinned_names(matrix: Matrix) -> set[str]:
-    """Every component that a pin names, whatever images there are."""
+    """Return every component that any pin of the matrix names, with or without an image."""
     rows = [row.pins for framework in matrix.frameworks.values() for row in framework.rows]
     tables = [matrix.common.pins, matrix.devel.pins, *(target.pins for target in matrix.targets.values()), *rows]
     return {name for table in tables for name in table}
@@ -211,9 +211,9 @@ def provider_of(intent: Intent, variant: Variant, pin: str) -> Provider:
 
 
 def select(variants: list[Variant], framework: str | None, only: str | None) -> list[Variant]:
-    """`framework` means its one default variant, `only` is an id or a glob; neither means all.
+    """Select variants: `framework` means its one default, `only` is an id or a glob; without both, all.
 
-    Raises ConfigError, with the valid names, where nothing matches.
+    Raises ConfigError with the valid names if nothing matches.
     """
     frameworks = {variant.framework for variant in variants}
     if framework is not None and framework not in frameworks:

@@ -1,4 +1,4 @@
-"""Speeds out of logs: into a baseline, or of two images against each other. Only logs that prove something count."""
+"""Measure busbw from logs: record a baseline, or compare two images. Only logs that prove something count."""
 
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
@@ -18,16 +18,14 @@ from trainwright.judge import Verdict
 from trainwright.regressions import Compared, Run
 from trainwright.witnesses import Case, Declared, header_ranks
 
-SPEED = ("floor", "baseline")  # checks that a slow run fails: it is what a comparison is about
-NEEDED = ("completion", "footer", "wrong values", "algbw")  # without them there is no number to compare
+SPEED = ("floor", "baseline")  # checks that a slow run fails: speed is what a comparison measures
+NEEDED = ("completion", "footer", "wrong values", "algbw")  # without these checks a log has no valid number
 
 
 def record(
     root: Path, name: str, logs: list[str], declared: Declared, unproved: bool, replace: bool = False
 ) -> Baseline:
-    """Write baselines/<name>.toml. Raises ConfigError also for a name that is taken, NotRunError for logs that
-    the judge does not pass.
-    """
+    """Write baselines/<name>.toml. Raises ConfigError, also for a taken name; NotRunError for logs that do not pass."""
     if not NAME.fullmatch(name):
         raise ConfigError(f"{name!r} is no name of a baseline", why="letters, digits, dots and dashes")
     if name in baselines.names(root) and not replace:
@@ -72,7 +70,7 @@ def _sha256(file: str) -> str:
 
 
 def _points(cases: Sequence[Case]) -> list[Point]:
-    """The median over all logs."""
+    """Return the median of every point over all logs."""
     held: dict[tuple[str, str, int], tuple[list[float], list[float]]] = {}
     for case in cases:
         for table in case.log.tables:
@@ -92,9 +90,9 @@ def _points(cases: Sequence[Case]) -> list[Point]:
 
 
 def compare(root: Path, a: list[str], b: list[str], declared: Declared, same_hosts: bool = False) -> Compared:
-    """`same_hosts`: they are, whatever the logs call them.
+    """Compare the logs of images A and B. `same_hosts`: treat the hosts as the same, whatever names the logs have.
 
-    Raises ConfigError, NotRunError for logs that prove nothing or are not of one allocation.
+    Raises ConfigError; NotRunError for logs that prove nothing or are not of one allocation.
     """
     a, b = _files(a, "--a"), _files(b, "--b")
     if twice := sorted(file for file in {*a, *b} if [*a, *b].count(file) > 1):
@@ -121,7 +119,7 @@ def compare(root: Path, a: list[str], b: list[str], declared: Declared, same_hos
 
 
 def _files(said: list[str], option: str) -> list[str]:
-    """Files as they are, those of a folder that end in .log, and what a pattern finds. Raises ConfigError for none."""
+    """Return named files, a folder's *.log files, and a pattern's matches. Raises ConfigError if there are none."""
     found: list[str] = []
     for text in said:
         path = Path(text)
@@ -141,7 +139,7 @@ def _matched(pattern: Path) -> list[str]:
 
 
 def _refuse_copies(logs: list[str]) -> None:
-    """Two runs never print the same times."""
+    """Check that no two logs are identical, because two runs never print the same times. Raises NotRunError."""
     held: dict[str, str] = {}
     for file in logs:
         digest = judging.digest(file)
@@ -161,7 +159,7 @@ def _refuse_unusable(verdict: Verdict) -> None:
 
 
 def _refuse_apart(examined: list[tuple[Verdict, Case]], same_hosts: bool) -> None:
-    """Where the logs say on which hosts and with how many ranks they ran, all must say the same."""
+    """Check that all logs that name their hosts and ranks name the same ones. Raises NotRunError."""
     for what, say in (("hosts", _hosts), ("ranks", _ranks)):
         said = {words: verdict.file for verdict, case in examined if (words := say(case))}
         if len(said) > 1 and not (same_hosts and say is _hosts):
@@ -184,7 +182,7 @@ def _ranks(case: Case) -> str:
 
 
 def _speeds(case: Case) -> Iterator[tuple[tuple[str, int, str], float]]:
-    """The median over a log's own repetitions."""
+    """Yield the median over a log's own repetitions."""
     held: dict[tuple[str, int, str], list[float]] = {}
     for table in case.log.tables:
         for row in table.rows:
@@ -196,7 +194,7 @@ def _speeds(case: Case) -> Iterator[tuple[tuple[str, int, str], float]]:
 
 
 def refuse(found: Compared) -> None:
-    """Raises TestError for a regression, NotRunError for what is not established."""
+    """Raise TestError for a regression, NotRunError for a result that is not established."""
     if found.verdict == "regression":
         raise TestError("regression", why=found.why, fix="run both again, interleaved; then look at what changed")
     if found.verdict == "not established":

@@ -1,14 +1,14 @@
-"""The log of a job out of pages of CloudWatch: each event once, none lost, in the memory of its last minutes. Pure.
+"""Merge pages of CloudWatch into the log of a job: each event once, none lost, in the memory of its last minutes. Pure.
 
-Why FilterLogEvents, and not GetLogEvents: it finds a job's streams by prefix, also those that a restart adds, gives
-every event an id, and answers sorted by time (API reference of both). A token of GetLogEvents goes forward along a
-stream in the order of timestamps, so an event that is ingested behind it is never seen; that no call filters by the
-time of ingestion is aws/aws-sdk#213. So each poll begins `look_back` before the last complete one, and ids tell what is
-new (aws/aws-cli#5107 does so for the newest timestamp alone, and loses what comes late).
+FilterLogEvents is used, not GetLogEvents, because it finds a job's streams by prefix, including those that a restart
+adds, gives every event an id, and answers sorted by time (API reference of both). A token of GetLogEvents moves forward
+along a stream in the order of timestamps, so an event that is ingested behind it is never seen; no call filters by the
+time of ingestion (aws/aws-sdk#213). Therefore each poll begins `look_back` before the last complete one, and ids show
+what is new (aws/aws-cli#5107 does so for the newest timestamp alone, and loses late events).
 
-An event is of the polls where it was ingested no more than look_back - margin after its own timestamp: if readers see
-it `margin` after that, one poll has it in its window, however far the polls lie apart. Whatever comes later is of the
-sweep over the whole log at the end, unless a poll saw it by chance: the ids of those few are kept.
+The polls cover an event that was ingested no more than look_back - margin after its own timestamp: if readers see it
+`margin` after that, one poll has it in its window, however far apart the polls are. A later event belongs to the sweep
+over the whole log at the end, unless a poll saw it by chance; the ids of those few are kept.
 """
 
 from collections.abc import Iterable
@@ -18,33 +18,33 @@ from typing import NamedTuple
 class Event(NamedTuple):
     id: str
     stream: str
-    at: int  # milliseconds since 1970, as the host says
-    ingested: int  # the same, as CloudWatch says
+    at: int  # milliseconds since 1970, by the host's clock
+    ingested: int  # the same, by CloudWatch's clock
     text: str
 
 
 class Merged:
-    """A poll is begin(), fresh() of each of its pages, and complete(); `start` is from when on it has to ask.
+    """The state of a merge: a poll is begin(), fresh() of each page, and complete(); it asks from `start` on.
 
-    All times in milliseconds, of the service's clock.
+    All times are in milliseconds of the service's clock.
     """
 
     def __init__(self, since: int, look_back: int, margin: int, most_late: int) -> None:
         self.since, self.start = since, since
         self._look_back, self._on_time, self._most_late = look_back, look_back - margin, most_late
-        self._held: dict[str, int] = {}  # id to timestamp, of what a later poll may see again
-        self._late = set[str]()  # of what was printed, and is not of the polls
-        self._next = self._position = since  # of this poll: the last timestamp that it has come to
+        self._held: dict[str, int] = {}  # id to timestamp, of events that a later poll may see again
+        self._late = set[str]()  # ids of printed events that the polls do not cover
+        self._next = self._position = since  # of this poll: the last timestamp that it has reached
 
     def begin(self, now: int) -> None:
-        """A poll begins: what happened before the look-back is not asked for again once it is complete."""
+        """Begin a poll; once it is complete, events before the look-back are not requested again."""
         self._next = max(self._next, now - self._look_back)
         self._position = self.start
 
     def fresh(self, page: Iterable[Event]) -> list[Event]:
-        """What was not there before, in the order of time."""
+        """Return the new events of a page, in the order of time."""
         new = []
-        for event in sorted(page, key=lambda one: one.at):  # stable: what came first at one moment stays first
+        for event in sorted(page, key=lambda one: one.at):  # stable: events of one moment keep their order
             self._position = max(self._position, event.at)
             if event.id in self._held:
                 continue
@@ -58,26 +58,26 @@ class Merged:
         return new
 
     def again(self) -> int:
-        """Where a poll goes on whose token is no longer taken: pages are in the order of time."""
+        """Return where a poll resumes if its token is rejected, which works because pages are in the order of time."""
         return max(self.start, min(self._next, self._position))
 
     def complete(self) -> None:
         self.start = max(self.start, self._next)
 
     def sweep(self) -> int:
-        """The look over the whole log begins: from when on it has to ask."""
+        """Begin the sweep over the whole log; return the time to request from."""
         self._position = self.since
         return self.since
 
     def swept(self, page: Iterable[Event]) -> list[Event]:
-        """What no poll has seen, of a page of the look over the whole log."""
+        """Return the events of a page of the sweep that no poll has seen."""
         if self.overflowed:
             return self.fresh(event for event in page if event.at >= self.start)
         return self.fresh(event for event in page if event.at >= self.start or self._is_late(event))
 
     @property
     def overflowed(self) -> bool:
-        """More came late than is told apart: what came late and was not seen is not printed, for it might be twice."""
+        """Return whether late events reached the limit; unseen ones are then not printed, as they may be duplicates."""
         return len(self._late) >= self._most_late
 
     @property

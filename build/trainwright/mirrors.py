@@ -1,4 +1,4 @@
-"""Where bytes come from instead: the one setting TRAINWRIGHT_MIRRORS, and the proxies. Nothing of it enters a key."""
+"""Apply mirrors and proxies: the setting TRAINWRIGHT_MIRRORS and the proxy variables, which do not enter any key."""
 
 import os
 from collections.abc import Iterable
@@ -21,9 +21,9 @@ class Table(RootModel[dict[str, str]]):
 
 
 def table() -> dict[str, str]:
-    """Key (an address prefix, or the name of an archive or index) to address; empty where nothing is set.
+    """Return key (an address prefix, or the name of an archive or index) to address; {} if the setting is empty.
 
-    Raises ConfigError for a file that is not there or not TOML, and for what is no `key=address`.
+    Raises ConfigError if the file is missing or not TOML, or a word is not `key=address`.
     """
     given = os.environ.get(SETTING, "").strip()
     if not given:
@@ -48,7 +48,7 @@ def table() -> dict[str, str]:
 def _is_file(path: Path) -> bool:
     try:
         return path.is_file()
-    except OSError:  # too long for a name: it is a list
+    except OSError:  # too long for a file name: it is a list
         return False
 
 
@@ -67,15 +67,18 @@ def _read(file: Path) -> dict[str, str]:
 
 
 def _address(key: str, value: str, where: str) -> str:
-    """An address as it is used: with a scheme, without a slash at its end. A path of this host becomes file://."""
+    """Validate and normalise an address: with a scheme, without a trailing slash.
+
+    A path of this host becomes file://.
+    """
     try:
         parts = urlsplit(value)
         usable = parts.scheme in SCHEMES and (parts.scheme == "file" or parts.hostname) and parts.port != 0
-    except ValueError:  # a port that is no number: a password with a slash in it, for one
+    except ValueError:  # an invalid port, for example from a password with a slash
         usable = False
     if value.startswith("/"):
         value, usable = Path(value).as_uri(), True
-    if not usable:  # it is not shown: what is malformed may hide a password anywhere
+    if not usable:  # the value is not shown, because a malformed one may contain a password anywhere
         raise ConfigError(
             f"the mirror of {key} is no address",
             where=where,
@@ -86,14 +89,14 @@ def _address(key: str, value: str, where: str) -> str:
 
 
 def named(name: str) -> str:
-    """The mirror of an archive or index by its name; "" where there is none."""
+    """Return the mirror of an archive or index by its name; "" if it has none."""
     return table().get(name, "")
 
 
 def redirect(url: str) -> str:
-    """The address to ask instead of `url`: by the longest prefix that ends where a part of its path ends.
+    """Redirect `url` to its mirror, by the longest prefix that ends at the end of a path component.
 
-    What a mirror is asked with is its own user and password, never those of the address it stands in for.
+    The mirror gets its own user and password, never those of the original address.
     """
     parts = urlsplit(url)
     bare = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl() if "@" in parts.netloc else url
@@ -103,7 +106,7 @@ def redirect(url: str) -> str:
         rest = bare[len(prefix) :]
         if "://" not in key or len(prefix) <= len(best) or not bare.startswith(prefix):
             continue
-        if rest in ("", ".git"):  # a repository may be written with or without
+        if rest in ("", ".git"):  # a repository may be written with or without .git
             best, found = prefix, address
         elif rest[0] in "/?#":
             best, found = prefix, address + rest
@@ -111,7 +114,10 @@ def redirect(url: str) -> str:
 
 
 def check_names(archives: Iterable[str]) -> None:
-    """Raises ConfigError for a name in the setting that nothing here is called: a misspelt one would do nothing."""
+    """Validate the names in the setting.
+
+    Raises ConfigError if one is unknown, because a misspelt name would have no effect.
+    """
     valid = {PYTHON, *archives}
     for key in table():
         if "://" not in key and key not in valid:
@@ -124,7 +130,7 @@ def check_names(archives: Iterable[str]) -> None:
 
 
 def proxies() -> dict[str, str]:
-    """The proxy variables in the words that every program knows: apt and git read some in lower case only."""
+    """Return the proxy variables in lower case, because apt and git read some only so."""
     found = getproxies_environment()
     for scheme in ("http", "https"):
         found.setdefault(scheme, found.get("all", ""))

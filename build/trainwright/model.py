@@ -1,4 +1,4 @@
-"""The nouns: what the matrix declares, what the lock established, what an image is. Data only."""
+"""The data models: declarations of the matrix, contents of the locks, and images. Data only."""
 
 from typing import Annotated, Any, Literal
 
@@ -6,18 +6,18 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Action = Literal["skip", "reuse", "build", "blocked"]
-TestedBy = Literal["make test", "CI", ""]  # "": nobody, unless somebody does so by hand
-# Of the Python packages of a lock: what images hold, and what only builds use.
+TestedBy = Literal["make test", "CI", ""]  # "": no automatic run
+# Groups of a lock's Python packages: those in images, and those that only builds use.
 Group = Literal["framework", "toolkit", "devel", "added", "tools", "sdist-build", "compile-build"]
 
 
-MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}  # as Debian and as the kernel call them
+MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}  # Debian's name to the kernel's name
 
 
 class Model(BaseModel):
-    """Frozen, and an unknown key is an error rather than a silent no-op."""
+    """Base of all models: frozen, and an unknown key is an error rather than a silent no-op."""
 
-    # Built when it is first used: a command uses few of the models that it imports.
+    # Because a command uses few of the models that it imports, each is built at first use.
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
@@ -33,11 +33,11 @@ class Row(Model):
     targets: list[str]
     bases: list[str]
     pins: dict[str, str]
-    flavour: str = ""  # what tells these images apart from others of the same release and accelerator
-    instances: list[str] = []  # of instances.toml: what is compiled here is compiled for their GPUs
-    driver: str = ""  # the oldest GPU driver of the hosts, where it is known
+    flavour: str = ""  # distinguishes these images from others of the same release and accelerator
+    instances: list[str] = []  # of instances.toml: compiled components target the GPUs of these
+    driver: str = ""  # the oldest GPU driver of the hosts, if it is known
     devel: bool = False  # whether each image has a twin with compilers
-    awaits: str = ""  # what could not be had where this was written: without it these images have no lock
+    awaits: str = ""  # what was unavailable to the author: without it these images have no lock
 
 
 class Framework(Model):
@@ -50,19 +50,19 @@ class Target(Model):
 
 
 class Tested(Model):
-    """Ids of the images that are built and tested without anybody asking for them."""
+    """Ids of the images that are built and tested automatically."""
 
     make_test: Annotated[list[str], Field(alias="make-test")] = []
-    ci: list[str] = []  # beside those of `make test`; the most important ones first
+    ci: list[str] = []  # in addition to those of `make test`; the most important ones first
     begin_within_minutes: Annotated[int | None, Field(alias="begin-within-minutes")] = None
 
 
 class Matrix(Model):
-    """The whole of matrix.toml. A pin is `version`, `provider version`, or `provider` where that one has no choice."""
+    """The whole of matrix.toml. A pin is `version`, `provider version`, or `provider` if that one offers no choice."""
 
     tested: Tested = Tested()
     common: Target
-    devel: Target = Target(pins={})  # what the twin with compilers has beyond its image
+    devel: Target = Target(pins={})  # additional pins of the devel twin, which has compilers
     targets: dict[str, Target]
     frameworks: dict[str, Framework]
 
@@ -81,8 +81,8 @@ class Probe(Model):
     command: list[str] = []
     code: str = ""
     pattern: str  # one group: the version
-    shows: str = "{version}"  # how a pinned version looks there; {major}, {minor}, {micro} are its parts
-    at_start: bool = False  # whether it is asked again before each job: what decides how ranks compute and talk
+    shows: str = "{version}"  # format of a pinned version there; {major}, {minor}, {micro} are its parts
+    at_start: bool = False  # whether each job probes it again before it starts, as ranks compute or communicate with it
 
 
 class Flag(Model):
@@ -95,7 +95,7 @@ class Flag(Model):
 
 
 class InstallPath(Model):
-    """Where a version of an installer puts something."""
+    """The path of an installer's files, for a range of its versions."""
 
     range: str
     path: str
@@ -103,23 +103,23 @@ class InstallPath(Model):
 
 
 class Provider(Model):
-    """One way to get a component; what it is follows from what is said here."""
+    """One way to get a component; its kind follows from the fields that are set."""
 
     requirement: Text = ""  # Python requirement with {version}
-    extras: dict[str, list[str]] = {}  # another component to the parts of its Python package that this one loads
+    extras: dict[str, list[str]] = {}  # another component to the extras of its Python package that this one loads
     index: dict[str, str] = {}  # accelerator to the framework's own wheel index
     build_requirements: list[Text] = []  # Python requirements of compile stages and of the devel twin
-    packages: Names = []  # of the distribution; where there is nothing else, the first carries the version
-    build_packages: Names = []  # of the distribution, for compile stages alone
+    packages: Names = []  # of the distribution; if nothing else is set, the first carries the version
+    build_packages: Names = []  # of the distribution, for compile stages only
     git: str = ""  # upstream's address, fetched at a commit
-    tag: str = ""  # what upstream calls {version}
+    tag: str = ""  # upstream's tag for {version}
     url: str = ""  # a file, by {version}
-    bundled_by: str = ""  # another component, whose release says which version it brings
-    replaces: Text = ""  # the Python package whose place it takes
-    refuses: Text = ""  # the Python package of the same content under another name: a job cannot lay it over this one
-    installs: list[str] = []  # globs: packages that it registers with dpkg itself, of a version that no lock can know
-    compile: bool = False  # its source distribution is compiled in a stage of its own, against the image's packages
-    in_base: bool = False  # the base image brings it; the pin says which version, and the probe whether that is true
+    bundled_by: str = ""  # another component, whose release names the bundled version
+    replaces: Text = ""  # the Python package that it replaces
+    refuses: Text = ""  # Python package with the same content: a job cannot install it over this one
+    installs: list[str] = []  # globs: packages that it registers with dpkg itself, with versions unknown to the lock
+    compile: bool = False  # its source distribution is compiled in a separate stage, against the image's packages
+    in_base: bool = False  # the base image contains it; the pin declares the version, and the probe verifies it
 
     @property
     def kind(self) -> Kind:
@@ -135,7 +135,7 @@ class Provider(Model):
 
 
 class Release(Model):
-    """What is known of one version, and where from. Without commit or sha256 it cannot be locked."""
+    """The known facts of one version, and their source. Without commit or sha256 it cannot be locked."""
 
     commit: Annotated[str, Field(pattern=r"^(|[0-9a-f]{40})$")] = ""
     sha256: Sha256 | Literal[""] = ""
@@ -147,14 +147,14 @@ class Release(Model):
 
 
 class Toolkit(Model):
-    """An image to copy compilers from, where no package brings them."""
+    """An image to copy compilers from, if no package contains them."""
 
-    reference: str  # with its digest, or it blocks what compiles with it
+    reference: str  # with its digest; without one, it blocks every image that compiles with it
     path: str  # of the folder in it
     evidence: str
 
 
-IN_BASE = "base"  # the provider of whatever an image to start from brings: nobody has to declare it
+IN_BASE = "base"  # the provider of everything in a base image: no declaration is needed
 
 
 class Component(Model):
@@ -164,9 +164,9 @@ class Component(Model):
     summary: str
     position: Position
     probe: Probe
-    libraries: list[str] = []  # globs of file names: a process may load these from the image's own files alone
-    symbol: str = ""  # a function of theirs: whoever preloads another one of that name replaces them
-    variables: dict[str, list[str]] = {}  # what makes it load something else: to the file names that {value} can mean
+    libraries: list[str] = []  # globs of file names: a process may load these only from the image's own files
+    symbol: str = ""  # a function of these libraries: a preloaded function of that name replaces them
+    variables: dict[str, list[str]] = {}  # variables that make it load another file: to the file names {value} can mean
     providers: dict[str, Provider]
     releases: dict[str, Release] = {}
     flags: list[Flag] = []
@@ -181,22 +181,22 @@ class Component(Model):
 
 
 class Base(Model):
-    """What an image starts from: bootstrapped packages, or a registry image by digest."""
+    """The start of an image: bootstrapped packages, or a registry image by digest."""
 
     provider: Literal["packages", "image"]
     distribution: str  # debian
     suite: str  # bookworm
-    manager: Literal["apt", "dnf"] = "apt"  # what installs packages; those of dnf are not locked yet
+    manager: Literal["apt", "dnf"] = "apt"  # installs packages; those of dnf are not locked yet
     sections: list[str] = ["main"]  # of its archives
-    family: str = ""  # whose image it is, where somebody treats it in a way of its own: nvidia
+    family: str = ""  # vendor of the image, if some code treats it specially: nvidia
     architecture: str = "amd64"  # the distribution's name for it
     archives: dict[str, list[str]] = {}  # archive ("debian", "debian-security") to its suites
     snapshots: dict[str, str] = {}  # archive to the address of its snapshot service
     glibc: str  # decides which manylinux wheels fit
     packages: list[str] = []
-    reference: str = ""  # provider image; without its digest it blocks whatever starts from it
-    evidence: str = ""  # who says that this is the digest
-    awaits: str = ""  # what could not be had where this was written: without it there is no lock of its packages
+    reference: str = ""  # provider image; without a digest it blocks every image that starts from it
+    evidence: str = ""  # source of this digest
+    awaits: str = ""  # what was unavailable to the author: without it its packages have no lock
 
     @property
     def machine(self) -> str:
@@ -204,7 +204,7 @@ class Base(Model):
 
 
 class Bases(Model):
-    """The whole of bases.toml. A base that is `like` another one has what that one has, but for what it says itself."""
+    """The whole of bases.toml. A base that is `like` another one inherits its keys, except those it sets itself."""
 
     bases: dict[str, Base]
 
@@ -213,7 +213,7 @@ class Bases(Model):
     def _likened(cls, data: dict[str, Any]) -> dict[str, Any]:
         said, whole = data.get("bases", {}), {}
         if not isinstance(said, dict) or not all(isinstance(own, dict) for own in said.values()):
-            return data  # not of this form: its fields say so
+            return data  # not of this form: the fields' own validation reports it
         for name, own in said.items():
             model = own.get("like", "")
             if not isinstance(model, str) or (model and (model not in said or "like" in said[model])):
@@ -223,23 +223,23 @@ class Bases(Model):
 
 
 class LayerLimits(Model):
-    """How wheels are dealt out over layers, by their compressed size in bytes."""
+    """Limits for distributing wheels over layers, by their compressed size in bytes."""
 
-    most: int  # of a layer: layers are pulled side by side
-    alone: int  # what is smaller goes into one layer with all else that is small
+    most: int  # most bytes of a layer, because layers are pulled in parallel
+    alone: int  # smaller wheels share one layer
 
 
 class Tools(Model):
     """The whole of tools.toml."""
 
     layers: LayerLimits
-    python_tools: dict[str, str]  # wheels the build itself needs: name to version
-    sdist_build: dict[str, str]  # what source distributions are built with: name to version
-    may_move: list[str] = []  # Python packages that a job may move: they install others, and train nothing
+    python_tools: dict[str, str]  # wheels that the build itself needs: name to version
+    sdist_build: dict[str, str]  # build requirements of source distributions: name to version
+    may_move: list[str] = []  # Python packages that a job may change: they install others, and do not train
 
 
 class Components(Model):
-    """What there is to choose from."""
+    """All components, bases and tools that a matrix can use."""
 
     components: dict[str, Component]
     bases: dict[str, Base]
@@ -250,10 +250,10 @@ class Components(Model):
 
 
 class Pin(Model):
-    """What the intent says of one component."""
+    """The declaration of one component in the intent."""
 
     provider: str
-    version: str  # "" where the provider decides: the distribution's packages, an installer's bundle
+    version: str  # "" if the provider decides: the distribution's packages, an installer's bundle
 
 
 class Variant(Model):
@@ -275,30 +275,30 @@ class Variant(Model):
     awaits: str = ""
     row: int = 0  # of its framework's rows, from 0
     pins: dict[str, Pin]
-    parent: str = ""  # the image that a requirements file puts packages on; "": an image of the matrix itself
-    requirements: str = ""  # that file
+    parent: str = ""  # the image that a requirements file extends; "" for an image of the matrix itself
+    requirements: str = ""  # path of the requirements file
 
     @property
     def groups(self) -> tuple[Group, ...]:
-        """Of a lock's Python packages, those that the finished image has: no tools, and compilers in a twin alone."""
+        """Return the groups of locked Python packages in the image: no tools; compilers only in a devel twin."""
         own: tuple[Group, ...] = ("framework", "toolkit", "devel") if self.devel else ("framework", "toolkit")
         return (*own, "added") if self.parent else own
 
     @property
     def lock(self) -> str:
-        """Name of its lock: a devel twin has that of its image."""
+        """Return the name of its lock: a devel twin has that of its image."""
         return (self.parent or self.id).removesuffix("-devel") if self.devel else self.parent or self.id
 
     @property
     def words(self) -> str:
-        """How the command line is told which image is meant."""
+        """Return the command line's options that select this image."""
         if not self.parent:
             return f"--only {self.id}"
         return f"--only {self.parent} --with {self.requirements} --name {self.name}"
 
     @property
     def name(self) -> str:
-        """What tells images on top of one and the same image apart."""
+        """Return the name that distinguishes images on top of the same image."""
         return self.id.removeprefix(f"{self.parent}-with-")
 
 
@@ -314,9 +314,9 @@ class PythonFile(Model):
     sha256: Sha256
     size: int  # bytes
     group: Group
-    compile: bool = False  # whether compile stages install it, too
-    licence: str = ""  # as its own metadata says
-    needs: list[str] = []  # names of its own requirements, so that a missing entry is noticed
+    compile: bool = False  # whether compile stages install it as well
+    licence: str = ""  # as its own metadata states
+    needs: list[str] = []  # names of its own requirements, so that a missing entry is detected
 
 
 class Source(Model):
@@ -324,11 +324,11 @@ class Source(Model):
 
     name: str  # of the component
     version: str
-    url: str  # upstream's address; a mirror changes where the bytes come from, not this
+    url: str  # upstream's address; a mirror changes the download, not this
     tag: str = ""
     commit: str = ""
     sha256: str = ""
-    size: int | None = None  # bytes; None where nobody has said
+    size: int | None = None  # bytes; None if unknown
     licence: str
     checksums: dict[str, str] = {}  # further ones: evidence
 
@@ -341,17 +341,17 @@ class Compiled(Model):
     """A source distribution of a lock that is compiled against the image it goes on top of."""
 
     name: str
-    build: list[str]  # names of what its compilation needs beyond that image; group compile-build
+    build: list[str]  # names of its build requirements beyond that image; group compile-build
 
 
 class Lock(Model):
-    """locks/<id>.toml: what the intent resolved to."""
+    """The whole of locks/<id>.toml: what the intent was resolved to."""
 
-    intent: Sha256  # of the intent it was resolved from; another one means stale
-    entries: Sha256  # over every word of every file: one that is missing or edited is noticed, whoever needs it
+    intent: Sha256  # of the intent it was resolved from; any other value means stale
+    entries: Sha256  # over all fields of all files: detects a missing or edited entry
     python: list[PythonFile]
     sources: list[Source] = []
-    compiled: list[Compiled] = []  # of what a requirements file adds
+    compiled: list[Compiled] = []  # of the packages that a requirements file adds
 
 
 class Package(Model):
@@ -363,4 +363,4 @@ class Package(Model):
     archive: str
     filename: str  # path below the archive
     size: int  # bytes
-    sha256: Sha256 | Literal[""]  # empty: it came with the base image, whose digest covers it
+    sha256: Sha256 | Literal[""]  # empty: from the base image, whose digest covers it

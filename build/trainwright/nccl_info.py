@@ -1,7 +1,7 @@
-"""What NCCL and aws-ofi-nccl say of themselves (NCCL_DEBUG=INFO): network, provider, NICs, GPUDirect, versions.
+"""Parse the log output of NCCL and aws-ofi-nccl (NCCL_DEBUG=INFO): network, provider, NICs, GPUDirect, versions.
 
-Lines: src/debug.cc, src/transport/ of NCCL 2.8 to 2.32; aws-ofi-nccl src/nccl_ofi_net.cpp of 1.0 to 1.21.
-What a process says is kept once, so that a log of any length needs the memory of its processes.
+Sources of the lines: src/debug.cc, src/transport/ of NCCL 2.8 to 2.32; aws-ofi-nccl src/nccl_ofi_net.cpp of 1.0 to
+1.21. Facts are kept once per process, so memory grows with the processes and not with the length of the log.
 """
 
 import re
@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 
-# Each repeat has an end, or begins where a word begins: any line may come from a stranger.
+# Because any line may be hostile, each repetition is bounded or starts at a word boundary.
 PROCESS = re.compile(
     r"(?<![\w.-])(?P<host>[\w.-]{1,255}):(?P<pid>\d{1,10}):\d{1,10} (?:\[\d{1,10}\] )?"
     r"(?:[\w():*&:]{1,200}:\d{1,10} )?NCCL (?:INFO|WARN) "
@@ -30,7 +30,7 @@ EXIT = re.compile(
     r"|exited on signal (\d+)",
     re.IGNORECASE,
 )
-ERROR = re.compile(  # what ends a test or a job; a warning alone does not
+ERROR = re.compile(  # errors that end a test or a job; a warning alone does not
     r"Test (?:NCCL |CUDA )?failure|ncclUnhandledCudaError|ncclSystemError|ncclInternalError"
     r"|ncclInvalid(?:Usage|Argument)|ncclRemoteError|Segmentation fault|[Ss]ignal: Aborted|completed with error"
     r"|(?:prterun|mpirun) noticed that process|Job step aborted|DUE TO TIME LIMIT|collective operation timeout"
@@ -41,17 +41,17 @@ STEP = re.compile(r"^gate: (\w+) (begins|exited with code \d+)$")
 IMAGE = re.compile(r"^gate: image \S+@(sha256:[0-9a-f]{64})$")
 SIGNAL = 128
 MOST_TEXT = 500  # characters of a line that are kept as evidence
-MOST = 100_000  # processes; more are counted, and not told apart
-SOCKETS = ("Socket", "IPoIB")  # by NCCL's own names
+MOST = 100_000  # processes; further ones share one entry
+SOCKETS = ("Socket", "IPoIB")  # NCCL's own names
 LIBFABRIC = ("AWS Libfabric", "Libfabric", "OFI")
 
 
 @dataclass
 class Process:
-    """What one process said."""
+    """The facts that one process logged."""
 
     host: str = ""
-    test: int = 0  # which of the log's tests it belongs to
+    test: int = 0  # index of its test in the log
     networks: set[str] = field(default_factory=set)
     providers: set[str] = field(default_factory=set)
     nics: set[int] = field(default_factory=set)
@@ -59,30 +59,30 @@ class Process:
 
 @dataclass
 class Seen:
-    """What was seen in a log; lines are where it was seen first."""
+    """The facts of one log; line numbers are those of the first occurrence."""
 
     processes: dict[Hashable, Process] = field(default_factory=dict)
     channels: Counter[str] = field(default_factory=Counter)  # NET/AWS Libfabric, P2P/IPC, SHM: how many
     direct: int = 0  # channels over the network with GPUDirect RDMA
-    staged: int = 0  # and without
+    staged: int = 0  # channels over the network without GPUDirect RDMA
     nodes: set[int] = field(default_factory=set)
     ranks: set[int] = field(default_factory=set)
     versions: dict[tuple[int, int, int], int] = field(default_factory=dict)
-    begun: Counter[str] = field(default_factory=Counter)  # collectives, as our runner says it
+    begun: Counter[str] = field(default_factory=Counter)  # collectives, as the gate script names them
     ended: Counter[str] = field(default_factory=Counter)
     interrupted: int = 0  # line
-    test: int = 0  # that has the word: how many have ended
+    test: int = 0  # index of the current test: the number of tests that have ended
     plugins: set[str] = field(default_factory=set)  # versions of aws-ofi-nccl
-    images: set[str] = field(default_factory=set)  # digests that our runner named
+    images: set[str] = field(default_factory=set)  # digests that the gate script named
     variables: dict[str, str] = field(default_factory=dict)
-    errors: tuple[int, str] | None = None  # the first line that says that something ended in one
+    errors: tuple[int, str] | None = None  # the first line that reports a fatal error
     exits: dict[int, int] = field(default_factory=dict)
     counters: dict[str, dict[str, int]] = field(default_factory=dict)  # host: before, after; bytes sent over EFA
     lines: dict[str, tuple[int, str]] = field(default_factory=dict)
-    nccl: bool = False  # whether any line is NCCL's or of its plugin
+    nccl: bool = False  # whether any line is from NCCL or its plugin
 
     def feed(self, text: str, rank: str, number: int) -> None:
-        """One line without its prefix; `rank` is the one that the prefix named."""
+        """Parse one line without its prefix; `rank` is the rank that the prefix named."""
         if not self.nccl and ("NCCL" in text or "nccl" in text or "gate: " in text) and SPEAKER.search(text):
             self.nccl = True
         if "xit" in text and (found := EXIT.search(text)):
@@ -142,7 +142,7 @@ class Seen:
         self.lines.setdefault(name, (number, text.strip()[:MOST_TEXT]))
 
     def evidence(self, name: str) -> str:
-        """line N: text; "" for what was not seen."""
+        """Return `line N: text`, or "" if it was not seen."""
         return "line {}: {}".format(*self.lines[name]) if name in self.lines else ""
 
     @property

@@ -1,4 +1,4 @@
-"""What nccl-tests write with -J, since 2.17.3: the same table as JSON. Grammar: src/util.cu up to 2.20.0."""
+"""Read what nccl-tests write with -J, since 2.17.3: the same table as JSON. Grammar: src/util.cu up to 2.20.0."""
 
 import math
 from typing import Any
@@ -7,7 +7,7 @@ from trainwright.nccl_tests import Header, Printed, Row, Side, Table, collective
 
 
 def of_json(data: dict[str, Any]) -> Table:
-    """The table of a file by -J. Raises ValueError for what is none."""
+    """Return the table of a -J file. Raises ValueError if it is invalid."""
     try:
         config, header = data.get("config") or {}, Header()
         header.library, header.headers = int(data["nccl_version"]), 0
@@ -48,7 +48,7 @@ def _of_result(result: dict[str, Any]) -> Row:
 
 
 def _exact(value: Any) -> Printed:
-    """Six decimals, as %lf prints them. Raises ValueError for what is not finite."""
+    """Return a number with the six decimals that %lf prints. Raises ValueError if it is not finite."""
     if not math.isfinite(number := float(value)):
         raise ValueError(f"{value} is not finite")
     return Printed(number, 0.5e-6)

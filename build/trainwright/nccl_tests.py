@@ -1,7 +1,7 @@
-"""What nccl-tests print, of every version since 2019 and behind every launcher's prefix: tables, headers, footers.
+"""Parse the output of nccl-tests, of every version since 2019 and with every launcher's prefix.
 
-Read line by line and in constant memory: of a log only its tables and its header lines stay. What -J writes: nccl_json.
-Grammar: nccl-tests src/common.cu and src/util.cu up to 2.20.0; logs of tests/unit/nccl-tests/.
+A log is read line by line in constant memory: only its tables (with footers) and its header lines are kept. nccl_json
+reads the files of -J. Grammar: nccl-tests src/common.cu and src/util.cu up to 2.20.0; logs of tests/unit/nccl-tests/.
 """
 
 import math
@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 
 from trainwright.errors import printable
 
-# What launchers put in front of a line: mpirun --tag-output (Open MPI 4, 5 and SageMaker's), srun --label,
-# kubectl logs --prefix, docker compose, CloudWatch and other time stamps. A rank where it names one.
+# Prefixes that launchers add to a line: mpirun --tag-output (Open MPI 4, 5 and SageMaker's), srun --label,
+# kubectl logs --prefix, docker compose, CloudWatch and other time stamps. Some name a rank.
 PREFIXES = tuple(
     re.compile(pattern)
     for pattern in (
@@ -22,7 +22,7 @@ PREFIXES = tuple(
         r"\s*\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?\]? ",
     )
 )
-LOOKED_AT = 4096  # characters of a line: what anybody searches for stands there, and any search takes time for more
+LOOKED_AT = 4096  # characters of a line: all patterns match within these, and more would cost time
 ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 BYTES = {
     **dict.fromkeys(("int8", "uint8", "char", "f8e4m3", "f8e5m2", "fp8_e4m3", "fp8_e5m2"), 1),
@@ -31,7 +31,7 @@ BYTES = {
     **dict.fromkeys(("int64", "uint64", "double"), 8),
 }
 ROW = re.compile(rf"(\d+)\s+(\d+(?:\.\d+)?(?:e\+?\d\d?)?)\s+({'|'.join(BYTES)})\s+(\S.*)")
-BEGUN = re.compile(r"\d+\s+\d\S*\s+[a-z]")  # a row that ROW does not know, or its beginning
+BEGUN = re.compile(r"\d+\s+\d\S*\s+[a-z]")  # a row that ROW does not match, or the beginning of a row
 COLUMNS = re.compile(r"#\s+size\s+count\s+type\s+(.*\bbusbw\b.*)")
 VERSION = re.compile(r"#\s*nccl-tests version (\S{1,100}).{0,200}?nccl-headers=(\d+) nccl-library=(\d+)")
 STARTING = re.compile(r"#\s*Collective test (starting|concluded): (\w+)")
@@ -40,10 +40,10 @@ PARAMETERS = re.compile(
     r"(?:.*\bvalidation: (\d))?"
 )
 RANK = re.compile(r"#\s*Rank\s+(\d+)\s+(?:Group\s+(\d+)\s+)?Pid\s+(\d+) on\s+(\S+) device\s+(\d+) \[(\S+)\]")
-# Footers count without their "#": some launchers, and cuts at the front of a line, take it away.
+# Footers match without their "#", because some launchers, and cuts at the front of a line, remove it.
 OUT_OF_BOUNDS = re.compile(r"#?\s*Out of bounds values\s*: (\d+) (OK|FAILED)")
 AVERAGE = re.compile(r"#?\s*Avg bus bandwidth\s*: (\d+(?:\.\d*)?(?:e[+-]?\d\d?)?)\s{0,20}(OK|FAILED)?\s{0,20}$")
-# A refusal counts behind any prefix, and with its last word cut: nothing in front of it may hide wrong values.
+# A refusal matches behind any prefix, and with its last word cut, so that no prefix hides wrong values.
 REFUSED = re.compile(r"Out of bounds values\s*: 0*(?P<wrong>[1-9]\d*)|(?:values|bandwidth)\s*: \S+ FAILED")
 FOOTERS = ("Out of bounds values", "Avg bus bandwidth")
 REDUCED = re.compile(r"#\s*Reducing maxBytes to (\d+)")
@@ -60,15 +60,15 @@ NAMES = (
     "scatter",
 )
 SAME = {"#wrong": "wrong", "error": "wrong", "cputime": "time"}
-OLD_FIELDS, FIELDS = 8, 9  # behind type and redop: the older without root
+OLD_FIELDS, FIELDS = 8, 9  # after type and redop: the older format has no root
 
 
 @dataclass(frozen=True)
 class Printed:
-    """A number, and by how much printing may have rounded it."""
+    """A number, and its possible rounding error."""
 
     value: float
-    half: float  # of its last digit
+    half: float  # half a unit of its last digit
 
     @property
     def low(self) -> float:
@@ -80,7 +80,7 @@ class Printed:
 
 
 def printed(text: str) -> Printed:
-    """Raises ValueError for what is no finite number."""
+    """Parse a printed number. Raises ValueError if it is not finite."""
     mantissa, _, exponent = text.partition("e")
     digits, value = len(mantissa.partition(".")[2]), float(text)
     if not math.isfinite(value):
@@ -90,12 +90,12 @@ def printed(text: str) -> Printed:
 
 @dataclass(frozen=True)
 class Side:
-    """Out of place, or in place."""
+    """The results of a row, out of place or in place."""
 
     time: Printed  # microseconds
     algbw: Printed  # GB/s
     busbw: Printed  # GB/s
-    wrong: float | None  # values; of a version before 2.13 the greatest error; None: not checked
+    wrong: float | None  # number of wrong values; before version 2.13 the greatest error; None: not checked
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ class Row:
     size: int  # bytes
     count: float  # elements
     type: str
-    redop: str  # "none" and "" are none
+    redop: str  # "none" or "": none
     root: int
     sides: tuple[Side, Side]
     line: int
@@ -111,23 +111,23 @@ class Row:
 
 @dataclass
 class Header:
-    """What stands before a table."""
+    """The header lines before a table."""
 
     collective: str = ""
     version: str = ""
     headers: int = 0  # NCCL's version, as compiled against
-    library: int = 0  # and as loaded
+    library: int = 0  # NCCL's version, as loaded
     started: bool = False
-    least: int = 0  # bytes; 0 where no parameters are known
+    least: int = 0  # bytes; 0 if no parameters are known
     most: int = 0
     step: int = 0
     factor: bool = True  # else step is in bytes
     validated: bool = True
-    ranks: dict[int, int] = field(default_factory=dict)  # to its group
+    ranks: dict[int, int] = field(default_factory=dict)  # rank to its group
     hosts: set[str] = field(default_factory=set)
     processes: set[tuple[str, int]] = field(default_factory=set)  # host and pid: one may have several ranks
-    reduced: int = 0  # bytes: the sweep was shortened to that
-    elided: bool = False  # whoever copied the log left something out before the table
+    reduced: int = 0  # bytes: the sweep was shortened to this
+    elided: bool = False  # lines before the table were left out of the copied log
 
 
 @dataclass
@@ -136,16 +136,16 @@ class Table:
     line: int
     columns: tuple[str, ...] = ()
     rows: list[Row] = field(default_factory=list)
-    damaged: list[int] = field(default_factory=list)  # lines that begin as rows do
+    damaged: list[int] = field(default_factory=list)  # lines that begin like rows
     elided: bool = False
     out_of_bounds: int | None = None
-    refused: bool = False  # nccl-tests' own word: FAILED
+    refused: bool = False  # nccl-tests printed FAILED
     average: Printed | None = None
     concluded: bool = False
 
     @property
     def errors(self) -> bool:
-        """Whether `wrong` is an error and not a count: versions before 2.13."""
+        """Return whether `wrong` is an error rather than a count, as in versions before 2.13."""
         return "error" in self.columns
 
     @property
@@ -154,7 +154,7 @@ class Table:
 
 
 def unprefixed(line: str) -> tuple[str, str]:
-    """A line without what launchers put in front, and the rank that they name ("" for none)."""
+    """Return a line without the prefixes of launchers, and the rank that they name ("" for none)."""
     line, rank = line[:LOOKED_AT], ""
     text = printable((ANSI.sub("", line) if "\x1b" in line else line).rstrip())
     while match := next((found for prefix in PREFIXES if (found := prefix.match(text))), None):
@@ -163,21 +163,21 @@ def unprefixed(line: str) -> tuple[str, str]:
 
 
 class Reader:
-    """Feed it every line; afterwards `tables` has what was there."""
+    """A parser that is fed every line; `tables` then holds the result."""
 
     def __init__(self) -> None:
         self.tables: list[Table] = []
-        self.over = 0  # tables that have their average: what NCCL says from then on is of the next test
-        self._headers: dict[str, Header] = {}  # by rank: without MPI each process prints all of it
+        self.over = 0  # tables that have their average: NCCL's later messages belong to the next test
+        self._headers: dict[str, Header] = {}  # by rank, because without MPI each process prints the whole header
         self._open: dict[str, Table] = {}
 
     @property
     def header(self) -> Header | None:
-        """What was announced, where no table followed."""
+        """Return the header that no table has followed yet, if any."""
         return next(iter(self._headers.values()), None)
 
     def feed(self, text: str, rank: str, number: int) -> None:
-        """One line without its prefix."""
+        """Parse one line without its prefix."""
         text = text.strip()
         if text in ELIDED:
             self._elided(rank)
@@ -189,7 +189,7 @@ class Reader:
             self._row(text, rank, number)
 
     def _elided(self, rank: str) -> None:
-        for key in {rank, ""}:  # nobody prefixes what he leaves out
+        for key in {rank, ""}:  # because an ellipsis has no prefix
             table = self._open.get(key) or (next(iter(self._open.values()), None) if not rank else None)
             if table and not table.ended:
                 table.elided = True
@@ -198,7 +198,7 @@ class Reader:
                     header.elided = True
 
     def _header(self, rank: str) -> Header:
-        """Of the table to come. What follows upon a table that has ended is of another one."""
+        """Return the header of the next table. A header line after an ended table belongs to another one."""
         return self._headers.setdefault(rank, Header())
 
     def _comment(self, text: str, rank: str, number: int) -> None:
@@ -245,7 +245,7 @@ class Reader:
             table.out_of_bounds, table.refused = int(found["wrong"] or 0) or table.out_of_bounds, True
 
     def _must_be_open(self, rank: str, number: int, has: bool) -> Table:
-        """A footer belongs to the table before it; one more, or one without a table, to a table that is not there."""
+        """Return the table of a footer: the open one; a new empty one if none is open or it has this footer already."""
         table = self._open.get(rank)
         if table is None or has:
             table = self._open[rank] = Table(self._headers.pop(rank, Header()), number)
@@ -269,12 +269,12 @@ class Reader:
 
 
 def collective(name: str) -> str:
-    """all_reduce of all_reduce_perf_mpi; "" for what is none of nccl-tests."""
+    """Return the collective of a test's name, all_reduce for all_reduce_perf_mpi; "" if nccl-tests has no such test."""
     return next((known for known in NAMES if re.fullmatch(rf"{known}(_perf(_mpi)?)?", name)), "")
 
 
 def parsed(text: str, columns: tuple[str, ...], number: int) -> Row | None:
-    """A row, by the names of its columns where a header gave them; None for one that is cut or mixed up."""
+    """Parse a row, by the names of its columns if a header gave them; None if it is cut or mixed up."""
     found = ROW.match(text)
     if not found:
         return None

@@ -1,4 +1,4 @@
-"""Checks of how the ranks talked: over EFA with all NICs, with GPUDirect, by one NCCL, and fast enough."""
+"""Check how the ranks communicated: over EFA with all NICs, with GPUDirect, with one NCCL, and fast enough."""
 
 from collections import Counter
 
@@ -11,7 +11,7 @@ def transport(case: Case) -> Result:
     seen = case.log.seen
     over_net = {kind.partition("/")[2] for kind in seen.channels if kind.startswith("NET")}
     sockets = [name for name in SOCKETS if name in over_net]
-    if sockets:  # in use, and not only at hand: wrong on one node, too
+    if sockets:  # in use, and not only available: wrong on one node as well
         return "fail", seen.evidence(f"channel NET/{sockets[0]}")
     wrong = next((name for name in sorted(seen.providers) if not name.startswith("efa")), "")
     if wrong and case.several is not False:
@@ -32,7 +32,7 @@ def transport(case: Case) -> Result:
 
 
 def _local(case: Case) -> bool:
-    """Whether the channels are all within a node."""
+    """Return whether all channels are within a node."""
     return bool(case.log.seen.channels) and not any(kind.startswith("NET") for kind in case.log.seen.channels)
 
 
@@ -49,7 +49,7 @@ def _one_node(case: Case, over_net: set[str]) -> Result:
 
 
 def _efa(case: Case) -> Result:
-    """EFA on every rank."""
+    """Check that every rank used EFA."""
     seen, ranks = case.log.seen, _processes(case)
     by_efa = [
         process
@@ -73,7 +73,7 @@ def _efa(case: Case) -> Result:
 
 
 def _processes(case: Case) -> int:
-    """How many there are: a rank each, unless a header shows that one has several (-g 8)."""
+    """Return the number of processes: one per rank, unless a header shows several ranks in one (-g 8)."""
     ranks = max(case.world.values(), default=0)
     headers = [table.header for table in case.log.tables if table.header.ranks and complete(table.header)]
     return min([len(header.processes) for header in headers] + [ranks] * bool(ranks), default=0)
@@ -112,11 +112,11 @@ def gpudirect(case: Case) -> Result:
 
 
 def nccl_version(case: Case) -> Result:
-    """Compiled against, loaded, announced and pinned: one NCCL."""
+    """Check that the NCCL compiled against, loaded, announced and pinned is one version."""
     said = dict[str, str]()
     for table in case.log.tables:
         if table.header.library:
-            if table.header.headers:  # -J does not say it
+            if table.header.headers:  # the output of -J lacks it
                 said[f"nccl-headers of line {table.line}"] = dotted(table.header.headers)
             said[f"nccl-library of line {table.line}"] = dotted(table.header.library)
     for version, line in case.log.seen.versions.items():
@@ -132,14 +132,14 @@ def nccl_version(case: Case) -> Result:
 
 
 def dotted(code: int) -> str:
-    """NCCL's version out of NCCL_VERSION_CODE: 22907 is 2.29.7; 2804, of before 2.9, is 2.8.4."""
+    """Convert NCCL_VERSION_CODE to NCCL's version: 22907 is 2.29.7; 2804, from before 2.9, is 2.8.4."""
     if code < 10000:
         return f"{code // 1000}.{code % 1000 // 100}.{code % 100}"
     return f"{code // 10000}.{code % 10000 // 100}.{code % 100}"
 
 
 def pins(case: Case) -> Result:
-    """What else was pinned, and a log can show."""
+    """Check the other pins that a log can show: nccl-tests and aws-ofi-nccl."""
     shown = {
         "nccl-tests": {table.header.version for table in case.log.tables} - {""},
         "aws-ofi-nccl": case.log.seen.plugins,
@@ -157,7 +157,7 @@ def pins(case: Case) -> Result:
 
 
 def efa_counters(case: Case) -> Result:
-    """What the EFA devices themselves counted must be no less than the largest message."""
+    """Check that the EFA devices of each host counted at least as many sent bytes as the largest message has."""
     counted = case.log.seen.counters
     if not counted:
         return "not applicable", "nobody read them"
@@ -165,7 +165,7 @@ def efa_counters(case: Case) -> Result:
         return "not applicable", "one node"
     if case.nodes and len(counted) < case.nodes:
         return "not established", f"{len(counted)} of {case.nodes} hosts were read"
-    # Of a broadcast, a reduce or a sendrecv alone, one side may send next to nothing.
+    # In a broadcast, a reduce or a sendrecv, one side may send next to nothing.
     all_send = [table for table in case.log.tables if case.collective(table) not in ONE]
     largest = max((row.size for table in all_send for row in table.rows), default=0)
     if not largest:
@@ -180,7 +180,7 @@ def efa_counters(case: Case) -> Result:
 
 
 def ceiling(case: Case) -> Result:
-    """What is faster than the hardware was not measured on it."""
+    """Fail a busbw that exceeds the hardware's ceiling, because it cannot come from that hardware."""
     if case.instance is None or case.nodes is None:
         return "not applicable", "no instance, or no number of nodes, is declared"
     top = floors.ceiling("net" if case.nodes > 1 else "nvlink", case.instance, case.floors)
@@ -230,7 +230,7 @@ def floor(case: Case) -> Result:
 
 
 def baseline(case: Case) -> Result:
-    """At the large sizes no slower than what was recorded, but for the tolerance."""
+    """Check that busbw at the large sizes is no lower than the baseline, within the tolerance."""
     known = case.baseline
     assert known
     if (case.declared.instance, case.nodes) != (known.instance, known.nodes):

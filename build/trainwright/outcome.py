@@ -1,4 +1,4 @@
-"""What became of an image: what drifted, what was proved, what it is, what would be done. Data only."""
+"""Hold the results for an image: drift, proofs, contents, planned action. Data only."""
 
 from typing import Annotated, Any, Literal
 
@@ -8,7 +8,7 @@ from trainwright.model import Action, Model
 
 
 class Drift(Model):
-    """A locked package that could not be had any more, and what was taken instead."""
+    """A locked package that is no longer available, and its replacement."""
 
     package: str
     locked: str
@@ -16,39 +16,39 @@ class Drift(Model):
 
 
 class Check(Model):
-    """The state of one proof; 'not run' is never counted as passed."""
+    """The state of one proof; 'not run' never counts as passed."""
 
     state: Literal["passed", "failed", "not run"]
     detail: str = ""
-    code: str = ""  # sha256 of the code that checked, where another run of it would be another proof
+    code: str = ""  # digest of what the result depends on: the checking code, or a signature's key and repositories
 
 
 class Proof(Model):
-    """What was proved of this very image: `image` is the engine's id of what was tested."""
+    """The proofs of one exact image: `image` is the engine's id of the tested image."""
 
     image: str
     probe: Check
     tests: Check
-    gate: Check = Check(state="not run")  # nccl-tests on GPU hosts, or who waived that
-    scan: Check = Check(state="not run")  # of the registry, under publish.toml
-    sbom: Check = Check(state="not run")  # of these three, what the registry holds beside the image, signed
+    gate: Check = Check(state="not run")  # nccl-tests on GPU hosts, or the name of the person who waived them
+    scan: Check = Check(state="not run")  # of the registry, under the policy of publish.toml
+    sbom: Check = Check(state="not run")  # these three: signed attachments beside the image in the registry
     provenance: Check = Check(state="not run")
     signature: Check = Check(state="not run")
 
 
 class Image(Model):
-    """out/<id>/image.json: what this image is and what of it has been proved."""
+    """out/<id>/image.json: the image's identity and contents, and its proofs."""
 
     schema_: Annotated[Literal[1], Field(alias="schema")] = 1
     id: str
     key: str
     digest: str | None = None  # of the pushed manifest
     uri: str | None = None  # repository@digest
-    uris: list[str] = Field(default=[])  # the same in every place that it was pushed to
+    uris: list[str] = Field(default=[])  # the same image in every place that it was pushed to
     tags: list[str] = Field(default=[])
     size: int | None = None  # compressed bytes: the sum of config and layers as pushed
-    versions: dict[str, str] = Field(default={})  # as the probe read them out of the finished image
-    packages: dict[str, str] = Field(default={})  # of the distribution, likewise
+    versions: dict[str, str] = Field(default={})  # as the probe read them from the finished image
+    packages: dict[str, str] = Field(default={})  # of the distribution, read in the same way
     drift: list[Drift] = Field(default=[])
     proof: Proof | None = None
 
@@ -57,10 +57,10 @@ class Image(Model):
 
 
 class PlanEntry(Model):
-    """What would happen to one image, and why."""
+    """The action planned for one image, and the reason."""
 
     id: str
     action: Action
     reason: str
     key: str
-    warnings: list[str] = Field(default=[])  # of compat.toml: what goes together, and not without doubt
+    warnings: list[str] = Field(default=[])  # unmet rules of compat.toml that only warn

@@ -1,4 +1,4 @@
-"""The whole matrix as people read it: one row an image, as a table of Markdown and as one page with filters."""
+"""Render the whole matrix for people, one row per image: as a Markdown table and as one page with filters."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,7 +12,7 @@ from trainwright.model import Variant
 from trainwright.standing import Standing
 
 PAGE = Path(__file__).with_name("overview.html.j2")
-COMPONENTS = ("cuda", "nccl", "openmpi", "libfabric", "aws-ofi-nccl")  # what the communication of a job depends on
+COMPONENTS = ("cuda", "nccl", "openmpi", "libfabric", "aws-ofi-nccl")  # what a job's communication depends on
 
 COLUMNS = {
     "id": "image",
@@ -42,12 +42,12 @@ STATES = {
 
 
 def tested_where(variant: Variant, standing: Standing) -> str:
-    """make test, CI, by hand (somebody has recorded a proof), never."""
+    """Return where an image is tested: make test, CI, by hand (a proof was recorded), or never."""
     return variant.tested or ("by hand" if standing.record else "never")
 
 
 def transport(variant: Variant) -> str:
-    """What hosts talk over, as the pins say it."""
+    """Return the transport between hosts, as the pins state it."""
     pin, plugin = variant.pins.get("libfabric"), "aws-ofi-nccl" in variant.pins
     if pin and pin.provider != "distro":
         return "efa"
@@ -57,7 +57,7 @@ def transport(variant: Variant) -> str:
 
 
 def version(intent: Intent, variant: Variant, standing: Standing) -> str:
-    """Of the framework itself: of the pinned component of that kind whose version is of this release."""
+    """Return the framework's version: of the pinned framework component whose version is of this release."""
     components = intent.components.components
     held = [
         standing.versions[name]
@@ -68,9 +68,9 @@ def version(intent: Intent, variant: Variant, standing: Standing) -> str:
 
 
 def row(intent: Intent, variant: Variant, standing: Standing) -> dict[str, Any]:
-    """Everything of one image that a table or a program may want."""
+    """Return all facts of one image that a table or a program may need."""
     base = intent.components.bases[variant.base]
-    proved = standing.record if standing.state == "proved" else None  # of earlier inputs, the reason says it
+    proved = standing.record if standing.state == "proved" else None  # the reason states a proof of earlier inputs
     return {
         **variant.model_dump(include={"id", "framework", "release"}),
         "version": version(intent, variant, standing),
@@ -90,7 +90,7 @@ def row(intent: Intent, variant: Variant, standing: Standing) -> dict[str, Any]:
 
 
 def summary(rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """How many images are in each state, and how many of them for which reason."""
+    """Count the images in each state, and those with each reason."""
     rows = list(rows)
     found = {state: [one for one in rows if one["state"] == state] for state in STATES}
     return {
@@ -104,7 +104,7 @@ def sentence(counts: Mapping[str, int]) -> str:
 
 
 def markdown(rows: Sequence[Mapping[str, Any]]) -> str:
-    """One table a framework, and what keeps the others from being proved."""
+    """Return one table per framework, and the reasons for the images' states."""
     said = summary(rows)
     lines = [
         "# The matrix",
@@ -142,7 +142,7 @@ def _cell(name: str, one: Mapping[str, Any]) -> str:
 
 
 def html(rows: Sequence[Mapping[str, Any]]) -> str:
-    """One page that needs nothing else; without scripts it is a plain table."""
+    """Return one self-contained page; without scripts it is a plain table."""
     environment = Environment(undefined=StrictUndefined, autoescape=True, trim_blocks=True, lstrip_blocks=True)
     values = {name: sorted({str(one[name]) for one in rows} - {""}) for name in FILTERS}
     values["state"] = [state for state in STATES if state in values["state"]]

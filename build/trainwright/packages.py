@@ -1,4 +1,4 @@
-"""The distribution's packages: a lock in the distribution's own Packages format, and drift from it."""
+"""Read and write a lock of the distribution's packages in the distribution's own Packages format, and compute drift."""
 
 import re
 from email.utils import parsedate_to_datetime
@@ -9,7 +9,7 @@ from trainwright.lock import digest
 from trainwright.model import Package
 from trainwright.outcome import Drift
 
-# What dpkg and apt need to know to install a package, in the order it is written; the rest is description.
+# The fields that dpkg and apt need to install a package, in the order of writing; the others are description.
 FIELDS = [
     "Package",
     "Version",
@@ -32,10 +32,10 @@ FIELDS = [
     "SHA256",
 ]
 
-# Ours, at the end of a stanza: neither apt nor dpkg is told, and no key depends on it.
+# Ours, at the end of a stanza: apt and dpkg do not get it, and no key depends on it.
 LICENCE = "Licence"
 
-# A file below the archive's own folder: packages are laid out by this name. `.` and `..` are no part of it.
+# A file below the archive's own folder: packages are laid out by this name. `.` and `..` are not allowed in it.
 _PART = r"[A-Za-z0-9+_~%:-][A-Za-z0-9+._~%:-]*"
 _FILE = re.compile(rf"(\./)?{_PART}(/{_PART})*")
 
@@ -46,13 +46,16 @@ Stanzas = dict[str, dict[str, str]]  # package name to its fields
 
 @lru_cache(maxsize=32)  # many images, few bases
 def parse(text: str, name: str) -> tuple[dict[str, str], Stanzas]:
-    """A lock's header (Intent, Date) and its packages. Raises LockError for what `dump` would not have written."""
+    """Parse a lock's header (Intent, Date) and its packages.
+
+    Raises LockError if `dump` would not have written the text.
+    """
     header, *rest = [_paragraph(rows) for rows in text.split("\n\n")]
     try:
         epoch_of(header)
         stanzas = {stanza["Package"]: stanza for stanza in rest}
         to_packages(stanzas)
-        if "Intent" not in header or dump(header, stanzas) != text:  # an unfinished merge, for one
+        if "Intent" not in header or dump(header, stanzas) != text:  # for example an unfinished merge
             raise ValueError("it was edited by hand")
     except KeyError as error:
         raise _malformed(name, f"field {error} is missing") from None
@@ -71,12 +74,12 @@ def _malformed(name: str, why: str) -> DamagedLock:
 
 
 def epoch_of(header: dict[str, str]) -> int:
-    """Seconds: the date of the index that a lock was resolved from."""
+    """Return the date of the index that a lock was resolved from, in seconds since 1970."""
     return int(parsedate_to_datetime(header["Date"]).timestamp())
 
 
 def unmet(stanzas: Stanzas) -> tuple[str, str] | None:
-    """A package and what it needs that no package of these is or provides; None where nothing lacks."""
+    """Return a package and a dependency of it that none of these packages is or provides; None if all are met."""
     present = stanzas.keys() | providers(stanzas).keys()
     for name, stanza in stanzas.items():
         for field in ("Pre-Depends", "Depends"):
@@ -87,7 +90,7 @@ def unmet(stanzas: Stanzas) -> tuple[str, str] | None:
 
 
 def requires(stanza: dict[str, str]) -> set[str]:
-    """Names of all that a package depends on; of alternatives, each."""
+    """Return the names of all dependencies of a package, including every alternative."""
     fields = ("Pre-Depends", "Depends")
     return {choice for field in fields for group in _relations(stanza, field) for choice in group}
 
@@ -109,13 +112,13 @@ def _relations(stanza: dict[str, str], field: str) -> list[list[str]]:
 
 
 def dump(header: dict[str, str], stanzas: Stanzas) -> str:
-    """Sorted by name; apt reads everything below the header as it is."""
+    """Render a lock, sorted by name; apt reads everything below the header as it is."""
     rows = [header, *(stanzas[name] for name in sorted(stanzas))]
     return "\n".join("".join(f"{field}: {value}\n" for field, value in row.items()) for row in rows)
 
 
 def status(stanzas: Stanzas) -> str:
-    """dpkg's status file of a system that has exactly these."""
+    """Render dpkg's status file of a system that has exactly these packages."""
     rows = (
         {
             field: value
@@ -131,7 +134,10 @@ def status(stanzas: Stanzas) -> str:
 
 
 def reduce(stanza: dict[str, str], archive: str) -> dict[str, str]:
-    """An index entry, down to the fields that matter for installing it. Raises LockError: it names no file."""
+    """Reduce an index entry to the fields that matter for installing.
+
+    Raises LockError if its Filename leaves the archive.
+    """
     if not _FILE.fullmatch(stanza["Filename"]):
         why = f"Filename: {stanza['Filename']!r}, which is no file below the archive"
         raise LockError(f"the index of {archive} is not to be trusted", why=why, fix="trainwright doctor")
@@ -140,9 +146,9 @@ def reduce(stanza: dict[str, str], archive: str) -> dict[str, str]:
 
 
 def to_packages(stanzas: Stanzas) -> dict[str, Package]:
-    """Raises ValueError, KeyError for a stanza that is none."""
+    """Convert stanzas to packages. Raises ValueError or KeyError if a stanza is malformed."""
     for name, stanza in stanzas.items():
-        if stanza["SHA256"] and not _FILE.fullmatch(stanza["Filename"]):  # what an image brings has no file
+        if stanza["SHA256"] and not _FILE.fullmatch(stanza["Filename"]):  # a package of the base image has no file
             raise ValueError(f"{name} is in {stanza['Filename']!r}, which is no file below the archive")
     return {
         name: Package(
@@ -159,12 +165,12 @@ def to_packages(stanzas: Stanzas) -> dict[str, Package]:
 
 
 def manifest_digest(stanzas: Stanzas) -> str:
-    """sha256 over what the distribution brings: name, version, sha256 of each package."""
+    """Return the sha256 over the distribution's packages: name, version, sha256 of each."""
     return digest(sorted([name, stanza["Version"], stanza["SHA256"]] for name, stanza in stanzas.items()))
 
 
 def drift(locked: Stanzas, effective: Stanzas) -> list[Drift]:
-    """How what is used differs from what is locked: packages replaced, added, and no longer needed."""
+    """Return how the used packages differ from the locked ones: replaced, added, and no longer needed."""
     return [
         Drift(
             package=name,

@@ -1,4 +1,4 @@
-"""The folder of a script as sagemaker-training unpacks it: a .tar.gz that is the same for the same files."""
+"""Pack the folder of a script for sagemaker-training: a .tar.gz that is identical for identical files."""
 
 import gzip
 import io
@@ -11,15 +11,16 @@ from pathlib import Path
 
 from trainwright.errors import ConfigError
 
-MODES = {True: 0o755, False: 0o644}  # of what may be run, and of all else
+MODES = {True: 0o755, False: 0o644}  # modes of executable and of other files
 
 
 def pack(folder: Path, skip: Collection[str], most: int) -> tuple[bytes, list[str]]:
-    """The packed folder, and the paths in it. No time, owner or order of this machine is in it.
+    """Return the packed folder and the paths in it. It contains no time, owner or order of this machine.
 
-    Files and folders whose name is like one of `skip` stay out, and so does what is neither file nor folder. A link is
-    followed where it stays inside; one that leads outside is refused, as the toolkit would refuse it on each host.
-    `most` bytes are allowed. Raises ConfigError.
+    Files and folders whose name matches one of `skip` are left out, and so is anything that is neither file nor folder.
+    A link to a file inside the folder is followed; one to anything else is refused, as is one that leads outside, which
+    the toolkit would refuse on each host. At most `most` packed and 10 * `most` unpacked bytes are allowed. Raises
+    ConfigError.
     """
     names, packed, total = list[str](), io.BytesIO(), 0
     with (
@@ -45,14 +46,14 @@ def pack(folder: Path, skip: Collection[str], most: int) -> tuple[bytes, list[st
 
 
 def modules(folder: Path) -> list[str]:
-    """What Python can import from a folder as a module or a package: net.py, model/__init__.py."""
+    """Return what Python can import from a folder as a module or a package: net.py, model/__init__.py."""
     return [str(path.relative_to(folder)) for form in ("*.py", "*/__init__.py") for path in folder.glob(form)]
 
 
 def refuse_hiding(names: Iterable[str], where: Path) -> None:
-    """Raises ConfigError for a module with the name of one of Python's own; `names` are paths from a source's root.
+    """Refuse a module with the name of a standard module; `names` are relative to the source. Raises ConfigError.
 
-    Python looks beside the script first: a profile.py there is what cProfile imports, and so torch, of every script.
+    Because Python searches the script's folder first, cProfile, and so torch, would import a profile.py there.
     """
     for name in sorted(names):
         module = name.removesuffix("/__init__.py").removesuffix(".py")

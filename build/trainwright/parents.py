@@ -1,4 +1,4 @@
-"""Which image another one starts from: what it says of itself, what lies in out/, what a registry holds."""
+"""Resolve the image that another one starts from: by its labels, by out/, or by a registry."""
 
 import re
 from collections.abc import Mapping
@@ -16,9 +16,10 @@ PINNED = re.compile(r".@sha256:[0-9a-f]{64}$")
 
 
 def parent_of(intent: Intent, said: str, given: str) -> Parent:
-    """The parent that a person named: an id of the matrix, or repository@digest, or repository:tag.
+    """Resolve the parent that the user named: an id of the matrix, repository@digest, or repository:tag.
 
-    `given` is the registry. Raises ConfigError for a name that is none, NotRunError where it is not published.
+    `given` is the registry. Raises ConfigError for an invalid name, RegistryError for a tag that is not in the
+    registry, NotRunError for a matrix image that is not published.
     """
     if said in (ids := [variant.id for variant in intent.variants]):
         return _published(intent, said, given)
@@ -37,7 +38,7 @@ def parent_of(intent: Intent, said: str, given: str) -> Parent:
 
 
 def _published(intent: Intent, identity: str, given: str) -> Parent:
-    """The image of the matrix with its present inputs, as it was pushed: out/<id>/image.json, or the registry."""
+    """Return the pushed image with its present inputs, from out/<id>/image.json or the registry. Raises NotRunError."""
     variant = next(variant for variant in intent.variants if variant.id == identity)
     found = inputs.load(intent, variant)
     image = images.read_image(images.out_folder(intent, variant))
@@ -54,12 +55,12 @@ def _published(intent: Intent, identity: str, given: str) -> Parent:
 
 
 def lies_in(given: str, uri: str) -> bool:
-    """Whether an address is of the registry that a person named; of any where none is named."""
+    """Return whether an address is in the named registry; True if none is named."""
     return not given or uri.startswith(f"{given.rstrip('/')}/")
 
 
 def must_be_pinned(parent: str) -> None:
-    """Raises ConfigError for a reference without a digest: a tag, or a bare name, can be anybody's image."""
+    """Raise ConfigError for a reference without a digest, because a tag or a bare name can point to any image."""
     if not PINNED.search(parent):
         raise ConfigError(
             f"{parent!r} names no parent by its digest",
@@ -69,16 +70,16 @@ def must_be_pinned(parent: str) -> None:
 
 
 def read_project(folder: Path) -> Derived:
-    """derived.toml of a project. Raises ConfigError."""
+    """Read derived.toml of a project. Raises ConfigError."""
     if not (folder / FILE).is_file():
         raise ConfigError(f"{folder} holds no {FILE}", fix=f"trainwright derive <id> --into {folder}")
     return load(folder / FILE, Derived)
 
 
 def reference(intent: Intent | None, labels: Mapping[str, str], given: str) -> str:
-    """What an image that carries these labels starts from: by its own word, else by the key that it inherited.
+    """Return the parent of an image with these labels: by its parent label, else by the key that it inherited.
 
-    `given` is the registry. Raises NotRunError where nobody can tell.
+    `given` is the registry. Raises NotRunError if neither determines it.
     """
     if said := labels.get(PARENT_LABEL):
         return said

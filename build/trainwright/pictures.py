@@ -1,4 +1,4 @@
-"""Verdicts as one PNG: for each log its charts, and beside them what was checked. For chats and tickets."""
+"""Draw verdicts as one PNG for chats and tickets: the charts of each log, and its checks beside them."""
 
 import textwrap
 import warnings
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 
 COLOURS = {"pass": "#17703a", "fail": "#a32018", "not established": "#7a5600", "not applicable": "#5c6570"}
 COLOURS |= {"incomplete": "#7a5600", "ungraded": "#7a5600"}
-SIDES = (("#0b57d0", "#0b57d0"), ("#b8480a", "white"))  # of line and edge, of what is in it
+SIDES = (("#0b57d0", "#0b57d0"), ("#b8480a", "white"))  # colours of line and edge, and of the marker's fill
 QUIET, INK = "#5c6570", "#1a1d21"
-WIDTH, HEIGHT, DPI = 13.0, 4.6, 110  # inches of one row, and pixels of an inch
+WIDTH, HEIGHT, DPI = 13.0, 4.6, 110  # inches per row, and pixels per inch
 MOST_ROWS = 120  # higher pictures exceed what viewers open
-LINES, CHARACTERS = 25, 84  # of text beside a chart
-MOST_NAME = 58  # characters of a file's name, from its end
+LINES, CHARACTERS = 25, 84  # of the text beside a chart
+MOST_NAME = 58  # last characters of a file's name
 
 
 def png(found: Sequence[tuple[Verdict, Sequence[Panel]]]) -> bytes:
-    """The picture. Raises ConfigError for more charts than one picture can show."""
+    """Return the picture. Raises ConfigError if there are more charts than one picture can show."""
     from matplotlib.figure import Figure
 
     rows = [(verdict, panel, n == 0) for verdict, panels in found for n, panel in enumerate(panels or [None])]
@@ -57,9 +57,7 @@ def png(found: Sequence[tuple[Verdict, Sequence[Panel]]]) -> bytes:
             _words(text, verdict)
     held = BytesIO()
     with warnings.catch_warnings():
-        warnings.filterwarnings(
-            "ignore", "Glyph .* missing"
-        )  # of a log in letters that its font has not: it shows boxes
+        warnings.filterwarnings("ignore", "Glyph .* missing")  # the font lacks letters of a log: it shows boxes
         figure.savefig(held, format="png", metadata={"Software": None})
     return held.getvalue()
 
@@ -105,7 +103,7 @@ def _end(name: str) -> str:
 
 
 def _words(axes: "Axes", verdict: Verdict) -> None:
-    """The verdict, its cause, and every check with its evidence, the gravest first."""
+    """Write the verdict, its cause, and every check with its evidence, most severe first."""
     colour = COLOURS[verdict.verdict]
     axes.set_title(
         f"{VERDICTS[verdict.verdict]} {verdict.verdict}   {_end(printable(verdict.file))}",

@@ -1,6 +1,6 @@
-"""pip's settings and the CAs of this host as two files, for pip elsewhere: in a job's containers, in a build's steps.
+"""Write pip's settings and the CAs of this host as two files, for pip in a job's containers and in a build's steps.
 
-They are given to a container or to one step of a build, and are in no layer, nor in what `docker inspect` shows.
+They are passed to a container or to one step of a build, so that no layer and no `docker inspect` shows them.
 """
 
 from collections.abc import Mapping
@@ -13,15 +13,15 @@ from trainwright.host_settings import pip_settings
 from trainwright.registry_http import is_loopback
 
 CONF, CA = "pip.conf", "ca.pem"
-SETTINGS = ("index-url", "extra-index-url", "trusted-host", "proxy")  # which of pip's mean the same elsewhere
-VARIABLES = {  # of pip, and of what a script fetches with
+SETTINGS = ("index-url", "extra-index-url", "trusted-host", "proxy")  # pip's settings that are valid on other hosts
+VARIABLES = {  # of pip and of other download programs
     CONF: ("PIP_CONFIG_FILE",),
     CA: ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"),
 }
 
 
 def contents(ca: str) -> dict[str, bytes]:
-    """File name to content, of those that have one; the CAs will lie at the path `ca`.
+    """Return file name to content, without empty files; the CAs will be at the path `ca`.
 
     Raises ConfigError, EnvironmentProblem as certificates.bundle().
     """
@@ -37,7 +37,10 @@ def contents(ca: str) -> dict[str, bytes]:
 
 
 def notes() -> list[str]:
-    """Which addresses of this host's settings mean another place in a container than here. Raises ConfigError."""
+    """Return a note for each loopback address in pip's settings, which means another place in a container.
+
+    Raises ConfigError.
+    """
     return [
         f"note: pip's {name} here is {without_password(word)}: in a container that is the container itself"
         for name, words in _settings().items()
@@ -47,12 +50,12 @@ def notes() -> list[str]:
 
 
 def environment(paths: Mapping[str, str]) -> dict[str, str]:
-    """What tells the programs of a container where the files lie, of name to path."""
+    """Return the variables that tell a container's programs the files' paths; `paths` is name to path."""
     return {variable: path for name, path in paths.items() for variable in VARIABLES[name]}
 
 
 def _settings() -> dict[str, list[str]]:
-    """Those of pip's settings that are handed on, without folders of this host alone."""
+    """Return the settings of pip that are passed on, without folders of this host."""
     found, here = dict[str, list[str]](), pip_settings()
     for name in SETTINGS:
         words = here.get(name, "").split()

@@ -1,4 +1,4 @@
-"""Which images a pipeline builds, in which order, and that as CodeBuild and GitHub Actions read it. Pure."""
+"""Compute which images a pipeline builds, in which order, as input for CodeBuild and GitHub Actions. Pure."""
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -35,8 +35,6 @@ class CodeBuild(Model):
     buildspec: str
     most_builds: int
     identifier: re.Pattern[str]
-    timeout_minutes: int
-    most_minutes: int
     architecture: dict[str, Machine]
     compute: list[Compute]
     idle: Idle
@@ -57,7 +55,7 @@ class Settings(Model):
 
 
 class Build(NamedTuple):
-    """One image that is built; `needs` are images of the same graph that come first, `level` is 1 without any."""
+    """One image to build; `needs` are images of the same graph that come first, `level` is 1 without any."""
 
     id: str
     key: str
@@ -67,7 +65,7 @@ class Build(NamedTuple):
 
 
 class Left(NamedTuple):
-    """One image that is not built, and why."""
+    """One image that is not built, and the reason."""
 
     id: str
     action: str
@@ -91,10 +89,10 @@ def graph(
     since: str = "",
     shared_cache: bool = False,
 ) -> Graph:
-    """Exactly what the plan calls `build`; where `changed` is given, only what changed since that commit.
+    """Return exactly what the plan marks `build`; if `changed` is given, only what changed since that commit.
 
-    No image of the matrix starts from another one, so all are of level 1, with two exceptions: what is put on top of
-    another image, and, where builds share a cache, a devel twin, which takes the stages that its image compiled.
+    Because no image of the matrix starts from another one, all are of level 1, with two exceptions: an image on top of
+    another one, and, if builds share a cache, a devel twin, which reuses the stages that its image compiled.
     """
     held = {variant.id: variant for variant in variants}
     building, left = dict[str, PlanEntry](), list[Left]()
@@ -120,7 +118,7 @@ def _before(variant: Variant, shared_cache: bool) -> list[str]:
 
 
 def _levels(needs: Mapping[str, Sequence[str]]) -> dict[str, int]:
-    """1 for what needs nothing, else one more than the deepest of what it needs: an id never needs itself."""
+    """Return level 1 for an id without needs, else one more than its highest need; no id needs itself."""
     levels: dict[str, int] = {}
 
     def level(one: str) -> int:
@@ -137,9 +135,9 @@ def _levels(needs: Mapping[str, Sequence[str]]) -> dict[str, int]:
 
 
 def codebuild(found: Graph, said: CodeBuild, variables: Mapping[str, str]) -> dict[str, Any]:
-    """A buildspec of version 0.2 whose batch builds each image once; `variables` go to all of them.
+    """Return a buildspec of version 0.2 whose batch builds each image once; `variables` are passed to every build.
 
-    Raises ConfigError for more builds than a batch may have, and for two ids that become one identifier.
+    Raises ConfigError if there are more builds than a batch may have, or two ids have the same identifier.
     """
     if len(found.builds) > said.most_builds:
         raise ConfigError(
@@ -178,7 +176,7 @@ def codebuild(found: Graph, said: CodeBuild, variables: Mapping[str, str]) -> di
 
 
 def identifier(name: str, said: CodeBuild) -> str:
-    """An id as CodeBuild may call a build. Raises ConfigError for one that is too long."""
+    """Convert an id to a valid CodeBuild identifier. Raises ConfigError if it is too long."""
     found = re.sub(r"[^A-Za-z0-9_]", "_", name)
     if not re.search(said.identifier, found):
         where = f"{FILE}: identifier {said.identifier.pattern}"
@@ -202,7 +200,7 @@ def _compute(said: CodeBuild, name: str) -> str:
 
 # --- GitHub Actions --------------------------------------------------------------------------------------------------
 
-# No action of anybody's: shell alone, so that there is nothing to pin. The token goes to git by its environment.
+# Because a third-party action would have to be pinned, this is plain shell. git gets the token by its environment.
 CHECKOUT = """\
 git init --quiet .
 export GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0=http.extraHeader
@@ -211,13 +209,13 @@ export GIT_CONFIG_VALUE_0
 git fetch --quiet --depth=1 "$GITHUB_SERVER_URL/$GITHUB_REPOSITORY" "$GITHUB_SHA"
 git checkout --quiet --detach FETCH_HEAD
 """
-ROLE = "scripts/github-token.sh\n"  # each time anew: a token is good for minutes
+ROLE = "scripts/github-token.sh\n"  # run before each step, because a token is valid for minutes
 
 
 def github(found: Graph, said: GitHub, variables: Mapping[str, str]) -> dict[str, Any]:
-    """A workflow: a job with a matrix for each level, which waits for the level before it.
+    """Return a workflow: a job with a matrix for each level, which waits for the level before it.
 
-    A level with more images than a matrix may have is several jobs.
+    A level with more images than a matrix may have is split into several jobs.
     """
     jobs: dict[str, Any] = {}
     before: list[str] = []
@@ -274,7 +272,7 @@ def _runner(said: GitHub, build: Build) -> str:
 
 
 def text(document: Mapping[str, Any], found: Graph, command: str, notes: Iterable[str] = ()) -> str:
-    """The document as YAML; above it what wrote it, `notes`, the keys, and what is not built, with the reason."""
+    """Return the document as YAML, below comments: command, `notes`, keys, and the omitted images with reasons."""
     lines = [f"Written by `{command}`: {len(found.builds)} to build.", *notes]
     lines += [f"  {build.id}: {build.key[:SHORT]}" for build in found.builds]
     for action in dict.fromkeys(row.action for row in found.left):
@@ -285,5 +283,5 @@ def text(document: Mapping[str, Any], found: Graph, command: str, notes: Iterabl
 
 
 def _comment(text: str) -> str:
-    """On one line, whatever YAML takes for its end; without the marks that it has no place for."""
+    """Put text on one line, across every line end of YAML; replace unprintable characters, which YAML forbids."""
     return printable(" ".join(text.splitlines()))

@@ -1,4 +1,4 @@
-"""Where images are published: one plain registry, or repositories of Amazon ECR in one region or several."""
+"""Resolve where images are published: one plain registry, or repositories of Amazon ECR in one or several regions."""
 
 import re
 from collections import defaultdict
@@ -12,7 +12,7 @@ from trainwright.errors import ConfigError, RegistryError, did_you_mean
 from trainwright.publication import Place
 from trainwright.registry_work import side_by_side
 
-# <account>.dkr.ecr.<region>.amazonaws.com, of another partition or with FIPS too; a prefix of repositories may follow.
+# <account>.dkr.ecr.<region>.amazonaws.com, also of other partitions or with FIPS; a repository prefix may follow.
 ECR = re.compile(
     r"(?P<address>(?P<account>\d{12})\.dkr\.ecr(-fips)?\.(?P<region>[a-z0-9-]+)\.amazonaws\.com(\.cn)?)"
     r"(/(?P<prefix>.+))?"
@@ -20,12 +20,12 @@ ECR = re.compile(
 OWN = re.compile(r"ecr(/(?P<prefix>.+))?")
 
 _signed_in: set[str] = set()
-# Where an address is merely named, to verify or to pull: no `docker login` is needed for it.
+# Credentials for ECR addresses that are only read from, to verify or to pull, so that no `docker login` is needed.
 registry.recognise(ECR, lambda named: ecr.credentials(named["region"], named["account"]))
 
 
 class Host(NamedTuple):
-    """A registry, before it is said which of its repositories."""
+    """A registry and a prefix, without the name of a repository."""
 
     address: str  # host[:port]
     prefix: str = ""  # of every repository's name
@@ -41,11 +41,11 @@ class Host(NamedTuple):
 
 
 def hosts(root: Path, given: str, regions: str = "") -> list[Host]:
-    """Where images go: `given` (REGISTRY), else the registry on loopback. `ecr` is one for each of the regions.
+    """Return the registries to publish to: `given` (REGISTRY), else the loopback registry. `ecr` is one per region.
 
-    Raises ConfigError for a word that is no host, and for regions of what has none or another one; RegistryError where
-    the one on loopback does not answer, or where an AWS account is configured and nobody said where to: loopback
-    instead would be a silent fallback. Raises AwsError.
+    Raises ConfigError for a word that is not a host, and for regions if the registry has none or is in another one;
+    RegistryError if the loopback registry does not answer, or if an AWS account is configured and no registry is given,
+    because publishing to loopback would be a silent fallback. Raises AwsError.
     """
     if named := ECR.fullmatch(given):
         if regions and aws.regions(regions) != [named["region"]]:
@@ -70,7 +70,7 @@ def hosts(root: Path, given: str, regions: str = "") -> list[Host]:
 
 
 def _own(prefix: str, region: str) -> Host:
-    """The account's own registry in a region: a call to Amazon, which says its address."""
+    """Return the account's own registry in a region; its address comes from a call to AWS."""
     return Host(ecr.host(region), prefix, region)
 
 
@@ -83,7 +83,7 @@ def _other_regions(regions: str, why: str) -> ConfigError:
 
 
 def refuse_words(given: str) -> None:
-    """Raises ConfigError for what is no host, `ECR` for one: docker would take it for a part of Docker Hub."""
+    """Raise ConfigError for a word that is not a host, such as `ECR`: docker would read it as a part of Docker Hub."""
     word = given.partition("/")[0]
     if word and word != "localhost" and not re.search("[.:]", word):
         raise ConfigError(
@@ -94,7 +94,7 @@ def refuse_words(given: str) -> None:
 
 
 def _signed(host: Host) -> Host:
-    """Let the registry's client ask Amazon for credentials."""
+    """Make the registry's client request credentials from AWS."""
     if host.address not in _signed_in:
         registry.authenticate(host.address, ecr.credentials(host.region, host.account))
         _signed_in.add(host.address)
@@ -102,7 +102,7 @@ def _signed(host: Host) -> Host:
 
 
 def look_up(wanted: Mapping[str, Iterable[tuple[Place, str]]]) -> dict[str, dict[Place, str]]:
-    """`wanted` is image id to tags, each in its place: the digests, "" for none. One question to each repository."""
+    """Map image ids to digests by place, "" for none. `wanted` maps them to (place, tag); one query per repository."""
     tags = defaultdict[Place, list[str]](list)
     for rows in wanted.values():
         for place, tag in rows:
@@ -113,19 +113,19 @@ def look_up(wanted: Mapping[str, Iterable[tuple[Place, str]]]) -> dict[str, dict
 
 
 def digests(place: Place, tags: Iterable[str]) -> dict[str, str]:
-    """The digest behind each tag, "" for none. Raises AwsError, RegistryError."""
+    """Return the digest behind each tag, "" for none. Raises AwsError, RegistryError."""
     if place.region:
         return ecr.lookup(place.region, place.path, tags, place.account)
     return registry.resolve_all(place.repository, list(tags))
 
 
 def home(held: Mapping[Place, str]) -> tuple[Place, str]:
-    """The first place that holds the image, and its digest; where none does, the first place and ""."""
+    """Return the first place that holds the image, and its digest; if none does, the first place and ""."""
     return next(((place, digest) for place, digest in held.items() if digest), (next(iter(held)), ""))
 
 
 def lacking(held: Mapping[Place, str]) -> str:
-    """What a person should know where an image is not the same everywhere; "" where it is."""
+    """Return a note for the user if the places do not all hold the same image, or "" if they do."""
     found = {digest for digest in held.values() if digest}
     if len(found) > 1:
         told = ", ".join(f"{place}: {digest or 'nothing'}" for place, digest in held.items())

@@ -1,4 +1,4 @@
-"""The input key of an image, and what is to be done about it."""
+"""Compute the input key of an image, and decide what to do with the image."""
 
 from collections.abc import Mapping, Sequence
 
@@ -8,27 +8,27 @@ from trainwright.lock import digest
 from trainwright.model import Action
 from trainwright.outcome import PlanEntry
 
-SCHEMA = 1  # raise it by hand when the same inputs come to mean another image
-PACKING = 1  # raise it by hand when layers.py or canonical.py come to write the same files as other bytes
+SCHEMA = 1  # raise it by hand when the same inputs start to mean another image
+PACKING = 1  # raise it by hand when layers.py or canonical.py start to write the same files as other bytes
 SHORT = 12  # hex digits of a key in a tag
 
 
 def input_key(rendered: Mapping[str, str], files: Mapping[str, str], distribution: str, parent: str = "") -> str:
-    """sha256 (hex) over all that goes in, and what packs; over nothing else: no time, host, user, mirror.
+    """Return the sha256 (hex) over all inputs and the packer, without time, host, user or mirror.
 
-    `rendered` maps path to text, `files` maps path to sha256 (and mode), `distribution` is the digest of the
-    package manifest, `parent` the key of the image this one starts from.
+    `rendered` maps path to text, `files` maps path to sha256 (and mode), `distribution` is the digest of the package
+    manifest, `parent` the key of the image this one starts from.
     """
     return digest([SCHEMA, packer(), dict(rendered), dict(files), distribution, parent])
 
 
 def packer() -> str:
-    """What decides over the bytes of a layer beside the files in it: how it is written, and what compresses it."""
+    """Return what determines the bytes of a layer besides its files: the writing format and the compressor."""
     return f"{PACKING}-deflate-{deflate.__version__}"
 
 
 def tag(identity: str, key: str) -> str:
-    """The tag that means exactly these inputs."""
+    """Return the immutable tag of exactly these inputs."""
     return f"{identity}-{key[:SHORT]}"
 
 
@@ -40,11 +40,11 @@ def decide(
     warnings: Sequence[str] = (),
     blocked: Sequence[str] = (),
 ) -> PlanEntry:
-    """What to do with one image.
+    """Decide what to do with one image.
 
-    `blocked` is what nobody could establish: such an image is neither built nor published.
-    `published` is the digest behind the key's tag, "" where there is none, None where no registry answered;
-    `present` says whether the engine holds the image, None where no engine answered.
+    An image with `blocked` facts, which could not be established, is neither built nor published. `published` is the
+    digest behind the key's tag, "" if it is not published, None if no registry answered; `present` states whether the
+    engine holds the image, None if no engine answered.
     """
     action: Action
     if blocked:

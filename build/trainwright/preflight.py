@@ -1,4 +1,4 @@
-"""What an image asks of its host before a job starts, in /opt/trainwright/preflight.json."""
+"""Render /opt/trainwright/preflight.json: an image's requirements of its host, checked before a job starts."""
 
 import json
 from collections.abc import Mapping
@@ -20,13 +20,13 @@ class Seconds(Model):
 
 
 class Least(Model):
-    """Below it a job does not start."""
+    """A limit below which a job does not start."""
 
     least: int
 
 
 class Limit(Least):
-    """Below `wanted` it is warned."""
+    """A limit with a warning below `wanted`."""
 
     wanted: int
 
@@ -36,7 +36,7 @@ class Gdrcopy(Model):
 
 
 class Preflight(Model):
-    """The whole of preflight.toml."""
+    """The content of preflight.toml."""
 
     local: list[str]
     seconds: Seconds
@@ -45,22 +45,22 @@ class Preflight(Model):
     processes: Limit
     shm: Limit
     gdrcopy: Gdrcopy
-    tcp: dict[str, list[str]]  # variable to the values with which hosts talk TCP
+    tcp: dict[str, list[str]]  # variable to the values that select TCP between hosts
 
 
 def settings(intent: Intent, pins: Mapping[str, str]) -> dict[str, Any]:
-    """What the checks in an image are given. `pins` is component to exact version. Raises ConfigError."""
+    """Return the input of the checks in an image. `pins` is component to exact version. Raises ConfigError."""
     said = load(intent.root / FILE, Preflight)
     return {
         "schema": 1,
         **said.model_dump(),
-        "driver": floor(intent.compat, "cuda", pins.get("cuda", ""), "driver"),  # "" where the image has no CUDA
+        "driver": floor(intent.compat, "cuda", pins.get("cuda", ""), "driver"),  # "" without CUDA
         "instances": {name: [one.efa, one.count] for name, one in sorted(intent.instances.items())},
     }
 
 
 def text(intent: Intent, pins: Mapping[str, str]) -> str:
-    """One line for each setting: most of it are instance types. `pins` is component to exact version."""
+    """Render one line for each setting, because most are instance types. `pins` is component to exact version."""
     return _text(intent, pins.get("cuda", ""))
 
 

@@ -1,4 +1,4 @@
-"""What the finished image must hold, and how it differs. The image answers scripts/probe.py; the judgement is here."""
+"""Compare a finished image with its lock; scripts/probe.py collects the facts in the image, this module judges."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
@@ -13,10 +13,10 @@ from trainwright.providers import is_compiled
 
 
 class Findings(Model):
-    """What scripts/probe.py printed."""
+    """The output of scripts/probe.py."""
 
-    versions: dict[str, str]  # component to what it says of itself
-    libnccl: dict[str, str]  # every NCCL on disk to the version that it says; "" where it says none
+    versions: dict[str, str]  # component to the version that it reports
+    libnccl: dict[str, str]  # every NCCL on disk to the version that it reports; "" if it reports none
     mapped: dict[str, list[str]]  # component (a Python process that loads it) or program to the NCCL it maps
     files: dict[str, dict[str, tuple[str, str]]]  # component to path to sha256 as built and as found; "": gone
     python_packages: dict[str, str]
@@ -24,7 +24,7 @@ class Findings(Model):
 
 
 def questions(intent: Intent, pins: Iterable[str]) -> dict[str, Any]:
-    """What scripts/probe.py is asked about the components of an image."""
+    """Return the questions for scripts/probe.py about an image's components."""
     components = intent.components.components
     return {
         name: components[name].probe.model_dump(include={"command", "code", "pattern"}, exclude_defaults=True)
@@ -33,20 +33,20 @@ def questions(intent: Intent, pins: Iterable[str]) -> dict[str, Any]:
 
 
 def upstream_version(version: str) -> str:
-    """The upstream part of a Debian version: `1:9.2p1-2+deb12u7` says that the program calls itself 9.2p1."""
+    """Return the upstream part of a Debian version: that of `1:9.2p1-2+deb12u7` is 9.2p1, as the program reports."""
     without_epoch = version.partition(":")[2] or version
     return without_epoch.rpartition("-")[0] or without_epoch
 
 
 def shown(pattern: str, version: str) -> str:
-    """A version as the component shows it: `{major}.{minor}` of 13.2.2 is 13.2, `{release}` of 10.0p1 is 10.0."""
+    """Format a version as a component shows it: `{major}.{minor}` of 13.2.2 is 13.2, `{release}` of 10.0p1 is 10.0."""
     parts = dict(zip(("major", "minor", "micro"), version.split("."), strict=False))
     parts["release"] = version[: len(version) - len(version.lstrip("0123456789."))]
     return pattern.format(version=version, **parts)
 
 
 def expected_versions(intent: Intent, variant: Variant, pins: Mapping[str, str]) -> dict[str, str]:
-    """Component to what its program or module should say of itself."""
+    """Return the version that each component's program or module should report."""
     expected = {}
     for name, version in pins.items():
         component = intent.components.components[name]
@@ -58,11 +58,11 @@ def expected_versions(intent: Intent, variant: Variant, pins: Mapping[str, str])
 def version_differences(
     intent: Intent, variant: Variant, pins: Mapping[str, str], found: Mapping[str, str]
 ) -> list[str]:
-    """Where a component says something else of itself than its pin."""
+    """Return the components that report another version than their pin."""
     wanted = expected_versions(intent, variant, pins)
     said = {}
     for name in wanted.keys() & found.keys():
-        # A wheel of the public index is built for one accelerator, and only the module says for which.
+        # A wheel of the public index is built for one accelerator, which only the module reports.
         public, _, local = found[name].partition("+")
         own = local == variant.accelerator and "+" not in wanted[name]
         said[name] = public if own else found[name]
@@ -80,10 +80,10 @@ def _differences(what: str, wanted: Mapping[str, str], found: Mapping[str, str])
 
 
 def nccl_differences(wanted: str | None, frameworks: Iterable[str], tested: bool, found: Findings) -> Iterator[str]:
-    """One file, one version, the pinned one, and everybody maps it.
+    """Yield each violation of: one libnccl file, of the pinned version, which every process maps.
 
     `wanted` is the pin (None: no NCCL), `frameworks` the components that must map it, `tested` whether the image has
-    nccl-tests, of which some program must map it, too.
+    nccl-tests, at least one program of which must map it as well.
     """
     copies = found.libnccl
     if len(copies) > 1:
@@ -114,13 +114,13 @@ def nccl_differences(wanted: str | None, frameworks: Iterable[str], tested: bool
 
 
 def _users(path: str, found: Findings) -> str:
-    """Who maps this copy, in words."""
+    """Return a phrase with the processes that map this copy."""
     users = sorted(who for who, paths in found.mapped.items() if path in paths)
     return f"mapped by {', '.join(users)}" if users else "mapped by nobody"
 
 
 def file_differences(compiled: Iterable[str], found: Findings) -> Iterator[str]:
-    """What was compiled is there as it was built, and belongs to one component."""
+    """Yield each compiled file that is missing, changed since the build, or claimed by two components."""
     owners: dict[str, str] = {}
     for name in sorted(compiled):
         if not found.files.get(name):
@@ -137,9 +137,9 @@ def file_differences(compiled: Iterable[str], found: Findings) -> Iterator[str]:
 
 
 def installed_by_pins(intent: Intent, variant: Variant, found: Mapping[str, str]) -> dict[str, str]:
-    """The packages in the image that providers of the variant's own pins bring past apt's archive, as they were found.
+    """Return the packages in the image that providers of its pins install without apt's archive, as found.
 
-    They come with the bytes of a locked file, so that its sha256 stands for them; which they were, image.json records.
+    They are part of a locked file, so its sha256 covers them; `image.json` records which they were.
     """
     globs = [glob for pin in variant.pins for glob in provider_of(intent, variant, pin).installs]
     return {name: version for name, version in found.items() if any(fnmatchcase(name, glob) for glob in globs)}
@@ -153,13 +153,13 @@ def compare(
     packages: Mapping[str, Package],
     found: Findings,
 ) -> list[str]:
-    """Every difference between lock and image, one sentence each; empty means declared = shipped."""
+    """Return every difference between lock and image, one sentence each; empty means declared = shipped."""
     components = intent.components.components
     python = {
         str(canonicalize_name(entry.name)): entry.version for entry in lock.python if entry.group in variant.groups
     }
     distribution = {name: package.version for name, package in packages.items()}
-    distribution |= installed_by_pins(intent, variant, found.packages)  # one of the base that is gone is none
+    distribution |= installed_by_pins(intent, variant, found.packages)  # missing packages of the base are excluded
     frameworks = [name for name in pins if components[name].position == "framework"]
     compiled = [name for name in pins if is_compiled(provider_of(intent, variant, name))]
     return [
@@ -172,7 +172,7 @@ def compare(
 
 
 def refuse(variant: Variant, differences: list[str]) -> None:
-    """Raises BuildError, by name, for the first differences."""
+    """Raise BuildError with the first differences, if there are any."""
     if differences:
         rest = f" (and {len(differences) - 5} more)" if len(differences) > 5 else ""
         raise BuildError(

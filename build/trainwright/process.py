@@ -1,4 +1,4 @@
-"""Run a program: the whole command in every error, and no orphan after Ctrl-C."""
+"""Run programs: every error shows the whole command, and Ctrl-C leaves no orphan."""
 
 import os
 import shlex
@@ -11,8 +11,8 @@ from pathlib import Path
 
 from trainwright.errors import EnvironmentProblem, TrainwrightError
 
-GRACE_SECONDS = 10  # what a child gets to put its things away
-KEPT_LINES = 500  # of standard error that is passed on
+GRACE_SECONDS = 10  # time for a child to clean up
+KEPT_LINES = 500  # lines kept of the output that is passed on
 
 
 def run(
@@ -28,12 +28,12 @@ def run(
     show: bool = False,
     out_to_err: bool = False,
 ) -> str:
-    """Standard output of a command, as text. `show` lets its standard error through as it comes, for progress;
-    `out_to_err` its standard output likewise, to our standard error: that of ours is for data. A variable of `env`
-    that is None is taken away.
+    """Run a command and return its standard output as text. `show` passes its standard error through for progress;
+    `out_to_err` sends its standard output to our standard error, because our standard output is for data. A variable of
+    `env` that is None is removed.
 
-    Raises `error` with command and last words when it ends with another code than `accept` has,
-    EnvironmentProblem when it is not there.
+    Raises `error` with the command and its last lines if its exit code is not in `accept`, EnvironmentProblem if it is
+    not installed or cannot be run.
     """
     words = [str(word) for word in command]
     try:
@@ -78,10 +78,9 @@ def pass_on(
     fix: str,
     reason: Callable[[str], str],
 ) -> None:
-    """Run a program whose output goes to our standard error as it comes; a terminal is left to the program.
+    """Run a program and pass its output to our standard error; if that is a terminal, the program writes directly.
 
-    Raises `error` with command and `reason` of its last 500 lines when it fails; of what a terminal shows, nothing is
-    kept.
+    Raises `error` with the command and `reason` of its last 500 lines if it fails; output to a terminal is not kept.
     """
     words = [str(word) for word in command]
     kept: deque[str] = deque(maxlen=KEPT_LINES)
@@ -110,12 +109,12 @@ def pass_on(
 
 
 def environment(changes: Mapping[str, str | None]) -> dict[str, str]:
-    """Ours, with these changes; None takes a variable away."""
+    """Return our environment with these changes; None removes a variable."""
     return {name: value for name, value in {**os.environ, **changes}.items() if value is not None}
 
 
 def stop(child: "subprocess.Popen[str]") -> None:
-    """Ask, wait, then insist."""
+    """Send SIGINT, wait, then kill."""
     child.send_signal(signal.SIGINT)
     try:
         child.wait(GRACE_SECONDS)

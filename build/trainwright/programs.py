@@ -1,7 +1,7 @@
-"""Programs out of locked Debian packages, which run on a Linux host of any C library: docker-registry, cosign.
+"""Run programs from locked Debian packages on a Linux host of any C library: docker-registry, cosign.
 
-Each is a folder below dockerfiles/ with a packages.toml: the program's package, and the loader and C library that it
-was built for. Nothing of the host is used, and nothing is installed.
+Each program is a folder below dockerfiles/ with a packages.toml: the program's package, and the loader and C library
+that it was built for. Nothing of the host is used, and nothing is installed.
 """
 
 import platform
@@ -21,7 +21,7 @@ ARCHITECTURES = {machine: name for name, machine in MACHINES.items()}
 
 
 class Piece(Package):
-    """A package, and which of its files are taken: name in the folder to path in the package."""
+    """A package and the files taken from it: name in the folder to path in the package."""
 
     take: dict[str, str]
 
@@ -35,7 +35,7 @@ class Pieces(Model):
 def words(root: Path, files: Path, program: str) -> list[str | Path]:
     """Return the words that run a program here; it is unpacked into the store once.
 
-    Raises as unpack(), and EnvironmentProblem for a place in the store that is another user's.
+    Raises as unpack(), and EnvironmentProblem if this is not Linux or the place in the store is another user's.
     """
     if sys.platform != "linux":
         raise EnvironmentProblem(f"{program} is not on this machine", why=f"ours is for Linux, here is {sys.platform}")
@@ -79,11 +79,12 @@ def command(folder: Path, program: str) -> list[str | Path]:
 
 
 def unpack(root: Path, files: Path, folder: Path, architecture: str = "amd64") -> None:
-    """Unpack a program out of its locked packages, fetched if need be, into a folder.
+    """Unpack a program from its locked packages, fetched if needed, into a folder.
 
-    Raises BuildError for a wrong checksum, EnvironmentProblem where the packages cannot be fetched.
+    Raises BuildError for a wrong checksum, EnvironmentProblem if the packages cannot be fetched or none are locked for
+    the architecture.
     """
-    from debian.debfile import DebFile  # lazily, as all that only a first start needs
+    from debian.debfile import DebFile  # lazily, because only a first start needs it
 
     held = load(files / PACKAGES, Pieces)
     if architecture not in held.packages:

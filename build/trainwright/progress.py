@@ -1,4 +1,4 @@
-"""How long work tells what it does: a line for people, and bytes for a bar."""
+"""Define the progress callbacks of long work: a line for people, and bytes for a bar."""
 
 from collections.abc import Callable
 
@@ -7,5 +7,5 @@ Progress = Callable[[int], None]
 
 
 def counted(number: int, noun: str) -> str:
-    """`1 package`, `2 packages`."""
+    """Return the number with its noun: `1 package`, `2 packages`."""
     return f"{number} {noun}{'s' * (number != 1)}"

@@ -1,4 +1,4 @@
-"""What was proved of which image, as dockerfiles/proofs/ says, and whether that is still about its present inputs."""
+"""Read the records in dockerfiles/proofs/, and judge whether a proof is still valid for an image's present inputs."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -28,7 +28,7 @@ def dump(record: Record) -> str:
 
 
 def read(intent: Intent, variant: Variant) -> Record | None:
-    """None where nobody has recorded a proof. Raises LockError for what `trainwright record` would not have written."""
+    """Read the record; None if there is none. Raises LockError for a file that `trainwright record` would not write."""
     path = record_path(intent, variant)
     if not path.exists():
         return None
@@ -40,9 +40,9 @@ def read(intent: Intent, variant: Variant) -> Record | None:
 
 
 def standing(intent: Intent, variant: Variant) -> Standing:
-    """Known without engine, registry and network; the drift of this host's store does not count.
+    """Return an image's standing without engine, registry and network; drift of this host's store is ignored.
 
-    Never raises for one image: what cannot be had or rendered is shown with its reason, like everything else.
+    Never raises for one image: an input that is missing or cannot be rendered is shown with its reason.
     """
     record, missing = None, inputs.awaited(intent, variant)
     try:
@@ -61,7 +61,7 @@ def standing(intent: Intent, variant: Variant) -> Standing:
 
 
 def due(intent: Intent, variant: Variant, found: Standing) -> str:
-    """Why CI proves an image again; "" where its record is about the present key and the present proving code."""
+    """Return why CI proves an image again; "" if its record matches the present key and the present proving code."""
     if found.state != "proved" or found.record is None:
         return found.reason
     record = found.record
@@ -74,12 +74,15 @@ def due(intent: Intent, variant: Variant, found: Standing) -> str:
 
 
 def in_turn(rows: Sequence[str], commit: str) -> str:
-    """Which of these images a commit proves although nothing moved: another one with nearly every commit."""
+    """Return the image that a commit proves although nothing changed.
+
+    Because the commit's hash selects it, nearly every commit proves another one.
+    """
     return rows[int(commit[:SHORT], 16) % len(rows)] if rows else ""
 
 
 def _judge(record: Record | None, found: Inputs) -> tuple[State, str]:
-    """What a record, or none, means for these inputs."""
+    """Return the state that a record, or a missing one, gives these inputs."""
     if found.blocked:
         return "blocked", "; ".join(found.blocked)
     if record is None:
@@ -96,7 +99,7 @@ def _before(record: Record | None) -> str:
 
 
 def _known(intent: Intent, variant: Variant) -> dict[str, str]:
-    """Versions as far as the intent and current locks say them."""
+    """Return the versions that the intent and current locks contain; {} if they cannot be read."""
     try:
         locked, packages, _ = inputs.known(intent, variant)
         return facts.versions_of(intent, variant, locked, packages)

@@ -1,4 +1,4 @@
-"""What an image was made from, as a SLSA v1 provenance: a function of its inputs, so that anybody can say it again."""
+"""Describe an image's inputs as a SLSA v1 provenance, a function of those inputs, so that anyone can reproduce it."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -14,16 +14,16 @@ if TYPE_CHECKING:
     from trainwright.inputs import Inputs
 
 TYPE = "https://slsa.dev/provenance/v1"
-BUILD_TYPE = "urn:trainwright:image:1"  # docs/how-to.md says what its parameters mean
-CHECKOUT = "checkout"  # name of the dependency that is this very tree
-SHOWN = 5  # differences that a sentence names
+BUILD_TYPE = "urn:trainwright:image:1"  # docs/how-to.md documents its parameters
+CHECKOUT = "checkout"  # name of the dependency that is this source tree
+SHOWN = 5  # differences that one sentence lists
 
 
 def predicate(intent: Intent, found: "Inputs", builder: str, commit: str = "") -> dict[str, Any]:
-    """The predicate; its subject, the image by its digest, is what it is signed with.
+    """Return the predicate; its subject, the image by its digest, is added on signing.
 
-    No time and no host is in it: the same inputs give the same text. `commit` is the checkout's where its tree is
-    clean: it says where the inputs can be read, and is none of them.
+    It has no time and no host: the same inputs give the same text. `commit` is the checkout's if its tree is clean; it
+    says where the inputs can be read, and is not one of them.
     """
     checkout = [{"name": CHECKOUT, "digest": {"gitCommit": commit}}] if commit else []
     return {
@@ -37,13 +37,13 @@ def predicate(intent: Intent, found: "Inputs", builder: str, commit: str = "") -
 
 
 def dependencies(intent: Intent, found: "Inputs") -> list[dict[str, Any]]:
-    """Every source of the image and of its stages, once: in-toto's resource descriptors, sorted."""
+    """Return every source of the image and of its stages, once: in-toto's resource descriptors, sorted."""
     rows = {(row["name"], row["uri"]): row for row in _dependencies(intent, found)}
     return [rows[name] for name in sorted(rows)]
 
 
 def _dependencies(intent: Intent, found: "Inputs") -> Iterator[dict[str, Any]]:
-    if found.parent:  # of which `found` repeats the base's packages
+    if found.parent:  # `found` repeats the parent's base packages
         yield from _dependencies(intent, found.parent)
     base = intent.components.bases[found.variant.base]
     if base.provider == "image":
@@ -65,7 +65,7 @@ def _image(reference: str) -> dict[str, Any]:
 
 
 def _package(package: Package, distribution: str) -> dict[str, Any]:
-    """Of the distribution; one that came with the base image has no digest of its own."""
+    """Describe a distribution package; one from the base image has no digest."""
     version, name = quote(package.version, safe=""), quote(package.name, safe="")
     row = {"name": package.name, "uri": f"pkg:deb/{distribution}/{name}@{version}?arch={package.architecture}"}
     return row | ({"digest": {"sha256": package.sha256}} if package.sha256 else {})
@@ -87,14 +87,14 @@ def _source(source: Source) -> dict[str, Any]:
 
 
 def parameters(statement: Mapping[str, Any]) -> dict[str, Any]:
-    """Of which image, with which key, a statement speaks; {} where it is none of ours."""
+    """Return the image id and key that a statement is about, or {} if it has another build type."""
     definition = _definition(statement)
     said = definition.get("externalParameters")
     return dict(said) if definition.get("buildType") == BUILD_TYPE and isinstance(said, dict) else {}
 
 
 def commit(statement: Mapping[str, Any]) -> str:
-    """The checkout's commit that a statement names; "" for none."""
+    """Return the checkout's commit that a statement names, or "" if it names none."""
     for row in _rows(_definition(statement).get("resolvedDependencies")):
         if row.get("name") == CHECKOUT:
             return str((row.get("digest") or {}).get("gitCommit", ""))
@@ -102,9 +102,9 @@ def commit(statement: Mapping[str, Any]) -> str:
 
 
 def differences(intent: Intent, found: "Inputs", builder: str, statement: Mapping[str, Any], digest: str) -> list[str]:
-    """How a statement differs from what these inputs say of the image with this digest; one sentence each.
+    """Return the differences between a statement and the provenance of these inputs and this digest, one sentence each.
 
-    Which commit and which version of the builder it was are none of the image's inputs.
+    The commit and the version of the builder are not compared, because they are not inputs of the image.
     """
     wanted, said = predicate(intent, found, builder), statement.get("predicate") or {}
     problems = [f"it is about {subject or 'nothing'}, not about {digest}" for subject in _others(statement, digest)]
@@ -131,7 +131,7 @@ def _rows(value: object) -> list[dict[str, Any]]:
 
 
 def _others(statement: Mapping[str, Any], digest: str) -> list[str]:
-    """What a statement is about beside this image: [""] where it is about nothing."""
+    """Return the subjects of a statement other than this image; [""] if it has no subject."""
     subjects = [f"sha256:{(row.get('digest') or {}).get('sha256', '')}" for row in _rows(statement.get("subject"))]
     return [subject for subject in subjects or [""] if subject != digest]
 
@@ -150,6 +150,6 @@ def _missing(wanted: Iterable[dict[str, Any]], said: Iterable[dict[str, Any]]) -
 
 
 def few(problems: list[str]) -> str:
-    """One line of many sentences."""
+    """Join many sentences to one line, shortened."""
     rest = f" (and {len(problems) - SHOWN} more)" if len(problems) > SHOWN else ""
     return "; ".join(problems[:SHOWN]) + rest

@@ -1,32 +1,32 @@
-"""What a provider means for one image: its Python requirement, its packages, what an installer brings."""
+"""Resolve a provider for one image: its Python requirement, its packages, what an installer bundles."""
 
 from fnmatch import fnmatchcase
 
 from trainwright.errors import ConfigError
 from trainwright.model import Base, Components, Names, Provider, Text, Variant
 
-VERSIONLESS = ("distro", "bundled")  # kinds of provider where a pin has no choice of versions
+VERSIONLESS = ("distro", "bundled")  # kinds of provider whose pins choose no version
 
 
 def for_accelerator(said: Text, accelerator: str) -> str:
-    """What a text of a provider is for this accelerator; "" where there is none."""
+    """Return a provider's text for this accelerator, or "" if there is none."""
     if isinstance(said, str):
         return said
     return next((text for glob, text in said.items() if fnmatchcase(accelerator, glob)), "")
 
 
 def is_compiled(provider: Provider) -> bool:
-    """Whether a stage of its own makes it, of a git tree or a source distribution, with a list of its files."""
+    """Return whether a separate stage makes it, from a git tree or a source distribution, with a list of its files."""
     return provider.compile or provider.kind == "source"
 
 
 def requirement(provider: Provider, accelerator: str, version: str) -> str:
-    """The Python requirement that a pin means; "" where the provider has none for this accelerator."""
+    """Return the Python requirement of a pin, or "" if the provider has none for this accelerator."""
     return for_accelerator(provider.requirement, accelerator).format(version=version, accelerator=accelerator)
 
 
 def packages_of(said: Names, variant: Variant, base: Base) -> list[str]:
-    """Distribution packages as this base calls them, for the variant's Python; none where it has none."""
+    """Return the distribution packages by this base's names, for the variant's Python; [] if there are none."""
     if not isinstance(said, list):
         place = f"{base.distribution}-{base.suite}"
         said = next((names for glob, names in said.items() if fnmatchcase(place, glob)), [])
@@ -34,9 +34,9 @@ def packages_of(said: Names, variant: Variant, base: Base) -> list[str]:
 
 
 def bundled(components: Components, variant: Variant, pin: str) -> str:
-    """The version of a component that comes with another one; "" where the release is known and that is not.
+    """Return the version of a component that another one bundles, or "" if its known release does not bundle it.
 
-    Raises ConfigError for a release that nobody has written down.
+    Raises ConfigError if the release is not recorded or the installer is not pinned.
     """
     installer = components.components[pin].provider(variant.pins[pin].provider).bundled_by
     held = variant.pins.get(installer)

@@ -1,8 +1,9 @@
-"""Digest the code that proves an image: its probe, its tests, what they import, and the data that they name.
+"""Digest the code that proves an image: its probe, its tests, their imports, and the data files that they name.
 
-Syntax trees count, without docstrings, annotations of functions and comments: rewording changes no digest. Of the
-tests, those of components that the image does not pin do not count; of trainwright, the functions that a test or the
-probe reaches. What reads the intent and the locks does not count: what it says of an image is the image's key.
+The digest is of syntax trees without docstrings, function annotations and comments, so that rewording does not change
+it. Of the tests, those of components that the image does not pin are left out; of trainwright, only the functions that
+a test or the probe reaches count. Code that reads the intent and the locks does not count, because its result is in the
+image's key.
 """
 
 import ast
@@ -19,19 +20,19 @@ from trainwright.model import Variant
 Kind = Literal["probe", "image", "training", "cluster"]
 
 PACKAGE = Path(__file__).parent
-# Modules of trainwright that do not count: those that read the intent and make the key, the words of errors, and this
-# one, whose strings name test files of every kind.
+# Modules of trainwright that do not count: those that read the intent and make the key, error messages, and this
+# module, because its strings name test files of every kind.
 KEYED = {"additions", "children", "errors", "inputs", "matrix", "model", "proving"}
-INTENT = "dockerfiles/"  # likewise
+INTENT = "dockerfiles/"  # does not count either
 
-# A probe and the image tests prove each image; these are the test files of each kind, from the root of the checkout.
+# The probe and the image tests prove each image; these are each kind's test files, relative to the checkout.
 TESTS: dict[Kind, tuple[str, ...]] = {
     "probe": (),
     "image": ("tests/conftest.py", "tests/image/conftest.py", "tests/image/test_*.py"),
     "training": ("tests/conftest.py", "tests/train/conftest.py", "tests/train/test_*.py"),
     "cluster": ("tests/conftest.py", "tests/cluster/conftest.py", "tests/cluster/test_jobs.py"),
 }
-OWN: dict[Kind, tuple[str, str]] = {  # of trainwright: module, and what in it starts such a proof
+OWN: dict[Kind, tuple[str, str]] = {  # trainwright's module and function that start such a proof
     "probe": ("trainwright.building", "prove"),
     "image": ("trainwright.testing", "tested"),
 }
@@ -45,24 +46,24 @@ class Part(NamedTuple):
 
 
 def kinds(variant: Variant) -> tuple[Kind, ...]:
-    """Which proofs an image needs: jobs are SageMaker's, and those of several hosts run on CPUs here."""
+    """Return the proofs that an image needs: jobs are SageMaker's, and those of several hosts run on CPUs here."""
     if variant.target != "sagemaker":
         return ("probe", "image")
     return ("probe", "image", "training") + (("cluster",) if variant.accelerator == "cpu" else ())
 
 
 def digest(root: Path, variant: Variant) -> str:
-    """Sha256 of all code that proves this image."""
+    """Return the sha256 of all code that proves this image."""
     return _sum({kind: digest_of(root, variant, kind) for kind in kinds(variant)})
 
 
 def digest_of(root: Path, variant: Variant, kind: Kind) -> str:
-    """Sha256 of the code of one kind of proof."""
+    """Return the sha256 of the code of one kind of proof."""
     return _sum(parts(root, variant, kind))
 
 
 def parts(root: Path, variant: Variant, kind: Kind) -> dict[str, str]:
-    """What counts for one kind of proof, and the sha256 of each: files of the checkout, functions of trainwright."""
+    """Return the parts of one kind of proof with their sha256: files of the checkout, functions of trainwright."""
     return _Walk(root, variant).parts(kind)
 
 
@@ -72,11 +73,11 @@ def _sum(content: Any) -> str:
 
 # --- syntax trees ----------------------------------------------------------------------------------------------------
 
-SILENT = {"ctx", "kind", "type_comment", "type_ignores", "type_params"}  # or they differ from one Python to the next
+SILENT = {"ctx", "kind", "type_comment", "type_ignores", "type_params"}  # these differ between Python versions
 
 
 def _shape(node: Any) -> Any:
-    """A tree as lists; the same in every version of Python, for `ast.dump` is not."""
+    """Convert a tree to lists that are the same in every Python version, because the output of `ast.dump` differs."""
     if isinstance(node, ast.AST):
         fields = ((name, value) for name, value in ast.iter_fields(node) if name not in SILENT)
         return [type(node).__name__, {name: _shape(value) for name, value in fields if value not in (None, [])}]
@@ -86,7 +87,7 @@ def _shape(node: Any) -> Any:
 
 
 class _Bare(ast.NodeTransformer):
-    """Take out docstrings, annotations of functions, and imports for types: they change nothing when the code runs."""
+    """A transformer that removes docstrings, function annotations and type-only imports: none affects execution."""
 
     def _without_docstring(self, node: Any) -> Any:
         self.generic_visit(node)
@@ -112,7 +113,7 @@ class _Bare(ast.NodeTransformer):
 
 
 class _Statement:
-    """A statement of a module's top level, and what it says; each is worked out once."""
+    """A statement of a module's top level, and its properties, each computed once."""
 
     def __init__(self, node: ast.stmt) -> None:
         self.node = node
@@ -137,13 +138,13 @@ class _Statement:
 
     @cached_property
     def attributes(self) -> set[tuple[str, str]]:
-        """`engine.save` as engine, save."""
+        """Return attribute accesses as pairs: `engine.save` as engine, save."""
         found = (one for one in ast.walk(self.node) if isinstance(one, ast.Attribute))
         return {(one.value.id, one.attr) for one in found if isinstance(one.value, ast.Name)}
 
     @cached_property
     def names(self) -> set[str]:
-        """Names that it uses and does not bind itself."""
+        """Return the names that it uses and does not bind itself."""
         names = [one for one in ast.walk(self.node) if isinstance(one, ast.Name)]
         bound = {one.id for one in names if not isinstance(one.ctx, ast.Load)}
         bound |= {one.arg for one in ast.walk(self.node) if isinstance(one, ast.arg)}
@@ -151,7 +152,7 @@ class _Statement:
 
     @cached_property
     def imports(self) -> dict[str, tuple[str, str]]:
-        """Every name that an import in it binds: module, and the name in that or ""."""
+        """Map every name that an import in it binds to the module and the name in that, or ""."""
         found = dict[str, tuple[str, str]]()
         for node in ast.walk(self.node):
             if isinstance(node, ast.Import):
@@ -162,7 +163,7 @@ class _Statement:
 
     @cached_property
     def marks(self) -> list[tuple[str, str]]:
-        """The marks `component(name)` and `devel` of a test; of the whole file, where it is its `pytestmark`."""
+        """Return the marks `component(name)` and `devel` of a test, or of the whole file if it is its `pytestmark`."""
         given = list(getattr(self.node, "decorator_list", []))
         if isinstance(self.node, ast.Assign) and self.defined == {"pytestmark"}:
             given = self.node.value.elts if isinstance(self.node.value, ast.List) else [self.node.value]
@@ -176,7 +177,7 @@ class _Statement:
         return found
 
     def applies(self, variant: Variant) -> bool:
-        """As tests/conftest.py deselects."""
+        """Return whether tests/conftest.py would keep it for the image."""
         return all(variant.devel if mark == "devel" else name in variant.pins for mark, name in self.marks)
 
 
@@ -188,12 +189,12 @@ def _statements(text: str) -> list[_Statement]:
 
 @cache
 def _imports(text: str) -> dict[str, tuple[str, str]]:
-    """Of a module, those of its top level and of whatever stands below."""
+    """Map the names that a module's imports bind, at its top level and below."""
     return {name: place for one in _statements(text) for name, place in one.imports.items()}
 
 
 def _content(path: Path) -> str:
-    """Sha256 of what a file says: Python as its tree, TOML as its values, a shell script without lines of comment."""
+    """Return the sha256 of a file: of Python the tree, of TOML the values, of shell the lines without comments."""
     raw = path.read_bytes()
     if path.suffix == ".py":
         return _sum([one.sum for one in _statements(raw.decode())])
@@ -206,7 +207,7 @@ def _content(path: Path) -> str:
 
 
 def split(variant: Variant, statements: list[_Statement]) -> tuple[list[_Statement], list[_Statement]]:
-    """What of a test file counts for an image; and its tests of what that image does not have."""
+    """Split a test file into the statements that count for an image, and the tests that do not apply to it."""
     if not all(one.applies(variant) for one in statements if one.defined == {"pytestmark"}):
         return [], statements
     kept = [one for one in statements if one.applies(variant)]
@@ -217,7 +218,7 @@ def split(variant: Variant, statements: list[_Statement]) -> tuple[list[_Stateme
 
 
 class _Walk:
-    """From the test files and the start of a proof along imports and names."""
+    """A walk from the test files and the start of a proof along imports and names."""
 
     def __init__(self, root: Path, variant: Variant) -> None:
         self.root, self.variant = root, variant
@@ -248,18 +249,18 @@ class _Walk:
             kept |= said
             left |= {string for one in unused for string in one.strings}
             data |= {self.root / string for string in said if _is_file(self.root, string)}
-            if not ours and "." in part.module:  # in a folder of one kind of tests
+            if not ours and "." in part.module:  # in a folder for one kind of test
                 data |= {file for string in said for file in _beside(path.parent, string)}
             for one in used:
                 waiting += self._reached(part.module, _imports(text), one)
         for path in sorted(data - modules):
             named = [any(path.name in string for string in strings) for strings in (kept, left)]
-            if named != [False, True]:  # by nothing but tests that do not count
+            if named != [False, True]:  # named only by tests that do not count
                 found[str(path.relative_to(self.root))] = _content(path)
         return found
 
     def _file(self, module: str) -> Path | None:
-        """Where a module of ours lies; None for any other, and for those that do not count."""
+        """Return the path of a module of ours; None for others, and for modules that do not count."""
         names = module.split(".")
         if names[0] == "trainwright" and (len(names) == 1 or names[1] in KEYED):
             return None
@@ -267,7 +268,7 @@ class _Walk:
         return next((path for path in (at.with_suffix(".py"), at / "__init__.py") if path.is_file()), None)
 
     def _reached(self, module: str, imports: Mapping[str, tuple[str, str]], used: _Statement) -> Iterator[Part]:
-        """What a statement uses: names of its own module, modules that it imports, names in those."""
+        """Yield what a statement uses: names of its own module, modules that it imports, names in those."""
         for name, attribute in used.attributes:
             if name in imports:
                 yield Part(".".join(filter(None, imports[name])), attribute)
@@ -281,7 +282,7 @@ class _Walk:
                 yield from self._import(*place)
 
     def _import(self, of: str, name: str) -> Iterator[Part]:
-        """A module of the tests counts as a whole, one of trainwright by the names that are used of it."""
+        """Yield a module of the tests as a whole, a module of trainwright by the names that are used of it."""
         if of.partition(".")[0] != "trainwright":
             yield from (Part(of, ""), Part(f"{of}.{name}", "")) if name else (Part(of, ""),)
         elif name and self._file(f"{of}.{name}") is None:
@@ -294,7 +295,7 @@ def _is_file(root: Path, text: str) -> bool:
 
 
 def _beside(folder: Path, text: str) -> Iterator[Path]:
-    """Files beside a test that a text names: itself, all of a folder, or all that fit a pattern."""
+    """Yield the files beside a test that a text names: the file, all of a folder, or all that match a pattern."""
     if not text or "\n" in text or text.startswith(("/", ".")) or len(text) > 200:
         return
     if "*" in text:

@@ -1,4 +1,4 @@
-"""Repositories of Amazon ECR: created where they are missing, and never changed unasked. Raises AwsError."""
+"""Create missing repositories of Amazon ECR, and change existing ones only on request. Raises AwsError."""
 
 from collections.abc import Iterable
 from contextlib import suppress
@@ -15,10 +15,12 @@ from trainwright.repositories import FOR_EVER, IMMUTABLE, Held, Setting, State
 def ensure(
     region: str, names: Iterable[str], settings: Repository, create: bool, change: bool, account: str = ""
 ) -> list[Setting]:
-    """One row for each setting that is not as publish.toml wants it, one for a repository that has none of these.
+    """Return a row for each setting that differs from `publish.toml`.
 
-    `create` makes what is missing. `change` changes what is there, too: that was somebody's decision, so nobody says
-    it by default. Without both, nothing is written. `account` is another account's registry; "" is the caller's.
+    A repository that is missing, created or without differences has one row, and so has each replicated prefix.
+    `create` creates missing repositories. Because existing settings were a person's decision, only `change` changes
+    them, and it is never the default. Without both, nothing is written. `account` is another account's registry; "" is
+    the caller's.
     """
     rows, names = [], list(names)
     for name in names:
@@ -39,7 +41,7 @@ def ensure(
 
 
 def describe(region: str, name: str, account: str = "") -> Held | None:
-    """A repository as it is; None where there is none."""
+    """Return the present settings of a repository; None if it does not exist."""
     ecr, who = client("ecr", region), of(account)
     with told(Call("ecr", region=region, resource=name)):
         try:
@@ -72,7 +74,7 @@ def _create(region: str, name: str, settings: Repository, account: str) -> Held:
     ecr = client("ecr", region)
     own_key = {"kmsKey": settings.kms_key} if settings.kms_key else {}
     encryption: Any = {"encryptionType": settings.encryption, **own_key}
-    there = ecr.exceptions.RepositoryAlreadyExistsException  # somebody was quicker; what became of it, describe() says
+    there = ecr.exceptions.RepositoryAlreadyExistsException  # created by another process; describe() returns its state
     with told(Call("ecr", "CreateRepository", region, name)), suppress(there):
         ecr.create_repository(
             repositoryName=name,
@@ -92,7 +94,7 @@ def _create(region: str, name: str, settings: Repository, account: str) -> Held:
 def _settle(
     region: str, name: str, settings: Repository, held: Held, row: tuple[str, str, str], change: bool, account: str
 ) -> Setting:
-    """One setting that differs: changed where that may be."""
+    """Change one setting that differs, if that is allowed, and return its row."""
     setting, ecr, who = row[0], client("ecr", region), of(account)
     if setting in FOR_EVER or not change:
         return _row(region, name, *row, "cannot be changed" if setting in FOR_EVER else "differs")
@@ -121,7 +123,7 @@ def _settle(
 
 
 def _replicate(region: str, prefix: str, settings: Repository, change: bool) -> Setting:
-    """Replication is a setting of the account's whole registry: it grows by what is missing, and loses nothing."""
+    """Add missing replication rules, and keep the others, because replication belongs to the account's registry."""
     ecr = client("ecr", region)
     with told(Call("ecr", region=region, resource="the registry's replication")):
         registry = ecr.describe_registry()

@@ -1,4 +1,4 @@
-"""Take out of a registry what nothing names any longer; first say what, and keep whatever cannot be judged."""
+"""Delete manifests that nothing refers to from a registry; list them first, and keep what cannot be judged."""
 
 from collections.abc import Iterable
 from contextlib import suppress
@@ -20,20 +20,20 @@ IMAGE = ("application/vnd.docker.container.image.v1+json", "application/vnd.oci.
 
 
 class Pruned(Model):
-    """What `trainwright prune` says."""
+    """The result of `trainwright prune`."""
 
     rows: list[Verdict]
-    deleted: bool  # whether it was done
+    deleted: bool  # whether anything was deleted, or only listed
     freed: int  # bytes
-    collected: bool  # whether the registry frees them by itself
-    unasked: dict[str, str] = Field(default={})  # as retention.Known
+    collected: bool  # whether the registry frees the bytes by itself
+    unasked: dict[str, str] = Field(default={})  # as in retention.Known
 
 
 def prune(intent: Intent, places: Iterable[Place], delete: bool, waived: set[str], say: Say) -> Pruned:
-    """What would be deleted; with `delete`, delete it and read back that all the rest is there.
+    """List what would be deleted; with `delete`, delete it and read back that everything else is still there.
 
-    Raises ConfigError for a waiver that is none, NotRunError where SageMaker could not be asked, and nobody answers
-    for that; RegistryError and AwsError for what the registry refuses.
+    Raises ConfigError for an unknown waiver; NotRunError with `delete` if SageMaker could not be queried and this is
+    not waived; RegistryError and AwsError if the registry refuses.
     """
     if wrong := waived - WAIVABLE.keys():
         name = min(wrong)
@@ -49,7 +49,7 @@ def prune(intent: Intent, places: Iterable[Place], delete: bool, waived: set[str
         rows = retention.judge(listed, known)
         if delete and any(row.state != "kept" for row in rows):
             again = _listed(place)
-            say(f"{place.repository}: asking again what is in use")  # a job may have started while we listed
+            say(f"{place.repository}: asking again what is in use")  # a job may have started during the listing
             known = _known(intent, places, waived)
             _refuse_unasked(known, f"nothing of {place.repository} is deleted")
             rows = _delete(place, rows, retention.judge(again, known), say)
@@ -98,8 +98,10 @@ def _known(intent: Intent, places: Iterable[Place], waived: set[str]) -> Known:
 
 
 def _in_use(places: list[Place], settings: Repository) -> tuple[set[str], dict[str, str]]:
-    """What SageMaker uses, by the caller's account and in every region that images are published or copied to; and
-    whom nobody could ask. It takes images from ECR alone: without `places` there, nothing is used.
+    """Return the images that SageMaker uses, and what could not be queried.
+
+    The caller's account is asked in every region that images are published or replicated to. Because SageMaker pulls
+    from ECR only, nothing is used without `places` there.
     """
     used, silent, unasked = set[str](), list[str](), dict[str, str]()
     regions = dict.fromkeys([place.region for place in places] + settings.replicate_to * bool(places))
@@ -120,7 +122,7 @@ def _in_use(places: list[Place], settings: Repository) -> tuple[set[str], dict[s
 
 
 def _keys(intent: Intent) -> dict[str, str]:
-    """Tag of the present key by id; "" for what is blocked, or has a stale lock: then nobody can say it."""
+    """Map each id to the tag of its present key; "", for unknown, if it is blocked or its lock is stale."""
     found = {}
     for variant in intent.variants:
         found[variant.id] = ""
@@ -131,7 +133,7 @@ def _keys(intent: Intent) -> dict[str, str]:
 
 
 def _listed(place: Place) -> list[Listed]:
-    """Every manifest that the registry lists: of a plain one, what has a tag."""
+    """Return every manifest that the registry lists; a plain registry lists only tagged ones."""
     pushed: dict[str, datetime] = {}
     if place.region:
         images = ecr.listing(place.region, place.path, place.account)
@@ -140,7 +142,7 @@ def _listed(place: Place) -> list[Listed]:
     else:
         tagged = {}
         for tag, digest in registry.resolve_all(place.repository, registry.tags(place.repository)).items():
-            if digest:  # else it went away while we looked
+            if digest:  # else it was deleted during the listing
                 tagged.setdefault(digest, []).append(tag)
     return side_by_side(lambda digest: _look(place, digest, tagged[digest], pushed.get(digest)), list(tagged))
 
@@ -172,7 +174,7 @@ def _look(place: Place, digest: str, tags: list[str], pushed: datetime | None) -
 
 
 def _delete(place: Place, first: list[Verdict], again: list[Verdict], say: Say) -> list[Verdict]:
-    """What both looks want gone: somebody may just have released it. Images first, then what is said of them."""
+    """Delete what both listings mark, because a release may have come in between; images first, then attachments."""
     doomed = {row.digest for row in first if row.state != "kept"}
     now = {row.digest: row for row in again if row.state != "kept" and row.digest in doomed}
     order = sorted(now, key=lambda digest: bool(retention.BESIDE.fullmatch((now[digest].tags or [""])[0])))
@@ -187,7 +189,7 @@ def _delete(place: Place, first: list[Verdict], again: list[Verdict], say: Say) 
 
 
 def _read_back(place: Place, kept: list[Verdict]) -> None:
-    """Raises RegistryError where what was to be kept is not there any more, or has lost a tag."""
+    """Check that every kept manifest is still there with its tags. Raises RegistryError."""
     tags = [tag for row in kept for tag in row.tags]
     held = registry.resolve_all(place.repository, tags)
     lost = [f"{tag} named {row.digest}" for row in kept for tag in row.tags if held[tag] != row.digest]
@@ -203,7 +205,7 @@ def _read_back(place: Place, kept: list[Verdict]) -> None:
 
 
 def table(found: Pruned) -> list[dict[str, object]]:
-    """For people."""
+    """Return the rows of the table shown to the user."""
     return [
         {
             "digest": row.digest[:19],
@@ -219,7 +221,7 @@ def table(found: Pruned) -> list[dict[str, object]]:
 
 
 def sentences(found: Pruned) -> list[str]:
-    """For people: the last lines."""
+    """Return the last lines shown to the user."""
     gone = [row for row in found.rows if row.state != "kept"]
     unknown = [row for row in found.rows if row.why.startswith("unknown")]
     said = [f"not asked: {why}; that {WAIVABLE[name]}, --waive {name} says" for name, why in found.unasked.items()]

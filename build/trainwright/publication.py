@@ -1,4 +1,4 @@
-"""publish.toml: how images are published. Nothing of it is an input of an image."""
+"""Load publish.toml, the settings for publishing images. None of them is an input of an image."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -14,40 +14,38 @@ FILE = "dockerfiles/publish.toml"
 Count = Annotated[int, Field(ge=1)]
 Seconds = Annotated[float, Field(gt=0)]
 AccountId = Annotated[str, Field(pattern=r"^\d{12}$")]
-# A wildcard filter of ECR: at most two `*`, anything else as it stands; at most five in a repository.
+# A wildcard filter of ECR: at most two `*`, everything else literal; at most five filters in a repository.
 Filter = Annotated[str, Field(pattern=r"^[0-9a-zA-Z._-]*(\*[0-9a-zA-Z._-]*){0,2}$", min_length=1, max_length=128)]
 
 
 class Transfer(Model):
     """How bytes travel to a registry and back."""
 
-    attempts: Count  # of one request
+    attempts: Count  # per request
     wait_seconds: Seconds  # before the second attempt
     wait_most_seconds: Seconds
-    patience_seconds: Seconds  # a registry that asks (Retry-After) to be left alone for longer is given up
+    patience_seconds: Seconds  # a registry whose Retry-After is longer is given up
     chunk_bytes: Count
     workers: Count
     connect_seconds: Seconds
     silence_seconds: Seconds
-    stored_bytes_per_second: Count  # by a registry, at the end of an upload: it is silent meanwhile
-    remember_days: Count  # what a push that was never ended had sent
+    stored_bytes_per_second: Count  # by a registry, at the end of an upload, while it is silent
+    remember_days: Count  # the state of a push that did not finish
 
 
 class Repository(Model):
-    """What a repository of Amazon ECR is to be like; a plain registry has no such settings."""
+    """The settings of an Amazon ECR repository; a plain registry has no such settings."""
 
-    moving: Annotated[
-        list[Filter], Field(min_length=1, max_length=5)
-    ]  # tags that may move: aliases, signatures, caches
+    moving: Annotated[list[Filter], Field(min_length=1, max_length=5)]  # mutable tags: aliases, signatures, caches
     scan_on_push: bool
     encryption: Literal["AES256", "KMS", "KMS_DSSE"]
     kms_key: str = ""  # ARN, id or alias; "" with KMS is the account's own key for ECR
-    tags: dict[str, str] = Field(default={})  # of the repository, for people and bills
+    tags: dict[str, str] = Field(default={})  # of the repository, for people and billing
     readers: list[AccountId] = Field(default=[])  # accounts that may pull
-    replicate_to: list[str] = Field(default=[])  # regions that Amazon copies to; what was pushed before is not copied
-    untagged_days: Count  # after so long an image without any tag expires
-    cache_days: Count  # after so long a build cache expires
-    caches: Filter  # the tags of build caches, and of nothing else
+    replicate_to: list[str] = Field(default=[])  # regions that Amazon copies to; earlier pushes are not copied
+    untagged_days: Count  # after this time an image without any tag expires
+    cache_days: Count  # after this time a build cache expires
+    caches: Filter  # the tags of build caches alone
 
     @model_validator(mode="after")
     def _sane(self) -> "Repository":
@@ -62,31 +60,31 @@ class Repository(Model):
     @field_validator("caches")
     @classmethod
     def _narrow(cls, pattern: str) -> str:
-        if pattern.startswith("*"):  # an id may end as a cache's name does, and what this names expires
+        if pattern.startswith("*"):  # an id may end as a cache's name does, and matching tags expire
             raise ValueError("a pattern of caches begins with what only caches begin with")
         return pattern
 
 
 class Signature(Model):
-    """Who vouches for what is published."""
+    """The signing policy for published images."""
 
-    required: Literal["never", "release", "always"]  # of what: nothing, what gets a release's tag, all
-    transparency_log: bool  # whether each signature is also told to Rekor, for everybody and for ever
-    attempts: Count  # to sign what another publisher has overwritten meanwhile
-    wait_seconds: Seconds  # before the second one; doubled each time, with jitter
-    builder: Annotated[str, Field(pattern=r"^[a-z][a-z0-9+.-]*:")]  # URI of who builds and signs: SLSA's builder.id
+    required: Literal["never", "release", "always"]  # what must be signed: nothing, release tags, everything
+    transparency_log: bool  # whether each signature is recorded in Rekor, publicly and permanently
+    attempts: Count  # to sign again after another publisher has overwritten the signature
+    wait_seconds: Seconds  # before the second attempt; doubled each time, with jitter
+    builder: Annotated[str, Field(pattern=r"^[a-z][a-z0-9+.-]*:")]  # URI of the builder and signer: SLSA's builder.id
 
 
 class Caching(Model):
-    """How BuildKit keeps in a registry what the steps of a build made."""
+    """How BuildKit stores the cache of a build's steps in a registry."""
 
     export: Annotated[str, Field(pattern=r"^[\w-]+=[\w-]+(,[\w-]+=[\w-]+)*$")]  # attributes of its cache exporter
 
 
 class Prune(Model):
-    """What is taken out of a registry."""
+    """What is removed from a registry."""
 
-    days: Count  # since it was pushed: what is younger is kept
+    days: Count  # since the push; younger images are kept
 
 
 class Publication(Model):
@@ -101,17 +99,17 @@ class Publication(Model):
 
 
 def publication(root: Path) -> Publication:
-    """The checkout's. Raises ConfigError."""
+    """Load the checkout's publish.toml. Raises ConfigError."""
     return load(root / FILE, Publication)
 
 
 class Place(Model):
-    """One repository in one registry: where images of one framework go."""
+    """One repository in one registry, for the images of one framework."""
 
     host: str  # host[:port]
     path: str
     region: str = ""  # of Amazon ECR; "" is a plain registry
-    account: str = ""  # whose registry that is; "" is the caller's
+    account: str = ""  # the registry's owner; "" is the caller's account
 
     @property
     def repository(self) -> str:

@@ -41,15 +41,15 @@ from trainwright.repositories import Setting, movable, refuse_filters
 from trainwright.testing import tested
 
 PROBED_FIRST = "it is pulled and probed here first"
-Held = Mapping[Place, str]  # digest behind the key's tag in each place, "" where there is none
+Held = Mapping[Place, str]  # digest behind the key's tag in each place, "" if it has none
 
 
 def push(intent: Intent, variant: Variant, held: Held, release: str, say: Say, waiver: str = "") -> Done:
-    """Everything between an image in the engine and a tag that means exactly its inputs, in each of the places.
+    """Push an image from the engine to each place, with all checks before the tag that means exactly its inputs.
 
-    `held` is what the places hold under the key: what has it is left alone, and what lacks it gets the same digest.
-    `release` is one more tag, for people; an image with drift does not get one, nor one that has not passed the gate
-    and has no `waiver` (NAME: REASON).
+    `held` is what the places hold under the key: a place that has it is left alone, one that lacks it gets the same
+    digest. `release` is one more tag, for people. It needs a passed gate or a `waiver` (NAME: REASON), and refuse()
+    checks before that the image has no drift.
     """
     began = time.monotonic()
     found = children.load(intent, variant)
@@ -70,7 +70,7 @@ def push(intent: Intent, variant: Variant, held: Held, release: str, say: Say, w
         image = _publish(intent, found, held, missing, digest, say)
         action, why = "pushed", "pushed by digest, verified, proved, tagged"
     if release:
-        if attesting.signing_key():  # under its key it may have been published before there was one
+        if attesting.signing_key():  # the image may have been published before the signing key existed
             image = _sign(intent, found, str(image.digest), held, say)
         for place in held:
             registry.tag(place.repository, str(image.digest), release)
@@ -82,9 +82,9 @@ def push(intent: Intent, variant: Variant, held: Held, release: str, say: Say, w
 
 
 def unsigned(intent: Intent, found: Inputs, image: Image, held: Held) -> list[str]:
-    """What our key has yet to sign of an image that is published, perhaps by another checkout; nothing without a key.
+    """Return what our key has yet to sign of a published image, also of another checkout's; [] without a key.
 
-    The registry is asked until image.json says that this key has signed all of it in these places.
+    The registry is queried until image.json records that this key has signed all of it in these places.
     """
     if not attesting.signing_key():
         return []
@@ -95,14 +95,14 @@ def unsigned(intent: Intent, found: Inputs, image: Image, held: Held) -> list[st
 
 
 def probed_here(image: Image, digest: str) -> bool:
-    """Whether this checkout has probed what a registry holds under a digest: whoever may push can have tagged it."""
+    """Return whether this checkout has probed the digest, because every user with push permission can tag an image."""
     return bool(image.proof and image.proof.image == digest and image.proof.probe.state == "passed")
 
 
 def attested(intent: Intent, found: Inputs, repository: str, digest: str, say: Say) -> Attested:
-    """As attesting.attest(). What is to be signed and was not probed here is pulled and probed first.
+    """Call attesting.attest(). An image that is to be signed and was not probed here is pulled and probed first.
 
-    Raises as building.prove() does, too.
+    Raises as building.prove(), too.
     """
     out = out_folder(intent, found.variant)
     image = known_image(found, out)
@@ -116,7 +116,7 @@ def attested(intent: Intent, found: Inputs, repository: str, digest: str, say: S
 
 
 def _sign(intent: Intent, found: Inputs, digest: str, held: Held, say: Say) -> Image:
-    """As attested() in every place, noted in image.json where that is about this very image."""
+    """Call attested() for every place, and note it in image.json if that is about this very image."""
     done = [attested(intent, found, place.repository, digest, say) for place in held][-1]
     image = known_image(found, out_folder(intent, found.variant))
     if image.proof and image.proof.image == digest:
@@ -128,15 +128,15 @@ def _sign(intent: Intent, found: Inputs, digest: str, held: Held, say: Say) -> I
 
 
 def _signer(places: Iterable[Place]) -> str:
-    """Digest of our public key and of where it signs; "" without a key."""
+    """Return the digest of our public key and of the places where it signs; "" without a key."""
     key = attesting.signing_key()
     return lock.digest([signing.public_key(key), *sorted(place.repository for place in places)]) if key else ""
 
 
 def one_digest(found: Inputs, held: Held) -> tuple[str, list[Place]]:
-    """What the key's tag names wherever it is there, "" for nowhere; and the places that lack it.
+    """Return the digest behind the key's tag, "" if it is not published, and the places that lack it.
 
-    Raises RegistryError where two places disagree.
+    Raises RegistryError if two places disagree.
     """
     named = {digest for digest in held.values() if digest}
     if len(named) > 1:
@@ -150,9 +150,12 @@ def one_digest(found: Inputs, held: Held) -> tuple[str, list[Place]]:
 
 
 def _publish(intent: Intent, found: Inputs, held: Held, missing: list[Place], digest: str, say: Say) -> Image:
-    """Each step in all places before the next one; the tag comes last, and nothing points at the image before."""
+    """Publish: each step in all places before the next one.
+
+    The tag comes last; until then nothing points at the image.
+    """
     policy, identity, out = publication(intent.root), found.variant.id, out_folder(intent, found.variant)
-    if digest:  # what one place has, the others get: built here or not
+    if digest:  # a digest that one place has is the one for all, built here or not
         _take(next(place.repository for place in held if held[place]), found, digest, say)
     image = at_hand(intent, found, say)
     refuse_filters(policy.repository, [identity])
@@ -172,7 +175,7 @@ def _publish(intent: Intent, found: Inputs, held: Held, missing: list[Place], di
     _prove(intent, found, image, missing[0], digest, say)
     scan = _scanned(found, missing, digest, policy, say)
     image = _sign(intent, found, digest, held, say)
-    assert image.proof is not None  # the tests have just written it
+    assert image.proof is not None  # written by the tests
     for place in missing:
         registry.tag(place.repository, digest, found.tag)
     image = image.model_copy(
@@ -189,9 +192,9 @@ def _publish(intent: Intent, found: Inputs, held: Held, missing: list[Place], di
 
 
 def settled(place: Place, settings: Repository, create: bool) -> list[Setting]:
-    """What a repository is like, made if it is missing and `create`; nothing that is there is changed.
+    """Return a repository's settings; create it if missing and `create` is set, and change nothing that exists.
 
-    Raises RegistryError for one that was there and would let a tag of ours move, AwsError.
+    Raises RegistryError if it existed and would let our tags move, AwsError.
     """
     rows = provisioning.ensure(place.region, [place.path], settings, create, False, place.account)
     loose = next((row for row in rows if row.setting == "moving tags" and row.state != "changed"), None)
@@ -206,14 +209,14 @@ def settled(place: Place, settings: Repository, create: bool) -> list[Setting]:
 
 
 def _take(repository: str, found: Inputs, digest: str, say: Say) -> None:
-    """Have the engine hold what a place has under the key, and not what was built here: it may be other bytes."""
+    """Pull the place's image into the engine in place of the one built here, which may have other bytes."""
     if engine.image_id(found.name) != digest:
         say(f"{found.variant.id}: pulling {digest} from {repository}")
         engine.pull(f"{repository}@{digest}", found.name, registry.credentials(repository))
 
 
 def _prove(intent: Intent, found: Inputs, image: Image, place: Place, digest: str, say: Say) -> None:
-    """The image tests passed on what the registry holds under this digest, or pass now. Raises as tested()."""
+    """Check that the image tests passed on this digest of the registry, or run them now. Raises as tested()."""
     uri = f"{place.repository}@{digest}"
     engine.pull_only(uri, registry.credentials(place.host))
     if engine.image_id(uri) != digest or image.proof is None or image.proof.image != digest:
@@ -233,9 +236,9 @@ def _other_image(found: Inputs, uri: str, image: Image, done: str) -> RegistryEr
 
 
 def _scanned(found: Inputs, places: list[Place], digest: str, policy: Publication, say: Say) -> Check:
-    """What the scans of all places say under the policy.
+    """Return the check of all places' scans under the policy.
 
-    Raises TestError for a finding that refuses, NotRunError for a scan that says nothing where that refuses, too.
+    Raises TestError if a finding refuses the image, NotRunError if a scan has no result and the policy refuses that.
     """
     checks = []
     for place in places:
@@ -268,13 +271,13 @@ def _scanned(found: Inputs, places: list[Place], digest: str, policy: Publicatio
 
 
 def refuse(intent: Intent, found: Inputs, release: str) -> None:
-    """What no registry has to be asked for: raises LockError (blocked), and all of refusals() at once."""
+    """Check what needs no registry: raises LockError (blocked), and all of refusals() at once."""
     lock.refuse_blocked(found.variant, found.blocked)
     refuse_all(f"{found.variant.id} was not pushed", refusals(intent, found, release))
 
 
 def refusals(intent: Intent, found: Inputs, release: str) -> list[TrainwrightError]:
-    """ConfigError (an alias as a release's name), RegistryError (drift), and as attesting.must_be_possible()."""
+    """Return ConfigError (an alias as the release), RegistryError (drift), attesting.must_be_possible()'s error."""
     refused = list[TrainwrightError]()
     if release:
         with collected(refused):
@@ -287,8 +290,8 @@ def refusals(intent: Intent, found: Inputs, release: str) -> list[TrainwrightErr
 
 
 def gated(intent: Intent, variant: Variant, digest: str, waiver: str) -> Check:
-    """As gates.check(); the remedy for an image without nccl-tests is the waiver alone, as no gate can be run on it."""
-    from trainwright import gates  # for releases alone, and it brings all that judges a log
+    """Call gates.check(); without nccl-tests in the image no gate can run on it, so that the only fix is the waiver."""
+    from trainwright import gates  # needed by releases only, and it imports everything that judges a log
 
     try:
         return gates.check(intent.root, variant, digest, waiver)
@@ -301,7 +304,10 @@ def gated(intent: Intent, variant: Variant, digest: str, waiver: str) -> Check:
 
 
 def _refuse_alias(intent: Intent, release: str) -> None:
-    """An alias moves with every release, and an id looks like one: a tag for ever must not be called that."""
+    """Check the release's name.
+
+    Raises ConfigError if it is an alias, an id or another movable name: a release is permanent.
+    """
     if release in {name for variant in intent.variants for name in (variant.id, trains.alias(variant.id))}:
         raise ConfigError(
             f"--release {release} is the alias of an image, which moves",
@@ -318,7 +324,10 @@ def _refuse_alias(intent: Intent, release: str) -> None:
 
 
 def refuse_drift(found: Inputs) -> None:
-    """Raises RegistryError for an image that is not what its lock says: it can be used, and never released."""
+    """Check that the image has no drift from its lock; with drift it can be used, never released.
+
+    Raises RegistryError.
+    """
     if drift := found.drift:
         raise RegistryError(
             f"{found.variant.id} cannot be released: {len(drift)} of its packages drifted from the lock",
@@ -328,7 +337,10 @@ def refuse_drift(found: Inputs) -> None:
 
 
 def refuse_taken(found: Inputs, repository: str, release: str, own: str) -> None:
-    """Before anything is sent: a release tag that another image has. `own` is the digest of this one, "" before."""
+    """Check before pushing that no other image has the release tag. `own` is this image's digest, "" before the push.
+
+    Raises RegistryError.
+    """
     taken = registry.resolve(repository, release)
     if taken in ("", own):
         return

@@ -1,4 +1,4 @@
-"""Build an image once more, from nothing, and compare it with the one that is there: both must have one digest."""
+"""Build an image again without cache, and compare it with the existing one: both must have one digest."""
 
 import re
 import secrets
@@ -22,10 +22,10 @@ DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 
 def held_by_name(reference: str) -> tuple[str, str]:
-    """Digest of an image that a person named, and where it is: in the engine, or repository@digest.
+    """Return the digest of a named image, and its place: a name in the engine, or repository@digest.
 
-    `reference` is repository@digest, repository:tag, a digest or a name that the engine knows.
-    Raises NotRunError where nobody has it, RegistryError.
+    `reference` is repository@digest, repository:tag, a digest or a name in the engine. Raises NotRunError if neither
+    engine nor registry has it, RegistryError.
     """
     _, at, digest = reference.partition("@")
     if at and DIGEST.fullmatch(digest):
@@ -43,7 +43,7 @@ def held_by_name(reference: str) -> tuple[str, str]:
 
 
 def labels_of(digest: str, where: str) -> dict[str, str]:
-    """What an image says of itself, without its layers."""
+    """Return the labels of an image, without its layers."""
     if "@" not in where:
         return engine.labels(where)
     config = registry.config(where.partition("@")[0], digest)
@@ -51,7 +51,7 @@ def labels_of(digest: str, where: str) -> dict[str, str]:
 
 
 def variant_of(intent: Intent, reference: str) -> Variant:
-    """The image of this checkout that an image is one of. Raises ConfigError for one that is none."""
+    """Return the variant that an image was built from. Raises ConfigError if it is not of this matrix."""
     identity = labels_of(*held_by_name(reference)).get(ID, "")
     for variant in intent.variants:
         if variant.id == identity:
@@ -64,7 +64,7 @@ def variant_of(intent: Intent, reference: str) -> Variant:
 
 
 def _held(intent: Intent, found: Inputs, reference: str, repository: str | None) -> tuple[str, str]:
-    """What a rebuild is compared with: digest, and where it is. Raises NotRunError where there is nothing."""
+    """Return digest and place of the image to compare with. Raises NotRunError if there is none."""
     if reference:
         digest, where = held_by_name(reference)
         said = labels_of(digest, where).get(KEY, "")
@@ -97,17 +97,17 @@ def rebuild(
     say: Say,
     progress: Progress,
 ) -> tuple[Rebuilt, BuildError | None]:
-    """Build without any cache, under a name that is gone afterwards; with `compare`, what differs from `reference`.
+    """Build without any cache, under a temporary name; with `compare`, return the differences from `reference`.
 
-    "" is the image as it was pushed, else as the engine holds it, else as the registry does.
-    Raises NotRunError where there is nothing to compare with, BuildError.
+    A `reference` of "" means the image as pushed, else the one in the engine, else the one in the registry. Raises
+    NotRunError if there is nothing to compare with, BuildError.
     """
     began = time.monotonic()
     found = children.load(intent, variant)
     lock.refuse_blocked(variant, found.blocked)
     building.must_be_able(intent, variant)
     fetch(intent, [variant], say, progress)
-    found = children.load(intent, variant)  # a drift that the fetch met changes the key
+    found = children.load(intent, variant)  # a drift found by the fetch changes the key
     held = _held(intent, found, reference, repository) if compare else ("", "")
     out = out_folder(intent, variant)
     if found.parent:
@@ -149,13 +149,13 @@ def _gone_afterwards(name: str) -> Iterator[str]:
 
 
 def _differences(name: str, digest: str, where: str, say: Say) -> list[Row]:
-    """What of two images differs; the one that is held is pulled where the engine does not hold it."""
+    """Return the differences of two images; pull the existing one if the engine does not have it."""
     say(f"comparing with {where}")
     with store.scratch() as folder, _gone_afterwards(f"{name}-held") as theirs:
         if engine.image_id(digest):
             engine.tag(digest, theirs)
         else:
-            with _gone_afterwards(where):  # the name under which the engine keeps what was pulled
+            with _gone_afterwards(where):  # the name under which the engine keeps a pulled image
                 engine.pull(where, theirs, registry.credentials(where))
         for image, layout in ((name, "rebuilt"), (theirs, "held")):
             engine.save(image, folder / layout)
@@ -164,7 +164,7 @@ def _differences(name: str, digest: str, where: str, say: Say) -> list[Row]:
 
 
 def rows_of(one: layouts.Content, other: layouts.Content, ours: Path, theirs: Path) -> Iterator[Row]:
-    """How the image in the layout `ours` differs from the one in `theirs`; only layers that differ are unpacked."""
+    """Yield how the image in `ours` differs from the one in `theirs`; only layers that differ are unpacked."""
     yield from rebuilt.config_rows(one.config, other.config)
     titles = max(rebuilt.names(one.config), rebuilt.names(other.config), key=len)
     for number, title in enumerate(titles):

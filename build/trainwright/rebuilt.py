@@ -1,4 +1,4 @@
-"""How an image that was built again differs from the one that is there: which layer, which path, what of it."""
+"""Explain how a rebuilt image differs from the existing one: which layer, which path, which field."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -9,11 +9,11 @@ from pydantic import Field
 from trainwright.model import Model
 
 ABSENT = "(not there)"
-ARGUMENTS = re.compile(r"\|\d+ (\w+=\S* )+")  # that BuildKit notes between RUN and its command
+ARGUMENTS = re.compile(r"\|\d+ (\w+=\S* )+")  # build arguments that BuildKit records between RUN and its command
 
 
 class Entry(Protocol):
-    """One path of a layer; its fields are what a difference is called by."""
+    """One path of a layer; a difference is named by its field."""
 
     @property
     def mtime(self) -> float: ...
@@ -22,7 +22,7 @@ class Entry(Protocol):
 
 
 class Row(Model):
-    """One difference. `layer` says which, from 1, and by which instruction, or that it is the configuration."""
+    """One difference. `layer` is the layer's number from 1 with its instruction, or "configuration"."""
 
     layer: str
     path: str
@@ -32,20 +32,20 @@ class Row(Model):
 
 
 class Rebuilt(Model):
-    """What became of one rebuild."""
+    """The result of one rebuild."""
 
     id: str
     key: str
     rebuilt: str  # digest
-    held: str = ""  # digest of what it was compared with; "" where it was with nothing
-    where: str = ""  # where that is held
+    held: str = ""  # digest of the image it was compared with; "" if there was none
+    where: str = ""  # where that image is
     same: bool | None = None  # None: not compared
     seconds: float
     differences: list[Row] = Field(default=[])
 
 
 def config_rows(rebuilt: Mapping[str, Any], held: Mapping[str, Any]) -> Iterator[Row]:
-    """Of two configurations; what they say of layers, the layers themselves say better."""
+    """Yield the differences of two configurations, except rootfs, because the layers are compared themselves."""
     ours, theirs = _flat(rebuilt), _flat(held)
     for name in sorted(ours.keys() | theirs.keys()):
         before, after = theirs.get(name, ABSENT), ours.get(name, ABSENT)
@@ -54,7 +54,7 @@ def config_rows(rebuilt: Mapping[str, Any], held: Mapping[str, Any]) -> Iterator
 
 
 def _flat(config: Mapping[str, Any], above: str = "") -> dict[str, str]:
-    """Dotted name to text: one for each label and variable, so that a difference is the one and not all of them."""
+    """Map dotted names to text, one per label and variable, so that a difference names a single value."""
     found: dict[str, str] = {}
     for name, value in config.items():
         if isinstance(value, Mapping):
@@ -67,7 +67,7 @@ def _flat(config: Mapping[str, Any], above: str = "") -> dict[str, str]:
 
 
 def names(config: Mapping[str, Any]) -> list[str]:
-    """A name for each layer: its number from 1, and the beginning of the instruction that made it."""
+    """Return a name for each layer: its number from 1, and the beginning of its instruction."""
     made = [step.get("created_by", "") for step in config.get("history", []) if not step.get("empty_layer")]
     count = len(config["rootfs"]["diff_ids"])
     texts = made if len(made) == count else [""] * count
@@ -81,7 +81,7 @@ def _short(instruction: str) -> str:
 
 
 def layer_rows(name: str, rebuilt: Mapping[str, Entry], held: Mapping[str, Entry]) -> Iterator[Row]:
-    """Of two layers with other digests, by path."""
+    """Yield the differences of two layers with different digests, by path."""
     found = False
     for path in sorted(rebuilt.keys() | held.keys()):
         for row in _entry_rows(name, path, rebuilt.get(path), held.get(path)):
@@ -113,7 +113,7 @@ def _text(value: Any) -> str:
 
 
 def compression(name: str) -> Row:
-    """Two layers with the same files in them, under other digests."""
+    """Return the difference of two layers with the same content under different digests."""
     return Row(
         layer=name, path="", what="compression", rebuilt="the same content,", held="compressed by another BuildKit"
     )

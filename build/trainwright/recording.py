@@ -1,4 +1,4 @@
-"""Write down what was proved: out/<id>/image.json and the reports of its tests into dockerfiles/proofs/<id>.toml."""
+"""Record what was proved: from out/<id>/image.json and the test reports into dockerfiles/proofs/<id>.toml."""
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
@@ -15,19 +15,19 @@ from trainwright.model import Variant
 from trainwright.outcome import Image
 from trainwright.standing import Record, Where
 
-# What tests of one image must agree on, beside `code-*`. A test adds what it measured, and that differs.
+# What tests of one image must agree on, besides `code-*`. What a test measured may differ.
 ABOUT = {"image", "name", *Where.model_fields}
 
 
 def candidates(intent: Intent, variants: Iterable[Variant]) -> list[Variant]:
-    """Of these, those of which out/ says something."""
+    """Return the variants that have an out/<id>/image.json."""
     return [variant for variant in variants if (out_folder(intent, variant) / "image.json").exists()]
 
 
 def record(
     intent: Intent, variants: Iterable[Variant], training: Path | None = None
 ) -> tuple[list[dict[str, Any]], TrainwrightError | None]:
-    """Write what is proved of each image. One row an image; and a NotRunError where something was not proved."""
+    """Record what is proved of each image; return a row per image, and a NotRunError if one was not proved."""
     rows, missing = [], []
     for variant in variants:
         try:
@@ -51,9 +51,9 @@ def record(
 
 
 def proof_of(intent: Intent, variant: Variant, training: Path | None = None) -> Record:
-    """What image.json and the reports prove of the present inputs. Raises NotRunError for whatever is not proved.
+    """Return what image.json and the reports prove of the present inputs. Raises NotRunError if anything is not proved.
 
-    `training` is the report of the training tests; out/<id>/training.xml where none is given and that is there.
+    `training` is the report of the training tests; the default is out/<id>/training.xml, if it exists.
     """
     found, out = inputs.load(intent, variant, as_locked=True), out_folder(intent, variant)
     image, again = read_image(out), f"trainwright test --only {variant.id}, then trainwright push --only {variant.id}"
@@ -90,7 +90,7 @@ def proof_of(intent: Intent, variant: Variant, training: Path | None = None) -> 
 
 
 def _record(intent: Intent, variant: Variant, image: Image, training: Path | None) -> Record:
-    assert image.proof is not None  # proof_of() has refused anything else
+    assert image.proof is not None  # proof_of() refuses everything else
     assert image.digest is not None
     out = out_folder(intent, variant)
     again = f"trainwright test --only {variant.id}"
@@ -129,7 +129,7 @@ def _record(intent: Intent, variant: Variant, image: Image, training: Path | Non
 def _of_present_code(
     intent: Intent, variant: Variant, kind: proving.Kind, said: dict[str, str], report: Path, fix: str
 ) -> None:
-    """Raises NotRunError where other tests than the present ones, or other code, made a report."""
+    """Raise NotRunError if a report was made by other tests than the present ones, or by other code."""
     if said.get(f"code-{kind}") != proving.digest_of(intent.root, variant, kind):
         raise NotRunError(
             f"the {kind} tests of {variant.id}, or the code behind them, changed since they ran",
@@ -139,9 +139,9 @@ def _of_present_code(
 
 
 def _report(path: Path, fix: str) -> tuple[Any, int, dict[str, str]]:
-    """A JUnit report: UTC day of the oldest outcome, how many tests passed, its properties.
+    """Read a JUnit report: UTC day of the oldest outcome, number of passed tests, properties.
 
-    An outcome that was kept is of the day on which its test ran. Raises NotRunError unless all of them passed.
+    A kept outcome counts for the day on which its test ran. Raises NotRunError unless all tests passed.
     """
     try:
         suite = ElementTree.parse(path).getroot()[0]

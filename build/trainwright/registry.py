@@ -1,8 +1,8 @@
-"""A registry: push by digest, verify what it holds, and only then tag.
+"""Read and write images in a registry: push by digest, verify what it holds, and only then tag.
 
 Every `repository` is `host[:port]/path`. On loopback it is plain http, elsewhere TLS with the CAs of `certificates`.
-All functions are safe to call from several threads, and raise RegistryError for what the registry refuses, does not
-answer after `[transfer]` of publish.toml, or holds wrongly.
+All functions are safe to call from several threads, and raise RegistryError if the registry refuses, does not answer
+after `[transfer]` of publish.toml, or holds wrong content.
 """
 
 import hashlib
@@ -29,15 +29,15 @@ from trainwright.registry_auth import recognise as recognise
 from trainwright.registry_http import is_loopback as is_loopback
 from trainwright.registry_work import AGAIN, Refused, Wrong, end_if_stopped, side_by_side, tried
 
-MOST_PAGES, MOST_TAGS = 1000, 1_000_000  # Amazon ECR keeps 100,000 images in a repository, and gives 1,000 at a time
-# What registries call it when a tag must not move: ECR, Harbor, Quay and others.
+MOST_PAGES, MOST_TAGS = 1000, 1_000_000  # Amazon ECR keeps 100,000 images in a repository, and lists 1,000 per page
+# The words of ECR, Harbor, Quay and others for an immutable tag.
 IMMUTABLE = re.compile(r"immutable|TAG_INVALID|tag invalid|ImageTagAlreadyExists|ImageAlreadyExists", re.IGNORECASE)
 
 
 def answers(registry: str) -> bool:
-    """Whether something that speaks the registry protocol listens there; for a loopback one only, without retries."""
+    """Return whether a server of the registry protocol listens there; for loopback only, without retries."""
     try:
-        # verify: reading the certificates of this machine takes longer than the answer.
+        # verify=False, because reading this machine's certificates takes longer than the request.
         answer = httpx.get(f"http://{registry}/v2/", timeout=2, trust_env=False, verify=False)
         return answer.status_code in (200, 401)
     except (httpx.HTTPError, httpx.InvalidURL):
@@ -48,20 +48,20 @@ def answers(registry: str) -> bool:
 
 
 def resolve(repository: str, tag: str) -> str:
-    """The digest behind a tag, of the very bytes; "" where the repository or the tag is not there."""
+    """Resolve a tag to the digest of the very bytes; "" if the repository or the tag does not exist."""
     found = _document(repository, tag, f"{repository} cannot be read")
     return _digest(found[0]) if found else ""
 
 
 def resolve_all(repository: str, tags: Sequence[str]) -> dict[str, str]:
-    """resolve() for many tags, side by side."""
+    """Call resolve() for many tags in parallel."""
     return dict(zip(tags, side_by_side(lambda tag: resolve(repository, tag), tags), strict=True))
 
 
 def manifest(repository: str, digest: str) -> dict[str, Any]:
-    """A manifest that the registry holds: of an image, an index, an artifact.
+    """Return a manifest that the registry holds: of an image, an index, an artifact.
 
-    Raises RegistryError where its bytes do not have that digest, or it is none.
+    Raises RegistryError if its bytes do not have that digest, or it is not a manifest.
     """
     found = _json(_held(repository, digest)[0], f"{repository}@{digest}")
     if why := documents.no_manifest(found):
@@ -70,7 +70,7 @@ def manifest(repository: str, digest: str) -> dict[str, Any]:
 
 
 def image(repository: str, digest: str) -> dict[str, Any]:
-    """The manifest of an image of one platform. Raises RegistryError for any other."""
+    """Return the manifest of an image of one platform. Raises RegistryError for any other."""
     found = manifest(repository, digest)
     if "config" not in found:
         why = "its manifest names no configuration: it may be an index"
@@ -79,7 +79,7 @@ def image(repository: str, digest: str) -> dict[str, Any]:
 
 
 def config(repository: str, digest: str) -> dict[str, Any]:
-    """An image's configuration: labels, history. Raises RegistryError for what is none."""
+    """Return an image's configuration: labels, history. Raises RegistryError if it is not one."""
     described = image(repository, digest)["config"]
     found = _json(blob(repository, described["digest"], described["size"]), f"{repository}@{digest}")
     if why := documents.no_configuration(found):
@@ -88,7 +88,7 @@ def config(repository: str, digest: str) -> dict[str, Any]:
 
 
 def blob(repository: str, digest: str, size: int) -> bytes:
-    """A blob that fits into memory, of this very digest and size."""
+    """Return a blob that fits into memory, verified by digest and size."""
     if size > http.ANSWER_BYTES:
         raise RegistryError(f"{digest} is too large to be read", where=repository, why=f"{size} bytes")
     found: list[bytes] = []
@@ -97,7 +97,7 @@ def blob(repository: str, digest: str, size: int) -> bytes:
 
 
 def tags(repository: str) -> list[str]:
-    """All tags, in the registry's order; [] where there is no such repository."""
+    """Return all tags, in the registry's order; [] if the repository does not exist."""
     what, place = f"the tags of {repository} cannot be listed", http.url_of(repository, "tags/list?n=1000")
     found, seen, why = dict[str, None](), set[str](), f"no end after {MOST_PAGES} pages, or no list"
     for _ in range(MOST_PAGES):
@@ -120,7 +120,10 @@ def tags(repository: str) -> list[str]:
 
 
 def _document(repository: str, reference: str, what: str) -> tuple[bytes, str] | None:
-    """Bytes and media type of what a tag or a digest names; None where nothing is there. Bytes are what was meant."""
+    """Return the bytes and the media type behind a tag or a digest; None if it does not exist.
+
+    The bytes are verified against the digest that was asked for or that the registry names, if any.
+    """
 
     def attempt() -> tuple[bytes, str] | None:
         answer = http.ask(
@@ -166,7 +169,7 @@ def _json(content: bytes, where: str) -> dict[str, Any]:
 
 
 class _Into:
-    """A file that takes what a list of bytes would."""
+    """A file with the interface of a list of bytes that is used here."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self.append, self._file = file.write, file
@@ -177,9 +180,9 @@ class _Into:
 
 
 def _read_back(repository: str, digest: str, size: int | None, keep: list[bytes] | _Into | None) -> None:
-    """Read a blob and hash it; a broken line goes on where it broke. `keep` takes the bytes.
+    """Read a blob and hash it; a broken connection is resumed at the break. `keep` takes the bytes.
 
-    Raises RegistryError where it is lost, or has another digest or size at every attempt.
+    Raises RegistryError if it is lost, or has another digest or size at every attempt.
     """
     hasher, count = hashlib.sha256(), 0
 
@@ -226,14 +229,14 @@ def _lost(repository: str, digest: str) -> RegistryError:
 
 
 def manifest_of(layout: Path) -> tuple[str, dict[str, Any]]:
-    """Digest and content of the one manifest of an OCI layout."""
+    """Return digest and content of the one manifest of an OCI layout."""
     descriptor = json.loads((layout / "index.json").read_text())["manifests"][0]
     digest = str(descriptor["digest"])
     return digest, json.loads((layout / "blobs" / digest.replace(":", "/")).read_text())
 
 
 def blob_of(layout: Path, digest: str) -> Path:
-    """Where an OCI layout holds a blob."""
+    """Return the path of a blob in an OCI layout."""
     return layout / "blobs" / digest.replace(":", "/")
 
 
@@ -256,12 +259,12 @@ def pull(repository: str, digest: str, layout: Path) -> None:
 
 
 def size_of(manifest: dict[str, Any]) -> int:
-    """Compressed bytes: config and layers."""
+    """Return the compressed bytes of config and layers."""
     return int(manifest["config"]["size"]) + sum(int(layer["size"]) for layer in manifest["layers"])
 
 
 def _blobs(manifest: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Config and layers, each once, the largest first: it takes longest."""
+    """Return config and layers, each once, the largest first, because it takes longest."""
     found = {row["digest"]: row for row in [manifest["config"], *manifest["layers"]]}
     return sorted(found.values(), key=lambda row: -int(row["size"]))
 
@@ -272,9 +275,9 @@ def _blobs(manifest: Mapping[str, Any]) -> list[dict[str, Any]]:
 def push(layout: Path, repository: str, digest: str) -> None:
     """Send blobs and manifest under the digest alone: nothing points at them yet.
 
-    What the registry holds, here or in another repository that we know of, is not sent; an upload that was broken
-    off goes on where the registry stands, where it can tell. Raises EnvironmentProblem for an image that is not
-    whole on this disk, and for a full disk.
+    Blobs that the registry holds, here or in another repository that we know of, are not sent; a broken upload resumes
+    at the registry's offset if the registry reports it. Raises EnvironmentProblem if the image on this disk is
+    incomplete, and for a full disk.
     """
     what = f"the push to {repository} failed"
     place = blob_of(layout, digest)
@@ -295,7 +298,7 @@ def push(layout: Path, repository: str, digest: str) -> None:
     side_by_side(send, rows)
     try:
         _put(repository, content, kind, digest, what)
-    except Refused as error:  # it had a blob a moment ago, and has lost it
+    except Refused as error:  # the registry had a blob before and has lost it
         if "MANIFEST_BLOB_UNKNOWN" not in error.codes and "BLOB_UNKNOWN" not in error.codes:
             raise
         side_by_side(send, rows)
@@ -313,11 +316,11 @@ def _put(repository: str, content: bytes, media_type: str, reference: str, what:
 
 
 def verify(repository: str, digest: str, pushed: dict[str, Any]) -> None:
-    """Ask the registry for what it holds: the manifest under its digest, every blob that was sent, byte for byte,
-    and every other blob by its size. What was sent stays to be verified until it was, also after a kill.
+    """Verify what the registry holds: the manifest by its digest, sent blobs byte for byte, other blobs by size.
 
-    Raises RegistryError where it holds something else, and for what is not the one kind of image that SageMaker
-    pulls: a plain one of one platform, with Docker's media types.
+    A sent blob is noted as unverified until it was verified, also after a kill. Raises RegistryError if the content
+    differs, and if it is not the one kind of image that SageMaker pulls: a plain one of one platform, with Docker's
+    media types.
     """
     held = manifest(repository, digest)
     if held != pushed:
@@ -341,7 +344,7 @@ def verify(repository: str, digest: str, pushed: dict[str, Any]) -> None:
         notes.verified(repository, str(row["digest"]))
 
     side_by_side(check, _blobs(held))
-    notes.sweep()  # not before: by a clock that has jumped, the notes of this very push would be old, and nothing read
+    notes.sweep()  # last, because after a clock jump it would remove this push's notes, and the blobs would not be read
 
 
 def _refuse_other_kinds(repository: str, digest: str, held: Mapping[str, Any]) -> None:
@@ -354,11 +357,11 @@ def _refuse_other_kinds(repository: str, digest: str, held: Mapping[str, Any]) -
 
 
 def tag(repository: str, digest: str, name: str) -> None:
-    """The last step: a name for what was verified. Raises RegistryError, also when the name means another image.
+    """Tag a verified digest, as the last step. Raises RegistryError, also if the name means another image.
 
-    Looked up, put, looked up again. Where the registry itself keeps tags from moving, exactly one of two publishers
-    at the same moment wins: the other one learns here who did. Where it does not, both may find the name free, and
-    the second one overwrites the first one, which may have ended in success a moment before: nobody notices that.
+    The name is resolved, put, and resolved again. If the registry has immutable tags, exactly one of two simultaneous
+    publishers wins, and the other one learns here which did. Otherwise both may find the name free, and the second one
+    overwrites the first one, which may have just reported success: this is not detected.
     """
     held = resolve(repository, name)
     if held == digest:
@@ -391,7 +394,10 @@ def _taken(repository: str, digest: str, name: str, held: str) -> RegistryError:
 
 
 def move(repository: str, digest: str, alias: str) -> None:
-    """Point an alias at another image. Raises RegistryError for the name of a key or a release: those never move."""
+    """Point an alias at another image.
+
+    Raises RegistryError if it is the name of a key or a release, which never move.
+    """
     if trains.is_fixed(alias):
         raise RegistryError(
             f"{alias} is the tag of a key or of a release, and never moves",
@@ -407,6 +413,6 @@ def move(repository: str, digest: str, alias: str) -> None:
 
 
 def delete(repository: str, digest: str) -> None:
-    """Take a manifest away, and every tag that names it; one that is not there already is fine."""
+    """Delete a manifest and every tag that names it; a missing one is not an error."""
     what = f"{repository}@{digest} could not be deleted"
     http.ask("DELETE", repository, f"manifests/{digest}", what=what, accept=(200, 202, 204, 404))

@@ -1,4 +1,4 @@
-"""Who we are to a registry: Basic or Bearer, as it asks for it; credentials from who registered, or from docker."""
+"""Authenticate to a registry: Basic or Bearer, with credentials of a registered provider or of docker."""
 
 import re
 from collections import defaultdict
@@ -8,13 +8,13 @@ from threading import Lock
 from trainwright.errors import RegistryError
 
 Provider = Callable[[], tuple[str, str]]  # user and password
-# address, user and password or None, form or None: what the token service answers, as JSON
+# address, query, user and password or None, form or None; returns the token service's JSON answer
 Fetch = Callable[[str, Mapping[str, str], tuple[str, str] | None, Mapping[str, str] | None], dict[str, object]]
 
 CHALLENGE = re.compile(r"(?:^|,)\s*(Basic|Bearer)\b", re.IGNORECASE)
 PARAMETER = re.compile(r'(\w+)="([^"]*)"')
-TOKEN = re.compile(r"[!-~]{1,65536}")  # what a header may hold; Amazon's have 2,000 characters
-IDENTITY = "<token>"  # the user name by which docker's helpers mean: this is a refresh token
+TOKEN = re.compile(r"[!-~]{1,65536}")  # characters allowed in a header; Amazon's tokens have 2,000
+IDENTITY = "<token>"  # user name with which docker's helpers mark a refresh token
 
 _providers: dict[str, Provider] = {}
 _recognised: list[tuple[re.Pattern[str], Callable[[re.Match[str]], Provider]]] = []
@@ -23,10 +23,10 @@ _locks: defaultdict[str, Lock] = defaultdict(Lock)
 
 
 def authenticate(host: str, provider: Provider) -> None:
-    """Whom to ask for user and password of a registry (host[:port]), again whenever it answers 401.
+    """Register the provider of a registry's credentials (host[:port]), called again after each 401.
 
-    Without it the docker client's configuration is asked: `docker login`, credential helpers. What the provider
-    raises ends the request that needed it.
+    Without one, the docker client's configuration is used: `docker login`, credential helpers. An exception of the
+    provider ends the request that needed it.
     """
     with _locks[host]:
         _providers[host] = provider
@@ -35,19 +35,19 @@ def authenticate(host: str, provider: Provider) -> None:
 
 
 def recognise(hosts: re.Pattern[str], provider: Callable[[re.Match[str]], Provider]) -> None:
-    """Whom to ask for the credentials of a registry that nobody registered, and that docker knows none for."""
+    """Register a provider for registries by host, used if authenticate() and docker have no credentials for one."""
     _recognised.append((hosts, provider))
 
 
 def header(host: str, name: str, write: bool) -> str:
-    """The Authorization of a request; "" before the registry has asked for one."""
+    """Return the Authorization header of a request; "" before the registry has asked for one."""
     return _headers.get((host, name, write), "")
 
 
 def renew(host: str, name: str, write: bool, challenges: Sequence[str], refused: str, fetch: Fetch) -> bool:
-    """After a 401: make header() say something new. False where nobody knows credentials that the registry wants.
+    """Renew the Authorization header after a 401. Returns False if there are no suitable credentials.
 
-    `refused` is what was said: where another thread was quicker, nothing is asked twice.
+    `refused` is the header that was rejected: if another thread has already replaced it, nothing is requested.
     """
     with _locks[host]:
         if header(host, name, write) != refused:
@@ -71,7 +71,7 @@ def basic(user: str, password: str) -> str:
 
 
 def _parsed(challenges: Sequence[str]) -> dict[str, dict[str, str]]:
-    """Scheme in lower case to its parameters: `Bearer realm="...",service="...",scope="..."`."""
+    """Parse challenges to parameters by lower-case scheme: `Bearer realm="...",service="...",scope="..."`."""
     found = {}
     for text in challenges:
         schemes = list(CHALLENGE.finditer(text))
@@ -97,14 +97,14 @@ def _token(bearer: dict[str, str], name: str, write: bool, who: tuple[str, str] 
 
 
 def credentials(reference: str) -> tuple[str, str] | None:
-    """User and password for the registry of an image's address, or for host[:port]; None where nobody has any.
+    """Return user and password for the registry of an image's address, or for host[:port]; None without credentials.
 
-    Raises RegistryError for a helper that fails, and what a provider raises.
+    Raises RegistryError for a helper that fails, and any exception of a provider.
     """
     host = reference.partition("/")[0]
     if provider := _providers.get(host):
         return provider()
-    import docker.auth  # a quarter of a second: only where a registry asks for it
+    import docker.auth  # imported late: it takes a quarter of a second
     from docker.errors import DockerException
 
     try:

@@ -1,4 +1,4 @@
-"""What a registry may say: JSON objects, manifests, configurations of images. Nothing is asked here."""
+"""Validate a registry's answers: JSON objects, manifests, image configurations. Sends no request."""
 
 import json
 import re
@@ -19,14 +19,14 @@ class _Layers(BaseModel):
 
 
 class _Configuration(BaseModel):
-    """As much of an image's configuration as is read here."""
+    """The part of an image's configuration that is read here."""
 
     config: _Settings | None = None
     rootfs: _Layers | None = None
 
 
 def parsed(content: bytes) -> dict[str, Any]:
-    """A JSON object. Raises ValueError for what is none."""
+    """Parse a JSON object. Raises ValueError for anything else."""
     try:
         found = json.loads(content)
     except RecursionError:
@@ -37,7 +37,7 @@ def parsed(content: bytes) -> dict[str, Any]:
 
 
 def no_manifest(found: dict[str, Any]) -> str:
-    """Why this is no manifest of an image (with configuration and layers), an index or an artifact; "" where it is."""
+    """Return why this is not a manifest of an image (configuration, layers), an index or an artifact; "" if it is."""
     rows = [found.get("config"), *_rows(found.get("layers"))] if {"config", "layers"} & found.keys() else []
     if all(map(_is_descriptor, [*rows, *_rows(found.get("manifests", []))])):
         return ""
@@ -45,7 +45,7 @@ def no_manifest(found: dict[str, Any]) -> str:
 
 
 def no_configuration(found: dict[str, Any]) -> str:
-    """Why this is no image's configuration; "" where it is one."""
+    """Return why this is not an image's configuration; "" if it is."""
     try:
         _Configuration.model_validate(found)
     except ValidationError as error:
@@ -54,7 +54,7 @@ def no_configuration(found: dict[str, Any]) -> str:
 
 
 def other_layers(configuration: Mapping[str, Any], count: int) -> str:
-    """Why a configuration does not name so many layers by their digests; "" where it does."""
+    """Return why a configuration does not name `count` layers by their digests; "" if it does."""
     named = (configuration.get("rootfs") or {}).get("diff_ids") or []
     if len(named) != count:
         return f"its configuration names {len(named)} layers, its manifest {count}"
@@ -62,7 +62,7 @@ def other_layers(configuration: Mapping[str, Any], count: int) -> str:
 
 
 def other_kind(found: Mapping[str, Any], manifest: str, configuration: str, blob: str) -> str:
-    """Which part of an image has another media type than these; "" for none."""
+    """Return which part of an image has another media type than these; "" if none has."""
     kinds = [("manifest", found.get("mediaType"), manifest)]
     if "manifests" not in found:
         kinds.append(("configuration", found["config"].get("mediaType"), configuration))

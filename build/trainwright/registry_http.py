@@ -1,4 +1,4 @@
-"""HTTP to registries: where to, as whom, for how long, and what an answer means that is none."""
+"""Send HTTP requests to registries: addresses, credentials, time limits, and the meaning of error answers."""
 
 import json
 import re
@@ -19,7 +19,7 @@ from trainwright.publication import FILE
 from trainwright.registry_documents import parsed
 from trainwright.registry_work import AGAIN, Broken, Refused, end_if_stopped, transfer, tried, watch
 
-Body = bytes | Callable[[], Iterator[bytes]]  # a body that is made anew for every attempt
+Body = bytes | Callable[[], Iterator[bytes]]  # a callable makes the body anew for every attempt
 
 MANIFESTS = (  # every kind that a registry may hold
     "application/vnd.docker.distribution.manifest.v2+json",
@@ -31,16 +31,16 @@ TRANSIENT = {408, 425, 429, 500, 502, 503, 504}
 FULL = re.compile(r"quota|no space left|insufficient.storage|limit.?exceeded", re.IGNORECASE)
 EXPIRED = re.compile(r"token (has|is) expired", re.IGNORECASE)  # ECR says so with a 403
 REDIRECTS = 5
-CHUNK = 1 << 20  # bytes, of a file or an answer, that are in memory at a time
+CHUNK = 1 << 20  # bytes of a file or an answer that are in memory at a time
 RENEWALS = 2  # of credentials, for one request
-ANSWER_BYTES = 4 << 20  # of a manifest, a page of tags, a token: the distribution specification asks for no more
-SAID_BYTES, SAID = 1 << 16, 1000  # of what a refusal says: bytes that are read, characters that are shown
+ANSWER_BYTES = 4 << 20  # of a manifest, a page of tags, a token: the distribution specification requires no more
+SAID_BYTES, SAID = 1 << 16, 1000  # of a refusal's text: bytes that are read, characters that are shown
 
-_heard: set[str] = set()  # hosts that answered once
+_heard: set[str] = set()  # hosts that have answered
 
 
 def is_loopback(registry: str) -> bool:
-    """Whether `host[:port][/...]` is this machine, where plain http is safe and docker accepts it."""
+    """Return whether `host[:port][/...]` is this machine, where plain http is safe and docker accepts it."""
     host = registry.split("/")[0].rpartition(":")[0] or registry.split("/")[0]
     try:
         return ip_address(host.strip("[]")).is_loopback
@@ -49,7 +49,7 @@ def is_loopback(registry: str) -> bool:
 
 
 def split(repository: str) -> tuple[str, str]:
-    """host[:port] and the path below it. Raises ConfigError where there is no such thing in it."""
+    """Split a repository into host[:port] and the path below it. Raises ConfigError if either is missing."""
     host, _, name = repository.partition("/")
     if not host or not name or "://" in repository:
         raise ConfigError(f"{repository!r} is no repository of a registry", fix="REGISTRY=host[:port][/prefix]")
@@ -57,7 +57,7 @@ def split(repository: str) -> tuple[str, str]:
 
 
 def url_of(repository: str, path: str) -> httpx.URL:
-    """The address of a part of a repository; plain http for loopback alone."""
+    """Return the address of a part of a repository; only loopback uses plain http."""
     host, name = split(repository)
     try:
         return httpx.URL(f"{'http' if is_loopback(host) else 'https'}://{host}/v2/{name}/{path}")
@@ -82,11 +82,10 @@ def ask(
     again: bool = True,
     grace: float = 0,
 ) -> httpx.Response:
-    """One request and its whole answer. `place` is below the repository, or a whole address.
+    """Send one request and read its whole answer. `place` is below the repository, or a whole address.
 
-    `again`: what may be mended by trying is tried again. `grace`: seconds for which the registry may be silent beyond
-    what [transfer] says. Raises RegistryError: Refused for an answer that is not
-    among `accept`, Broken for what did not work at any attempt.
+    `again`: retry what a retry may fix. `grace`: seconds for which the registry may be silent beyond the limit of
+    [transfer]. Raises RegistryError: Refused for an answer that is not among `accept`, Broken if no attempt worked.
     """
 
     def attempt() -> httpx.Response:
@@ -110,7 +109,7 @@ def opened(
     accept: Collection[int] = (200,),
     grace: float = 0,
 ) -> Iterator[httpx.Response]:
-    """One attempt; the body of the answer is still to be read. Raises Refused, Broken."""
+    """Make one attempt; the body of the answer is not read yet. Raises Refused, Broken, or another RegistryError."""
     url = place if isinstance(place, httpx.URL) else url_of(repository, place)
     with _told(what, method, url, grace):
         answer = _authorized(method, repository, url, dict(headers or {}), body, grace)
@@ -124,7 +123,7 @@ def opened(
 
 
 def whole(answer: httpx.Response, what: str) -> httpx.Response:
-    """An answer with all of its body, as it came. Raises Refused for one that is packed, or too long for memory."""
+    """Read all of an answer's body, as sent. Raises Refused if it is compressed or too long, Broken if too slow."""
     content, where = bytearray(), str(answer.url.copy_with(query=None))
     ends = time.monotonic() + transfer().patience_seconds
     try:
@@ -142,9 +141,9 @@ def whole(answer: httpx.Response, what: str) -> httpx.Response:
 
 
 def joined(url: httpx.URL, place: str) -> httpx.URL:
-    """Where an answer leads: for the registry's own host with our scheme, as a proxy may have told it another one.
+    """Resolve the address that an answer names; on the registry's own host, keep our scheme.
 
-    Raises RegistryError for what is no address.
+    A registry behind a proxy may know another scheme than ours. Raises RegistryError if the address is invalid.
     """
     try:
         found = url.join(place)
@@ -158,18 +157,18 @@ def joined(url: httpx.URL, place: str) -> httpx.URL:
 def _authorized(
     method: str, repository: str, url: httpx.URL, headers: dict[str, str], body: Body, grace: float
 ) -> httpx.Response:
-    """With the credentials that the registry itself asks for; an expired token is renewed."""
+    """Send a request with the credentials that the registry asks for; renew an expired token."""
     (host, name), write = split(repository), method not in ("GET", "HEAD")
     for renewal in range(RENEWALS + 1):
         said = registry_auth.header(host, name, write)
         answer = _followed(method, repository, url, headers, said, body, grace)
         if answer.status_code not in (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN) or renewal == RENEWALS:
             break
-        if not _is_own(answer.url, repository):  # another host, which would name who gets the password
+        if not _is_own(answer.url, repository):  # another host would choose who gets the password
             break
         answer = whole(answer, "the registry asks for credentials")
         if answer.status_code == httpx.codes.FORBIDDEN and method != "HEAD" and not EXPIRED.search(_said(answer)):
-            break  # a HEAD is answered without a word of why
+            break  # the answer to a HEAD has no text to give a reason
         challenges = answer.headers.get_list("WWW-Authenticate")
         if not registry_auth.renew(host, name, write, challenges, said, _fetch):
             break
@@ -179,7 +178,7 @@ def _authorized(
 def _followed(
     method: str, repository: str, url: httpx.URL, headers: dict[str, str], authorization: str, body: Body, grace: float
 ) -> httpx.Response:
-    """Redirects of reads are followed; credentials go to the registry itself and nobody else."""
+    """Send a request and follow redirects of reads; credentials go to the registry alone."""
     for _ in range(REDIRECTS):
         own = {"Authorization": authorization} if authorization and _is_own(url, repository) else {}
         answer = _send(method, url, headers | own, body, grace)
@@ -191,7 +190,7 @@ def _followed(
 
 
 def _is_own(url: httpx.URL, repository: str) -> bool:
-    """Whether an address is the registry's own: scheme, host and port."""
+    """Return whether an address is the registry's own: the same scheme, host and port."""
     own = url_of(repository, "")
     return (url.scheme, url.netloc) == (own.scheme, own.netloc)
 
@@ -226,14 +225,14 @@ def _send(method: str, url: httpx.URL, headers: Mapping[str, str], body: Body, g
 
 @cache
 def _client(bundle: str, plain: bool) -> httpx.Client:
-    """Plain is loopback, which no proxy stands before."""
+    """Return a client; a plain one is for loopback, which is behind no proxy."""
     return httpx.Client(verify=False, trust_env=False) if plain else httpx.Client(verify=certificates.context(bundle))
 
 
 def _fetch(
     realm: str, asked: Mapping[str, str], who: tuple[str, str] | None, form: Mapping[str, str] | None
 ) -> dict[str, object]:
-    """A token, from the service that a registry named."""
+    """Fetch a token from the service that a registry named."""
     from urllib.parse import urlencode
 
     url, headers, body = httpx.URL(realm), {}, b""
@@ -259,7 +258,7 @@ def _fetch(
 
 @contextmanager
 def _told(what: str, method: str, url: httpx.URL, grace: float) -> Iterator[None]:
-    """What a connection did, as a RegistryError."""
+    """Raise the errors of a connection as RegistryError."""
     where = f"{method} {url.copy_with(query=None)}"
     try:
         yield
@@ -282,7 +281,7 @@ def _told(what: str, method: str, url: httpx.URL, grace: float) -> Iterator[None
 
 
 def _refusal(answer: httpx.Response, what: str, method: str, url: httpx.URL, at: tuple[str, str]) -> RegistryError:
-    """What an answer means: what it says, and what to do about it."""
+    """Return the error for an answer: its text, and how to fix it."""
     status, (host, name) = answer.status_code, at
     said = _said(answer)
     where, why = f"{method} {url.copy_with(query=None)}", f"registry answered {status}" + (f": {said}" if said else "")
@@ -316,7 +315,7 @@ def _refused(status: int, said: str, what: str, where: str, why: str, fix: str) 
 
 
 def _said(answer: httpx.Response) -> str:
-    """`CODE: message` of each error that a registry names; of another answer, its first words."""
+    """Return `CODE: message` of each error that a registry names, or the first words of another answer."""
     content = b""
     with suppress(httpx.HTTPError):
         if answer.is_stream_consumed:
@@ -341,7 +340,7 @@ def _detail(detail: Any) -> str:
 
 
 def _pause(text: str) -> float:
-    """Seconds of a Retry-After, which is a number or a date; 0 for none."""
+    """Return the seconds of a Retry-After, which is a number or a date; 0 for none."""
     if re.fullmatch(r"\s*[0-9]+\s*", text):
         return float(text)
     try:

@@ -1,4 +1,4 @@
-"""What the store remembers of registries: uploads that were begun, blobs that nobody has read back, who holds what."""
+"""Keep notes on registries in the store: started uploads, unverified blobs, and which repository holds a blob."""
 
 import hashlib
 import json
@@ -14,13 +14,13 @@ from trainwright.registry_work import transfer
 
 
 class Note:
-    """What is known of one blob that was sent: where its upload stands. It is there until the blob was verified."""
+    """The note of one sent blob: the state of its upload. It exists until the blob was verified."""
 
     def __init__(self, path: Path | None, repository: str, digest: str) -> None:
         self.path, self.repository, self.digest = path, repository, digest
 
     def read(self) -> tuple[str, int]:
-        """The address of the upload, and how many bytes the registry has taken; "" for none."""
+        """Return the upload's address and how many bytes the registry has taken; ("", 0) if there is no upload."""
         try:
             held = json.loads(self.path.read_text()) if self.path else {}
             return (
@@ -50,12 +50,12 @@ def _short(text: str) -> str:
 
 @contextmanager
 def noting(repository: str, digest: str) -> Iterator[Note]:
-    """The blob's note. Where another process sends the same blob just now, that one has it, and we have none."""
+    """Yield the blob's note. Another process that sends the same blob now has the note; ours then keeps nothing."""
     from filelock import FileLock, Timeout
 
     path = _path(repository, digest)
     with store.told():
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)  # an upload's address may be enough to go on with it
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)  # an upload's address may suffice to continue it
     lock = FileLock(path.with_suffix(".lock"))
     with store.told(), suppress(Timeout):  # which is an OSError
         lock.acquire(timeout=0)
@@ -68,12 +68,12 @@ def noting(repository: str, digest: str) -> Iterator[Note]:
 
 
 def is_unverified(repository: str, digest: str) -> bool:
-    """Whether a blob was sent, by this process or one before it, and nobody has read it back since."""
+    """Return whether a blob was sent, by this process or an earlier one, and not verified since."""
     return _path(repository, digest).exists()
 
 
 def verified(repository: str, digest: str) -> None:
-    """A blob is what it must be: nothing of it is to be remembered, but where others may take it from."""
+    """Remove the note of a verified blob, and remember its repository, from which others can mount it."""
     host, name = split(repository)
     with store.told():
         _path(repository, digest).unlink(missing_ok=True)
@@ -81,7 +81,7 @@ def verified(repository: str, digest: str) -> None:
 
 
 def known_in(host: str, digest: str) -> str:
-    """A repository of that registry that had a blob; "" for none that we know of."""
+    """Return a repository of that registry that had the blob; "" if none is known."""
     try:
         return _place(host, digest).read_text()
     except OSError:
@@ -93,15 +93,15 @@ def _place(host: str, digest: str) -> Path:
 
 
 def sweep() -> None:
-    """Forget what is older than [transfer] says: pushes that nobody ever ended, registries of another day; and remove
-    what a process that was killed was writing anywhere in the store.
+    """Remove notes older than [transfer] allows (unfinished pushes, unused registries) and killed processes' files.
 
-    What is of a day to come was written before the clock was set back: it would stay for as long.
+    Temporary files are searched everywhere in the store but in sha256/. Those dated in the future are removed too,
+    because they were written before the clock was set back.
     """
     now, remember = time.time(), transfer().remember_days * 86400
     folders = [place for place in store.root().glob("[!.]*") if place.is_dir() and place.name != "sha256"]
     for path in (path for folder in folders for path in folder.rglob("*") if path.is_file()):
-        with suppress(OSError):  # somebody else has just removed it
+        with suppress(OSError):  # another process has just removed it
             age = now - path.stat().st_mtime
             if path.name.startswith("."):
                 if abs(age) > YOUNG:

@@ -1,6 +1,6 @@
-"""Blobs on their way to a registry: in pieces, from where it stands, also after this process was killed.
+"""Upload blobs to a registry in pieces, and resume an upload, also after this process was killed.
 
-What was sent is written down (`registry_notes`) until somebody has read it back.
+What was sent is recorded (`registry_notes`) until it has been read back.
 """
 
 import hashlib
@@ -18,35 +18,35 @@ from trainwright.registry_notes import Note, known_in, noting
 from trainwright.registry_work import AGAIN, Broken, Refused, stopped, transfer, tried
 
 OCTETS = "application/octet-stream"
-# What registries call it when the bytes of an upload are not those of its digest, or come in the wrong place.
+# Error codes of registries for an upload whose bytes do not match its digest, or come at the wrong offset.
 BYTES = re.compile(r"DIGEST|BLOB_UPLOAD|RANGE|SIZE", re.IGNORECASE)
 
-_whole: set[str] = set()  # hosts that take a blob in one piece only
+_whole: set[str] = set()  # hosts that accept a blob in one piece only
 
 
 class Lost(Broken):
-    """The registry has forgotten an upload, or holds other bytes than were sent: only a new one helps."""
+    """The registry has forgotten an upload, or has other bytes than were sent: only a new upload helps."""
 
 
 @dataclass(frozen=True)
 class Blob:
     digest: str
     size: int  # bytes
-    read: Callable[[int, int], Iterator[bytes]]  # from where, how many bytes
+    read: Callable[[int, int], Iterator[bytes]]  # offset, number of bytes
     where: str  # for people
 
 
 @dataclass(frozen=True)
 class Upload:
-    """One that the registry has begun."""
+    """An upload that the registry has begun."""
 
     location: httpx.URL
-    offset: int  # bytes that it has
-    least: int = 0  # bytes of a piece that it takes, but for the last one
+    offset: int  # bytes that the registry has
+    least: int = 0  # least bytes of a piece, except the last one
 
 
 def of_file(path: Path, digest: str, size: int) -> Blob:
-    """Raises EnvironmentProblem for a file that is not there, or not of this size."""
+    """Return the blob of a file. Raises EnvironmentProblem if the file is missing or not of this size."""
     try:
         found = path.stat().st_size
     except OSError as error:
@@ -74,13 +74,13 @@ def _damaged(path: Path, why: str) -> EnvironmentProblem:
 
 
 def held_size(repository: str, digest: str, what: str) -> int | None:
-    """Bytes of a blob, as the registry says; None where it has none. Raises RegistryError."""
+    """Return the bytes of a blob in the registry; None if the registry does not have it. Raises RegistryError."""
     answer = http.ask("HEAD", repository, f"blobs/{digest}", what=what, accept=(200, 404))
     return int(answer.headers.get("Content-Length", -1)) if answer.status_code == httpx.codes.OK else None
 
 
 def send(repository: str, blob: Blob, what: str) -> None:
-    """Bring a blob into a repository unless it is there. Raises RegistryError, EnvironmentProblem."""
+    """Upload a blob to a repository unless it is there. Raises RegistryError, EnvironmentProblem."""
     if held_size(repository, blob.digest, what) == blob.size:
         return
     with noting(repository, blob.digest) as note:
@@ -96,11 +96,11 @@ def send(repository: str, blob: Blob, what: str) -> None:
 
 
 def _send(repository: str, blob: Blob, note: Note, what: str) -> None:
-    """One upload from its beginning, or from where an earlier one stands, to its end. Raises Lost."""
+    """Upload a blob completely, from the start or from where an earlier upload stands. Raises Lost."""
     host, piece = http.split(repository)[0], transfer().chunk_bytes
     whole = blob.size <= piece or host in _whole
     upload = (None if whole else _known(repository, note, what)) or _begin(repository, blob, note, what)
-    if upload is None:  # it was there already, in another repository
+    if upload is None:  # mounted from another repository
         return None
     piece = max(piece, upload.least)
     if whole or blob.size <= piece:
@@ -118,10 +118,10 @@ def _send(repository: str, blob: Blob, note: Note, what: str) -> None:
 
 
 def _known(repository: str, note: Note, what: str) -> Upload | None:
-    """The upload that this process, or one before it, had begun; None where it, or the registry, knows of none.
+    """Return the upload that this process or an earlier one began; None if neither it nor the registry knows one.
 
-    Amazon ECR cannot say where an upload stands (it answers 404): what it took last is believed, and if that was
-    wrong, it refuses the next piece or the digest.
+    Because Amazon ECR cannot report the offset of an upload (it answers 404), the recorded offset is used; if that is
+    wrong, ECR refuses the next piece or the digest.
     """
     location, offset = note.read()
     try:
@@ -134,7 +134,7 @@ def _known(repository: str, note: Note, what: str) -> Upload | None:
 
 
 def _begin(repository: str, blob: Blob, note: Note, what: str) -> Upload | None:
-    """A new upload; None where the registry took the blob from another repository of its own."""
+    """Begin an upload; return None if the registry mounted the blob from another repository."""
     host, name = http.split(repository)
     place, other = "blobs/uploads/", known_in(host, blob.digest)
     if other and other != name:
@@ -151,16 +151,19 @@ def _begin(repository: str, blob: Blob, note: Note, what: str) -> Upload | None:
 
 
 def _answered(answer: httpx.Response) -> Upload:
-    """Where an upload stands. A registry behind a proxy may believe that it speaks plain http: our scheme holds."""
+    """Return the state of an upload. The scheme of our request is kept.
+
+    Because a registry behind a proxy may answer with http: URLs, its own scheme is ignored.
+    """
     url = http.joined(answer.url, answer.headers.get("Location", ""))
     ends = re.fullmatch(r"(?:bytes=)?0-([0-9]{1,18})", answer.headers.get("Range", ""))
-    offset = int(ends[1]) + 1 if ends and ends[1] != "0" else 0  # of one byte, too, it says 0-0
+    offset = int(ends[1]) + 1 if ends and ends[1] != "0" else 0  # it also says 0-0 for one byte
     least = answer.headers.get("OCI-Chunk-Min-Length", "0")
     return Upload(url, offset, int(least) if re.fullmatch("[0-9]{1,18}", least) else 0)
 
 
 def _standing(repository: str, upload: Upload, what: str) -> Upload:
-    """What the registry says that it has. Raises Lost where it knows nothing of it; Broken. One attempt."""
+    """Ask the registry for an upload's offset, in one attempt. Raises Lost if it does not know it; Broken."""
     try:
         answer = http.ask("GET", repository, upload.location, what=what, accept=(204, 200), again=False)
     except Refused as error:
@@ -169,9 +172,9 @@ def _standing(repository: str, upload: Upload, what: str) -> Upload:
 
 
 def _append(repository: str, blob: Blob, upload: Upload, piece: int, what: str) -> Upload:
-    """One piece more. After a failure the registry is asked where it stands. Raises Lost.
+    """Send one more piece; after a failure, ask the registry for the offset first. Raises Lost.
 
-    What it says of itself after a piece that it took is not believed: ECR's Range stays that of the first piece.
+    Because ECR's Range stays that of the first piece, the offset in the answer to an accepted piece is ignored.
     """
     begun, doubtful = upload.offset, False
 
@@ -179,7 +182,7 @@ def _append(repository: str, blob: Blob, upload: Upload, piece: int, what: str) 
         nonlocal upload, doubtful
         told = not doubtful
         if doubtful:
-            with suppress(Lost):  # ECR never knows; whether it takes the piece will tell
+            with suppress(Lost):  # ECR never knows the upload; its answer to the piece decides
                 upload, told = _standing(repository, upload, what), True
             if upload.offset > begun:
                 return upload
@@ -198,7 +201,7 @@ def _append(repository: str, blob: Blob, upload: Upload, piece: int, what: str) 
         except Refused as error:
             if error.status == 416 and not asked:
                 raise Broken(what, where=error.where, why=error.why, fix=AGAIN) from None
-            if error.status == 416 and not told:  # it had taken it, and we had not heard
+            if error.status == 416 and not told:  # the registry accepted it, and the answer was lost
                 return replace(upload, offset=start + count)
             raise _lost(error) if asked or error.status in (404, 410) else error from None
         return replace(_answered(answer), offset=start + count)
@@ -214,7 +217,7 @@ def _lost(error: RegistryError) -> Lost:
 
 
 def _close(repository: str, blob: Blob, upload: Upload, what: str, whole: bool) -> None:
-    """The end of an upload, with all of the blob where it is sent in one piece. Raises Lost."""
+    """Complete an upload, with the whole blob if it is sent in one piece. Raises Lost."""
     doubtful = False
     headers = {"Content-Type": OCTETS, "Content-Length": str(blob.size if whole else 0)}
 
@@ -224,7 +227,7 @@ def _close(repository: str, blob: Blob, upload: Upload, what: str, whole: bool) 
             answer = http.ask("HEAD", repository, f"blobs/{blob.digest}", what=what, accept=(200, 404), again=False)
             if answer.status_code == httpx.codes.OK:
                 return
-            if whole:  # what came of it is not known
+            if whole:  # the result is unknown
                 raise Lost(what, where=str(upload.location), why="the registry broke off the upload", fix=AGAIN)
         doubtful = True
         try:
@@ -247,7 +250,7 @@ def _close(repository: str, blob: Blob, upload: Upload, what: str, whole: bool) 
 
 
 def _check(blob: Blob) -> None:
-    """Raises EnvironmentProblem where it is our own bytes that are not what they are said to be."""
+    """Verify our own bytes. Raises EnvironmentProblem if they do not match their digest."""
     hasher = hashlib.sha256()
     for piece in blob.read(0, blob.size):
         hasher.update(piece)

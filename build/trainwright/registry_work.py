@@ -1,4 +1,4 @@
-"""Work with registries: what is tried again and how often, what goes on side by side, and how Ctrl-C ends it all."""
+"""Run work with registries: retries, parallel requests, and a Ctrl-C that ends all of it."""
 
 import socket
 import threading
@@ -22,28 +22,28 @@ AGAIN = "run the same command again: what the registry holds already is not sent
 
 _sockets: WeakSet[socket.socket] = WeakSet()
 _watching = threading.Lock()
-_here = threading.local()  # .stop: the Event of the work that a thread is part of
+_here = threading.local()  # .stop: the Event of the work that a thread belongs to
 
 
 class Refused(RegistryError):
-    """An answer that no further try changes."""
+    """An answer that a retry would not change."""
 
     status = 0
-    codes = ""  # what the registry calls it, and its words
+    codes = ""  # the registry's error codes and messages
 
 
 class Broken(RegistryError):
-    """What a further try may mend."""
+    """A failure that a retry may fix."""
 
     pause = 0.0  # seconds that the registry asks for
 
 
 class Wrong(Broken):
-    """An answer that came, with other bytes than were to be read: whoever gave it is there, and can be asked on."""
+    """An answer with wrong bytes: its sender is reachable and can be asked again."""
 
 
 def transfer() -> Transfer:
-    """Attempts, seconds and bytes: those of the checkout in which one stands. Raises ConfigError."""
+    """Return attempts, seconds and bytes, from the checkout of the current folder, else ours. Raises ConfigError."""
     here = Path.cwd()
     for folder in (here, *here.parents, Path(__file__).parents[2]):
         if (folder / FILE).exists():
@@ -52,7 +52,7 @@ def transfer() -> Transfer:
 
 
 def tried(work: Callable[[], R], on: type[Broken] = Broken, but: tuple[type[Broken], ...] = ()) -> R:
-    """The result of `work`, tried again with growing pauses as long as it raises `on`, and not one of `but`."""
+    """Return the result of `work`, retried with growing pauses while it raises `on` and none of `but`."""
     limits, stop = transfer(), getattr(_here, "stop", None)
     growing = wait_exponential_jitter(
         multiplier=limits.wait_seconds, max=limits.wait_most_seconds, jitter=limits.wait_seconds
@@ -75,7 +75,7 @@ def tried(work: Callable[[], R], on: type[Broken] = Broken, but: tuple[type[Brok
 
 
 def side_by_side(work: Callable[[T], R], items: Sequence[T]) -> list[R]:
-    """`work` on each item, as many at a time as [transfer] says; the first failure, or Ctrl-C, ends all of it."""
+    """Run `work` on each item, in as many threads as [transfer] allows; the first failure, or Ctrl-C, ends all."""
     if len(items) < 2:
         return [work(item) for item in items]
     stop = threading.Event()
@@ -95,7 +95,7 @@ def side_by_side(work: Callable[[T], R], items: Sequence[T]) -> list[R]:
 
 
 def stopped() -> bool:
-    """Whether the work that this thread is part of has ended already."""
+    """Return whether the work that this thread belongs to has ended."""
     stop = getattr(_here, "stop", None)
     return bool(stop and stop.is_set())
 
@@ -106,11 +106,11 @@ def end_if_stopped() -> None:
 
 
 def watch(event: str, info: Mapping[str, Any]) -> None:
-    """Know every connection: to close it in another thread does not wake who waits for its answer."""
+    """Record every connection for hang_up(), because closing one in another thread does not wake a waiting reader."""
     if event in ("connection.connect_tcp.complete", "connection.start_tls.complete"):
         with _watching:
             _sockets.add(info["return_value"].get_extra_info("socket"))
-        end_if_stopped()  # what Ctrl-C hung up must not be dialled again
+        end_if_stopped()  # after Ctrl-C, no connection may be opened again
 
 
 def hang_up() -> None:

@@ -1,8 +1,8 @@
-"""Whether one image is slower than another one, by several runs of each in one allocation: Hodges and Lehmann's shift.
+"""Compare the speed of two images by several runs of each in one allocation: Hodges and Lehmann's shift.
 
-Per collective, message size and column: all differences of a run of B and a run of A, of logarithms of busbw. Their
-median is what was lost; how far it may be off follows from the exact distribution of Mann and Whitney's U, so that
-nothing is assumed of the noise but that it is the same for both. Small messages are shown and decide nothing.
+Per collective, message size and column, it takes all differences between a run of B and a run of A, of logarithms of
+busbw. Their median is the loss; its bounds follow from the exact distribution of Mann and Whitney's U, which assumes
+only that the noise is the same for both. Small messages are shown and decide nothing.
 """
 
 import math
@@ -17,7 +17,7 @@ from trainwright.model import Model
 
 State = Literal["regression", "no difference", "not established", "small message"]
 Key = tuple[str, int, str]  # collective, bytes, column
-MOST_IN_A_ROW = 2  # of one image; more, and a drift of the cluster is taken for a difference
+MOST_IN_A_ROW = 2  # runs of one image in a row; with more, a drift of the cluster looks like a difference
 
 
 class Run(Model):
@@ -25,16 +25,16 @@ class Run(Model):
 
     file: str
     image: Literal["A", "B"]
-    started: str = ""  # UTC, as the log says it
+    started: str = ""  # UTC, from the log
     busbw: dict[Key, float]  # GB/s
 
 
 class Spread(Model):
-    """What the runs of one image have."""
+    """The runs of one image in numbers."""
 
     runs: int
     median: float  # GB/s
-    deviation: float  # median absolute one
+    deviation: float  # median absolute deviation
 
 
 class Difference(Model):
@@ -45,24 +45,24 @@ class Difference(Model):
     side: str
     a: Spread
     b: Spread
-    change: float | None  # of B against A, as a fraction; below 0 B is slower; None: one of them has no such row
-    low: float | None  # bounds of it, each at the level of error; None: so few runs have none
+    change: float | None  # of B against A, as a fraction; below 0 B is slower; None: one of them lacks this row
+    low: float | None  # bounds of the change, each at the level of error; None: too few runs for a bound
     high: float | None
     state: State
     why: str = ""
 
 
 class Compared(Model):
-    """The verdict over all of them."""
+    """The verdict over all differences."""
 
     verdict: Literal["regression", "no difference", "not established"]
     why: str
-    order: str  # ABBA...; "" where the logs do not say when they were started
+    order: str  # ABBA...; "" if the logs do not state when they started
     differences: list[Difference]
 
 
 def abba(runs: int) -> list[str]:
-    """In which order to run two images that many times each, so that a drift of the cluster hits both alike."""
+    """Return the order for running two images `runs` times each, so that a drift of the cluster affects both alike."""
     return ["ABBA"[number % 4] for number in range(2 * runs)]
 
 
@@ -71,7 +71,7 @@ def interleaved(order: str) -> bool:
 
 
 def order_of(runs: Sequence[Run]) -> str:
-    """By when they were started; "" where that is not known of all."""
+    """Return the images in the order of their starts, or "" if a start is unknown or two are equal."""
     times = [run.started for run in runs]
     if not all(times) or len(set(times)) < len(times):
         return ""
@@ -79,7 +79,7 @@ def order_of(runs: Sequence[Run]) -> str:
 
 
 def compare(runs: Sequence[Run], large: Mapping[str, int], rule: Comparison) -> Compared:
-    """`large`: from how many bytes on the messages of a collective decide."""
+    """Compare the runs; `large` is the size in bytes from which the messages of a collective decide."""
     keys = sorted({key for run in runs for key in run.busbw})
     judged = [key for key in keys if key[1] >= large[key[0]]]
     found = [_difference(runs, key, len(judged) if key in judged else 0, rule) for key in keys]
@@ -103,7 +103,7 @@ def compare(runs: Sequence[Run], large: Mapping[str, int], rule: Comparison) -> 
 
 
 def _difference(runs: Sequence[Run], key: Key, judged: int, rule: Comparison) -> Difference:
-    """`judged`: how many rows decide, this one among them; 0 where it does not."""
+    """Compare one row. `judged` is the number of rows that decide, including this one; 0 if it does not decide."""
     of = [run for run in runs if any(name == key[0] for name, _, _ in run.busbw)]
     a, b = ([run.busbw[key] for run in of if run.image == image and key in run.busbw] for image in "AB")
     order = order_of(of)
@@ -156,7 +156,7 @@ def _spread(values: list[float]) -> Spread:
 def shift(
     a: Sequence[float], b: Sequence[float], level_low: float, level_high: float
 ) -> tuple[float, float | None, float | None]:
-    """B against A as a fraction, and its bounds, each of which it exceeds as rarely as its level says."""
+    """Return B against A as a fraction, and its bounds, each of which it exceeds as rarely as the level states."""
     differences = sorted(math.log(y) - math.log(x) for x in a for y in b)
     least, most = rank(len(a), len(b), level_low), rank(len(a), len(b), level_high)
     return (
@@ -168,7 +168,7 @@ def shift(
 
 @cache
 def rank(n: int, m: int, level: float) -> int:
-    """Which of the sorted differences is a bound: the largest k with P(U < k) not above the level; 0 for none."""
+    """Return which sorted difference is a bound: the largest k with P(U < k) not above the level; 0 for none."""
     counts, total, below = ways(n, m), math.comb(n + m, n), 0
     for k, count in enumerate(counts, 1):
         below += count
@@ -178,7 +178,7 @@ def rank(n: int, m: int, level: float) -> int:
 
 
 def ways(n: int, m: int) -> list[int]:
-    """Of all orders of n and m values, how many have each U, from 0 on: the coefficients of Gauss's binomial."""
+    """Count the orders of n and m values that have each U, from 0 on: the coefficients of Gauss's binomial."""
     counts = [1] + [0] * (n * m)
     for i in range(1, n + 1):
         for u in range(n * m, m + i - 1, -1):

@@ -1,4 +1,4 @@
-"""Releases: tags that never move, a record in dockerfiles/releases/, and last the alias of each image, which does."""
+"""Make releases: immutable tags, a record in dockerfiles/releases/, and last the alias of each image, which moves."""
 
 import re
 import shutil
@@ -31,11 +31,11 @@ from trainwright.publishing import PROBED_FIRST, attested, gated, probed_here, r
 from trainwright.registry_work import Refused, Wrong
 from trainwright.trains import FOLDER, Shipped, Train
 
-PROOFS = ("dockerfiles/proofs", gates.FOLDER)  # written after a build, and about it; no input
+PROOFS = ("dockerfiles/proofs", gates.FOLDER)  # written after a build about it; not an input
 
 
 class Step(Model):
-    """What became of one image, or would become."""
+    """The actual or planned result for one image."""
 
     id: str
     release: str
@@ -46,7 +46,7 @@ class Step(Model):
 
 
 def known(root: Path) -> dict[str, Train]:
-    """Every release of this checkout, oldest first. Raises ConfigError for a record that is none."""
+    """Return every release of this checkout, oldest first. Raises ConfigError if a record is malformed."""
     found = {path.name.removesuffix(".toml"): load(path, Train) for path in (root / FOLDER).glob("*.toml")}
     for name, train in found.items():
         if train.name != name:
@@ -58,12 +58,12 @@ def known(root: Path) -> dict[str, Train]:
 def release(
     intent: Intent, variants: list[Variant], name: str, hosts: list[str], dry_run: bool, say: Say, waiver: str = ""
 ) -> list[Step]:
-    """Prove all, sign what is not signed, tag all, write the record, and last move the aliases; each in every
-    registry of `hosts`. In this order, so that a release that was broken off is completed by the same command.
+    """Prove all, sign the unsigned, tag all, write the record, and last move the aliases, in every registry of `hosts`.
 
-    Raises before anything is written, and all of it at once (Refusals): ConfigError (the name, the tree),
-    IncompatibleError (a patch with more than security updates), NotRunError (not published, no key where one is
-    needed), LockError (blocked), RegistryError (drift, a tag that is taken, registries that hold different images).
+    In this order, the same command completes a release that was interrupted. Raises before anything is written, all
+    errors at once (Refusals): ConfigError (the name, the tree), IncompatibleError (a patch with more than security
+    updates), NotRunError (not published, no key though one is needed), LockError (blocked), RegistryError (drift, a tag
+    that is taken, registries that hold different images).
     """
     patch, records = trains.version(name).micro, known(intent.root)
     record, commit, refused = records.get(name), "", list[TrainwrightError]()
@@ -76,7 +76,7 @@ def release(
     if patch:
         with collected(refused):
             _refuse_more_than_security(intent, [one.variant for one in found.values()], name, records, say)
-    unsigned = dict[tuple[str, str], str]()  # by image and host
+    unsigned = dict[tuple[str, str], str]()  # (image, host) to why
     with collected(refused):
         attesting.must_be_possible(intent.root, "release")
         for (identity, image), host in product(shipped.items(), hosts):
@@ -108,7 +108,10 @@ def release(
 
 
 def released(root: Path, name: str, only: str) -> dict[str, Shipped]:
-    """The images of a release that a glob names. Raises ConfigError for a release or an image that is not recorded."""
+    """Return the images of a release that match a glob.
+
+    Raises ConfigError if the release or the image is not recorded.
+    """
     records = known(root)
     if name not in records:
         raise ConfigError(f"there is no release {name!r}", why=did_you_mean(name, records), fix=f"ls {FOLDER}")
@@ -119,10 +122,10 @@ def released(root: Path, name: str, only: str) -> dict[str, Shipped]:
 
 
 def rollback(root: Path, name: str, only: str, hosts: list[str], dry_run: bool) -> list[Step]:
-    """Point aliases at the digests that a release names; its tags, and those of others, stay.
+    """Point aliases at the digests that a release names; its tags, and those of other releases, stay.
 
-    Raises ConfigError for a release or an image that is not recorded, RegistryError where the registry holds
-    something else than the record says; then no alias has moved.
+    Raises ConfigError if the release or the image is not recorded, RegistryError if the registry holds something else
+    than the record names; no alias has moved then.
     """
     images = released(root, name, only)
     for (identity, image), host in product(images.items(), hosts):
@@ -142,7 +145,7 @@ def rollback(root: Path, name: str, only: str, hosts: list[str], dry_run: bool) 
 
 
 def _clean(root: Path) -> str:
-    """The commit of the checkout. Raises ConfigError where the tree is not what that commit says."""
+    """Return the commit of the checkout. Raises ConfigError if the tree has uncommitted changes."""
     if files := checkout.uncommitted(root, FOLDER):
         raise ConfigError(
             f"the tree is not clean: {', '.join(files[:3])}{' and others' if len(files) > 3 else ''}",
@@ -153,7 +156,10 @@ def _clean(root: Path) -> str:
 
 
 def _refuse_additions(root: Path, record: Train | None, variants: list[Variant]) -> None:
-    """One release, one commit: another image joins it only where nothing has changed since, but records and proofs."""
+    """Check that an image that joins a release has its commit's content, except records and proofs.
+
+    Raises ConfigError.
+    """
     added = [variant.id for variant in variants if record and variant.id not in record.images]
     if record and added and (files := checkout.changed(root, record.commit, FOLDER, *PROOFS)):
         raise ConfigError(
@@ -164,7 +170,7 @@ def _refuse_additions(root: Path, record: Train | None, variants: list[Variant])
 
 
 def _loaded(intent: Intent, variant: Variant, refused: list[TrainwrightError]) -> Inputs | None:
-    """What goes into an image; None for one that nobody can name, for a stale lock or a blocked input."""
+    """Return an image's inputs; None, with the error in `refused`, for a stale lock or a blocked input."""
     with collected(refused):
         found = inputs.load(intent, variant)
         lock.refuse_blocked(variant, found.blocked)
@@ -184,7 +190,10 @@ def _all_proved(
     refused: list[TrainwrightError],
     say: Say,
 ) -> dict[str, Shipped]:
-    """Each image as every registry holds it. A registry that does not answer is not asked for the next image."""
+    """Return each image as every registry holds it.
+
+    A registry that does not answer is not queried for the next image.
+    """
     shipped, silent, held_by = dict[str, Shipped](), set[str](), dict[str, list[str]]()
     for one, host in product(found.values(), hosts):
         if host in silent:
@@ -195,7 +204,7 @@ def _all_proved(
             held = _held(one, name, host)
         except TrainwrightError as error:
             refused.append(error)
-            if not isinstance(error, Refused | Wrong):  # it does not answer at all, which can take minutes
+            if not isinstance(error, Refused | Wrong):  # it does not answer, and waiting for it can take minutes
                 silent.add(host)
             continue
         held_by.setdefault(variant.id, []).append(held[0])
@@ -209,7 +218,7 @@ def _all_proved(
                     fix=f"trainwright rebuild --compare --only {variant.id}   # which of them the inputs give",
                 )
     for identity, digests in held_by.items():
-        if not any(digests):  # published nowhere: its gate is said now, and not only once it is
+        if not any(digests):  # published nowhere: report its gate now rather than after publishing
             with collected(refused):
                 image_json = known_image(found[identity], out_folder(intent, found[identity].variant))
                 _gate(intent, found[identity].variant, image_json.digest or "", record, waiver)
@@ -217,7 +226,7 @@ def _all_proved(
 
 
 def _held(found: Inputs, name: str, host: str) -> tuple[str, str]:
-    """What the tags of the key and of the release name there; "" for nothing."""
+    """Return the digests behind the tags of the key and of the release; "" for a tag that does not exist."""
     repository = f"{host}/{below_registry(found.variant)}"
     digest = registry.resolve(repository, found.tag)
     if digest:
@@ -235,7 +244,7 @@ def _proved(
     waiver: str,
     refused: list[TrainwrightError],
 ) -> Shipped:
-    """The image as the registry holds it under its key: that tag is given to what was built, probed and tested."""
+    """Return the image that the registry holds under its key, a tag that only built, probed and tested images get."""
     variant, path, (digest, taken) = found.variant, below_registry(found.variant), held
     repository, tag = f"{host}/{path}", trains.tag(variant.id, name)
     if not digest:
@@ -261,7 +270,7 @@ def _proved(
 
 
 def _gate(intent: Intent, variant: Variant, digest: str, record: Train | None, waiver: str) -> str:
-    """As the record of the release has it, where this very image is in there; else as it is today, as gated()."""
+    """Return the gate as the release's record has it for this very digest; otherwise the present result of gated()."""
     out = record.images.get(variant.id) if record else None
     return out.gate if out and out.digest == digest else gated(intent, variant, digest, waiver).detail
 
@@ -269,7 +278,7 @@ def _gate(intent: Intent, variant: Variant, digest: str, record: Train | None, w
 def _signed(
     intent: Intent, one: Inputs, image: Shipped, name: str, host: str, why: str, dry_run: bool, say: Say
 ) -> Step:
-    """Sign what our key has not signed of an image, whoever published it. Raises as publishing.attested()."""
+    """Sign what our key has not signed of an image, also of another publisher's. Raises as publishing.attested()."""
     if not dry_run:
         attested(intent, one, f"{host}/{image.repository}", image.digest, say)
     action = "would sign" if dry_run else "signed"
@@ -277,11 +286,11 @@ def _signed(
 
 
 def _note_gate(intent: Intent, variant: Variant, shipped: Shipped) -> None:
-    """Into image.json, where this checkout has that of the image."""
+    """Write the gate into image.json if this checkout has that of the image."""
     out = out_folder(intent, variant)
     image = read_image(out)
     if image and image.digest == shipped.digest and image.proof:
-        passed = re.match(r"\d+ x ", shipped.gate)  # what gates.check() begins with, and no waiver: "waived by ..."
+        passed = re.match(r"\d+ x ", shipped.gate)  # gates.check()'s result begins so; a waiver with "waived by ..."
         gate = Check(state="passed" if passed else "not run", detail=shipped.gate)
         write_image(out, image.model_copy(update={"proof": image.proof.model_copy(update={"gate": gate})}))
 
@@ -289,7 +298,10 @@ def _note_gate(intent: Intent, variant: Variant, shipped: Shipped) -> None:
 def _refuse_more_than_security(
     intent: Intent, variants: list[Variant], name: str, records: Mapping[str, Train], say: Say
 ) -> None:
-    """A patch is what the train was, with packages of the distribution's security archive, and what follows."""
+    """Check that a patch changes only packages of the distribution's security archive.
+
+    Raises ConfigError, IncompatibleError.
+    """
     before = trains.earlier(name, records)
     if not before:
         train = ".".join(map(str, trains.version(name).release[:2]))
@@ -317,7 +329,7 @@ def _refuse_more_than_security(
 
 
 def _beyond(intent: Intent, variant: Variant, base: Train) -> list[str]:
-    """What of an image differs from a release, and is no security update; one phrase each."""
+    """Return an image's differences from a release that are not security updates, one phrase each."""
     with checkout.exported(intent.root, checkout.commit_of(intent.root, base.commit)) as folder:
         try:
             old = load_intent(folder)
@@ -331,7 +343,7 @@ def _beyond(intent: Intent, variant: Variant, base: Train) -> list[str]:
             found += trains.beyond_security(one.distribution.locked, other.distribution.locked)
             if one.tools and other.tools:
                 found += trains.beyond_security(one.tools.locked, other.tools.locked)
-            if not found:  # the tree of that day with the packages of today: then this very image comes out of it
+            if not found:  # the old tree with the present packages must make this very image
                 for tools in (False, True) if other.tools else (False,):
                     source = inputs.packages_path(intent, variant.base, tools)
                     shutil.copyfile(source, inputs.packages_path(old, variant.base, tools))
@@ -343,14 +355,14 @@ def _beyond(intent: Intent, variant: Variant, base: Train) -> list[str]:
 
 
 def _of_the_builder(one: Inputs, shipped: Shipped) -> list[str]:
-    """What a release was made from has to give its key today, too."""
+    """Return a problem if today's builder does not give the release's key for the release's inputs."""
     if one.key == shipped.key:
         return []
     return [f"build/trainwright itself: of what was key {shipped.key[:12]} it makes {one.key[:12]} now"]
 
 
 def _aliased(identity: str, image: Shipped, name: str, records: Mapping[str, Train], host: str, dry_run: bool) -> Step:
-    """The alias of a released image; it never goes back to an older release by itself."""
+    """Move the alias of a released image, unless a newer release has it: it never moves back by itself."""
     newest = trains.newest(identity, records.values())
     if newest != name:
         why = f"the alias stays: {newest} is newer; `trainwright rollback --to {name}` moves it"

@@ -1,4 +1,4 @@
-"""Resolve anew what is locked: what would change, and on request the change itself."""
+"""Resolve locks anew: report the changes, and write them on request."""
 
 from contextlib import suppress
 from pathlib import Path
@@ -14,7 +14,7 @@ from trainwright.progress import Progress, Say
 
 
 def update(intent: Intent, variants: list[Variant], keep: bool, say: Say, progress: Progress) -> list[Change]:
-    """How every lock would change if it were resolved anew. With `keep` they are written, once all are resolved."""
+    """Return how every lock would change if resolved anew. With `keep`, write the locks once all are resolved."""
     variants, _ = locking.waiting(intent, variants)
     locking.admit(intent, variants)
     texts: dict[Path, str] = {}
@@ -25,10 +25,10 @@ def update(intent: Intent, variants: list[Variant], keep: bool, say: Say, progre
         found = packages.parse(text, path.name)[1]
         fresh.setdefault(base, found)
         old: differences.Held = {}
-        with suppress(LockError):  # one that is missing or broken has nothing to compare with
+        with suppress(LockError):  # a missing or broken lock has nothing to compare with
             old = differences.packages_held(packages.parse(read(path, error=LockError), path.name)[1])
         moved = differences.changes(path.stem, "distribution", old, differences.packages_held(found))
-        # What has not moved stays: another date alone would be another key. To compare, no package is fetched.
+        # Because a new date alone would change the key, an unchanged lock stays. A comparison fetches no package.
         if keep and (moved or not locking.is_current(inputs.current_distribution, intent, base, tools)):
             texts[path] = locking.with_licences(intent, base, text, fresh[base], say, progress)
         rows += moved

@@ -1,4 +1,4 @@
-"""What to do about versions that do not go together: the nearest that do, and the refusal that names them."""
+"""Find a remedy for incompatible versions: the nearest compatible ones, and the refusal that names them."""
 
 from collections.abc import Callable, Mapping
 from itertools import product
@@ -7,15 +7,15 @@ from trainwright import versions
 from trainwright.compat import Compat, Facts, Verdict, complete, violations
 from trainwright.errors import IncompatibleError
 
-Bundles = Mapping[str, Mapping[str, Mapping[str, str]]]  # installer, its version, component: the version it brings
+Bundles = Mapping[str, Mapping[str, Mapping[str, str]]]  # installer, its version, component: the bundled version
 
 
 def nearest(
     compat: Compat, facts: Facts, broken: Verdict, known: Mapping[str, list[str]], bundles: Bundles | None = None
 ) -> tuple[str, str] | None:
-    """The smallest change of one side that mends a violation: newer before older, `a` before `b`.
+    """Return the smallest change of one side that fixes a violation: newer before older, `a` before `b`.
 
-    What an installer brought is changed by changing the installer.
+    A bundled component is changed by changing its installer.
     """
     bundles, facts = bundles or {}, complete(facts)
     before = {v.row for v in violations(compat, facts) if v.severity == "refuse"} - {broken.row}
@@ -26,7 +26,7 @@ def nearest(
         releases = [v for v in versions.in_order(known.get(name, [])) if not versions.parse(v).is_prerelease]
         newer = [v for v in releases if versions.parse(v) > present]
         candidates[name] = newer, [v for v in reversed(releases) if versions.parse(v) < present]
-    for tolerated in (set(), before):  # all in order; or else at least this one, and nothing worse
+    for tolerated in (set(), before):  # first without any refusal; else fix this rule and break no further one
         for direction, name in product((0, 1), names):
             for version in candidates[name][direction]:
                 wrong = violations(compat, _changed(facts, name, version, bundles))
@@ -37,19 +37,19 @@ def nearest(
 
 
 def _brings(bundles: Bundles, installer: str, version: str) -> dict[str, str]:
-    """What a version of an installer brings; its plugin was compiled against its libfabric."""
+    """Return what a version of an installer bundles; its plugin was compiled against its libfabric."""
     parts = dict(bundles.get(installer, {}).get(version, {}))
     return parts | ({"plugin-libfabric": parts["libfabric"]} if {"aws-ofi-nccl", "libfabric"} <= parts.keys() else {})
 
 
 def _installer(facts: Facts, name: str, bundles: Bundles) -> str:
-    """What to change in order to change `name`."""
+    """Return the component to change in order to change `name`: its installer, or itself."""
     brought = (i for i in bundles if i in facts and _brings(bundles, i, facts[i]).get(name) == facts[name])
     return next(brought, name)
 
 
 def _changed(facts: Facts, name: str, version: str, bundles: Bundles) -> Facts:
-    """The facts with another version of one component, and of what that one brings."""
+    """Return the facts with another version of one component and of what it bundles."""
     carried = {part for part, held in _brings(bundles, name, facts[name]).items() if facts.get(part) == held}
     brings = _brings(bundles, name, version)
     return {**facts, name: version, **{part: brings[part] for part in brings if part in carried}}
@@ -63,11 +63,11 @@ def refuse(
     pin: Callable[[str, str], str] = '{} = "{}"'.format,
     origin: Callable[[Verdict], str] = lambda _: "",
 ) -> list[Verdict]:
-    """Raise IncompatibleError where a variant breaks a rule; the rest comes back as warnings to show.
+    """Raise IncompatibleError if a variant breaks a rule; otherwise return the findings as warnings to show.
 
-    `where` is file:line of the variant's pins, `mend` is `nearest` for these facts, `pin` says how a component and
-    its version are written in the matrix; "" where no pin could say so. `origin` is one sentence on where a side is
-    from that nobody pinned, or "".
+    `where` is file:line of the variant's pins, `mend` is `nearest` for these facts, `pin` returns how the matrix writes
+    a component and its version, or "" if no pin can. `origin` returns one sentence on where an unpinned side comes
+    from, or "".
     """
     refused = [verdict for verdict in found if verdict.severity == "refuse"]
     if not refused:
@@ -92,7 +92,7 @@ def refuse(
 
 
 def sentence(verdict: Verdict) -> str:
-    """Both sides with version and range."""
+    """Return both sides with version and range."""
     a, b = verdict.a, verdict.b
     if b is None:
         return (

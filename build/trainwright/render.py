@@ -1,4 +1,4 @@
-"""Templates into text: a pure function of the lock. No clock, no environment, no random."""
+"""Render templates into text as a pure function of the lock: no clock, no environment, no random."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -17,7 +17,7 @@ from trainwright.wheels import LIBRARIES, SDISTS, folders, is_wheel
 
 
 class Pins(Mapping[str, str]):
-    """Pins that remember who asked for them: one that nobody did is an error."""
+    """Pins that record which of them were read; a pin that no template reads is an error."""
 
     def __init__(self, versions: dict[str, str]) -> None:
         self._versions, self.asked = versions, set[str]()
@@ -34,20 +34,20 @@ class Pins(Mapping[str, str]):
 
 
 def requirement_lines(files: list[PythonFile]) -> str:
-    """A requirements file that admits exactly these files: `name==version --hash=sha256:...`."""
+    """Return a requirements file that admits exactly these files: `name==version --hash=sha256:...`."""
     return "".join(f"{entry.name}=={entry.version} --hash=sha256:{entry.sha256}\n" for entry in files)
 
 
 def constraint_lines(files: list[PythonFile], refused: list[str]) -> str:
-    """Constraints that hold a job's own requirements to what the image was proved with; no version of `refused`."""
+    """Return constraints that hold a job's requirements at the proved versions, and admit no version of `refused`."""
     held = "".join(f"{entry.name}=={entry.version}\n" for entry in files)
     return held + "".join(f"{name}<0\n" for name in refused)
 
 
 def check(intent: Intent, variant: Variant) -> str:
-    """The Dockerfile as far as it is known without a lock.
+    """Render the Dockerfile as far as it is known without a lock.
 
-    Raises ConfigError for what no lock can mend: an undefined variable, a pin that no template consumes.
+    Raises ConfigError for errors that no lock can fix: an undefined variable, a pin that no template consumes.
     """
     versions = {name: pin.version or pin.provider for name, pin in variant.pins.items()}
     empty: dict[str, list[PythonFile]] = {"framework-1": [], LIBRARIES: [], "toolkit": [], "devel": [], SDISTS: []}
@@ -64,9 +64,9 @@ def render(
     tools: Mapping[str, Package],
     epoch: int,
 ) -> dict[str, str]:
-    """Path below out/<id>/ to text: the Dockerfile and the requirement files.
+    """Render the Dockerfile and the requirement files: path below out/<id>/ to text.
 
-    `versions` are those of the pins, `folders` are of folders_of(), `packages` are those of the base, `tools` what
+    `versions` are those of the pins, `folders` those of folders_of(), `packages` those of the base, `tools` those that
     compile stages have beyond them; `epoch` is SOURCE_DATE_EPOCH in seconds. Raises ConfigError, with template and
     line, for an undefined variable and for a pin that no template consumed.
     """
@@ -84,13 +84,13 @@ def render(
 
 
 def refused(intent: Intent, variant: Variant) -> list[str]:
-    """Python packages that have the content of a pinned one under another name."""
+    """Return the Python packages that have the content of a pinned one under another name."""
     said = {for_accelerator(provider_of(intent, variant, pin).refuses, variant.accelerator) for pin in variant.pins}
     return sorted(said - {""})
 
 
 def folders_of(intent: Intent, variant: Variant, lock: Lock) -> dict[str, list[PythonFile]]:
-    """Folder below out/<id>/wheels/ to its files."""
+    """Return the files of each folder below out/<id>/wheels/."""
     own = {python_name(intent, variant, pin) for pin in variant.pins}
     replaced = {
         for_accelerator(provider_of(intent, variant, pin).replaces, variant.accelerator) for pin in variant.pins
@@ -121,7 +121,7 @@ def _dockerfile(
         "positions": {
             place: sorted(
                 (name for name in variant.pins if components[name].position == place),
-                key=lambda name: (name not in installers, name),  # who brings others comes before them
+                key=lambda name: (name not in installers, name),  # a component that bundles others comes before them
             )
             for place in get_args(Position)
         },
@@ -151,18 +151,18 @@ def _dockerfile(
 
 
 def _beyond(base: Base, packages: Mapping[str, Package]) -> list[str]:
-    """What a registry image lacks, as apt is asked for it; [] for a base that apt puts together by its own solver."""
+    """Return what a registry image lacks, in apt's notation; [] for a base that apt resolves as a whole."""
     added = base.provider == "image"
     return [f"{package.name}={package.version}" for package in packages.values() if added and package.sha256]
 
 
 def _exactly(name: str, held: Mapping[str, Package]) -> str:
-    """A package as apt is asked for it; without a lock its version is yet to come."""
+    """Return a package in apt's notation; without a lock its version is `awaited`."""
     return f"{name}={held[name].version}" if name in held else f"{name}=awaited"
 
 
 def _check_stages(intent: Intent, variant: Variant, text: str) -> None:
-    """A stage that nobody defines above would be taken for an image of some registry."""
+    """Check that each stage is defined above its use, because the engine would take it for a registry's image."""
     known = {"scratch", intent.components.bases[variant.base].reference}
     for below, stage in re.findall(r"^FROM (\S+)(?: AS (\S+))?$", text, re.MULTILINE):
         if below not in known:
@@ -176,9 +176,9 @@ def _check_stages(intent: Intent, variant: Variant, text: str) -> None:
 
 
 def _stage_order(intent: Intent, variant: Variant) -> list[str]:
-    """Components as their stages follow: the interpreter's installer, what others are compiled with, what is compiled.
+    """Return components in stage order: the interpreter's installer, what others are compiled with, what is compiled.
 
-    A stage can name only those above it, and in which order somebody writes pins says nothing about that.
+    Because a stage can name only those above it, the order in which pins are written is not used.
     """
 
     def place(name: str) -> tuple[bool, bool, str]:
@@ -189,7 +189,7 @@ def _stage_order(intent: Intent, variant: Variant) -> list[str]:
 
 
 def licences(intent: Intent, variant: Variant) -> str:
-    """The SPDX expression of what the variant pins."""
+    """Return the SPDX expression of what the variant pins."""
     said = [intent.components.components[pin].licence for pin in variant.pins]
     found = {f"({text})" if " OR " in text else text for text in said if " AND " not in text}
     found |= {part for text in said if " AND " in text for part in text.split(" AND ")}

@@ -1,4 +1,4 @@
-"""What people see: tables, progress, errors. Colour only on a terminal; JSON for machines."""
+"""Print for people: tables, progress, errors, with colour only on a terminal; and JSON for machines."""
 
 import json
 import os
@@ -15,12 +15,12 @@ from trainwright.errors import Refusals, TrainwrightError, printable
 if TYPE_CHECKING:
     from trainwright.images import Done
 
-WRITTEN = ("locks", "proofs", "releases")  # in dockerfiles/, by commands of which one works at a time
-NARROW = 3  # characters: below that a column is no column
+WRITTEN = ("locks", "proofs", "releases")  # in dockerfiles/, by commands that run one at a time
+NARROW = 3  # characters: the narrowest readable column
 
 
 def show(rows: list[dict[str, Any]], as_json: bool) -> None:
-    """A list as a table, or as a JSON array. Of nothing there is no table: whoever asks says what that means."""
+    """Print a list as a table, or as a JSON array. An empty table prints nothing: the caller explains it."""
     if as_json:
         print(json.dumps(rows, indent=2))
         return
@@ -34,7 +34,7 @@ def show(rows: list[dict[str, Any]], as_json: bool) -> None:
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="bold")
-    # The first column says which row it is: what is copied from it must be whole. The others fold, down to NARROW.
+    # Because the first column identifies the row and is copied, it is never folded. The others fold, down to NARROW.
     whole = max(len(line) for row in rows for line in [names[0], *_cell(row.get(names[0])).splitlines()])
     for number, name in enumerate(names):
         table.add_column(name, overflow="fold", no_wrap=number == 0, min_width=NARROW if number else whole)
@@ -57,7 +57,7 @@ def _lines(rows: list[list[str]]) -> Iterator[str]:
 
 
 def data(value: Any) -> None:
-    """What machines read, to standard output."""
+    """Print JSON for machines to standard output."""
     print(json.dumps(value, indent=2))
 
 
@@ -68,14 +68,14 @@ def _cell(value: Any) -> str:
 
 
 def human(size: float | None) -> str:
-    """Bytes for people, in powers of ten."""
+    """Format bytes for people, in powers of ten."""
     if size is None:
         return ""
     return f"{size / 1e9:.2f} GB" if size >= 1e9 else f"{size / 1e6:.1f} MB"
 
 
 def final(done: "list[Done]", as_json: bool) -> None:
-    """The last thing a long command prints: image, key, size, time, digest, why."""
+    """Print the result of a long command: image, key, size, time, digest, why."""
     if as_json:
         rows = [
             {**row.image.to_json(), "action": row.action, "reason": row.why, "seconds": round(row.seconds, 2)}
@@ -103,7 +103,7 @@ def final(done: "list[Done]", as_json: bool) -> None:
     for row in filter(lambda row: row.steps, done):
         print("\n".join([f"\n{row.image.id}", *(f"{number:4}. {step}" for number, step in enumerate(row.steps, 1))]))
     for row in done:
-        if row.image.uri and row.action in ("skip", "pushed"):  # the registry was asked just now, and has it
+        if row.image.uri and row.action in ("skip", "pushed"):  # the registry has it: it was just queried
             print(f"\n{row.image.uri}")
 
 
@@ -112,14 +112,14 @@ def _coloured() -> bool:
 
 
 def pasteable(text: str) -> str:
-    """Commands of ours as this shell finds them: where they are not on PATH, `make` has put them into .venv/bin."""
+    """Prefix our commands with .venv/bin, where `make` installs them, if they are not on PATH."""
     if shutil.which("trainwright"):
         return text
     return "\n".join(f".venv/bin/{line}" if line.startswith("trainwright ") else line for line in text.splitlines())
 
 
 def complain(error: TrainwrightError, as_json: bool) -> None:
-    """One error: what, where, why, and the command that fixes it."""
+    """Print one error: what, where, why, and the command that fixes it."""
     if as_json:
         print(json.dumps(error.as_dict()), file=sys.stderr)
         return
@@ -137,7 +137,7 @@ def complain(error: TrainwrightError, as_json: bool) -> None:
 
 @contextmanager
 def progress(total: int = 0) -> Iterator[tuple[Callable[[str], None], Callable[[int], None]]]:
-    """A way to say a line and a way to report bytes; the bar is drawn only on a terminal and only for bytes."""
+    """Yield a function for a line and a function for bytes; the bar is drawn only on a terminal and only for bytes."""
 
     def say(line: str) -> None:
         print(line, file=sys.stderr, flush=True)
@@ -146,7 +146,7 @@ def progress(total: int = 0) -> Iterator[tuple[Callable[[str], None], Callable[[
         done = 0
 
         def count(size: int) -> None:
-            """A line for every quarter."""
+            """Print a line for every quarter."""
             nonlocal done
             before, done = done, done + size
             if total and 4 * before // total != 4 * done // total:
@@ -173,9 +173,9 @@ def progress(total: int = 0) -> Iterator[tuple[Callable[[str], None], Callable[[
 
 @contextmanager
 def alone(root: Path, no_wait: bool = False, reads: bool = False) -> Iterator[None]:
-    """One command that writes at a time in a checkout; whoever only `reads` waits for nobody.
+    """Lock the checkout for one writing command at a time; a command that only `reads` does not wait.
 
-    What one that was killed left half written is removed first: to git it would be a file that nobody has committed.
+    Files of killed commands are removed first, because they would appear as uncommitted in git.
     """
     from trainwright.files import only_one, tidy
 

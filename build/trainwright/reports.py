@@ -1,4 +1,4 @@
-"""Verdicts into files: a page, a picture, JUnit's XML."""
+"""Write verdicts into files: an HTML page, a PNG picture, JUnit XML."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,7 +10,7 @@ from trainwright.witnesses import Case
 
 
 def write(found: Sequence[tuple[Verdict, Case]], html: Path | None, png: Path | None, xml: Path | None) -> None:
-    """Those that are asked for, each whole or not at all. Raises ConfigError, EnvironmentProblem."""
+    """Write the requested files, each completely or not at all. Raises ConfigError, EnvironmentProblem."""
     drawn = [(verdict, charts.panels(case)) for verdict, case in found] if html or png else []
     wanted: list[tuple[Path, str | bytes]] = []
     if html:

@@ -1,4 +1,4 @@
-"""What a repository of Amazon ECR is to be like, in Amazon's own documents, and how one that is there differs."""
+"""Define the settings of an Amazon ECR repository, as AWS documents, and compare them with an existing repository."""
 
 import json
 import re
@@ -13,13 +13,13 @@ from trainwright.plan import SHORT
 from trainwright.publication import FILE, Repository
 
 PULL = ["ecr:BatchCheckLayerAvailability", "ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer"]
-READERS = "TrainwrightReaders"  # which statement of a repository's policy is ours
+READERS = "TrainwrightReaders"  # Sid of our statement in a repository's policy
 IMMUTABLE: Literal["IMMUTABLE_WITH_EXCLUSION"] = "IMMUTABLE_WITH_EXCLUSION"
 State = Literal["as wanted", "missing", "created", "differs", "changed", "cannot be changed"]
 
 
 class Held(Model):
-    """A repository as it is."""
+    """The present state of a repository."""
 
     arn: str
     mutability: str
@@ -33,7 +33,7 @@ class Held(Model):
 
 
 class Setting(Model):
-    """One row: what a repository has, what it is to have, and what became of that."""
+    """One setting of a repository: present value, wanted value, and state."""
 
     repository: str
     region: str
@@ -44,14 +44,14 @@ class Setting(Model):
 
 
 def movable(tag: str, filters: Iterable[str]) -> bool:
-    """Whether ECR lets a tag move."""
+    """Return whether ECR lets a tag move."""
     return any(
         fnmatchcase(tag, pattern) for pattern in filters
-    )  # their one wildcard is `*`; [ and ? cannot stand there
+    )  # ECR's only wildcard is `*`; [ and ? are not allowed in a filter
 
 
 def refuse_filters(settings: Repository, identities: Iterable[str]) -> None:
-    """Raises ConfigError where a tag for ever could move, or an alias could not, or a cache's rule reaches an image."""
+    """Raise ConfigError if immutable tags could move, aliases could not, or the caches' rule matches an image."""
     for identity in identities:
         fixed = [f"{identity}-{'0' * SHORT}", f"{identity}-{'f' * SHORT}", trains.tag(identity, "2026.11.0")]
         wrong = [tag for tag in fixed if movable(tag, settings.moving)]
@@ -68,12 +68,12 @@ def refuse_filters(settings: Repository, identities: Iterable[str]) -> None:
 
 
 def lifecycle(settings: Repository) -> str:
-    """What expires by itself: images without any tag, and build caches.
+    """Return the lifecycle policy: images without any tag, and build caches, expire.
 
-    Neither rule can reach what a release names. Its digest has had two tags since it was published, of its key and of
-    the release; both are immutable, so neither was taken away by a push to the same name, and an image with a tag is
-    not untagged. The second rule asks for a cache's tag, which refuse_filters() keeps apart from an image's, and which
-    only buildx writes, on manifests that are no images.
+    Neither rule can match an image that a release names. Since its publication the image has two immutable tags, of its
+    key and of the release; a push cannot move them, and an image with a tag is not untagged. The second rule matches a
+    cache's tag, which refuse_filters() keeps apart from an image's, and which only buildx writes, on manifests that are
+    not images.
     """
     rules: list[tuple[str, dict[str, Any], int]] = [
         ("images without a tag", {"tagStatus": "untagged"}, settings.untagged_days),
@@ -95,9 +95,9 @@ def lifecycle(settings: Repository) -> str:
 
 
 def with_readers(policy: str, readers: Iterable[str], arn: str) -> str:
-    """A repository's policy in which these accounts may pull, and do nothing else; statements of others stay.
+    """Return a repository's policy in which these accounts may pull and do nothing else; other statements are kept.
 
-    "" where nothing is left in it.
+    Returns "" if no statement is left.
     """
     document: dict[str, Any] = json.loads(policy) if policy else {"Version": "2012-10-17"}
     statements = [row for row in _listed(document.get("Statement")) if row.get("Sid") != READERS]
@@ -108,13 +108,13 @@ def with_readers(policy: str, readers: Iterable[str], arn: str) -> str:
 
 
 def differences(settings: Repository, held: Held) -> list[tuple[str, str, str]]:
-    """Setting, what is there, what is wanted; only what differs."""
+    """Return setting, present value and wanted value of each difference."""
     wanted_key = settings.kms_key if settings.kms_key.startswith("arn:") and ":key/" in settings.kms_key else ""
     pairs = [
         ("moving tags", _moving(held.mutability, held.moving), _moving(IMMUTABLE, settings.moving)),
         ("scan on push", _yes(held.scan_on_push), _yes(settings.scan_on_push)),
         ("encryption", held.encryption, settings.encryption),
-        ("KMS key", held.kms_key if wanted_key else "", wanted_key),  # an alias is answered with what it stands for
+        ("KMS key", held.kms_key if wanted_key else "", wanted_key),  # for an alias, ECR returns the key behind it
         *((f"tag {name}", held.tags.get(name, "none"), value) for name, value in settings.tags.items()),
         ("lifecycle", same(held.lifecycle), same(lifecycle(settings))),
         ("readers", _readers(held.policy), _readers(with_readers(held.policy, settings.readers, held.arn))),
@@ -122,15 +122,15 @@ def differences(settings: Repository, held: Held) -> list[tuple[str, str, str]]:
     return [pair for pair in pairs if pair[1] != pair[2]]
 
 
-FOR_EVER = ("encryption", "KMS key")  # a repository keeps what it was created with
+FOR_EVER = ("encryption", "KMS key")  # fixed when the repository is created
 
 
 def replicated(
     rules: list[dict[str, Any]], settings: Repository, prefix: str, account: str, region: str
 ) -> list[dict[str, Any]]:
-    """The registry's rules of replication with what is missing of ours; those of others stay as they are.
+    """Return the registry's replication rules with our missing ones added; existing rules are not changed.
 
-    `prefix` is how the names of our repositories begin.
+    `prefix` is the prefix of our repositories' names.
     """
     served = {
         (target["region"], target["registryId"])
@@ -150,7 +150,7 @@ def replicated(
 
 
 def same(document: str) -> str:
-    """JSON in one form: a list of one is what Amazon writes without the list."""
+    """Return JSON in one normal form, in which a list of one element equals the element, as AWS writes it."""
 
     def normal(value: Any) -> Any:
         if isinstance(value, Mapping):
@@ -176,7 +176,7 @@ def _yes(value: bool) -> str:
 
 
 def _readers(policy: str) -> str:
-    """Our statement of a policy; whatever stands in it that we would not write is a difference, too."""
+    """Return the readers in our statement of a policy; any deviation from what we write counts as a difference."""
     own = [row for row in _listed(json.loads(policy).get("Statement")) if row.get("Sid") == READERS] if policy else []
     if not own:
         return "none"

@@ -1,4 +1,4 @@
-"""A requirements file as people write it: each line with its place; what could not be locked is refused. Pure."""
+"""Parse a requirements file as people write it: each line with its place; a line that cannot be locked is refused."""
 
 import re
 from collections.abc import Iterator
@@ -14,8 +14,8 @@ from trainwright.errors import ConfigError
 from trainwright.model import Model
 
 HASH = re.compile(r"--hash[= ](\S+)")
-COMPILE = re.compile(r"#\s*trainwright:\s*compile\b(.*)")  # behind a line: build it against torch, in the devel twin
-MOST, LONGEST = 10_000, 1000  # requirements of a file, and characters of one without its hashes: nobody writes more
+COMPILE = re.compile(r"#\s*trainwright:\s*compile\b(.*)")  # after a line: build it against torch, in the devel twin
+MOST, LONGEST = 10_000, 1000  # the most requirements of a file, and the most characters of one without its hashes
 FROM_ELSEWHERE = re.compile(r"^(-e\b|--editable\b|[\w.+-]+://|git\+|\.{0,2}/|.+\.(whl|tar\.gz|zip)$)")
 
 
@@ -24,7 +24,7 @@ class Line(Model):
 
     text: str  # without hashes and comment
     where: str  # file:line
-    hashes: tuple[str, ...] = ()  # sha256 (hex) that its file may have; none: any
+    hashes: tuple[str, ...] = ()  # sha256 (hex) that its file may have; empty: any
     compile: bool = False
     environment: dict[str, str] = Field(default={})  # of its compilation
 
@@ -34,14 +34,14 @@ class Line(Model):
 
 
 class Asked(Model):
-    """What a requirements file and those that it includes ask for."""
+    """What a requirements file and the files that it includes ask for."""
 
     lines: list[Line]
-    constraints: list[Line]  # of -c files: they ask for nothing, and hold versions
+    constraints: list[Line]  # of -c files: they request nothing, but hold versions
 
 
 def read(path: Path) -> Asked:
-    """A requirements file with what it includes. Raises ConfigError with file and line."""
+    """Read a requirements file with what it includes. Raises ConfigError with file and line."""
     found = _read(path, [])
     if not found.lines:
         raise ConfigError("the requirements file asks for nothing", where=str(path), fix=f"$EDITOR {path}")
@@ -73,7 +73,7 @@ def _read(path: Path, within: list[Path]) -> Asked:
 
 
 def _rows(text: str, path: Path) -> Iterator[tuple[str, str]]:
-    """file:line and text of every line that says something, continued lines in one; a comment of ours stays."""
+    """Yield file:line and text of every non-empty line, with continued lines joined; keep `# trainwright:` comments."""
     begun, whole = 0, ""
     for number, row in enumerate(text.splitlines(), 1):
         begun = begun if whole else number

@@ -1,4 +1,4 @@
-"""Which images of a registry are kept, and why. What cannot be judged is kept."""
+"""Decide which images of a registry are kept, and why. An image that cannot be judged is kept."""
 
 import re
 from collections.abc import Collection, Iterable, Mapping
@@ -13,9 +13,9 @@ from trainwright.model import Model
 from trainwright.plan import SHORT
 
 ID, KEY = "io.trainwright.id", "io.trainwright.key"
-BESIDE = re.compile(r"sha256-([0-9a-f]{64})\.(sig|att|sbom)")  # as cosign calls what it says of an image
+BESIDE = re.compile(r"sha256-([0-9a-f]{64})\.(sig|att|sbom)")  # cosign's tags for what is about an image
 RELEASED = re.compile(r"-\d{4}\.\d{1,2}\.\d+$")
-# What nobody may be able to say, and a person can answer for: --waive NAME.
+# Facts that may be unknown, and that a person can waive: --waive NAME.
 JOBS, ACCOUNTS, AGE = "running-jobs", "other-accounts", "age"
 WAIVABLE = {
     JOBS: "no running job or model names what is deleted",
@@ -28,25 +28,25 @@ DAY = 86400
 class Listed(Model):
     """One manifest of a repository."""
 
-    place: str  # of the registry, for people
+    place: str  # the registry, for people
     repository: str  # host[:port]/path
     digest: str
     tags: list[str]
-    pushed: datetime | None = None  # as the registry says; a plain one does not
-    created: datetime | None = None  # as the image says: when its lock was made, so that it was pushed later
-    labels: dict[str, str] | None = None  # None: it is no image
+    pushed: datetime | None = None  # from the registry; None in a plain one
+    created: datetime | None = None  # from the image: the date of its lock, so that it was pushed later
+    labels: dict[str, str] | None = None  # None: not an image
     blobs: dict[str, int] = Field(default={})  # digest to bytes
 
 
 class Known(Model):
-    """What this checkout, and Amazon, know."""
+    """The facts that this checkout and Amazon know."""
 
     at: datetime
-    days: int  # younger than this is kept
-    keys: dict[str, str]  # id of the matrix to the tag of its present key; "" where that cannot be said
+    days: int  # younger images are kept
+    keys: dict[str, str]  # id of the matrix to the tag of its present key; "" if unknown
     released: dict[str, str]  # digest to the release that names it
-    used: set[str] = Field(default=set())  # addresses that running jobs and models name, of those that were asked
-    unasked: dict[str, str] = Field(default={})  # whom nobody could ask and why, by what a person can answer for
+    used: set[str] = Field(default=set())  # addresses in running jobs and models, as far as they could be listed
+    unasked: dict[str, str] = Field(default={})  # what could not be listed and why, by waivable fact
     waived: set[str] = Field(default=set())
 
 
@@ -64,7 +64,7 @@ class Verdict(Model):
 
 
 def judge(listed: Iterable[Listed], known: Known) -> list[Verdict]:
-    """One verdict a manifest; what was said beside an image goes where the image goes."""
+    """Return one verdict for each manifest; signatures and attestations of an image share its verdict."""
     rows = list(listed)
     images = {row.digest: _kept(row, known) for row in rows if not _about(row)}
     return [_verdict(row, known, _beside(row, images) if _about(row) else images[row.digest]) for row in rows]
@@ -84,13 +84,13 @@ def _verdict(row: Listed, known: Known, kept: tuple[bool, str]) -> Verdict:
 
 
 def _about(row: Listed) -> set[str]:
-    """The digests that all of its tags speak of; none where it has another one, or none."""
+    """Return the digests that its tags are about if all of them are cosign's; an empty set otherwise."""
     found = [BESIDE.fullmatch(tag) for tag in row.tags]
     return {f"sha256:{match[1]}" for match in found if match} if found and all(found) else set()
 
 
 def _beside(row: Listed, images: Mapping[str, tuple[bool, str]]) -> tuple[bool, str]:
-    """A signature or an attestation. Without its image it is one that an earlier deletion left."""
+    """Judge a signature or an attestation. Without its image, it is left over from an earlier deletion."""
     about = sorted(_about(row))
     if alive := [digest for digest in about if images.get(digest, (False, ""))[0]]:
         return True, f"it is about {alive[0]}, which is kept"
@@ -99,7 +99,7 @@ def _beside(row: Listed, images: Mapping[str, tuple[bool, str]]) -> tuple[bool, 
 
 
 def _kept(row: Listed, known: Known) -> tuple[bool, str]:
-    """Whether an image is kept, and why."""
+    """Return whether an image is kept, and why."""
     if row.labels is None or not {ID, KEY} <= row.labels.keys():
         return True, "unknown: it is no image of trainwright"
     if PARENT_LABEL in row.labels:
@@ -125,7 +125,7 @@ def _kept(row: Listed, known: Known) -> tuple[bool, str]:
 
 
 def _by_tag(tag: str, identity: str, key: str) -> str:
-    """Why a tag keeps what it names; "" for the tag of a key, which does not."""
+    """Return why a tag keeps its image; "" for the tag of a key, which does not."""
     if tag == trains.alias(identity):
         return f"the alias {tag} points at it"
     if RELEASED.search(tag):
@@ -135,7 +135,7 @@ def _by_tag(tag: str, identity: str, key: str) -> str:
 
 def _used(row: Listed, used: Collection[str]) -> str:
     own = {f"{row.repository}@{row.digest}", *(f"{row.repository}:{tag}" for tag in row.tags)}
-    # An address may have both, and then the digest decides.
+    # If an address has a tag and a digest, the digest decides.
     return next((uri for uri in sorted(used) if uri in own or uri.endswith(f"@{row.digest}")), "")
 
 
@@ -149,7 +149,7 @@ def _by_age(row: Listed, known: Known) -> tuple[bool, str]:
 
 
 def freed(listed: Iterable[Listed], gone: Collection[tuple[str, str]]) -> int:
-    """Bytes that nothing else in its repository holds; `gone` is repository and digest."""
+    """Return the bytes that nothing else in the repository holds; `gone` has pairs of repository and digest."""
     rows = list(listed)
     kept = {(row.repository, blob) for row in rows if (row.repository, row.digest) not in gone for blob in row.blobs}
     doomed = {

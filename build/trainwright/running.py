@@ -1,4 +1,4 @@
-"""A training job on this machine: a container for each host, the contract of SageMaker, a network of their own."""
+"""Run a training job on this machine: one container per host, SageMaker's contract, and a separate network."""
 
 import secrets
 import shlex
@@ -17,19 +17,19 @@ from trainwright.host_settings import host as host_settings
 from trainwright.model import Model
 
 __all__ = ["LABEL", "Ended", "Job", "Outcome", "job", "refuse", "run"]
-CA = f"/run/trainwright/{pip_files.CA}"  # in a job; root alone may look into the folder of its secret
+CA = f"/run/trainwright/{pip_files.CA}"  # path in a job, not beside the secret, whose folder only root may read
 KEPT = ("model", "output", "checkpoints")  # of /opt/ml
-WARNING = 30  # of the toolkit's own log: else it prints all that it knows of each host
+WARNING = 30  # level of the toolkit's log: below it, it prints everything about each host
 SECRET_BYTES = 32
-PROBE_BYTES = 1 << 20  # written to --output beforehand
+PROBE_BYTES = 1 << 20  # bytes written to --output as a test before the job
 
 
 class Job(Model):
-    """What is run. `channels` are folders by name; `grace` seconds pass between SIGTERM and SIGKILL."""
+    """A job to run. `channels` are folders by name; `grace` seconds pass between SIGTERM and SIGKILL."""
 
     image: str
     hosts: int
-    source: Path  # a folder: what lies in it is /opt/ml/code
+    source: Path  # a folder, whose contents become /opt/ml/code
     hyperparameters: dict[str, Any] = Field(default={})
     channels: dict[str, Path] = Field(default={})
     environment: dict[str, str] = Field(default={})
@@ -61,7 +61,7 @@ def job(
     gpus: bool = False,
     grace: int | None = None,
 ) -> Job:
-    """What was asked for on a command line. Raises ConfigError, NotRunError for an image that was not built."""
+    """Return the job of a command line. Raises ConfigError, NotRunError for an image that was not built."""
     if not script.is_file():
         raise ConfigError(f"there is no script {script}", where=str(Path.cwd()), fix="trainwright run IMAGE SCRIPT")
     packing.refuse_hiding(packing.modules(script.parent), script.parent)
@@ -96,7 +96,10 @@ def job(
 
 
 def _channels(words: Sequence[str]) -> dict[str, Path]:
-    """Raises ConfigError. Docker would make a folder that is not there, and the job would train on nothing."""
+    """Parse channels. Raises ConfigError for an invalid name or a missing folder.
+
+    Because Docker would create a missing folder, the job would otherwise train on no data.
+    """
     found = {name: Path(folder) for name, folder in _pairs("--channel", words).items()}
     for name, folder in found.items():
         if not jobs.CHANNEL.fullmatch(name):
@@ -114,11 +117,11 @@ def _pairs(option: str, words: Sequence[str]) -> dict[str, str]:
 
 
 def run(job: Job, line: Line, output: Path | None = None) -> Outcome:
-    """Run to the end; as soon as one host fails, the others are stopped, as SageMaker does.
+    """Run to the end; as soon as one host fails, stop the others, as SageMaker does.
 
-    `output` gets what each host left in KEPT: a new folder or an empty one, so that nothing in it is of another run.
-    Where that cannot be written in the end, the containers stay; nothing else is left in the engine, whatever happens.
-    Raises EnvironmentProblem, ConfigError for a source that cannot be read and for an output of another run.
+    `output` receives what each host left in KEPT; it must be new or empty, so that it contains nothing of another run.
+    If it cannot be written at the end, the containers are kept; otherwise nothing remains in the engine, even after a
+    failure. Raises EnvironmentProblem, ConfigError for an unreadable source or an output folder of another run.
     """
     if output:
         must_be_new(output)
@@ -136,7 +139,10 @@ def run(job: Job, line: Line, output: Path | None = None) -> Outcome:
 
 
 def must_be_new(output: Path) -> None:
-    """Before hours of training: it can be written, and holds nothing. Raises ConfigError, EnvironmentProblem."""
+    """Check that the output folder is writable and empty. Raises ConfigError, EnvironmentProblem.
+
+    Because training takes hours, this is checked before it starts.
+    """
     make_folder("--output", output)
     if any(output.iterdir()):
         raise ConfigError(
@@ -153,7 +159,7 @@ def must_be_new(output: Path) -> None:
 
 
 def make_folder(option: str, folder: Path) -> None:
-    """Raises EnvironmentProblem."""
+    """Create the folder. Raises EnvironmentProblem."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -170,7 +176,7 @@ def _not_written(option: str, folder: Path, error: OSError) -> EnvironmentProble
 
 
 def _bring(running: containers.Running, outcome: Outcome, output: Path, line: Line) -> None:
-    """What each host left, into `output`; whatever goes wrong, it is still in the containers, and is said to be there.
+    """Copy what each host left into `output`. If that fails, keep the containers and name them.
 
     Raises EnvironmentProblem.
     """
@@ -193,7 +199,7 @@ def _bring(running: containers.Running, outcome: Outcome, output: Path, line: Li
 
 
 def refuse(outcome: Outcome) -> None:
-    """Raises JobError for a host that failed: the first of those whose failure file names that host itself.
+    """Raise JobError for a failed host: the first one whose failure file names that host itself.
 
     A host that ends because another one failed has the other one's name in its failure file (failures.text).
     """
@@ -222,10 +228,10 @@ def _common(job: Job, output: Path | None) -> containers.Common:
 
 
 def contracts(job: Job, name: str) -> list[containers.Host]:
-    """The contract of each host. The job's secret is a new one, in a file that no `docker inspect` shows.
+    """Return the contract of each host. The job's new secret is in a file that `docker inspect` does not show.
 
-    So are pip's settings, for the job's requirements.txt; the CAs of this host are for every user. Raises as
-    pip_files.contents().
+    So are pip's settings for the job's requirements.txt; the CAs of this host are readable by every user. Raises the
+    errors of pip_files.contents().
     """
     names, secret = jobs.hosts(job.hosts), secrets.token_hex(SECRET_BYTES).encode()
     settings, folder = pip_files.contents(CA), PurePosixPath(jobs.SECRET).parent

@@ -1,4 +1,4 @@
-"""One description of a run of nccl-tests, for every launcher: dockerfiles/gate.toml, and what was asked for."""
+"""Describe a run of nccl-tests once for every launcher, from `dockerfiles/gate.toml` and the user's options."""
 
 import re
 from pathlib import Path
@@ -14,13 +14,13 @@ from trainwright.model import Model
 from trainwright.nccl_tests import NAMES
 
 FILE = "dockerfiles/gate.toml"
-SCRIPT = "scripts/gate.sh"  # what every launcher starts
+SCRIPT = "scripts/gate.sh"  # the script that every launcher starts
 HOST = re.compile(r"(?:[A-Za-z_][\w.-]*@)?[A-Za-z0-9][A-Za-z0-9.-]*")
-MOST_NAME = 32  # characters of what a name is made of: with its time, and what launchers put behind, it stays below 63
+MOST_NAME = 32  # characters taken from the subject, so that a name with its time and a launcher's suffix stays below 63
 
 
 class Sweep(Model):
-    """Which tests, of which messages, how long."""
+    """The tests to run, their message sizes, and their time limits."""
 
     collectives: list[str]
     least: int  # bytes
@@ -47,7 +47,7 @@ class Kubernetes(Model):
     hugepages: str
     memory: str
     shm: str
-    efa: dict[str, int]  # interfaces that are scheduled, where they are fewer than there are
+    efa: dict[str, int]  # interfaces that can be scheduled, for types where they are fewer than the hardware has
     tolerations: list[str]  # keys of taints
 
 
@@ -73,16 +73,16 @@ class Settings(Model):
 
 
 class Run(Model):
-    """What runs where. Every launcher gets this, and nothing else."""
+    """One run and its hosts, the only input of every launcher."""
 
     name: str
-    image: str  # reference; "" is what the hosts themselves have
-    instance: str  # "": not said
+    image: str  # reference; "": the hosts' own installation
+    instance: str  # "": not given
     nodes: Annotated[int, Field(ge=1)]
     gpus: Annotated[int, Field(ge=1)]  # of each node
-    efa: int  # interfaces of each node: as asked for, else as the instance type says
-    nics: int | None = None  # that number, where several nodes are judged and it is not what the instance type has
-    architecture: str = ""  # of the instance type; "": not said
+    efa: int  # interfaces of each node: as requested, else as the instance type has
+    nics: int | None = None  # the requested number, if several nodes are judged and it differs from the instance type's
+    architecture: str = ""  # of the instance type; "": not given
     sweep: Sweep
     environment: dict[str, str]
     hosts: list[str] = Field(default=[])
@@ -94,13 +94,13 @@ class Run(Model):
 
     @property
     def seconds(self) -> int:
-        """The longest that it can take."""
+        """Return the longest time that the run can take, in seconds."""
         sweep = self.sweep
         return sweep.wait + 60 + len(sweep.collectives) * (sweep.limit + sweep.grace + 30)
 
     @property
     def words(self) -> list[str]:
-        """Of scripts/gate.sh, but for what a launcher says of its hosts."""
+        """Return the arguments of scripts/gate.sh, except those for a launcher's hosts."""
         sweep = self.sweep
         words = ["--name", self.name]
         if self.image:
@@ -120,7 +120,7 @@ def load_settings(root: Path) -> Settings:
 
 
 def name_of(subject: str, stamp: str) -> str:
-    """A name that Kubernetes, Slurm and SageMaker all take. `stamp` tells two runs apart."""
+    """Return a name that is valid for Kubernetes, Slurm and SageMaker. `stamp` separates runs."""
     plain = re.sub(r"[^a-z0-9]+", "-", subject.rpartition("/")[2].partition("@")[0].lower()).strip("-")
     return f"gate-{plain[:MOST_NAME].strip('-') or 'hosts'}-{stamp}"
 
@@ -140,7 +140,7 @@ def make(
     limit: int | None = None,
     efa: int | None = None,
 ) -> Run:
-    """`gpus` None: all that the instance type has. Raises ConfigError."""
+    """Validate the options and return the run. `gpus` None: all that the instance type has. Raises ConfigError."""
     instance = instance.removeprefix("ml.")
     if instance and instance not in instances:
         raise unknown(instance, instances, "--instance")
@@ -193,6 +193,6 @@ def make(
 
 
 def read_hosts(text: str) -> list[str]:
-    """One host a line, as for mpirun: what follows the name, and comments, are not looked at."""
+    """Return the hosts of a hostfile, one per line, as for mpirun: text after the name, and comments, are ignored."""
     lines = (line.partition("#")[0].split() for line in text.splitlines())
     return [words[0].partition(":")[0] for words in lines if words]

@@ -1,4 +1,4 @@
-"""A CycloneDX SBOM against the lock: which image it is about, and whether it lists what the lock says."""
+"""Compare a CycloneDX SBOM with the lock: which image it is about, and whether it lists what the lock does."""
 
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -13,16 +13,16 @@ if TYPE_CHECKING:
     from trainwright.inputs import Inputs
 
 TYPE = "https://cyclonedx.org/bom"
-VENDORED = "/_vendor/"  # packages that other packages carry inside: nobody can import them by their own name
+VENDORED = "/_vendor/"  # packages that other packages carry inside: they cannot be imported by their own names
 
 
 def image(sbom: Mapping[str, Any]) -> str:
-    """The digest of the image that it is about; "" where it does not say."""
+    """Return the digest of the image that the SBOM is about, or "" if it states none."""
     return str(((sbom.get("metadata") or {}).get("component") or {}).get("version", ""))
 
 
 def packages(sbom: Mapping[str, Any], kind: str) -> dict[str, str]:
-    """Name to version, of the packages with this type in their purl; two versions of one are both there."""
+    """Return each package's version, by name, for this type in its purl; two versions of one package are both kept."""
     found: dict[str, set[str]] = {}
     for component in sbom.get("components") or []:
         if str(component.get("purl", "")).startswith(f"pkg:{kind}/") and not _vendored(component):
@@ -42,7 +42,7 @@ def _vendored(component: Mapping[str, Any]) -> bool:
 
 
 def differences(intent: Intent, found: "Inputs", sbom: Mapping[str, Any], digest: str) -> list[str]:
-    """Every difference between an SBOM and what these inputs say of the image with this digest; one sentence each."""
+    """List every difference between an SBOM and these inputs for the image with this digest, one sentence each."""
     problems = [] if (about := image(sbom)) == digest else [f"it is about {about or 'no image'}, not about {digest}"]
     variant, debs = found.variant, packages(sbom, "deb")
     wanted = {name: package.version for name, package in found.distribution.packages().items()}

@@ -1,6 +1,6 @@
-"""What synchronising gradients costs: bytes, seconds and efficiency of a ring all-reduce, over EFA and over TCP.
+"""Estimate the cost of synchronising gradients: bytes, seconds and efficiency of a ring all-reduce, over EFA and TCP.
 
-Arithmetic: NVIDIA/nccl-tests doc/PERFORMANCE.md. Of N ranks each sends 2(N-1)/N times the gradients, at busbw.
+Arithmetic: NVIDIA/nccl-tests doc/PERFORMANCE.md. Each of N ranks sends 2(N-1)/N times the gradients, at busbw.
 """
 
 import re
@@ -18,18 +18,18 @@ NUMBER = re.compile(r"(\d+(?:\.\d+)?)([kmbt]?)", re.IGNORECASE)
 
 
 class Way(Model):
-    """One way over which gradients go."""
+    """One transport of gradients."""
 
     over: str
     busbw: float  # GB/s
     seconds: float  # of one all-reduce of all gradients
-    efficiency: float | None  # of one step, where none of it hides behind computation; None without the time of a step
-    efficiency_overlapped: float | None  # and where all of it does
+    efficiency: float | None  # of one step, if no communication overlaps computation; None without the time of a step
+    efficiency_overlapped: float | None  # the same if all of it overlaps
     basis: str
 
 
 class Estimate(Model):
-    """What one step sends."""
+    """The communication of one step."""
 
     ranks: int
     gradients: int  # bytes
@@ -38,7 +38,7 @@ class Estimate(Model):
 
 
 def parameters(text: str) -> int:
-    """7e9, 7B, 350M. Raises ConfigError."""
+    """Parse a number of parameters: 7e9, 7B, 350M. Raises ConfigError."""
     found = NUMBER.fullmatch(text.replace("_", "").replace(",", ""))
     try:
         count = int(float(found[1]) * FACTORS[found[2].lower()]) if found else int(float(text))
@@ -59,7 +59,10 @@ def estimate(
     measured: float | None = None,
     step: float | None = None,
 ) -> Estimate:
-    """`measured` is a busbw in GB/s that takes the place of the floor, `step` the seconds of a step on one GPU."""
+    """Estimate a step. `measured` is a busbw in GB/s in place of the floor, `step` the seconds of a step on one GPU.
+
+    Raises ConfigError if the precision is unknown.
+    """
     if precision not in PRECISIONS:
         raise ConfigError(f"unknown precision {precision!r}", why=f"valid: {', '.join(PRECISIONS)}")
     ranks = nodes * max(instance.count, 1)

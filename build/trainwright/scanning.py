@@ -1,4 +1,4 @@
-"""What a registry's scan found, judged under [scan] of publish.toml: what is not known is not clean."""
+"""Judge a registry's scan by [scan] of publish.toml: an unknown result is not a clean one."""
 
 from collections.abc import Sequence
 from datetime import date
@@ -14,7 +14,7 @@ SHOWN = 10  # findings that a refusal names
 
 
 class Finding(Model):
-    """One vulnerability in one package, as the registry's scanner tells it."""
+    """One vulnerability in one package, as the registry's scanner reports it."""
 
     id: str  # CVE-2026-1234
     severity: str
@@ -26,7 +26,7 @@ class Finding(Model):
 
 
 class Scan(Model):
-    """The outcome of a scan. Only `complete` says anything of the image."""
+    """The outcome of a scan. Only the state `complete` is a statement about the image."""
 
     state: Literal["complete", "pending", "failed", "unsupported", "none"]
     why: str = ""
@@ -34,27 +34,27 @@ class Scan(Model):
 
 
 class Allow(Model):
-    """A finding that somebody answers for, until a day."""
+    """A finding that is allowed until a date, with the reason."""
 
     id: str
-    package: str = ""  # "": whichever
+    package: str = ""  # "" matches every package
     reason: Annotated[str, Field(min_length=1)]
     expires: date
 
 
 class ScanPolicy(Model):
-    """[scan] of publish.toml."""
+    """The table [scan] of publish.toml."""
 
     refuse: list[Severity]
-    unknown: Literal["refuse", "record"]  # what follows from a scan that says nothing
+    unknown: Literal["refuse", "record"]  # policy for a scan without a result
     wait_seconds: Annotated[float, Field(gt=0)]
     allow: list[Allow] = Field(default=[])
 
 
 def judge(scan: Scan, policy: ScanPolicy, today: date) -> Check:
-    """passed, failed, or "not run" where the scan says nothing; the detail names each refused finding.
+    """Return passed, failed, or "not run" without a complete scan; the detail names up to SHOWN refused findings.
 
-    A row of the allow-list counts up to and including the day on which it expires.
+    A row of the allow-list is valid up to and including its expiry date.
     """
     if scan.state != "complete":
         return Check(state="not run", detail=f"unknown: the scan is {scan.state}{f', {scan.why}' * bool(scan.why)}")
@@ -72,7 +72,7 @@ def judge(scan: Scan, policy: ScanPolicy, today: date) -> Check:
 
 
 def idle(scan: Scan, policy: ScanPolicy) -> list[str]:
-    """Rows of the allow-list that no finding needs: they outlive their reason unless somebody takes them out."""
+    """Return rows of the allow-list that match no finding and can be removed."""
     if scan.state != "complete":
         return []
     return [row.id for row in policy.allow if not any(_allows([row], finding) for finding in scan.findings)]

@@ -1,7 +1,7 @@
-"""cosign: who vouches for an image, told beside it in its repository under tags of its own (sha256-<hex>.sig, .att).
+"""Sign and verify images with cosign; signatures lie beside the image in its repository as tags sha256-<hex>.sig, .att.
 
-Of the layout that every registry can hold, and that `cosign verify` of any version reads. Where the host has no cosign,
-the locked one of dockerfiles/cosign runs.
+The layout is the one that every registry can hold, and that `cosign verify` of any version reads. If the host has no
+cosign, the locked one of dockerfiles/cosign runs.
 """
 
 import base64
@@ -22,10 +22,10 @@ from trainwright.errors import BuildError, ConfigError, EnvironmentProblem, Regi
 from trainwright.process import run
 
 KEY, VERIFY_KEY, PASSWORD = "TRAINWRIGHT_SIGNING_KEY", "TRAINWRIGHT_VERIFY_KEY", "COSIGN_PASSWORD"
-KINDS = {"sbom": "cyclonedx", "provenance": "slsaprovenance1"}  # what cosign calls these predicates
+KINDS = {"sbom": "cyclonedx", "provenance": "slsaprovenance1"}  # cosign's names of these predicates
 FILES = Path(__file__).parents[2] / "dockerfiles/cosign"
-INSTALL = "install cosign, and have it on PATH"  # where ours does not run: it is for Linux
-# What cosign says where the registry answered, and what it holds does not do.
+INSTALL = "install cosign, and have it on PATH"  # for hosts other than Linux, on which the locked cosign does not run
+# cosign's messages if the registry answered, but its content does not verify.
 UNVERIFIED = ("no matching attestations", "none of the attestations matched", "no matching signatures")
 CHATTER = ("Flag --", "WARNING:", "error during command execution:")
 REFUSED = ("UNAUTHORIZED", "DENIED", "401 Unauthorized", "403 Forbidden")
@@ -33,11 +33,11 @@ REFUSED = ("UNAUTHORIZED", "DENIED", "401 Unauthorized", "403 Forbidden")
 
 @dataclass(frozen=True)
 class Place:
-    """An image in a repository, and how cosign gets there."""
+    """An image in a repository, and how cosign reaches it."""
 
     repository: str
     digest: str
-    loopback: bool  # the only registry that may be spoken to without TLS
+    loopback: bool  # the only registry that may be used without TLS
     transparency_log: bool = False
 
     @property
@@ -47,7 +47,7 @@ class Place:
 
 @cache
 def public_key(key: str) -> str:
-    """The PEM text that a signature by this key is verified with. Raises as `sign` does."""
+    """Return the PEM public key that verifies signatures by this key. Raises what `sign` raises."""
     if "://" not in key and not os.access(key, os.R_OK):
         there = Path(key).exists()
         raise ConfigError(
@@ -63,12 +63,12 @@ def public_key(key: str) -> str:
 
 
 def at_hand() -> bool:
-    """Whether a cosign is here, so that nothing has to be fetched to run it."""
+    """Return whether cosign is present, so that running it downloads nothing."""
     return bool(shutil.which("cosign")) or (FILES.is_dir() and programs.held(FILES))
 
 
 def lacking() -> str:
-    """Why no cosign can run here; "" where one can."""
+    """Return why cosign cannot run here, or "" if it can."""
     try:
         program()
     except (EnvironmentProblem, BuildError) as error:
@@ -77,26 +77,26 @@ def lacking() -> str:
 
 
 def must_be_there() -> None:
-    """Raises EnvironmentProblem where no cosign can run."""
+    """Raise EnvironmentProblem if cosign cannot run."""
     if why := lacking():
         raise EnvironmentProblem("cosign is not on this machine", why=why, fix=INSTALL)
 
 
 @cache
 def program() -> list[str | Path]:
-    """Return the words that run the host's cosign, else ours. Raises as programs.unpack()."""
+    """Return the words that run the host's cosign, else the locked one. Raises what programs.unpack() raises."""
     return ["cosign"] if shutil.which("cosign") else programs.words(FILES.parents[1], FILES, "cosign")
 
 
 def sign(place: Place, key: str) -> None:
-    """Raises ConfigError (key, password), EnvironmentProblem (no cosign, a KMS that refuses) and RegistryError."""
+    """Sign the image. Raises ConfigError (key, password), EnvironmentProblem (no cosign, KMS denial), RegistryError."""
     with _about(key):
         what = f"{place.digest} could not be signed"
         _cosign("sign", "--key", key, *_writing(place), place.uri, place=place, what=what)
 
 
 def attest(place: Place, key: str, kind: str, predicate: Path) -> None:
-    """Sign that a file says something of the image; `kind` is one of KINDS. Raises as `sign` does."""
+    """Attest a predicate file to the image; `kind` is one of KINDS. Raises what `sign` raises."""
     words: list[str | Path]
     words = ["attest", "--key", key, "--type", KINDS[kind], "--predicate", predicate, *_writing(place), place.uri]
     with _about(key):
@@ -104,7 +104,7 @@ def attest(place: Place, key: str, kind: str, predicate: Path) -> None:
 
 
 def unsigned(place: Place, public: Path | str) -> str:
-    """Why no signature of this key is on the image; "" where one is. Raises RegistryError where nobody can say."""
+    """Return why the image has no signature by this key; "" if it has one. Raises RegistryError if that is unknown."""
     try:
         _cosign("verify", "--key", public, *_reading(place), place.uri, place=place)
     except RegistryError as error:
@@ -117,9 +117,9 @@ def unsigned(place: Place, public: Path | str) -> str:
 
 
 def attested(place: Place, public: Path | str, kind: str) -> tuple[list[dict[str, Any]], str]:
-    """What was signed with this key as the image's `kind`, as in-toto statements; where there is none, why.
+    """Return the image's attestations of this `kind` by this key, as in-toto statements; if there are none, the reason.
 
-    Raises RegistryError where nobody can say.
+    Raises RegistryError if that cannot be determined.
     """
     words: list[str | Path]
     words = ["verify-attestation", "--key", public, "--type", KINDS[kind], *_reading(place), place.uri]
@@ -138,7 +138,7 @@ def attested(place: Place, public: Path | str, kind: str) -> tuple[list[dict[str
 
 def _writing(place: Place) -> list[str]:
     words = ["--yes"] + ([] if place.transparency_log else ["--tlog-upload=false"])
-    if _takes_signing_config():  # cosign 3 writes another layout, which older registries and clients do not know
+    if _takes_signing_config():  # cosign 3 defaults to another layout, which older registries and clients do not read
         words += ["--use-signing-config=false", "--new-bundle-format=false"]
     return words + ["--allow-http-registry=true"] * place.loopback
 
@@ -150,7 +150,7 @@ def _reading(place: Place) -> list[str]:
 
 @cache
 def _takes_signing_config() -> bool:
-    """Distributions build cosign without its version: it is asked what it takes."""
+    """Return whether cosign has the option; its help is read, because distributions build cosign without a version."""
     return "--use-signing-config" in run([*program(), "sign", "--help"], error=EnvironmentProblem)
 
 
@@ -169,12 +169,12 @@ def _cosign(*words: str | Path, what: str = "", place: Place | None = None) -> s
 
 @contextmanager
 def _environment(place: Place | None) -> Iterator[dict[str, str | None]]:
-    """Whom cosign trusts, who it is, and a password that it need not ask a terminal for."""
+    """Yield cosign's environment: CA bundle, registry credentials, and a password, so that it does not prompt."""
     env: dict[str, str | None] = {PASSWORD: os.environ.get(PASSWORD, "")}
     if bundle := certificates.bundle():
         env["SSL_CERT_FILE"] = bundle
     host = place.repository.split("/")[0] if place else ""
-    who = registry_auth.credentials(host) if host else None  # each time: a token may have expired since
+    who = registry_auth.credentials(host) if host else None  # looked up each time: a token may have expired
     if who is None:
         yield env
         return
@@ -189,7 +189,7 @@ def _environment(place: Place | None) -> Iterator[dict[str, str | None]]:
 
 @contextmanager
 def _about(key: str) -> Iterator[None]:
-    """What a key is refused for, as one clear error; everything else is the registry's."""
+    """Convert errors about the key to one clear error; pass on all others."""
     try:
         yield
     except RegistryError as error:

@@ -1,4 +1,4 @@
-"""Sources of components: git trees at a commit, and files. Fetched once, verified object by object, laid out."""
+"""Fetch sources of components (git trees at a commit, and files) once, verify every object, and lay them out."""
 
 import os
 import shutil
@@ -19,7 +19,7 @@ DOCTOR = "trainwright doctor: it shows the mirrors in use"
 
 
 def path_of(commit: str) -> Path:
-    """The bare repository that holds the tree of one commit."""
+    """Return the path of the bare repository that holds the tree of one commit."""
     return store.root() / "git" / commit
 
 
@@ -28,10 +28,10 @@ def has(source: Source) -> bool:
 
 
 def fetch(source: Source, say: Say, progress: Progress) -> None:
-    """Bring a source into the store, verified.
+    """Fetch a source into the store and verify it.
 
-    Raises LockError for one that nothing vouches for or that is gone, BuildError for other bytes than the lock's,
-    EnvironmentProblem where nobody answers.
+    Raises LockError if the source has neither commit nor sha256 or is gone, BuildError if its bytes differ from the
+    lock's, EnvironmentProblem if no server answers.
     """
     if not source.commit and not source.sha256:
         raise LockError(f"{source.name} {source.version} is blocked", why="neither commit nor sha256 is established")
@@ -47,12 +47,12 @@ def fetch(source: Source, say: Say, progress: Progress) -> None:
 
 
 def wanted_file(source: Source) -> store.Wanted:
-    """A file source as the store fetches it: from its mirror where there is one."""
+    """Return a file source in the form that the store fetches: from its mirror if there is one."""
     return store.Wanted(name=source.file, sha256=source.sha256, size=source.size, urls=[source.url])
 
 
 def fetch_git(url: str, commit: str, tag: str = "") -> Path:
-    """The commit, shallow where the server allows that, in a bare repository of the store."""
+    """Fetch the commit into a bare repository of the store, shallow if the server allows that."""
     place = path_of(commit)
     if place.is_dir():
         return place
@@ -74,7 +74,7 @@ def fetch_git(url: str, commit: str, tag: str = "") -> Path:
                 pass
             committed(repository, commit)
             place.parent.mkdir(parents=True, exist_ok=True)
-            if not place.is_dir():  # somebody else may have been faster
+            if not place.is_dir():  # another process may have been faster
                 repository.rename(place)
     except NoAnswer as error:
         raise EnvironmentProblem(f"{url} cannot be fetched", where=address, why=error.why, fix=DOCTOR) from None
@@ -90,7 +90,7 @@ def fetch_git(url: str, commit: str, tag: str = "") -> Path:
 
 
 def tags(url: str) -> dict[str, str]:
-    """Tag to the commit that it means, as the server (or its mirror) has them now. Raises EnvironmentProblem."""
+    """Return the commit of each tag, as the server (or its mirror) has them now. Raises EnvironmentProblem."""
     address = mirrors.redirect(url)
     try:
         return _tags(address)
@@ -101,17 +101,17 @@ def tags(url: str) -> dict[str, str]:
 def _tags(address: str) -> dict[str, str]:
     listed = git(Path("/"), "ls-remote", "--quiet", address, "refs/tags/*")
     found = {}
-    for line in listed.splitlines():  # an annotated tag comes twice; `^{}` is what it points to, and comes second
+    for line in listed.splitlines():  # an annotated tag is listed twice; `^{}`, the second, is its commit
         identity, _, name = line.partition("\t")
         found[name.removeprefix("refs/tags/").removesuffix("^{}")] = identity
     return found
 
 
 def _bring(repository: Path, url: str, address: str, commit: str, tag: str) -> None:
-    """The least that the server gives: this commit, else this tag, else everything."""
+    """Fetch the least that the server gives: this commit, else this tag, else everything."""
     found = _tags(address)
     for name in [commit, f"refs/tags/{tag}"] if found.get(tag) == commit else [commit]:
-        with suppress(NoAnswer):  # a server may refuse what is not advertised, or anything shallow
+        with suppress(NoAnswer):  # a server may refuse what is not advertised, or any shallow fetch
             _pull(repository, "--depth=1", address, name)
             return _keep(repository, commit)
     _pull(repository, address, "+refs/heads/*:refs/upstream/*", "+refs/tags/*:refs/tags/*")
@@ -142,9 +142,9 @@ def _keep(repository: Path, commit: str) -> None:
 
 
 def lay_out(source: Source, target: Path) -> None:
-    """A stored source below `target`: a git tree without .git, or one file. The same bytes, modes and times anywhere.
+    """Write a stored source below `target`: one file, or a git tree without .git, with reproducible modes and times.
 
-    Raises BuildError for what has changed inside the store; it is removed there.
+    Raises BuildError if the source has changed inside the store, and removes it there.
     """
     if not source.commit:
         store.place(source.sha256, target / source.file, source.file)
@@ -176,7 +176,7 @@ def lay_out(source: Source, target: Path) -> None:
 
 
 def _write(top: int, entry: Entry) -> None:
-    """Write a file below an open folder: through folders that are no links, and over nothing that is there."""
+    """Write a file below an open folder; follow no links, and overwrite nothing."""
     *above, name = entry.path.split("/")
     folder = top
     with ExitStack() as opened:

@@ -1,4 +1,4 @@
-"""The content-addressed store: each file once, by its sha256, verified when it comes in and when it goes out."""
+"""The content-addressed store: each file once, by its sha256, verified when it is added and when it is used."""
 
 import errno
 import hashlib
@@ -22,30 +22,30 @@ from trainwright.errors import BuildError, EnvironmentProblem, without_password
 from trainwright.model import Model
 
 if TYPE_CHECKING:
-    import httpx  # a tenth of a second, which commands that fetch nothing do without
+    import httpx  # imported late: it takes a tenth of a second, which most commands save
 
 CHUNK = 1 << 20  # bytes
 
 
 class Wanted(Model):
-    """One file: what it must be, and where its bytes may come from, best first.
+    """One file to fetch: its checksum, and the addresses of its bytes, best first.
 
-    The first address is the one that can say that a file is gone; of the others it is only hoped that they have it.
-    A mirror (TRAINWRIGHT_MIRRORS) is asked in an address's place, whatever the address is.
+    Only the first address decides whether a file is gone; the others are fallbacks. A mirror (TRAINWRIGHT_MIRRORS)
+    replaces any address that it matches.
     """
 
     name: str
     sha256: str
-    size: int | None  # bytes; 0 or None if nobody knows yet
+    size: int | None  # bytes; 0 or None if unknown
     urls: list[str]
 
 
 class Unobtainable(Exception):
-    """A file is gone from where it was, and nobody else has it. The caller decides what that means."""
+    """Raised if a file is gone from its source, and no other address has it. The caller decides what that means."""
 
 
 def root() -> Path:
-    """TRAINWRIGHT_STORE, or the user's cache folder."""
+    """Return TRAINWRIGHT_STORE, or a folder in the user's cache."""
     return Path(os.environ.get("TRAINWRIGHT_STORE") or platformdirs.user_cache_path("trainwright") / "store")
 
 
@@ -64,7 +64,7 @@ def sha256_of(path: Path) -> str:
 
 @contextmanager
 def scratch() -> Iterator[Path]:
-    """A folder on the store's own disk, gone afterwards whatever happens. Raises EnvironmentProblem."""
+    """Yield a folder on the store's own disk, which is always removed afterwards. Raises EnvironmentProblem."""
     with ExitStack() as stack:
         with told():
             root().mkdir(parents=True, exist_ok=True)
@@ -73,9 +73,9 @@ def scratch() -> Iterator[Path]:
 
 
 def own(folder: Path) -> str:
-    """Make a folder for what is executed. Why nothing in it may be; "" where only this user and root could write there.
+    """Make a folder for executables; return why it must not be used, or "" if only this user and root can write there.
 
-    One of ours that others could write to is emptied: whoever needs something of it makes it anew. Raises OSError.
+    A folder of ours that others can write to is emptied, so that its contents are created anew. Raises OSError.
     """
     root().mkdir(parents=True, exist_ok=True)
     for place in [place for place in reversed(folder.parents) if root() in place.parents] + [folder]:
@@ -91,7 +91,7 @@ def own(folder: Path) -> str:
 
 @contextmanager
 def told() -> Iterator[None]:
-    """A store that cannot be written, as an EnvironmentProblem."""
+    """Turn a failure to write the store into an EnvironmentProblem."""
     try:
         yield
     except OSError as error:
@@ -103,7 +103,7 @@ def told() -> Iterator[None]:
 
 
 def add(file: Path, sha256: str) -> Path:
-    """Move a finished file in, under its hash."""
+    """Move a finished file into the store, under its hash."""
     place = path_of(sha256)
     place.parent.mkdir(parents=True, exist_ok=True)
     file.chmod(0o444)
@@ -112,7 +112,7 @@ def add(file: Path, sha256: str) -> Path:
 
 
 def place(sha256: str, target: Path, name: str) -> None:
-    """Hard-link a stored file to `target` (a copy where the disks differ), verified. Raises BuildError."""
+    """Hard-link a verified file to `target`, or copy it if the disks differ. Raises BuildError if its hash is wrong."""
     source = path_of(sha256)
     found = sha256_of(source)
     if found != sha256:
@@ -132,9 +132,9 @@ def place(sha256: str, target: Path, name: str) -> None:
 
 
 def client(insecure: Sequence[str] = ()) -> "httpx.Client":
-    """HTTP with the host's proxy variables, .netrc and CAs (see `certificates`).
+    """Return an HTTP client with the host's proxy variables, .netrc and CAs (see `certificates`).
 
-    `insecure` are hosts whose certificate is not checked. Raises ConfigError, EnvironmentProblem for a CA that is none.
+    `insecure` are hosts whose certificate is not checked. Raises ConfigError, EnvironmentProblem for an invalid CA.
     """
     import httpx
 
@@ -149,7 +149,7 @@ def client(insecure: Sequence[str] = ()) -> "httpx.Client":
 
 
 def _proxy(host: str) -> str | None:
-    """What stands between us and an HTTPS host."""
+    """Return the proxy of an HTTPS host; None without one."""
     return None if proxy_bypass(host) else mirrors.proxies().get("https_proxy")
 
 
@@ -164,9 +164,9 @@ def _worth_retrying(error: BaseException) -> bool:
 def _copy(
     url: str, target: Path, wanted: Wanted, http: "httpx.Client", progress: Callable[[int], None], stop: Event
 ) -> str:
-    """Bytes of one address into `target`; their sha256. Goes on where a broken download left off.
+    """Download one address into `target`, and return the sha256. A broken download is resumed.
 
-    One that sends more than the file has is left there.
+    Reading stops once the server has sent more bytes than the file has.
     """
     import httpx
 
@@ -175,7 +175,7 @@ def _copy(
         done = target.stat().st_size
         with target.open("rb") as part:
             hasher = hashlib.file_digest(part, "sha256")
-    if hasher.hexdigest() == wanted.sha256:  # everything had come before the line broke
+    if hasher.hexdigest() == wanted.sha256:  # the broken download was already complete
         return wanted.sha256
     if url.startswith("file:"):
         source = Path(unquote(urlsplit(url).path))
@@ -188,14 +188,14 @@ def _copy(
                 progress(len(chunk))
         return hasher.hexdigest()
     headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={done}-"} if done else {})
-    own = "@" in urlsplit(url).netloc  # what an address brings goes before .netrc
+    own = "@" in urlsplit(url).netloc  # credentials in an address take precedence over .netrc
     with http.stream("GET", url, headers=headers, auth=None if own else httpx.USE_CLIENT_DEFAULT) as answer:
         answer.raise_for_status()
         if done and answer.status_code != httpx.codes.PARTIAL_CONTENT:  # a server without ranges starts over
             target.unlink()
             hasher = hashlib.sha256()
         with target.open("ab") as writer:
-            for chunk in answer.iter_raw():  # as it comes in: a broken line loses nothing, Ctrl-C waits for nothing
+            for chunk in answer.iter_raw():  # unbuffered: a broken line loses nothing, and Ctrl-C does not wait
                 if stop.is_set():
                     raise KeyboardInterrupt
                 writer.write(chunk)
@@ -209,9 +209,9 @@ def _copy(
 def _fetch_one(
     wanted: Wanted, folder: Path, http: "httpx.Client", progress: Callable[[int], None], stop: Event
 ) -> None:
-    """One file from the first address that has it.
+    """Fetch one file from the first address that has it.
 
-    Raises Unobtainable, EnvironmentProblem where nobody could say whether it is gone, BuildError for a wrong checksum.
+    Raises Unobtainable; EnvironmentProblem if it is unknown whether the file is gone; BuildError for a wrong checksum.
     """
     import httpx
 
@@ -249,7 +249,7 @@ def _fetch_one(
 
 
 def _says_gone(error: Exception) -> bool:
-    """An outage is not an absence."""
+    """Return whether an error means that the file is gone; an outage does not."""
     import httpx
 
     if isinstance(error, httpx.HTTPStatusError):
@@ -263,7 +263,7 @@ def fetch(
     insecure: Sequence[str] = (),
     workers: int = 6,
 ) -> dict[str, str]:
-    """Bring files into the store, side by side. Returns sha256 to reason for those that nobody has any more.
+    """Fetch files into the store in parallel. Returns sha256 to reason for those that are gone everywhere.
 
     Raises BuildError for a wrong checksum, EnvironmentProblem for a full disk or a server that does not answer.
     """

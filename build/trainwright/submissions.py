@@ -1,6 +1,6 @@
-"""A training job of SageMaker as a request: dockerfiles/launch.toml, and what was asked for. Nothing is sent here.
+"""Write a SageMaker training job as a request, from `dockerfiles/launch.toml` and the user's options. Nothing is sent.
 
-Facts: botocore 1.44.5, CreateTrainingJob; sagemaker-training 5.1.4, which reads the hyperparameters.
+Sources: botocore 1.44.5, CreateTrainingJob; sagemaker-training 5.1.4, which reads the hyperparameters.
 """
 
 import json
@@ -22,16 +22,16 @@ NAME = re.compile(r"[a-zA-Z0-9](-*[a-zA-Z0-9])*")
 VARIABLE = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 SECRET = "TRAINWRIGHT_JOB_SECRET"
 INPUT = "/opt/ml/input/data"
-PLAIN = "plain"  # as docs/training.md calls what `run` calls none
+PLAIN = "plain"  # the name in docs/training.md for the `none` of `run`
 OURS = {
     "sagemaker_program",
     "sagemaker_submit_directory",
     "sagemaker_job_name",
     "sagemaker_region",
-}  # what is said of the job itself
+}  # hyperparameters that describe the job itself
 KEY = re.compile(r"[a-zA-Z0-9:/_-]*")  # of KMS
 TAG = re.compile(r"[\w .:/=+@-]*")
-UNSAFE = re.compile(r"[^A-Za-z0-9._+/-]")  # what sagemaker-training 5.1.2 and later refuses in the name of a script
+UNSAFE = re.compile(r"[^A-Za-z0-9._+/-]")  # refused in a script's name by sagemaker-training 5.1.2 and later
 
 
 class Defaults(Model):
@@ -103,14 +103,14 @@ class Submission(Model):
     """One training job. Times are seconds; `output` is s3://bucket[/prefix] without a slash at its end."""
 
     name: str
-    token: str  # of this launch alone: somebody else's job may have the same name
+    token: str  # unique to this launch, because another user's job may have the same name
     image: str
     instance: str
     hosts: int
     role: str
     output: str
     program: str  # the script's path below the source
-    hyperparameters: dict[str, Any]  # all of them but those that say where the source lies
+    hyperparameters: dict[str, Any]  # all except those that locate the source
     channels: dict[str, str] = Field(default={})
     environment: dict[str, str] = Field(default={})
     tags: dict[str, str] = Field(default={})
@@ -124,13 +124,13 @@ class Submission(Model):
     encrypt_traffic: bool = False
     volume_gb: int
     kms_key: str = ""
-    region: str = ""  # known once the image is
-    secret: bool = False  # whether its hosts share one, in a channel of its own
+    region: str = ""  # known after the image is resolved
+    secret: bool = False  # whether its hosts share a secret, in a separate channel
     settings: Settings
 
     @property
     def prefix(self) -> str:
-        """Where all lies that this launch uploads; SageMaker puts output/ beside it."""
+        """Return the prefix of all uploads of this launch; SageMaker writes output/ beside it."""
         return f"{self.output}/{self.name}/{self.token}"
 
     @property
@@ -139,12 +139,12 @@ class Submission(Model):
 
     @property
     def secret_uri(self) -> str:
-        """Of the object; its folder is the channel."""
+        """Return the URI of the secret's object; its folder is the channel."""
         return f"{self.prefix}/secret/{self.settings.secret.file}"
 
 
 def request(job: Submission) -> dict[str, Any]:
-    """CreateTrainingJob. The secret itself is no part of it: only where it lies."""
+    """Return the arguments of CreateTrainingJob. They hold the location of the secret, not the secret."""
     channels = dict(job.channels)
     if job.secret:
         channels[job.settings.secret.channel] = job.secret_uri.rpartition("/")[0] + "/"
@@ -188,13 +188,13 @@ def hyperparameters(job: Submission) -> dict[str, Any]:
 
 
 def environment(job: Submission) -> dict[str, str]:
-    """What the containers get; of the secret, the file that it is in."""
+    """Return the containers' environment; of the secret, it holds only the file's path."""
     place = f"{INPUT}/{job.settings.secret.channel}/{job.settings.secret.file}"
     return {**job.environment, **({jobs.SECRET_FILE: place} if job.secret else {})}
 
 
 def encoded(values: Mapping[str, Any]) -> dict[str, str]:
-    """Each as JSON in a string: as the SDKs send it, and the toolkit reads it."""
+    """Encode each value as JSON in a string, as the SDKs send it and the toolkit reads it."""
     return {name: json.dumps(value) for name, value in values.items()}
 
 
@@ -204,14 +204,14 @@ def channel(name: str, uri: str) -> dict[str, Any]:
 
 
 def distribution(asked: str, processes: int | None) -> dict[str, Any]:
-    """Hyperparameters of what starts the ranks; without a number of processes the image decides by its host."""
+    """Return the hyperparameters of the ranks' launcher; without `processes`, the image chooses by its host."""
     if asked in ("", PLAIN):
         return {}
     return {**jobs.DISTRIBUTIONS[asked], **({jobs.PROCESSES: processes} if processes else {})}
 
 
 def pairs(option: str, words: Sequence[str]) -> dict[str, str]:
-    """NAME=VALUE of a repeated option. Raises ConfigError."""
+    """Parse NAME=VALUE of a repeated option. Raises ConfigError."""
     found = dict[str, str]()
     for word in words:
         name, equals, value = word.partition("=")
@@ -232,7 +232,7 @@ def bucket_and_key(uri: str) -> tuple[str, str]:
 
 
 def check(job: Submission) -> None:
-    """Raises ConfigError for what SageMaker does not take: before anything was uploaded."""
+    """Validate the job before anything is uploaded. Raises ConfigError for values that SageMaker does not accept."""
     most, secret = job.settings.most, job.settings.secret
     if len(job.name) > most.name or not NAME.fullmatch(job.name):
         raise ConfigError(
@@ -328,7 +328,7 @@ def _check_times(job: Submission) -> None:
 
 
 def _check_words(job: Submission) -> None:
-    """What the API's patterns leave out: KmsKeyId, TagKey and TagValue, HyperParameterKey."""
+    """Check against the API's patterns: KmsKeyId, TagKey and TagValue, HyperParameterKey. Raises ConfigError."""
     if not KEY.fullmatch(job.kms_key):
         raise ConfigError(
             f"{job.kms_key!r} is no key of KMS", where="--kms-key", fix="--kms-key <id, ARN, or alias/NAME>"

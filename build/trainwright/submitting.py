@@ -1,6 +1,6 @@
-"""What `trainwright launch` asks of Amazon: objects in S3, a secret, and the one call that begins a training job.
+"""Make the AWS calls of `trainwright launch`: objects in S3, a secret, and the call that creates a training job.
 
-Everything here raises AwsError.
+Every function that calls AWS raises AwsError, except `begun`.
 """
 
 import base64
@@ -16,18 +16,18 @@ from trainwright.errors import AwsError
 
 
 def instance_types() -> list[str]:
-    """The names that SageMaker's API takes for training jobs, out of botocore's own model: no network."""
+    """Return the names that SageMaker's API accepts for training jobs, from botocore's model; use no network."""
     return [*_types("sagemaker", "TrainingInstanceType")]
 
 
 def known_types() -> list[str]:
-    """The names of all instance types that EC2's API knew when this botocore was made: no network."""
+    """Return the names of all instance types in EC2's API as of this botocore; use no network."""
     return [*_types("ec2", "InstanceType")]
 
 
 @cache
 def _types(service: str, name: str) -> tuple[str, ...]:
-    """The model of an API is megabytes of JSON."""
+    """Return the values of an enum in an API's model, cached because the model is megabytes of JSON."""
     import botocore.session
 
     shape: Any = botocore.session.get_session().get_service_model(service).shape_for(name)
@@ -35,7 +35,7 @@ def _types(service: str, name: str) -> tuple[str, ...]:
 
 
 def put(region: str, uri: str, content: bytes, encryption: str = "", kms_key: str = "") -> None:
-    """One object, whole or not at all, under the checksum that S3 verifies. `encryption`: aws:kms; "": the bucket's."""
+    """Put one object, whole or not at all, with a checksum for S3. `encryption`: aws:kms; "": the bucket's own."""
     bucket, key = submissions.bucket_and_key(uri)
     checksum = base64.b64encode(hashlib.sha256(content).digest()).decode()
     asked = {"ServerSideEncryption": "aws:kms", "SSEKMSKeyId": kms_key} if kms_key else {}
@@ -46,29 +46,29 @@ def put(region: str, uri: str, content: bytes, encryption: str = "", kms_key: st
 
 
 def remove(region: str, uri: str) -> None:
-    """No error where it is not there."""
+    """Delete an object; a missing object is not an error."""
     bucket, key = submissions.bucket_and_key(uri)
     with told(Call("s3", "DeleteObject", region, uri)):
         client("s3", region).delete_object(Bucket=bucket, Key=key)
 
 
 def secret_value(region: str, name: str) -> str:
-    """What Secrets Manager holds under a name or an ARN; "" for one that is no text."""
+    """Return the text that Secrets Manager holds under a name or an ARN, or "" if it is not text."""
     with told(Call("secretsmanager", "GetSecretValue", region, name)):
         return str(client("secretsmanager", region).get_secret_value(SecretId=name).get("SecretString", ""))
 
 
 def create(region: str, asked: dict[str, Any]) -> str:
-    """The ARN of the job that was begun."""
+    """Create a training job and return its ARN."""
     with told(Call("sagemaker", "CreateTrainingJob", region, asked["TrainingJobName"])):
         return str(client("sagemaker", region).create_training_job(**asked)["TrainingJobArn"])
 
 
 def begun(region: str, asked: dict[str, Any], looks: int, seconds: float) -> tuple[bool | None, str]:
-    """Whether this very job was begun although the call that should begin it failed, and its ARN.
+    """Return whether this very job was created although the call that creates it failed, and its ARN; None: unknown.
 
-    The answer may have been lost, and the next attempt of botocore then hears that the name is taken. A job that is
-    not there yet is looked for `looks` times, so many `seconds` apart. None: nobody can say.
+    The answer may have been lost, and botocore's next attempt then gets the error that the name is taken. A job that is
+    not there yet is looked up `looks` times, `seconds` apart.
     """
     for look in range(looks):
         time.sleep(seconds if look else 0)
@@ -77,7 +77,7 @@ def begun(region: str, asked: dict[str, Any], looks: int, seconds: float) -> tup
         except AwsError:
             return None, ""
         if found is not None:
-            # Where the script lies is of one launch alone: whoever else took the name has another place.
+            # The script's location is unique to one launch, so another job of this name has another location.
             where = "sagemaker_submit_directory"
             same = found.get("HyperParameters", {}).get(where) == asked["HyperParameters"][where]
             return same, str(found.get("TrainingJobArn", ""))

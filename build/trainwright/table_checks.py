@@ -1,4 +1,4 @@
-"""Checks of what nccl-tests printed: complete, free of contradictions, of the ranks that were said, no wrong values."""
+"""Check the tables of nccl-tests: complete, consistent, of the declared ranks, and without wrong values."""
 
 import math
 from collections.abc import Iterator
@@ -8,8 +8,8 @@ from itertools import islice, pairwise
 from trainwright.nccl_tests import BYTES, Header, Row, Side, Table
 from trainwright.witnesses import Case, Result, complete, exact, header_ranks, shares
 
-ROUNDING = 0.005  # of algbw: what size/time may differ beyond what printing rounds, as a fraction
-# Versions before 2.13 print the greatest error in place of a count; what they allowed it to be (src/common.cu@v2.0.0).
+ROUNDING = 0.005  # of algbw: allowed deviation from size/time beyond rounding, as a fraction
+# Versions before 2.13 print the greatest error in place of a count; these are their limits (src/common.cu@v2.0.0).
 OLD_ERRORS = {"half": 1e-2, "bfloat16": 1e-1, "float": 1e-5, "double": 1e-12}
 
 
@@ -24,7 +24,7 @@ def exit_code(case: Case) -> Result:
 
 
 def errors(case: Case) -> Result:
-    """Whether a test, a rank or a job says that it ended in an error."""
+    """Check that no test, rank or job reports that it ended in an error."""
     if line := case.log.seen.interrupted:
         return "fail", f"line {line}: the gate was interrupted"
     if error := case.log.seen.errors:
@@ -108,7 +108,7 @@ def wrong_values(case: Case) -> Result:
 
 
 def _bound(header: Header) -> bool:
-    """Whether the parameters are those of the table below them."""
+    """Return whether the parameters are those of the table below them."""
     return 0 < header.most >= header.least and not header.elided
 
 
@@ -122,7 +122,7 @@ def sizes(case: Case) -> Result:
 
 
 def _sizes_of(table: Table) -> Result:
-    """Every row is what it says, and none is missing."""
+    """Check that every row's size is consistent, and that no row is missing."""
     split = shares(table)
     for row in table.rows:
         if exact(row) and row.count and row.size % (row.count * BYTES[row.type]):
@@ -152,7 +152,7 @@ def _sizes_of(table: Table) -> Result:
 
 
 def _wanted(header: Header) -> Iterator[int]:
-    """The sweep of -b, -e, -f or -i."""
+    """Yield the sweep of -b, -e, -f or -i."""
     size = header.least
     while size <= header.most:
         yield size
@@ -163,7 +163,7 @@ def _wanted(header: Header) -> Iterator[int]:
 
 
 def _gap(sizes: list[int]) -> str:
-    """Where a sweep without parameters is not even: "" for nowhere. Zero, and one cycle after another, are even."""
+    """Return where a sweep without parameters is uneven, "" for nowhere. Zeros, and repeated cycles, are even."""
     some = [size for size in sizes if size]
     cycle = next((n for n in range(1, len(some)) if some[n] <= some[n - 1]), len(some))
     first = some[:cycle]
@@ -179,7 +179,7 @@ def _gap(sizes: list[int]) -> str:
 
 
 def rank_count(case: Case) -> Result:
-    """Numbers, header lines, NCCL's own words and what was declared must name one number of ranks."""
+    """Check that numbers, header lines, NCCL's messages and declared values name one number of ranks."""
     texts, established = list[str](), True
     firsts = sum(1 for table in case.log.tables if 0 in table.header.ranks)
     several = len({table.header.collective for table in case.log.tables}) < firsts
@@ -222,7 +222,7 @@ def rank_count(case: Case) -> Result:
 
 
 def algbw(case: Case) -> Result:
-    """algbw is size over time, in both columns of every row."""
+    """Check that algbw is size over time, in both columns of every row."""
     count = 0
     for table in case.log.tables:
         for row in table.rows:

@@ -1,4 +1,4 @@
-"""A log on this machine while it is being written: a file that grows, or what comes in through a pipe."""
+"""Read a log on this machine while it is being written: a growing file, or a pipe."""
 
 import os
 import select
@@ -15,10 +15,10 @@ from trainwright.errors import ConfigError
 def lines(
     file: str, follow: bool, tick: float, passed: Callable[[bytes], object] | None = None
 ) -> Iterator[str | None]:
-    """Each line, as far as anybody looks at it; None where none came for `tick` seconds.
+    """Yield each line, cut at the judge's limit; None if no line came for `tick` seconds.
 
-    A file ends where it ends now, unless it is followed: then it may become shorter, or be replaced by another one of
-    its name. What comes through a pipe goes to `passed` as it came, to the last byte. Raises ConfigError.
+    A file ends at its present end, unless it is followed: then it may be truncated, or replaced by another file of its
+    name. Bytes of a pipe are also passed to `passed`, unchanged and complete. Raises ConfigError.
     """
     if file == judging.STANDARD_INPUT:
         yield from _whole(_piped(sys.stdin.fileno(), tick, passed))
@@ -29,7 +29,7 @@ def lines(
 
 
 def _whole(pieces: Iterator[bytes]) -> Iterator[str | None]:
-    """Lines out of pieces of any size, b"" for none; what is longer than anybody looks at is cut there."""
+    """Join pieces of any size into lines, cut at the judge's limit; a piece of b"" yields None."""
     rest = b""
     for piece in pieces:
         if not piece:
@@ -67,7 +67,7 @@ def _growing(path: Path, tick: float) -> Iterator[bytes]:
             yield b""
             held, now = os.fstat(stream.fileno()), path.stat() if path.exists() else None
             if now and (now.st_ino, now.st_dev) != (held.st_ino, held.st_dev):
-                yield stream.read()  # what came until it was replaced
+                yield stream.read()  # written before it was replaced
                 stream.close()
                 stream = _opened(path)
             elif held.st_size < stream.tell():

@@ -1,4 +1,4 @@
-"""Templates of dockerfiles/ into text. What Jinja makes of them is kept in the store: to compile takes longer."""
+"""Render the templates of `dockerfiles/`. Because compiling them is slow, Jinja's byte code is kept in the store."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -21,17 +21,17 @@ from trainwright.versions import within
 
 SYNTAX: dict[str, Any] = {"trim_blocks": True, "lstrip_blocks": True, "keep_trailing_newline": True}
 HASH = 32  # bytes of a sha256
-GIVEN, MODULES = "_given", "_modules"  # variables for Template alone
+GIVEN, MODULES = "_given", "_modules"  # variables for class Template only
 
 
 def folder() -> Path:
-    """Where byte code lies that this version of Jinja made with these settings."""
+    """Return the folder of the byte code from this version of Jinja with these settings."""
     return store.root() / "templates" / digest([jinja2.__version__, SYNTAX])
 
 
 @once_per_intent
 def _environment(intent: Intent) -> jinja2.Environment:
-    """One for all images of an intent: a template is read once, like everything else of it."""
+    """Return one environment for all images of an intent, so that each template is read once."""
     made = Environment(
         loader=Templates(intent.root / "dockerfiles"),
         bytecode_cache=ByteCode(folder()),
@@ -39,14 +39,14 @@ def _environment(intent: Intent) -> jinja2.Environment:
         auto_reload=False,
         **SYNTAX,
     )
-    # {{ pins.cuda is within(">=13") }}: never compared as text. It asks for the context, because Jinja would otherwise
-    # work it out for two constants, and keep what this version of within() says.
+    # {{ pins.cuda is within(">=13") }} compares versions, never text. It takes the context so that Jinja does not
+    # evaluate it at compile time for two constants and cache the result of this version of within().
     made.tests["within"] = jinja2.pass_context(lambda _, version, range_: within(version, range_))
     return made
 
 
 class Template(jinja2.Template):
-    """A template that many others import runs once for an image. It sees what fill() was given, not who imports it."""
+    """A template that runs once per image, however many others import it; it sees fill()'s variables, not theirs."""
 
     def make_module(self, vars: dict[str, Any] | None = None, *_: Any) -> TemplateModule:
         if vars is None:  # imported without context
@@ -62,7 +62,7 @@ class Environment(jinja2.Environment):
 
 
 class Templates(jinja2.FileSystemLoader):
-    """Templates below dockerfiles/; one that is not text is said with its file and line."""
+    """A loader for dockerfiles/; for a template that is not text, the error names its file and line."""
 
     def get_source(self, environment: jinja2.Environment, template: str) -> tuple[str, str, Callable[[], bool]]:
         try:
@@ -75,9 +75,9 @@ class Templates(jinja2.FileSystemLoader):
 
 
 class ByteCode(jinja2.BytecodeCache):
-    """Compiled templates, in the store. One that is damaged, or of another text or Python, is compiled again.
+    """Compiled templates, in the store. An entry that is damaged, or of another text or Python, is compiled again.
 
-    All of them are where somebody else could have written them.
+    If another user could have written to the folder, no entry of it is used.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -95,13 +95,13 @@ class ByteCode(jinja2.BytecodeCache):
 
     def dump_bytecode(self, bucket: Bucket) -> None:
         content = bucket.bytecode_to_string()
-        with suppress(OSError):  # of a store that cannot be written: compiled each time
+        with suppress(OSError):  # a read-only store: compiled each time
             if self.own:
                 write(self.folder / bucket.key, sha256(content).digest() + content)
 
 
 def fill(intent: Intent, name: str, context: dict[str, object]) -> str:
-    """A template with its variables. Raises ConfigError with template and line."""
+    """Render a template with its variables. Raises ConfigError with template and line."""
     root, given = intent.root, {**context, MODULES: {}}
     given[GIVEN] = given
     try:
@@ -131,7 +131,7 @@ def fill(intent: Intent, name: str, context: dict[str, object]) -> str:
         raise ConfigError(
             f"there is no template dockerfiles/{error.name}", where=where, why=f"{error.name} is asked for there"
         ) from None
-    except Exception as error:  # a template is code: a test on no version, a number divided by a name, its own caller
+    except Exception as error:  # a template is code: it may test a missing version, divide by a name, or include itself
         path, line = _innermost(error, root)
         where = f"dockerfiles/{path}:{line}" if line else f"dockerfiles/{name}"
         why = f"{type(error).__name__}: {error}"
@@ -139,7 +139,7 @@ def fill(intent: Intent, name: str, context: dict[str, object]) -> str:
 
 
 def _innermost(error: BaseException, root: Path) -> tuple[str, int]:
-    """Template and line of the deepest template frame of a traceback (jinja2 rewrites them so)."""
+    """Return template and line of the deepest template frame of a traceback (jinja2 rewrites tracebacks so)."""
     place, trace = ("?", 0), error.__traceback__
     while trace:
         file = Path(trace.tb_frame.f_code.co_filename)

@@ -1,4 +1,4 @@
-"""The image tests on one image, and their outcome in image.json."""
+"""Run the image tests on one image, and write their outcome into image.json."""
 
 import sys
 import time
@@ -19,12 +19,12 @@ from trainwright.outcome import Check, Image
 from trainwright.process import run
 from trainwright.progress import Say
 
-# While one process reads the layers, which takes minutes for those of CUDA, the other one asks the container.
+# While one process reads the layers, which takes minutes for those of CUDA, the other one queries the container.
 SIDE_BY_SIDE = ("--numprocesses=auto", "--maxprocesses=2", "--dist=loadgroup", "--no-loadscope-reorder")
 
 
 def test(intent: Intent, variant: Variant, repository: str | None, say: Say) -> Done:
-    """Run the image tests on what the engine holds, and write the outcome into image.json. Raises as tested()."""
+    """Run the image tests on the engine's image, and write the outcome into image.json. Raises as tested()."""
     began = time.monotonic()
     found = children.load(intent, variant)
     image = at_hand(intent, found, say, repository)
@@ -33,10 +33,9 @@ def test(intent: Intent, variant: Variant, repository: str | None, say: Say) -> 
 
 
 def tested(intent: Intent, found: Inputs, image: Image, name: str, say: Say) -> tuple[Image, str]:
-    """Run the image tests on `name`, which the engine holds and which is `image`; how many passed, in words.
+    """Run the image tests on `name`, which the engine holds and which is `image`; return it and the number passed.
 
-    From the first moment on, what an earlier run said no longer counts. Raises TestError, and NotRunError where a
-    test was skipped.
+    The outcome of an earlier run is discarded first. Raises TestError, and NotRunError if a test was skipped.
     """
     variant, out = found.variant, out_folder(intent, found.variant)
     report = out / "tests.xml"
@@ -62,11 +61,11 @@ def tested(intent: Intent, found: Inputs, image: Image, name: str, say: Say) -> 
 def image_tests(
     intent: Intent, variant: Variant, name: str, words: Sequence[str], report: Path, who: str, fix: str
 ) -> tuple[int, int]:
-    """Run tests/image on an image that the engine holds; JUnit goes to `report`.
+    """Run tests/image on an image that the engine holds; write JUnit to `report`.
 
-    How many passed, and how many of these were kept: passed on this very image before, with the same tests, code,
-    data and tools, on such a host. Raises TestError, and NotRunError where a test was skipped: what did not run has
-    proved nothing.
+    Returns how many passed, and how many of these were kept: passed on this very image before, with the same tests,
+    code, data and tools, on such a host. Raises TestError, and NotRunError if a test was skipped, because a skipped
+    test proves nothing.
     """
     run(
         [
@@ -93,7 +92,7 @@ def image_tests(
 
 
 def depends_on(intent: Intent, variant: Variant, name: str, words: Sequence[str]) -> str:
-    """The digest of all that the outcomes of the image tests depend on."""
+    """Return the digest of everything that the outcomes of the image tests depend on."""
     data = sorted(path for path in (intent.root / "dockerfiles").iterdir() if path.name != "proofs")
     lock = intent.root / "requirements.lock"
     on = {
@@ -110,7 +109,7 @@ def depends_on(intent: Intent, variant: Variant, name: str, words: Sequence[str]
 def _write_outcome(
     out: Path, image: Image, state: Literal["passed", "failed", "not run"], detail: str, code: str = ""
 ) -> Image:
-    assert image.proof is not None  # at_hand() sees to it
+    assert image.proof is not None  # at_hand() ensures it
     proof = image.proof.model_copy(update={"tests": Check(state=state, detail=detail, code=code)})
     image = image.model_copy(update={"proof": proof})
     write_image(out, image)

@@ -1,7 +1,8 @@
-"""SageMaker's Training Compiler, which has ended: what switches it on, and whether a job's log says that it is on.
+"""Support SageMaker's Training Compiler, which has ended: what enables it, and whether a job's log shows it enabled.
 
-Facts: sagemaker-python-sdk src/sagemaker/training_compiler/config.py@280f6252 and pytorch/training_compiler/config.py@
-c4971a35; awsdocs/amazon-sagemaker-developer-guide doc_source/training-compiler-enable-*.md and -faq.md.
+Facts: sagemaker-python-sdk src/sagemaker/training_compiler/config.py@280f6252 and
+pytorch/training_compiler/config.py@c4971a35; awsdocs/amazon-sagemaker-developer-guide
+doc_source/training-compiler-enable-*.md and -faq.md.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,24 +20,29 @@ State = Literal["on", "off", "unknown"]
 
 
 def state(lines: Iterable[str], ended: bool = False) -> State:
-    """What a job's log says. Its absence means nothing before the log is whole: nobody says when the line comes."""
+    """Return the state from a job's log.
+
+    A missing line means "off" only in a whole log, because its time is undocumented.
+    """
     if any(FOUND in line for line in lines):
         return "on"
     return "off" if ended else "unknown"
 
 
 def asked(hyperparameters: Mapping[str, str]) -> bool:
-    """Whether a job was started with it, by the hyperparameters that DescribeTrainingJob says."""
+    """Return whether a job requested the compiler, by DescribeTrainingJob's hyperparameters."""
     return hyperparameters.get(ENABLED, "").strip('"').lower() == "true"
 
 
 def hyperparameters(
     identity: str, variant: Variant | None, instance: str, families: Sequence[str], hosts: int, debug: bool
 ) -> dict[str, Any]:
-    """What switches it on. `instance` is SageMaker's name for the type, `families` those that the compiler knows.
+    """Return the hyperparameters that enable it.
 
-    Raises ConfigError for an image that does not extend its containers: there nothing reads these words, and the job
-    would train without the compiler and say nothing.
+    `instance` is SageMaker's name, `families` those that the compiler knows.
+
+    Raises ConfigError if the image does not extend the compiler's containers, because other images ignore these
+    hyperparameters silently and would train without the compiler; and if the compiler does not know the instance type.
     """
     if variant is None or COMPONENT not in variant.pins:
         raise ConfigError(

@@ -1,4 +1,4 @@
-"""Release trains: 2026.11.0 begins one, 2026.11.1 is the same with security updates and nothing else."""
+"""Release trains: 2026.11.0 begins one, 2026.11.1 is the same with security updates only."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -13,7 +13,7 @@ from trainwright.packages import Stanzas, requires
 from trainwright.plan import SHORT
 
 FOLDER = "dockerfiles/releases"
-SECURITY = "-security"  # how bases.toml names the archive of a distribution's security updates: debian-security
+SECURITY = "-security"  # suffix in bases.toml of a distribution's archive of security updates: debian-security
 MONTHS = 12
 
 
@@ -23,11 +23,11 @@ class Shipped(Model):
     key: Sha256
     digest: Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
     repository: str  # path below the registry
-    gate: str = ""  # what it passed on GPU hosts, or who waived that; "" in records of before there was one
+    gate: str = ""  # the gate it passed on GPU hosts, or its waiver; "" in records older than gates
 
 
 class Train(Model):
-    """releases/<name>.toml: what went out under one name. What is in an image is said by the locks of its commit."""
+    """The whole of releases/<name>.toml: the images of a release. Their contents are in the locks of its commit."""
 
     name: str
     date: str
@@ -36,7 +36,7 @@ class Train(Model):
 
 
 def version(name: str) -> Version:
-    """A release's name as something that has an order. Raises ConfigError for what is no <year>.<month>.<patch>."""
+    """Parse a release's name into a sortable version. Raises ConfigError if it is not <year>.<month>.<patch>."""
     try:
         found = Version(name)
     except InvalidVersion:
@@ -53,22 +53,25 @@ def version(name: str) -> Version:
 
 
 def tag(identity: str, name: str) -> str:
-    """The tag of one image of a release; it never moves."""
+    """Return the immutable tag of one image of a release."""
     return f"{identity}-{name}"
 
 
 def alias(identity: str) -> str:
-    """The tag that moves with every release. Not the bare id: no filter of ECR tells that from tags that never move."""
+    """Return the alias that moves with every release.
+
+    Because no filter of ECR can distinguish the bare id from immutable tags, the alias is not the bare id.
+    """
     return f"{identity}-latest"
 
 
 def is_fixed(name: str) -> bool:
-    """Whether a tag is that of a key or of a release: it means one image for ever."""
+    """Return whether a tag is immutable: that of a key or of a release."""
     return bool(re.search(rf"-([0-9a-f]{{{SHORT}}}|\d{{4}}\.\d{{1,2}}\.\d+)$", name))
 
 
 def earlier(name: str, trains: Mapping[str, Train]) -> list[Train]:
-    """The releases of the same train before this one, newest first."""
+    """Return the earlier releases of the same train, newest first."""
     own = version(name)
     found = [train for train in trains.values() if version(train.name) < own]
     found = [train for train in found if version(train.name).release[:2] == own.release[:2]]
@@ -76,19 +79,19 @@ def earlier(name: str, trains: Mapping[str, Train]) -> list[Train]:
 
 
 def newest(identity: str, trains: Iterable[Train]) -> str:
-    """The newest release that has an image; "" for none."""
+    """Return the newest release that has an image; "" for none."""
     names = [train.name for train in trains if identity in train.images]
     return max(names, key=version, default="")
 
 
 def next_train(names: Iterable[str]) -> str:
-    """What to call the train after all of these."""
+    """Return the name of the train after all of these."""
     year, month = max(version(name).release[:2] for name in names)
     return f"{year + month // MONTHS}.{month % MONTHS + 1}.0"
 
 
 def dump(train: Train) -> str:
-    """As TOML, sorted by image."""
+    """Return a release as TOML, sorted by image."""
     import tomlkit
 
     document = tomlkit.document()
@@ -105,7 +108,10 @@ def dump(train: Train) -> str:
 
 
 def beyond_security(old: Stanzas, new: Stanzas) -> list[str]:
-    """What moved and is no security update, one phrase each. What a security update newly requires comes along."""
+    """Return the changes that are not security updates, one phrase each.
+
+    New packages that a security update requires are allowed as well.
+    """
     moved = {name for name in new if _identity(old.get(name)) != _identity(new[name])}
     allowed = {name for name in moved if new[name]["Archive"].endswith(SECURITY)}
     following = list(allowed)

@@ -1,7 +1,7 @@
-"""The packages that dpkg and apt need before they can install anything, unpacked into a tar: the start of a base.
+"""Unpack the packages that dpkg and apt need before they can install anything into a tar: the start of a base.
 
-A base begins with nothing (FROM scratch), so its first programs cannot be installed by a package manager. They are
-unpacked here, on the host, with Python alone; a step of the build then has dpkg install the same packages properly.
+Because a base is built FROM scratch, a package manager cannot install its first programs. They are unpacked here, on
+the host, in Python; a build step then has dpkg install the same packages properly.
 """
 
 import io
@@ -14,15 +14,15 @@ from trainwright.errors import BuildError
 from trainwright.packages import Stanzas, providers, requires
 from trainwright.store import path_of
 
-FORMAT = 1  # part of a base's key: raise it when the same packages become another tar
+FORMAT = 1  # part of a base's key: increase it when the same packages give another tar
 INSTALLER = "apt"
-LIST = "first"  # in a folder of packages: the files of those that are unpacked
-STATUS = "var/lib/dpkg/status"  # dpkg wants it there, and empty is enough
-MERGED = ("bin", "sbin", "lib")  # top-level folders that begin so are links to /usr: merged /usr, Debian 12 and later
+LIST = "first"  # in a folder of packages: the list of the unpacked files
+STATUS = "var/lib/dpkg/status"  # dpkg requires this file; it may be empty
+MERGED = ("bin", "sbin", "lib")  # top-level folders so prefixed are links to /usr: merged /usr, Debian 12 and later
 
 
 def first(stanzas: Stanzas) -> list[str]:
-    """Name what is unpacked: essential packages, apt, and everything that these depend on; sorted."""
+    """Return the names of the packages to unpack: essential packages, apt, and all their dependencies; sorted."""
     provided = providers(stanzas)
     found, waiting = set[str](), [INSTALLER, *(name for name in stanzas if stanzas[name].get("Essential") == "yes")]
     while waiting:
@@ -34,7 +34,7 @@ def first(stanzas: Stanzas) -> list[str]:
 
 
 def first_tar(stanzas: Stanzas, epoch: int, target: Path) -> None:
-    """Write a tar of the files of first(); the store holds these packages already.
+    """Write a tar of the files of first(); the store must hold these packages already.
 
     The same packages and epoch (seconds, the newest time of any file) give the same bytes on every host. Raises
     BuildError for a package that cannot be read.
@@ -69,7 +69,7 @@ def _copy(package: Iterable[tarfile.TarInfo], tar: tarfile.TarFile, written: set
 
 
 def _missing(path: str, written: set[str]) -> Iterator[tarfile.TarInfo]:
-    """The link to /usr that a path leads through, and the folder that it leads to, where they are still missing."""
+    """Yield the link to /usr on the path, and the folder that it points to, if they are not yet written."""
     top = path.partition("/")[0]
     if _is_merged(top) and top not in written:
         for folder in ("usr", f"usr/{top}"):
@@ -83,7 +83,7 @@ def _missing(path: str, written: set[str]) -> Iterator[tarfile.TarInfo]:
 
 
 def _write(tar: tarfile.TarFile, written: set[str], entry: tarfile.TarInfo, data: IO[bytes] | None = None) -> None:
-    if entry.name not in written:  # a folder of several packages, or a file that a later one replaces: dpkg decides
+    if entry.name not in written:  # a shared folder, or a file that a later package replaces: dpkg resolves it
         written.add(entry.name)
         tar.addfile(entry, data)
 
@@ -103,5 +103,5 @@ def _is_merged(top: str) -> bool:
 
 
 def _merged(path: str) -> str:
-    """Where a path lies once /bin, /sbin and /lib are links to /usr."""
+    """Return a path's location once /bin, /sbin and /lib are links to /usr."""
     return f"usr/{path}" if "/" in path and _is_merged(path.partition("/")[0]) else path

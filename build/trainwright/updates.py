@@ -1,4 +1,4 @@
-"""What upstream has newer than what is pinned, as far as it can be reached. No answer is "unknown", never "current"."""
+"""Find upstream versions that are newer than the pins; without an answer the state is "unknown", never "current"."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -17,11 +17,11 @@ from trainwright.progress import Say
 from trainwright.providers import requirement
 
 Kind = Literal["python", "source", "file", "distribution"]
-WORKERS = 4  # servers asked side by side
+WORKERS = 4  # servers that are asked in parallel
 
 
 class Update(Model):
-    """One pinned thing. `allowed` is the newest version that is known and breaks no rule of compat.toml that held."""
+    """One pinned item; `allowed` is the newest known version that breaks no rule of compat.toml that held."""
 
     kind: Kind
     name: str
@@ -33,19 +33,19 @@ class Update(Model):
 
 
 class Pinned(Model):
-    """Something to ask for, and one image that has it."""
+    """An item to look up upstream, and one image that has it."""
 
     kind: Kind
     name: str
     version: str
     variant: Variant
-    ask: str  # name of the Python package, address of the repository; "" where nobody can be asked
+    ask: str  # name of the Python package, address of the repository; "" if there is none
     tag: str = ""
-    index: str = ""  # the framework's own, for its own packages
+    index: str = ""  # the framework's own index, for its own packages
 
 
 def outdated(intent: Intent, variants: list[Variant], say: Say) -> list[Update]:
-    """Every pin of these images and of the build's own tools, then the packages of their bases that have moved."""
+    """Look up every pin of these images and of the build's tools, then the packages of their bases that have moved."""
     mirrors.check_names(archive for base in intent.components.bases.values() for archive in base.archives)
     rows = of_pins(intent, pins_of(intent, variants), say)
     bases = locking.bases_of(intent, variants)
@@ -57,7 +57,7 @@ def outdated(intent: Intent, variants: list[Variant], say: Say) -> list[Update]:
 
 
 def pins_of(intent: Intent, variants: list[Variant]) -> list[Pinned]:
-    """Every pin of these images and of the build's own tools, each version of it once."""
+    """Return every pin of these images and of the build's own tools, each version of it once."""
     return list({(p.kind, p.name, p.version): p for p in _pinned(intent, variants)}.values())
 
 
@@ -86,7 +86,7 @@ def _pinned(intent: Intent, variants: list[Variant]) -> Iterator[Pinned]:
 
 
 def _together(pinned: Iterable[Pinned]) -> list[list[Pinned]]:
-    """What one question can settle: the Python packages for one platform, the releases of one repository."""
+    """Group the pins that one query settles: the Python packages for one platform, the releases of one repository."""
     groups: dict[tuple[str, ...], list[Pinned]] = {}
     for pin in pinned:
         where = (pin.variant.base, pin.variant.python, pin.index) if pin.kind == "python" else (pin.name,)
@@ -108,14 +108,14 @@ def _ask(intent: Intent, pins: list[Pinned]) -> list[Update]:
 
 
 def _releases(pattern: str, tags: Iterable[str]) -> list[str]:
-    """The versions that tags of this pattern name: numbers alone, so no candidate and no vendor's rebuild."""
+    """Return the versions that tags of this pattern name: numbers alone, so no candidate and no vendor's rebuild."""
     before, _, after = pattern.partition("{version}")
     shape = re.compile(rf"{re.escape(before)}(\d+(?:\.\d+)*){re.escape(after)}")
     return versions.in_order([match[1] for tag in tags if (match := shape.fullmatch(tag))])
 
 
 def _known(intent: Intent, pin: Pinned) -> Update:
-    """Nobody lists files: what a person has written down is known; without its sha256 it cannot be locked."""
+    """Judge a file by its recorded releases, because upstream lists no files; one without sha256 cannot be locked."""
     component = intent.components.components[pin.name]
     row = _judged(intent, pin, versions.in_order([*component.releases, pin.version]))
     if row.state != "newer":
@@ -128,7 +128,7 @@ def _known(intent: Intent, pin: Pinned) -> Update:
 
 
 def _python(intent: Intent, pins: list[Pinned]) -> list[Update]:
-    """The newest of each that fits the image's Python and platform. One question for all; where that fails, each."""
+    """Judge the newest of each that fits the image's Python and platform, by one query; if it fails, by one each."""
     names, base = sorted({pin.ask for pin in pins}), intent.components.bases[pins[0].variant.base]
     try:
         offers = indexes.resolve(names, pins[0].variant.python, base, pins[0].index, deps=False)
@@ -145,12 +145,12 @@ def _unknown(pin: Pinned, error: TrainwrightError) -> Update:
 
 
 def _reason(error: TrainwrightError) -> str:
-    """Its words on one line: programs wrap them."""
+    """Return an error's text on one line, because programs wrap it."""
     return " ".join((error.why or error.what).split())[:300]
 
 
 def _judged(intent: Intent, pin: Pinned, known: list[str]) -> Update:
-    """`known` are oldest first."""
+    """Judge a pin by its known versions; `known` is oldest first."""
     row = {"kind": pin.kind, "name": pin.name, "pinned": pin.version}
     if not known:
         return Update.model_validate(row | {"state": "unknown", "why": "who answered has no release of it"})
@@ -173,7 +173,7 @@ def _judged(intent: Intent, pin: Pinned, known: list[str]) -> Update:
 
 
 def _breaks(intent: Intent, pin: Pinned) -> Callable[[str], str]:
-    """A way to ask which rule another version would break, of those that hold now; "" for none."""
+    """Return a function from a version to the rule that it breaks, of those that hold now, or "" for none."""
     locked, packages, build_packages = inputs.known(intent, pin.variant)
     held = facts.facts_of(intent, pin.variant, locked, packages, build_packages, intent.instances)
 
@@ -190,7 +190,7 @@ def _stem(intent: Intent, base: str, tools: bool) -> str:
 
 
 def _distribution(intent: Intent, base: str, tools: bool) -> list[Update]:
-    """What has moved since the lock, and one row for all that has not."""
+    """Return what has moved since the lock, and one row for all that has not."""
     name = _stem(intent, base, tools)
     try:
         locked = inputs.current_distribution(intent, base, tools).locked

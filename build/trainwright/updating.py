@@ -1,4 +1,4 @@
-"""Newer versions as a branch: pins moved, locks and golden texts with them, one commit. No other tree is touched."""
+"""Move pins to newer versions on a branch, with locks and golden texts, in one commit. No other tree is touched."""
 
 import sys
 from pathlib import Path
@@ -18,11 +18,11 @@ from trainwright.providers import VERSIONLESS
 from trainwright.updates import Update
 
 TOOLS = "dockerfiles/tools.toml"
-BUILD = " (build)"  # behind the name of what only the build uses
+BUILD = " (build)"  # suffix of the names that only the build uses
 
 
 class Asked(Model):
-    """Whose pins are looked at, and of these which; all, where nothing is named."""
+    """The pins that are considered; all, if nothing is named."""
 
     framework: str | None = None
     only: str | None = None
@@ -30,7 +30,7 @@ class Asked(Model):
 
 
 class Move(Model):
-    """One pin, and what became of it."""
+    """One pin, and its result."""
 
     name: str
     old: str
@@ -40,20 +40,20 @@ class Move(Model):
 
 
 class Result(Model):
-    """A branch: its moves, the images that are other ones there, and how."""
+    """The result for a branch: its moves, the changed images, and the diff."""
 
     branch: str
-    commit: str  # "" where nothing moved, or in a dry run
+    commit: str  # "" if nothing moved, or in a dry run
     moves: list[Move]
     images: list[Moved]
-    diff: str  # of what is rendered, and of the locks
+    diff: str  # of rendered text and of the locks
 
 
 def update(root: Path, branch: str, asked: Asked, dry_run: bool, say: Say, advance: Progress) -> Result:
-    """Move every pin for which upstream has something newer that no rule refuses.
+    """Move every pin for which upstream has a newer version that no rule refuses.
 
-    The work is done in a work tree of the last commit; the branch is made last, and only where something moved.
-    Raises ConfigError for a branch that exists or a name that is no pin.
+    The work is done in a work tree of the last commit; the branch is created last, and only if a pin moved. Raises
+    ConfigError if the branch exists or a name is not a pin.
     """
     refuse_branch(root, branch)
     with checkout.worktree(root, "HEAD") as tree:
@@ -81,12 +81,12 @@ def update(root: Path, branch: str, asked: Asked, dry_run: bool, say: Say, advan
         if done and not dry_run:
             checkout.git(tree, "commit", "--quiet", "--no-verify", "--message", message(done, images))
             commit = checkout.commit_of(tree, "HEAD")
-            checkout.git(root, "branch", branch, commit)  # last: no branch is half made
+            checkout.git(root, "branch", branch, commit)  # last, so that no branch is incomplete
     return Result(branch=branch, commit=commit, moves=moves, images=images, diff=diff)
 
 
 def refuse_branch(root: Path, branch: str) -> None:
-    """Raises ConfigError for a name that git refuses, or that a branch has."""
+    """Check the branch's name. Raises ConfigError if git refuses it or the branch exists."""
     try:
         checkout.git(root, "check-ref-format", "--branch", branch)
     except EnvironmentProblem as error:
@@ -100,7 +100,7 @@ def refuse_branch(root: Path, branch: str) -> None:
 
 
 def message(moves: list[Move], images: list[Moved]) -> str:
-    """Of the commit: the moves, one a line."""
+    """Return the commit's message: the moves, one on each line."""
     names = ", ".join(move.name for move in moves)
     subject = f"Move {names}" if len(names) < 60 else f"Move {len(moves)} pins"
     lines = [f"{move.name}: {move.old} -> {move.new}" for move in moves]
@@ -108,9 +108,9 @@ def message(moves: list[Move], images: list[Moved]) -> str:
 
 
 def edit(tree: Path, name: str, old: str, new: str) -> None:
-    """Write another version of a pin wherever the matrix, or for the build's own tools tools.toml, says the old one.
+    """Replace a pin's old version in the matrix, or for the build's own tools in tools.toml, wherever it is declared.
 
-    Comments and layout stay. Raises ConfigError for one that moves an image out of its release.
+    Comments and layout stay. Raises ConfigError if it would move an image out of its release.
     """
     if name.endswith(BUILD):
         _replace(tree / TOOLS, [(("python_tools",), _plain(name)), (("sdist_build",), _plain(name))], old, new)
@@ -126,7 +126,10 @@ def edit(tree: Path, name: str, old: str, new: str) -> None:
 
 
 def _refuse_another_release(release: str, name: str, old: str, new: str) -> None:
-    """The framework's own pin: `2.13` in the id of an image that holds 2.14 would be a lie."""
+    """Check that the framework's pin stays in its release, because the image's id names that (2.13).
+
+    Raises ConfigError.
+    """
     held = f"=={release}.*"
     if versions.within(old, held) and not versions.within(new, held):
         raise ConfigError(
@@ -148,9 +151,9 @@ def _replace(file: Path, places: list[tuple[tuple[int | str, ...], str]], old: s
 
 
 def _apply(tree: Path, rows: list[Update], say: Say, advance: Progress) -> list[Move]:
-    """All at once; where that cannot be locked, one after the other, each kept where it can.
+    """Apply all rows at once; if that cannot be locked, one after the other, and keep each that can.
 
-    git's index is what was good last.
+    git's index holds the last good state.
     """
     try:
         for row in rows:
@@ -174,7 +177,7 @@ def _apply(tree: Path, rows: list[Update], say: Say, advance: Progress) -> list[
 
 
 def _lock(tree: Path, say: Say, advance: Progress) -> None:
-    """Every lock that the edit made stale, of all images; what awaits something stays without."""
+    """Lock again every stale lock of all images; images that await an input stay without."""
     intent = load_intent(tree)
     locking.lock_all(intent, intent.variants, False, say, advance)
 
@@ -185,7 +188,7 @@ def _put_back(tree: Path) -> None:
 
 
 def _accept_golden(tree: Path, say: Say) -> None:
-    """The golden texts of the project's own tests, where the tree has such."""
+    """Write the golden texts of the project's own tests anew, if the tree has them."""
     if not (tree / "tests/golden").is_dir():
         return
     say("accepting the golden texts")

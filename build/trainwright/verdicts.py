@@ -1,4 +1,4 @@
-"""Verdicts on a terminal: one line a check, evidence folded beside it, colour where somebody looks."""
+"""Print verdicts on a terminal: one line per check, wrapped evidence beside it, colour on a terminal only."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,7 @@ from trainwright.judge_pages import ORDER, SIGNS, VERDICTS, ranks
 
 STYLES = {"pass": "green", "fail": "red", "not established": "yellow", "not applicable": "dim"}
 STYLES |= {"incomplete": "yellow", "ungraded": "yellow"}
-PIPE = 100_000  # columns: a line stays a line
+PIPE = 100_000  # columns without a terminal, so that no line is wrapped
 
 
 def show(found: Sequence[Verdict]) -> None:
@@ -46,7 +46,7 @@ def show(found: Sequence[Verdict]) -> None:
 
 
 def row(verdict: Verdict) -> dict[str, str]:
-    """The summary of one log; its name, which may be long, comes last."""
+    """Return the summary of one log; its name comes last because it may be long."""
     return {
         "verdict": verdict.verdict,
         "ranks": ranks(verdict),

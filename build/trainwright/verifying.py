@@ -1,4 +1,4 @@
-"""A derived image against its parent: the same questions to both, and the parent's tests on the child."""
+"""Verify a derived image against its parent: ask both the same questions, and run the parent's tests on the child."""
 
 import hashlib
 import json
@@ -26,7 +26,7 @@ CHECK = "dockerfiles/rootfs/common/opt/trainwright/startup_check.py"
 
 
 class Verdict(Model):
-    """What `verify` says."""
+    """The result of `verify`."""
 
     image: str
     parent: str
@@ -38,9 +38,9 @@ class Verdict(Model):
 
 
 def verify(intent: Intent, target: str, parent: str, given: str, say: Say) -> Verdict:
-    """Compare an image, or that of a project's folder, with what it starts from. `given` is the registry.
+    """Compare an image, or that of a project's folder, with its parent. `given` is the registry.
 
-    Raises ConfigError and NotRunError where there is nothing to compare, BuildError where an image does not answer.
+    Raises ConfigError and NotRunError if there is nothing to compare, BuildError if an image does not answer.
     """
     name = target
     if Path(target).is_dir():
@@ -61,7 +61,7 @@ def verify(intent: Intent, target: str, parent: str, given: str, say: Say) -> Ve
     labels = engine.labels(parent)
     say(f"asking {labels.get(parents.ID, parent)} and {name}")
     declared, before = _parent_look(intent, parent, labels)
-    # By the parent's entrypoint: what a child's own would start is not asked.
+    # The parent's entrypoint is used, so that the child's own does not run.
     after = _look(intent, name, declared, engine.config(parent).get("Entrypoint") or [])
     below, own = engine.layers(parent), engine.layers(name)
     rows = [heredity.layers(below, own), *heredity.compare(declared, before, after)]
@@ -82,7 +82,7 @@ def verify(intent: Intent, target: str, parent: str, given: str, say: Say) -> Ve
 
 
 def judge(verdict: Verdict) -> None:
-    """Raises BuildError, by name, for what a derived image must not change."""
+    """Raise BuildError, which names each of them, for changes that a derived image must not make."""
     refused = [row for row in verdict.rows if row.refused]
     if not refused:
         return
@@ -102,7 +102,7 @@ def _sentence(row: Row) -> str:
 
 
 def _parent_look(intent: Intent, parent: str, labels: dict[str, str]) -> tuple[dict[str, Any], Look]:
-    """What the parent declares, and what it answers; remembered in the store, because its bytes never change."""
+    """Return the parent's declaration and its answers, cached in the store, because its bytes never change."""
     scripts = "".join((intent.root / path).read_text() for path in (OWN_FILES, PROBE, CHECK))
     name = hashlib.sha256(f"{engine.image_id(parent)}{scripts}".encode()).hexdigest()
     known = store.root() / "looks" / f"{name}.json"
@@ -116,7 +116,7 @@ def _parent_look(intent: Intent, parent: str, labels: dict[str, str]) -> tuple[d
 
 
 def _declared_here(intent: Intent, identity: str, parent: str) -> dict[str, Any]:
-    """For an image from before there were declarations: what this checkout would ask it."""
+    """Return this checkout's declaration, for an image from before declarations existed. Raises NotRunError."""
     for variant in intent.variants:
         if variant.id == identity:
             content: dict[str, Any] = json.loads(inputs.load(intent, variant).text["requirements/declared.json"])
@@ -134,7 +134,7 @@ def _own_files(intent: Intent, name: str, entrypoint: list[str] | None = None) -
 
 
 def _look(intent: Intent, name: str, declared: dict[str, Any], entrypoint: list[str] | None = None) -> Look:
-    """Ask an image everything. Raises BuildError where it does not answer."""
+    """Ask an image all questions. Raises BuildError if it does not answer."""
     questions = {component: facts["probe"] for component, facts in declared["components"].items()}
     try:
         return Look(
@@ -149,7 +149,7 @@ def _look(intent: Intent, name: str, declared: dict[str, Any], entrypoint: list[
 
 
 def _steps(name: str, above: int) -> list[tuple[str, list[str]]]:
-    """Instruction and paths of every layer above the parent's; one that only changes the configuration is its path."""
+    """Return instruction and paths of every layer above the parent's; a configuration-only step is its own path."""
     with tempfile.TemporaryDirectory(prefix="trainwright-layers-") as folder:
         layout = Path(folder, "layout")
         engine.save_as_it_is(name, layout)
@@ -162,11 +162,11 @@ def _steps(name: str, above: int) -> list[tuple[str, list[str]]]:
             if number >= above and (not made or paths):
                 steps.append((text, paths.pop(0) if made else [text]))
             number += made
-        return steps + [("", more) for more in paths]  # a tool that keeps no history
+        return steps + [("", more) for more in paths]  # for tools that keep no history
 
 
 def _manifest(layout: Path) -> dict[str, Any]:
-    """Of a saved image; where BuildKit put an index around it, for its attestation, of what runs."""
+    """Return the manifest of a saved image; if BuildKit added an index for attestations, that of the runnable image."""
     _, found = registry.manifest_of(layout)
     for entry in found.get("manifests", []):
         if entry.get("platform", {}).get("os") != "unknown" and registry.blob_of(layout, entry["digest"]).is_file():
@@ -175,7 +175,7 @@ def _manifest(layout: Path) -> dict[str, Any]:
 
 
 def _instruction(step: dict[str, Any]) -> str:
-    """As somebody wrote it: without what BuildKit puts around it."""
+    """Return the instruction as written in the Dockerfile, without BuildKit's additions."""
     text = str(step.get("created_by", ""))
     for part in ("/bin/sh -c ", "# buildkit"):
         text = text.replace(part, "")
@@ -188,7 +188,7 @@ def _paths(layer: Path) -> list[str]:
 
 
 def _checkout(intent: Intent, identity: str, key: str) -> str:
-    """Whether this checkout knows what it compares with."""
+    """Return whether this checkout builds the parent, as a sentence."""
     for variant in intent.variants:
         if variant.id == identity:
             try:
@@ -202,9 +202,10 @@ def _checkout(intent: Intent, identity: str, key: str) -> str:
 
 
 def test(intent: Intent, name: str, say: Say) -> int:
-    """The image tests of the parent on an image that was built on top of it; how many passed.
+    """Run the parent's image tests on an image built on top of it; return how many passed.
 
-    Raises TestError, and NotRunError where tests did not run or the checkout is not the parent's.
+    Raises TestError; ConfigError if the parent is not an image of this checkout; NotRunError if tests did not run or
+    the parent's key differs from this checkout's.
     """
     if engine.image_id(name) is None:
         raise NotRunError(f"the engine holds no image {name}", fix=f"docker pull {name}, or build it")

@@ -1,6 +1,6 @@
-"""Versions of anything, compared as numbers: upstream's, a distribution's, a vendor's rebuild. Never as strings.
+"""Compare versions of any origin as numbers: upstream's, a distribution's, a vendor's rebuild. Never as strings.
 
-For the order of two packages of one distribution there is python-debian; here the upstream version is what counts.
+python-debian compares two packages of one distribution; here the upstream version counts.
 """
 
 import re
@@ -15,12 +15,11 @@ SHAPE = re.compile(rf"(?:\d+:)?v?(?P<release>\d+(?:\.\d+)*)(?P<pre>(?:{PRE})*)(?
 
 @cache
 def parse(text: str) -> Version:
-    """Any version as one that has an order. Raises ValueError for what begins with no number.
+    """Parse any version into one that has an order. Raises ValueError if it does not begin with a number.
 
-    What stands behind upstream's numbers (`amzn1.0` of a vendor, `-1+b2` of a distribution, `-aws`) tells rebuilds
-    apart without leaving the upstream version: 2.6.0 < 2.6.0amzn1.0 < 2.6.0amzn10.0 < 2.6.1. An epoch is dropped:
-    it is the archive's, and the same upstream version has several (gcc is 4:14.2.0-1 in one package, 14.2.0-19 in
-    another).
+    The text after upstream's numbers (`amzn1.0` of a vendor, `-1+b2` of a distribution, `-aws`) distinguishes rebuilds
+    within the upstream version: 2.6.0 < 2.6.0amzn1.0 < 2.6.0amzn10.0 < 2.6.1. An epoch is dropped, because it is the
+    archive's and the same upstream version has several (gcc is 4:14.2.0-1 in one package, 14.2.0-19 in another).
     """
     match = SHAPE.fullmatch(text.strip().lower())
     if not match:
@@ -31,7 +30,7 @@ def parse(text: str) -> Version:
 
 @cache
 def specifiers(text: str) -> SpecifierSet:
-    """A range such as `>=1.22,<2`. Raises ValueError for one that is broken, empty, or that nothing can be in."""
+    """Parse a range such as `>=1.22,<2`. Raises ValueError if it is invalid, empty or unsatisfiable."""
     if not text.strip():
         raise ValueError("an empty range; any version is '>=0'")
     if "===" in text:
@@ -47,15 +46,15 @@ def specifiers(text: str) -> SpecifierSet:
 
 @cache
 def within(version: str, range_: str) -> bool:
-    """Whether a version is in a range. A pre-release is in, where its numbers are: it is what the image holds."""
+    """Return whether a version is in a range; a pre-release is in if its numbers are, because the image holds it."""
     return specifiers(range_).contains(parse(version), prereleases=True)
 
 
 def in_order(versions: list[str]) -> list[str]:
-    """Oldest first."""
+    """Return the distinct versions, oldest first."""
     return sorted(set(versions), key=parse)
 
 
 def older(one: str, other: str) -> bool:
-    """Whether upstream's version is older; a vendor's rebuild of the same version is not."""
+    """Return whether upstream's version is older; a vendor's rebuild of the same version is not."""
     return Version(parse(one).public) < Version(parse(other).public)

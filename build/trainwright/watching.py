@@ -1,4 +1,4 @@
-"""A log that is still being written: known causes as soon as a line shows one, and silence. Pure: `now` is told."""
+"""Watch a growing log: report known causes as soon as a line shows one, and silence. Pure: `now` is a parameter."""
 
 from pathlib import Path
 
@@ -35,7 +35,7 @@ class Silence(Model):
 
 
 class Settings(Model):
-    """The whole of follow.toml."""
+    """The content of follow.toml."""
 
     poll: Poll
     log: Logs
@@ -47,29 +47,29 @@ def load_settings(root: Path) -> Settings:
 
 
 class Host:
-    """When a host spoke, in seconds of whoever reads."""
+    """The times of a host's lines, in seconds of the reader's clock."""
 
     def __init__(self, now: float) -> None:
         self.first = self.last = now
-        self.pause = 0.0  # the longest
+        self.pause = 0.0  # the longest pause
         self.told = False
 
 
 class Watch:
-    """Feed it every line; it answers with what has to be said about it, each thing once.
+    """A watch over a job's lines; each call returns the messages to report, each once.
 
-    `hosts`: how many the job has, 0 where nobody knows: what is wrong with a network is no cause on a lone host.
+    `hosts` is the job's number of hosts, 0 if unknown: on a lone host, network problems are not causes.
     """
 
     def __init__(self, causes: list[Cause], settings: Settings, hosts: int = 0) -> None:
         self.settings, self.hosts = settings, hosts
-        self.silent = False  # no host speaks, for longer than the settings say
+        self.silent = False  # no host has spoken for longer than the settings allow
         self._signatures, self._said = Signatures(causes), set[str]()
         self.lines, self._speakers = 0, dict[str, Host]()
-        self._spoke: float | None = None  # when any host did; None: the clock stands
+        self._spoke: float | None = None  # when any host last spoke; None: the clock is stopped
 
     def line(self, host: str, text: str, now: float) -> list[str]:
-        """A line of a host; "" where there are no hosts."""
+        """Process a line of a host; `host` is "" if there are no hosts."""
         self.lines += 1
         self._spoke, self.silent = now, False
         speaker = self._speakers.setdefault(host, Host(now))
@@ -77,13 +77,13 @@ class Watch:
         return self.note(unprefixed(text)[0])
 
     def note(self, text: str) -> list[str]:
-        """What somebody says about the job, as SageMaker its failure reason: no host spoke."""
+        """Process a text about the job that is not of a host, such as SageMaker's failure reason."""
         if text.startswith("##") or not self._signatures.feed(text, self.lines):
             return []
         return self._news(final=False)
 
     def tick(self, now: float, training: bool = True) -> list[str]:
-        """What silence means by now; the clock stands while the job does not train."""
+        """Report silence as of `now`; the clock is stopped while the job does not train."""
         if not training:
             self._spoke = None
             return []
@@ -100,7 +100,7 @@ class Watch:
         for name, host in self._speakers.items():
             others = [other for other in self._speakers.values() if other is not host]
             talking = any(now - other.last < limit / 2 for other in others)
-            # Many jobs speak through one host alone: only one that used to speak is missed.
+            # Because many jobs log on one host only, silence counts only for a host that used to speak.
             used_to = host.last - host.first >= limit and host.pause < limit / 2
             if talking and used_to and now - host.last >= limit and not host.told:
                 host.told = True
@@ -109,16 +109,16 @@ class Watch:
         return said
 
     def end(self) -> list[str]:
-        """The log is over: what was not said because another line might have spoken against it."""
+        """Report at the log's end the causes that were withheld because a later line might have contradicted them."""
         return self._news(final=True)
 
     @property
     def cause(self) -> tuple[Cause, str] | None:
-        """The most specific one, with its evidence."""
+        """Return the most specific cause, with its evidence."""
         return next(iter(self._found(final=True)), None)
 
     def stops(self, final: bool = False) -> tuple[Cause, str] | None:
-        """The first one that no program lives on after, with its evidence; `final` where the log is over."""
+        """Return the first cause that no program survives, with its evidence; `final` if the log is over."""
         return next((one for one in self._found(final) if one[0].stops), None)
 
     def _found(self, final: bool) -> list[tuple[Cause, str]]:
@@ -130,7 +130,7 @@ class Watch:
 
     def _news(self, final: bool) -> list[str]:
         new = [(cause, evidence) for cause, evidence in self._found(final) if cause.id not in self._said]
-        self._said.update(cause.id for cause, _ in new)  # what stands lower in the file says less of the same line
+        self._said.update(cause.id for cause, _ in new)  # causes lower in the file are less specific
         return told(*new[0]) if new else []
 
 
@@ -139,7 +139,7 @@ def told(cause: Cause, evidence: str) -> list[str]:
 
 
 def minutes(seconds: float) -> str:
-    """90 s, 15 min, 2 h 5 min: as people say it."""
+    """Format seconds for people: 90 s, 15 min, 2 h 5 min."""
     whole = round(seconds)
     if whole < 120:
         return f"{whole} s"

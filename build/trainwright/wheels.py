@@ -1,15 +1,15 @@
-"""Which wheels lie in which folder of out/<id>/wheels/: one folder is one layer, or what one stage installs."""
+"""Assign wheels to the folders of out/<id>/wheels/: one folder is one layer, or the input of one stage."""
 
 from collections.abc import Collection, Iterable
 
 from trainwright.model import Base, LayerLimits, PythonFile
 
-LIBRARIES = "libraries"  # all that is small, above the large layers: what changes most often costs least
-SDISTS = "sdist-compile"  # source distributions that stages of their own compile against all of the above
+LIBRARIES = "libraries"  # all small wheels, above the large layers, because they change most often
+SDISTS = "sdist-compile"  # source distributions that separate stages compile against all of the above
 
 
 def marker_environment(python: str, base: Base) -> dict[str, str]:
-    """What the markers of requirements ask, as the image answers it; no extra."""
+    """Return the image's values for the markers of requirements, without an extra."""
     return {
         "python_version": python,
         "python_full_version": f"{python}.0",
@@ -28,9 +28,9 @@ def is_wheel(entry: PythonFile) -> bool:
 
 
 def parts(entries: Iterable[PythonFile], own: set[str], limits: LayerLimits) -> list[list[PythonFile]]:
-    """The large wheels, in layers of at most `limits.most` bytes; those that are pinned by name come last.
+    """Group the large wheels into layers of at most `limits.most` bytes; those pinned by name come last.
 
-    First-fit decreasing: the fewest layers, and the same ones for the same wheels.
+    First-fit decreasing: few layers, and the same ones for the same wheels.
     """
     large = sorted(
         (entry for entry in entries if is_wheel(entry) and entry.size >= limits.alone),
@@ -57,11 +57,11 @@ def folders(
     compiles: bool,
     compiled: Collection[str] = (),
 ) -> dict[str, list[PythonFile]]:
-    """Folder to its files, sorted by name, in the order in which an image installs them.
+    """Return each folder's files, sorted by name, in the order in which an image installs the folders.
 
-    `own` are the packages that pins name, `replaced` those in whose place an image compiles its own;
-    `compiles` says whether a stage compiles at all: else nobody fetches compilers for it. `compiled` are the packages
-    that a stage of their own makes of their source distribution, when all others are there.
+    `own` are the packages that pins name, `replaced` those that an image replaces with its own compiled ones;
+    `compiles` says whether a stage compiles at all, because compilers are fetched only then. `compiled` are the
+    packages that a separate stage builds from their source distribution once all others are installed.
     """
     found = sorted(entries, key=lambda entry: entry.name)
     framework = [entry for entry in found if entry.group == "framework" and entry.name not in {*replaced, *compiled}]

@@ -1,6 +1,6 @@
-"""What a log of nccl-tests supplies to its judge: how many ranks its numbers are of, who names how many, which nodes.
+"""Extract a log's evidence for the judge of nccl-tests: its world size, by which sources, and its nodes.
 
-Arithmetic: NVIDIA/nccl-tests doc/PERFORMANCE.md.
+Arithmetic: NVIDIA/nccl-tests `doc/PERFORMANCE.md`.
 """
 
 import math
@@ -26,18 +26,18 @@ SPLIT = (
     "alltoall",
     "gather",
     "scatter",
-)  # busbw/algbw is (n-1)/n, size is of all ranks
-ONE = ("broadcast", "reduce", "sendrecv")  # it is 1, whatever n is
-MANY_RANKS = 1 << 24  # an interval that reaches farther says nothing
+)  # busbw/algbw is (n-1)/n, size is the total of all ranks
+ONE = ("broadcast", "reduce", "sendrecv")  # busbw/algbw is 1 for every n
+MANY_RANKS = 1 << 24  # an interval with a larger bound carries no information
 
 
 class Declared(Model):
-    """What the user says of a run; None and "" for what he does not."""
+    """The user's declaration of a run; None and "" for values not given."""
 
     world_size: int | None = None
     nodes: int | None = None
     instance: str = ""
-    nics: int | None = None  # EFA interfaces of a node, where they are fewer than the instance type has
+    nics: int | None = None  # EFA interfaces of a node, if fewer than the instance type has
     exit_code: int | None = None
     collective: str = ""
     pins: dict[str, str] = Field(default={})
@@ -45,19 +45,19 @@ class Declared(Model):
 
 @dataclass
 class Log:
-    """All that is kept of a log."""
+    """The facts kept from a log."""
 
     tables: list[Table]
-    header: Header | None  # of a table that never came
+    header: Header | None  # of a table that is missing
     seen: Seen
     causes: list[tuple[Cause, str]]
     lines: int
-    cut: bool = False  # in the middle of its last line
-    started: str = ""  # UTC, where our own runner says it
+    cut: bool = False  # whether the last line is truncated
+    started: str = ""  # UTC, if the gate script logged it
 
     @property
     def silent(self) -> bool:
-        """Whether no line is of NCCL or of nccl-tests."""
+        """Return whether no line is of NCCL or of nccl-tests."""
         return not (self.tables or self.header or self.causes or self.seen.nccl or self.seen.errors)
 
 
@@ -65,7 +65,7 @@ class Log:
 
 
 def collective_of(table: Table, declared: str) -> str:
-    """Which collective a table is of: as its header says, as declared, else as its rows look; "" where nothing says."""
+    """Return a table's collective: from its header, as declared, or as its rows look; "" if nothing tells."""
     if table.header.collective:
         return table.header.collective
     if declared:
@@ -84,7 +84,7 @@ def collective_of(table: Table, declared: str) -> str:
 
 @dataclass
 class Ranks:
-    """How many ranks a table's numbers allow."""
+    """The range of world sizes that a table's numbers allow."""
 
     low: int | None
     high: int | None
@@ -104,7 +104,7 @@ class Ranks:
 
 
 def solve(table: Table, collective: str) -> Ranks:
-    """The rank counts that agree with busbw/algbw of every row, within what printing rounds."""
+    """Return the rank counts that agree with busbw/algbw of every row, within the rounding of printed values."""
     if collective in ONE:
         same = all(
             side.busbw.low <= side.algbw.high and side.algbw.low <= side.busbw.high
@@ -115,7 +115,7 @@ def solve(table: Table, collective: str) -> Ranks:
     if not collective:
         return Ranks(None, None, applicable=False)
     doubled = collective not in SPLIT
-    low, high = 0.0, math.inf  # of the factor, (n-1)/n
+    low, high = 0.0, math.inf  # bounds of the factor (n-1)/n
     for row in table.rows:
         for side in row.sides:
             if side.algbw.low <= 0:
@@ -126,7 +126,7 @@ def solve(table: Table, collective: str) -> Ranks:
     least = 1 / (1 - low) if low < 1 else math.inf
     most = 1 / (1 - high) if high < 1 else math.inf
     if least > MANY_RANKS:
-        return Ranks(1, 0)  # faster than any number of ranks
+        return Ranks(1, 0)  # faster than any world size allows
     split = shares(table)
     first, last = max(1, math.ceil(least - 1e-6)), None if most > MANY_RANKS else math.floor(most + 1e-6)
     if not doubled and split:
@@ -137,14 +137,14 @@ def solve(table: Table, collective: str) -> Ranks:
 
 
 def shares(table: Table) -> int | None:
-    """size/(count x bytes of the type): 1, or the ranks among which a message is split; None where rows disagree."""
+    """Return size/(count x bytes of the type): 1, or the ranks that share a message; None if the rows disagree."""
     found = {Fraction(row.size, int(row.count) * BYTES[row.type]) for row in table.rows if row.count and exact(row)}
     one = found.pop() if len(found) == 1 else None
     return int(one) if one is not None and one.denominator == 1 else None
 
 
 def exact(row: Row) -> bool:
-    """Whether the count was printed in full, and not as 1.04858e+06."""
+    """Return whether the count was printed in full, and not as 1.04858e+06."""
     return row.count == int(row.count) and (row.count < 1e6 or row.count * BYTES[row.type] <= row.size)
 
 
@@ -153,7 +153,7 @@ def exact(row: Row) -> bool:
 
 @dataclass
 class Case:
-    """One log with what was declared of it, as every check sees it."""
+    """One log and its declaration, as every check receives them."""
 
     log: Log
     declared: Declared
@@ -170,7 +170,7 @@ class Case:
         return self.log.seen.variables.get("NCCL_ALGO", "any").lower()
 
     def floors_of(self, table: Table) -> list[tuple[Floor, float]]:
-        """What busbw is asked of a table, each with its ceiling in GB/s; none of hardware that nobody named."""
+        """Return a table's busbw floors, each with its ceiling in GB/s; empty if instance type or nodes are unknown."""
         if self.instance is None or self.nodes is None:
             return []
         name = self.declared.instance
@@ -179,12 +179,12 @@ class Case:
         return [(floor, top) for floor, top in tops if top is not None]
 
     def large(self, table: Table) -> int:
-        """Bytes: messages of a table that tell how fast the network is begin there."""
+        """Return the size in bytes from which a table's messages measure the network's speed."""
         return min((floor.size for floor, _ in self.floors_of(table)), default=self.floors.large)
 
     @property
     def world(self) -> dict[str, int]:
-        """How many ranks there are, by everyone who says so."""
+        """Map each source that states a world size to its number."""
         found, seen = dict[str, int](), self.log.seen
         if self.declared.world_size:
             found["--world-size"] = self.declared.world_size
@@ -196,7 +196,7 @@ class Case:
 
     @property
     def nodes(self) -> int | None:
-        """Declared, else as NCCL says it, else by the hosts that are named; None where nothing says it."""
+        """Return the number of nodes: declared, else from NCCL, the named hosts or the world size; None if unknown."""
         if self.declared.nodes:
             return self.declared.nodes
         if self.log.seen.nodes:
@@ -212,7 +212,7 @@ class Case:
 
     @property
     def several(self) -> bool | None:
-        """Whether more than one node takes part."""
+        """Return whether more than one node takes part; None if unknown."""
         return None if self.nodes is None else self.nodes > 1
 
 
@@ -221,7 +221,7 @@ def complete(header: Header) -> bool:
 
 
 def header_ranks(header: Header) -> int | None:
-    """Of one communicator; None where the world was split and the header does not show one whole group."""
+    """Return a communicator's rank count; None for a split world whose header shows no whole, equal groups."""
     groups = set(header.ranks.values())
     if len(groups) == 1:
         return max(header.ranks) + 1

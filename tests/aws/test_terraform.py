@@ -218,7 +218,6 @@ def test_its_numbers_are_ours() -> None:
     used = {row.compute_type for row in said.compute} | {said.idle.compute_type}
     assert set(default("compute_types_allowed")) == used
     assert default("most_builds") == said.most_builds
-    assert default("timeout_minutes") == said.timeout_minutes
     assert default("image") == said.architecture["amd64"].image
     assert set(default("frameworks")) == set(load_intent(ROOT).matrix.frameworks)
     settings = publication.publication(ROOT).repository

@@ -35,8 +35,14 @@ PACKAGES = ("python3", "python3-venv", "git", "make")
 SOCKET = Path("/var/run/docker.sock")
 PLUGIN = "/usr/local/libexec/docker/cli-plugins/docker-buildx"
 PATHS = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-# One index of two archives, as a fresh image of Debian has them.
-PARTIAL = "apt-get update -o Dir::Etc::SourceParts=/dev/null -o Dir::Etc::SourceList=/tmp/one.list"
+# The archives are those that the image itself names.
+SOURCES = "/etc/apt/sources.list"
+# The index of one archive of two; the last command fails if there is none.
+PARTIAL = f"""\
+grep -m 1 '^deb ' {SOURCES} >/tmp/one.list
+apt-get update -o Dir::Etc::SourceParts=/dev/null -o Dir::Etc::SourceList=/tmp/one.list
+ls /var/lib/apt/lists/*_main_binary*_Packages*
+"""
 pytestmark = pytest.mark.engine
 
 
@@ -49,13 +55,10 @@ class Kind(NamedTuple):
 
 
 KINDS = {
-    "partial-lists": Kind(
-        "sed -n 's/^URIs: *//p' /etc/apt/sources.list.d/*.sources | head -n 1"
-        f" | sed 's/.*/deb & bookworm main/' >/tmp/one.list && {PARTIAL}"
-    ),
+    "partial-lists": Kind(PARTIAL),
     "user": Kind("true", user="4321:{group}"),
     "bare": Kind("rm -rf /usr/bin/apt* /usr/bin/dpkg* /etc/apt /var/lib/apt /var/lib/dpkg"),
-    "proxy": Kind("sed -i 's/http:/https:/' /etc/apt/sources.list.d/*.sources", proxy=True),
+    "proxy": Kind(f"sed -i s/http:/https:/ {SOURCES} && grep https: {SOURCES}", proxy=True),
 }
 
 
@@ -183,7 +186,7 @@ def test_the_first_command_and_the_unit_tests(name: str, debian: str, work: Path
             }
         host = Host(debian, work, settings)
         stack.callback(subprocess.run, ["docker", "rm", "--force", host.name], capture_output=True)
-        host.run("0", "sh", "-c", f"({kind.prepare}) >&2 && chown -R {user} {work}")
+        host.run("0", "sh", "-c", f"set -e\n(\n{kind.prepare}\n) >&2\nchown -R {user} {work}")
         stack.callback(host.stop_registry, user)
         said = host.run(user, *FIRST)
         assert "@sha256:" in said

@@ -1,8 +1,10 @@
 """Parties that attack, a file each, each attack a test. A table at the end counts them, and says what they cost."""
 
-from collections import Counter
+import re
+from collections import defaultdict
 from collections.abc import Iterator
-from resource import RUSAGE_SELF, getrusage
+from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from unit.conftest import _bare_machine, authority, bare_network, cli, intent, lasting, memory, site, tree, wheel, whole
@@ -20,40 +22,67 @@ __all__ = [
     "wheel",
     "whole",
 ]
+TRIED = ("passed", "failed", "error")
 FOLDER = "tests/hostile/test_"
 ELSEWHERE = {"tests/unit/launcher/test_strangers.py": "stranger on the network"}  # beside the code that they attack
 
 
+STATUS, RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")  # Linux: proc(5)
+
+
+def _memory(line: str) -> int:
+    """KiB of this process: VmRSS now, VmHWM the most since it was reset."""
+    found = re.search(rf"^{line}:\s+(\d+) kB", STATUS.read_text(), re.MULTILINE)
+    assert found
+    return int(found[1])
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
-    """Note how much more memory than ever before the process took, in KiB (macOS: bytes)."""
-    before = getrusage(RUSAGE_SELF).ru_maxrss
+    """Note how much memory this process took for the test, in KiB; programs that it starts do not count."""
+    try:
+        RESET.write_text("5")  # the peak becomes what is held now
+    except OSError:
+        return (yield)
+    before = _memory("VmRSS")
     try:
         yield
     finally:
-        item.user_properties.append(("grown", getrusage(RUSAGE_SELF).ru_maxrss - before))
+        item.user_properties.append(("grown", _memory("VmHWM") - before))
+
+
+class Cost(NamedTuple):
+    """What an attack cost us."""
+
+    outcome: str
+    seconds: float
+    kib: int | None  # None: not measured
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    tried, survived, not_run = Counter[str](), Counter[str](), 0
-    longest, most = dict[str, float](), dict[str, int]()
+    """A row for each party; with --verbose one for each test of it, too."""
+    costs = defaultdict[str, list[Cost]](list)
     for outcome in ("passed", "failed", "skipped", "error"):
         for report in terminalreporter.stats.get(outcome, []):
-            party = report.nodeid.partition(FOLDER)[2].partition(".py")[0].replace("_", " ")
-            if party := party or ELSEWHERE.get(report.nodeid.partition("::")[0], ""):
-                tried[party] += outcome != "skipped"
-                survived[party] += outcome == "passed"
-                not_run += outcome == "skipped"
-                longest[party] = max(longest.get(party, 0.0), getattr(report, "duration", 0.0))
-                grown = [int(value) for name, value in report.user_properties if name == "grown"]
-                most[party] = max(most.get(party, 0), *grown, 0)
-    if tried:
-        terminalreporter.section("attacks")
-        rows = [*sorted(tried), ""]
-        for party in rows:
-            ours = (tried[party], survived[party]) if party else (tried.total(), survived.total())
-            words = f"{party or 'all of them':<24} tried {ours[0]:>4}  survived {ours[1]:>4}"
-            seconds, kib = (longest[party], most[party]) if party else (max(longest.values()), max(most.values()))
-            terminalreporter.write_line(f"{words}  longest {seconds:>5.1f} s  most memory {kib >> 10:>4} MiB")
-        if not_run:
-            terminalreporter.write_line(f"not run: {not_run}")
+            file, _, test = report.nodeid.partition("::")
+            party = file.partition(FOLDER)[2].removesuffix(".py").replace("_", " ") or ELSEWHERE.get(file, "")
+            if party:
+                grown = dict(report.user_properties).get("grown")
+                cost = Cost(outcome, getattr(report, "duration", 0.0), grown)
+                costs[party].append(cost)
+                costs[f"{party}: {test.partition('[')[0].removeprefix('test_').replace('_', ' ')}"].append(cost)
+    if not costs:
+        return
+    terminalreporter.section("attacks")
+    every = {party: found for party, found in costs.items() if ":" not in party}
+    shown = costs if terminalreporter.config.option.verbose > 0 else every
+    width = max(24, *map(len, shown))
+    together = [cost for found in every.values() for cost in found]
+    for party, found in [*sorted(shown.items()), ("all of them", together)]:
+        tried, survived = (sum(cost.outcome in outcomes for cost in found) for outcomes in (TRIED, ["passed"]))
+        longest, kib = max(cost.seconds for cost in found), [cost.kib for cost in found if cost.kib is not None]
+        most = f"{max(kib) >> 10:>4} MiB" if kib else "not measured"
+        words = f"{party:<{width}} tried {tried:>4}  survived {survived:>4}"
+        terminalreporter.write_line(f"{words}  longest {longest:>5.1f} s  most memory {most}")
+    if not_run := sum(cost.outcome == "skipped" for cost in together):
+        terminalreporter.write_line(f"not run: {not_run}")

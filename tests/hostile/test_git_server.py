@@ -249,8 +249,9 @@ def test_a_file_is_written_through_no_link_that_was_put_there_meanwhile(aim: Pat
     (tmp_path / "out/a").symlink_to(aim)
     (tmp_path / "out/b").symlink_to(aim / "authorized_keys")
     top = os.open(tmp_path / "out", os.O_RDONLY)
-    for path in ("a/authorized_keys", "b"):
+    for path in ("a/authorized_keys", "a/another", "b"):
         with pytest.raises(OSError, match=r"File exists|Not a directory"):
             sources._write(top, git.Entry(path, 0o100644, NEW))
     os.close(top)
     assert (aim / "authorized_keys").read_bytes() == OWN
+    assert not (aim / "another").exists()

@@ -163,6 +163,10 @@ def test_a_line_without_end_is_read_to_its_end(attack: str, ends: None) -> None:
     Watch(known, watching.load_settings(ROOT)).line("", hostile, 0)
 
 
+def test_what_stands_far_behind_in_a_line_is_not_looked_at() -> None:
+    assert nccl_tests.unprefixed("a" * (1 << 16))[0] == "a" * nccl_tests.LOOKED_AT
+
+
 ESCAPES = {
     "a title": "\x1b]0;pwned\x07",
     "the clipboard": "\x1b]52;c;cm0gLXJm\x07",

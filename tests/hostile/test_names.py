@@ -5,39 +5,23 @@ import shlex
 import subprocess
 from collections import Counter
 from html.parser import HTMLParser
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
+import buildspecs
 import jsonschema
 import pytest
+import tomlkit
 import yaml
 from check_jsonschema.builtin_schemas import get_builtin_schema
+from hostile.words import HOSTILE, WORDS
 from ruamel.yaml import YAML
 
 from trainwright import cloud_launchers, overview, pipelines
 from trainwright.pipelines import Build, Graph, Left
 
 ROOT = Path(__file__).parents[2]
-WORDS = [
-    "no",
-    "123",
-    "1e3",
-    "0x1f",
-    "on",
-    "~",
-    "null",
-    "a: b",
-    "- a",
-    "#a",
-    "a\nb",
-    "1:30",
-    ".5",
-    "y",
-    "{a",
-    "*a",
-    "é",
-    "0o17",
-]
 
 
 @pytest.mark.parametrize("name", WORDS)
@@ -65,32 +49,6 @@ def test_an_image_is_one_word_of_what_the_gate_emits(image: str, on: list[str], 
     assert not target.exists()
 
 
-HOSTILE = [
-    *WORDS,
-    *("'", '"', "\\", "`touch canary`", "$(touch canary)", "; touch canary;", "&& touch canary", "' $(touch canary) '"),
-    *(
-        "a\r",
-        "a\u2028b: c",
-        "a\x85b: c",
-        "\x1b]0;x\x07",
-        "\x7f",
-        "\ufeff",
-        "${{ github.token }}",
-        "-a",
-        "--",
-        "\U0001f600",
-    ),
-    *(
-        "!!python/object:os.system",
-        "<script>touch()</script>",
-        "'\"><img src=x onerror=x>",
-        "{{ 7 * 7 }}",
-        "a|b",
-        "]]>",
-    ),
-]
-
-
 @pytest.mark.parametrize("word", HOSTILE)
 @pytest.mark.parametrize("kind", ["codebuild", "github"])
 def test_what_is_written_for_a_pipeline_reads_back_as_it_was(kind: str, word: str) -> None:
@@ -100,8 +58,10 @@ def test_what_is_written_for_a_pipeline_reads_back_as_it_was(kind: str, word: st
     document = getattr(pipelines, kind)(found, getattr(settings, kind), {"VALUE": word})
     text = pipelines.text(document, found, f"trainwright ci --only {word}", [word])
     assert readings(text) == [document, document]
-    if kind == "github":  # of CodeBuild's buildspec there is no schema that can be installed
+    if kind == "github":
         jsonschema.validate(document, get_builtin_schema("vendor.github-workflows"))
+    else:  # AWS publishes no schema: ours of its reference
+        buildspecs.parse(text)
     assert len(list(yaml.safe_load_all(text))) == 1
 
 
@@ -155,8 +115,6 @@ NO_NAMES = [
 @pytest.mark.parametrize("name", NO_NAMES)
 @pytest.mark.parametrize("field", FIELDS)
 def test_an_image_is_called_nothing_that_is_no_name(field: str, name: str, cli: Any, tree: Path) -> None:
-    import tomlkit
-
     path = tree / "dockerfiles/matrix.toml"
     matrix = tomlkit.parse(path.read_text())
     matrix["frameworks"]["pytorch"]["rows"][0][field] = name if field in FIELDS[:2] else [name]
@@ -167,6 +125,24 @@ def test_an_image_is_called_nothing_that_is_no_name(field: str, name: str, cli: 
         assert ended.code == 2
         assert "is no name of an image" in ended.err
     assert {*tree.rglob("*")} == before
+
+
+PINS = ["torch", "openmpi", "pip"]  # one for each word, in turn
+
+
+@pytest.mark.parametrize(("pin", "word"), list(zip(cycle(PINS), HOSTILE)))
+def test_a_version_that_is_none_gets_into_no_dockerfile(pin: str, word: str, cli: Any, tree: Path) -> None:
+    """A wheel's, a component's own and the distribution's: an error of the matrix, of the rules or of the lock."""
+    path = tree / "dockerfiles/matrix.toml"
+    matrix = tomlkit.parse(path.read_text())
+    matrix["frameworks"]["pytorch"]["rows"][0]["pins"][pin] = word
+    path.write_text(tomlkit.dumps(matrix))
+    for command in ("plan", "render", "lint"):
+        ended = cli(tree, command, "--framework", "pytorch")
+        assert ended.code in (2, 3, 4), ended.err
+        assert ended.err.startswith("error: "), ended.err
+        assert "\x1b" not in ended.err
+    assert not list((tree / "out").rglob("Dockerfile"))
 
 
 STUB = """\

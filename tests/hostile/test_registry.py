@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -321,8 +322,11 @@ def test_a_configuration_that_is_longer_than_it_said(
     content = json.dumps({"schemaVersion": 2, "mediaType": MANIFEST, "config": part, "layers": []}).encode()
     held.manifests["a", digest_of(content)] = content, MANIFEST
     held.act("GET .*/blobs/", endless, times=99)
-    with pytest.raises(RegistryError, match="holds a corrupt"):
+    with pytest.raises(RegistryError, match="holds a corrupt") as raised:
         registry.config(place, digest_of(content))
+    read = re.search(r", (\d+) bytes of", raised.value.why)
+    assert read
+    assert int(read[1]) < 4 << 20  # of the 2 GB that were sent
 
 
 TOKENS: dict[str, bytes] = {

@@ -83,7 +83,12 @@ def _commands(command_info: CommandInfo, **how: Any) -> Any:
 def _bare_machine(tmp_path: Path, memory: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """No engine, no registry, no account, a store of its own, and nothing remembered from another test."""
     for name in list(os.environ):
-        if name.startswith(("AWS_", "TRAINWRIGHT_", "PIP_", "UV_")) or name in ("REGISTRY", "FORCE_COLOR", "NO_COLOR"):
+        ours = name.startswith(("AWS_", "TRAINWRIGHT_", "PIP_", "UV_")) or name in (
+            "REGISTRY",
+            "FORCE_COLOR",
+            "NO_COLOR",
+        )
+        if ours or name.lower().endswith("_proxy"):
             monkeypatch.delenv(name)
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "no-credentials"))
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "no-config"))
@@ -144,6 +149,8 @@ class Checkout:
 
     def mend(self) -> None:
         """As it was: what was added goes, what was changed or removed is copied again, with its old time."""
+        for folder, _, _ in os.walk(self.root):
+            Path(folder).chmod(Path(folder).stat().st_mode | stat.S_IRWXU)  # else only root removes what lies in it
         found = _lying(str(self.root))
         for path in found.keys() - self.lying.keys():
             if stat.S_ISDIR(found[path][0]):
@@ -399,9 +406,9 @@ def tls_site(authority: Path) -> Iterator[Site]:
 
 @pytest.fixture
 def bare_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A home without settings, no proxy, no CA but the system's, and pip not asked: that takes a third of a second."""
+    """A home without settings, no CA but the system's, and pip not asked: that takes a third of a second."""
     for name in list(os.environ):
-        if name.lower().endswith("_proxy") or name.startswith(("GIT_", "SSL_CERT_")) or name.endswith("_CA_BUNDLE"):
+        if name.startswith(("GIT_", "SSL_CERT_")) or name.endswith("_CA_BUNDLE"):
             monkeypatch.delenv(name)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setattr(certificates, "pip_settings", dict)

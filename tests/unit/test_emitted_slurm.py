@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hostile.words import HOSTILE
 
 pytestmark = pytest.mark.slurm
 ROOT = Path(__file__).parents[2]
@@ -200,6 +201,14 @@ def test_the_hosts_find_each_other_and_share_a_secret(slurm: Run, file: Callable
         assert row["bits"] == 256
     assert rows[0]["secret"] == rows[1]["secret"]
     assert not re.search("[0-9a-f]{64}", slurm("scontrol", "-dd", "show", "job", job).stdout)
+
+
+def test_words_that_mean_something_else_arrive_as_they_were(slurm: Run, file: Callable[..., Path]) -> None:
+    words = [word for word in HOSTILE if word.isprintable()]
+    job = slurm("sbatch", "--parsable", str(file(*words))).stdout.strip()
+    until(lambda: state(slurm, job) == "COMPLETED", "the job")
+    rows = list(map(json.loads, log_of(slurm, job).read_text().splitlines()))
+    assert [row["words"][-len(words) :] for row in rows] == [words, words]
 
 
 def test_a_job_that_is_taken_back_hears_sigterm_and_is_queued_again(slurm: Run, file: Callable[..., Path]) -> None:

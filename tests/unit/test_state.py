@@ -2,6 +2,7 @@
 
 import ast
 import importlib
+import os
 import pkgutil
 import shutil
 from collections.abc import Callable, Iterator
@@ -81,8 +82,12 @@ def test_nothing_is_there_from_the_test_before(turn: int) -> None:
 
 
 def _contents(root: Path) -> dict[str, tuple[int, bytes]]:
+    """Path to mode and bytes; no bytes of a folder, nor of what may not be read."""
     return {
-        str(path.relative_to(root)): (path.stat().st_mode, b"" if path.is_dir() else path.read_bytes())
+        str(path.relative_to(root)): (
+            path.stat().st_mode,
+            path.read_bytes() if path.is_file() and os.access(path, os.R_OK) else b"",
+        )
         for path in root.rglob("*")
     }
 
@@ -90,6 +95,11 @@ def _contents(root: Path) -> dict[str, tuple[int, bytes]]:
 def _replaced(root: Path, by: Callable[[Path], object]) -> None:
     (root / MATRIX).unlink()
     by(root / MATRIX)
+
+
+def _closed(folder: Path) -> None:
+    (folder / "more").touch()
+    folder.chmod(0o500)
 
 
 DOINGS: dict[str, Callable[[Path], object]] = {
@@ -103,6 +113,7 @@ DOINGS: dict[str, Callable[[Path], object]] = {
     "a folder less": lambda root: shutil.rmtree(root / "dockerfiles/layers"),
     "nobody may read it": lambda root: (root / MATRIX).chmod(0),
     "nobody may write there": lambda root: (root / "dockerfiles").chmod(0o500),
+    "a file more, and nobody may write there": lambda root: _closed(root / "dockerfiles/locks"),
 }
 
 

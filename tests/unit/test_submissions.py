@@ -1,6 +1,5 @@
 """The request for a training job: Amazon's own model of it takes it, and what Amazon refuses is refused here first."""
 
-import ast
 import json
 import re
 from collections.abc import Callable
@@ -10,10 +9,6 @@ from typing import Any
 import botocore.session
 import pytest
 from botocore.validate import ParamValidator
-
-from trainwright import jobs, sdk_code, submissions
-from trainwright.errors import ConfigError
-from trainwright.submissions import Submission
 
 Cli = Callable[..., Any]
 ROOT = Path(__file__).parents[2]
@@ -253,131 +248,6 @@ def test_a_folder_of_several_modules(cli: Cli, tmp_path: Path) -> None:
     outside = cli(ROOT, "launch", uri(CPU), str(ROOT / "README.md"), *words)
     assert (outside.code, outside.out) == (2, "")
     assert "is not in" in outside.err
-
-
-# --- as code for the SDK ---------------------------------------------------------------------------------------------
-
-
-def submission(**changes: Any) -> Submission:
-    settings = submissions.load_settings(ROOT)
-    given: dict[str, Any] = {
-        "name": "one",
-        "token": "0f",
-        "image": uri(),
-        "instance": "ml.p5.48xlarge",
-        "hosts": 2,
-        "role": ROLE,
-        "output": "s3://bucket/jobs",
-        "program": "train.py",
-        "hyperparameters": {**jobs.DISTRIBUTIONS["torchrun"], jobs.PROCESSES: 8, "epochs": "3"},
-        "channels": {"training": "s3://data/set"},
-        "environment": {"A": 'it\'s "quoted"'},
-        "tags": {"team": "vision"},
-        "spot": True,
-        "max_run": 3600,
-        "max_wait": 7200,
-        "checkpoints": "s3://bucket/kept",
-        "subnets": ["subnet-0a"],
-        "security_groups": ["sg-0"],
-        "encrypt_traffic": True,
-        "volume_gb": 100,
-        "kms_key": "alias/train",
-        "secret": True,
-        "settings": settings,
-    }
-    return Submission.model_validate(given | changes)
-
-
-def keywords(text: str) -> dict[str, dict[str, Any]]:
-    """What each call in the code is given, by the name of what is called; a call for an argument is its own row."""
-    found = dict[str, dict[str, Any]]()
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.Call):
-            name = node.func.attr if isinstance(node.func, ast.Attribute) else ast.unparse(node.func)
-            given = found.setdefault(name, {})
-            for keyword in node.keywords:
-                try:
-                    given[str(keyword.arg)] = ast.literal_eval(keyword.value)
-                except ValueError:
-                    given[str(keyword.arg)] = ast.unparse(keyword.value)
-    return found
-
-
-def test_version_2_asks_for_the_same() -> None:
-    job = submission()
-    request, said = submissions.request(job), keywords(sdk_code.code(job, "src", "v2", "eu-west-1"))
-    given, fit = said["PyTorch"], said["fit"]
-    assert given["image_uri"] == request["AlgorithmSpecification"]["TrainingImage"]
-    assert given["role"] == request["RoleArn"]
-    assert (given["source_dir"], given["entry_point"]) == ("src", "train.py")
-    resources = request["ResourceConfig"]
-    assert (given["instance_type"], given["instance_count"]) == (resources["InstanceType"], resources["InstanceCount"])
-    assert given["volume_size"] == resources["VolumeSizeInGB"]
-    assert (given["output_path"], given["output_kms_key"]) == ("s3://bucket/jobs", "alias/train")
-    assert given["environment"] == request["Environment"]
-    assert (given["max_run"], given["max_wait"]) == tuple(request["StoppingCondition"].values())
-    assert given["use_spot_instances"] is request["EnableManagedSpotTraining"]
-    assert given["checkpoint_s3_uri"] == request["CheckpointConfig"]["S3Uri"]
-    assert given["subnets"] == request["VpcConfig"]["Subnets"]
-    assert given["security_group_ids"] == request["VpcConfig"]["SecurityGroupIds"]
-    assert given["encrypt_inter_container_traffic"] is True
-    assert given["tags"] == request["Tags"]
-    assert given["distribution"] == {"torch_distributed": {"enabled": True}}
-    sent = {**given["hyperparameters"], "sagemaker_torch_distributed_enabled": True}
-    own = {name: value for name, value in request["HyperParameters"].items() if name in sent}
-    assert own == submissions.encoded(sent)
-    assert fit["job_name"] == request["TrainingJobName"]
-    channels = {row["ChannelName"]: row["DataSource"]["S3DataSource"]["S3Uri"] for row in request["InputDataConfig"]}
-    assert fit["inputs"] == channels
-    assert said["Session"] == {"region_name": "eu-west-1"}
-
-
-def test_version_3_asks_for_the_same() -> None:
-    job = submission()
-    request, text = submissions.request(job), sdk_code.code(job, "src", "v3", "eu-west-1")
-    said, resources = keywords(text), request["ResourceConfig"]
-    given = said["ModelTrainer"]
-    assert given["training_image"] == request["AlgorithmSpecification"]["TrainingImage"]
-    assert given["environment"] == request["Environment"]
-    assert given["hyperparameters"] == {"epochs": "3"}
-    assert said["Torchrun"] == {"process_count_per_node": 8}
-    assert said["SourceCode"] == {"source_dir": "src", "entry_script": "train.py"}
-    assert said["Compute"] == {
-        "instance_type": resources["InstanceType"],
-        "instance_count": 2,
-        "volume_size_in_gb": 100,
-        "enable_managed_spot_training": True,
-    }
-    assert said["Networking"]["enable_inter_container_traffic_encryption"] is True
-    assert said["Networking"]["subnets"] == request["VpcConfig"]["Subnets"]
-    assert tuple(said["StoppingCondition"].values()) == tuple(request["StoppingCondition"].values())
-    assert said["CheckpointConfig"] == {"s3_uri": "s3://bucket/kept"}
-    assert said["OutputDataConfig"] == {"s3_output_path": "s3://bucket/jobs", "kms_key_id": "alias/train"}
-    assert said["Tag"] == {"key": "team", "value": "vision"}
-    inputs = set(re.findall(r"channel_name='(\w+)', data_source='([^']+)'", text))
-    assert inputs == {("training", "s3://data/set"), ("secret", "s3://bucket/jobs/one/0f/secret/")}
-    names = {
-        alias.name for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ImportFrom) for alias in node.names
-    }
-    used = {node.id for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Name)}
-    assert names <= used  # and nothing is imported in vain
-    assert {name for name in said if name[0].isupper()} <= names
-
-
-def test_mpi_in_both() -> None:
-    job = submission(hyperparameters={**jobs.DISTRIBUTIONS["mpi"], jobs.PROCESSES: 8})
-    assert keywords(sdk_code.code(job, "src", "v2", "x"))["PyTorch"]["distribution"] == {
-        "mpi": {"enabled": True, "processes_per_host": 8}
-    }
-    assert keywords(sdk_code.code(job, "src", "v3", "x"))["MPI"] == {"process_count_per_node": 8}
-
-
-def test_what_version_3_has_no_word_for() -> None:
-    job = submission(hyperparameters=dict(jobs.DISTRIBUTIONS["tensorflow"]))
-    with pytest.raises(ConfigError, match="has no TensorFlow"):
-        sdk_code.code(job, "src", "v3", "x")
-    with pytest.raises(ConfigError, match="there is no SDK v4"):
-        sdk_code.code(job, "src", "v4", "x")
 
 
 def test_credentials_beside_the_script_stay_here(asked: Callable[..., dict[str, Any]], script: Path) -> None:

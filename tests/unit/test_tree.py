@@ -25,11 +25,10 @@ LEVELS = {
     "config versions compat remedy instances providers declaring checking matrix lock facts explaining finding "
     "packages render preflight declaration heredity image_config derived plan bake probe layers wheels differences "
     "overview trains builders rebuilt requirements additions scanning publication repositories denials provenance sbom "
-    "pipelines buildspecs "
-    "comparison retention nccl_tests nccl_json nccl_info causes floors judge witnesses table_checks "
+    "pipelines comparison retention nccl_tests nccl_json nccl_info causes floors judge witnesses table_checks "
     "network_checks scaling runs launchers cloud_launchers baselines charts judge_pages junit pictures "
     "clusters cluster_files "
-    "regressions jobs training_compiler merging watching fitting submissions sdk_code": 1,  # pure
+    "regressions jobs training_compiler merging watching fitting submissions": 1,  # pure
     "files layouts process store host_settings inputs proofs proving mirrors certificates pip_files git checkout "
     "children aws registry_documents registry_http registry_auth registry_uploads registry_notes registry_work "
     "gates packing unpacking kept templates apt_sources engine_socket canonical": 1,  # of the host
@@ -37,7 +36,7 @@ LEVELS = {
     "locking recording relocking updates fetching building publishing images linting report commands cli doctor": 3,
     "adding conflicts compiling parents rebuilding deriving verifying testing attesting inspecting": 3,
     "changes releasing affected updating places forecasting addressing dispatching beginning": 3,
-    "rehearsing tailing loopback baking programs signing": 3,
+    "tailing loopback baking programs signing": 3,
     "running containers comparing pruning judging launching reports verdicts measuring interleaving gateable": 3,
     "apt_container emitting": 3,
 }

@@ -1,4 +1,4 @@
-"""Commands for pipelines: what CodeBuild and GitHub Actions would build, what a build hands on, a rehearsal of it."""
+"""Commands for pipelines: what CodeBuild and GitHub Actions would build, and what a build hands on."""
 
 import re
 from pathlib import Path
@@ -6,12 +6,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from trainwright.commands.options import Framework, Json, Only, Region, Registry, app, chosen, find_root
+from trainwright.commands.options import Framework, Json, Only, Region, app, chosen, find_root
 
 if TYPE_CHECKING:
     from trainwright.pipelines import Graph, Settings
 
-ci = typer.Typer(no_args_is_help=True, help="Pipelines of CodeBuild and GitHub Actions: written, and rehearsed here.")
+ci = typer.Typer(
+    no_args_is_help=True,
+    help="Pipelines of CodeBuild and GitHub Actions: their files, what a build hands on, what CI proves.",
+)
 app.add_typer(ci, name="ci")
 
 PUSHED_TO = "ecr"  # where nobody says so: a registry on loopback would be gone with the machine that built
@@ -119,54 +122,6 @@ def proofs(as_json: Json = False) -> None:
         action = "prove" if due[name] or name == turn else "left out"
         rows.append({"id": name, "action": action, "reason": why})
     report.show(rows, as_json)
-
-
-@ci.command()
-def rehearse(
-    only: Only = None,
-    framework: Framework = None,
-    buildspec: Annotated[str, typer.Option(metavar="FILE", help="From the root of the checkout.")] = "buildspec.yml",
-    registry: Registry = "",
-    env: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="A variable of the project.")] = None,
-    minutes: Annotated[float | None, typer.Option(help="After so long it is ended; else as CodeBuild does.")] = None,
-    artifacts: Annotated[Path | None, typer.Option(metavar="DIR", help="Where the artifacts go.")] = None,
-    as_json: Json = False,
-) -> None:
-    """The phases of a buildspec as CodeBuild runs them, here: in a clean clone of the last commit (5: it fails).
-
-    It pushes to --registry; without one, to the registry on loopback, whatever the buildspec says.
-    """
-    from trainwright import pipelines, rehearsing, report
-    from trainwright.errors import ConfigError
-
-    root = find_root()
-    said = pipelines.settings(root).codebuild
-    longest = said.timeout_minutes if minutes is None else minutes
-    if not 0 < longest <= said.most_minutes:  # nan is not, either
-        why = f"CodeBuild gives a build {said.most_minutes} minutes at most"
-        raise ConfigError(f"{longest} minutes are no time", where="--minutes", why=why, fix="--minutes 60")
-    given: dict[str, str | None] = {"REGISTRY": registry}
-    if only or framework:
-        given |= {"ONLY": only, "FRAMEWORK": framework}
-    for word in env or []:
-        name, equals, value = word.partition("=")
-        if not equals or not name.isidentifier():
-            raise ConfigError(f"{word!r} is no variable", where="--env", fix="--env NAME=VALUE")
-        given[name] = value
-    with report.progress() as (say, _):
-        found = rehearsing.rehearse(root, buildspec, given, longest, artifacts, say)
-    if as_json:
-        report.data(found.model_dump())
-    else:
-        rows = [{**row.model_dump(), "seconds": f"{row.seconds:.1f}"} for row in found.phases]
-        report.show(rows, as_json)
-        for table in (
-            [{**row.model_dump(), "bytes": report.human(row.bytes)} for row in found.collected],
-            [{"exported": name, "value": value} for name, value in found.exported.items()],
-        ):
-            print(end="\n" if table else "")
-            report.show(table, as_json)
-    rehearsing.refuse(found)
 
 
 def _graph(

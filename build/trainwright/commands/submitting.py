@@ -98,14 +98,13 @@ def launch(
     registry: Registry = "",
     region: OneRegion = "",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the request; nothing is sent.")] = False,
-    show_sdk: Annotated[str, typer.Option(metavar="v2|v3", help="Print it as code for SageMaker's SDK.")] = "",
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Follow the job, and end as it does.")] = True,
     stop_on_cause: StopOnCause = False,
     stop_on_silence: StopOnSilence = False,
     as_json: Json = False,
 ) -> None:
     """A training job of SageMaker from an image: checked, uploaded, begun and followed to its end (0, or 9)."""
-    from trainwright import beginning, dispatching, report, sdk_code
+    from trainwright import beginning, dispatching, report
     from trainwright.errors import ConfigError
 
     if not instance:
@@ -148,10 +147,6 @@ def launch(
     )
     for note in job.notes:
         typer.echo(f"note: {note}", err=True)
-    if show_sdk:
-        text = sdk_code.code(job.submission, str(source or script.parent), show_sdk, job.region)
-        report.data({"code": text}) if as_json else typer.echo(text, nl=False)
-        return
     submission = job.submission
     files = "one file" if len(job.files) == 1 else f"{len(job.files)} files"
     typer.echo(f"{files}, {len(job.source) / 1e3:.1f} kB: {submission.source_uri}", err=True)

@@ -46,7 +46,7 @@ variable "most_builds" {
 }
 
 variable "timeout_minutes" {
-  description = "Of a build, and of a batch: timeout_minutes of dockerfiles/ci.toml, a choice; CodeBuild takes 5 to 2160 for a build."
+  description = "Of a build, and of a batch: a choice of ours; CodeBuild takes 5 to 2160 for a build."
   type        = number
   default     = 480
 }

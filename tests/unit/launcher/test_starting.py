@@ -47,6 +47,7 @@ def test_torchrun() -> None:
     said = " ".join(starting.torchrun(TWO, 7777, {}))
     for word in ("--nnodes=2", "--nproc-per-node=2", "--node-rank=1", "--master-addr=algo-1", "--master-port=7777"):
         assert word in said
+    assert "/agent.py " in said  # without it the main host leaves first, and the others print DistNetworkError
     assert "--master-addr=127.0.0.1" in starting.torchrun(ONE, 7777, {})
     with pytest.raises(LauncherError, match="c10d"):
         starting.torchrun(TWO, 7777, {"PET_RDZV_BACKEND": "c10d"})

@@ -1,15 +1,14 @@
-"""A buildspec as CodeBuild reads it: AWS, "Build specification reference" and "Batch build buildspec reference". Pure.
+"""A buildspec as CodeBuild reads it: AWS, "Build specification reference" and "Batch build buildspec reference".
 
-Only what is used here or a rehearsal can act out. An unknown key is an error: CodeBuild would fail at once, too.
+AWS publishes no schema. More than we write; an unknown key is an error, as CodeBuild would fail at once, too.
 """
 
 import re
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import yaml
-from pydantic import AfterValidator, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, ConfigDict, Field
 
-from trainwright.errors import ConfigError
 from trainwright.model import Model
 
 Yes = Literal["yes", "no"] | bool
@@ -110,31 +109,16 @@ class BuildSpec(Model):
     artifacts: Files | None = None
     cache: Cache | None = None
 
-
-def parse(text: str, name: str) -> BuildSpec:
-    """Raises ConfigError: for what is no YAML, and for what CodeBuild would not take."""
-    try:
-        data: Any = yaml.safe_load(text)
-        return BuildSpec.model_validate(data)
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f"{name}:{mark.line + 1}" if mark else name
-        raise ConfigError(f"{name} is not valid YAML", where=where, why=" ".join(str(error).split())) from None
-    except ValidationError as error:
-        first = error.errors()[0]
-        key = ".".join(str(part) for part in first["loc"])
-        why = f"{key}: {first['msg']}"
-        raise ConfigError(f"{name} is no buildspec", where=f"{name}:{_line(text, key)}", why=why) from None
+    @property
+    def commands(self) -> list[str]:
+        """Of all phases, in their order."""
+        phases = [phase for name in PHASES if (phase := getattr(self.phases, name))]
+        return [command for phase in phases for command in [*phase.commands, *phase.finally_]]
 
 
-def _line(text: str, key: str) -> int:
-    """Where the last named part of a key stands, from 1, as near as a search gets."""
-    words = [part for part in key.split(".") if not part.isdigit()]
-    for word in reversed(words):
-        found = re.search(rf"^[ -]*{re.escape(word)}\s*:", text, re.MULTILINE)
-        if found:
-            return text[: found.start()].count("\n") + 1
-    return 1
+def parse(text: str) -> BuildSpec:
+    """Raises yaml.YAMLError, and ValidationError for what CodeBuild would not take."""
+    return BuildSpec.model_validate(yaml.safe_load(text))
 
 
 def missing(batch: Batch) -> list[str]:
