@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any, Literal
 from uuid import uuid4
 
-from trainwright import host_settings
+from trainwright.core import host_settings
 
 ROOT = Path(__file__).parents[1]
 HERE = Path(__file__).parent

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 ROOT = Path(__file__).resolve().parents[1]
-USAGE, ENVIRONMENT = 2, 10  # exit codes, as build/trainwright/errors.py has them
+USAGE, ENVIRONMENT = 2, 10  # exit codes, as build/trainwright/core/errors.py has them
 
 # A minimal login shell lacks the folders where iptables and dockerd live.
 os.environ["PATH"] += ":/usr/local/sbin:/usr/sbin:/sbin"

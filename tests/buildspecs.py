@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import yaml
 from pydantic import AfterValidator, ConfigDict, Field
 
-from trainwright.model import Model
+from trainwright.core.toml import Model
 
 Yes = Literal["yes", "no"] | bool
 Format = Literal["JUNITXML", "CUCUMBERJSON", "NUNITXML", "NUNIT3XML", "TESTNGXML", "VISUALSTUDIOTRX"]

@@ -19,9 +19,9 @@ import pytest
 import state
 
 if TYPE_CHECKING:
-    from trainwright.inputs import Inputs
-    from trainwright.matrix import Intent
-    from trainwright.model import Variant
+    from trainwright.image.inputs import Inputs
+    from trainwright.matrix.matrix import Intent
+    from trainwright.matrix.model import Variant
 
 ROOT = Path(__file__).parents[1]
 NOT_RUN = "not run: "
@@ -82,7 +82,7 @@ def _as_a_new_process() -> Iterator[None]:
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     if item.get_closest_marker("engine"):
-        from trainwright import engine
+        from trainwright.docker import engine
 
         if not engine.answers():
             pytest.skip(f"{NOT_RUN}no Docker engine answers")
@@ -120,14 +120,14 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 def _intent() -> "Intent":
-    from trainwright.matrix import load_intent
+    from trainwright.matrix.matrix import load_intent
 
     return load_intent(ROOT)
 
 
 def _variant(config: pytest.Config, intent: "Intent") -> "Variant":
-    from trainwright import additions
-    from trainwright.matrix import select
+    from trainwright.lock import additions
+    from trainwright.matrix.matrix import select
 
     wanted = config.getoption("--variant")
     found = select(intent.variants, None, wanted)[0] if wanted else next(v for v in intent.variants if v.default)
@@ -139,16 +139,16 @@ def _variant(config: pytest.Config, intent: "Intent") -> "Variant":
 @pytest.fixture(scope="session")
 def declared(pytestconfig: pytest.Config) -> "Inputs":
     """What the variant says that its image is: pins, locks, key, name."""
-    from trainwright import children
+    from trainwright.image import child
 
     intent = _intent()
-    return children.load(intent, _variant(pytestconfig, intent))
+    return child.load(intent, _variant(pytestconfig, intent))
 
 
 @pytest.fixture(scope="session")
 def held(declared: "Inputs") -> list[str]:
     """Python packages that a job must not move: those of the framework, or of every component where there is none."""
-    from trainwright.lock import python_name
+    from trainwright.lock.lockfile import python_name
 
     intent, variant = _intent(), declared.variant
     packages = {pin: python_name(intent, variant, pin) for pin in variant.pins}
@@ -162,7 +162,8 @@ def image(pytestconfig: pytest.Config, declared: "Inputs") -> str:
 
     The report of the tests says which it was and what it ran on: `trainwright record` reads that.
     """
-    from trainwright import engine, proving
+    from trainwright.build import proof_code
+    from trainwright.docker import engine
 
     name = pytestconfig.getoption("--image") or declared.name
     if engine.image_id(name) is None and "@sha256:" in name:
@@ -174,7 +175,7 @@ def image(pytestconfig: pytest.Config, declared: "Inputs") -> str:
         raise pytest.UsageError(f"{name} calls itself {says}, not {declared.variant.id}: say --variant {says}")
     host = {"architecture": platform.machine(), "cpus": os.cpu_count(), "engine": engine.facts()["version"]}
     variant = declared.variant
-    code = {f"code-{kind}": proving.digest_of(ROOT, variant, kind) for kind in proving.kinds(variant)}
+    code = {f"code-{kind}": proof_code.digest_of(ROOT, variant, kind) for kind in proof_code.kinds(variant)}
     pytestconfig.stash[ABOUT] = list({"name": name, "image": engine.image_id(name), **host, **code}.items())
     return str(name)
 
@@ -192,7 +193,7 @@ def pytest_runtest_teardown(item: pytest.Item) -> None:
 @pytest.fixture(scope="session")
 def container(image: str) -> Iterator[Any]:
     """One container for all tests of an image. It has no network: nothing that a test sees was fetched just now."""
-    from trainwright import engine
+    from trainwright.docker import engine
 
     # Without this, SIGTERM would end pytest before anything is put away.
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)

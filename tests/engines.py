@@ -44,8 +44,8 @@ class Engine(NamedTuple):
 @cache
 def _docker_registry() -> list[str | Path]:
     """The program of the registry on loopback: on this host it runs in any network, and starts at once."""
-    from trainwright import loopback, programs
-    from trainwright.errors import EnvironmentProblem
+    from trainwright.build import loopback, programs
+    from trainwright.core.errors import EnvironmentProblem
 
     folder = Path(tempfile.mkdtemp(prefix="trainwright-registry-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)

@@ -5,9 +5,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from trainwright import judging
-from trainwright.judge import Verdict
-from trainwright.witnesses import Declared
+from trainwright.gate import read
+from trainwright.gate.evidence import Declared
+from trainwright.gate.judge import Verdict
 
 ROOT = Path(__file__).parents[1]
 LOGS = ROOT / "tests/unit/nccl-tests"
@@ -16,7 +16,7 @@ GOOD = sorted(name for name, said in EXPECTED.items() if said["verdict"] == "pas
 
 
 def judged(path: Path, **declared: Any) -> Verdict:
-    (found,) = judging.verdicts(ROOT, [str(path)], Declared(**declared))
+    (found,) = read.verdicts(ROOT, [str(path)], Declared(**declared))
     return found
 
 

@@ -2,7 +2,7 @@
 
 import hashlib
 
-from trainwright import registry_http as http
+from trainwright.registry import http
 
 
 def put_blob(repository: str, content: bytes) -> str:

@@ -20,8 +20,8 @@ from typing import IO, Any, NamedTuple, cast
 from ahocorasick_rs import BytesAhoCorasick, MatchKind
 from isal import igzip, isal_zlib
 
-from trainwright import kept
-from trainwright.lock import digest
+from trainwright.build import kept
+from trainwright.lock.lockfile import digest
 
 CHUNK = 1 << 16  # bytes; tarfile copies what is left of a chunk for each file
 BEFORE, AFTER = 100, 500  # bytes around a literal in which its expression must match

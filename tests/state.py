@@ -11,12 +11,18 @@ from weakref import WeakSet
 
 # Answers that follow from the arguments alone, which are the texts themselves: to forget them only costs time.
 PURE = {
-    *("config._parse", "inputs._distribution", "inputs._drift_name", "lock.name_of", "packages.parse"),
-    *("proving._imports", "proving._statements", "regressions.rank"),
-    *("submitting._types", "versions.parse", "versions.specifiers", "versions.within"),
+    *(
+        "core.toml._parse",
+        "image.inputs._distribution",
+        "image.inputs._drift_name",
+        "lock.lockfile.name_of",
+        "lock.packages.parse",
+    ),
+    *("build.proof_code._imports", "build.proof_code._statements", "gate.regression.rank"),
+    *("jobs.submit._types", "core.versions.parse", "core.versions.specifiers", "core.versions.within"),
 }
 # What an import puts there once: who knows credentials of registries that nobody registered.
-FILLED_BY_IMPORT = {"registry_auth._recognised"}
+FILLED_BY_IMPORT = {"registry.auth._recognised"}
 CONTAINERS = (dict, list, set, WeakSet)
 
 

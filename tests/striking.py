@@ -27,7 +27,7 @@ import pytest
 from registries import Registry, digest_of
 from tiny import ID, trainwright
 
-from trainwright.files import YOUNG
+from trainwright.core.files import YOUNG
 
 SOURCE = Path(__file__).with_name("striking.c")
 FOLDERS = ("dockerfiles", "tests", "scripts")  # of a checkout, beside out/
@@ -309,13 +309,13 @@ BEFORE: Mapping[str, Callable[[Stage], None]] = {
 
 def report_of(tree: Path) -> str:
     """What the image tests of this image would have written."""
-    from trainwright import proving
-    from trainwright.matrix import load_intent
+    from trainwright.build import proof_code
+    from trainwright.matrix.matrix import load_intent
 
     intent = load_intent(tree)
     (variant,) = intent.variants
     image = json.loads((tree / "out" / ID / "image.json").read_text())
-    rows = {"image": image["digest"], "code-image": proving.digest_of(tree, variant, "image")}
+    rows = {"image": image["digest"], "code-image": proof_code.digest_of(tree, variant, "image")}
     rows |= {"architecture": "x86_64", "cpus": "2", "engine": "29.0"}
     return REPORT.format(rows="".join(f'<property name="{name}" value="{value}"/>' for name, value in rows.items()))
 

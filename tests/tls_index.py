@@ -14,7 +14,7 @@ from typing import NamedTuple
 import pytest
 from wheel import wheel
 
-from trainwright import engine
+from trainwright.docker import engine
 
 USER, PASSWORD = "user", "pass-of-this-test"
 

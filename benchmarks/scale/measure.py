@@ -21,14 +21,17 @@ from typing import Any
 ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "build"), str(ROOT / "benchmarks")]
 
-from aws.wide import link  # noqa: E402  # after the path
-from registries import MANIFEST, digest_of, serving  # noqa: E402
-from scale import page, sizes, world  # noqa: E402
-from scale.amazon import amazon, calls, publish  # noqa: E402
-from scale.settings import Change, Settings, settings  # noqa: E402
+from aws.wide import link  # after the path
+from registries import MANIFEST, digest_of, serving
+from scale import page, sizes, world
+from scale.amazon import amazon, calls, publish
+from scale.settings import Change, Settings, settings
 
-from trainwright import host_settings, images, inputs, registry  # noqa: E402
-from trainwright.matrix import Intent, load_intent  # noqa: E402
+from trainwright.build import state
+from trainwright.core import host_settings
+from trainwright.image import inputs
+from trainwright.matrix.matrix import Intent, load_intent
+from trainwright.registry import client
 
 RESULTS = ROOT / "docs/scale.json"
 LOCAL = host_settings.registry_address(ROOT)
@@ -74,7 +77,7 @@ def plain(tree: Path, found: list[inputs.Inputs], round_trip: float, environment
     with serving() as held, link(held.address, round_trip) as far:
         for one in found:
             content = json.dumps({"key": one.key}).encode()
-            place = (images.below_registry(one.variant), digest_of(content))
+            place = (state.below_registry(one.variant), digest_of(content))
             held.manifests[place] = content, MANIFEST
             held.tags[place[0], one.tag] = place[1]
         row = plan(tree, environment | {"REGISTRY": far, "TRAINWRIGHT_REGIONS": ""}, len(found))
@@ -179,10 +182,10 @@ def published(known: Settings) -> dict[str, list[sizes.Layer]]:
     intent = load_intent(ROOT)
     for variant in intent.variants:
         if variant.id in known.originals:
-            place = f"{LOCAL}/{images.below_registry(variant)}"
-            if not registry.answers(LOCAL) or not (digest := registry.resolve(place, inputs.load(intent, variant).tag)):
+            place = f"{LOCAL}/{state.below_registry(variant)}"
+            if not client.answers(LOCAL) or not (digest := client.resolve(place, inputs.load(intent, variant).tag)):
                 return {}
-            found[variant.id] = sizes.layers(registry.manifest(place, digest), registry.config(place, digest))
+            found[variant.id] = sizes.layers(client.manifest(place, digest), client.config(place, digest))
     return found
 
 

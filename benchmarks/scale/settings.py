@@ -3,8 +3,7 @@
 from datetime import date
 from pathlib import Path
 
-from trainwright.config import load
-from trainwright.model import Model
+from trainwright.core.toml import Model, load
 
 FILE = Path(__file__).with_name("scale.toml")
 

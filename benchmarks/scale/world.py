@@ -13,10 +13,11 @@ from typing import Any
 
 import tomlkit
 
-from trainwright import inputs, lock
-from trainwright.lock import python_name
-from trainwright.matrix import Intent, load_intent
-from trainwright.model import Lock, PythonFile, Variant
+from trainwright.image import inputs
+from trainwright.lock import lockfile
+from trainwright.lock.lockfile import python_name
+from trainwright.matrix.matrix import Intent, load_intent
+from trainwright.matrix.model import Lock, PythonFile, Variant
 
 ROOT = Path(__file__).parents[2]
 MATRIX = "dockerfiles/matrix.toml"
@@ -75,14 +76,14 @@ def relocked(tree: Path) -> Intent:
         if variant.devel or not source.exists():
             continue
         held = inputs.read_lock(intent, variant) if source == path else _read(source)
-        wanted = lock.intent_digest(intent, variant)
+        wanted = lockfile.intent_digest(intent, variant)
         if held.intent != wanted:
             path.write_text(_text(source.read_text(), held, wanted, list(_moved(intent, variant, held))))
     return intent
 
 
 def _read(path: Path) -> Lock:
-    from trainwright.config import parse
+    from trainwright.core.toml import parse
 
     return parse(path.read_text(), Lock, path.name)
 
@@ -100,7 +101,7 @@ def _moved(intent: Intent, variant: Variant, held: Lock) -> Iterable[tuple[Pytho
 def _text(text: str, held: Lock, intent: str, moved: list[tuple[PythonFile, PythonFile]]) -> str:
     """The text of a lock with other entries: quicker than to write all of it."""
     new = {id(old): entry for old, entry in moved}
-    entries = lock.entries_digest([new.get(id(entry), entry) for entry in held.python])
+    entries = lockfile.entries_digest([new.get(id(entry), entry) for entry in held.python])
     text = text.replace(f'intent = "{held.intent}"', f'intent = "{intent}"')
     text = text.replace(f'entries = "{held.entries}"', f'entries = "{entries}"')
     for old, entry in moved:

@@ -14,7 +14,7 @@ import typer
 from trainwright import __version__
 from trainwright.commands import register
 from trainwright.commands.options import app
-from trainwright.errors import ConfigError, EnvironmentProblem, TrainwrightError, of_this_machine
+from trainwright.core.errors import ConfigError, EnvironmentProblem, TrainwrightError, of_this_machine
 
 # Errors of a failed write: full disk, quota or size limit, read-only disk, name already taken.
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
@@ -38,10 +38,10 @@ def main() -> None:
     try:
         code = command.main(standalone_mode=False, prog_name="trainwright")
     except TrainwrightError as error:
-        from trainwright import report
+        from trainwright.core import console
 
         problem = of_this_machine(error)
-        report.complain(problem, as_json="--json" in sys.argv)
+        console.complain(problem, as_json="--json" in sys.argv)
         code = problem.exit_code
     except (KeyboardInterrupt, typer.Abort):
         code = 130
@@ -53,18 +53,18 @@ def main() -> None:
             traceback.print_exc()
             code = 1
         else:
-            from trainwright import report
+            from trainwright.core import console
 
             problem = _of_a_file(error)
-            report.complain(problem, as_json="--json" in sys.argv)
+            console.complain(problem, as_json="--json" in sys.argv)
             code = problem.exit_code
     except Exception as error:
         if isinstance(error, typer.TyperException):  # a wrong option: typer's message names it
-            from trainwright import report
+            from trainwright.core import console
 
             context = getattr(error, "ctx", None)  # of the command with the wrong option
             fix = f"{context.command_path if context else 'trainwright'} --help"
-            report.complain(ConfigError(error.format_message(), fix=fix), as_json="--json" in sys.argv)
+            console.complain(ConfigError(error.format_message(), fix=fix), as_json="--json" in sys.argv)
             code = 2
         else:
             traceback.print_exc()

@@ -82,7 +82,7 @@ def running(tmp_path_factory: pytest.TempPathFactory, trust: Path) -> Iterator[E
 @pytest.fixture
 def amazon(running: Emulator, trust: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Emulator:
     """An account with nothing in it, and an environment that leads there: all that tells it from Amazon."""
-    from trainwright import aws, ecr
+    from trainwright.registry import aws, ecr
 
     running.reset()
     settings = {

@@ -10,10 +10,11 @@ import pytest
 from aws.conftest import REGIONS
 from aws.emulator import Emulator
 
-from trainwright import ecr, provisioning, publication, registry_auth, signing
-from trainwright import registry as registries
-from trainwright.errors import RegistryError
-from trainwright.signing import Place
+from trainwright.core.errors import RegistryError
+from trainwright.publish import sign
+from trainwright.publish.sign import Place
+from trainwright.registry import auth, ecr, ecr_repositories, http, settings
+from trainwright.registry import client as registries
 
 ROOT = Path(__file__).parents[2]
 HERE, NAME = REGIONS[0], "trainwright/pytorch"
@@ -22,18 +23,18 @@ HERE, NAME = REGIONS[0], "trainwright/pytorch"
 @pytest.fixture
 def place(amazon: Emulator, tmp_path: Path) -> Place:
     """An image that is there by its digest."""
-    provisioning.ensure(HERE, [NAME], publication.publication(ROOT).repository, create=True, change=False)
-    registries.authenticate(ecr.host(HERE), ecr.credentials(HERE))
+    ecr_repositories.ensure(HERE, [NAME], settings.publication(ROOT).repository, create=True, change=False)
+    auth.authenticate(ecr.host(HERE), ecr.credentials(HERE))
     repository = f"{ecr.host(HERE)}/{NAME}"
     made = layouts.make(tmp_path / "layout", [b"layer"], {})
     registries.push(made.folder, repository, made.digest)
-    return Place(repository=repository, digest=made.digest, loopback=registries.is_loopback(repository))
+    return Place(repository=repository, digest=made.digest, loopback=http.is_loopback(repository))
 
 
 @pytest.fixture
 def key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv(signing.PASSWORD, "secret")
-    subprocess.run([*signing.program(), "generate-key-pair"], cwd=tmp_path, check=True, capture_output=True)
+    monkeypatch.setenv(sign.PASSWORD, "secret")
+    subprocess.run([*sign.program(), "generate-key-pair"], cwd=tmp_path, check=True, capture_output=True)
     return tmp_path / "cosign.key"
 
 
@@ -44,16 +45,16 @@ def test_signed_and_attested_with_a_token_that_expires(
     (tmp_path / "temporary").mkdir()
     assert not place.loopback
     public = key.with_suffix(".pub")
-    assert signing.unsigned(place, public) == "there is no signature"
-    signing.sign(place, str(key))
+    assert sign.unsigned(place, public) == "there is no signature"
+    sign.sign(place, str(key))
     (tmp_path / "said.json").write_text(json.dumps({"bomFormat": "CycloneDX", "specVersion": "1.6", "components": []}))
-    signing.attest(place, str(key), "sbom", tmp_path / "said.json")
+    sign.attest(place, str(key), "sbom", tmp_path / "said.json")
     amazon.expire_tokens()
     (tmp_path / "said.json").write_text(json.dumps({"buildDefinition": {"buildType": "urn:x"}, "runDetails": {}}))
-    signing.attest(place, str(key), "provenance", tmp_path / "said.json")
-    assert signing.unsigned(place, public) == ""
-    for kind in signing.KINDS:
-        [statement], why = signing.attested(place, public, kind)
+    sign.attest(place, str(key), "provenance", tmp_path / "said.json")
+    assert sign.unsigned(place, public) == ""
+    for kind in sign.KINDS:
+        [statement], why = sign.attested(place, public, kind)
         assert (statement["subject"][0]["digest"]["sha256"], why) == (place.digest.removeprefix("sha256:"), "")
     assert list((tmp_path / "temporary").glob("*login*")) == []  # no password stays behind
     hexadecimal = place.digest.replace(":", "-")
@@ -61,18 +62,18 @@ def test_signed_and_attested_with_a_token_that_expires(
 
 
 def test_whom_the_registry_does_not_let_in(place: Place, key: Path) -> None:
-    registry_auth.authenticate(place.repository.split("/")[0], lambda: ("AWS", "wrong"))
+    auth.authenticate(place.repository.split("/")[0], lambda: ("AWS", "wrong"))
     with pytest.raises(RegistryError) as raised:
-        signing.sign(place, str(key))
+        sign.sign(place, str(key))
     assert "docker login" in raised.value.fix
     assert "wrong" not in f"{raised.value.where}{raised.value.why}"
     with pytest.raises(RegistryError):  # and nobody takes that for "not signed"
-        signing.unsigned(place, key.with_suffix(".pub"))
+        sign.unsigned(place, key.with_suffix(".pub"))
 
 
 def test_a_registry_of_a_ca_that_nobody_trusts(place: Place, key: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TRAINWRIGHT_CA")
     monkeypatch.delenv("SSL_CERT_FILE")
     with pytest.raises(RegistryError, match="could not be signed") as raised:
-        signing.sign(place, str(key))
+        sign.sign(place, str(key))
     assert "certificate" in raised.value.why

@@ -11,8 +11,8 @@ import pytest
 from aws.conftest import REGIONS
 from aws.emulator import ACCOUNT, Emulator
 
-from trainwright import aws, ecr
-from trainwright.errors import AwsError
+from trainwright.core.errors import AwsError
+from trainwright.registry import aws, ecr
 
 HERE, THERE = REGIONS
 NAME = "trainwright/pytorch"

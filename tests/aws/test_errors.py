@@ -9,8 +9,8 @@ import pytest
 from aws.conftest import REGIONS
 from aws.emulator import Emulator
 
-from trainwright import aws, ecr, provisioning, publication
-from trainwright.errors import AwsError
+from trainwright.core.errors import AwsError
+from trainwright.registry import aws, ecr, ecr_repositories, settings
 
 ROOT = Path(__file__).parents[2]
 HERE = REGIONS[0]
@@ -19,7 +19,7 @@ Call = Callable[[], object]
 
 
 def ensure() -> object:
-    return provisioning.ensure(HERE, [NAME], publication.publication(ROOT).repository, create=True, change=True)
+    return ecr_repositories.ensure(HERE, [NAME], settings.publication(ROOT).repository, create=True, change=True)
 
 
 def look() -> object:
@@ -95,8 +95,8 @@ def test_what_amazon_says_is_told(operation: str, code: str, said: str, amazon: 
 
 def test_tags_and_images_that_are_there_already(amazon: Emulator) -> None:
     """Nothing of ours calls PutImage; whoever does is told in the same way."""
-    from trainwright.aws import told
-    from trainwright.denials import Call as Asked
+    from trainwright.registry.aws import told
+    from trainwright.registry.aws_errors import Call as Asked
 
     for code in ("ImageTagAlreadyExistsException", "ImageAlreadyExistsException", "RepositoryPolicyNotFoundException"):
         amazon.refuse("PutImage", code, "there")

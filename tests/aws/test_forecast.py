@@ -7,10 +7,16 @@ import pytest
 from aws.conftest import REGIONS
 from aws.emulator import Emulator
 
-from trainwright import aws, engine, forecasting, images, inputs, matrix, publishing
-from trainwright.errors import AwsError, RegistryError
-from trainwright.forecasting import Forecast
-from trainwright.publication import Place, publication
+from trainwright.build import state
+from trainwright.core.errors import AwsError, RegistryError
+from trainwright.docker import engine
+from trainwright.image import inputs
+from trainwright.matrix import matrix
+from trainwright.publish import forecast as publish_forecast
+from trainwright.publish import push
+from trainwright.publish.forecast import Forecast
+from trainwright.registry import aws
+from trainwright.registry.settings import Place, publication
 
 ROOT = Path(__file__).parents[2]
 HERE, THERE = REGIONS
@@ -28,8 +34,8 @@ def told(amazon: Emulator, monkeypatch: pytest.MonkeyPatch) -> Told:
 
     def forecast() -> Forecast:
         amazon.calls.clear()
-        held = images.published(INTENT, [inputs.load(INTENT, VARIANT)], "ecr", ",".join(REGIONS))[VARIANT.id]
-        said = forecasting.forecast(INTENT, VARIANT, held, "")
+        held = state.published(INTENT, [inputs.load(INTENT, VARIANT)], "ecr", ",".join(REGIONS))[VARIANT.id]
+        said = publish_forecast.forecast(INTENT, VARIANT, held, "")
         assert [name for _, name in amazon.calls if name.startswith(WRITES)] == []
         assert {method for method, _ in amazon.requests} <= {"GET"}
         return said
@@ -58,8 +64,8 @@ def test_every_region_and_the_settings_of_what_is_created(amazon: Emulator, told
 
 def test_one_that_is_there_as_wanted_and_one_that_differs(told: Told) -> None:
     variants = [VARIANT]
-    places = images.places(INTENT, VARIANT, "ecr", ",".join(REGIONS))
-    images.settle(INTENT, variants, places, create=True, change=False)
+    places = state.places(INTENT, VARIANT, "ecr", ",".join(REGIONS))
+    state.settle(INTENT, variants, places, create=True, change=False)
     aws.client("ecr", THERE).put_image_scanning_configuration(
         repositoryName=NAME, imageScanningConfiguration={"scanOnPush": False}
     )
@@ -80,7 +86,7 @@ def test_one_whose_tags_move_is_refused(told: Told) -> None:
     assert error.fix == "trainwright repositories --apply"
     place = Place(host="x", path=NAME, region=HERE)
     with pytest.raises(RegistryError, match="lets tags move"):
-        publishing.settled(place, publication(ROOT).repository, create=True)
+        push.settled(place, publication(ROOT).repository, create=True)
 
 
 def test_what_amazon_does_not_let_one_ask(amazon: Emulator, told: Told) -> None:

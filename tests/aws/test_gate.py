@@ -8,7 +8,7 @@ import boto3
 import pytest
 from moto.server import ThreadedMotoServer
 
-from trainwright import launching
+from trainwright.gate import run as gate_run
 
 ROOT = Path(__file__).parents[2]
 
@@ -16,13 +16,13 @@ ROOT = Path(__file__).parents[2]
 def test_a_training_job_is_created_as_it_was_emitted(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "test")
-    what = launching.Subject(
+    what = gate_run.Subject(
         reference="123456789012.dkr.ecr.us-east-1.amazonaws.com/trainwright/pytorch@sha256:" + "a" * 64
     )
-    run = launching.prepare(
+    run = gate_run.prepare(
         ROOT, what, "sagemaker", instance="p5.48xlarge", nodes=2, gpus=None, hosts=None, collectives=[], limit=None
     )
-    text = launching.emit(ROOT, run, "sagemaker", "arn:aws:iam::123456789012:role/trainer", "s3://bucket/gate")
+    text = gate_run.emit(ROOT, run, "sagemaker", "arn:aws:iam::123456789012:role/trainer", "s3://bucket/gate")
     asked = json.loads(text)
     server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
     server.start()

@@ -11,9 +11,10 @@ import layouts
 from aws.conftest import REGIONS
 from aws.emulator import Emulator
 
-from trainwright import ecr, provisioning, publication, repositories
-from trainwright import registry as registries
-from trainwright.publication import Repository
+from trainwright.registry import auth, ecr, ecr_repositories, ecr_settings
+from trainwright.registry import client as registries
+from trainwright.registry import settings as registry_settings
+from trainwright.registry.settings import Repository
 
 ROOT = Path(__file__).parents[2]
 HERE, THERE = REGIONS
@@ -37,16 +38,16 @@ UNSEEN = {"iam:CreateServiceLinkedRole"}  # Amazon asks for it when replication 
 
 def test_what_is_allowed_is_what_is_used(amazon: Emulator, tmp_path: Path) -> None:
     """Everything that publishes, changes, reads and prunes, once."""
-    settings = publication.publication(ROOT).repository
+    settings = registry_settings.publication(ROOT).repository
     for changes in (
         {"readers": ["444455556666"]},
         {"readers": [], "scan_on_push": False, "moving": [*settings.moving, "x"], "tags": {"project": "y"}},
         {"replicate_to": [THERE]},
     ):
         changed = Repository.model_validate(settings.model_dump() | changes)
-        provisioning.ensure(HERE, [NAME], changed, create=True, change=True)
+        ecr_repositories.ensure(HERE, [NAME], changed, create=True, change=True)
     ecr.account(HERE)
-    registries.authenticate(ecr.host(HERE), ecr.credentials(HERE))
+    auth.authenticate(ecr.host(HERE), ecr.credentials(HERE))
     made, place = layouts.make(tmp_path / "layout", [b"layer"], {}), f"{ecr.host(HERE)}/{NAME}"
     registries.push(made.folder, place, made.digest)
     registries.verify(place, made.digest, made.manifest)
@@ -87,5 +88,5 @@ def test_all_that_can_be_is_bound_to_our_repositories() -> None:
 
 
 def test_the_policy_for_other_accounts_is_the_one_that_is_set() -> None:
-    ours = repositories.with_readers("", ["444455556666"], f"arn:aws:ecr:{HERE}:111122223333:repository/{NAME}")
+    ours = ecr_settings.with_readers("", ["444455556666"], f"arn:aws:ecr:{HERE}:111122223333:repository/{NAME}")
     assert json.loads((ROOT / "docs/iam-pull-policy.json").read_text()) == json.loads(ours)

@@ -17,9 +17,14 @@ from aws.conftest import REGIONS
 from aws.emulator import Emulator
 from aws.jobs import checkout
 
-from trainwright import aws, beginning, dispatching, ecr, images, inputs, matrix, provisioning, publication, submitting
-from trainwright import registry as registries
-from trainwright.errors import AwsError, ConfigError
+from trainwright.build import state
+from trainwright.core.errors import AwsError, ConfigError
+from trainwright.image import inputs
+from trainwright.jobs import begin, launch, submit
+from trainwright.matrix import matrix
+from trainwright.registry import auth, aws, ecr, ecr_repositories
+from trainwright.registry import client as registries
+from trainwright.registry import settings as registry_settings
 
 ROOT = Path(__file__).parents[2]
 HERE = REGIONS[0]
@@ -41,19 +46,19 @@ def s3(amazon: Emulator, trust: Path) -> Any:
 
 
 @pytest.fixture
-def job(s3: Any, tmp_path: Path) -> Callable[..., dispatching.Job]:
+def job(s3: Any, tmp_path: Path) -> Callable[..., launch.Job]:
     script = tmp_path / "job/train.py"
     script.parent.mkdir()
     script.write_text("print(1)")
 
-    def prepare(**changes: Any) -> dispatching.Job:
+    def prepare(**changes: Any) -> launch.Job:
         given = {"instance": "p5.48xlarge", "hosts": 2, "role": ROLE, "output": "s3://bucket/jobs", "name": "one"}
-        return tokened(dispatching.prepare(ROOT, IMAGE, script, ["--epochs", "3"], **{**given, **changes}))
+        return tokened(launch.prepare(ROOT, IMAGE, script, ["--epochs", "3"], **{**given, **changes}))
 
     return prepare
 
 
-def tokened(prepared: dispatching.Job, token: str = TOKEN) -> dispatching.Job:
+def tokened(prepared: launch.Job, token: str = TOKEN) -> launch.Job:
     """With a token that is known, and looks one after the other without a pause."""
     settings = prepared.submission.settings
     quick = settings.model_copy(update={"begin": settings.begin.model_copy(update={"look_seconds": 0.01})})
@@ -87,10 +92,10 @@ def operations(amazon: Emulator) -> list[str]:
 # --- a job -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_job_is_begun(job: Callable[..., dispatching.Job], s3: Any, amazon: Emulator) -> None:
+def test_a_job_is_begun(job: Callable[..., launch.Job], s3: Any, amazon: Emulator) -> None:
     prepared = job(channel=["training=s3://data/set"], tag=["team=vision"])
     assert operations(amazon) == []  # all that can be checked is checked before
-    arn = beginning.begin(prepared, silent)
+    arn = begin.begin(prepared, silent)
     assert arn == f"arn:aws:sagemaker:{HERE}:123456789012:training-job/one"
     assert operations(amazon) == ["DescribeTrainingJob", "PutObject", "PutObject", "CreateTrainingJob"]
     kept = aws.training_job(HERE, "one")
@@ -109,41 +114,41 @@ def test_a_job_is_begun(job: Callable[..., dispatching.Job], s3: Any, amazon: Em
     assert f'"s3://bucket/{SOURCE}"' == kept["HyperParameters"]["sagemaker_submit_directory"]
 
 
-def test_each_job_has_a_secret_of_its_own(job: Callable[..., dispatching.Job], s3: Any) -> None:
-    beginning.begin(job(), silent)
-    beginning.begin(job(name="two"), silent)
+def test_each_job_has_a_secret_of_its_own(job: Callable[..., launch.Job], s3: Any) -> None:
+    begin.begin(job(), silent)
+    begin.begin(job(name="two"), silent)
     assert read(s3, SECRET) != read(s3, SECRET.replace("one", "two"))
 
 
-def test_one_host_leaves_no_secret(job: Callable[..., dispatching.Job], s3: Any) -> None:
-    beginning.begin(job(hosts=1), silent)
+def test_one_host_leaves_no_secret(job: Callable[..., launch.Job], s3: Any) -> None:
+    begin.begin(job(hosts=1), silent)
     assert keys(s3) == [SOURCE]
 
 
-def test_a_key_of_ones_own(job: Callable[..., dispatching.Job], s3: Any) -> None:
-    beginning.begin(job(kms_key="alias/train"), silent)
+def test_a_key_of_ones_own(job: Callable[..., launch.Job], s3: Any) -> None:
+    begin.begin(job(kms_key="alias/train"), silent)
     for key in (SOURCE, SECRET):
         said = s3.head_object(Bucket="bucket", Key=key)
         assert (said["ServerSideEncryption"], said["SSEKMSKeyId"]) == ("aws:kms", "alias/train")
 
 
 def test_a_secret_of_secrets_manager_is_handed_over_the_same_way(
-    job: Callable[..., dispatching.Job], s3: Any, trust: Path
+    job: Callable[..., launch.Job], s3: Any, trust: Path
 ) -> None:
     manager: Any = boto3.client("secretsmanager", region_name=HERE, verify=str(trust / "ca.pem"))
     manager.create_secret(Name="team/train", SecretString="f" * 64 + "\n")
     manager.create_secret(Name="short", SecretString="abc")
-    beginning.begin(job(secret="secretsmanager:team/train"), silent)
+    begin.begin(job(secret="secretsmanager:team/train"), silent)
     assert read(s3, SECRET) == b"f" * 64
     with pytest.raises(ConfigError, match="is no secret of a job") as raised:
-        beginning.begin(job(name="two", secret="secretsmanager:short"), silent)
+        begin.begin(job(name="two", secret="secretsmanager:short"), silent)
     assert "abc" not in raised.value.why
     with pytest.raises(AwsError, match="there is no such secret"):
-        beginning.begin(job(name="two", secret="secretsmanager:none"), silent)
+        begin.begin(job(name="two", secret="secretsmanager:none"), silent)
     assert keys(s3) == [SECRET, SOURCE]
 
 
-def test_a_dry_run_sends_nothing(job: Callable[..., dispatching.Job], amazon: Emulator, tmp_path: Path) -> None:
+def test_a_dry_run_sends_nothing(job: Callable[..., launch.Job], amazon: Emulator, tmp_path: Path) -> None:
     words = ["--role", ROLE, "--output", "s3://bucket/jobs", "--instance", "p5.48xlarge", "--hosts", "2", "--dry-run"]
     ended = cli("launch", IMAGE, str(tmp_path / "job/train.py"), *words)
     assert ended.returncode == 0, ended.stderr
@@ -157,7 +162,7 @@ def cli(*words: str, root: Path = ROOT) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=120)
 
 
-def test_without_waiting_it_says_how_to_follow(job: Callable[..., dispatching.Job], s3: Any, tmp_path: Path) -> None:
+def test_without_waiting_it_says_how_to_follow(job: Callable[..., launch.Job], s3: Any, tmp_path: Path) -> None:
     words = ["--role", ROLE, "--output", "s3://bucket/jobs", "--instance", "p5.48xlarge", "--hosts", "2", "--no-wait"]
     ended = cli("launch", IMAGE, str(tmp_path / "job/train.py"), *words, "--name", "one", "--json")
     assert ended.returncode == 0, ended.stderr
@@ -169,7 +174,7 @@ def test_without_waiting_it_says_how_to_follow(job: Callable[..., dispatching.Jo
 
 @pytest.mark.parametrize(("status", "code"), [("Completed", 0), ("Failed", 9), ("Stopped", 9)])
 def test_a_job_that_ends_takes_its_secret_with_it(
-    job: Callable[..., dispatching.Job], s3: Any, amazon: Emulator, tmp_path: Path, status: str, code: int
+    job: Callable[..., launch.Job], s3: Any, amazon: Emulator, tmp_path: Path, status: str, code: int
 ) -> None:
     missing(amazon)
     ends(amazon, status)
@@ -179,20 +184,18 @@ def test_a_job_that_ends_takes_its_secret_with_it(
     assert keys(s3) == [SOURCE]
 
 
-def test_who_attaches_later_takes_it(
-    job: Callable[..., dispatching.Job], s3: Any, amazon: Emulator, tmp_path: Path
-) -> None:
+def test_who_attaches_later_takes_it(job: Callable[..., launch.Job], s3: Any, amazon: Emulator, tmp_path: Path) -> None:
     """The job itself says where it lies; of one that still runs, or is not ours, nothing is taken."""
-    beginning.begin(job(), silent)
+    begin.begin(job(), silent)
     ends(amazon, "InProgress")
-    assert beginning.left_secret(HERE, "one") == ""
+    assert begin.left_secret(HERE, "one") == ""
     ends(amazon, "Completed")
-    assert beginning.left_secret(HERE, "one") == f"s3://bucket/{SECRET}"
+    assert begin.left_secret(HERE, "one") == f"s3://bucket/{SECRET}"
     ends(amazon, "Completed", InputDataConfig=[])
-    assert beginning.left_secret(HERE, "one") == ""
+    assert begin.left_secret(HERE, "one") == ""
     amazon.refuse("DescribeTrainingJob", "AccessDeniedException", "no")
     said = list[str]()
-    beginning.clear(HERE, "one", "", said.append)
+    begin.clear(HERE, "one", "", said.append)
     assert "is not known" in said[0]
     ends(amazon, "Completed")
     ends(amazon, "Completed")
@@ -235,10 +238,10 @@ def test_an_image_by_its_id_goes_by_digest(s3: Any, amazon: Emulator, tmp_path: 
     ended = cli("launch", variant.id, str(tmp_path / "train.py"), *words)
     assert (ended.returncode, ended.stdout) == (7, "")
     assert f"make build push ONLY={variant.id} REGISTRY=ecr" in ended.stderr
-    settings = publication.publication(ROOT).repository
-    name = images.below_registry(variant)
-    provisioning.ensure(HERE, [name], settings, create=True, change=True)
-    registries.authenticate(ecr.host(HERE), ecr.credentials(HERE))
+    settings = registry_settings.publication(ROOT).repository
+    name = state.below_registry(variant)
+    ecr_repositories.ensure(HERE, [name], settings, create=True, change=True)
+    auth.authenticate(ecr.host(HERE), ecr.credentials(HERE))
     made, place = layouts.make(tmp_path / "layout", [b"layer"], {}), f"{ecr.host(HERE)}/{name}"
     registries.push(made.folder, place, made.digest)
     tag = inputs.load(intent, variant).tag
@@ -254,9 +257,9 @@ def test_an_image_by_its_id_goes_by_digest(s3: Any, amazon: Emulator, tmp_path: 
 # --- what goes wrong -------------------------------------------------------------------------------------------------
 
 
-def fails(prepared: dispatching.Job, said: list[str] | None = None) -> AwsError:
+def fails(prepared: launch.Job, said: list[str] | None = None) -> AwsError:
     with pytest.raises(AwsError) as raised:
-        beginning.begin(prepared, silent if said is None else said.append)
+        begin.begin(prepared, silent if said is None else said.append)
     assert raised.value.exit_code == 9
     return raised.value
 
@@ -264,10 +267,10 @@ def fails(prepared: dispatching.Job, said: list[str] | None = None) -> AwsError:
 @pytest.mark.parametrize("times", [1, 2])
 @pytest.mark.parametrize("operation", ["PutObject", "CreateTrainingJob"])
 def test_throttling_that_passes_is_waited_for(
-    job: Callable[..., dispatching.Job], amazon: Emulator, operation: str, times: int
+    job: Callable[..., launch.Job], amazon: Emulator, operation: str, times: int
 ) -> None:
     throttle(amazon, operation, times)
-    assert beginning.begin(job(), silent).endswith("training-job/one")
+    assert begin.begin(job(), silent).endswith("training-job/one")
     assert operations(amazon).count(operation) == times + (2 if operation == "PutObject" else 1)
 
 
@@ -281,7 +284,7 @@ def throttle(amazon: Emulator, operation: str, times: int = ATTEMPTS) -> None:
 
 @pytest.mark.parametrize("operation", ["PutObject", "CreateTrainingJob"])
 def test_throttling_that_stays_is_one_error_and_leaves_nothing(
-    job: Callable[..., dispatching.Job], s3: Any, amazon: Emulator, operation: str
+    job: Callable[..., launch.Job], s3: Any, amazon: Emulator, operation: str
 ) -> None:
     throttle(amazon, operation)
     error = fails(job())
@@ -291,7 +294,7 @@ def test_throttling_that_stays_is_one_error_and_leaves_nothing(
 
 
 def test_secrets_manager_that_throttles_comes_before_everything(
-    job: Callable[..., dispatching.Job], s3: Any, amazon: Emulator
+    job: Callable[..., launch.Job], s3: Any, amazon: Emulator
 ) -> None:
     throttle(amazon, "GetSecretValue")
     assert "secretsmanager:GetSecretValue" in fails(job(secret="secretsmanager:x")).where
@@ -299,7 +302,7 @@ def test_secrets_manager_that_throttles_comes_before_everything(
     assert keys(s3) == []
 
 
-def test_what_cannot_be_removed_is_named(job: Callable[..., dispatching.Job], s3: Any, amazon: Emulator) -> None:
+def test_what_cannot_be_removed_is_named(job: Callable[..., launch.Job], s3: Any, amazon: Emulator) -> None:
     amazon.refuse("CreateTrainingJob", "ValidationException", "Could not assume role")
     throttle(amazon, "DeleteObject")
     said = list[str]()
@@ -312,7 +315,7 @@ def test_what_cannot_be_removed_is_named(job: Callable[..., dispatching.Job], s3
     assert keys(s3) == [SOURCE]
 
 
-def test_nobody_can_say_whether_it_was_begun(job: Callable[..., dispatching.Job], s3: Any, amazon: Emulator) -> None:
+def test_nobody_can_say_whether_it_was_begun(job: Callable[..., launch.Job], s3: Any, amazon: Emulator) -> None:
     """Then nothing is removed: the job may need it."""
     throttle(amazon, "CreateTrainingJob")
     missing(amazon)  # before the job
@@ -324,26 +327,26 @@ def test_nobody_can_say_whether_it_was_begun(job: Callable[..., dispatching.Job]
     assert keys(s3) == [SECRET, SOURCE]
 
 
-def test_an_answer_that_is_lost_loses_no_job(job: Callable[..., dispatching.Job], s3: Any, amazon: Emulator) -> None:
+def test_an_answer_that_is_lost_loses_no_job(job: Callable[..., launch.Job], s3: Any, amazon: Emulator) -> None:
     """The job is there, and botocore's next attempt hears that its name is taken."""
     prepared = job()
     amazon.refuse("CreateTrainingJob", "InternalFailure", "", 500)
-    submitting.create(HERE, prepared.request)
+    submit.create(HERE, prepared.request)
     missing(amazon)  # before it
     amazon.refuse("CreateTrainingJob", "ResourceInUse", "Training job names must be unique")
-    assert beginning.begin(prepared, silent).endswith("training-job/one")
+    assert begin.begin(prepared, silent).endswith("training-job/one")
     assert keys(s3) == [SECRET, SOURCE]
 
 
 def test_a_job_that_is_not_seen_at_once_is_looked_for_again(
-    job: Callable[..., dispatching.Job], s3: Any, amazon: Emulator
+    job: Callable[..., launch.Job], s3: Any, amazon: Emulator
 ) -> None:
     """One "not found" may only be too early, and the objects of a job that runs are not removed."""
     prepared = job()
-    submitting.create(HERE, prepared.request)
+    submit.create(HERE, prepared.request)
     missing(amazon, 3)  # before it, and twice after it
     amazon.refuse("CreateTrainingJob", "InternalFailure", "", 500, times=ATTEMPTS)
-    assert beginning.begin(prepared, silent).endswith("training-job/one")
+    assert begin.begin(prepared, silent).endswith("training-job/one")
     assert keys(s3) == [SECRET, SOURCE]
     missing(amazon, 5)
     amazon.refuse("CreateTrainingJob", "InternalFailure", "", 500, times=ATTEMPTS)
@@ -353,10 +356,10 @@ def test_a_job_that_is_not_seen_at_once_is_looked_for_again(
 
 @pytest.mark.parametrize("late", [False, True])
 def test_a_name_that_is_taken_costs_the_first_job_nothing(
-    job: Callable[..., dispatching.Job], s3: Any, amazon: Emulator, late: bool
+    job: Callable[..., launch.Job], s3: Any, amazon: Emulator, late: bool
 ) -> None:
     """Same output, same name, same role: the first job keeps its script and its secret. `late`: taken meanwhile."""
-    beginning.begin(job(), silent)
+    begin.begin(job(), silent)
     before = [read(s3, key) for key in (SOURCE, SECRET)]
     again = tokened(job(), "f" * 16)
     amazon.calls.clear()
@@ -364,7 +367,7 @@ def test_a_name_that_is_taken_costs_the_first_job_nothing(
         missing(amazon)
         amazon.refuse("CreateTrainingJob", "ResourceInUse", "Training job names must be unique")
     with pytest.raises((AwsError, ConfigError), match="there is a training job") as raised:
-        beginning.begin(again, silent)
+        begin.begin(again, silent)
     assert "--name" in raised.value.where + raised.value.fix
     assert ("PutObject" in operations(amazon)) == late
     assert keys(s3) == [SECRET, SOURCE]
@@ -374,15 +377,13 @@ def test_a_name_that_is_taken_costs_the_first_job_nothing(
 def test_each_launch_has_a_place_of_its_own(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("")
     given: dict[str, Any] = {"instance": "p5.48xlarge", "hosts": 2, "role": ROLE, "output": "s3://bucket/jobs"}
-    one, two = (dispatching.prepare(ROOT, IMAGE, tmp_path / "train.py", [], name="one", **given) for _ in range(2))
+    one, two = (launch.prepare(ROOT, IMAGE, tmp_path / "train.py", [], name="one", **given) for _ in range(2))
     assert not {row["uri"] for row in one.uploads} & {row["uri"] for row in two.uploads}
 
 
-def test_who_may_not_look_for_the_name_begins_all_the_same(
-    job: Callable[..., dispatching.Job], amazon: Emulator
-) -> None:
+def test_who_may_not_look_for_the_name_begins_all_the_same(job: Callable[..., launch.Job], amazon: Emulator) -> None:
     amazon.refuse("DescribeTrainingJob", "AccessDeniedException", "no")
-    assert beginning.begin(job(), silent).endswith("training-job/one")
+    assert begin.begin(job(), silent).endswith("training-job/one")
 
 
 @pytest.mark.parametrize(
@@ -412,7 +413,7 @@ def test_who_may_not_look_for_the_name_begins_all_the_same(
     ],
 )
 def test_what_amazon_refuses(
-    job: Callable[..., dispatching.Job],
+    job: Callable[..., launch.Job],
     s3: Any,
     amazon: Emulator,
     operation: str,
@@ -431,7 +432,7 @@ def test_what_amazon_refuses(
     assert keys(s3) == []
 
 
-def test_a_bucket_that_is_not_there_is_one_error(job: Callable[..., dispatching.Job], amazon: Emulator) -> None:
+def test_a_bucket_that_is_not_there_is_one_error(job: Callable[..., launch.Job], amazon: Emulator) -> None:
     """And nobody hears of objects that were left in it."""
     error = fails(job(output="s3://elsewhere/jobs"))
     assert error.what == "there is no such bucket"
@@ -440,10 +441,10 @@ def test_a_bucket_that_is_not_there_is_one_error(job: Callable[..., dispatching.
 
 @pytest.mark.parametrize("at", ["put", "create"])
 def test_ctrl_c_leaves_nothing(
-    job: Callable[..., dispatching.Job], s3: Any, monkeypatch: pytest.MonkeyPatch, at: str
+    job: Callable[..., launch.Job], s3: Any, monkeypatch: pytest.MonkeyPatch, at: str
 ) -> None:
     """In the middle of a call: after the first object was laid down, and before Amazon hears of the job."""
-    real, calls = getattr(submitting, at), list[object]()
+    real, calls = getattr(submit, at), list[object]()
 
     def interrupted(*words: object, **more: object) -> object:
         calls.append(words)
@@ -451,31 +452,31 @@ def test_ctrl_c_leaves_nothing(
             raise KeyboardInterrupt
         return real(*words, **more)
 
-    monkeypatch.setattr(submitting, at, interrupted)
+    monkeypatch.setattr(submit, at, interrupted)
     with pytest.raises(KeyboardInterrupt):
-        beginning.begin(job(), silent)
+        begin.begin(job(), silent)
     assert keys(s3) == []
 
 
 def test_ctrl_c_after_the_job_was_begun_leaves_it_whole(
-    job: Callable[..., dispatching.Job], s3: Any, monkeypatch: pytest.MonkeyPatch
+    job: Callable[..., launch.Job], s3: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real, said = submitting.create, list[str]()
+    real, said = submit.create, list[str]()
 
     def interrupted(region: str, asked: dict[str, Any]) -> str:
         real(region, asked)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(submitting, "create", interrupted)
+    monkeypatch.setattr(submit, "create", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        beginning.begin(job(), said.append)
+        begin.begin(job(), said.append)
     assert said == ["the job was begun: one", f"look: trainwright attach one --region {HERE}"]
     assert keys(s3) == [SECRET, SOURCE]
 
 
 @pytest.mark.parametrize("problem", [KeyboardInterrupt, ValueError])
 def test_a_second_ctrl_c_says_what_is_left(
-    job: Callable[..., dispatching.Job], s3: Any, monkeypatch: pytest.MonkeyPatch, problem: type[BaseException]
+    job: Callable[..., launch.Job], s3: Any, monkeypatch: pytest.MonkeyPatch, problem: type[BaseException]
 ) -> None:
     """While the job is looked for: then nobody can say, and the secret in S3 is not left without a word."""
     looks, said = list[str](), list[str]()
@@ -488,10 +489,10 @@ def test_a_second_ctrl_c_says_what_is_left(
         if len(looks) > 1:  # the first is for the name, before anything
             raise problem
 
-    monkeypatch.setattr(submitting, "create", interrupted)
+    monkeypatch.setattr(submit, "create", interrupted)
     monkeypatch.setattr(aws, "training_job", looked)
     with pytest.raises(KeyboardInterrupt):
-        beginning.begin(job(), said.append)
+        begin.begin(job(), said.append)
     assert f"if it was not, remove: aws s3 rm s3://bucket/{SECRET}" in said
     assert keys(s3) == [SECRET, SOURCE]
 
@@ -505,15 +506,13 @@ UNSEEN = {  # Amazon asks for these where nobody calls them: for --role, --tag, 
 }
 
 
-def test_the_policy_allows_what_is_used(
-    job: Callable[..., dispatching.Job], s3: Any, amazon: Emulator, trust: Path
-) -> None:
+def test_the_policy_allows_what_is_used(job: Callable[..., launch.Job], s3: Any, amazon: Emulator, trust: Path) -> None:
     manager: Any = boto3.client("secretsmanager", region_name=HERE, verify=str(trust / "ca.pem"))
     manager.create_secret(Name="team/train", SecretString="f" * 64)
     amazon.calls.clear()
-    beginning.begin(job(secret="secretsmanager:team/train"), silent)
-    beginning.left_secret(HERE, "one")
-    beginning.forget(HERE, [f"s3://bucket/{SECRET}"], silent)
+    begin.begin(job(secret="secretsmanager:team/train"), silent)
+    begin.left_secret(HERE, "one")
+    begin.forget(HERE, [f"s3://bucket/{SECRET}"], silent)
     used = {f"{service}:{operation}" for service, operation in amazon.calls}
     statements = json.loads((ROOT / "docs/iam-launch-policy.json").read_text())["Statement"]
     ours = [action for row in statements if row["Sid"].startswith("Launch") for action in row["Action"]]

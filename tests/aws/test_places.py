@@ -12,11 +12,14 @@ import pytest
 from aws.conftest import REGIONS
 from aws.emulator import ACCOUNT, Emulator
 
-from trainwright import images, inputs, matrix, places
-from trainwright import registry as registries
-from trainwright.errors import AwsError, RegistryError
-from trainwright.inputs import Inputs
-from trainwright.publication import Place
+from trainwright.build import state
+from trainwright.core.errors import AwsError, RegistryError
+from trainwright.image import inputs
+from trainwright.image.inputs import Inputs
+from trainwright.matrix import matrix
+from trainwright.registry import auth, locations
+from trainwright.registry import client as registries
+from trainwright.registry.settings import Place
 
 ROOT = Path(__file__).parents[2]
 HERE, THERE = REGIONS
@@ -36,39 +39,39 @@ def publish(amazon: Emulator, tmp_path: Path) -> Publish:
     made = layouts.make(tmp_path / "layout", [b"layer"], {})
 
     def published(found: list[Inputs], into: list[Place]) -> None:
-        images.settle(INTENT, [one.variant for one in found], into, create=True, change=False)
+        state.settle(INTENT, [one.variant for one in found], into, create=True, change=False)
         for place in into:
             registries.push(made.folder, place.repository, made.digest)
         for one in found:
             for place in into:
-                if place.path == images.below_registry(one.variant):
+                if place.path == state.below_registry(one.variant):
                     registries.tag(place.repository, made.digest, one.tag)
 
     return published
 
 
 def all_places(found: list[Inputs], regions: str) -> list[Place]:
-    return list(dict.fromkeys(p for one in found for p in images.places(INTENT, one.variant, "ecr", regions)))
+    return list(dict.fromkeys(p for one in found for p in state.places(INTENT, one.variant, "ecr", regions)))
 
 
 def test_where_images_go(amazon: Emulator) -> None:
     variant = INTENT.variants[0]
     path = f"trainwright/{variant.framework}"
-    (plain,) = images.places(INTENT, variant, "registry.example.com:5000/team")
+    (plain,) = state.places(INTENT, variant, "registry.example.com:5000/team")
     assert plain.repository == f"registry.example.com:5000/team/{path}"
     assert plain.region == ""
-    found = images.places(INTENT, variant, "ecr/team", ",".join(REGIONS))
+    found = state.places(INTENT, variant, "ecr/team", ",".join(REGIONS))
     assert [place.repository for place in found] == [f"{amazon.address(region)}/team/{path}" for region in REGIONS]
     assert [str(place) for place in found] == list(REGIONS)
     amazon.calls.clear()
-    (own,) = images.places(INTENT, variant, "111122223333.dkr.ecr.ap-south-1.amazonaws.com/team")
+    (own,) = state.places(INTENT, variant, "111122223333.dkr.ecr.ap-south-1.amazonaws.com/team")
     assert own == Place(
         host="111122223333.dkr.ecr.ap-south-1.amazonaws.com",
         path=f"team/{path}",
         region="ap-south-1",
         account="111122223333",
     )
-    (china,) = images.places(INTENT, variant, "111122223333.dkr.ecr.cn-north-1.amazonaws.com.cn")
+    (china,) = state.places(INTENT, variant, "111122223333.dkr.ecr.cn-north-1.amazonaws.com.cn")
     assert china.region == "cn-north-1"
     assert amazon.calls == []  # nobody has to be asked where that is
 
@@ -76,19 +79,19 @@ def test_where_images_go(amazon: Emulator) -> None:
 def test_an_address_of_amazon_that_somebody_merely_names_is_signed_in(amazon: Emulator, tmp_path: Path) -> None:
     """To verify it, to pull it: nobody said REGISTRY for that. What docker was told itself goes before."""
     named = f"{ACCOUNT}.dkr.ecr.{HERE}.amazonaws.com"
-    assert registries.credentials("registry.example.com/team/image") is None
+    assert auth.credentials("registry.example.com/team/image") is None
     assert amazon.calls == []
-    user, _ = registries.credentials(f"{named}/team/image@sha256:{'0' * 64}") or ("", "")
+    user, _ = auth.credentials(f"{named}/team/image@sha256:{'0' * 64}") or ("", "")
     assert (user, amazon.calls) == ("AWS", [("ecr", "GetAuthorizationToken")])
     (tmp_path / "docker").mkdir()
     logins = {"auths": {f"{ACCOUNT}.dkr.ecr.{THERE}.amazonaws.com": {"auth": "bWU6b3du"}}}  # me:own
     (tmp_path / "docker/config.json").write_text(json.dumps(logins))
-    assert registries.credentials(f"{ACCOUNT}.dkr.ecr.{THERE}.amazonaws.com/team/image") == ("me", "own")
+    assert auth.credentials(f"{ACCOUNT}.dkr.ecr.{THERE}.amazonaws.com/team/image") == ("me", "own")
 
 
 def test_an_account_without_a_word_where_to(amazon: Emulator) -> None:
     with pytest.raises(RegistryError, match="nobody said where to publish") as raised:
-        images.places(INTENT, INTENT.variants[0], "")
+        state.places(INTENT, INTENT.variants[0], "")
     assert "REGISTRY=ecr" in raised.value.fix
     assert "REGISTRY=127.0.0.1" in raised.value.fix
 
@@ -99,7 +102,7 @@ def test_twenty_images_are_one_call_for_each_repository(
     publish(twenty, all_places(twenty, HERE))
     amazon.calls.clear()
     amazon.requests.clear()
-    held = images.published(INTENT, twenty, "ecr", HERE)
+    held = state.published(INTENT, twenty, "ecr", HERE)
     frameworks = {one.variant.framework for one in twenty}
     assert len(frameworks) > 1
     assert amazon.calls == [("ecr", "BatchGetImage")] * len(frameworks)
@@ -110,26 +113,26 @@ def test_twenty_images_are_one_call_for_each_repository(
 
 def test_regions_that_do_not_hold_the_same(amazon: Emulator, twenty: list[Inputs], publish: Publish) -> None:
     one = twenty[0]
-    here, there = images.places(INTENT, one.variant, "ecr", ",".join(REGIONS))
+    here, there = state.places(INTENT, one.variant, "ecr", ",".join(REGIONS))
     publish([one], [here])
-    held = images.published(INTENT, [one], "ecr", f"{THERE},{HERE}")[one.variant.id]
+    held = state.published(INTENT, [one], "ecr", f"{THERE},{HERE}")[one.variant.id]
     assert [bool(digest) for digest in held.values()] == [False, True]
-    assert places.home(held) == (here, held[here])
-    assert places.lacking(held) == f"not in {THERE} yet"
-    entry = images.plan_one(one, None, lambda: False, held)
+    assert locations.home(held) == (here, held[here])
+    assert locations.lacking(held) == f"not in {THERE} yet"
+    entry = state.plan_one(one, None, lambda: False, held)
     assert (entry.action, entry.warnings[-1]) == ("skip", f"not in {THERE} yet")
-    assert "different images" in places.lacking({here: "sha256:1", there: "sha256:2"})
-    assert places.lacking({here: "", there: ""}) == places.lacking({here: "a", there: "a"}) == ""
+    assert "different images" in locations.lacking({here: "sha256:1", there: "sha256:2"})
+    assert locations.lacking({here: "", there: ""}) == locations.lacking({here: "a", there: "a"}) == ""
 
 
 def test_nobody_can_say_is_not_nothing(amazon: Emulator, twenty: list[Inputs]) -> None:
     amazon.refuse("BatchGetImage", "AccessDeniedException", "no", times=9)
     with pytest.raises(AwsError):
-        images.published(INTENT, twenty, "ecr", HERE)
-    held, why = images.published_if_known(INTENT, twenty, "ecr", HERE)
+        state.published(INTENT, twenty, "ecr", HERE)
+    held, why = state.published_if_known(INTENT, twenty, "ecr", HERE)
     assert held == {}
     assert "may not ecr:BatchGetImage" in why
-    entry = images.plan_one(twenty[0], None, lambda: False, held.get(twenty[0].variant.id))
+    entry = state.plan_one(twenty[0], None, lambda: False, held.get(twenty[0].variant.id))
     assert "registry: unknown" in entry.reason
 
 

@@ -15,11 +15,12 @@ from aws.emulator import ACCOUNT, Emulator
 from moto.sagemaker.models import sagemaker_backends
 from tiny import ROOT
 
-from trainwright import aws, ecr, pruning, registry
-from trainwright.errors import AwsError, NotRunError
-from trainwright.matrix import Intent, load_intent
-from trainwright.publication import Place
-from trainwright.retention import Verdict
+from trainwright.core.errors import AwsError, NotRunError
+from trainwright.matrix.matrix import Intent, load_intent
+from trainwright.publish import prune
+from trainwright.publish.retention import Verdict
+from trainwright.registry import auth, aws, client, ecr
+from trainwright.registry.settings import Place
 
 HERE, THERE = REGIONS
 ID, NAME = "base-1.0-cpu-py313-sagemaker", "trainwright/base"
@@ -37,12 +38,12 @@ def held(amazon: Emulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> d
     monkeypatch.setenv("TRAINWRIGHT_STORE", str(tmp_path / "store"))
     aws.client("ecr", HERE).create_repository(repositoryName=NAME, imageTagMutability="IMMUTABLE")
     repository, found = place().repository, {}
-    registry.authenticate(ecr.host(HERE), ecr.credentials(HERE))
+    auth.authenticate(ecr.host(HERE), ecr.credentials(HERE))
     for name, key in KEYS.items():
         labels = {"io.trainwright.id": ID, "io.trainwright.key": key}
         made = layouts.make(tmp_path / name, [b"common" * 100, name.encode()], {"Labels": labels})
-        registry.push(made.folder, repository, made.digest)
-        registry.tag(repository, made.digest, f"{ID}-{key[:12]}")
+        client.push(made.folder, repository, made.digest)
+        client.tag(repository, made.digest, f"{ID}-{key[:12]}")
         found[name] = made.digest
     pushed = datetime.now(UTC) - timedelta(days=31)
     rows = [
@@ -94,7 +95,7 @@ def by_name(rows: list[Verdict], held: dict[str, str]) -> dict[str, tuple[str, s
 
 
 def test_what_sagemaker_uses_and_what_is_young_stays(amazon: Emulator, held: dict[str, str], intent: Intent) -> None:
-    dry = pruning.prune(intent, [place(), place()], False, set(), print)
+    dry = prune.prune(intent, [place(), place()], False, set(), print)
     found = by_name(dry.rows, held)
     assert {name: state for name, (state, _) in found.items()} == {
         **dict.fromkeys(("used", "model", "young"), "kept"),
@@ -110,13 +111,13 @@ def test_what_sagemaker_uses_and_what_is_young_stays(amazon: Emulator, held: dic
 def test_deleted_in_one_call_and_read_back(amazon: Emulator, held: dict[str, str], intent: Intent) -> None:
     rows = amazon.said["DescribeImages"][2]
     amazon.said["DescribeImages"] = [rows, rows]
-    done = pruning.prune(intent, [place()], True, set(), print)
+    done = prune.prune(intent, [place()], True, set(), print)
     assert {row.digest for row in done.rows if row.state == "deleted"} == {held["old"]}
     assert amazon.calls.count(("ecr", "BatchDeleteImage")) == 1
     tags = {name: f"{ID}-{key[:12]}" for name, key in KEYS.items()}
-    there = registry.resolve_all(place().repository, list(tags.values()))
+    there = client.resolve_all(place().repository, list(tags.values()))
     assert there == {tag: "" if name == "old" else held[name] for name, tag in tags.items()}
-    assert "garbage" not in pruning.sentences(done)[-1]
+    assert "garbage" not in prune.sentences(done)[-1]
 
 
 def test_what_was_released_meanwhile_stays(amazon: Emulator, held: dict[str, str], intent: Intent) -> None:
@@ -124,11 +125,11 @@ def test_what_was_released_meanwhile_stays(amazon: Emulator, held: dict[str, str
     first = amazon.said["DescribeImages"][2]
     rows = json.loads(first.body)
     rows["imageDetails"][0]["imageTags"].append(f"{ID}-2026.11.0")
-    registry.tag(place().repository, held["old"], f"{ID}-2026.11.0")
+    client.tag(place().repository, held["old"], f"{ID}-2026.11.0")
     amazon.said["DescribeImages"] = [first, first._replace(body=json.dumps(rows).encode())]
-    done = pruning.prune(intent, [place()], True, set(), print)
+    done = prune.prune(intent, [place()], True, set(), print)
     assert {row.state for row in done.rows} == {"kept"}
-    assert registry.resolve(place().repository, f"{ID}-2026.11.0") == held["old"]
+    assert client.resolve(place().repository, f"{ID}-2026.11.0") == held["old"]
 
 
 def starts_between(act: Callable[[], None]) -> Callable[[str], None]:
@@ -143,10 +144,10 @@ def test_a_job_that_starts_between_the_two_looks(amazon: Emulator, held: dict[st
     def start() -> None:
         runs(HERE, f"{place().repository}@{held['old']}", "another")
 
-    found = by_name(pruning.prune(intent, [place()], True, set(), starts_between(start)).rows, held)
+    found = by_name(prune.prune(intent, [place()], True, set(), starts_between(start)).rows, held)
     assert found["old"][0] == "kept"
     assert "a running job or a model names" in found["old"][1]
-    assert registry.resolve(place().repository, f"{ID}-{KEYS['old'][:12]}") == held["old"]
+    assert client.resolve(place().repository, f"{ID}-{KEYS['old'][:12]}") == held["old"]
 
 
 def test_jobs_that_cannot_be_asked_again(amazon: Emulator, held: dict[str, str], intent: Intent) -> None:
@@ -157,7 +158,7 @@ def test_jobs_that_cannot_be_asked_again(amazon: Emulator, held: dict[str, str],
         amazon.refuse("ListTrainingJobs", "AccessDeniedException", "no", times=3)
 
     with pytest.raises(NotRunError, match=f"nothing of .*{NAME} is deleted"):
-        pruning.prune(intent, [place()], True, set(), starts_between(refuse))
+        prune.prune(intent, [place()], True, set(), starts_between(refuse))
     assert ("ecr", "BatchDeleteImage") not in amazon.calls
 
 
@@ -165,14 +166,14 @@ def test_jobs_that_cannot_be_asked(amazon: Emulator, held: dict[str, str], inten
     said = "User: me is not authorized to perform: sagemaker:ListTrainingJobs on resource: *"
     amazon.refuse("ListTrainingJobs", "AccessDeniedException", said, times=3)
     with pytest.raises(NotRunError, match="nothing is deleted") as error:
-        pruning.prune(intent, [place()], True, set(), print)
+        prune.prune(intent, [place()], True, set(), print)
     assert "sagemaker:ListTrainingJobs" in error.value.why
     assert "--waive running-jobs" in error.value.fix
-    dry = pruning.prune(intent, [place()], False, set(), print)
+    dry = prune.prune(intent, [place()], False, set(), print)
     assert {row.state for row in dry.rows} == {"kept"}
     rows = json.loads(amazon.said["DescribeImages"][-1].body)
     amazon.say("DescribeImages", rows)
-    waived = pruning.prune(intent, [place()], False, {"running-jobs"}, print)
+    waived = prune.prune(intent, [place()], False, {"running-jobs"}, print)
     assert {row.state for row in waived.rows} == {"would delete", "kept"}
 
 
@@ -197,14 +198,14 @@ def test_a_job_in_another_region_that_is_published_to(amazon: Emulator, held: di
     del amazon.said["DescribeImages"][2:]  # there is no repository over there
     runs(THERE, f"{ACCOUNT}.dkr.ecr.{THERE}.amazonaws.com/{NAME}@{held['old']}")
     there = Place(host=ecr.host(THERE), path=NAME, region=THERE)
-    found = by_name(pruning.prune(intent, [place(), there], False, set(), print).rows, held)
+    found = by_name(prune.prune(intent, [place(), there], False, set(), print).rows, held)
     assert found["old"][0] == "kept"
     assert "a running job or a model names" in found["old"][1]
 
 
 def test_a_job_in_a_region_that_amazon_copies_to(held: dict[str, str], declared: Callable[[str], Intent]) -> None:
     runs(THERE, f"{ACCOUNT}.dkr.ecr.{THERE}.amazonaws.com/{NAME}@{held['old']}")
-    dry = pruning.prune(declared(f'replicate_to = ["{THERE}"]'), [place()], False, set(), print)
+    dry = prune.prune(declared(f'replicate_to = ["{THERE}"]'), [place()], False, set(), print)
     assert by_name(dry.rows, held)["old"][0] == "kept"
 
 
@@ -215,7 +216,7 @@ def test_jobs_of_accounts_that_may_pull(
     """Only theirs cannot be asked: what the own account uses is known, and said."""
     intent = declared(f'readers = ["{account}"]')
     again = json.loads(amazon.said["DescribeImages"][-1].body)
-    dry = pruning.prune(intent, [place()], False, set(), print)
+    dry = prune.prune(intent, [place()], False, set(), print)
     found = by_name(dry.rows, held)
     assert "a running job or a model names" in found["used"][1]
     if account == ACCOUNT:
@@ -223,14 +224,14 @@ def test_jobs_of_accounts_that_may_pull(
         return
     assert found["old"][0] == "kept"
     assert f"jobs of {account}, which may pull it, cannot be asked from here" in found["old"][1]
-    assert [line for line in pruning.sentences(dry) if account in line and "--waive other-accounts" in line]
+    assert [line for line in prune.sentences(dry) if account in line and "--waive other-accounts" in line]
     with pytest.raises(NotRunError, match="nothing is deleted") as error:
-        pruning.prune(intent, [place()], True, {"running-jobs"}, print)
+        prune.prune(intent, [place()], True, {"running-jobs"}, print)
     assert account in error.value.why
     assert "--waive other-accounts" in error.value.fix
     amazon.said["DescribeImages"] = []
     amazon.say("DescribeImages", again)
-    waived = pruning.prune(intent, [place()], False, {"other-accounts"}, print)
+    waived = prune.prune(intent, [place()], False, {"other-accounts"}, print)
     assert by_name(waived.rows, held)["old"][0] == "would delete"
 
 
@@ -238,7 +239,7 @@ def test_a_registry_of_another_account(held: dict[str, str], intent: Intent) -> 
     """Whose jobs run there, the caller cannot ask."""
     own = place().model_copy(update={"account": "444455556666"})
     with pytest.raises(NotRunError, match="nothing is deleted") as error:
-        pruning.prune(intent, [own], True, set(), print)
+        prune.prune(intent, [own], True, set(), print)
     assert "jobs of 444455556666" in error.value.why
 
 
@@ -246,8 +247,8 @@ def test_a_refusal_to_list(amazon: Emulator, held: dict[str, str], intent: Inten
     amazon.said["DescribeImages"] = []
     amazon.refuse("DescribeImages", "AccessDeniedException", "not authorized to perform: ecr:DescribeImages")
     with pytest.raises(AwsError, match="may not ecr:DescribeImages"):
-        pruning.prune(intent, [place()], False, set(), print)
+        prune.prune(intent, [place()], False, set(), print)
 
 
 def test_no_repository(amazon: Emulator, intent: Intent) -> None:
-    assert pruning.prune(intent, [place()], True, set(), print).rows == []
+    assert prune.prune(intent, [place()], True, set(), print).rows == []

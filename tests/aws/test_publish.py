@@ -15,7 +15,7 @@ from aws.emulator import ACCOUNT, Emulator
 from moto.sagemaker.models import sagemaker_backends
 from tiny import ID, add, built_in_this_run, store_of_this_run, trainwright
 
-from trainwright import signing
+from trainwright.publish import sign
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
 
@@ -70,7 +70,7 @@ def row(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
 
 def tags(amazon: Emulator, region: str) -> dict[str, str]:
     """What the control plane says: tag to digest."""
-    from trainwright import aws
+    from trainwright.registry import aws
 
     said = aws.client("ecr", region).describe_images(repositoryName="trainwright/tiny")["imageDetails"]
     return {tag: image["imageDigest"] for image in said for tag in image.get("imageTags", [])}
@@ -137,7 +137,7 @@ def test_a_dry_run_writes_nothing(push: Push, amazon: Emulator) -> None:
 
 
 def test_a_repository_whose_tags_move_is_refused(push: Push, amazon: Emulator) -> None:
-    from trainwright import aws
+    from trainwright.registry import aws
 
     aws.client("ecr", REGIONS[0]).create_repository(repositoryName="trainwright/tiny", imageTagMutability="MUTABLE")
     done = push(regions=REGIONS[0])
@@ -151,7 +151,7 @@ def test_from_no_repository_to_the_second_image_and_the_first_one_gone(
 ) -> None:
     """In one line: create, push, verify, scan gate, sign, tag, diff, prune. Prints the calls that each of them made."""
     subprocess.run(
-        [*signing.program(), "generate-key-pair"],
+        [*sign.program(), "generate-key-pair"],
         cwd=tmp_path,
         check=True,
         capture_output=True,
@@ -225,6 +225,6 @@ def test_from_no_repository_to_the_second_image_and_the_first_one_gone(
 
 def token() -> tuple[str, str]:
     """What `docker login` writes down."""
-    from trainwright import ecr
+    from trainwright.registry import ecr
 
     return ecr.credentials(REGIONS[0])()

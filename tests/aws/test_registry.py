@@ -11,9 +11,9 @@ from aws.conftest import REGIONS
 from aws.emulator import Emulator
 from putting import put_manifest
 
-from trainwright import ecr, provisioning, publication
-from trainwright import registry as registries
-from trainwright.errors import RegistryError
+from trainwright.core.errors import RegistryError
+from trainwright.registry import auth, ecr, ecr_repositories, settings
+from trainwright.registry import client as registries
 
 ROOT = Path(__file__).parents[2]
 HERE = REGIONS[0]
@@ -24,8 +24,8 @@ KEY, RELEASE, ALIAS = f"{ID}-0123456789ab", f"{ID}-2026.11.0", f"{ID}-latest"
 
 @pytest.fixture
 def repository(amazon: Emulator) -> str:
-    provisioning.ensure(HERE, [NAME], publication.publication(ROOT).repository, create=True, change=False)
-    registries.authenticate(ecr.host(HERE), ecr.credentials(HERE))
+    ecr_repositories.ensure(HERE, [NAME], settings.publication(ROOT).repository, create=True, change=False)
+    auth.authenticate(ecr.host(HERE), ecr.credentials(HERE))
     amazon.calls.clear()
     return f"{ecr.host(HERE)}/{NAME}"
 

@@ -8,10 +8,11 @@ import pytest
 from aws.conftest import REGIONS
 from aws.emulator import ACCOUNT, Emulator
 
-from trainwright import aws, provisioning, publication, repositories
-from trainwright.errors import AwsError
-from trainwright.publication import Repository
-from trainwright.repositories import Setting
+from trainwright.core.errors import AwsError
+from trainwright.registry import aws, ecr_repositories, ecr_settings
+from trainwright.registry import settings as registry_settings
+from trainwright.registry.ecr_settings import Setting
+from trainwright.registry.settings import Repository
 
 ROOT = Path(__file__).parents[2]
 HERE, THERE = REGIONS
@@ -20,12 +21,12 @@ NAME = "trainwright/pytorch"
 
 @pytest.fixture
 def settings() -> Repository:
-    settings = publication.publication(ROOT).repository
+    settings = registry_settings.publication(ROOT).repository
     return Repository.model_validate(settings.model_dump() | {"readers": ["444455556666"]})
 
 
 def ensure(settings: Repository, create: bool = True, change: bool = False, region: str = HERE) -> list[Setting]:
-    return provisioning.ensure(region, [NAME], settings, create, change)
+    return ecr_repositories.ensure(region, [NAME], settings, create, change)
 
 
 def changed(settings: Repository, **changes: Any) -> Repository:
@@ -53,15 +54,15 @@ def test_what_is_missing_is_created_as_wanted(amazon: Emulator, settings: Reposi
     (statement,) = json.loads(aws.client("ecr", HERE).get_repository_policy(repositoryName=NAME)["policyText"])[
         "Statement"
     ]
-    assert statement["Action"] == repositories.PULL
+    assert statement["Action"] == ecr_settings.PULL
     held = aws.client("ecr", HERE).get_lifecycle_policy(repositoryName=NAME)["lifecyclePolicyText"]
-    assert json.loads(held) == json.loads(repositories.lifecycle(settings))
+    assert json.loads(held) == json.loads(ecr_settings.lifecycle(settings))
 
 
 def test_each_region_has_its_own(amazon: Emulator, settings: Repository) -> None:
     ensure(settings, region=HERE)
     assert states(ensure(settings, create=False, region=THERE)) == {"all": "missing"}
-    held = [provisioning.describe(region, NAME) for region in REGIONS]
+    held = [ecr_repositories.describe(region, NAME) for region in REGIONS]
     assert [bool(repository) for repository in held] == [True, False]
 
 
@@ -89,12 +90,12 @@ def test_what_somebody_else_made_is_reported_and_not_changed(amazon: Emulator, s
     assert rows["moving tags"].wanted == f"IMMUTABLE_WITH_EXCLUSION {', '.join(sorted(settings.moving))}"
     assert states(ensure(settings, change=True)) == dict.fromkeys(names, "changed")
     assert states(ensure(settings)) == {"all": "as wanted"}
-    held = provisioning.describe(HERE, NAME)
+    held = ecr_repositories.describe(HERE, NAME)
     assert held
     assert held.tags == {"owner": "them", **settings.tags}
     assert theirs in json.loads(held.policy)["Statement"]
     assert states(ensure(changed(settings, readers=[]), change=True)) == {"readers": "changed"}
-    held = provisioning.describe(HERE, NAME)
+    held = ecr_repositories.describe(HERE, NAME)
     assert held
     assert json.loads(held.policy)["Statement"] == [theirs]
 
@@ -102,7 +103,7 @@ def test_what_somebody_else_made_is_reported_and_not_changed(amazon: Emulator, s
 def test_a_policy_that_nothing_is_left_in_is_taken_away(amazon: Emulator, settings: Repository) -> None:
     ensure(settings)
     assert states(ensure(changed(settings, readers=[]), change=True)) == {"readers": "changed"}
-    held = provisioning.describe(HERE, NAME)
+    held = ecr_repositories.describe(HERE, NAME)
     assert held
     assert held.policy == ""
 
@@ -122,7 +123,7 @@ def test_replication_is_added_and_takes_nothing_away(amazon: Emulator, settings:
     assert states(ensure(to, change=True)) == {"all": "as wanted", "replication": "as wanted"}
     (rule,) = aws.client("ecr", HERE).describe_registry()["replicationConfiguration"]["rules"]
     assert rule["destinations"] == [{"region": THERE, "registryId": ACCOUNT}]
-    # moto takes one rule at most; what would be sent beside a rule of others, tests/unit/test_repositories.py has.
+    # moto takes one rule at most; a rule beside one of others is tested in tests/unit/registry/test_ecr_settings.py.
     theirs = {
         "destinations": [{"region": "ap-south-1", "registryId": ACCOUNT}],
         "repositoryFilters": [{"filter": "web/", "filterType": "PREFIX_MATCH"}],

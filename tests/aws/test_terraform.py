@@ -15,8 +15,10 @@ from typing import Any
 import pytest
 from moto.server import ThreadedMotoServer
 
-from trainwright import aws, ecr, pipelines, provisioning, publication, repositories
-from trainwright.matrix import load_intent
+from trainwright.matrix.matrix import load_intent
+from trainwright.publish import pipelines
+from trainwright.registry import aws, ecr, ecr_repositories, ecr_settings
+from trainwright.registry import settings as registry_settings
 
 pytestmark = pytest.mark.terraform
 ROOT = Path(__file__).parents[2]
@@ -193,12 +195,12 @@ def test_the_project_is_what_the_buildspec_and_a_batch_need(ask: Any) -> None:
 def test_repositories_differ_in_what_the_provider_cannot_say(ask: Any) -> None:
     """As `trainwright repositories` sees them; --apply makes up for it."""
     frameworks = load_intent(ROOT).matrix.frameworks
-    names, settings = [f"trainwright/{name}" for name in frameworks], publication.publication(ROOT).repository
-    rows = provisioning.ensure(REGION, names, settings, create=False, change=False)
+    names, settings = [f"trainwright/{name}" for name in frameworks], registry_settings.publication(ROOT).repository
+    rows = ecr_repositories.ensure(REGION, names, settings, create=False, change=False)
     differing = {(row.repository.partition("/")[2], row.setting) for row in rows if row.state != "as wanted"}
     assert {setting for _, setting in differing} == {"moving tags"}
-    provisioning.ensure(REGION, names, settings, create=False, change=True)
-    rows = provisioning.ensure(REGION, names, settings, create=False, change=False)
+    ecr_repositories.ensure(REGION, names, settings, create=False, change=True)
+    rows = ecr_repositories.ensure(REGION, names, settings, create=False, change=False)
     assert {row.state for row in rows} == {"as wanted"}
 
 
@@ -220,5 +222,5 @@ def test_its_numbers_are_ours() -> None:
     assert default("most_builds") == said.most_builds
     assert default("image") == said.architecture["amd64"].image
     assert set(default("frameworks")) == set(load_intent(ROOT).matrix.frameworks)
-    settings = publication.publication(ROOT).repository
-    assert json.loads((EXAMPLE / "lifecycle.json").read_text()) == json.loads(repositories.lifecycle(settings))
+    settings = registry_settings.publication(ROOT).repository
+    assert json.loads((EXAMPLE / "lifecycle.json").read_text()) == json.loads(ecr_settings.lifecycle(settings))

@@ -25,9 +25,10 @@ import tiny
 import tomlkit
 from bare.proxy import serving
 
-from trainwright import distribution, engine
-from trainwright.host_settings import pip_settings
-from trainwright.matrix import load_intent
+from trainwright.core.host_settings import pip_settings
+from trainwright.docker import engine
+from trainwright.matrix.matrix import load_intent
+from trainwright.resolve import apt
 
 ROOT = Path(__file__).parents[2]
 FIRST, UNIT = ["make", "build", "push", "FRAMEWORK=pytorch"], ["make", "unit"]
@@ -121,7 +122,7 @@ def environment(work: Path, authority: bytes, bare: bool) -> dict[str, str]:
         bare and not snapshots_answer()
     ):  # then a host without apt has no source of packages but a mirror that it is told
         base = load_intent(ROOT).components.bases["debian-12"]
-        found["TRAINWRIGHT_MIRRORS"] = " ".join(f"{name}={url}" for name, url in distribution.mirrors(base).items())
+        found["TRAINWRIGHT_MIRRORS"] = " ".join(f"{name}={url}" for name, url in apt.mirrors(base).items())
         print(f"the snapshot archive does not answer here; {found['TRAINWRIGHT_MIRRORS']}", file=sys.stderr)
     found |= {"TRAINWRIGHT_REGISTRY_DATA": f"{work}/registry", "LC_ALL": "C.UTF-8"}
     settings = pip_settings()

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from trainwright.model import Model
+from trainwright.core.toml import Model
 
 HERE = Path(__file__).parent
 COLUMNS = ("path", "distribution", "what", "hosts", "processes", "seconds", "result")

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from cluster import platforms
 
-from trainwright import containers
-from trainwright.containers import Ended, Host
+from trainwright.jobs import containers
+from trainwright.jobs.containers import Ended, Host
 
 SHM = "256m"
 

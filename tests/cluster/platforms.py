@@ -7,8 +7,8 @@ pkg/controller.v1/pytorch/envvar.go and master.go; Kubeflow's mpi-operator, pkg/
 import json
 from collections.abc import Mapping, Sequence
 
-from trainwright import jobs
-from trainwright.containers import FAILURE, Host
+from trainwright.jobs import contract
+from trainwright.jobs.containers import FAILURE, Host
 
 PLATFORMS = ("sagemaker", "sagemaker-v3", "slurm", "pytorchjob", "mpijob", "flags")
 CODE = "/job"  # where a script lies outside SageMaker
@@ -27,14 +27,14 @@ cd {CHANNEL}
 
 
 def code(platform: str) -> str:
-    return {"sagemaker": jobs.CODE, "sagemaker-v3": CHANNEL}.get(platform, CODE)
+    return {"sagemaker": contract.CODE, "sagemaker-v3": CHANNEL}.get(platform, CODE)
 
 
 def names(platform: str, count: int) -> list[str]:
     """As the platform calls its hosts; the first one is the main one."""
     return {
-        "sagemaker": jobs.hosts(count),
-        "sagemaker-v3": jobs.hosts(count),
+        "sagemaker": contract.hosts(count),
+        "sagemaker-v3": contract.hosts(count),
         "slurm": [f"node-{number}" for number in range(1, count + 1)],
         "pytorchjob": [f"{JOB}-master-0", *(f"{JOB}-worker-{number}" for number in range(count - 1))],
         "mpijob": [f"{JOB}-launcher", *(f"{JOB}-worker-{number}" for number in range(count))],
@@ -54,8 +54,8 @@ def hosts(
 ) -> list[Host]:
     """A container for each host. Without a secret the job gets none, as on a platform that gives no such channel."""
     found = names(platform, count)
-    given = {**({jobs.SECRET_FILE: jobs.SECRET} if secret else {}), **environment}
-    private = {jobs.SECRET: secret.encode()} if secret else {}
+    given = {**({contract.SECRET_FILE: contract.SECRET} if secret else {}), **environment}
+    private = {contract.SECRET: secret.encode()} if secret else {}
     if platform.startswith("sagemaker"):
         made = [_sagemaker(found, name, script, distribution, processes, arguments, given, private) for name in found]
         return (
@@ -95,12 +95,12 @@ def _sagemaker(
     kind = "none" if distribution == "plain" else distribution
     settings = {
         "sagemaker_program": script,
-        "sagemaker_submit_directory": jobs.CODE,
-        **jobs.DISTRIBUTIONS[kind],
-        **({jobs.PROCESSES: processes} if kind != "none" else {}),
+        "sagemaker_submit_directory": contract.CODE,
+        **contract.DISTRIBUTIONS[kind],
+        **({contract.PROCESSES: processes} if kind != "none" else {}),
         **arguments,
     }
-    files = jobs.config(found, name, settings, [], "ml.c5.xlarge")
+    files = contract.config(found, name, settings, [], "ml.c5.xlarge")
     given = {"TRAINING_JOB_NAME": JOB, **environment}
     return Host(name=name, command=["train"], environment=given, files=files, private=dict(private))
 

@@ -15,7 +15,7 @@ import pytest
 from cluster import beside, harness, names
 from cluster.beside import Start
 
-from trainwright.containers import Ended, Host
+from trainwright.jobs.containers import Ended, Host
 
 pytestmark = [pytest.mark.component("sagemaker-training"), pytest.mark.xdist_group("failures")]
 SHOWN = 1024  # what SageMaker makes FailureReason of

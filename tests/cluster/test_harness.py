@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from cluster import harness
 
-from trainwright import engine
-from trainwright.containers import LABEL
+from trainwright.docker import engine
+from trainwright.jobs.containers import LABEL
 
 pytestmark = pytest.mark.component("sagemaker-training")
 LIMIT_SECONDS = 150

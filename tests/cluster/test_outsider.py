@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from cluster import harness, names
 
-from trainwright import jobs
-from trainwright.containers import Host
+from trainwright.jobs import contract
+from trainwright.jobs.containers import Host
 
 pytestmark = [
     pytest.mark.component("sagemaker-training"),
@@ -38,7 +38,7 @@ HOLDS = "import time\nprint('trains', flush=True)\ntime.sleep(600)"
 
 
 def outsider(names: list[str], *aliases: str) -> Host:
-    files = jobs.config(names, "algo-1", {}, [], "ml.c5.xlarge")
+    files = contract.config(names, "algo-1", {}, [], "ml.c5.xlarge")
     files["/outsider.py"] = PROGRAM.read_bytes()
     return Host(name="outsider", command=["sleep", "infinity"], aliases=list(aliases), files=files)
 
@@ -78,7 +78,7 @@ def attacked(image: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[d
         found["ssh"] = {(host, port): logs_in(job, host, port) for host in job.hosts for port in ports}
         found["inspected"] = "".join(job.inspect(host) for host in job.hosts)
         found["processes"] = "".join(job.run(host, "ps", "-eww", "-o", "args")[1] for host in job.hosts)
-        found["secret"] = job.read("algo-1", jobs.SECRET).decode()
+        found["secret"] = job.read("algo-1", contract.SECRET).decode()
         (kept / "enough").touch()
         found["ended"], found["logs"] = job.ended(SOON), job.said()
         yield found

@@ -11,7 +11,7 @@ import pytest
 from cluster import beside
 from cluster.beside import Start
 
-from trainwright.containers import Ended
+from trainwright.jobs.containers import Ended
 
 pytestmark = [pytest.mark.component("sagemaker-training"), pytest.mark.xdist_group("stop")]
 GRACE = 120  # seconds of SageMaker between SIGTERM and SIGKILL

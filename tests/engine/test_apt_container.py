@@ -17,9 +17,11 @@ from uuid import uuid4
 import pytest
 from tiny import plant, trainwright
 
-from trainwright import apt_container, distribution, engine, mirrors
-from trainwright.errors import EnvironmentProblem
-from trainwright.matrix import load_intent
+from trainwright.core import mirrors
+from trainwright.core.errors import EnvironmentProblem
+from trainwright.docker import engine
+from trainwright.matrix.matrix import load_intent
+from trainwright.resolve import apt, apt_container
 
 pytestmark = pytest.mark.engine
 ROOT = Path(__file__).parents[2]
@@ -46,7 +48,7 @@ def test_the_same_lock_without_apt(tmp_path: Path, without_apt: str, monkeypatch
         pytest.skip("not run: apt-get is not on this host, so there is nothing to compare with")
     tree, base = tmp_path / "tree", load_intent(ROOT).components.bases["debian-12"]
     plant(tree)
-    words = (f"{name}={address}" for name, address in distribution.mirrors(base).items())
+    words = (f"{name}={address}" for name, address in apt.mirrors(base).items())
     monkeypatch.setenv("TRAINWRIGHT_MIRRORS", " ".join(words))  # without apt its sources say nothing
     refused = trainwright(tree, "lock", PATH=without_apt)
     assert refused.returncode == 10, refused.stderr
@@ -96,7 +98,7 @@ def test_credentials_and_proxy_reach_the_container_and_nothing_stays(
     name = apt_container.image(load_intent(ROOT), "debian-12")
     place = partial(apt_container.workplace, name, env=mirrors.proxies())
     with pytest.raises(EnvironmentProblem, match="the package index cannot be had") as raised:  # of neither archive
-        distribution.resolve(base, ["bash"], "", place)
+        apt.resolve(base, ["bash"], "", place)
     assert "in a container of trainwright/apt:" in raised.value.where
     assert password not in str(raised.value.as_dict())
     assert f"file:{tmp_path}/mirror bookworm-security Release" in raised.value.why  # it was there to be read

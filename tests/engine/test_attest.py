@@ -19,12 +19,17 @@ from packaging.utils import canonicalize_name
 from putting import put_blob, put_manifest
 from tiny import ID, built_in_this_run, store_of_this_run, trainwright
 
-from trainwright import attesting, engine, inputs, inspecting, publication, signing
-from trainwright import registry as registries
-from trainwright.attesting import Attested
-from trainwright.errors import BuildError, ConfigError, EnvironmentProblem, NotRunError, RegistryError
-from trainwright.inputs import Inputs
-from trainwright.matrix import Intent, load_intent
+from trainwright.core.errors import BuildError, ConfigError, EnvironmentProblem, NotRunError, RegistryError
+from trainwright.docker import engine
+from trainwright.image import inputs
+from trainwright.image.inputs import Inputs
+from trainwright.inspect import verify_published
+from trainwright.matrix.matrix import Intent, load_intent
+from trainwright.publish import attest as publish_attest
+from trainwright.publish import sign
+from trainwright.publish.attest import Attested
+from trainwright.registry import client as registries
+from trainwright.registry import settings
 
 pytestmark = [pytest.mark.registry]
 ROOT = Path(__file__).parents[2]
@@ -36,16 +41,16 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Two key pairs: `ours.key`, `ours.pub`, and somebody else's."""
     folder = tmp_path_factory.mktemp("keys")
     for name in ("ours", "theirs"):
-        words = [*signing.program(), "generate-key-pair", f"--output-key-prefix={name}"]
+        words = [*sign.program(), "generate-key-pair", f"--output-key-prefix={name}"]
         subprocess.run(words, cwd=folder, env={**os.environ, "COSIGN_PASSWORD": name}, check=True, capture_output=True)
     return {path.name: path for path in folder.iterdir()}
 
 
 @pytest.fixture(autouse=True)
 def signer(keys: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    signing.public_key.cache_clear()
-    monkeypatch.setenv(signing.KEY, str(keys["ours.key"]))
-    monkeypatch.setenv(signing.PASSWORD, "ours")
+    sign.public_key.cache_clear()
+    monkeypatch.setenv(sign.KEY, str(keys["ours.key"]))
+    monkeypatch.setenv(sign.PASSWORD, "ours")
 
 
 @pytest.fixture(scope="session")
@@ -84,14 +89,14 @@ class Pushed:
     bill: Path
 
     def attest(self) -> Attested:
-        return attesting.attest(self.intent, self.found, self.repository, self.digest, self.bill, lambda _: None)
+        return publish_attest.attest(self.intent, self.found, self.repository, self.digest, self.bill, lambda _: None)
 
     def states(self) -> dict[str, str]:
         return {name: check["state"] for name, check in self.attest().model_dump().items()}
 
     @property
-    def place(self) -> signing.Place:
-        return attesting.place_of(self.repository, self.digest, publication.publication(ROOT).signature)
+    def place(self) -> sign.Place:
+        return publish_attest.place_of(self.repository, self.digest, settings.publication(ROOT).signature)
 
     def url(self, reference: str, kind: str = "manifests") -> str:
         host, _, path = self.repository.partition("/")
@@ -156,14 +161,14 @@ def test_the_ordinary_command_verifies_it(push: Push, keys: dict[str, Path]) -> 
     pushed = push()
     pushed.attest()
     words = [f"--key={keys['ours.pub']}", "--insecure-ignore-tlog=true", pushed.place.uri]
-    assert subprocess.run([*signing.program(), "verify", *words], capture_output=True).returncode == 0
-    for kind in signing.KINDS.values():
-        command = [*signing.program(), "verify-attestation", f"--type={kind}", *words]
+    assert subprocess.run([*sign.program(), "verify", *words], capture_output=True).returncode == 0
+    for kind in sign.KINDS.values():
+        command = [*sign.program(), "verify-attestation", f"--type={kind}", *words]
         assert subprocess.run(command, capture_output=True).returncode == 0
 
 
 def test_without_a_key_nothing_is_signed_and_it_says_so(push: Push, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(signing.KEY)
+    monkeypatch.delenv(sign.KEY)
     pushed = push()
     attested = pushed.attest()
     assert attested.signature.state == attested.sbom.state == attested.provenance.state == "not run"
@@ -172,10 +177,10 @@ def test_without_a_key_nothing_is_signed_and_it_says_so(push: Push, monkeypatch:
 
 
 def test_what_another_publisher_overwrote_is_signed_again(push: Push, monkeypatch: pytest.MonkeyPatch) -> None:
-    pushed, real = push(), signing.attest
+    pushed, real = push(), sign.attest
     before: list[dict[str, Any]] = []
 
-    def attest(place: signing.Place, key: str, kind: str, predicate: Path) -> None:
+    def attest(place: sign.Place, key: str, kind: str, predicate: Path) -> None:
         real(place, key, kind, predicate)
         if not before:
             before.append(pushed.beside("att"))
@@ -183,24 +188,24 @@ def test_what_another_publisher_overwrote_is_signed_again(push: Push, monkeypatc
             before.append(pushed.beside("att"))
             pushed.put_beside("att", before[0])
 
-    monkeypatch.setattr(signing, "attest", attest)
+    monkeypatch.setattr(sign, "attest", attest)
     assert pushed.states() == DONE
     assert [len(manifest["layers"]) for manifest in (*before, pushed.beside("att"))] == [1, 2, 2]
 
 
 def test_what_never_stays_is_an_error_and_ends(push: Push, monkeypatch: pytest.MonkeyPatch) -> None:
-    pushed, real, count = push(), signing.attest, []
+    pushed, real, count = push(), sign.attest, []
 
-    def attest(place: signing.Place, key: str, kind: str, predicate: Path) -> None:
+    def attest(place: sign.Place, key: str, kind: str, predicate: Path) -> None:
         real(place, key, kind, predicate)
         count.append(kind)
         pushed.forget("att")
 
-    monkeypatch.setattr(signing, "attest", attest)
-    policy = publication.publication(ROOT)
+    monkeypatch.setattr(sign, "attest", attest)
+    policy = settings.publication(ROOT)
     quick = policy.signature.model_copy(update={"wait_seconds": 0.01})
     fast = policy.model_copy(update={"signature": quick})
-    monkeypatch.setattr(publication, "publication", lambda _: fast)
+    monkeypatch.setattr(settings, "publication", lambda _: fast)
     with pytest.raises(RegistryError, match="does not stay: its sbom and provenance"):
         pushed.attest()
     assert len(count) == 2 * policy.signature.attempts
@@ -221,12 +226,16 @@ def test_two_publishers_at_once(push: Push) -> None:
 def test_nothing_is_signed_without_its_own_sbom(push: Push) -> None:
     one, other = push("one"), push("other")
     for bill in (one.bill.with_name("none.json"), other.bill):
-        assert attesting.lacking(one.intent, one.found, one.repository, one.digest) == ["SBOM", "provenance", "image"]
+        assert publish_attest.lacking(one.intent, one.found, one.repository, one.digest) == [
+            "SBOM",
+            "provenance",
+            "image",
+        ]
         with pytest.raises(BuildError, match="its SBOM is not here"):
             replace(one, bill=bill).attest()
         assert (one.beside("sig"), one.beside("att")) == ({}, {})
     assert one.states() == DONE
-    assert attesting.lacking(one.intent, one.found, one.repository, one.digest) == []
+    assert publish_attest.lacking(one.intent, one.found, one.repository, one.digest) == []
     assert replace(one, bill=other.bill).states() == DONE  # what is signed needs no file here
 
 
@@ -235,36 +244,36 @@ def test_nothing_is_signed_without_its_own_sbom(push: Push) -> None:
 
 def test_a_wrong_password_is_one_clear_error(push: Push, monkeypatch: pytest.MonkeyPatch) -> None:
     for password, why in (("other", "is not its password"), ("", "is not set")):
-        monkeypatch.setenv(signing.PASSWORD, password)
+        monkeypatch.setenv(sign.PASSWORD, password)
         with pytest.raises(ConfigError, match="does not open") as error:
             push(f"image{password}").attest()
         assert why in error.value.why
-        assert signing.PASSWORD in error.value.fix
+        assert sign.PASSWORD in error.value.fix
 
 
 def test_a_key_that_is_none_is_one_clear_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv(signing.KEY, str(tmp_path / "none.key"))
+    monkeypatch.setenv(sign.KEY, str(tmp_path / "none.key"))
     with pytest.raises(ConfigError, match="cannot be found") as error:
-        attesting.must_be_possible(ROOT, "push")
+        publish_attest.must_be_possible(ROOT, "push")
     assert "cosign generate-key-pair" in error.value.fix
     (tmp_path / "text.key").write_text("no key\n")
-    monkeypatch.setenv(signing.KEY, str(tmp_path / "text.key"))
+    monkeypatch.setenv(sign.KEY, str(tmp_path / "text.key"))
     with pytest.raises(ConfigError, match="no key of cosign's"):
-        attesting.must_be_possible(ROOT, "push")
-    monkeypatch.setenv(signing.KEY, "foo://key")
+        publish_attest.must_be_possible(ROOT, "push")
+    monkeypatch.setenv(sign.KEY, "foo://key")
     with pytest.raises(ConfigError, match="no kind that cosign knows"):
-        attesting.must_be_possible(ROOT, "push")
+        publish_attest.must_be_possible(ROOT, "push")
 
 
 def test_where_no_cosign_can_run_the_error_says_why(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    signing.program.cache_clear()
+    sign.program.cache_clear()
     with monkeypatch.context() as bare:
         bare.setenv("PATH", str(tmp_path))
         bare.setattr(sys, "platform", "darwin")
         with pytest.raises(EnvironmentProblem, match="cosign is not on this machine") as error:
-            attesting.must_be_possible(ROOT, "push")
+            publish_attest.must_be_possible(ROOT, "push")
         assert "here is darwin" in error.value.why
-    assert error.value.fix == signing.INSTALL
+    assert error.value.fix == sign.INSTALL
 
 
 @pytest.fixture
@@ -287,14 +296,14 @@ def kms(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
             monkeypatch.setenv(name, "test")
         monkeypatch.setenv("AWS_REGION", "eu-west-1")
-        monkeypatch.setenv(signing.KEY, "awskms:///arn:aws:kms:eu-west-1:123456789012:alias/images")
+        monkeypatch.setenv(sign.KEY, "awskms:///arn:aws:kms:eu-west-1:123456789012:alias/images")
         yield
         server.shutdown()
 
 
 def test_a_kms_that_denies_is_one_clear_error(kms: None) -> None:
     with pytest.raises(EnvironmentProblem, match="KMS does not let this key be used") as error:
-        attesting.must_be_possible(ROOT, "push")
+        publish_attest.must_be_possible(ROOT, "push")
     assert "not authorized to perform: kms:GetPublicKey" in error.value.why
     assert "kms:Sign" in error.value.fix
 
@@ -304,18 +313,18 @@ def test_a_kms_that_denies_is_one_clear_error(kms: None) -> None:
     [("never", "release", False), ("release", "push", False), ("release", "release", True), ("always", "push", True)],
 )
 def test_what_has_to_be_signed_is_refused_without_a_key(
-    monkeypatch: pytest.MonkeyPatch, required: str, purpose: attesting.Purpose, refused: bool
+    monkeypatch: pytest.MonkeyPatch, required: str, purpose: publish_attest.Purpose, refused: bool
 ) -> None:
-    policy = publication.publication(ROOT)
+    policy = settings.publication(ROOT)
     signature = policy.signature.model_copy(update={"required": required})
     changed = policy.model_copy(update={"signature": signature})
-    monkeypatch.setattr(publication, "publication", lambda _: changed)
-    monkeypatch.delenv(signing.KEY)
+    monkeypatch.setattr(settings, "publication", lambda _: changed)
+    monkeypatch.delenv(sign.KEY)
     if refused:
         with pytest.raises(NotRunError, match="has to be signed"):
-            attesting.must_be_possible(ROOT, purpose)
+            publish_attest.must_be_possible(ROOT, purpose)
     else:
-        attesting.must_be_possible(ROOT, purpose)
+        publish_attest.must_be_possible(ROOT, purpose)
 
 
 # --- verified from outside -------------------------------------------------------------------------------------------
@@ -323,7 +332,7 @@ def test_what_has_to_be_signed_is_refused_without_a_key(
 
 def verified(pushed: Pushed, public: Path | str, target: str = "") -> dict[str, tuple[str, str]]:
     """State and detail of each check; nothing is pulled."""
-    report = inspecting.inspect(pushed.intent, target or pushed.place.uri, str(public), False, lambda _: None)
+    report = verify_published.inspect(pushed.intent, target or pushed.place.uri, str(public), False, lambda _: None)
     return {row.check: (row.state, row.detail) for row in report.rows}
 
 
@@ -339,8 +348,8 @@ def shelf(
     repository = f"{registry}/shelf/trainwright/{found.variant.framework}"
     pushed = pushed_image(intent, found, tmp_path_factory.mktemp("shelf"), repository, "published")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(signing.KEY, str(keys["ours.key"]))
-        patch.setenv(signing.PASSWORD, "ours")
+        patch.setenv(sign.KEY, str(keys["ours.key"]))
+        patch.setenv(sign.PASSWORD, "ours")
         pushed.attest()
     registries.tag(pushed.repository, pushed.digest, pushed.found.tag)
     return pushed
@@ -356,7 +365,7 @@ def published(shelf: Pushed) -> Iterator[Pushed]:
 
 
 def statement_of(pushed: Pushed, keys: dict[str, Path], kind: str) -> dict[str, Any]:
-    [statement], _ = signing.attested(pushed.place, keys["ours.pub"], kind)
+    [statement], _ = sign.attested(pushed.place, keys["ours.pub"], kind)
     return dict(statement["predicate"])
 
 
@@ -364,7 +373,7 @@ def attest_as(pushed: Pushed, kind: str, predicate: dict[str, Any]) -> None:
     """Whatever it says, by our own key, and nothing beside it."""
     file = pushed.bill.with_suffix(".predicate")
     file.write_text(json.dumps(predicate))
-    signing.attest(pushed.place, os.environ[signing.KEY], kind, file)
+    sign.attest(pushed.place, os.environ[sign.KEY], kind, file)
 
 
 def test_a_published_image_is_what_it_says(published: Pushed, keys: dict[str, Path]) -> None:
@@ -465,9 +474,11 @@ def test_a_checkout_with_another_lock_compares_nothing_and_says_so(
     assert failed(rows) == set()
     assert [rows[check][0] for check in ("signature", "provenance", "sbom", "contents")] == ["passed", *["not run"] * 3]
     assert "this checkout makes" in rows["provenance"][1]
-    report = inspecting.inspect(published.intent, published.place.uri, str(keys["ours.pub"]), True, lambda _: None)
+    report = verify_published.inspect(
+        published.intent, published.place.uri, str(keys["ours.pub"]), True, lambda _: None
+    )
     with pytest.raises(NotRunError, match="provenance, sbom, contents not run"):
-        inspecting.judge(report)
+        verify_published.judge(report)
 
 
 def test_without_the_tag_of_its_key_it_was_not_proved(push: Push, keys: dict[str, Path]) -> None:
@@ -498,24 +509,24 @@ def test_without_a_key_or_cosign_it_says_what_did_not_run(
     assert {check for check, (state, _) in rows.items() if state == "not run"} == {
         *("signature", "provenance", "sbom", "contents")
     }
-    assert signing.VERIFY_KEY in rows["signature"][1]
+    assert sign.VERIFY_KEY in rows["signature"][1]
     with pytest.raises(ConfigError, match="public key cannot be read"):
         verified(published, tmp_path / "none.pub")
-    signing.program.cache_clear()
+    sign.program.cache_clear()
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(sys, "platform", "darwin")
     assert "there is no cosign" in verified(published, keys["ours.pub"])["signature"][1]
 
 
 def test_which_images_are_published_ones(published: Pushed, push: Push) -> None:
-    assert inspecting.is_published(published.place.uri)
-    assert not inspecting.is_published("trainwright/pytorch:tag")
+    assert verify_published.is_published(published.place.uri)
+    assert not verify_published.is_published("trainwright/pytorch:tag")
     with pytest.raises(RegistryError, match="the registry holds no"):
-        inspecting.is_published(f"{published.repository}:none")
+        verify_published.is_published(f"{published.repository}:none")
     labels = {"io.trainwright.id": published.found.variant.id, "io.trainwright.parent": published.place.uri}
     digest = layout(published.bill.with_name("derived"), labels, "derived")
     registries.push(published.bill.with_name("derived"), published.repository, digest)
-    assert not inspecting.is_published(f"{published.repository}@{digest}")
+    assert not verify_published.is_published(f"{published.repository}@{digest}")
 
 
 @pytest.mark.parametrize(("key", "code", "said"), [("ours.pub", 7, "contents not run"), ("theirs.pub", 5, "signature")])
@@ -560,7 +571,7 @@ def test_contents_are_asked_of_the_image_itself(registry: str, keys: dict[str, P
         words = ["--provenance=false", f"--output=type=image,oci-mediatypes=false,push=true,name={name}"]
         subprocess.run([engine.buildx(), "build", *words, tmp_path / "changed"], check=True, capture_output=True)
         changed = replace(pushed, digest=registries.resolve(repository, "changed"))
-        signing.sign(changed.place, str(keys["ours.key"]))
+        sign.sign(changed.place, str(keys["ours.key"]))
         done = trainwright(tree, "verify", name, "--key", str(keys["ours.pub"]), "--json")
         rows = {row["check"]: row for row in json.loads(done.stdout)["rows"]}
         assert done.returncode == 5

@@ -14,11 +14,11 @@ import pytest
 import tomlkit
 from tiny import ID, IMAGE, add, built_in_this_run, store_of_this_run, trainwright
 
-from trainwright import builders, engine
-from trainwright.config import parse
-from trainwright.errors import EnvironmentProblem
-from trainwright.lock import dump, entries_digest
-from trainwright.model import Lock
+from trainwright.core.errors import EnvironmentProblem
+from trainwright.core.toml import parse
+from trainwright.docker import buildx, engine
+from trainwright.lock.lockfile import dump, entries_digest
+from trainwright.matrix.model import Lock
 
 pytestmark = pytest.mark.engine
 LOCK = Path("dockerfiles/locks") / f"{ID}.toml"
@@ -266,6 +266,6 @@ def test_a_base_from_a_registry_by_digest(built: Path, tree: Path, registry: str
 
 
 def test_an_architecture_that_nobody_here_runs_is_refused_before_anything_is_fetched() -> None:
-    builders.must_build_for(engine.builder(), "amd64")
+    buildx.must_build_for(engine.builder(), "amd64")
     with pytest.raises(EnvironmentProblem, match="riscv9"):
-        builders.must_build_for(engine.builder(), "riscv9")
+        buildx.must_build_for(engine.builder(), "riscv9")

@@ -7,8 +7,8 @@ from tempfile import TemporaryDirectory
 import buildspecs
 import pytest
 
-from trainwright.errors import BuildError
-from trainwright.process import run
+from trainwright.core.errors import BuildError
+from trainwright.core.process import run
 
 ROOT = Path(__file__).parents[2]
 NOT_HANDED_ON = ("MAKEFLAGS", "MAKELEVEL", "MFLAGS", "ONLY", "FRAMEWORK", "VIRTUAL_ENV", "PYTHONPATH")

@@ -15,7 +15,7 @@ import tls_index
 from tiny import ID, built_in_this_run, store_of_this_run, trainwright
 from wheel import wheel
 
-from trainwright import engine
+from trainwright.docker import engine
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
 LIBRARY, VERSION = "/opt/foo/libfoo.so", "/opt/foo/version"
@@ -221,7 +221,9 @@ def test_a_corporate_index_reaches_a_build_and_no_layer(
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)  # this machine's own have no say
     for name in ("PIP_CERT", "PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS", "TRAINWRIGHT_MIRRORS", "TRAINWRIGHT_CA"):
         monkeypatch.delenv(name, raising=False)
-    requirement = f"trainwright-corporate==1.0  # {label}\n"  # a step that an earlier run of this test left cached asks no index
+    requirement = (
+        f"trainwright-corporate==1.0  # {label}\n"  # a step that an earlier run of this test left cached asks no index
+    )
     (project / "requirements.txt").write_text(requirement)
     with (project / "Dockerfile").open("a") as file:
         file.write(f'LABEL io.trainwright.test="{label}"\n')

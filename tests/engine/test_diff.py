@@ -15,10 +15,10 @@ from layouts import Layout
 from tiny import ID as TINY
 from tiny import ROOT, built_in_this_run, store_of_this_run, trainwright
 
-from trainwright import inputs
-from trainwright import registry as registries
-from trainwright.matrix import load_intent
-from trainwright.trains import Shipped, Train, dump
+from trainwright.image import inputs
+from trainwright.matrix.matrix import load_intent
+from trainwright.publish.trains import Shipped, Train, dump
+from trainwright.registry import client as registries
 
 pytestmark = pytest.mark.registry
 

@@ -23,8 +23,9 @@ from faults import FIRED, KINDS, Strike, before, corrupted
 from layouts import MANIFEST, Layout
 from tiny import ROOT
 
-from trainwright import registry as registries
-from trainwright.errors import RegistryError, TrainwrightError
+from trainwright.core.errors import RegistryError, TrainwrightError
+from trainwright.registry import auth
+from trainwright.registry import client as registries
 
 pytestmark = pytest.mark.registry
 
@@ -107,7 +108,7 @@ def run(registry: str, seed: int, folder: Path) -> Counter[str]:
     path, layout = f"faults/seed-{seed}", make(folder, random.Random(seed))
     with before(registry) as (address, faults):
         faults.password = "token"
-        registries.authenticate(address, faults.credentials)
+        auth.authenticate(address, faults.credentials)
         faults.plan(seed)
         error = attempt(layout, f"{address}/{path}")
         assert faults.early == []
@@ -164,7 +165,7 @@ def test_each_kind_alone(registry: str, kind: str, times: int, tmp_path: Path) -
     )
     with before(registry) as (address, faults):
         faults.password = "token"
-        registries.authenticate(address, faults.credentials)
+        auth.authenticate(address, faults.credentials)
         faults.strikes = [Strike(kind, 0, times)]
         error = attempt(layout, f"{address}/{path}")
         assert faults.fired[kind]
@@ -223,7 +224,7 @@ def test_a_registry_that_keeps_other_bytes_than_it_was_sent(a_registry: Callable
 CHILD = """
 import sys
 from pathlib import Path
-from trainwright import registry
+from trainwright.registry import client as registry
 folder, repository, tag = sys.argv[1:]
 digest, manifest = registry.manifest_of(Path(folder))
 registry.push(Path(folder), repository, digest)

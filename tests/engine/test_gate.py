@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from trainwright import engine, inputs, launching
-from trainwright.errors import EnvironmentProblem
-from trainwright.matrix import load_intent
+from trainwright.core.errors import EnvironmentProblem
+from trainwright.docker import engine
+from trainwright.gate import run as gate_run
+from trainwright.image import inputs
+from trainwright.matrix.matrix import load_intent
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
 ROOT = Path(__file__).parents[2]
@@ -57,8 +59,8 @@ def network() -> Iterator[str]:
 
 
 def test_two_hosts_of_a_training_job(image: str, network: str, tmp_path: Path) -> None:
-    what = launching.Subject(reference=f"123456789012.dkr.ecr.us-east-1.amazonaws.com/x/y@{DIGEST}")
-    run = launching.prepare(
+    what = gate_run.Subject(reference=f"123456789012.dkr.ecr.us-east-1.amazonaws.com/x/y@{DIGEST}")
+    run = gate_run.prepare(
         ROOT,
         what,
         "sagemaker",
@@ -69,7 +71,7 @@ def test_two_hosts_of_a_training_job(image: str, network: str, tmp_path: Path) -
         collectives=["all_reduce", "broadcast", "reduce"],
         limit=5,
     )
-    asked = json.loads(launching.emit(ROOT, run, "sagemaker", "arn:aws:iam::123456789012:role/r", "s3://bucket"))
+    asked = json.loads(gate_run.emit(ROOT, run, "sagemaker", "arn:aws:iam::123456789012:role/r", "s3://bucket"))
     programs = tmp_path / "bin"
     programs.mkdir()
     for name, text in PROGRAMS.items():

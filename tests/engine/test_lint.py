@@ -5,10 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from trainwright import engine, inputs, linting
-from trainwright.linting import Row
-from trainwright.matrix import load_intent
-from trainwright.model import Variant
+from trainwright.build import lint
+from trainwright.build.lint import Row
+from trainwright.docker import engine
+from trainwright.image import inputs
+from trainwright.matrix.matrix import load_intent
+from trainwright.matrix.model import Variant
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.engine
@@ -19,12 +21,12 @@ BAKE = json.dumps({"target": {"image": {"contexts": {"rootfs": "rootfs"}, "tags"
 @pytest.fixture(autouse=True)
 def _new_enough() -> None:
     """An engine that knows no check is supported; here it has proved nothing."""
-    if why := linting.why_no_check(ROOT):
+    if why := lint.why_no_check(ROOT):
         pytest.skip(f"not run: {why}")
 
 
 def checked(dockerfile: str) -> list[Row]:
-    return linting.buildkit(ROOT, {"one": {"Dockerfile": dockerfile, "docker-bake.json": BAKE}})
+    return lint.buildkit(ROOT, {"one": {"Dockerfile": dockerfile, "docker-bake.json": BAKE}})
 
 
 def red(rows: list[Row], *rules: str) -> bool:
@@ -39,7 +41,7 @@ def test_nothing_to_say_of_every_template() -> None:
         brings = {variant.framework, variant.target} | {(name, pin.provider) for name, pin in variant.pins.items()}
         chosen += [variant] if brings - seen else []
         seen |= brings
-    rows = linting.buildkit(ROOT, {variant.id: inputs.text_of(intent, variant) for variant in chosen})
+    rows = lint.buildkit(ROOT, {variant.id: inputs.text_of(intent, variant) for variant in chosen})
     assert {row.subject for row in rows} == {variant.id for variant in chosen}
     assert red(rows), rows
 

@@ -11,7 +11,9 @@ from urllib.request import urlopen
 
 import pytest
 
-from trainwright import engine, host_settings, loopback
+from trainwright.build import loopback
+from trainwright.core import host_settings
+from trainwright.docker import engine
 
 ROOT = Path(__file__).parents[2]
 pytestmark = [pytest.mark.engine, pytest.mark.registry]

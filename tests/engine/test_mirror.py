@@ -11,8 +11,9 @@ from uuid import uuid4
 import pytest
 from tiny import plant, trainwright
 
-from trainwright import engine, inputs
-from trainwright.matrix import load_intent
+from trainwright.docker import engine
+from trainwright.image import inputs
+from trainwright.matrix.matrix import load_intent
 
 pytestmark = pytest.mark.engine
 NOBODY = "http://127.0.0.1:1/debian-security"

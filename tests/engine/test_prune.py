@@ -12,11 +12,13 @@ from layouts import MANIFEST
 from putting import put_blob, put_manifest
 from tiny import ROOT, trainwright
 
-from trainwright import inputs, pruning, publication
-from trainwright import registry as registries
-from trainwright.errors import RegistryError
-from trainwright.matrix import load_intent
-from trainwright.trains import Shipped, Train, dump
+from trainwright.core.errors import RegistryError
+from trainwright.image import inputs
+from trainwright.matrix.matrix import load_intent
+from trainwright.publish import prune
+from trainwright.publish.trains import Shipped, Train, dump
+from trainwright.registry import client as registries
+from trainwright.registry import settings
 
 pytestmark = pytest.mark.registry
 
@@ -161,4 +163,4 @@ def test_a_registry_that_loses_more_than_it_was_told(place: Place, monkeypatch: 
     monkeypatch.setattr(registries, "delete", delete)
     host, _, prefix = place.repository.partition("/")
     with pytest.raises(RegistryError, match="2 tags of what was kept"):
-        pruning.prune(load_intent(place.tree), [publication.Place(host=host, path=prefix)], True, {"age"}, print)
+        prune.prune(load_intent(place.tree), [settings.Place(host=host, path=prefix)], True, {"age"}, print)

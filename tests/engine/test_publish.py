@@ -17,8 +17,9 @@ import pytest
 from faults import Flaky, Strike
 from tiny import ID, IMAGE, built_in_this_run, store_of_this_run, trainwright
 
-from trainwright import attesting, proving, signing
-from trainwright.matrix import load_intent
+from trainwright.build import proof_code
+from trainwright.matrix.matrix import load_intent
+from trainwright.publish import attest, sign
 
 pytestmark = [pytest.mark.engine, pytest.mark.registry]
 
@@ -72,7 +73,7 @@ class Checkout(NamedTuple):
         """Write what an earlier run of the present image tests would have left."""
         image = self.image
         [variant] = load_intent(self.tree).variants
-        image["proof"]["tests"] |= {"state": state, "code": proving.digest_of(self.tree, variant, "image")}
+        image["proof"]["tests"] |= {"state": state, "code": proof_code.digest_of(self.tree, variant, "image")}
         self.file.write_text(json.dumps(image))
 
     @property
@@ -276,7 +277,7 @@ def test_what_was_published_unsigned_is_signed_before_its_release(
     """Of what another checkout published, this one makes the SBOM from the image, which it probes first."""
     secret = {"COSIGN_PASSWORD": "secret"}
     subprocess.run(
-        [*signing.program(), "generate-key-pair"],
+        [*sign.program(), "generate-key-pair"],
         cwd=tmp_path,
         env=os.environ | secret,
         check=True,
@@ -293,7 +294,7 @@ def test_what_was_published_unsigned_is_signed_before_its_release(
     assert checkout.tags == {tag, "1.0", *beside}
     proof = checkout.image["proof"]
     assert (proof["image"], proof["probe"]["state"], proof["signature"]["state"]) == (digest, "passed", "passed")
-    assert attesting.bill_of(checkout.file.with_name("sbom.json")) == digest
+    assert attest.bill_of(checkout.file.with_name("sbom.json")) == digest
 
 
 def test_a_release_tag_never_moves(checkout: Checkout) -> None:

@@ -11,8 +11,8 @@ import pytest
 from faults import Flaky
 from registries import image
 
-from trainwright import registry as registries
-from trainwright.errors import RegistryError
+from trainwright.core.errors import RegistryError
+from trainwright.registry import client as registries
 
 pytestmark = [pytest.mark.engine, pytest.mark.registry]
 
@@ -129,7 +129,7 @@ def test_nothing_listens(layout: Path) -> None:
 PUSH = """
 import sys
 from pathlib import Path
-from trainwright import registry
+from trainwright.registry import client as registry
 registry.push(Path(sys.argv[1]), sys.argv[2], registry.manifest_of(Path(sys.argv[1]))[0])
 """
 

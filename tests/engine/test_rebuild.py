@@ -13,7 +13,7 @@ import pytest
 from engines import Engine, engine_of_its_own, registry_in
 from tiny import ID, IMAGE, add, built_in_this_run, store_of_this_run, trainwright
 
-from trainwright import engine
+from trainwright.docker import engine
 
 pytestmark = pytest.mark.engine
 STEPS = 3  # RUN steps of the tiny image and its stage

@@ -19,7 +19,7 @@ import pytest
 from faults import Flaky
 from tiny import ID, built_in_this_run, store_of_this_run, trainwright
 
-from trainwright import registry as registries
+from trainwright.registry import client as registries
 
 pytestmark = [pytest.mark.engine, pytest.mark.registry, pytest.mark.slow]
 

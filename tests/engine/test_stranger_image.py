@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 from tiny import ROOT
 
-from trainwright import engine, inputs
-from trainwright.errors import BuildError
-from trainwright.matrix import load_intent
+from trainwright.core.errors import BuildError
+from trainwright.docker import engine
+from trainwright.image import inputs
+from trainwright.matrix.matrix import load_intent
 
 FINDS = """
 import json, os, sys

@@ -112,13 +112,15 @@ def test_it_is_tested_and_pushed_like_any_other(team: Team, registry: str) -> No
     folder = team.tree / "tests/image"
     (folder / "test_stub.py").write_text(TESTS)
     (folder / "conftest.py").write_text(
-        "import pytest\nfrom pathlib import Path\nfrom trainwright import additions, children, matrix\n"
+        "import pytest\nfrom pathlib import Path\n"
+        "from trainwright.image import child\n"
+        "from trainwright.lock import additions\nfrom trainwright.matrix import matrix\n"
         "def pytest_addoption(parser):\n"
         "    for name in ('--image', '--variant', '--with', '--name', '--kept'): parser.addoption(name)\n"
         "@pytest.fixture\ndef declared(pytestconfig):\n"
         "    intent, said = matrix.load_intent(Path.cwd()), pytestconfig.getoption\n"
         "    below = matrix.select(intent.variants, None, said('--variant'))[0]\n"
-        "    return children.load(intent, additions.on_top(below, said('--with'), said('--name')))\n"
+        "    return child.load(intent, additions.on_top(below, said('--with'), said('--name')))\n"
     )
     assert team.row("push", REGISTRY=registry)["action"] == "pushed"
     image = json.loads((team.out / "image.json").read_text())

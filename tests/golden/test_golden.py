@@ -3,7 +3,8 @@
 TRAINWRIGHT_UPDATE_GOLDEN=1 .venv/bin/python -m pytest tests/golden
 
 One of each kind in full, as a person reviews it; and for every image a line in matrix.txt, so that a change of any of
-them is seen in a diff. That each obeys the rules is tested in tests/unit/test_render.py and test_whole_matrix.py.
+them is seen in a diff. tests/unit/image/test_render.py and tests/unit/matrix/test_whole_matrix.py test that each obeys
+the rules.
 """
 
 import hashlib
@@ -13,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from trainwright import inputs
-from trainwright.matrix import Intent, load_intent
-from trainwright.model import Variant
+from trainwright.image import inputs
+from trainwright.matrix.matrix import Intent, load_intent
+from trainwright.matrix.model import Variant
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]

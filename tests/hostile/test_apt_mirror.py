@@ -12,9 +12,11 @@ from typing import Any, cast
 import pytest
 from tenacity import wait_none
 
-from trainwright import distribution, packages, store
-from trainwright.errors import LockError, TrainwrightError
-from trainwright.model import Base, Package
+from trainwright.core import store
+from trainwright.core.errors import LockError, TrainwrightError
+from trainwright.lock import packages
+from trainwright.matrix.model import Base, Package
+from trainwright.resolve import apt
 
 pytestmark = pytest.mark.usefixtures("bare_network")
 GOOD, BOMB = b"a package", gzip.compress(bytes(4 * 10**7))
@@ -95,7 +97,7 @@ def test_what_is_not_the_locked_package_is_one_error_and_nothing_of_it_is_kept(
         size=len(GOOD),
         sha256=hashlib.sha256(GOOD).hexdigest(),
     )
-    wanted = distribution.wanted(base, [said], packages.epoch_of({"Date": DAY}))
+    wanted = apt.wanted(base, [said], packages.epoch_of({"Date": DAY}))
     monkeypatch.setattr(store, "wait_exponential_jitter", lambda **_: wait_none())
     refused, lost = None, dict[str, str]()
     tracemalloc.start()

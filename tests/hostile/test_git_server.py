@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from trainwright import git, sources
-from trainwright.errors import TrainwrightError
-from trainwright.model import Source
+from trainwright.core import git
+from trainwright.core.errors import TrainwrightError
+from trainwright.matrix.model import Source
+from trainwright.resolve import upstream
 
 pytestmark = pytest.mark.usefixtures("bare_network")
 URL = "https://git.example/team/thing"
@@ -160,9 +161,9 @@ def everything(tmp_path: Path) -> dict[str, bytes]:
 
 def obtain(server: Server, commit: str, target: Path) -> None:
     """Out of the store, as if it had been fetched before all this was refused."""
-    sources.path_of(commit).parent.mkdir(parents=True, exist_ok=True)
-    sources.path_of(commit).symlink_to(server.folder)
-    sources.lay_out(source(commit), target)
+    upstream.path_of(commit).parent.mkdir(parents=True, exist_ok=True)
+    upstream.path_of(commit).symlink_to(server.folder)
+    upstream.lay_out(source(commit), target)
 
 
 def source(commit: str) -> Source:
@@ -188,7 +189,7 @@ def test_a_tree_that_no_git_writes_is_refused_and_writes_nothing(
 def test_nothing_of_such_a_tree_is_kept(server: Server, aim: Path, tmp_path: Path) -> None:
     commit = server.commit(WRITES["a folder up"](server, aim))
     with pytest.raises(TrainwrightError, match="cannot be a file of a git tree"):
-        sources.fetch(source(commit), lambda _: None, lambda _: None)
+        upstream.fetch(source(commit), lambda _: None, lambda _: None)
     assert not list((tmp_path / "store").glob("*/*"))
 
 
@@ -251,7 +252,7 @@ def test_a_file_is_written_through_no_link_that_was_put_there_meanwhile(aim: Pat
     top = os.open(tmp_path / "out", os.O_RDONLY)
     for path in ("a/authorized_keys", "a/another", "b"):
         with pytest.raises(OSError, match=r"File exists|Not a directory"):
-            sources._write(top, git.Entry(path, 0o100644, NEW))
+            upstream._write(top, git.Entry(path, 0o100644, NEW))
     os.close(top)
     assert (aim / "authorized_keys").read_bytes() == OWN
     assert not (aim / "another").exists()

@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
-from trainwright import causes, config, requirements
-from trainwright.errors import ConfigError
+from trainwright.core import toml
+from trainwright.core.errors import ConfigError
+from trainwright.diagnose import causes
+from trainwright.lock import requirements
 
 ONE = "pytorch-2.13-cpu-py311-ec2"
 MILLION = 1_000_000
@@ -51,7 +53,7 @@ def test_the_commands_that_take_one(command: str, cli: Any, tree: Path) -> None:
 @pytest.mark.parametrize("attack", TABLES)
 def test_a_table_of_100_mb(attack: str) -> None:
     with pytest.raises(ConfigError, match="is too large"):
-        config.parse(TABLES[attack](), causes.Causes, "dockerfiles/causes.toml")
+        toml.parse(TABLES[attack](), causes.Causes, "dockerfiles/causes.toml")
 
 
 @pytest.mark.parametrize("file", FILES)

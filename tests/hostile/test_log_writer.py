@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
-from trainwright import causes, judge, nccl_info, nccl_tests, watching
-from trainwright.commands import following
-from trainwright.watching import Watch
+from trainwright.core import console
+from trainwright.diagnose import causes, log_lines, nccl_debug, watch
+from trainwright.diagnose.watch import Watch
+from trainwright.gate import judge, output
 
 ROOT = Path(__file__).parents[2]
 ROWS = tomllib.loads((ROOT / causes.FILE).read_text())["causes"]
@@ -72,10 +73,10 @@ def of_literals(pattern: str, flags: int = 0) -> list[str]:
     """Lines of a pattern's own words, over and over: whole, and cut anywhere, so that the end never comes."""
     whole = texts(parsed(pattern, flags))
     pieces = dict.fromkeys(text[:cut] for text in whole for cut in range(1, len(text) + 1))
-    lines = [piece * (nccl_tests.LOOKED_AT // len(piece)) for piece in pieces]
+    lines = [piece * (log_lines.LOOKED_AT // len(piece)) for piece in pieces]
     # One beginning, and then what a gap takes: a word without end, or blanks.
     return lines + [
-        (text[:-1] + filler * nccl_tests.LOOKED_AT)[: nccl_tests.LOOKED_AT] for text in whole for filler in "a 1"
+        (text[:-1] + filler * log_lines.LOOKED_AT)[: log_lines.LOOKED_AT] for text in whole for filler in "a 1"
     ]
 
 
@@ -122,12 +123,12 @@ def patterns() -> Iterator[tuple[str, re.Pattern[str], bool]]:
     """Those of the modules that read logs, and whether they are looked for anywhere in a line."""
     searched = {"PROCESS", "NETWORK", "PROVIDER", "CHANNEL", "NODES", "RANKS", "VARIABLE", "SPEAKER", "EXIT", "ERROR"}
     searched |= {"PLUGIN", "REFUSED", "ANSI"}
-    modules: list[ModuleType] = [judge, nccl_info, nccl_tests]
+    modules: list[ModuleType] = [judge, nccl_debug, output]
     for module in modules:
         for name, value in vars(module).items():
             found = [value] if isinstance(value, re.Pattern) else value if name == "PREFIXES" else []
             for number, pattern in enumerate(found):
-                anywhere = name in searched or (module is nccl_info and name == "VERSION")
+                anywhere = name in searched or (module is nccl_debug and name == "VERSION")
                 yield f"{module.__name__}.{name}-{number}", pattern, anywhere
 
 
@@ -160,11 +161,11 @@ def test_a_line_without_end_is_read_to_its_end(attack: str, ends: None) -> None:
     known, length = causes.load_causes(ROOT), 1 << 16
     hostile = (LINES[attack] * length)[: length - len(words)] + words
     judge.read([hostile], known)
-    Watch(known, watching.load_settings(ROOT)).line("", hostile, 0)
+    Watch(known, watch.load_settings(ROOT)).line("", hostile, 0)
 
 
 def test_what_stands_far_behind_in_a_line_is_not_looked_at() -> None:
-    assert nccl_tests.unprefixed("a" * (1 << 16))[0] == "a" * nccl_tests.LOOKED_AT
+    assert log_lines.unprefixed("a" * (1 << 16))[0] == "a" * log_lines.LOOKED_AT
 
 
 ESCAPES = {
@@ -195,7 +196,7 @@ def test_no_mark_of_a_log_steers_a_terminal(attack: str, command: list[str], cli
 def test_no_line_that_is_followed_steers_a_terminal(attack: str) -> None:
     """`attach` and `launch`: colours are a host's own to give, and nothing else is."""
     to = io.StringIO()
-    following.printer(to)(f"algo-² | {ESCAPES[attack]}\x1b[31mred\x1b[0m")
+    console.log_printer(to)(f"algo-² | {ESCAPES[attack]}\x1b[31mred\x1b[0m")
     assert "\x1b[31mred\x1b[0m" in to.getvalue()
     shown = to.getvalue().replace("\x1b[31m", "").replace("\x1b[0m", "").rstrip("\n")
     assert shown.isprintable()

@@ -18,8 +18,10 @@ from check_jsonschema.builtin_schemas import get_builtin_schema
 from hostile.words import HOSTILE, WORDS
 from ruamel.yaml import YAML
 
-from trainwright import cloud_launchers, overview, pipelines
-from trainwright.pipelines import Build, Graph, Left
+from trainwright.gate import launchers
+from trainwright.inspect import matrix_page
+from trainwright.publish import pipelines
+from trainwright.publish.pipelines import Build, Graph, Left
 
 ROOT = Path(__file__).parents[2]
 
@@ -27,7 +29,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.mark.parametrize("name", WORDS)
 def test_a_key_of_a_manifest_is_the_word_that_it_was(name: str) -> None:
     manifest = {"kind": "ConfigMap", "data": {name: "x", "b": {name: name}}, "list": [{name: name}], "flow": [[name]]}
-    assert readings(cloud_launchers.yaml(manifest)) == [manifest, manifest]
+    assert readings(launchers.yaml(manifest)) == [manifest, manifest]
 
 
 def readings(text: str) -> list[Any]:
@@ -79,10 +81,10 @@ class Page(HTMLParser):
 
 
 def page(word: str) -> Page:
-    columns = {*overview.COLUMNS, "reason", "framework", "release", "instances", "default", "state"}
-    row: dict[str, Any] = dict.fromkeys(columns | set(overview.FILTERS), word)
+    columns = {*matrix_page.COLUMNS, "reason", "framework", "release", "instances", "default", "state"}
+    row: dict[str, Any] = dict.fromkeys(columns | set(matrix_page.FILTERS), word)
     read = Page()
-    read.feed(overview.html([row | {"state": "unproved", "instances": [word], "default": True}]))
+    read.feed(matrix_page.html([row | {"state": "unproved", "instances": [word], "default": True}]))
     return read
 
 

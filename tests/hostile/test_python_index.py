@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
-from trainwright import indexes, store
-from trainwright.errors import LockError, TrainwrightError
-from trainwright.model import Base
-from trainwright.store import Wanted
+from trainwright.core import store
+from trainwright.core.errors import LockError, TrainwrightError
+from trainwright.core.store import Wanted
+from trainwright.matrix.model import Base
+from trainwright.resolve import pypi
 
 pytestmark = pytest.mark.usefixtures("bare_network")
 HUGE = 50_000_000  # bytes, which are 50 kB packed
@@ -144,7 +145,7 @@ def test_a_file_that_no_package_is_made_of_is_one_error(
     base: Base = next(iter(intent.components.bases.values()))
     peak: Callable[[], int] = request.getfixturevalue("peak")  # now: what the attack itself takes does not count
     with pytest.raises(LockError):
-        (indexes.needs(tmp_path / name, name, "3.11", base), indexes.licence(tmp_path / name, name))
+        (pypi.needs(tmp_path / name, name, "3.11", base), pypi.licence(tmp_path / name, name))
     assert peak() < PEAK
 
 
@@ -153,7 +154,7 @@ def test_a_project_that_is_none_is_one_error(attack: str, tmp_path: Path, reques
     name = PROJECTS[attack](tmp_path)
     peak: Callable[[], int] = request.getfixturevalue("peak")
     with pytest.raises(LockError):
-        indexes.build_requirements(tmp_path / name)
+        pypi.build_requirements(tmp_path / name)
     assert peak() < PEAK
 
 
@@ -172,7 +173,7 @@ ENTRIES: dict[str, dict[str, Any]] = {
 def test_an_offer_that_is_none_is_one_error(attack: str, intent: Any) -> None:
     base: Base = next(iter(intent.components.bases.values()))
     with pytest.raises(LockError):
-        indexes._best({"name": "a", "version": "1", **ENTRIES[attack]}, "3.11", base)
+        pypi._best({"name": "a", "version": "1", **ENTRIES[attack]}, "3.11", base)
 
 
 @pytest.mark.parametrize(
@@ -188,9 +189,9 @@ def test_an_offer_that_is_none_is_one_error(attack: str, intent: Any) -> None:
 )
 def test_an_indexs_password_goes_to_its_own_scheme_host_and_port(file: str, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = {"index-url": "https://me:secret@index.example/simple"}
-    monkeypatch.setattr(indexes, "pip_settings", lambda: settings)
-    assert indexes._with_credentials("https://index.example:443/a.whl") == "https://me:secret@index.example/a.whl"
-    assert "secret" not in indexes._with_credentials(file)
+    monkeypatch.setattr(pypi, "pip_settings", lambda: settings)
+    assert pypi._with_credentials("https://index.example:443/a.whl") == "https://me:secret@index.example/a.whl"
+    assert "secret" not in pypi._with_credentials(file)
 
 
 def test_a_file_without_end_is_left_at_the_size_that_the_lock_says(site: Any, tmp_path: Path) -> None:

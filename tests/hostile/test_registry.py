@@ -12,8 +12,9 @@ import pytest
 from registries import MANIFEST, Handler, Registry, digest_of, serving
 from unit.registry.conftest import big, held, layout, place, settings
 
-from trainwright import registry, registry_auth, registry_http
-from trainwright.errors import RegistryError, without_password
+from trainwright.core.errors import RegistryError, without_password
+from trainwright.docker import oci_layout
+from trainwright.registry import auth, client, http
 
 __all__ = ["big", "held", "layout", "place", "settings"]
 WHO = ("me", "a-secret-password")
@@ -61,18 +62,18 @@ def another_scheme(thief: Registry) -> Callable[[Handler], None]:
 
 
 LEADS: dict[str, tuple[str, Callable[[Registry], Callable[[Handler], None]], Callable[[str, Path], object]]] = {
-    "a redirect of a tag": ("GET .*/manifests/", moved, lambda at, _: registry.resolve(at, "v1")),
-    "a permanent redirect": ("GET .*/manifests/", lambda t: moved(t, 301), lambda at, _: registry.resolve(at, "v1")),
+    "a redirect of a tag": ("GET .*/manifests/", moved, lambda at, _: client.resolve(at, "v1")),
+    "a permanent redirect": ("GET .*/manifests/", lambda t: moved(t, 301), lambda at, _: client.resolve(at, "v1")),
     "a redirect of a blob": ("HEAD .*/blobs/", moved, lambda at, folder: push(folder, at)),
-    "a redirect of the list of tags": ("GET .*/tags/", moved, lambda at, _: registry.tags(at)),
-    "the next page of tags": ("GET .*/tags/", page_elsewhere, lambda at, _: registry.tags(at)),
+    "a redirect of the list of tags": ("GET .*/tags/", moved, lambda at, _: client.tags(at)),
+    "the next page of tags": ("GET .*/tags/", page_elsewhere, lambda at, _: client.tags(at)),
     "the place of an upload": ("POST .*/uploads/", upload_elsewhere, lambda at, folder: push(folder, at)),
-    "another scheme on the same port": ("GET .*/manifests/", another_scheme, lambda at, _: registry.resolve(at, "v1")),
+    "another scheme on the same port": ("GET .*/manifests/", another_scheme, lambda at, _: client.resolve(at, "v1")),
 }
 
 
 def push(layout: Path, place: str) -> None:
-    registry.push(layout, place, registry.manifest_of(layout)[0])
+    client.push(layout, place, client.manifest_of(layout)[0])
 
 
 @pytest.mark.parametrize("bearer", [True, False], ids=["token", "password"])
@@ -81,13 +82,13 @@ def test_another_host_gets_neither_password_nor_token(
     attack: str, bearer: bool, held: Registry, place: str, layout: Path, thief: Registry, told: Any
 ) -> None:
     held.password, held.bearer = WHO[1], bearer
-    registry.authenticate(held.address, lambda: WHO)
-    assert registry.resolve(place, "no") == ""  # signed in: what may be sent on is there
+    auth.authenticate(held.address, lambda: WHO)
+    assert client.resolve(place, "no") == ""  # signed in: what may be sent on is there
     pattern, lead, ask = LEADS[attack]
     held.act(pattern, lead(thief), times=99)
     with pytest.raises(RegistryError) as refused:
         ask(place, layout)
-    secrets = [WHO[1], *held.tokens, registry_auth.basic(*WHO).removeprefix("Basic ")]
+    secrets = [WHO[1], *held.tokens, auth.basic(*WHO).removeprefix("Basic ")]
     assert not [secret for secret in secrets if secret in told()]
     assert all(said.strip().startswith(("b'", 'b"')) for said in told().splitlines())
     assert WHO[1] not in str(refused.value.as_dict())
@@ -97,22 +98,22 @@ def test_a_token_service_that_redirects_gets_followed_nowhere(
     held: Registry, place: str, thief: Registry, told: Any
 ) -> None:
     held.password, held.bearer = WHO[1], True
-    registry.authenticate(held.address, lambda: WHO)
+    auth.authenticate(held.address, lambda: WHO)
     held.act("GET /token", moved(thief), times=9)
     with pytest.raises(RegistryError):
-        registry.resolve(place, "v1")
+        client.resolve(place, "v1")
     assert told() == ""
 
 
 def test_a_redirect_back_gets_it_again(held: Registry, place: str, layout: Path, thief: Registry) -> None:
     """The registry's own host is the registry's own host, however it is spelled."""
     held.password = WHO[1]
-    registry.authenticate(held.address, lambda: WHO)
+    auth.authenticate(held.address, lambda: WHO)
     push(layout, place)
     thief.act("GET", lambda handler: handler.answer(307, headers={"Location": f"http://{held.address}{handler.path}"}))
     held.act("GET .*/manifests/", moved(thief))
-    digest = registry.manifest_of(layout)[0]
-    assert registry.manifest(place, digest)["config"]
+    digest = client.manifest_of(layout)[0]
+    assert client.manifest(place, digest)["config"]
 
 
 # --- what an answer costs --------------------------------------------------------------------------------------------
@@ -185,13 +186,13 @@ ANSWERS: dict[str, Callable[[Handler], None]] = {
 
 @pytest.mark.parametrize("attack", ANSWERS)
 @pytest.mark.parametrize(
-    "ask", [lambda place: registry.manifest(place, "sha256:" + "0" * 64), registry.tags], ids=["manifest", "tags"]
+    "ask", [lambda place: client.manifest(place, "sha256:" + "0" * 64), client.tags], ids=["manifest", "tags"]
 )
 def test_an_answer_that_is_none_is_one_error(
     attack: str, ask: Callable[[str], object], held: Registry, place: str
 ) -> None:
     """Never a traceback; what it costs is in the test after this."""
-    registry.authenticate(held.address, lambda: WHO)
+    auth.authenticate(held.address, lambda: WHO)
     held.act("", ANSWERS[attack], times=99)
     with pytest.raises(RegistryError) as refused:
         ask(place)
@@ -217,8 +218,8 @@ def test_no_more_is_read_than_a_manifest_may_have(
     monkeypatch.setattr(httpx.Response, "iter_bytes", refuses)
     held.act("", ANSWERS[attack], times=99)
     with pytest.raises(RegistryError):
-        registry.resolve(place, "v1")
-    assert sum(read) <= registry_http.ANSWER_BYTES + (1 << 20)
+        client.resolve(place, "v1")
+    assert sum(read) <= http.ANSWER_BYTES + (1 << 20)
 
 
 @pytest.mark.parametrize(("tag", "link", "asked"), [("{}", "{}", 20), ("a", "{}", 2), ("{}", "a", 2)])
@@ -226,10 +227,10 @@ def test_pages_of_tags_without_end(
     held: Registry, place: str, monkeypatch: pytest.MonkeyPatch, tag: str, link: str, asked: int
 ) -> None:
     """New ones for ever, the same one again and again, and a page that leads to itself."""
-    monkeypatch.setattr(registry, "MOST_PAGES", 20)
+    monkeypatch.setattr(client, "MOST_PAGES", 20)
     held.act("GET .*/tags/", tags_without_end(tag, link), times=10**9)
     with pytest.raises(RegistryError, match="cannot be listed") as error:
-        registry.tags(place)
+        client.tags(place)
     assert held.count("GET .*/tags/") == asked
     assert ("circle" in error.value.why) == (asked == 2)
 
@@ -238,11 +239,11 @@ def test_pages_of_tags_without_end(
 def test_a_page_that_is_no_address(link: str, held: Registry, place: str) -> None:
     held.act("GET .*/tags/", lambda handler: handler.answer(200, b"{}", {"Link": f'<{link}>; rel="next"'}), times=9)
     with pytest.raises(RegistryError):
-        registry.tags(place)
+        client.tags(place)
 
 
 DIGEST = "sha256:" + "1" * 64
-PART = {"digest": DIGEST, "size": 5, "mediaType": registry.CONFIG}
+PART = {"digest": DIGEST, "size": 5, "mediaType": oci_layout.CONFIG}
 MANIFESTS: dict[str, Any] = {
     "an empty configuration": {"config": {}},
     "an empty configuration, and layers": {"config": {}, "layers": []},
@@ -261,12 +262,12 @@ MANIFESTS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("attack", MANIFESTS)
-@pytest.mark.parametrize("ask", [registry.manifest, registry.config])
+@pytest.mark.parametrize("ask", [client.manifest, client.config])
 def test_a_manifest_that_is_none(attack: str, ask: Callable[[str, str], Any], held: Registry, place: str) -> None:
     content = json.dumps({"schemaVersion": 2, "mediaType": MANIFEST, **MANIFESTS[attack]}).encode()
     held.manifests["a", digest_of(content)] = content, MANIFEST
     held.blobs["a", DIGEST] = b"x" * 100
-    if ask is registry.manifest and attack == "a size beyond all":
+    if ask is client.manifest and attack == "a size beyond all":
         assert ask(place, digest_of(content))  # of a layer it would be true
         return
     with pytest.raises(RegistryError):
@@ -285,12 +286,12 @@ CONFIGS: dict[str, bytes] = {
 
 @pytest.mark.parametrize("attack", CONFIGS)
 def test_a_configuration_that_is_none(attack: str, held: Registry, place: str) -> None:
-    part = {"digest": digest_of(CONFIGS[attack]), "size": len(CONFIGS[attack]), "mediaType": registry.CONFIG}
+    part = {"digest": digest_of(CONFIGS[attack]), "size": len(CONFIGS[attack]), "mediaType": oci_layout.CONFIG}
     content = json.dumps({"schemaVersion": 2, "mediaType": MANIFEST, "config": part, "layers": []}).encode()
     held.manifests["a", digest_of(content)] = content, MANIFEST
     held.blobs["a", str(part["digest"])] = CONFIGS[attack]
     with pytest.raises(RegistryError):
-        registry.config(place, digest_of(content))
+        client.config(place, digest_of(content))
 
 
 NAMED: dict[str, list[str]] = {
@@ -305,25 +306,25 @@ NAMED: dict[str, list[str]] = {
 def test_a_configuration_that_names_other_layers(attack: str, held: Registry, place: str, tmp_path: Path) -> None:
     """The names of layers become names of files when an SBOM is made of the image."""
     said = json.dumps({"rootfs": {"diff_ids": NAMED[attack]}}).encode()
-    layer = {"digest": digest_of(b"layer"), "size": 5, "mediaType": registry.LAYER}
-    part = {"digest": digest_of(said), "size": len(said), "mediaType": registry.CONFIG}
+    layer = {"digest": digest_of(b"layer"), "size": 5, "mediaType": oci_layout.LAYER}
+    part = {"digest": digest_of(said), "size": len(said), "mediaType": oci_layout.CONFIG}
     content = json.dumps({"schemaVersion": 2, "mediaType": MANIFEST, "config": part, "layers": [layer]}).encode()
     held.manifests["a", digest_of(content)] = content, MANIFEST
     held.blobs["a", str(part["digest"])], held.blobs["a", str(layer["digest"])] = said, b"layer"
     with pytest.raises(RegistryError, match="is no image"):
-        registry.pull(place, digest_of(content), tmp_path / "layout")
+        client.pull(place, digest_of(content), tmp_path / "layout")
     assert not (tmp_path / "layout").exists()
 
 
 def test_a_configuration_that_is_longer_than_it_said(
     held: Registry, place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    part = {"digest": DIGEST, "size": 100, "mediaType": registry.CONFIG}
+    part = {"digest": DIGEST, "size": 100, "mediaType": oci_layout.CONFIG}
     content = json.dumps({"schemaVersion": 2, "mediaType": MANIFEST, "config": part, "layers": []}).encode()
     held.manifests["a", digest_of(content)] = content, MANIFEST
     held.act("GET .*/blobs/", endless, times=99)
     with pytest.raises(RegistryError, match="holds a corrupt") as raised:
-        registry.config(place, digest_of(content))
+        client.config(place, digest_of(content))
     read = re.search(r", (\d+) bytes of", raised.value.why)
     assert read
     assert int(read[1]) < 4 << 20  # of the 2 GB that were sent
@@ -346,10 +347,10 @@ TOKENS: dict[str, bytes] = {
 @pytest.mark.parametrize("attack", TOKENS)
 def test_a_token_that_is_none(attack: str, held: Registry, place: str) -> None:
     held.password, held.bearer = WHO[1], True
-    registry.authenticate(held.address, lambda: WHO)
+    auth.authenticate(held.address, lambda: WHO)
     held.act("GET /token", packed if attack == "a gzip bomb" else refusal(TOKENS[attack], 200), times=99)
     with pytest.raises(RegistryError) as refused:
-        registry.resolve(place, "v1")
+        client.resolve(place, "v1")
     assert WHO[1] not in str(refused.value.as_dict())
 
 

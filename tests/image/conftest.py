@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 from saved import Saved, kinds, read
 
-from trainwright import engine, kept
-from trainwright.inputs import Inputs
-from trainwright.instances import architectures
-from trainwright.matrix import Intent, load_intent
+from trainwright.build import kept
+from trainwright.docker import engine
+from trainwright.image.inputs import Inputs
+from trainwright.matrix.instances import architectures
+from trainwright.matrix.matrix import Intent, load_intent
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -31,7 +32,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: not (item.get_closest_marker("long") or item.get_closest_marker("xdist_group")))
 
 
-# --- outcomes that are kept: --kept is the digest of all that they depend on; trainwright.testing computes it ---------
+# --- outcomes that are kept: --kept is the digest of all that they depend on, computed by build/image_tests.py --------
 
 CHECK = "image-test"
 FOUND = pytest.StashKey[kept.Kept]()

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from trainwright import versions
-from trainwright.inputs import Inputs
-from trainwright.matrix import Intent
+from trainwright.core import versions
+from trainwright.image.inputs import Inputs
+from trainwright.matrix.matrix import Intent
 
 pytestmark = pytest.mark.component("aws-ofi-nccl")
 ALONE = "env -i /opt/venv/bin/python"

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from trainwright.inputs import Inputs
+from trainwright.image.inputs import Inputs
 
 DOCKER = "application/vnd.docker"
 

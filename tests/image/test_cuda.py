@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from trainwright import compat as compatibility
-from trainwright.inputs import Inputs
-from trainwright.matrix import load_intent
+from trainwright.image.inputs import Inputs
+from trainwright.matrix import compat as compatibility
+from trainwright.matrix.matrix import load_intent
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.component("cuda")

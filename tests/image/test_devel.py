@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from trainwright import engine, inputs
-from trainwright.inputs import Inputs
-from trainwright.matrix import Intent
+from trainwright.docker import engine
+from trainwright.image import inputs
+from trainwright.image.inputs import Inputs
+from trainwright.matrix.matrix import Intent
 
 pytestmark = pytest.mark.devel
 BUILD = "/tmp/extension"

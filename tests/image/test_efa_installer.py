@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from trainwright import versions
-from trainwright.inputs import Inputs
-from trainwright.matrix import Intent
-from trainwright.model import Component
+from trainwright.core import versions
+from trainwright.image.inputs import Inputs
+from trainwright.matrix.matrix import Intent
+from trainwright.matrix.model import Component
 
 pytestmark = pytest.mark.component("efa-installer")
 RECORD = "/opt/amazon/efa_installed_packages"

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from trainwright.inputs import Inputs
+from trainwright.image.inputs import Inputs
 
 pytestmark = pytest.mark.component("gdrcopy")
 LIBRARY = "libgdrapi.so.2"  # the name that NCCL and libfabric open

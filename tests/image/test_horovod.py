@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from trainwright.inputs import Inputs
+from trainwright.image.inputs import Inputs
 
 pytestmark = [pytest.mark.component("horovod"), pytest.mark.component("openmpi")]
 # A machine with one core has one slot. Without these names Horovod would leave it to chance what carries the job.

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from saved import Entry
 
-from trainwright.inputs import Inputs
-from trainwright.matrix import Intent
+from trainwright.image.inputs import Inputs
+from trainwright.matrix.matrix import Intent
 
 
 def parents(path: str) -> list[str]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from trainwright.inputs import Inputs
+from trainwright.image.inputs import Inputs
 
 pytestmark = pytest.mark.component("nccl")
 VERSION = "n = ctypes.c_int(); assert lib.ncclGetVersion(ctypes.byref(n)) == 0; said = n.value"

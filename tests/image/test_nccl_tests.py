@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from trainwright.inputs import Inputs
+from trainwright.image.inputs import Inputs
 
 pytestmark = pytest.mark.component("nccl-tests")
 COLLECTIVES = [

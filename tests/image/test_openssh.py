@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from trainwright import engine
+from trainwright.docker import engine
 
 pytestmark = pytest.mark.component("openssh")
 LOGINS = Path(__file__).parent / "programs/logins.py"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from wheel import wheel
 
-from trainwright.inputs import Inputs
+from trainwright.image.inputs import Inputs
 
 pytestmark = pytest.mark.component("pip")
 WHEELS = "/tmp/wheels"

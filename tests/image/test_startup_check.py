@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from wheel import wheel
 
-from trainwright import engine
-from trainwright.inputs import Inputs
+from trainwright.docker import engine
+from trainwright.image.inputs import Inputs
 
 CHECK = "trainwright-check"
 DECLARED, RECORDED = "/opt/trainwright/declared.json", "/opt/trainwright/libraries.json"

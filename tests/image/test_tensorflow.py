@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from trainwright.inputs import Inputs
+from trainwright.image.inputs import Inputs
 
 pytestmark = pytest.mark.component("tensorflow")
 

@@ -4,10 +4,11 @@ from typing import Any
 
 import pytest
 
-from trainwright import building, probe
-from trainwright.inputs import Inputs
-from trainwright.matrix import Intent
-from trainwright.probe import Findings
+from trainwright.build import build
+from trainwright.image import probe
+from trainwright.image.inputs import Inputs
+from trainwright.image.probe import Findings
+from trainwright.matrix.matrix import Intent
 
 PREFIX = "io.trainwright.version."
 
@@ -32,7 +33,7 @@ def test_licences_are_labelled(config: dict[str, Any], intent: Intent, declared:
 @pytest.fixture(scope="module")
 def found(intent: Intent, declared: Inputs, image: str) -> Findings:
     """What the image answers: the same one, asked the same by the same script on the same host, is asked once."""
-    return building.findings(intent, declared, image)[0]
+    return build.findings(intent, declared, image)[0]
 
 
 def test_labels_say_what_the_probe_finds(

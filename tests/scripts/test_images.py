@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from trainwright.matrix import load_intent
+from trainwright.matrix.matrix import load_intent
 
 ROOT = Path(__file__).parents[2]
 

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from trainwright import engine, jobs
+from trainwright.docker import engine
+from trainwright.jobs import contract
 
 HERE = Path(__file__).parent
 HOST, INSTANCE = "algo-1", "ml.c5.xlarge"
@@ -75,7 +76,7 @@ def job(run: Callable[..., Outcome]) -> Callable[..., Outcome]:
         channels = channels or {}
         toolkit = {"sagemaker_program": script, "sagemaker_submit_directory": "/opt/ml/code"}
         settings = {**toolkit, **(hyperparameters or {})}
-        files = jobs.config([HOST], HOST, settings, list(channels), INSTANCE)
+        files = contract.config([HOST], HOST, settings, list(channels), INSTANCE)
         for name, content in code.items():
             files[f"/opt/ml/code/{name}"] = content.encode() if isinstance(content, str) else content
         files |= {f"/opt/ml/input/data/{c}/{n}": content for c, data in channels.items() for n, content in data.items()}

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from docker.types import Ulimit
 
-from trainwright import engine
+from trainwright.docker import engine
 
 TWO = {"TRAINWRIGHT_HOSTS": "algo-1,algo-2", "TRAINWRIGHT_HOST": "algo-1"}
 EFA_AND_GPUS = {"TRAINWRIGHT_INSTANCE": "p5.48xlarge"}

@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 import tls_index
 
-from trainwright import engine, running
+from trainwright.docker import engine
+from trainwright.jobs import run
 
 pytestmark = pytest.mark.component("sagemaker-training")
 LIMIT_SECONDS = 180
@@ -77,7 +78,7 @@ def named(lines: str) -> str:
 
 
 def left(name: str) -> list[Any]:
-    asked = {"label": f"{running.LABEL}={name}"}
+    asked = {"label": f"{run.LABEL}={name}"}
     client = engine.client()
     return [*client.containers.list(all=True, filters=asked), *client.networks.list(filters=asked)]
 
@@ -162,7 +163,7 @@ def test_what_cannot_be_written_in_the_end_stays_in_the_containers(image: str, t
             assert about["size"] == 8 << 20
             assert sum(map(len, pieces)) > 8 << 20
     finally:
-        for container in engine.client().containers.list(all=True, filters={"label": f"{running.LABEL}={name}"}):
+        for container in engine.client().containers.list(all=True, filters={"label": f"{run.LABEL}={name}"}):
             container.remove(force=True, v=True)
     assert left(name) == []
 

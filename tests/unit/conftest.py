@@ -28,12 +28,16 @@ from typer.main import get_command_from_info
 from typer.models import CommandInfo
 from unit.emitted import IMAGE, Emit
 
-from trainwright import certificates, engine, host_settings, indexes, inputs, lock, locking, packages, templates
 from trainwright import cli as command_line
-from trainwright.config import parse
-from trainwright.matrix import Intent, load_intent
-from trainwright.model import Lock
-from trainwright.process import run
+from trainwright.core import certificates, host_settings
+from trainwright.core.process import run
+from trainwright.core.toml import parse
+from trainwright.docker import engine
+from trainwright.image import inputs, templates
+from trainwright.lock import lockfile, packages
+from trainwright.matrix.matrix import Intent, load_intent
+from trainwright.matrix.model import Lock
+from trainwright.resolve import pypi, resolve
 
 ROOT = Path(__file__).parents[2]
 settings.register_profile("unit", max_examples=30, deadline=None, database=None)
@@ -248,7 +252,7 @@ def settle() -> Callable[[Path], None]:
     def rewrite(root: Path) -> None:
         intent = load_intent(root)
         bases = {(variant.base, False) for variant in intent.variants}
-        bases |= {(variant.base, True) for variant in intent.variants if lock.compiles(intent, variant)}
+        bases |= {(variant.base, True) for variant in intent.variants if lockfile.compiles(intent, variant)}
         for base, tools in sorted(bases):
             path = inputs.packages_path(intent, base, tools)
             if not path.exists():  # of a base whose images await something
@@ -258,11 +262,11 @@ def settle() -> Callable[[Path], None]:
             if fresh != header:
                 path.write_text(packages.dump(fresh, stanzas))
         for variant in {variant.lock: variant for variant in inputs.held(intent)}.values():
-            path, digest = inputs.lock_path(intent, variant), lock.intent_digest(intent, variant)
+            path, digest = inputs.lock_path(intent, variant), lockfile.intent_digest(intent, variant)
             held = parse(path.read_text(), Lock, path.name)
             if held.intent != digest:
-                sources = locking.lock_sources(intent, variant)
-                path.write_text(lock.dump(held.model_copy(update={"intent": digest, "sources": sources})))
+                sources = resolve.lock_sources(intent, variant)
+                path.write_text(lockfile.dump(held.model_copy(update={"intent": digest, "sources": sources})))
 
     return rewrite
 
@@ -412,7 +416,7 @@ def bare_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             monkeypatch.delenv(name)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setattr(certificates, "pip_settings", dict)
-    monkeypatch.setattr(indexes, "pip_settings", functools.cache(lambda: {}))
+    monkeypatch.setattr(pypi, "pip_settings", functools.cache(lambda: {}))
 
 
 def _fails(status: int) -> Fault:

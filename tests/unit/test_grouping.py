@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from xml.etree import ElementTree
 
-from trainwright.testing import SIDE_BY_SIDE
+from trainwright.build.image_tests import SIDE_BY_SIDE
 
 TESTS = """
 import time

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from trainwright import proofs
-from trainwright.matrix import Intent
+from trainwright.build import proofs
+from trainwright.matrix.matrix import Intent
 
 ROOT = Path(__file__).parents[2]
 PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *ROOT.glob("dockerfiles/*/README.md")]

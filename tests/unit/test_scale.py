@@ -8,8 +8,8 @@ from scale import page, sizes, world
 from scale.settings import settings
 from scale.sizes import Layer
 
-from trainwright import inputs
-from trainwright.matrix import Intent
+from trainwright.image import inputs
+from trainwright.matrix.matrix import Intent
 
 ROOT = Path(__file__).parents[2]
 KNOWN = settings()

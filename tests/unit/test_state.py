@@ -13,8 +13,9 @@ import state
 from unit.conftest import Checkout
 
 import trainwright
-from trainwright import engine, registry_http, registry_uploads
-from trainwright.files import write
+from trainwright.core.files import write
+from trainwright.docker import engine
+from trainwright.registry import http, uploads
 
 MATRIX = "dockerfiles/matrix.toml"
 PACKAGE = Path(trainwright.__file__).parent
@@ -66,18 +67,18 @@ def test_the_rule_can_fail(text: str) -> None:
 
 
 def test_every_name_of_the_lists_is_there() -> None:
-    for module in pkgutil.iter_modules([str(PACKAGE)]):
-        importlib.import_module(f"trainwright.{module.name}")
+    for module in pkgutil.walk_packages([str(PACKAGE)], "trainwright."):
+        importlib.import_module(module.name)
     assert {name for name, _ in state.held()} >= state.PURE | state.FILLED_BY_IMPORT
 
 
 @pytest.mark.parametrize("turn", [1, 2])
 def test_nothing_is_there_from_the_test_before(turn: int) -> None:
-    assert not registry_uploads._whole
-    assert not registry_http._heard
+    assert not uploads._whole
+    assert not http._heard
     assert engine.builder.cache_info().currsize == 0
-    registry_uploads._whole.add("127.0.0.1:5000")
-    registry_http._heard.add("127.0.0.1:5000")
+    uploads._whole.add("127.0.0.1:5000")
+    http._heard.add("127.0.0.1:5000")
     engine.buildx.cache_clear()
 
 

@@ -13,46 +13,131 @@ from zipfile import ZipFile
 
 import pytest
 
-from trainwright import inputs, lock
-from trainwright.matrix import Intent
+from trainwright.image import inputs
+from trainwright.lock import lockfile
+from trainwright.matrix.matrix import Intent
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "build/trainwright"
 BIN = Path(sys.executable).parent
 
-LEVELS = {
-    "errors model outcome standing progress": 0,
-    "config versions compat remedy instances providers declaring checking matrix lock facts explaining finding "
-    "packages render preflight declaration heredity image_config derived plan bake probe layers wheels differences "
-    "overview trains builders rebuilt requirements additions scanning publication repositories denials provenance sbom "
-    "pipelines comparison retention nccl_tests nccl_json nccl_info causes floors judge witnesses table_checks "
-    "network_checks scaling runs launchers cloud_launchers baselines charts judge_pages junit pictures "
-    "clusters cluster_files "
-    "regressions jobs training_compiler merging watching fitting submissions": 1,  # pure
-    "files layouts process store host_settings inputs proofs proving mirrors certificates pip_files git checkout "
-    "children aws registry_documents registry_http registry_auth registry_uploads registry_notes registry_work "
-    "gates packing unpacking kept templates apt_sources engine_socket canonical": 1,  # of the host
-    "engine registry indexes distribution sources licences ecr provisioning following submitting": 2,  # effects
-    "locking recording relocking updates fetching building publishing images linting report commands cli doctor": 3,
-    "adding conflicts compiling parents rebuilding deriving verifying testing attesting inspecting": 3,
-    "changes releasing affected updating places forecasting addressing dispatching beginning": 3,
-    "tailing loopback baking programs signing": 3,
-    "running containers comparing pruning judging launching reports verdicts measuring interleaving gateable": 3,
-    "apt_container emitting": 3,
+# A package imports only from those before it; `doctor` and `commands` from all.
+ORDER = [
+    "core",
+    "matrix",
+    "lock",
+    "image",
+    "docker",
+    "registry",
+    "resolve",
+    "build",
+    "diagnose",
+    "gate",
+    "publish",
+    "inspect",
+    "jobs",
+    "doctor",
+    "commands",
+    "cli",
+]
+LARGEST = 20  # modules of a package; `commands` has a file for each command
+# Modules that compute alone: without programs, sockets, clocks, random, environment and current folder.
+PURE = {
+    "core.errors",
+    "core.progress",
+    "core.toml",
+    "core.versions",
+    "matrix.compat",
+    "matrix.instances",
+    "matrix.matrix",
+    "matrix.model",
+    "matrix.providers",
+    "matrix.records",
+    "matrix.remedy",
+    "matrix.validate",
+    "lock.additions",
+    "lock.diff",
+    "lock.facts",
+    "lock.lockfile",
+    "lock.packages",
+    "lock.requirements",
+    "lock.wheels",
+    "image.bake",
+    "image.declared",
+    "image.key",
+    "image.names",
+    "image.preflight_settings",
+    "image.probe",
+    "image.render",
+    "image.training_compiler",
+    "docker.buildx",
+    "docker.layers",
+    "registry.aws_errors",
+    "registry.ecr_settings",
+    "registry.scanning",
+    "registry.settings",
+    "build.rebuilt",
+    "diagnose.causes",
+    "diagnose.watch",
+    "gate.charts",
+    "gate.checks",
+    "diagnose.nccl_debug",
+    "gate.evidence",
+    "gate.floors",
+    "gate.html",
+    "gate.judge",
+    "gate.junit",
+    "gate.launchers",
+    "gate.output",
+    "gate.png",
+    "gate.regression",
+    "gate.spec",
+    "gate.estimate",
+    "publish.pipelines",
+    "publish.provenance",
+    "publish.retention",
+    "publish.sbom",
+    "publish.trains",
+    "inspect.child_check",
+    "inspect.derived",
+    "inspect.diff_model",
+    "inspect.explain",
+    "inspect.find",
+    "inspect.image_config",
+    "inspect.matrix_page",
+    "jobs.cloudwatch",
+    "jobs.cluster_files",
+    "jobs.contract",
+    "jobs.fit",
+    "jobs.request",
+    "jobs.spec",
 }
-LEVEL = {name: level for names, level in LEVELS.items() for name in names.split()}
-PURE = {name for name, level in LEVEL.items() if level == 0} | set(list(LEVELS)[1].split())
-EFFECTS = set(list(LEVELS)[3].split())
+# Modules that change what lies outside this process: each does one thing, so none imports another one.
+EFFECTS = {
+    "docker.engine",
+    "registry.client",
+    "registry.ecr",
+    "registry.ecr_repositories",
+    "resolve.apt",
+    "resolve.licences",
+    "resolve.pypi",
+    "resolve.upstream",
+    "jobs.follow",
+    "jobs.submit",
+}
 IMPURE = {"subprocess", "socket", "time", "random", "secrets", "uuid", "httpx", "docker", "urllib.request", "tempfile"}
 IMPURE_NAMES = {"environ", "getenv", "now", "today", "utcnow", "getcwd", "cwd", "home", "expanduser"}
 
 
 def modules() -> Iterator[tuple[str, Path]]:
-    """Module below trainwright ("doctor" for each of its files), and its file."""
+    """Yield each module below trainwright as package.module ("cli" for cli.py), and its file."""
     for path in sorted(PACKAGE.rglob("*.py")):
-        name = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
-        if name != "__init__":
-            yield name, path
+        names = path.relative_to(PACKAGE).with_suffix("").parts
+        if names != ("__init__",):
+            yield ".".join(name for name in names if name != "__init__"), path
+
+
+MODULES = {name for name, _ in modules()}
 
 
 def imports(tree: ast.AST) -> Iterator[str]:
@@ -74,17 +159,22 @@ def imports(tree: ast.AST) -> Iterator[str]:
 
 
 def own(name: str) -> str:
-    """`trainwright.lock.digest` is of our module `lock`; "" for what is none of ours."""
+    """Return the module of ours that an import names: `trainwright.lock.lockfile.digest` is of lock.lockfile."""
     parts = name.split(".")
-    return parts[1] if parts[0] == "trainwright" and len(parts) > 1 and parts[1] in LEVEL else ""
+    found = (".".join(parts[1:end]) for end in (3, 2)) if parts[0] == "trainwright" else ()
+    return next((module for module in found if module in MODULES), "")
+
+
+def level(module: str) -> int:
+    return ORDER.index(module.split(".")[0])
 
 
 def broken(name: str, text: str) -> list[str]:
-    """Which of the rules a module's source breaks."""
+    """Return the rules that a module's source breaks."""
     tree, found = ast.parse(text), []
     for imported in imports(tree):
         other = own(imported)
-        if other and LEVEL[other] > LEVEL[name]:
+        if other and level(other) > level(name):
             found.append(f"{name} imports upwards: {other}")
         if other and other != name and {name, other} <= EFFECTS:
             found.append(f"the effect {name} imports the effect {other}")
@@ -96,8 +186,15 @@ def broken(name: str, text: str) -> list[str]:
     return found
 
 
-def test_every_module_has_a_level() -> None:
-    assert {name for name, _ in modules()} == LEVEL.keys()
+def test_every_package_has_its_place_in_the_order() -> None:
+    assert {name.split(".")[0] for name in MODULES} == set(ORDER)
+    assert PURE | EFFECTS <= MODULES
+
+
+def test_no_package_is_large() -> None:
+    for package in set(ORDER) - {"commands"}:
+        held = [name for name in MODULES if name.startswith(f"{package}.")]
+        assert len(held) <= LARGEST, package
 
 
 def test_modules_import_downwards() -> None:
@@ -105,32 +202,39 @@ def test_modules_import_downwards() -> None:
         assert broken(name, path.read_text()) == [], path
 
 
-def test_no_circle_of_imports() -> None:
-    """Within one level, too."""
-    graph = {name: set[str]() for name in LEVEL}
+def graph() -> dict[str, set[str]]:
+    """Return each module with those of ours that it imports, wherever the import stands."""
+    found = {name: set[str]() for name in MODULES}
     for name, path in modules():
-        graph[name] |= {own(imported) for imported in imports(ast.parse(path.read_text()))} - {"", name}
-    while leaves := [name for name, used in graph.items() if not used]:
+        found[name] |= {own(imported) for imported in imports(ast.parse(path.read_text()))} - {"", name}
+        found[name] = {other for other in found[name] if "." in other or other == "cli"}
+    return found
+
+
+def test_no_circle_of_imports() -> None:
+    """Check modules, within one package too."""
+    left = graph()
+    while leaves := [name for name, used in left.items() if not used]:
         for leaf in leaves:
-            del graph[leaf]
-        for used in graph.values():
+            del left[leaf]
+        for used in left.values():
             used.difference_update(leaves)
-    assert graph == {}
+    assert left == {}
 
 
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        ("lock", "from trainwright import engine"),
-        ("lock", "import trainwright.cli"),
-        ("model", "from trainwright.lock import digest"),
-        ("engine", "from trainwright.registry import push"),
-        ("engine", "def f():\n    from trainwright import indexes"),
-        ("render", "import subprocess"),
-        ("render", "from urllib.request import urlopen"),
-        ("plan", "import os\nos.environ['HOME']"),
-        ("plan", "from datetime import datetime\ndatetime.now()"),
-        ("probe", "import httpx"),
+        ("lock.lockfile", "from trainwright.docker import engine"),
+        ("lock.lockfile", "import trainwright.cli"),
+        ("matrix.model", "from trainwright.lock.lockfile import digest"),
+        ("docker.engine", "from trainwright.registry.client import push"),
+        ("resolve.apt", "def f():\n    from trainwright.resolve import pypi"),
+        ("image.render", "import subprocess"),
+        ("image.render", "from urllib.request import urlopen"),
+        ("image.key", "import os\nos.environ['HOME']"),
+        ("image.key", "from datetime import datetime\ndatetime.now()"),
+        ("image.probe", "import httpx"),
     ],
 )
 def test_the_rules_can_fail(name: str, text: str) -> None:
@@ -240,7 +344,7 @@ def test_every_lock_has_a_variant(intent: Intent) -> None:
     held = inputs.held(intent)
     wanted = {f"{variant.lock}.toml" for variant in held}
     wanted |= {f"{variant.base}.packages" for variant in held}
-    wanted |= {f"{variant.base}.build.packages" for variant in held if lock.compiles(intent, variant)}
+    wanted |= {f"{variant.base}.build.packages" for variant in held if lockfile.compiles(intent, variant)}
     assert {path.name for path in (ROOT / "dockerfiles/locks").iterdir()} == wanted
 
 
@@ -258,7 +362,7 @@ def test_scripts_stop_at_the_first_error(path: Path) -> None:
 def test_what_an_error_sends_a_person_to_is_there() -> None:
     """Every file or glob of dockerfiles/ that a module names whole: a remedy for a file that is gone is none."""
     said = [(name, place) for name, path in modules() for place in named(path.read_text())]
-    assert ("distribution", "dockerfiles/bases.toml") in said
+    assert ("resolve.apt", "dockerfiles/bases.toml") in said
     assert [(name, place) for name, place in said if not any(ROOT.glob(place))] == []
 
 

@@ -1,28 +1,14 @@
-"""One module per kind of command; each registers its own with the program, when it is imported."""
+"""One file for each command, or group of commands: `trainwright push` is push.py, `trainwright ci proofs` is in ci.py.
+
+Each registers its command with the program when it is imported.
+"""
 
 from collections.abc import Sequence
 from importlib import import_module
+from pathlib import Path
 
-# Module to its commands: only the module of the command that was asked for is imported.
-MODULES = {
-    "cosign": ("cosign",),
-    "deriving": ("derive", "verify"),
-    "emitting": ("emit",),
-    "following": ("attach", "watch"),
-    "gating": ("judge", "diagnose", "estimate"),
-    "launching": ("gate",),
-    "lifecycle": ("diff", "prune"),
-    "looking": ("list", "matrix", "explain", "find", "plan", "render", "lint", "doctor"),
-    "loopback": ("registry",),
-    "making": ("lock", "outdated", "fetch", "build", "test", "push", "record"),
-    "measuring": ("baseline", "compare"),
-    "pipelining": ("ci",),
-    "rebuilding": ("rebuild",),
-    "releasing": ("changes", "release", "rollback", "affected", "update"),
-    "repositories": ("repositories",),
-    "running": ("run",),
-    "submitting": ("uri", "launch"),
-}
+# Read from the folder, so that a new command is a new file and nothing else.
+NAMES = sorted(path.stem for path in Path(__file__).parent.glob("[a-z]*.py") if path.stem != "options")
 
 
 def register(words: Sequence[str]) -> None:
@@ -32,6 +18,6 @@ def register(words: Sequence[str]) -> None:
     command.
     """
     asked = next((word for word in words if not word.startswith("-")), "")
-    modules = [module for module, names in MODULES.items() if asked in names]
-    for module in modules or (() if "--version" in words[:1] else MODULES):
-        import_module(f"trainwright.commands.{module}")
+    names = [asked] if asked in NAMES else [] if "--version" in words[:1] else NAMES
+    for name in names:
+        import_module(f"trainwright.commands.{name}")

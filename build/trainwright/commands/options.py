@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from trainwright.errors import ConfigError, did_you_mean
+from trainwright.core.errors import ConfigError, did_you_mean
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -35,6 +35,15 @@ NoWait = Annotated[
 
 With = Annotated[Path | None, typer.Option("--with", metavar="FILE", help="Packages of a requirements file on top.")]
 Name = Annotated[str, typer.Option(metavar="NAME", help="With --with: the image is <id>-with-NAME.")]
+StopOnCause = Annotated[bool, typer.Option("--stop-on-cause", help="Stop the job at a cause that nothing survives.")]
+StopOnSilence = Annotated[bool, typer.Option("--stop-on-silence", help="Stop the job when no host speaks any more.")]
+OneRegion = Annotated[str, typer.Option(envvar="AWS_REGION", metavar="NAME", help="Of the job; else the account's.")]
+Logs = Annotated[
+    list[str], typer.Argument(metavar="LOG...", help="Output of nccl-tests, or of -J; - is standard input.")
+]
+State = Annotated[str | None, typer.Option(metavar="STATE", help="proved, unproved or blocked.")]
+Instance = Annotated[str | None, typer.Option(metavar="TYPE", help="Those that are for it, such as p5.48xlarge.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would happen; change nothing.")]
 
 
 def find_root() -> Path:
@@ -46,7 +55,7 @@ def find_root() -> Path:
 
 
 def chosen(framework: str | None, only: str | None) -> tuple[Any, Any]:
-    from trainwright.matrix import load_intent, select
+    from trainwright.matrix.matrix import load_intent, select
 
     intent = load_intent(find_root())
     return intent, select(intent.variants, framework, only)
@@ -69,7 +78,7 @@ def asked_for(
 
 def on_top(variants: Any, requirements: Path | None, name: str) -> Any:
     """The one image that packages of a requirements file make of another one."""
-    from trainwright import additions
+    from trainwright.lock import additions
 
     if requirements is None:
         raise ConfigError("--name belongs to --with", fix="trainwright build --help")

@@ -19,12 +19,13 @@ def repositories(
     as_json: Json = False,
 ) -> None:
     """Repositories of Amazon ECR: what is missing, and which settings are not as publish.toml wants them."""
-    from trainwright import images, report
+    from trainwright.build import state
+    from trainwright.core import console
 
     intent, variants = chosen(framework, only)
-    places = [place for variant in variants for place in images.places(intent, variant, registry or "ecr", region)]
-    rows = images.settle(intent, variants, places, create=apply, change=apply)
-    report.show([row.model_dump() for row in rows], as_json)
+    places = [place for variant in variants for place in state.places(intent, variant, registry or "ecr", region)]
+    rows = state.settle(intent, variants, places, create=apply, change=apply)
+    console.show([row.model_dump() for row in rows], as_json)
     for host in dict.fromkeys(place.host for place in places if not place.region):
         typer.echo(
             f"{host} is a plain registry: it has no such settings, and makes a repository when it is pushed to; "

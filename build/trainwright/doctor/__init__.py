@@ -4,9 +4,9 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+from trainwright.core.errors import NotRunError, TrainwrightError
 from trainwright.doctor import buildx, ca, disk, engine, image_store, indexes, locks, mirrors, registry, signing, tools
 from trainwright.doctor.context import Context, Finding
-from trainwright.errors import NotRunError, TrainwrightError
 
 Check = Callable[[Context], Finding]
 

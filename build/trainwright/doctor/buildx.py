@@ -2,10 +2,11 @@
 
 import shutil
 
-from trainwright import engine
-from trainwright.doctor.context import Context, Finding, at_least
-from trainwright.errors import NotRunError, TrainwrightError
-from trainwright.process import run
+from trainwright.core.errors import NotRunError, TrainwrightError
+from trainwright.core.process import run
+from trainwright.core.versions import at_least
+from trainwright.docker import engine
+from trainwright.doctor.context import Context, Finding
 
 
 def check(context: Context) -> Finding:

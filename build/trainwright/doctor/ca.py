@@ -3,7 +3,7 @@
 import os
 import ssl
 
-from trainwright import certificates, indexes
+from trainwright.core import certificates, host_settings
 from trainwright.doctor.context import Context, Finding
 
 
@@ -35,6 +35,6 @@ def _in_use() -> dict[str, str | None]:
         "SSL_CERT_FILE": own,
         "GIT_SSL_CAINFO": os.environ.get("GIT_SSL_CAINFO"),
         "PIP_CERT": os.environ.get("PIP_CERT"),
-        "pip's setting `cert`": indexes.pip_settings().get("cert"),
+        "pip's setting `cert`": host_settings.pip_settings().get("cert"),
         "the system": None if own else ssl.get_default_verify_paths().cafile,
     }

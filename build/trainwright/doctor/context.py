@@ -5,13 +5,17 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from packaging.version import InvalidVersion, Version
-
-from trainwright import engine, host_settings, images, inputs, matrix, registry
-from trainwright.errors import EnvironmentProblem, LockError, NotRunError, RegistryError
-from trainwright.inputs import Inputs
-from trainwright.matrix import Intent
-from trainwright.model import Model, Variant
+from trainwright.build import state
+from trainwright.core import host_settings
+from trainwright.core.errors import EnvironmentProblem, LockError, NotRunError, RegistryError
+from trainwright.core.toml import Model
+from trainwright.docker import engine
+from trainwright.image import inputs
+from trainwright.image.inputs import Inputs
+from trainwright.matrix import matrix
+from trainwright.matrix.matrix import Intent
+from trainwright.matrix.model import Variant
+from trainwright.registry import client, http
 
 
 class Finding(Model):
@@ -62,7 +66,7 @@ class Context:
     @cached_property
     def registry_answers(self) -> bool | None:
         """None for a registry beyond loopback: doctor uses no network."""
-        return registry.answers(self.registry_host) if registry.is_loopback(self.registry_host) else None
+        return client.answers(self.registry_host) if http.is_loopback(self.registry_host) else None
 
     def to_build(self) -> list[Inputs]:
         """The default images that neither the registry on loopback nor the engine holds.
@@ -78,19 +82,9 @@ class Context:
                 if isinstance(given, LockError):
                     raise given
                 asked = self.registry_answers  # and not one beyond loopback
-                repository = images.repository_if_any(self.intent, variant, self.registry) if asked else None
-                entry = images.plan_one(given, repository, lambda: isinstance(self.engine, dict))
+                repository = state.repository_if_any(self.intent, variant, self.registry) if asked else None
+                entry = state.plan_one(given, repository, lambda: isinstance(self.engine, dict))
                 found += [given] if entry.action == "build" else []
         except (LockError, RegistryError, EnvironmentProblem) as error:
             raise NotRunError("what is still to be built is not known", why=error.what, fix=error.fix) from None
         return found
-
-
-def at_least(found: str, minimum: str) -> bool:
-    """Raises NotRunError for what is no version, a development build for instance."""
-    try:
-        return Version(found) >= Version(minimum)
-    except InvalidVersion as error:
-        raise NotRunError(
-            f"{found} cannot be compared with {minimum}, the oldest that will do", why=str(error)
-        ) from None

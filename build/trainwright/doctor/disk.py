@@ -5,7 +5,7 @@ import shutil
 from collections import ChainMap
 from pathlib import Path
 
-from trainwright import store
+from trainwright.core import store
 from trainwright.doctor.context import Context, Finding
 
 

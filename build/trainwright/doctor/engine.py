@@ -2,8 +2,9 @@
 
 import os
 
-from trainwright.doctor.context import Context, Finding, at_least
-from trainwright.errors import EnvironmentProblem
+from trainwright.core.errors import EnvironmentProblem
+from trainwright.core.versions import at_least
+from trainwright.doctor.context import Context, Finding
 
 
 def check(context: Context) -> Finding:

@@ -1,7 +1,7 @@
 """Where the engine keeps images; either of Docker's stores will do."""
 
+from trainwright.core.errors import EnvironmentProblem
 from trainwright.doctor.context import Context, Finding
-from trainwright.errors import EnvironmentProblem
 
 
 def check(context: Context) -> Finding:

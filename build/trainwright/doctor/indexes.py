@@ -3,12 +3,12 @@
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from trainwright import indexes, mirrors
+from trainwright.core import host_settings, mirrors
 from trainwright.doctor.context import Context, Finding
 
 
 def check(_: Context) -> Finding:
-    settings, mirror = indexes.pip_settings(), mirrors.named(mirrors.PYTHON)
+    settings, mirror = host_settings.pip_settings(), mirrors.named(mirrors.PYTHON)
     default = mirrors.redirect(settings.get("index-url", "PyPI (pip's default)"))
     said = ["index " + (f"{mirror} ({mirrors.SETTING})" if mirror else default)]
     for name in ("extra-index-url", "find-links", "trusted-host"):

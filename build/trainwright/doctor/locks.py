@@ -1,7 +1,7 @@
 """Every image has a lock, and it answers the intent as it stands."""
 
+from trainwright.core.errors import LockError
 from trainwright.doctor.context import Context, Finding
-from trainwright.errors import LockError
 
 
 def check(context: Context) -> Finding:

@@ -3,9 +3,9 @@
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from trainwright import distribution
-from trainwright import mirrors as setting
+from trainwright.core import mirrors as setting
 from trainwright.doctor.context import Context, Finding
+from trainwright.resolve import apt
 
 
 def check(context: Context) -> Finding:
@@ -14,7 +14,7 @@ def check(context: Context) -> Finding:
     addresses: dict[str, str] = {}  # what is mirrored, or an archive, to where it comes from
     for base in bases:
         if base.provider == "packages":
-            addresses |= dict.fromkeys(base.archives, "the snapshot archive") | distribution.mirrors(base)
+            addresses |= dict.fromkeys(base.archives, "the snapshot archive") | apt.mirrors(base)
     addresses |= setting.table()
     said = [f"{name} {address}" for name, address in addresses.items()]
     said += [f"{name.replace('_', ' ')} {value}" for name, value in setting.proxies().items()]

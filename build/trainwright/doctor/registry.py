@@ -1,8 +1,8 @@
 """The registry that a push would go to. One beyond loopback is not asked: doctor uses no network."""
 
-from trainwright import places
+from trainwright.core.errors import RegistryError
 from trainwright.doctor.context import Context, Finding
-from trainwright.errors import RegistryError
+from trainwright.registry import locations
 
 
 def check(context: Context) -> Finding:
@@ -13,8 +13,8 @@ def check(context: Context) -> Finding:
             "REGISTRY=host:port or host:port/prefix, without http://",
         )
         return Finding(check="registry", state="failed", found=found, fix=fix)
-    if not places.OWN.fullmatch(context.registry):
-        places.refuse_words(context.registry)
+    if not locations.OWN.fullmatch(context.registry):
+        locations.refuse_words(context.registry)
     if context.registry_answers is None:
         found = f"{where} is not on loopback, and doctor asks no network"
         return Finding(check="registry", state="unknown", found=found, fix="trainwright plan: it asks the registry")
@@ -24,7 +24,7 @@ def check(context: Context) -> Finding:
         fix = "start it, or `unset REGISTRY` and `make registry`"
         return Finding(check="registry", state="failed", found=f"REGISTRY={context.registry} does not answer", fix=fix)
     try:  # what a push would say
-        places.hosts(context.root, "")
+        locations.hosts(context.root, "")
     except RegistryError as error:
         found = ": ".join(filter(None, (error.what, error.why)))
         return Finding(check="registry", state="warning", found=found, fix=error.fix)

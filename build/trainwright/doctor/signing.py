@@ -1,23 +1,24 @@
 """Whether what is published here is signed: no build needs that, and no network is asked."""
 
-from trainwright import attesting, publication, signing
 from trainwright.doctor.context import Context, Finding
+from trainwright.publish import attest, sign
+from trainwright.registry import settings
 
 
 def check(context: Context) -> Finding:
-    required = publication.publication(context.root).signature.required
-    key = attesting.signing_key()
-    if key and not signing.at_hand():
+    required = settings.publication(context.root).signature.required
+    key = attest.signing_key()
+    if key and not sign.at_hand():
         found = f"{key} was not asked: cosign is fetched when it is needed first"
         return Finding(check="signing", state="unknown", found=found, fix=f"trainwright cosign public-key --key {key}")
     if not key and required == "always":
-        found = f"{publication.FILE} wants all signed, and {signing.KEY} is not set"
-        return Finding(check="signing", state="failed", found=found, fix=f"export {signing.KEY}=<key>")
+        found = f"{settings.FILE} wants all signed, and {sign.KEY} is not set"
+        return Finding(check="signing", state="failed", found=found, fix=f"export {sign.KEY}=<key>")
     if not key:
-        found = f"nothing is signed: {signing.KEY} is not set" + "; a release has to be" * (required == "release")
+        found = f"nothing is signed: {sign.KEY} is not set" + "; a release has to be" * (required == "release")
         return Finding(check="signing", state="ok", found=found)
     if "://" not in key:
-        attesting.must_be_possible(context.root, "push")
+        attest.must_be_possible(context.root, "push")
         return Finding(check="signing", state="ok", found=f"{key} opens")
     found = f"{key} was not asked: doctor uses no network"
     return Finding(check="signing", state="unknown", found=found, fix=f"trainwright cosign public-key --key {key}")

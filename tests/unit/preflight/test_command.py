@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from trainwright import preflight
-from trainwright.matrix import Intent
+from trainwright.image import preflight_settings
+from trainwright.matrix.matrix import Intent
 
 OWN = Path(__file__).parents[3] / "dockerfiles/rootfs/common/opt/trainwright"
 HOSTS = {"TRAINWRIGHT_HOSTS": "localhost,127.0.0.1", "TRAINWRIGHT_HOST": "localhost"}
@@ -34,7 +34,7 @@ def own(tmp_path: Path, intent: Intent) -> Path:
     content = {"id": "tiny", "accelerator": "cpu", "components": components, "python": {}, "may_move": []}
     (tmp_path / "declared.json").write_text(json.dumps(content))
     (tmp_path / "libraries.json").write_text("{}")
-    (tmp_path / "preflight.json").write_text(preflight.text(intent, {}))
+    (tmp_path / "preflight.json").write_text(preflight_settings.text(intent, {}))
     return tmp_path
 
 

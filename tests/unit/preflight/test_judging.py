@@ -10,8 +10,8 @@ from judging import judge
 from limits import size
 from peers import chosen
 
-from trainwright import preflight
-from trainwright.matrix import Intent
+from trainwright.image import preflight_settings
+from trainwright.matrix.matrix import Intent
 
 GIB = 1 << 30
 PLUGIN = "/opt/amazon/ofi-nccl/lib/libnccl-net-ofi.so"
@@ -60,7 +60,7 @@ Judged = Callable[..., list[Finding]]
 
 @pytest.fixture
 def judged(intent: Intent) -> Judged:
-    data = preflight.settings(intent, {"cuda": "13.2.2"})
+    data = preflight_settings.settings(intent, {"cuda": "13.2.2"})
 
     def judged(components: dict[str, Any] = FLAGSHIP, facts: Facts = GOOD, **changed: Any) -> list[Finding]:
         return judge(Case(replace(facts, **changed), components, data))
@@ -350,13 +350,13 @@ def test_sizes_are_for_people() -> None:
 
 
 def test_the_driver_floor_is_that_of_the_rules(intent: Intent) -> None:
-    assert preflight.settings(intent, {"cuda": "12.8.90"})["driver"] == "525"
-    assert preflight.settings(intent, {"cuda": "13.2.2"})["driver"] == "580"
-    assert preflight.settings(intent, {})["driver"] == ""
+    assert preflight_settings.settings(intent, {"cuda": "12.8.90"})["driver"] == "525"
+    assert preflight_settings.settings(intent, {"cuda": "13.2.2"})["driver"] == "580"
+    assert preflight_settings.settings(intent, {})["driver"] == ""
 
 
 def test_the_instance_types_are_all_that_are_known(intent: Intent) -> None:
-    data = preflight.settings(intent, {})["instances"]
+    data = preflight_settings.settings(intent, {})["instances"]
     assert data["p5en.48xlarge"] == [16, 8]
     assert data["c5n.18xlarge"] == [1, 0]
     assert data.keys() == intent.instances.keys()

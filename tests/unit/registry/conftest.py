@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from registries import Registry, image, serving
 
-from trainwright import registry
+from trainwright.registry import client
 
 PUBLISH = """\
 [transfer]
@@ -68,9 +68,9 @@ def big(tmp_path: Path) -> Path:
 
 
 def push(layout: Path, place: str) -> str:
-    digest, manifest = registry.manifest_of(layout)
-    registry.push(layout, place, digest)
-    registry.verify(place, digest, manifest)
+    digest, manifest = client.manifest_of(layout)
+    client.push(layout, place, digest)
+    client.verify(place, digest, manifest)
     return digest
 
 

@@ -12,16 +12,16 @@ from putting import put_blob
 from registries import MANIFEST, Handler, Registry, digest_of, image
 from unit.registry.conftest import BIG, OTHER, notes, push
 
-from trainwright import registry, registry_work
-from trainwright.errors import RegistryError
+from trainwright.core.errors import RegistryError
+from trainwright.registry import client, retry
 
 
 def test_push_verify_tag(held: Registry, place: str, layout: Path, tmp_path: Path) -> None:
     digest = push(layout, place)
     assert held.tags == {}  # pushed by digest: no tag points at it yet
-    registry.tag(place, digest, "v1")
-    assert registry.resolve(place, "v1") == digest
-    assert registry.config(place, digest)["os"] == "linux"
+    client.tag(place, digest, "v1")
+    assert client.resolve(place, "v1") == digest
+    assert client.config(place, digest)["os"] == "linux"
     assert notes(tmp_path) == []
 
 
@@ -53,16 +53,16 @@ def test_a_blob_of_another_repository_is_mounted(held: Registry, place: str, big
     held.mounts = False
     push(big, f"{held.address}/c")
     assert sum(held.sent) > len(BIG)
-    assert registry.manifest(f"{held.address}/c", digest)
+    assert client.manifest(f"{held.address}/c", digest)
 
 
 def test_a_tag_never_moves(held: Registry, place: str, layout: Path, big: Path) -> None:
     digest, other = push(layout, place), push(big, place)
-    registry.tag(place, digest, "v1")
+    client.tag(place, digest, "v1")
     held.asked.clear()
-    registry.tag(place, digest, "v1")
+    client.tag(place, digest, "v1")
     with pytest.raises(RegistryError, match="a released tag never moves") as raised:
-        registry.tag(place, other, "v1")
+        client.tag(place, other, "v1")
     assert raised.value.exit_code == 8
     assert digest in raised.value.why
     assert held.count("PUT") == 0
@@ -82,7 +82,7 @@ def test_two_publishers_of_one_tag(held: Registry, place: str, layout: Path, big
 
     held.act("PUT .*/manifests/v1", overtaken)
     with pytest.raises(RegistryError, match="already names another image") as raised:
-        registry.tag(place, mine, "v1")
+        client.tag(place, mine, "v1")
     assert theirs in raised.value.why
     assert held.tags["a", "v1"] == theirs
 
@@ -96,17 +96,17 @@ def test_two_publishers_of_the_same_image(held: Registry, place: str, layout: Pa
         handler.refuse(400, "ImageTagAlreadyExists")
 
     held.act("PUT .*/manifests/v1", overtaken)
-    registry.tag(place, digest, "v1")
+    client.tag(place, digest, "v1")
     held.fail("PUT .*/manifests/v2", 409, text="TAG_INVALID: immutable")
     with pytest.raises(RegistryError, match="v2 could not be tagged"):
-        registry.tag(place, digest, "v2")
+        client.tag(place, digest, "v2")
 
 
 def test_a_tag_that_the_registry_loses(held: Registry, place: str, layout: Path) -> None:
     digest = push(layout, place)
     held.fail("PUT .*/manifests/v1", 201)
     with pytest.raises(RegistryError, match="could not be tagged") as raised:
-        registry.tag(place, digest, "v1")
+        client.tag(place, digest, "v1")
     assert "nothing is there" in raised.value.why
 
 
@@ -114,44 +114,44 @@ def test_aliases_move_and_names_of_keys_do_not(held: Registry, place: str, layou
     first, second = push(layout, place), push(big, place)
     alias = "tiny-1.0-cpu-py311-ec2"
     for digest in (first, second):
-        registry.move(place, digest, alias)
-        assert registry.resolve(place, alias) == digest
+        client.move(place, digest, alias)
+        assert client.resolve(place, alias) == digest
     with pytest.raises(RegistryError, match="never moves"):
-        registry.move(place, first, f"{alias}-2026.11.0")
+        client.move(place, first, f"{alias}-2026.11.0")
     held.fail(f"PUT .*/manifests/{alias}", 201)
     with pytest.raises(RegistryError, match="was moved and names another image"):
-        registry.move(place, first, alias)
+        client.move(place, first, alias)
 
 
 def test_blobs_and_manifests_of_other_kinds(held: Registry, place: str, tmp_path: Path) -> None:
     digest = put_blob(place, b"an attestation")
     assert digest == digest_of(b"an attestation")
-    assert registry.blob(place, digest, 14) == b"an attestation"
+    assert client.blob(place, digest, 14) == b"an attestation"
     assert notes(tmp_path) == []
     with pytest.raises(RegistryError, match="has lost"):
-        registry.blob(place, OTHER, 14)
+        client.blob(place, OTHER, 14)
 
 
 def test_tags_and_delete(held: Registry, place: str, layout: Path) -> None:
-    assert registry.tags(place) == []
+    assert client.tags(place) == []
     digest = push(layout, place)
     names = [f"v{number}" for number in range(9)]
     for name in names:
-        registry.tag(place, digest, name)
+        client.tag(place, digest, name)
     held.page = 4
-    assert registry.tags(place) == names
-    assert registry.resolve_all(place, [*names, "gone"]) == dict.fromkeys(names, digest) | {"gone": ""}
-    registry.delete(place, digest)
-    registry.delete(place, digest)
-    assert registry.tags(place) == []
+    assert client.tags(place) == names
+    assert client.resolve_all(place, [*names, "gone"]) == dict.fromkeys(names, digest) | {"gone": ""}
+    client.delete(place, digest)
+    client.delete(place, digest)
+    assert client.tags(place) == []
     held.fail("DELETE", 405, text="UNSUPPORTED: deletion is disabled")
     with pytest.raises(RegistryError, match="could not be deleted"):
-        registry.delete(place, digest)
+        client.delete(place, digest)
 
 
 def test_reading_goes_on_where_the_line_broke(held: Registry, place: str, big: Path) -> None:
-    digest, manifest = registry.manifest_of(big)
-    registry.push(big, place, digest)
+    digest, manifest = client.manifest_of(big)
+    client.push(big, place, digest)
 
     def breaks(handler: Handler) -> None:
         handler.send_response(200)
@@ -161,7 +161,7 @@ def test_reading_goes_on_where_the_line_broke(held: Registry, place: str, big: P
         handler.hang_up()
 
     held.act(f"GET .*{digest_of(BIG)}", breaks, times=2)
-    registry.verify(place, digest, manifest)
+    client.verify(place, digest, manifest)
     assert sorted(held.ranges) == ["", "", "bytes=3000-", "bytes=3000-"]  # the second answer was all of it again
 
 
@@ -173,7 +173,7 @@ def test_memory_does_not_grow_with_the_blob(held: Registry, place: str, tmp_path
     program = """
 import resource, sys
 from pathlib import Path
-from trainwright import registry
+from trainwright.registry import client as registry
 layout, place = Path(sys.argv[1]), sys.argv[2]
 registry.resolve(place, "v1")
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -187,18 +187,18 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 
 
 def test_size_is_config_and_layers() -> None:
-    assert registry.size_of({"config": {"size": 1}, "layers": [{"size": 10}, {"size": 100}]}) == 111
+    assert client.size_of({"config": {"size": 1}, "layers": [{"size": 10}, {"size": 100}]}) == 111
 
 
 def test_manifest_of_a_layout(layout: Path) -> None:
-    digest, manifest = registry.manifest_of(layout)
+    digest, manifest = client.manifest_of(layout)
     assert digest == digest_of((layout / "blobs" / digest.replace(":", "/")).read_bytes())
     assert manifest["mediaType"] == MANIFEST
 
 
 def test_answers(held: Registry) -> None:
-    assert registry.answers(held.address) is True
-    assert registry.answers("127.0.0.1:1") is False
+    assert client.answers(held.address) is True
+    assert client.answers("127.0.0.1:1") is False
 
 
 def test_one_failure_ends_the_others(held: Registry, place: str) -> None:
@@ -211,7 +211,7 @@ def test_one_failure_ends_the_others(held: Registry, place: str) -> None:
     held.act("GET .*/manifests/bad", refuses)
     held.fail("GET .*/manifests/v", 503, times=99, Retry_After="2")
     with pytest.raises(RegistryError) as raised:
-        registry.resolve_all(place, ["bad", *(f"v{number}" for number in range(50))])
+        client.resolve_all(place, ["bad", *(f"v{number}" for number in range(50))])
     assert "DENIED" in raised.value.why
     assert held.count("GET") < 9  # and not 51; three of them alone would be asked twelve times
 
@@ -226,19 +226,19 @@ def test_what_has_ended_asks_nothing_more(held: Registry, place: str, kept: bool
             asking.wait(9)
             raise KeyboardInterrupt
         if kept:
-            registry.resolve(place, "v1")
+            client.resolve(place, "v1")
         asking.set()
         ends = time.monotonic() + 60
-        while not registry_work.stopped() and time.monotonic() < ends:
+        while not retry.stopped() and time.monotonic() < ends:
             time.sleep(0.01)
         if kept:
             time.sleep(0.1)
         try:
-            registry.resolve(place, "v2")
+            client.resolve(place, "v2")
         finally:
             over.set()
 
     with pytest.raises(KeyboardInterrupt):
-        registry_work.side_by_side(work, [0, 1])
+        retry.side_by_side(work, [0, 1])
     assert over.is_set()
     assert held.count("GET .*/v2$") == 0

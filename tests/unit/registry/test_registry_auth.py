@@ -9,8 +9,8 @@ import pytest
 from registries import Handler, Registry, serving
 from unit.registry.conftest import push
 
-from trainwright import registry, registry_auth, registry_http
-from trainwright.errors import ConfigError, RegistryError
+from trainwright.core.errors import ConfigError, RegistryError
+from trainwright.registry import auth, client, http
 
 
 def login(tmp_path: Path, held: Registry, password: str) -> None:
@@ -25,15 +25,15 @@ def test_credentials_of_the_docker_client(
 ) -> None:
     held.password, held.bearer = "secret", bearer
     with pytest.raises(RegistryError) as raised:
-        registry.resolve(place, "v1")
+        client.resolve(place, "v1")
     assert "registry answered 401" in raised.value.why
     assert raised.value.fix == f"docker login {held.address}"
     login(tmp_path, held, "secret")
     assert push(layout, place)
     login(tmp_path, held, "wrong")
-    registry_auth._headers.clear()
+    auth._headers.clear()
     with pytest.raises(RegistryError) as raised:
-        registry.resolve(place, "v1")
+        client.resolve(place, "v1")
     assert "wrong" not in str(raised.value.as_dict())
 
 
@@ -47,11 +47,11 @@ def test_a_credential_helper(held: Registry, place: str, tmp_path: Path, monkeyp
     helper.write_text("""#!/bin/sh\necho '{"Username": "<token>", "Secret": "identity"}'\n""")
     helper.chmod(0o755)
     monkeypatch.setenv("PATH", f"{helper.parent}:/usr/bin:/bin")
-    assert registry.resolve(place, "v1") == ""
-    registry_auth._headers.clear()
+    assert client.resolve(place, "v1") == ""
+    auth._headers.clear()
     helper.write_text("#!/bin/sh\necho the vault is shut; exit 1\n")
     with pytest.raises(RegistryError, match="cannot be read") as raised:
-        registry.resolve(place, "v1")
+        client.resolve(place, "v1")
     assert "the vault is shut" in raised.value.why
 
 
@@ -69,10 +69,10 @@ def test_credentials_that_expire_in_the_middle_of_a_blob(held: Registry, place: 
         held.tokens.clear()
         assert not handler.admitted()
 
-    registry.authenticate(held.address, provider)
+    auth.authenticate(held.address, provider)
     held.act("PATCH .*state=2000", expires)
     digest = push(big, place)
-    registry.tag(place, digest, "v1")
+    client.tag(place, digest, "v1")
     assert set(given) == {"first", "second"}
     assert held.sent.count(1000) == 5
 
@@ -81,9 +81,9 @@ def test_credentials_go_to_nobody_else(held: Registry, place: str, layout: Path)
     """A blob that the registry keeps somewhere else: it is fetched there, without our password."""
     with serving() as elsewhere:
         held.password = "secret"
-        registry.authenticate(held.address, lambda: ("me", "secret"))
-        digest, manifest = registry.manifest_of(layout)
-        registry.push(layout, place, digest)
+        auth.authenticate(held.address, lambda: ("me", "secret"))
+        digest, manifest = client.manifest_of(layout)
+        client.push(layout, place, digest)
         seen: list[str] = []
         elsewhere.blobs = held.blobs
 
@@ -97,18 +97,18 @@ def test_credentials_go_to_nobody_else(held: Registry, place: str, layout: Path)
             lambda handler: handler.answer(307, headers={"Location": f"http://{elsewhere.address}{handler.path}"}),
             times=99,
         )
-        registry.verify(place, digest, manifest)
+        client.verify(place, digest, manifest)
         assert seen == ["", ""]
 
 
 @pytest.mark.parametrize("header", ["Location", "WWW-Authenticate"])
 def test_plain_http_is_never_spoken_beyond_loopback(held: Registry, place: str, header: str) -> None:
-    registry.authenticate(held.address, lambda: ("me", "secret"))
+    auth.authenticate(held.address, lambda: ("me", "secret"))
     beyond = "http://192.0.2.1/token"
     said = {"Location": beyond, "WWW-Authenticate": f'Bearer realm="{beyond}"'}[header]
     held.act("GET", lambda handler: handler.answer(307 if header == "Location" else 401, headers={header: said}))
     with pytest.raises(RegistryError, match="plain http is for loopback alone"):
-        registry.resolve(place, "v1")
+        client.resolve(place, "v1")
 
 
 @pytest.mark.parametrize(
@@ -124,13 +124,13 @@ def test_plain_http_is_never_spoken_beyond_loopback(held: Registry, place: str, 
     ],
 )
 def test_plain_http_on_loopback(repository: str, scheme: str) -> None:
-    assert registry_http.url_of(repository, "x").scheme == scheme
+    assert http.url_of(repository, "x").scheme == scheme
 
 
 @pytest.mark.parametrize("repository", ["", "host", "host/", "http://host/a", "host:port/a"])
 def test_what_is_no_repository(repository: str) -> None:
     with pytest.raises(ConfigError, match="is no repository") as raised:
-        registry.resolve(repository, "v1")
+        client.resolve(repository, "v1")
     assert "REGISTRY=" in raised.value.fix
 
 
@@ -146,11 +146,11 @@ def test_tls_by_a_ca_of_our_own(
     Path("both.pem").write_text(Path("ca.pem").read_text() + Path("key.pem").read_text())
     with serving("0.0.0.0", Path("both.pem")) as held:
         with pytest.raises(RegistryError) as raised:
-            registry.resolve(f"{held.address}/a", "v1")
+            client.resolve(f"{held.address}/a", "v1")
         assert "CERTIFICATE_VERIFY_FAILED" in raised.value.why
         assert "TRAINWRIGHT_CA" in raised.value.fix
         monkeypatch.setenv("TRAINWRIGHT_CA", str(Path("ca.pem").absolute()))
         assert push(layout, f"{held.address}/a")  # although it calls itself http://
     with serving("0.0.0.0") as held, pytest.raises(RegistryError) as raised:
-        registry.resolve(f"{held.address}/a", "v1")
+        client.resolve(f"{held.address}/a", "v1")
     assert "does it speak TLS" in raised.value.why

@@ -14,16 +14,17 @@ import pytest
 from registries import Handler, Registry, digest_of, image
 from unit.registry.conftest import BIG, notes, push
 
-from trainwright import registry, store
-from trainwright.errors import EnvironmentProblem, RegistryError
-from trainwright.files import YOUNG
+from trainwright.core import store
+from trainwright.core.errors import EnvironmentProblem, RegistryError
+from trainwright.core.files import YOUNG
+from trainwright.registry import client
 
 
 def test_goes_on_in_the_middle_of_a_piece(held: Registry, place: str, big: Path) -> None:
     held.act("PATCH .*state=2000", Handler.half)
     push(big, place)
     assert sum(held.sent) + 500 == len(BIG) + len(
-        json.dumps(registry.config(place, registry.manifest_of(big)[0]), separators=(",", ":"))
+        json.dumps(client.config(place, client.manifest_of(big)[0]), separators=(",", ":"))
     )
 
 
@@ -95,7 +96,7 @@ def test_bytes_that_change_on_the_way_are_sent_again(held: Registry, place: str,
 PUSH = """
 import sys
 from pathlib import Path
-from trainwright import registry, store
+from trainwright.registry import client as registry
 registry.push(Path(sys.argv[1]), sys.argv[2], registry.manifest_of(Path(sys.argv[1]))[0])
 """
 
@@ -179,7 +180,7 @@ def test_what_was_never_ended_is_forgotten_some_day(held: Registry, place: str, 
 def test_a_store_that_cannot_be_written(place: str, big: Path, tmp_path: Path) -> None:
     (tmp_path / "store").write_text("a file")
     with pytest.raises(EnvironmentProblem, match="store cannot be written") as raised:
-        registry.push(big, place, registry.manifest_of(big)[0])
+        client.push(big, place, client.manifest_of(big)[0])
     assert raised.value.exit_code == 10
 
 
@@ -198,20 +199,20 @@ def test_what_killed_processes_were_writing_is_swept_once_it_is_old(
         (root / name).touch()
         os.utime(root / name, (now + age,) * 2)
     push(big, place)
-    registry.verify(place, *registry.manifest_of(big))
+    client.verify(place, *client.manifest_of(big))
     assert [(root / name).exists() for name in ages] == [False, False, True]
     assert (root / "kept/probe/a.json").exists()
 
 
 def test_a_clock_that_jumps_forgets_no_blob_that_nobody_has_read_back(held: Registry, place: str, big: Path) -> None:
     """The push was killed before it could verify, and the next one begins years later, as its clock says."""
-    digest, manifest = registry.manifest_of(big)
-    registry.push(big, place, digest)
+    digest, manifest = client.manifest_of(big)
+    client.push(big, place, digest)
     sent = [path for path in (store.root() / "uploads").glob("*.json") if digest_of(BIG)[7:] in path.name]
     assert sent
     for note in sent:
         os.utime(note, (0, 0))
     held.blobs["a", digest_of(BIG)] = b"?" + BIG[1:]
-    registry.push(big, place, digest)
+    client.push(big, place, digest)
     with pytest.raises(RegistryError):
-        registry.verify(place, digest, manifest)
+        client.verify(place, digest, manifest)

@@ -1,0 +1,1 @@
+"""Build images, and prove each one: probe, image tests, records."""

@@ -1,0 +1,313 @@
+"""Digest the code that proves an image: its probe, its tests, their imports, and the data files that they name.
+
+The digest is of syntax trees without docstrings, function annotations and comments, so that rewording does not change
+it. Of the tests, those of components that the image does not pin are left out; of trainwright, only the functions that
+a test or the probe reaches count. Code that reads the intent and the locks does not count, because its result is in the
+image's key.
+"""
+
+import ast
+import json
+import tomllib
+from collections.abc import Iterator, Mapping
+from functools import cache, cached_property
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from trainwright.matrix.model import Variant
+
+Kind = Literal["probe", "image", "training", "cluster"]
+
+PACKAGE = Path(__file__).parents[1]
+# Modules of trainwright that do not count: those that read the intent and make the key, error messages, and this
+# module, because its strings name test files of every kind.
+KEYED = {
+    "lock.additions",
+    "image.child",
+    "core.errors",
+    "image.inputs",
+    "matrix.matrix",
+    "matrix.model",
+    "build.proof_code",
+}
+INTENT = "dockerfiles/"  # does not count either
+
+# The probe and the image tests prove each image; these are each kind's test files, relative to the checkout.
+TESTS: dict[Kind, tuple[str, ...]] = {
+    "probe": (),
+    "image": ("tests/conftest.py", "tests/image/conftest.py", "tests/image/test_*.py"),
+    "training": ("tests/conftest.py", "tests/train/conftest.py", "tests/train/test_*.py"),
+    "cluster": ("tests/conftest.py", "tests/cluster/conftest.py", "tests/cluster/test_jobs.py"),
+}
+OWN: dict[Kind, tuple[str, str]] = {  # trainwright's module and function that start such a proof
+    "probe": ("trainwright.build.build", "prove"),
+    "image": ("trainwright.build.image_tests", "tested"),
+}
+
+
+class Part(NamedTuple):
+    """A module, or one name in it; "" stands for the whole module."""
+
+    module: str
+    name: str
+
+
+def kinds(variant: Variant) -> tuple[Kind, ...]:
+    """Return the proofs that an image needs: jobs are SageMaker's, and those of several hosts run on CPUs here."""
+    if variant.target != "sagemaker":
+        return ("probe", "image")
+    return ("probe", "image", "training") + (("cluster",) if variant.accelerator == "cpu" else ())
+
+
+def digest(root: Path, variant: Variant) -> str:
+    """Return the sha256 of all code that proves this image."""
+    return _sum({kind: digest_of(root, variant, kind) for kind in kinds(variant)})
+
+
+def digest_of(root: Path, variant: Variant, kind: Kind) -> str:
+    """Return the sha256 of the code of one kind of proof."""
+    return _sum(parts(root, variant, kind))
+
+
+def parts(root: Path, variant: Variant, kind: Kind) -> dict[str, str]:
+    """Return the parts of one kind of proof with their sha256: files of the checkout, functions of trainwright."""
+    return _Walk(root, variant).parts(kind)
+
+
+def _sum(content: Any) -> str:
+    return sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()
+
+
+# --- syntax trees ----------------------------------------------------------------------------------------------------
+
+SILENT = {"ctx", "kind", "type_comment", "type_ignores", "type_params"}  # these differ between Python versions
+
+
+def _shape(node: Any) -> Any:
+    """Convert a tree to lists that are the same in every Python version, because the output of `ast.dump` differs."""
+    if isinstance(node, ast.AST):
+        fields = ((name, value) for name, value in ast.iter_fields(node) if name not in SILENT)
+        return [type(node).__name__, {name: _shape(value) for name, value in fields if value not in (None, [])}]
+    if isinstance(node, list):
+        return [_shape(one) for one in node]
+    return node if isinstance(node, str) else repr(node)
+
+
+class _Bare(ast.NodeTransformer):
+    """A transformer that removes docstrings, function annotations and type-only imports: none affects execution."""
+
+    def _without_docstring(self, node: Any) -> Any:
+        self.generic_visit(node)
+        first = node.body[0] if node.body else None
+        if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str):
+            node.body = node.body[1:]
+        return node
+
+    def _without_annotations(self, node: Any) -> Any:
+        node.returns = None
+        return self._without_docstring(node)
+
+    def visit_arg(self, node: ast.arg) -> ast.arg:
+        node.annotation = None
+        return node
+
+    def visit_If(self, node: ast.If) -> Any:
+        self.generic_visit(node)
+        return None if isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING" else node
+
+    visit_Module = visit_ClassDef = _without_docstring
+    visit_FunctionDef = visit_AsyncFunctionDef = _without_annotations
+
+
+class _Statement:
+    """A statement of a module's top level, and its properties, each computed once."""
+
+    def __init__(self, node: ast.stmt) -> None:
+        self.node = node
+
+    @cached_property
+    def sum(self) -> str:
+        return _sum(_shape(self.node))
+
+    @cached_property
+    def defined(self) -> set[str]:
+        node = self.node
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            return {node.name}
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            return set()
+        return {one.id for one in ast.walk(node) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)}
+
+    @cached_property
+    def strings(self) -> set[str]:
+        found = (one.value for one in ast.walk(self.node) if isinstance(one, ast.Constant))
+        return {text for text in found if isinstance(text, str)}
+
+    @cached_property
+    def attributes(self) -> set[tuple[str, str]]:
+        """Return attribute accesses as pairs: `engine.save` as engine, save."""
+        found = (one for one in ast.walk(self.node) if isinstance(one, ast.Attribute))
+        return {(one.value.id, one.attr) for one in found if isinstance(one.value, ast.Name)}
+
+    @cached_property
+    def names(self) -> set[str]:
+        """Return the names that it uses and does not bind itself."""
+        names = [one for one in ast.walk(self.node) if isinstance(one, ast.Name)]
+        bound = {one.id for one in names if not isinstance(one.ctx, ast.Load)}
+        bound |= {one.arg for one in ast.walk(self.node) if isinstance(one, ast.arg)}
+        return {one.id for one in names} - bound
+
+    @cached_property
+    def imports(self) -> dict[str, tuple[str, str]]:
+        """Map every name that an import in it binds to the module and the name in that, or ""."""
+        found = dict[str, tuple[str, str]]()
+        for node in ast.walk(self.node):
+            if isinstance(node, ast.Import):
+                found |= {one.asname or one.name.partition(".")[0]: (one.name, "") for one in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                found |= {one.asname or one.name: (node.module, one.name) for one in node.names}
+        return found
+
+    @cached_property
+    def marks(self) -> list[tuple[str, str]]:
+        """Return the marks `component(name)` and `devel` of a test, or of the whole file if it is its `pytestmark`."""
+        given = list(getattr(self.node, "decorator_list", []))
+        if isinstance(self.node, ast.Assign) and self.defined == {"pytestmark"}:
+            given = self.node.value.elts if isinstance(self.node.value, ast.List) else [self.node.value]
+        found = []
+        for one in given:
+            said = ast.unparse(one.func if isinstance(one, ast.Call) else one)
+            if said == "pytest.mark.devel":
+                found.append(("devel", ""))
+            if said == "pytest.mark.component" and isinstance(one, ast.Call) and isinstance(one.args[0], ast.Constant):
+                found.append(("component", str(one.args[0].value)))
+        return found
+
+    def applies(self, variant: Variant) -> bool:
+        """Return whether tests/conftest.py would keep it for the image."""
+        return all(variant.devel if mark == "devel" else name in variant.pins for mark, name in self.marks)
+
+
+@cache
+def _statements(text: str) -> list[_Statement]:
+    tree = _Bare().visit(ast.parse(text))
+    return [_Statement(node) for node in tree.body]
+
+
+@cache
+def _imports(text: str) -> dict[str, tuple[str, str]]:
+    """Map the names that a module's imports bind, at its top level and below."""
+    return {name: place for one in _statements(text) for name, place in one.imports.items()}
+
+
+def _content(path: Path) -> str:
+    """Return the sha256 of a file: of Python the tree, of TOML the values, of shell the lines without comments."""
+    raw = path.read_bytes()
+    if path.suffix == ".py":
+        return _sum([one.sum for one in _statements(raw.decode())])
+    if path.suffix == ".toml":
+        return _sum(tomllib.loads(raw.decode()))
+    if path.suffix == ".sh" or raw.startswith(b"#!"):
+        lines = (line.strip() for line in raw.decode().splitlines())
+        return _sum([line for line in lines if line and not line.startswith("#")])
+    return sha256(raw).hexdigest()
+
+
+def split(variant: Variant, statements: list[_Statement]) -> tuple[list[_Statement], list[_Statement]]:
+    """Split a test file into the statements that count for an image, and the tests that do not apply to it."""
+    if not all(one.applies(variant) for one in statements if one.defined == {"pytestmark"}):
+        return [], statements
+    kept = [one for one in statements if one.applies(variant)]
+    return kept, [one for one in statements if one not in kept]
+
+
+# --- the walk --------------------------------------------------------------------------------------------------------
+
+
+class _Walk:
+    """A walk from the test files and the start of a proof along imports and names."""
+
+    def __init__(self, root: Path, variant: Variant) -> None:
+        self.root, self.variant = root, variant
+
+    def parts(self, kind: Kind) -> dict[str, str]:
+        files = [path for pattern in TESTS[kind] for path in sorted(self.root.glob(pattern))]
+        waiting = [Part(".".join(path.relative_to(self.root / "tests").with_suffix("").parts), "") for path in files]
+        waiting += [Part(*OWN[kind])] if kind in OWN else []
+        found, seen, modules = dict[str, str](), set[Part](), set[Path]()
+        kept, left, data = set[str](), set[str](), set[Path]()
+        while waiting:
+            part = waiting.pop()
+            ours = part.module.startswith("trainwright.")
+            part = part if ours else Part(part.module, "")
+            if part in seen or (path := self._file(part.module)) is None:
+                continue
+            seen.add(part)
+            text = path.read_text()
+            used, unused = _statements(text), list[_Statement]()
+            if ours:
+                used = [one for one in used if part.name in one.defined]
+            else:
+                used, unused = split(self.variant, used)
+                modules.add(path)
+            if used:
+                found[f"{part.module}{part.name and ':'}{part.name}"] = _sum([one.sum for one in used])
+            said = {string for one in used for string in one.strings}
+            kept |= said
+            left |= {string for one in unused for string in one.strings}
+            data |= {self.root / string for string in said if _is_file(self.root, string)}
+            if not ours and "." in part.module:  # in a folder for one kind of test
+                data |= {file for string in said for file in _beside(path.parent, string)}
+            for one in used:
+                waiting += self._reached(part.module, _imports(text), one)
+        for path in sorted(data - modules):
+            named = [any(path.name in string for string in strings) for strings in (kept, left)]
+            if named != [False, True]:  # named only by tests that do not count
+                found[str(path.relative_to(self.root))] = _content(path)
+        return found
+
+    def _file(self, module: str) -> Path | None:
+        """Return the path of a module of ours; None for others, and for modules that do not count."""
+        names = module.split(".")
+        if names[0] == "trainwright" and (len(names) == 1 or ".".join(names[1:3]) in KEYED):
+            return None
+        at = PACKAGE.joinpath(*names[1:]) if names[0] == "trainwright" else (self.root / "tests").joinpath(*names)
+        return next((path for path in (at.with_suffix(".py"), at / "__init__.py") if path.is_file()), None)
+
+    def _reached(self, module: str, imports: Mapping[str, tuple[str, str]], used: _Statement) -> Iterator[Part]:
+        """Yield what a statement uses: names of its own module, modules that it imports, names in those."""
+        for name, attribute in used.attributes:
+            if name in imports:
+                yield Part(".".join(filter(None, imports[name])), attribute)
+        for name in used.names:
+            if name in imports:
+                yield from self._import(*imports[name])
+            elif module.startswith("trainwright."):
+                yield Part(module, name)
+        if not module.startswith("trainwright."):
+            for place in used.imports.values():
+                yield from self._import(*place)
+
+    def _import(self, of: str, name: str) -> Iterator[Part]:
+        """Yield a module of the tests as a whole, a module of trainwright by the names that are used of it."""
+        if of.partition(".")[0] != "trainwright":
+            yield from (Part(of, ""), Part(f"{of}.{name}", "")) if name else (Part(of, ""),)
+        elif name and self._file(f"{of}.{name}") is None:
+            yield Part(of, name)
+
+
+def _is_file(root: Path, text: str) -> bool:
+    path = "/" in text and "\n" not in text and not text.startswith(("/", ".", INTENT)) and len(text) < 200
+    return path and (root / text).is_file()
+
+
+def _beside(folder: Path, text: str) -> Iterator[Path]:
+    """Yield the files beside a test that a text names: the file, all of a folder, or all that match a pattern."""
+    if not text or "\n" in text or text.startswith(("/", ".")) or len(text) > 200:
+        return
+    if "*" in text:
+        found = list(folder.glob(text)) if "**" not in text and any(map(str.isalpha, text)) else []
+    else:
+        found = list((folder / text).rglob("*")) if (folder / text).is_dir() else [folder / text]
+    yield from (path for path in found if path.is_file() and "__pycache__" not in path.parts)

@@ -1,0 +1,109 @@
+"""Read the records in dockerfiles/proofs/, and judge whether a proof is still valid for an image's present inputs."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from trainwright.build import proof_code
+from trainwright.core.errors import ConfigError, LockError, TrainwrightError
+from trainwright.core.toml import load
+from trainwright.image import inputs
+from trainwright.image.inputs import Inputs
+from trainwright.image.names import SHORT
+from trainwright.lock import facts
+from trainwright.matrix.matrix import Intent
+from trainwright.matrix.model import Variant
+from trainwright.matrix.records import Record, Standing, State
+
+
+def record_path(intent: Intent, variant: Variant) -> Path:
+    return intent.root / "dockerfiles/proofs" / f"{variant.id}.toml"
+
+
+def dump(record: Record) -> str:
+    import tomlkit
+
+    document = tomlkit.document()
+    document.add(tomlkit.comment("Written by `trainwright record`; a person reads it, nobody edits it."))
+    document.update(record.model_dump(mode="python", exclude_none=True))
+    return tomlkit.dumps(document)
+
+
+def read(intent: Intent, variant: Variant) -> Record | None:
+    """Read the record; None if there is none. Raises LockError for a file that `trainwright record` would not write."""
+    path = record_path(intent, variant)
+    if not path.exists():
+        return None
+    try:
+        return load(path, Record)
+    except ConfigError as error:
+        fix = f"git checkout -- dockerfiles/proofs/{path.name}, or trainwright record --only {variant.id}"
+        raise LockError(error.what, where=error.where, why=error.why, fix=fix) from None
+
+
+def standing(intent: Intent, variant: Variant) -> Standing:
+    """Return an image's standing without engine, registry and network; drift of this host's store is ignored.
+
+    Never raises for one image: an input that is missing or cannot be rendered is shown with its reason.
+    """
+    record, missing = None, inputs.awaited(intent, variant)
+    try:
+        record = read(intent, variant)
+        found = None if missing else inputs.load(intent, variant, as_locked=True)
+    except TrainwrightError as error:
+        reason = "; ".join(filter(None, (error.named, _before(record), error.fix)))
+        said: dict[str, Any] = {"state": "unproved", "reason": reason, "versions": _known(intent, variant)}
+        return Standing(id=variant.id, record=record, **said)
+    if found is None:
+        said = {"state": "blocked", "reason": "; ".join(missing), "versions": _known(intent, variant)}
+        return Standing(id=variant.id, record=record, **said)
+    state, reason = _judge(record, found)
+    versions = facts.versions_of(intent, variant, found.lock, found.distribution.held) | found.versions
+    return Standing(id=variant.id, state=state, reason=reason, key=found.key, record=record, versions=versions)
+
+
+def due(intent: Intent, variant: Variant, found: Standing) -> str:
+    """Return why CI proves an image again; "" if its record matches the present key and the present proving code."""
+    if found.state != "proved" or found.record is None:
+        return found.reason
+    record = found.record
+    if record.proof is None:
+        return f"the record of {record.day} does not say which tests and which code proved it"
+    if record.proof != proof_code.digest(intent.root, variant):
+        return f"its tests or the code that proves it changed since {record.day}"
+    lacking = [kind for kind in proof_code.kinds(variant) if kind != "probe" and kind not in record.tests]
+    return f"the record of {record.day} counts no {' and no '.join(lacking)} tests" if lacking else ""
+
+
+def in_turn(rows: Sequence[str], commit: str) -> str:
+    """Return the image that a commit proves although nothing changed.
+
+    Because the commit's hash selects it, nearly every commit proves another one.
+    """
+    return rows[int(commit[:SHORT], 16) % len(rows)] if rows else ""
+
+
+def _judge(record: Record | None, found: Inputs) -> tuple[State, str]:
+    """Return the state that a record, or a missing one, gives these inputs."""
+    if found.blocked:
+        return "blocked", "; ".join(found.blocked)
+    if record is None:
+        return "unproved", "no proof of it is recorded"
+    if record.key != found.key:
+        return "unproved", _before(record)
+    tests = ", ".join(f"{count} {kind} tests" for kind, count in record.tests.items())
+    where = f"{record.where.architecture}, {record.where.cpus} CPUs, {record.where.gpu}, engine {record.where.engine}"
+    return "proved", f"on {record.day}: {tests} passed ({where})"
+
+
+def _before(record: Record | None) -> str:
+    return f"was proved on {record.day} with other inputs (key {record.key[:SHORT]})" if record else ""
+
+
+def _known(intent: Intent, variant: Variant) -> dict[str, str]:
+    """Return the versions that the intent and current locks contain; {} if they cannot be read."""
+    try:
+        locked, packages, _ = inputs.known(intent, variant)
+        return facts.versions_of(intent, variant, locked, packages)
+    except TrainwrightError:
+        return {}

@@ -1,0 +1,163 @@
+"""Record what was proved: from out/<id>/image.json and the test reports into dockerfiles/proofs/<id>.toml."""
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+from trainwright.build import proof_code, proofs
+from trainwright.build.state import out_folder, read_image
+from trainwright.core.errors import NotRunError, TrainwrightError
+from trainwright.core.files import write
+from trainwright.image import inputs
+from trainwright.matrix.matrix import Intent
+from trainwright.matrix.model import Variant
+from trainwright.matrix.records import Image, Record, Where
+
+# What tests of one image must agree on, besides `code-*`. What a test measured may differ.
+ABOUT = {"image", "name", *Where.model_fields}
+
+
+def candidates(intent: Intent, variants: Iterable[Variant]) -> list[Variant]:
+    """Return the variants that have an out/<id>/image.json."""
+    return [variant for variant in variants if (out_folder(intent, variant) / "image.json").exists()]
+
+
+def record(
+    intent: Intent, variants: Iterable[Variant], training: Path | None = None
+) -> tuple[list[dict[str, Any]], TrainwrightError | None]:
+    """Record what is proved of each image; return a row per image, and a NotRunError if one was not proved."""
+    rows, missing = [], []
+    for variant in variants:
+        try:
+            proved = proof_of(intent, variant, training)
+        except TrainwrightError as error:
+            missing.append(error)
+            rows.append({"id": variant.id, "state": "not recorded", "digest": "", "why": error.what})
+            continue
+        write(proofs.record_path(intent, variant), proofs.dump(proved))
+        tests = ", ".join(f"{count} {kind} tests" for kind, count in proved.tests.items())
+        rows.append({"id": variant.id, "state": "recorded", "digest": proved.digest, "why": tests})
+    if not missing:
+        return rows, None
+    first = missing[0]
+    return rows, NotRunError(
+        f"{len(missing)} of {len(rows)} images are not proved here, and were not recorded",
+        where=first.where,
+        why=f"{first.what}{f': {first.why}' if first.why else ''}",
+        fix=first.fix,
+    )
+
+
+def proof_of(intent: Intent, variant: Variant, training: Path | None = None) -> Record:
+    """Return what image.json and the reports prove of the present inputs. Raises NotRunError if anything is not proved.
+
+    `training` is the report of the training tests; the default is out/<id>/training.xml, if it exists.
+    """
+    found, out = inputs.load(intent, variant, as_locked=True), out_folder(intent, variant)
+    image, again = read_image(out), f"trainwright test --only {variant.id}, then trainwright push --only {variant.id}"
+    where = f"out/{variant.id}/image.json"
+    if image and image.drift:
+        raise NotRunError(
+            f"{variant.id} was built with {len(image.drift)} packages that are not the locked ones",
+            where=where,
+            fix="trainwright lock --update, review the difference, lock --update --write, and build again",
+        )
+    if image is None or image.key != found.key:
+        raise NotRunError(
+            f"{variant.id} is not built with its present inputs",
+            where=where,
+            why=f"it says key {image.key[:12]}, the inputs are {found.key[:12]}" if image else "it is not there",
+            fix=f"trainwright build --only {variant.id}, then {again}",
+        )
+    if image.proof is None or {image.proof.probe.state, image.proof.tests.state} != {"passed"}:
+        raise NotRunError(f"{variant.id} is not probed and tested here", where=where, fix=again)
+    if image.digest is None:
+        raise NotRunError(
+            f"{variant.id} is proved and not pushed", where=where, fix=f"trainwright push --only {variant.id}"
+        )
+    if image.proof.image != image.digest:
+        raise NotRunError(
+            f"what was proved of {variant.id} is not what was pushed",
+            where=where,
+            why=f"the engine holds {image.proof.image}, the registry {image.digest}, with the same inputs",
+            fix=f"trainwright rebuild --compare --only {variant.id}",
+        )
+    if image.proof.probe.code != proof_code.digest_of(intent.root, variant, "probe"):
+        raise NotRunError(f"the code of the probe changed since {variant.id} was probed", where=where, fix=again)
+    return _record(intent, variant, image, training)
+
+
+def _record(intent: Intent, variant: Variant, image: Image, training: Path | None) -> Record:
+    assert image.proof is not None  # proof_of() refuses everything else
+    assert image.digest is not None
+    out = out_folder(intent, variant)
+    again = f"trainwright test --only {variant.id}"
+    day, passed, said = _report(out / "tests.xml", again)
+    if said.get("image") != image.proof.image:
+        raise NotRunError(
+            f"the report of the image tests of {variant.id} is about another image",
+            where=str(out / "tests.xml"),
+            why=f"it says {said.get('image', 'none')}, image.json {image.proof.image}",
+            fix=again,
+        )
+    _of_present_code(intent, variant, "image", said, out / "tests.xml", again)
+    tests = {"image": passed}
+    again = f"scripts/test-images.sh --only {variant.id}"
+    reports: dict[proof_code.Kind, Path] = {
+        "training": training or out / "training.xml",
+        "cluster": out / "cluster.xml",
+    }
+    for kind, report in reports.items():
+        if not report.exists() and not (training and kind == "training"):
+            continue
+        _, tests[kind], trained = _report(report, again)
+        if not trained.get("name", "").endswith(f"@{image.digest}"):
+            raise NotRunError(
+                f"the report of the {kind} tests is not about {variant.id} as it was pushed",
+                where=str(report),
+                why=f"it says {trained.get('name', 'none')}, image.json {image.digest}",
+                fix=again,
+            )
+        _of_present_code(intent, variant, kind, trained, report, again)
+    where = Where.model_validate({name: said[name] for name in Where.model_fields if name in said})
+    proof = proof_code.digest(intent.root, variant)
+    return Record(key=image.key, proof=proof, digest=image.digest, day=day, size=image.size, tests=tests, where=where)
+
+
+def _of_present_code(
+    intent: Intent, variant: Variant, kind: proof_code.Kind, said: dict[str, str], report: Path, fix: str
+) -> None:
+    """Raise NotRunError if a report was made by other tests than the present ones, or by other code."""
+    if said.get(f"code-{kind}") != proof_code.digest_of(intent.root, variant, kind):
+        raise NotRunError(
+            f"the {kind} tests of {variant.id}, or the code behind them, changed since they ran",
+            where=str(report),
+            fix=fix,
+        )
+
+
+def _report(path: Path, fix: str) -> tuple[Any, int, dict[str, str]]:
+    """Read a JUnit report: UTC day of the oldest outcome, number of passed tests, properties.
+
+    A kept outcome counts for the day on which its test ran. Raises NotRunError unless all tests passed.
+    """
+    try:
+        suite = ElementTree.parse(path).getroot()[0]
+        counts = {name: int(suite.attrib[name]) for name in ("tests", "failures", "errors", "skipped")}
+        rows = [(one.attrib["name"], one.attrib["value"]) for one in suite.iter("property")]
+        ran = [suite.attrib["timestamp"], *(value for name, value in rows if name == "kept")]
+        day = min(datetime.fromisoformat(when).astimezone(UTC) for when in ran).date()
+        properties = [row for row in rows if row[0] in ABOUT or row[0].startswith("code-")]
+    except (OSError, ElementTree.ParseError, IndexError, KeyError, ValueError) as error:
+        raise NotRunError("there is no report of tests", where=str(path), why=str(error), fix=fix) from None
+    failed = counts["failures"] + counts["errors"] + counts["skipped"]
+    if failed or not counts["tests"]:
+        why = f"{failed} of {counts['tests']} tests did not pass"
+        raise NotRunError("not every test passed", where=str(path), why=why, fix=fix)
+    said = dict(properties)
+    if other := next((name for name, value in properties if value != said[name]), ""):
+        why = f"its tests do not agree on what {other} is"
+        raise NotRunError("one report, and tests of more than one image", where=str(path), why=why, fix=fix)
+    return day, counts["tests"], said

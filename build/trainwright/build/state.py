@@ -1,0 +1,239 @@
+"""Keep an image's state between its steps: what is planned, what out/<id>/image.json records, what was done."""
+
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from trainwright.core import toml
+from trainwright.core.errors import AwsError, EnvironmentProblem, NotRunError, RegistryError
+from trainwright.core.files import write
+from trainwright.docker import engine
+from trainwright.image import inputs, key
+from trainwright.image.inputs import Inputs
+from trainwright.matrix.matrix import Intent
+from trainwright.matrix.model import Variant
+from trainwright.matrix.records import Image, PlanEntry
+from trainwright.matrix.remedy import sentence
+from trainwright.registry import client, ecr_repositories
+from trainwright.registry import locations as places_module
+from trainwright.registry.ecr_settings import Setting, refuse_filters
+from trainwright.registry.settings import Place, publication
+
+
+@dataclass
+class Done:
+    """One row of the final table."""
+
+    image: Image
+    action: str
+    why: str
+    seconds: float
+    steps: list[str] = field(default_factory=list)  # of a dry run: the planned steps in order
+
+
+def out_folder(intent: Intent, variant: Variant) -> Path:
+    return intent.root / "out" / variant.id
+
+
+def read_image(out: Path) -> Image | None:
+    """Return the image.json of an earlier step, or None if there is none or another version of this program wrote it.
+
+    Raises ConfigError if the file is damaged, because the record of a push must not be lost silently.
+    """
+    path, name = out / "image.json", f"out/{out.name}/image.json"
+    if not path.exists():
+        return None
+    fix = f"rm -r {name}; what the registry holds of it, trainwright push --only {out.name} writes there again"
+    said = toml.parse_json(toml.read(path, name, fix=fix), name, fix)
+    try:
+        return Image.model_validate(said)
+    except ValidationError:
+        return None
+
+
+def known_image(found: Inputs, out: Path) -> Image:
+    """Return image.json if it is of this key; otherwise an image made from the inputs."""
+    image = read_image(out)
+    if image and image.key == found.key:
+        return image
+    return Image(id=found.variant.id, key=found.key, drift=found.drift)
+
+
+def write_image(out: Path, image: Image) -> None:
+    write(out / "image.json", image.model_dump_json(by_alias=True, indent=2) + "\n")
+
+
+def published_image(found: Inputs, out: Path, repository: str, digest: str = "") -> Image:
+    """Return image.json of an image that the registry holds: ours if it is of this digest, else the registry's facts.
+
+    `digest` is the digest behind its key, if that is known already.
+    """
+    digest, image = digest or client.resolve(repository, found.tag), known_image(found, out)
+    if image.digest == digest and image.uri == f"{repository}@{digest}":
+        return image
+    manifest = client.image(repository, digest)
+    image = image.model_copy(
+        update={
+            "digest": digest,
+            "uri": f"{repository}@{digest}",
+            "size": client.size_of(manifest),
+            "tags": [found.tag],
+            "versions": image.versions or found.versions,
+        }
+    )
+    write_image(out, image)
+    return image
+
+
+def plan_one(
+    found: Inputs,
+    repository: str | None,
+    engine_answers: Callable[[], bool],
+    held: Mapping[Place, str] | None = None,
+) -> PlanEntry:
+    """Plan skip, reuse, build or blocked; a registry or an engine that does not answer is unknown, not empty.
+
+    `held` is the result of published() for it; without it, `repository` is queried.
+    """
+    published = None
+    warnings = [f"{sentence(warning)}: {warning.rule}" for warning in found.warnings]
+    if found.blocked:
+        return key.decide(found.variant.id, found.key, None, None, warnings, found.blocked)
+    if held:
+        published = places_module.home(held)[1]
+        warnings += filter(None, [places_module.lacking(held)])
+    elif repository:
+        with suppress(EnvironmentProblem, RegistryError):  # a registry that does not answer
+            published = client.resolve(repository, found.tag)
+    present = None
+    if not published and engine_answers():
+        present = engine.image_id(found.name) is not None
+    return key.decide(found.variant.id, found.key, published, present, warnings)
+
+
+def planned(
+    intent: Intent,
+    variants: Iterable[Variant],
+    given: str,
+    regions: str = "",
+    must_know: bool = False,
+    elsewhere: bool = False,
+) -> tuple[list[PlanEntry], str]:
+    """Return the plan of each image, and why the published state is unknown, "" if it is known.
+
+    With `must_know`, raises as published() does instead. `elsewhere` plans for a builder that does not have this
+    engine.
+    """
+    variants = list(variants)
+    missing = {variant.id: inputs.awaited(intent, variant) for variant in variants}
+    found = {variant.id: inputs.load(intent, variant) for variant in variants if not missing[variant.id]}
+    answers = (lambda: False) if elsewhere else cache(engine.answers)
+    look = (lambda *asked: (published(*asked), "")) if must_know else published_if_known
+    held, why = look(intent, found.values(), given, regions)
+    rows = [
+        plan_one(found[variant.id], None, answers, held.get(variant.id))
+        if variant.id in found
+        else key.decide(variant.id, "", None, None, blocked=missing[variant.id])
+        for variant in variants
+    ]
+    return rows, why
+
+
+def pushed_here(intent: Intent) -> tuple[list[Variant], list[str]]:
+    """Return the images that out/ records as pushed with their present inputs, and the ids of those with others."""
+    said = [(variant, read_image(out_folder(intent, variant))) for variant in intent.variants]
+    pushed = {variant.id: (variant, image.key) for variant, image in said if image and image.digest and image.uri}
+    fresh = [
+        variant
+        for variant, key in pushed.values()
+        if not inputs.awaited(intent, variant) and inputs.load(intent, variant).key == key
+    ]
+    return fresh, sorted(pushed.keys() - {variant.id for variant in fresh})
+
+
+def exported(intent: Intent, variants: Iterable[Variant]) -> dict[str, str]:
+    """Return the variables that a pipeline hands on of pushed images; of several images, one word each.
+
+    Raises NotRunError if one was not pushed with its present inputs.
+    """
+    rows: list[dict[str, str]] = []
+    for variant in variants:
+        image, key = read_image(out_folder(intent, variant)), inputs.load(intent, variant).key
+        if not image or image.key != key or not image.digest or not image.uri:
+            raise NotRunError(
+                f"{variant.id} was not pushed from here with its present inputs",
+                where=f"out/{variant.id}/image.json",
+                fix=f"make build push ONLY={variant.id}",
+            )
+        rows.append({"IMAGE_ID": image.id, "IMAGE_KEY": key, "IMAGE_DIGEST": image.digest, "IMAGE_URI": image.uri})
+    return {name: " ".join(row[name] for row in rows) for name in rows[0]} if rows else {}
+
+
+def below_registry(variant: Variant) -> str:
+    """Return the path of the variant's repository below the registry."""
+    return f"trainwright/{variant.framework}"
+
+
+def places(intent: Intent, variant: Variant, given: str, regions: str = "") -> list[Place]:
+    """Return every repository that the variant's images go to. Raises as places.hosts() does."""
+    return [host.place(below_registry(variant)) for host in places_module.hosts(intent.root, given, regions)]
+
+
+def published(intent: Intent, found: Iterable[Inputs], given: str, regions: str = "") -> dict[str, dict[Place, str]]:
+    """Map image id to each place's digest under the image's key, "" if it has none; one call for each repository.
+
+    Raises RegistryError and AwsError, because an unknown state is not "nothing".
+    """
+    hosts = places_module.hosts(intent.root, given, regions)
+    wanted = {one.variant.id: [(host.place(below_registry(one.variant)), one.tag) for host in hosts] for one in found}
+    return places_module.look_up(wanted)
+
+
+def lacking(variants: Iterable[Variant], held: Mapping[str, Mapping[Place, str]], everywhere: bool) -> list[Variant]:
+    """Return the images that no place holds under their key; with `everywhere`, that some place lacks.
+
+    `held`: of published().
+    """
+    whole = all if everywhere else any
+    return [variant for variant in variants if not (held.get(variant.id) and whole(held[variant.id].values()))]
+
+
+def published_if_known(
+    intent: Intent, found: Iterable[Inputs], given: str, regions: str = ""
+) -> tuple[dict[str, dict[Place, str]], str]:
+    """Return published() and "", for callers that only save work with it; {} and why if the state is unknown."""
+    try:
+        return published(intent, found, given, regions), ""
+    except (RegistryError, AwsError, EnvironmentProblem) as error:
+        return {}, f"what is published is unknown: {error.what} ({error.fix})"
+
+
+def settle(
+    intent: Intent, variants: Iterable[Variant], places: Iterable[Place], create: bool, change: bool
+) -> list[Setting]:
+    """Call provisioning.ensure() for the Amazon ECR repositories among `places`; plain registries are not queried.
+
+    Raises ConfigError if publish.toml would let the tag of a key or a release move. Raises AwsError.
+    """
+    settings, names = publication(intent.root).repository, dict[tuple[str, str], list[str]]()
+    refuse_filters(settings, [variant.id for variant in variants])
+    for place in dict.fromkeys(places):
+        if place.region:
+            names.setdefault((place.region, place.account), []).append(place.path)
+    return [
+        row
+        for (region, account), paths in names.items()
+        for row in ecr_repositories.ensure(region, paths, settings, create, change, account)
+    ]
+
+
+def repository_if_any(intent: Intent, variant: Variant, given: str) -> str | None:
+    """Return the first of its places, for finding out what is published; None if the places are unknown."""
+    try:
+        return places(intent, variant, given)[0].repository
+    except (RegistryError, AwsError):
+        return None

@@ -1,0 +1,98 @@
+"""The command `trainwright build`."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from trainwright.commands.options import (
+    Framework,
+    Json,
+    Name,
+    NoWait,
+    Only,
+    Region,
+    Registry,
+    With,
+    app,
+    asked_for,
+)
+
+CACHE = "TRAINWRIGHT_CACHE"  # a cache to read and to write
+ENGINE = "scripts/engine.py"
+
+
+@app.command()
+def build(
+    only: Only = None,
+    framework: Framework = None,
+    with_: With = None,
+    name: Name = "",
+    registry: Registry = "",
+    cache_to: Annotated[
+        str, typer.Option(metavar="REPOSITORY[:TAG]", envvar=CACHE, help="Keep there what each step made.")
+    ] = "",
+    cache_from: Annotated[
+        list[str] | None,
+        typer.Option(metavar="REPOSITORY[:TAG]", envvar=CACHE, help="Take from there what another host's steps made."),
+    ] = None,
+    region: Region = "",
+    and_push: Annotated[bool, typer.Option("--push", help="Then push it, as `trainwright push` does.")] = False,
+    set_up: Annotated[
+        bool, typer.Option("--set-up", help="Where they are needed: the engine, and for --push the registry.")
+    ] = False,
+    no_wait: NoWait = False,
+    as_json: Json = False,
+) -> None:
+    """Build what is not built yet, and probe it: what the image holds must be what the lock says."""
+    from trainwright.build import build as build_build
+    from trainwright.build import state
+    from trainwright.core import console
+    from trainwright.docker.buildx import Cache
+    from trainwright.image import child
+    from trainwright.resolve import fetch as resolve_fetch
+
+    cache = Cache(to=cache_to, sources=cache_from or [])
+    intent, variants = asked_for(framework, only, with_, name)
+    with console.alone(intent.root, no_wait):
+        if set_up and and_push and not registry:
+            _set_up_registry(intent.root)
+        found = [child.load(intent, variant) for variant in variants]
+        held, why = state.published_if_known(intent, found, registry, region)
+        lacking = state.lacking(variants, held, everywhere=and_push)
+        if set_up and lacking:
+            _set_up_engine(intent.root)
+        with console.progress(resolve_fetch.to_fetch(intent, lacking)) as (say, advance):
+            if why:
+                say(why)
+            done = [
+                build_build.build(intent, variant, None, say, advance, cache, held.get(variant.id))
+                for variant in variants
+            ]
+        if not (and_push and as_json):
+            console.final(done, as_json)
+        if and_push and lacking:  # the build may have met a drift, which changes the key
+            found, held = [child.load(intent, variant) for variant in variants], {}
+        if and_push:
+            from trainwright.commands.push import pushed
+
+            console.final(pushed(intent, found, held, registry, region), as_json)
+
+
+def _set_up_engine(root: Path) -> None:
+    """Have an engine that answers and is new enough. Exits as the script does, which has said why."""
+    if code := subprocess.call([sys.executable, root / ENGINE, "ensure"]):
+        raise typer.Exit(code)
+
+
+def _set_up_registry(root: Path) -> None:
+    """Start the registry on loopback if it does not answer; not where an AWS account says that another one is meant."""
+    from trainwright.build import loopback
+    from trainwright.core import host_settings
+
+    if host_settings.aws_account() or loopback.answers(root):
+        return
+    _set_up_engine(root)
+    loopback.up(root, lambda line: typer.echo(line, err=True))

@@ -1,0 +1,198 @@
+"""Commands for pipelines: what CodeBuild and GitHub Actions would build, and what a build hands on."""
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from trainwright.commands.options import Framework, Json, Only, Region, app, chosen, find_root
+
+if TYPE_CHECKING:
+    from trainwright.publish.pipelines import Graph, Settings
+
+ci = typer.Typer(
+    no_args_is_help=True,
+    help="Pipelines of CodeBuild and GitHub Actions: their files, what a build hands on, what CI proves.",
+)
+app.add_typer(ci, name="ci")
+
+PUSHED_TO = "ecr"  # where nobody says so: a registry on loopback would be gone with the machine that built
+
+Since = Annotated[str, typer.Option(metavar="COMMIT", help="Of what is to be built, only what changed since then.")]
+Asked = Annotated[str, typer.Option(envvar="REGISTRY", help="host[:port][/prefix], or ecr[/prefix]; empty: ecr.")]
+Cache = Annotated[
+    str, typer.Option(envvar="TRAINWRIGHT_CACHE", help="A build cache that the builds share: see `trainwright build`.")
+]
+Output = Annotated[Path | None, typer.Option(metavar="FILE", help="Write it there instead of standard output.")]
+
+
+@ci.command()
+def codebuild(
+    only: Only = None,
+    framework: Framework = None,
+    since: Since = "",
+    registry: Asked = "",
+    region: Region = "",
+    cache: Cache = "",
+    output: Output = None,
+    as_json: Json = False,
+) -> None:
+    """A buildspec with a batch: a build for each image that `trainwright plan` would build, and for no other one."""
+    from trainwright.publish import pipelines
+
+    found, settings, notes = _graph(only, framework, since, registry, region, cache)
+    document = pipelines.codebuild(found, settings.codebuild, _variables(registry, region, cache))
+    _show(document, found, notes, output, as_json)
+
+
+@ci.command()
+def github(
+    only: Only = None,
+    framework: Framework = None,
+    since: Since = "",
+    registry: Asked = "",
+    region: Region = "",
+    cache: Cache = "",
+    output: Output = None,
+    as_json: Json = False,
+) -> None:
+    """The same as a workflow of GitHub Actions: no action of anybody's, and a role by OIDC instead of keys."""
+    from trainwright.publish import pipelines
+
+    found, settings, notes = _graph(only, framework, since, registry, region, cache)
+    document = pipelines.github(found, settings.github, _variables(registry, region, cache))
+    _show(document, found, notes, output, as_json)
+
+
+@ci.command()
+def exports(only: Only = None, framework: Framework = None, as_json: Json = False) -> None:
+    """What a build hands on, as lines for a shell: IMAGE_ID, IMAGE_KEY, IMAGE_DIGEST, IMAGE_URI of what was pushed.
+
+    Without --only and --framework: of ONLY or FRAMEWORK, as make; else of all that was pushed from this checkout.
+    """
+    import os
+    import shlex
+
+    from trainwright.build import state
+    from trainwright.core import console
+    from trainwright.core.errors import NotRunError
+    from trainwright.matrix.matrix import load_intent
+
+    if not (only or framework):
+        only = os.environ.get("ONLY") or None
+        framework = None if only else os.environ.get("FRAMEWORK") or None
+    if only or framework:
+        values = state.exported(*chosen(framework, only))
+    else:
+        intent = load_intent(find_root())
+        variants, other = state.pushed_here(intent)
+        for name in other:
+            typer.echo(f"not {name}: it was pushed, and then its inputs changed", err=True)
+        if not variants:
+            fix = "make build push FRAMEWORK=pytorch; or name it: --only, --framework"
+            raise NotRunError("nothing was pushed from here with its present inputs", where="out/", fix=fix)
+        values = state.exported(intent, variants)
+    if as_json:
+        console.data(values)
+        return
+    for name, value in values.items():
+        print(f"export {name}={shlex.quote(value)}")
+
+
+@ci.command()
+def proofs(as_json: Json = False) -> None:
+    """Which images of `ci` in [tested] this commit proves: those whose record in dockerfiles/proofs/ is not about the
+    present key and the present tests and proving code, and one more in turn by the commit.
+    """
+    from trainwright.build import proofs
+    from trainwright.core import checkout, console
+
+    intent, variants = chosen(None, None)
+    by_id = {variant.id: variant for variant in variants}
+    found = {name: proofs.standing(intent, by_id[name]) for name in intent.matrix.tested.ci}
+    due = {name: proofs.due(intent, by_id[name], standing) for name, standing in found.items()}
+    commit = checkout.commit_of(intent.root, "HEAD")
+    turn = proofs.in_turn([name for name, why in due.items() if not why], commit)
+    rows = []
+    for name in sorted(found, key=lambda one: (one == turn, not due[one])):  # the one in turn last
+        record, why = found[name].record, due[name]
+        if name == turn:
+            why = f"its turn by the commit {commit[:12]}"
+        elif not why and record:
+            why = f"recorded {record.day} with the present key and the present proof"
+        action = "prove" if due[name] or name == turn else "left out"
+        rows.append({"id": name, "action": action, "reason": why})
+    console.show(rows, as_json)
+
+
+def _graph(
+    only: str | None, framework: str | None, since: str, registry: str, region: str, cache: str
+) -> "tuple[Graph, Settings, list[str]]":
+    """And what stands in the head of the file. Raises as images.published() does for a registry that somebody named."""
+    from trainwright.build import state
+    from trainwright.image import changes
+    from trainwright.publish import pipelines
+
+    intent, variants = chosen(framework, only)
+    settings = pipelines.settings(intent.root)
+    changed = {row.id for row in changes.since(intent, since)} if since else None
+    named = bool(registry or region)
+    rows, why = state.planned(intent, variants, registry or PUSHED_TO, region, must_know=named, elsewhere=True)
+    found = pipelines.graph(rows, variants, intent.components.bases, changed, since, bool(cache))
+    return found, settings, _notes(intent.root, registry, region, why)
+
+
+def _notes(root: Path, registry: str, region: str, why: str) -> list[str]:
+    asked = f"{registry or PUSHED_TO}{f' in {region}' if region else ''}"
+    notes = [f"{asked} was asked what it has, and is pushed to."]
+    if why:
+        notes = [f"{' '.join(why.split())}. So all is built that is not blocked, and pushed to {asked}."]
+    if re.match(r"(localhost|127\.|\[::1\])", registry):
+        notes.append(f"{registry} is on loopback: each build would push to a registry of its own machine.")
+    for note in (notes := [*notes, *_commit(root)]):
+        typer.echo(f"note: {note}", err=True)
+    return notes
+
+
+def _commit(root: Path) -> list[str]:
+    """What the keys are of: a build that starts from another commit builds other images, or the same ones again."""
+    from trainwright.core import checkout
+    from trainwright.core.errors import ConfigError, EnvironmentProblem
+
+    try:
+        commit = checkout.commit_of(root, "HEAD")
+        moved = [name for name in checkout.uncommitted(root) if name.startswith(checkout.PARTS)]
+    except (ConfigError, EnvironmentProblem):
+        return ["It is of no commit: this is no checkout of git."]
+    rest = f", and what is not committed, which no build has: {', '.join(moved)}" if moved else ""
+    return [f"Of commit {commit}{rest}."]
+
+
+def _variables(registry: str, region: str, cache: str) -> dict[str, str]:
+    """What every build gets; a registry on loopback would be gone with the machine that built."""
+    said = {"REGISTRY": registry or PUSHED_TO, "TRAINWRIGHT_REGIONS": region, "TRAINWRIGHT_CACHE": cache}
+    return {name: value for name, value in said.items() if value}
+
+
+def _show(document: dict[str, Any], found: "Graph", notes: list[str], output: Path | None, as_json: bool) -> None:
+    import shlex
+    import sys
+
+    from trainwright.core import console
+    from trainwright.core.files import write_named
+    from trainwright.publish import pipelines
+
+    text = pipelines.text(document, found, shlex.join(["trainwright", *sys.argv[1:]]), notes)
+    if output:
+        write_named(output, text)
+    if as_json:
+        builds = [build._asdict() for build in found.builds]
+        left = [row._asdict() for row in found.left]
+        console.data({"builds": builds, "left": left, "notes": notes, "document": document})
+    elif not output:
+        print(text, end="")
+    where = f"{output}: " if output else ""
+    typer.echo(f"{where}{len(found.builds)} to build, {len(found.left)} not", err=True)
+    if not found.builds:
+        typer.echo("nothing is to be built: the one build in it says so", err=True)

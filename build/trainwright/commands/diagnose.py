@@ -1,0 +1,47 @@
+"""The command `trainwright diagnose`."""
+
+from typing import TYPE_CHECKING
+
+import typer
+
+from trainwright.commands.options import Json, Logs, app, find_root
+from trainwright.core.errors import printable
+
+if TYPE_CHECKING:
+    from trainwright.gate.evidence import Case
+    from trainwright.gate.judge import Verdict
+
+
+@app.command()
+def diagnose(logs: Logs, as_json: Json = False) -> None:
+    """Why a job over NCCL failed: cause, the line that shows it, and the fix; "unknown" where nothing proves one."""
+    from trainwright.core import console
+    from trainwright.gate import read
+    from trainwright.gate.evidence import Declared
+
+    rows = [_diagnosis(verdict, case) for verdict, case in read.examined(find_root(), logs, Declared())]
+    if as_json:
+        console.data(rows)
+        return
+    for row in rows:  # sentences do not fit in a table
+        typer.echo(f"{printable(row['log'])}: {row['cause']}")
+        for name in ("what", "evidence", "fix"):
+            if row[name]:
+                typer.echo(f"  {name + ':':<10}{printable(row[name])}")
+
+
+def _diagnosis(verdict: "Verdict", case: "Case") -> dict[str, str]:
+    """What is said of one log; where nothing proves a cause, what to do next."""
+    evidence = "; ".join(check.evidence for check in verdict.checks if check.state == "fail")
+    said = {"log": verdict.file, "cause": verdict.cause or "unknown", "what": verdict.why, "evidence": evidence}
+    if verdict.cause:
+        return {**said, "fix": verdict.fix}
+    if verdict.verdict == "pass":
+        return {**said, "cause": "none", "fix": ""}
+    if case.log.silent:
+        what = "it has no line of NCCL or of nccl-tests"
+        return {**said, "what": what, "fix": "name a log of the job's ranks; with NCCL_DEBUG=INFO they say more"}
+    lacks = "; ".join(dict.fromkeys(check.evidence for check in verdict.checks if check.state == "not established"))
+    what = f"no line of it proves a cause; {lacks}" if lacks else "no line of it proves a cause"
+    fix = "run it again with NCCL_DEBUG=INFO and NCCL_DEBUG_SUBSYS=INIT,NET,ENV, and keep what every rank says"
+    return {**said, "what": what, "fix": fix}

@@ -1,0 +1,88 @@
+"""The command that writes a training job for a cluster's own scheduler."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from trainwright.commands.options import Json, app, find_root
+
+Words = list[str] | None
+
+
+@app.command(context_settings={"ignore_unknown_options": True})
+def emit(
+    context: typer.Context,
+    image: Annotated[str, typer.Argument(metavar="IMAGE", help="Id of an image that was pushed, or any reference.")],
+    script: Annotated[str, typer.Argument(metavar="SCRIPT", help="A file here, in --code, or in the image: /...")],
+    words: Annotated[
+        Words, typer.Argument(metavar="[ARGUMENTS]...", help="Of the script; after -- where we have that, too.")
+    ] = None,
+    on: Annotated[str, typer.Option("--on", help="slurm, mpijob, pytorchjob, hyperpod-slurm, hyperpod-eks.")] = "slurm",
+    nodes: Annotated[int, typer.Option(min=1, help="Hosts.")] = 1,
+    instance: Annotated[
+        str, typer.Option(metavar="TYPE", help="p5.48xlarge: its GPUs and EFA interfaces; of CPU images not needed.")
+    ] = "",
+    processes: Annotated[int | None, typer.Option(min=1, metavar="N", help="Of each host; else its GPUs.")] = None,
+    distribution: Annotated[str, typer.Option(help="torchrun, mpi, tensorflow, plain; else what fits.")] = "",
+    code: Annotated[
+        str, typer.Option(metavar="SOURCE", help="Where the script lies: a claim[/folder], for Slurm a shared folder.")
+    ] = "",
+    data: Annotated[Words, typer.Option(metavar="[CHANNEL=]SOURCE", help="Input, read-only; the same; repeat.")] = None,
+    checkpoints: Annotated[
+        str, typer.Option(metavar="SOURCE", help="/opt/ml/checkpoints of all hosts; the same.")
+    ] = "",
+    model: Annotated[
+        str, typer.Option(metavar="SOURCE", help="/opt/ml/model, which is lost otherwise; the same.")
+    ] = "",
+    env: Annotated[Words, typer.Option("--env", metavar="NAME=VALUE", help="Environment of the job; repeat.")] = None,
+    name: Annotated[str, typer.Option(help="Of the job; else the script's.")] = "",
+    namespace: Annotated[str, typer.Option(help="Of Kubernetes; else kubectl's, on HyperPod kubeflow.")] = "",
+    hours: Annotated[int | None, typer.Option(min=1, help="The longest it may take; Slurm: else 24.")] = None,
+    output: Annotated[str, typer.Option(metavar="FILE", help="Else standard output.")] = "",
+    as_json: Json = False,
+) -> None:
+    """A training job as a file for Slurm, Kubernetes (MPIJob, PyTorchJob) or HyperPod: same image, same script."""
+    from trainwright.core import console
+    from trainwright.core.files import write_named
+    from trainwright.jobs import cluster_files
+    from trainwright.jobs import emit as jobs_emit
+
+    jobs_emit.refuse_near(words or [], [one[2:] for param in context.command.params for one in param.opts])
+    job, said = jobs_emit.job(
+        find_root(),
+        image,
+        script,
+        words or [],
+        on=on,
+        code=code,
+        nodes=nodes,
+        instance=instance,
+        processes=processes,
+        distribution=distribution,
+        data=data or [],
+        checkpoints=checkpoints,
+        model=model,
+        environment=env or [],
+        name=name,
+        namespace=namespace,
+        hours=hours,
+    )
+    text, here = cluster_files.text(job), output in ("", "-")
+    commands = cluster_files.commands(job, "FILE" if here else output)
+    for sentence in said:
+        typer.echo(sentence, err=True)
+    if not here:
+        write_named(Path(output), text)
+    if as_json:
+        console.data(
+            {
+                **({"text": text} if here else {"file": output}),
+                "commands": commands,
+                **job.model_dump(exclude={"settings", "devices", "script"}),
+            }
+        )
+        return
+    if here:
+        typer.echo(text, nl=False)
+    typer.echo("\n".join(commands), err=True)

@@ -1,0 +1,57 @@
+"""The command `trainwright estimate`."""
+
+from typing import Annotated
+
+import typer
+
+from trainwright.commands.options import Json, app, find_root
+
+
+@app.command()
+def estimate(
+    parameters: Annotated[str, typer.Option(metavar="NUMBER", help="7B, 350M, 7e9: all that get a gradient.")],
+    instance: Annotated[str, typer.Option(metavar="TYPE", help="p5.48xlarge.")],
+    nodes: Annotated[int, typer.Option(min=1, help="How many of them.")] = 2,
+    precision: Annotated[str, typer.Option(help="Of the gradients: fp32, bf16, fp16, fp8.")] = "bf16",
+    busbw: Annotated[float | None, typer.Option(min=0.001, metavar="GB/S", help="Measured; else the floor.")] = None,
+    step: Annotated[
+        float | None, typer.Option(min=1e-6, metavar="SECONDS", help="Of a step without any network.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """What data-parallel training sends at each step, how long that takes over EFA and over TCP, and what is lost."""
+    from trainwright.core import console
+    from trainwright.gate import estimate as gate_estimate
+    from trainwright.gate import floors
+    from trainwright.matrix import instances
+
+    root = find_root()
+    rows = instances.load_instances(root)
+    name = instance.removeprefix("ml.")
+    if name not in rows:
+        raise instances.unknown(name, rows, "--instance")
+    count = gate_estimate.parameters(parameters)
+    found = gate_estimate.estimate(count, precision, name, rows[name], nodes, floors.load_floors(root), busbw, step)
+    if as_json:
+        console.data(found.model_dump())
+        return
+    typer.echo(
+        f"{found.ranks} ranks; gradients {console.human(found.gradients)}; "
+        f"each rank sends {console.human(found.sent)} a step (2(N-1)/N of it)"
+    )
+    shown = [
+        {
+            "over": way.over,
+            "busbw": f"{way.busbw:g} GB/s",
+            "time": f"{way.seconds * 1000:.1f} ms",
+            "efficiency": _percent(way.efficiency),
+            "all hidden": _percent(way.efficiency_overlapped),
+            "by": way.basis,
+        }
+        for way in found.ways
+    ]
+    console.show([{name: value for name, value in row.items() if value} for row in shown], as_json=False)
+
+
+def _percent(share: float | None) -> str:
+    return "" if share is None else f"{share:.1%}"

@@ -1,0 +1,32 @@
+"""The command `trainwright explain`."""
+
+from typing import Annotated
+
+import typer
+
+from trainwright.commands.options import Json, app, chosen
+from trainwright.core.errors import ConfigError, did_you_mean
+
+
+@app.command()
+def explain(image: Annotated[str, typer.Argument(metavar="ID")], as_json: Json = False) -> None:
+    """Why each version of an image is what it is: declared where, resolved to what, held by which rules."""
+    from trainwright.core import console
+    from trainwright.image import inputs
+    from trainwright.inspect import explain as inspect_explain
+
+    intent, variants = chosen(None, image)
+    if len(variants) > 1:
+        raise ConfigError(f"{image!r} is {len(variants)} images", why=did_you_mean("", [v.id for v in variants]))
+    (variant,) = variants
+    locked, packages, build_packages = inputs.known(intent, variant)
+    rows = inspect_explain.explain(intent, variant, locked, packages, build_packages)
+    for number, table in enumerate(inspect_explain.as_tables(rows) if not as_json else ()):
+        print(end="\n" * number)
+        console.show(table, as_json)
+    if as_json:
+        console.show([row.model_dump(mode="json") for row in rows], as_json)
+    if missing := inputs.awaited(intent, variant):
+        typer.echo(f"\n{variant.id} is blocked: {'; '.join(missing)}", err=True)
+    elif any(row.resolved == inspect_explain.NOT_LOCKED for row in rows):
+        typer.echo(f"\na lock is missing or stale: trainwright lock --only {variant.id}", err=True)

@@ -1,0 +1,30 @@
+"""The command `trainwright find`."""
+
+from typing import Annotated
+
+import typer
+
+from trainwright.commands.options import Json, app, chosen
+
+
+@app.command()
+def find(
+    has: Annotated[list[str], typer.Option(metavar="NAME[=VERSION]", help="nccl=2.30, 'nccl>=2.29'; repeat for more.")],
+    as_json: Json = False,
+) -> None:
+    """Which images hold a version: of a component, a Python package, a package of the distribution."""
+    from trainwright.core import console
+    from trainwright.image import inputs
+    from trainwright.inspect import find as inspect_find
+
+    intent, variants = chosen(None, None)
+    queries = [inspect_find.query(text) for text in has]
+    images = {}
+    for variant in variants:
+        locked, packages, _ = inputs.known(intent, variant)
+        images[variant.id] = inspect_find.holdings(intent, variant, locked, packages)
+    rows, exists = inspect_find.find(queries, images, intent.components.components)
+    if rows or as_json:
+        console.show([row.model_dump() for row in rows], as_json)
+    if exists:
+        typer.echo(f"no image has it; {exists}", err=True)

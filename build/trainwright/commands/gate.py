@@ -1,0 +1,151 @@
+"""The command that runs a gate, or writes it for who runs it."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from trainwright.commands.options import Json, app, find_root
+
+if TYPE_CHECKING:
+    from trainwright.gate.interleave import Pair
+    from trainwright.gate.spec import Run
+
+SCRIPT = "scripts/gate.sh"
+
+
+@app.command()
+def gate(
+    image: Annotated[
+        str, typer.Argument(metavar="IMAGE", help="Id or reference; without one, what the hosts have themselves.")
+    ] = "",
+    on: Annotated[str, typer.Option("--on", help="docker, ssh, slurm, kubernetes, sagemaker.")] = "docker",
+    nodes: Annotated[int | None, typer.Option(min=1, help="Hosts.")] = None,
+    instance: Annotated[str, typer.Option(metavar="TYPE", help="p5.48xlarge: its GPUs, EFA and floors.")] = "",
+    gpus: Annotated[int | None, typer.Option(min=1, help="Of each host; else all that the type has.")] = None,
+    efa: Annotated[
+        int | None, typer.Option(min=1, metavar="NUMBER", help="Interfaces of each host, where not all are there.")
+    ] = None,
+    hosts: Annotated[Path | None, typer.Option(metavar="FILE", help="For ssh: one host a line.")] = None,
+    collective: Annotated[list[str] | None, typer.Option(help="Only this one; may be given again.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, metavar="SECONDS", help="Of each collective.")] = None,
+    against: Annotated[str, typer.Option(metavar="IMAGE", help="Run this one, too, in turn: is it slower?")] = "",
+    runs: Annotated[int | None, typer.Option(min=1, help="Of each image, with --against.")] = None,
+    emit: Annotated[str, typer.Option(metavar="FILE", help="Write what runs it; - is standard output.")] = "",
+    role: Annotated[str, typer.Option(metavar="ARN", help="For sagemaker: what the job may do.")] = "",
+    output: Annotated[str, typer.Option(metavar="s3://...", help="For sagemaker: where its output goes.")] = "",
+    subnet: Annotated[list[str] | None, typer.Option(metavar="subnet-...", help="For sagemaker; repeat.")] = None,
+    security_group: Annotated[list[str] | None, typer.Option(metavar="sg-...", help="For sagemaker; repeat.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be run, run nothing.")] = False,
+    as_json: Json = False,
+) -> None:
+    """nccl-tests on GPU hosts, and the verdict: docker and ssh from here; Slurm, Kubernetes, SageMaker as a file."""
+    from trainwright.core import console
+    from trainwright.core.errors import ConfigError
+    from trainwright.gate import interleave, read, reports
+    from trainwright.gate import run as gate_run
+
+    root, here = find_root(), on in gate_run.HERE
+    if runs is not None and not against:
+        raise ConfigError("--runs is of two images", where="--runs", fix="--against IMAGE")
+    gate_run.refuse_stray(
+        on, {"--role": role, "--output": output, "--subnet": subnet, "--security-group": security_group}
+    )
+    count = interleave.check(root, on, runs) if against else 0
+    if on == "docker" and not (emit or dry_run):
+        there = gate_run.gpus_here()
+        gpus = gpus or (None if instance else there)
+    for one in filter(None, (image, against)):
+        gate_run.check_image(root, one)
+    what = gate_run.subject(root, image, on)
+
+    def prepared(one: gate_run.Subject) -> "Run":
+        return gate_run.prepare(
+            root,
+            one,
+            on,
+            instance=instance,
+            nodes=nodes,
+            gpus=gpus,
+            hosts=hosts,
+            collectives=collective or [],
+            limit=limit,
+            efa=efa,
+        )
+
+    def emitted(secret: bool) -> str:
+        return gate_run.emit(root, run, on, role, output, secret, subnet, security_group)
+
+    run = prepared(what)
+    if against:
+        both = interleave.pair(run, prepared(gate_run.subject(root, against, on)), count)
+        _in_turn(root, both, on, emit, dry_run, as_json)
+        return
+    if dry_run:
+        _shown("command" if here else "text", gate_run.command(run, on) if here else emitted(False), as_json)
+        return
+    if emit or not here:
+        gate_run.must_not_show_a_key(run, on, emit)
+        mode = 0o600 if on == "sagemaker" else 0o755 if here else 0o644
+        text, name = emitted(True), "FILE" if emit in ("", "-") else emit
+        _written(emit, text, mode, gate_run.advice(run, on, what, name), as_json)
+        return
+    log, code = gate_run.execute(root, run, on, lambda line: typer.echo(line, err=True))
+    found = gate_run.judged(root, run, what, log, code)
+    if as_json:
+        console.data([verdict.model_dump() for verdict in found])
+    else:
+        reports.show(found)
+    again = gate_run.advice(run, on, what, "").splitlines()[-1].replace(log.name, str(log), 1)
+    typer.echo(console.pasteable(again), err=True)
+    read.refuse(found)
+
+
+def _shown(kind: str, text: str, as_json: bool) -> None:
+    """What a dry run says; `kind` is what machines call it."""
+    from trainwright.core import console
+
+    if as_json:
+        console.data({kind: text})
+    else:
+        typer.echo(text.removesuffix("\n"))
+
+
+def _written(file: str, text: str, mode: int, advice: str, as_json: bool) -> None:
+    """Into a file, or, for "" and "-", to standard output; beside it what to do with it."""
+    from trainwright.core import console
+    from trainwright.core.files import write_named
+
+    here, advice = file in ("", "-"), console.pasteable(advice)
+    if not here:
+        write_named(Path(file), text)
+        Path(file).chmod(mode)
+    if as_json:
+        console.data({**({"text": text} if here else {"file": file}), "advice": advice.splitlines()})
+        return
+    if here:
+        typer.echo(text, nl=False)
+    typer.echo(advice, err=True)
+
+
+def _in_turn(root: Path, both: "Pair", on: str, emit: str, dry_run: bool, as_json: bool) -> None:
+    """Two images: written for who runs them, or run here and compared."""
+    from trainwright.commands.compare import show
+    from trainwright.core import console
+    from trainwright.gate import interleave, measure, run
+
+    if dry_run:
+        _shown("text", interleave.emit(root, both, on, f"# {SCRIPT}\n"), as_json)
+        return
+    if emit or on not in run.HERE:
+        name = "FILE" if emit in ("", "-") else emit
+        _written(emit, interleave.emit(root, both, on), 0o755, interleave.advice(both, on, name), as_json)
+        return
+    folder = interleave.execute(root, both, on, lambda line: typer.echo(line, err=True))
+    found = interleave.compared(root, both, on, folder)
+    if as_json:
+        console.data(found.model_dump())
+    else:
+        show(found)
+    typer.echo(f"logs: {folder}", err=True)
+    measure.refuse(found)

@@ -1,0 +1,29 @@
+"""The command `trainwright list`."""
+
+import typer
+
+from trainwright.commands.options import Framework, Instance, Json, Only, State, app
+
+
+@app.command("list")
+def list_(
+    only: Only = None,
+    framework: Framework = None,
+    state: State = None,
+    instance: Instance = None,
+    as_json: Json = False,
+) -> None:
+    """Every image of the matrix, and whether it is proved with its present inputs; no engine, registry or network."""
+    from trainwright.commands.matrix import rows_of
+    from trainwright.core import console
+    from trainwright.inspect import matrix_page
+
+    rows = rows_of(framework, only, state, instance, moved=True)
+    if as_json:
+        fields = ("id", "framework", "accelerator", "target", "default", "tested", "state", "reason", "digest")
+        console.data({**matrix_page.summary(rows), "images": [{name: row[name] for name in fields} for row in rows]})
+        return
+    console.show(
+        [{name: row[name] for name in ("id", "state", "default", "tested", "reason")} for row in rows], as_json
+    )
+    typer.echo(matrix_page.sentence(matrix_page.summary(rows)["counts"]), err=True)

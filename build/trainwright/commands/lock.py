@@ -1,0 +1,81 @@
+"""The command `trainwright lock`."""
+
+from typing import Annotated, Any
+
+import typer
+
+from trainwright.commands.options import (
+    Framework,
+    Json,
+    Name,
+    NoWait,
+    Only,
+    With,
+    app,
+    chosen,
+    on_top,
+)
+from trainwright.core.errors import ConfigError
+
+
+@app.command()
+def lock(
+    only: Only = None,
+    framework: Framework = None,
+    check: Annotated[bool, typer.Option("--check", help="Only say whether the locks are current; no network.")] = False,
+    update: Annotated[bool, typer.Option("--update", help="Show how every lock would change; write nothing.")] = False,
+    write: Annotated[bool, typer.Option("--write", help="With --update: write that, too.")] = False,
+    with_: With = None,
+    name: Name = "",
+    no_wait: NoWait = False,
+    as_json: Json = False,
+) -> None:
+    """Resolve the intent to exact versions and checksums, and write what is stale or missing of dockerfiles/locks/."""
+    from trainwright.core import console
+    from trainwright.resolve import relock, resolve
+
+    if (write and not update) or (check and update):
+        raise ConfigError("--write belongs to --update, and --check to neither", fix="trainwright lock --help")
+    intent, variants = chosen(framework, only)
+    reads = check or (update and not write)
+    if with_ or name:
+        with console.alone(intent.root, no_wait, reads):
+            return _lock_additions(intent, on_top(variants, with_, name)[0], check, update, write, as_json)
+    if check:
+        rows, error = resolve.check_locks(intent, variants)
+        console.show(rows, as_json)
+        if error:
+            raise error
+        return None
+    with console.alone(intent.root, no_wait, reads), console.progress() as (say, advance):
+        if not update:
+            rows = resolve.lock_all(intent, variants, only is not None, say, advance)
+        else:
+            rows = [change.model_dump() for change in relock.update(intent, variants, write, say, advance)]
+            say(_changes(len(rows), write, "lock"))
+    return console.show(rows, as_json)
+
+
+def _changes(count: int, written: bool, words: str) -> str:
+    if not count:
+        return "every lock is what it would be, were it resolved now"
+    return f"{count} changes" + ("; written" if written else f"; `trainwright {words} --update --write` writes them")
+
+
+def _lock_additions(intent: Any, variant: Any, check: bool, update: bool, write: bool, as_json: bool) -> None:
+    from trainwright.core import console
+    from trainwright.resolve import with_packages
+
+    if check:
+        rows, error = with_packages.check_lock(intent, variant)
+        console.show(rows, as_json)
+        if error:
+            raise error
+        return
+    with console.progress() as (say, advance):
+        if not update:
+            rows = with_packages.lock_additions(intent, variant, say, advance)
+        else:
+            rows = [change.model_dump() for change in with_packages.update(intent, variant, write, say, advance)]
+            say(_changes(len(rows), write, f"lock {variant.words}"))
+    console.show(rows, as_json)

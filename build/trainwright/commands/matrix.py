@@ -1,0 +1,73 @@
+"""The command `trainwright matrix`."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from trainwright.commands.options import (
+    Framework,
+    Instance,
+    Json,
+    Only,
+    State,
+    app,
+    chosen,
+)
+from trainwright.core.errors import ConfigError, did_you_mean
+
+
+def rows_of(
+    framework: str | None, only: str | None, state: str | None, instance: str | None, moved: bool = False
+) -> list[dict[str, Any]]:
+    """Everything that is known of the images that were asked for. Raises ConfigError for a name that is none.
+
+    Proved is a matter of the key; with `moved`, the reason says beside it whether tests and proving code changed since.
+    """
+    from trainwright.build import proofs
+    from trainwright.inspect import matrix_page
+    from trainwright.matrix import instances
+
+    intent, variants = chosen(framework, only)
+    if state is not None and state not in matrix_page.STATES:
+        raise ConfigError(
+            f"unknown state {state!r}", why=did_you_mean(state, matrix_page.STATES), fix="trainwright list"
+        )
+    if instance is not None:
+        instances.architectures([instance], intent.instances)
+    rows = list[dict[str, Any]]()
+    for variant in (one for one in variants if instance is None or instance in one.instances):
+        standing = proofs.standing(intent, variant)
+        if state not in (None, standing.state):
+            continue
+        rows.append(matrix_page.row(intent, variant, standing))
+        if moved and standing.state == "proved" and (why := proofs.due(intent, variant, standing)):
+            rows[-1]["reason"] += f"; but {why}"
+    return rows
+
+
+@app.command()
+def matrix(
+    only: Only = None,
+    framework: Framework = None,
+    state: State = None,
+    instance: Instance = None,
+    markdown: Annotated[Path | None, typer.Option(metavar="FILE", help="Write it as a table of Markdown.")] = None,
+    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write it as one page with filters.")] = None,
+    as_json: Json = False,
+) -> None:
+    """The whole matrix: versions, base, transport, who tests it where, what is proved of it."""
+    from trainwright.core import console
+    from trainwright.core.files import write_named
+    from trainwright.inspect import matrix_page
+
+    rows = rows_of(framework, only, state, instance)
+    for path, text in ((markdown, matrix_page.markdown), (html, matrix_page.html)):
+        if path:
+            write_named(path, text(rows))
+            typer.echo(f"{path}: {matrix_page.sentence(matrix_page.summary(rows)['counts'])}", err=True)
+    if as_json:
+        console.data({**matrix_page.summary(rows), "images": rows})
+    elif not markdown and not html:
+        console.show([{title: row[name] for name, title in matrix_page.COLUMNS.items()} for row in rows], as_json)
+        typer.echo(matrix_page.sentence(matrix_page.summary(rows)["counts"]), err=True)

@@ -1,0 +1,21 @@
+"""The command `trainwright outdated`."""
+
+from trainwright.commands.options import (
+    Framework,
+    Json,
+    Only,
+    app,
+    chosen,
+)
+
+
+@app.command()
+def outdated(only: Only = None, framework: Framework = None, as_json: Json = False) -> None:
+    """What upstream has newer than the pins, as far as it can be reached."""
+    from trainwright.core import console
+    from trainwright.resolve import outdated as resolve_outdated
+
+    intent, variants = chosen(framework, only)
+    with console.progress() as (say, _):
+        rows = resolve_outdated.outdated(intent, variants, say)
+    console.show([row.model_dump() for row in rows], as_json)

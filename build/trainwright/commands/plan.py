@@ -1,0 +1,30 @@
+"""The command `trainwright plan`."""
+
+import typer
+
+from trainwright.commands.options import Framework, Json, Only, Region, Registry, app, chosen
+
+
+@app.command()
+def plan(
+    only: Only = None,
+    framework: Framework = None,
+    registry: Registry = "",
+    region: Region = "",
+    as_json: Json = False,
+) -> None:
+    """Per image: skip, reuse, build or blocked, with the reason and the input key."""
+    from trainwright.build import state
+    from trainwright.core import console
+    from trainwright.image import names
+
+    intent, variants = chosen(framework, only)
+    rows, why = state.planned(intent, variants, registry, region)
+    if why:
+        typer.echo(why, err=True)
+    shown = None if as_json else {"id", "action", "reason", "key"}
+    table = [row.model_dump(include=shown) for row in rows]
+    console.show(table if as_json else [row | {"key": row["key"][: names.SHORT]} for row in table], as_json)
+    for entry in () if as_json else rows:
+        for warning in entry.warnings:
+            typer.echo(f"warning: {entry.id}: {warning}", err=True)

@@ -1,0 +1,70 @@
+"""The command `trainwright push`."""
+
+from typing import Annotated, Any
+
+import typer
+
+from trainwright.commands.options import (
+    Framework,
+    Json,
+    Name,
+    NoWait,
+    Only,
+    Region,
+    Registry,
+    WaiveGate,
+    With,
+    app,
+    asked_for,
+)
+
+
+def pushed(
+    intent: Any, found: Any, held: Any, registry: str, region: str, release: str = "", waive_gate: str = ""
+) -> Any:
+    """`held` is what the registry is known to have; empty: it is asked."""
+    from trainwright.build import state
+    from trainwright.core import console
+    from trainwright.publish import push as publish_push
+
+    with console.progress() as (say, _):
+        for one in found:
+            publish_push.refuse(intent, one, release)
+        held = held or state.published(intent, found, registry, region)
+        return [publish_push.push(intent, one.variant, held[one.variant.id], release, say, waive_gate) for one in found]
+
+
+@app.command()
+def push(
+    only: Only = None,
+    framework: Framework = None,
+    with_: With = None,
+    name: Name = "",
+    registry: Registry = "",
+    region: Region = "",
+    release: Annotated[str, typer.Option(metavar="TAG", help="One more tag, for people; it never moves.")] = "",
+    waive_gate: WaiveGate = "",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would happen.")] = False,
+    no_wait: NoWait = False,
+    as_json: Json = False,
+) -> None:
+    """Prove, push by digest, verify what the registry holds, and only then tag."""
+    from trainwright.build import state
+    from trainwright.core import console, errors
+    from trainwright.image import child
+    from trainwright.lock.lockfile import refuse_blocked
+
+    intent, variants = asked_for(framework, only, with_, name)
+    with console.alone(intent.root, no_wait, reads=dry_run):
+        found = [child.load(intent, variant) for variant in variants]
+        if dry_run:
+            from trainwright.publish import forecast
+
+            for one in found:  # all else is said after the steps; of what is blocked there are none
+                refuse_blocked(one.variant, one.blocked)
+            held = state.published(intent, found, registry, region)
+            told = [forecast.forecast(intent, each, held[each.id], release, waive_gate) for each in variants]
+            console.final([each.done for each in told], as_json)
+            return errors.refuse_all("a push would end here", [error for each in told for error in each.refused])
+        done = pushed(intent, found, {}, registry, region, release, waive_gate)
+    return console.final(done, as_json)

@@ -1,0 +1,60 @@
+"""The command that builds an image once more, to see whether that gives the same one."""
+
+from typing import Annotated
+
+import typer
+
+from trainwright.commands.options import Framework, Json, Name, NoWait, Only, Registry, With, app, asked_for, chosen
+from trainwright.core.errors import ConfigError
+
+SHOWN = 40  # differences in the table; --json has all
+
+
+@app.command()
+def rebuild(
+    reference: Annotated[
+        str, typer.Argument(metavar="[REFERENCE]", help="repository@digest, repository:tag, or a name in the engine.")
+    ] = "",
+    compare: Annotated[
+        bool, typer.Option("--compare", help="With the image that is published, else with the one that is built.")
+    ] = False,
+    only: Only = None,
+    framework: Framework = None,
+    with_: With = None,
+    name: Name = "",
+    registry: Registry = "",
+    no_wait: NoWait = False,
+    as_json: Json = False,
+) -> None:
+    """Build one image again, without cache: its digest; with --compare, what differs, and exit 5 if anything does."""
+    from trainwright.build import rebuild as build_rebuild
+    from trainwright.build import state as build_state
+    from trainwright.core import console
+    from trainwright.resolve import fetch
+
+    if reference and not compare:
+        raise ConfigError("a reference is what is compared with", fix=f"trainwright rebuild --compare {reference}")
+    if reference and not only and not framework:
+        intent, _ = chosen(None, None)
+        variants = [build_rebuild.variant_of(intent, reference)]
+    else:
+        intent, variants = asked_for(framework, only, with_, name)
+    if len(variants) != 1:
+        raise ConfigError(
+            f"one image is built again at a time, and {len(variants)} were asked for", fix=f"--only {variants[0].id}"
+        )
+    variant = variants[0]
+    with console.alone(intent.root, no_wait), console.progress(fetch.to_fetch(intent, variants)) as (say, advance):
+        repository = build_state.repository_if_any(intent, variant, registry)
+        found, error = build_rebuild.rebuild(intent, variant, repository, compare, reference, say, advance)
+    if as_json:
+        console.data(found.model_dump())
+    else:
+        rows = [row.model_dump() for row in found.differences]
+        state = {True: "the same digest", False: "another digest", None: "not compared"}[found.same]
+        row = {"id": found.id, "key": found.key[:12], "rebuilt": found.rebuilt, "held": found.held, "state": state}
+        console.show(rows[:SHOWN] or [{**row, "time": f"{found.seconds} s"}], as_json)
+        if len(rows) > SHOWN:
+            typer.echo(f"and {len(rows) - SHOWN} more differences: --json has all", err=True)
+    if error:
+        raise error

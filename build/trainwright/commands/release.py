@@ -1,0 +1,46 @@
+"""The command `trainwright release`."""
+
+from typing import Annotated
+
+import typer
+
+from trainwright.commands.options import (
+    DryRun,
+    Framework,
+    Json,
+    NoWait,
+    Only,
+    Region,
+    Registry,
+    WaiveGate,
+    app,
+    asked_for,
+)
+
+
+@app.command()
+def release(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="2026.11.0: a train; 2026.11.1: it, and security only.")],
+    only: Only = None,
+    framework: Framework = None,
+    registry: Registry = "",
+    region: Region = "",
+    waive_gate: WaiveGate = "",
+    dry_run: DryRun = False,
+    no_wait: NoWait = False,
+    as_json: Json = False,
+) -> None:
+    """Tag what is published and proved, write down what was released, and last move the alias of each image."""
+    from trainwright.core import console
+    from trainwright.publish import release as publish_release
+    from trainwright.publish import trains
+    from trainwright.registry import locations
+
+    trains.version(name)  # before anything is read
+    intent, variants = asked_for(framework, only)
+    with console.alone(intent.root, no_wait, reads=dry_run), console.progress() as (say, _):
+        hosts = locations.hosts(intent.root, registry, region)
+        rows = publish_release.release(intent, variants, name, list(map(str, hosts)), dry_run, say, waive_gate)
+    console.show([row.model_dump() for row in rows], as_json)
+    if not dry_run:
+        typer.echo(f"commit {trains.FOLDER}/{name}.toml: it says what {name} is", err=True)

@@ -1,0 +1,21 @@
+"""The command `trainwright render`."""
+
+from trainwright.commands.options import Framework, Json, NoWait, Only, app, chosen
+
+
+@app.command()
+def render(only: Only = None, framework: Framework = None, no_wait: NoWait = False, as_json: Json = False) -> None:
+    """Write the Dockerfile, the bake file and the requirement files to out/<id>/."""
+    from trainwright.build import build, state
+    from trainwright.core import console
+    from trainwright.image import inputs
+
+    intent, variants = chosen(framework, only)
+    rows = []
+    with console.alone(intent.root, no_wait):
+        for variant in variants:
+            blocked = "; ".join(inputs.awaited(intent, variant))
+            build.write_text(inputs.text_of(intent, variant), state.out_folder(intent, variant))
+            key = "" if blocked else inputs.load(intent, variant).key
+            rows.append({"id": variant.id, "key": key, "folder": f"out/{variant.id}", "blocked": blocked})
+    console.show(rows, as_json)

@@ -1,0 +1,39 @@
+"""The command `trainwright rollback`."""
+
+from typing import Annotated
+
+import typer
+
+from trainwright.commands.options import (
+    DryRun,
+    Json,
+    NoWait,
+    Only,
+    Region,
+    Registry,
+    app,
+    find_root,
+)
+
+
+@app.command()
+def rollback(
+    to: Annotated[str, typer.Option(metavar="NAME", help="The release that aliases shall name again.")],
+    only: Only = None,
+    registry: Registry = "",
+    region: Region = "",
+    dry_run: DryRun = False,
+    no_wait: NoWait = False,
+    as_json: Json = False,
+) -> None:
+    """Move aliases back to what a release names; no other tag moves."""
+    from trainwright.core import console
+    from trainwright.publish import release as publish_release
+    from trainwright.registry import locations
+
+    root = find_root()
+    publish_release.released(root, to, only or "*")  # before anybody is waited for
+    with console.alone(root, no_wait, reads=dry_run):
+        hosts = locations.hosts(root, registry, region)
+        rows = publish_release.rollback(root, to, only or "*", list(map(str, hosts)), dry_run)
+    console.show([row.model_dump() for row in rows], as_json)

@@ -1,0 +1,97 @@
+"""The command that runs a training job on this machine."""
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, TextIO
+
+import typer
+
+from trainwright.commands.options import Json, app, find_root
+
+COLOURS = (36, 33, 35, 32, 34, 31)  # of a terminal, one host after the other
+Pairs = list[str] | None
+
+
+@app.command(context_settings={"ignore_unknown_options": True})
+def run(
+    context: typer.Context,
+    image: Annotated[
+        str, typer.Argument(metavar="IMAGE", help="Id of an image that was built here, or any reference.")
+    ],
+    script: Annotated[Path, typer.Argument(metavar="SCRIPT", help="Its folder becomes /opt/ml/code.")],
+    words: Annotated[
+        Pairs, typer.Argument(metavar="[--NAME VALUE]...", help="Hyperparameters; after -- where we have that, too.")
+    ] = None,
+    hosts: Annotated[int, typer.Option(min=1, help="Containers, each with the contract of an instance.")] = 1,
+    processes: Annotated[int, typer.Option(min=1, metavar="N", help="Ranks of each host.")] = 1,
+    distribution: Annotated[str, typer.Option(help="torchrun, mpi, tensorflow, plain; else what the image has.")] = "",
+    hyperparameter: Annotated[
+        Pairs, typer.Option(metavar="NAME=VALUE", help="As --NAME VALUE after the script, for any name.")
+    ] = None,
+    channel: Annotated[Pairs, typer.Option(metavar="NAME=FOLDER", help="Input data, read-only.")] = None,
+    env: Annotated[Pairs, typer.Option("--env", metavar="NAME=VALUE", help="Environment of the job.")] = None,
+    checkpoints: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="/opt/ml/checkpoints of all hosts; what is there comes back.")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Gets model, output and checkpoints of each host.")
+    ] = None,
+    gpus: Annotated[bool, typer.Option("--gpus", help="Every host gets all GPUs of this machine.")] = False,
+    grace: Annotated[
+        int | None, typer.Option(min=0, metavar="SECONDS", help="From SIGTERM to SIGKILL; else what SageMaker gives.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """A distributed script on this machine: the real image, the contract of SageMaker, a container for each host."""
+    from trainwright.core import console
+    from trainwright.jobs import run as jobs_run
+
+    job = jobs_run.job(
+        find_root(),
+        image,
+        script,
+        words or [],
+        [name[2:] for param in context.command.params for name in param.opts if name.startswith("--")],
+        hosts=hosts,
+        processes=processes,
+        distribution=distribution,
+        hyperparameters=hyperparameter or [],
+        channels=channel or [],
+        environment=env or [],
+        checkpoints=checkpoints,
+        gpus=gpus,
+        grace=grace,
+    )
+    outcome = jobs_run.run(job, _line(hosts, sys.stderr if as_json else sys.stdout), output)
+    rows = [one.model_dump() for one in outcome.hosts]
+    if as_json:
+        console.data(rows)
+    else:
+        print()
+        console.show(
+            [{**row, "seconds": f"{row['seconds']:.1f}", "failure": _first(row["failure"])} for row in rows], False
+        )
+    if outcome.interrupted:
+        raise typer.Exit(130)
+    jobs_run.refuse(outcome)
+
+
+def _first(text: str) -> str:
+    return text.splitlines()[0] if text else ""
+
+
+def _line(hosts: int, to: TextIO) -> Callable[[str, str], None]:
+    """Prints what a host says behind its name, each name in a colour of its own on a terminal."""
+    coloured = to.isatty() and not os.environ.get("NO_COLOR")
+    width = len(f"algo-{hosts}")
+
+    def line(host: str, text: str) -> None:
+        name = f"{host or 'run':<{width}} |"
+        if coloured and host:
+            name = f"\033[{COLOURS[int(host.rpartition('-')[2]) % len(COLOURS)]}m{name}\033[0m"
+        to.write(f"{name} {text}\n")  # in one piece: every host has a thread of its own
+        to.flush()
+
+    return line

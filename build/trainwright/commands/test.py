@@ -1,0 +1,56 @@
+"""The command `trainwright test`."""
+
+from typing import Annotated
+
+import typer
+
+from trainwright.commands.options import (
+    Framework,
+    Json,
+    Name,
+    NoWait,
+    Only,
+    Registry,
+    With,
+    app,
+    asked_for,
+    chosen,
+)
+from trainwright.core.errors import ConfigError
+
+
+@app.command("test")
+def test_(
+    only: Only = None,
+    framework: Framework = None,
+    with_: With = None,
+    name: Name = "",
+    image: Annotated[
+        str, typer.Option(metavar="NAME", help="An image on top of one of ours: its parent's tests.")
+    ] = "",
+    registry: Registry = "",
+    no_wait: NoWait = False,
+    as_json: Json = False,
+) -> None:
+    """Run the image tests on the built images."""
+    from trainwright.build import image_tests, state
+    from trainwright.core import console
+    from trainwright.inspect import verify_child
+
+    if image:
+        if only or framework or with_:
+            raise ConfigError(
+                "--image says which image", why="its labels name the parent", fix="trainwright test --help"
+            )
+        intent, _ = chosen(None, None)
+        with console.progress() as (say, _):
+            passed = verify_child.test(intent, image, say)
+        console.show([{"image": image, "tests": f"{passed} passed"}], as_json)
+        return
+    intent, variants = asked_for(framework, only, with_, name)
+    with console.alone(intent.root, no_wait), console.progress() as (say, _):
+        done = [
+            image_tests.test(intent, variant, state.repository_if_any(intent, variant, registry), say)
+            for variant in variants
+        ]
+    console.final(done, as_json)

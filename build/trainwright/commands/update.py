@@ -1,0 +1,50 @@
+"""The command `trainwright update`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from trainwright.commands.options import (
+    DryRun,
+    Framework,
+    Json,
+    Only,
+    app,
+    find_root,
+)
+
+
+@app.command()
+def update(
+    branch: Annotated[str, typer.Option(metavar="NAME", help="The branch to make; one that exists is refused.")],
+    pins: Annotated[list[str] | None, typer.Option(metavar="NAME", help="This pin alone; repeat for more.")] = None,
+    only: Only = None,
+    framework: Framework = None,
+    diff: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the diff there, and not after the table.")
+    ] = None,
+    dry_run: DryRun = False,
+    as_json: Json = False,
+) -> None:
+    """Move pins to what `outdated` allows, on a new branch: locks, golden texts, one commit. This tree stays."""
+    from trainwright.core import console, files
+    from trainwright.image import names
+    from trainwright.resolve import update_branch
+
+    asked = update_branch.Asked(framework=framework, only=only, pins=tuple(pins or ()))
+    with console.progress() as (say, advance):
+        found = update_branch.update(find_root(), branch, asked, dry_run, say, advance)
+        say(f"{branch}: {found.commit[: names.SHORT]}" if found.commit else f"nothing was written: no branch {branch}")
+    if diff:
+        files.write(diff, found.diff)
+    if as_json:
+        console.show([found.model_dump()], as_json=True)
+        return
+    console.show([move.model_dump() for move in found.moves], as_json=False)
+    short = [row.model_dump() | {"old": row.old[: names.SHORT], "new": row.new[: names.SHORT]} for row in found.images]
+    if short:
+        print()
+        console.show(short, as_json=False)
+    if found.diff and not diff:
+        print(f"\n{found.diff}", end="")

@@ -1,0 +1,39 @@
+"""The command `trainwright uri`."""
+
+from typing import Annotated
+
+import typer
+
+from trainwright.commands.options import Json, Region, Registry, app, find_root
+
+
+@app.command()
+def uri(
+    image: Annotated[str, typer.Argument(metavar="ID", help="Of an image of the matrix; see `trainwright list`.")],
+    registry: Registry = "",
+    region: Region = "",
+    release: Annotated[str, typer.Option(metavar="NAME", help="As it went out, 2026.11.0; else its inputs now.")] = "",
+    digest: Annotated[
+        bool, typer.Option("--digest", help="Pinned: repository@sha256:..., instead of its tag.")
+    ] = False,
+    instance: Annotated[
+        str, typer.Option(metavar="TYPE", help="Whether it can train there: ml.p5.48xlarge, or without ml.")
+    ] = "",
+    as_json: Json = False,
+) -> None:
+    """The URI of a published image, for SageMaker or whoever pulls it: one line for each region."""
+    from trainwright.core import console
+    from trainwright.jobs import launch as jobs_launch
+    from trainwright.publish import uri as publish_uri
+
+    root = find_root()
+    notes = jobs_launch.fitting_notes(root, image, instance) if instance else []
+    found = publish_uri.uris(root, image, registry, region, release, digest)
+    notes += publish_uri.notes(found)
+    if as_json:
+        console.data({"uris": [one.model_dump() for one in found], "notes": notes})
+        return
+    for one in found:
+        typer.echo(one.uri)
+    for note in notes:
+        typer.echo(f"note: {note}", err=True)

@@ -1,0 +1,58 @@
+"""The command `trainwright verify`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from trainwright.commands.options import Json, Registry, app, find_root
+
+
+@app.command()
+def verify(
+    image: Annotated[
+        str, typer.Argument(metavar="IMAGE|DIR", help="In a registry or the engine; or a folder with derived.toml.")
+    ],
+    parent: Annotated[str, typer.Option(metavar="URI", help="What it starts from, where it does not say so.")] = "",
+    tests: Annotated[bool, typer.Option("--tests", help="Run the parent's image tests on it, too.")] = False,
+    key: Annotated[
+        str, typer.Option(envvar="TRAINWRIGHT_VERIFY_KEY", metavar="FILE", help="Of a published image: a public key.")
+    ] = "",
+    contents: Annotated[
+        bool, typer.Option("--contents/--no-contents", help="Of a published image: pull it, and ask it what it holds.")
+    ] = True,
+    registry: Registry = "",
+    as_json: Json = False,
+) -> None:
+    """A published image of ours: tags, signature, provenance, SBOM and contents against the lock (5: not; 7: unknown).
+
+    One that was built on top of ours (a folder, --parent, or an image with the label that `derive` writes): whether
+    it holds what it starts from unchanged (5: not).
+    """
+    from trainwright.core import console
+    from trainwright.inspect import verify_child, verify_published
+    from trainwright.matrix.matrix import load_intent
+
+    intent = load_intent(find_root())
+    if not (parent or tests) and not Path(image).is_dir() and verify_published.is_published(image):
+        with console.progress() as (say, _):
+            found = verify_published.inspect(intent, image, key, contents, say)
+        if as_json:
+            console.data(found.model_dump())
+        else:
+            console.show([row.model_dump() for row in found.rows], as_json)
+            typer.echo(f"{found.id}: {found.uri}", err=True)
+        verify_published.judge(found)
+        return
+    with console.progress() as (say, _):
+        verdict = verify_child.verify(intent, image, parent, registry, say)
+    rows = [row.model_dump(exclude={"traces"}) for row in verdict.rows]
+    if as_json:
+        console.data({**verdict.model_dump(exclude={"rows"}), "rows": rows})
+    else:
+        console.show([{name: row[name] for name in row if name != "fix"} for row in rows], as_json)
+        typer.echo(f"{verdict.image} on {verdict.parent} ({verdict.id}); {verdict.checkout}", err=True)
+    verify_child.judge(verdict)
+    if tests:
+        with console.progress() as (say, _):
+            say(f"{verify_child.test(intent, verdict.image, say)} image tests passed")

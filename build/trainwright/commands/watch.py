@@ -1,0 +1,65 @@
+"""The command `trainwright watch`."""
+
+import sys
+from typing import Annotated
+
+import typer
+
+from trainwright.commands.options import Json, app, find_root
+from trainwright.core.errors import JobError
+
+
+@app.command()
+def watch(
+    log: Annotated[str, typer.Argument(metavar="LOG", help="A file, or - for what comes through a pipe.")],
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on while the file grows; Ctrl-C ends it.")] = False,
+    hosts: Annotated[int, typer.Option(min=0, help="Of the job; on one, no network between hosts is a cause.")] = 0,
+    stop_on_cause: Annotated[
+        bool, typer.Option("--stop-on-cause", help="End at a cause that nothing survives.")
+    ] = False,
+    stop_on_silence: Annotated[bool, typer.Option("--stop-on-silence", help="End when no line comes.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Known causes and silence in a log while it is written, as of Slurm or `kubectl logs -f`; 9: a job fails there."""
+    import time
+
+    from trainwright.core import console
+    from trainwright.diagnose import causes, log_lines, tail
+    from trainwright.diagnose import watch as diagnose_watch
+    from trainwright.diagnose.log_lines import unprefixed
+
+    root, piped = find_root(), log == log_lines.STANDARD_INPUT
+    one = diagnose_watch.Watch(causes.load_causes(root), diagnose_watch.load_settings(root), hosts)
+    say = console.log_printer(sys.stderr if as_json or piped else sys.stdout)
+    written, ended_by = follow or piped, ""
+    passed = _pass_on if piped and not as_json else None  # what comes through a pipe is seen by nobody else
+    for line in tail.lines(log, follow, one.settings.poll.file_seconds, passed):
+        now = time.monotonic()
+        if line is None:
+            said = one.tick(now)
+        else:
+            rank = unprefixed(line)[1]
+            said = one.line(f"rank {rank}" if rank else "", line, now) + (one.tick(now) if written else [])
+        for text in said:
+            say(f"watch  | {text}")
+        ended_by = "cause" if stop_on_cause and one.stops() else "silence" if stop_on_silence and one.silent else ""
+        if ended_by:
+            break
+    for text in one.end():
+        say(f"watch  | {text}")
+    cause, evidence = one.cause or (None, "")
+    if as_json:
+        found = cause.model_dump(include={"id", "what", "fix", "fatal", "stops"}) if cause else None
+        console.data({"log": log, "lines": one.lines, "silent": one.silent, "cause": found, "evidence": evidence})
+    elif not cause:
+        typer.echo(f"{log}: no known cause in {one.lines} lines", err=True)
+    if end := one.stops(final=True):
+        cause, evidence = end
+        raise JobError(f"a job fails: {cause.what}", where=log, why=f"{cause.id}: {evidence}", fix=cause.fix)
+    if ended_by == "silence":
+        raise JobError("a job is silent", where=log, fix="py-spy dump on each rank shows where it waits")
+
+
+def _pass_on(piece: bytes) -> None:
+    sys.stdout.buffer.write(piece)
+    sys.stdout.buffer.flush()

@@ -1,0 +1,72 @@
+"""Read the checkout through git: commits, uncommitted files, trees of other commits. Its work tree is never changed."""
+
+import tarfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from trainwright.core import store
+from trainwright.core.errors import ConfigError, EnvironmentProblem
+from trainwright.core.files import unpack
+from trainwright.core.git import FOREIGN
+from trainwright.core.process import run
+
+PARTS = ("dockerfiles",)  # everything that defines an image's content
+
+
+def git(root: Path, *words: str | Path) -> str:
+    """Run git and return its output; this user's hooks do not run. Raises EnvironmentProblem with git's last words."""
+    return run(
+        ["git", "-c", "core.hooksPath=/dev/null", "-C", root, *words],
+        env=dict.fromkeys(FOREIGN),
+        error=EnvironmentProblem,
+        fix=f"git -C {root} status",
+    )
+
+
+def commit_of(root: Path, reference: str) -> str:
+    """Return the commit (40 hex digits) that a branch, tag or commit names. Raises ConfigError if it names none."""
+    try:
+        return git(root, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{reference}^{{commit}}").strip()
+    except EnvironmentProblem as error:
+        raise ConfigError(
+            f"git knows no commit {reference!r} here",
+            why=error.why,
+            fix="git fetch --unshallow --tags, or name another commit",
+        ) from None
+
+
+def uncommitted(root: Path, but: str = "") -> list[str]:
+    """List the files that differ from the last commit or that git does not track, except those below `but`."""
+    words = ["status", "--porcelain", "--untracked-files=all", "--", "."]
+    rows = git(root, *words, *([f":(exclude){but}"] if but else [])).splitlines()
+    return [row[3:] for row in rows]
+
+
+def changed(root: Path, commit: str, *but: str) -> list[str]:
+    """List the files that differ between a commit and the last one, except those below `but`."""
+    without = [f":(exclude){folder}" for folder in but]
+    return git(root, "diff", "--name-only", commit, "HEAD", "--", ".", *without).splitlines()
+
+
+@contextmanager
+def exported(root: Path, commit: str) -> Iterator[Path]:
+    """Yield dockerfiles/ as of a commit, in a folder that is removed afterwards."""
+    with store.scratch() as folder:
+        git(root, "archive", f"--output={folder / 'tree.tar'}", commit, *PARTS)
+        with tarfile.open(folder / "tree.tar") as archive:
+            unpack(archive, folder / "tree")
+        yield folder / "tree"
+
+
+@contextmanager
+def worktree(root: Path, commit: str) -> Iterator[Path]:
+    """Yield a whole work tree at a commit, on no branch; remove it afterwards in any case."""
+    git(root, "worktree", "prune")  # removes the entry of a process that was killed before it cleaned up
+    with store.scratch() as folder:
+        try:
+            git(root, "worktree", "add", "--quiet", "--detach", folder / "tree", commit)
+            yield folder / "tree"
+        finally:
+            with suppress(EnvironmentProblem):
+                git(root, "worktree", "remove", "--force", folder / "tree")

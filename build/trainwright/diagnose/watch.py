@@ -1,0 +1,146 @@
+"""Watch a growing log: report known causes as soon as a line shows one, and silence. Pure: `now` is a parameter."""
+
+from pathlib import Path
+
+from trainwright.core.toml import Model, load
+from trainwright.diagnose.causes import Cause, Signatures
+from trainwright.diagnose.log_lines import unprefixed
+
+FILE = "dockerfiles/follow.toml"
+
+
+class Poll(Model):
+    file_seconds: float
+    logs_seconds: float
+    status_seconds: float
+    first_wait_seconds: float
+    longest_wait_seconds: float
+    patience_seconds: float
+
+
+class Logs(Model):
+    group: str
+    look_back_seconds: float
+    margin_seconds: float
+    settle_seconds: float
+    longest_settle_seconds: float
+    sweep_seconds: float
+    late_events: int
+
+
+class Silence(Model):
+    job_seconds: float
+    host_seconds: float
+
+
+class Settings(Model):
+    """The content of follow.toml."""
+
+    poll: Poll
+    log: Logs
+    silence: Silence
+
+
+def load_settings(root: Path) -> Settings:
+    return load(root / FILE, Settings)
+
+
+class Host:
+    """The times of a host's lines, in seconds of the reader's clock."""
+
+    def __init__(self, now: float) -> None:
+        self.first = self.last = now
+        self.pause = 0.0  # the longest pause
+        self.told = False
+
+
+class Watch:
+    """A watch over a job's lines; each call returns the messages to report, each once.
+
+    `hosts` is the job's number of hosts, 0 if unknown: on a lone host, network problems are not causes.
+    """
+
+    def __init__(self, causes: list[Cause], settings: Settings, hosts: int = 0) -> None:
+        self.settings, self.hosts = settings, hosts
+        self.silent = False  # no host has spoken for longer than the settings allow
+        self._signatures, self._said = Signatures(causes), set[str]()
+        self.lines, self._speakers = 0, dict[str, Host]()
+        self._spoke: float | None = None  # when any host last spoke; None: the clock is stopped
+
+    def line(self, host: str, text: str, now: float) -> list[str]:
+        """Process a line of a host; `host` is "" if there are no hosts."""
+        self.lines += 1
+        self._spoke, self.silent = now, False
+        speaker = self._speakers.setdefault(host, Host(now))
+        speaker.pause, speaker.last, speaker.told = max(speaker.pause, now - speaker.last), now, False
+        return self.note(unprefixed(text)[0])
+
+    def note(self, text: str) -> list[str]:
+        """Process a text about the job that is not of a host, such as SageMaker's failure reason."""
+        if text.startswith("##") or not self._signatures.feed(text, self.lines):
+            return []
+        return self._news(final=False)
+
+    def tick(self, now: float, training: bool = True) -> list[str]:
+        """Report silence as of `now`; the clock is stopped while the job does not train."""
+        if not training:
+            self._spoke = None
+            return []
+        self._spoke = now if self._spoke is None else self._spoke
+        quiet, said = now - self._spoke, []
+        if quiet >= self.settings.silence.job_seconds and not self.silent:
+            self.silent = True
+            said.append(f"silence: no host has said anything for {minutes(quiet)}, and the job is said to train")
+            said.append("  fix: it may hang: py-spy dump on each rank; the one that is elsewhere is the one to look at")
+        return said + ([] if self.silent else self._lone(now))
+
+    def _lone(self, now: float) -> list[str]:
+        limit, said = self.settings.silence.host_seconds, []
+        for name, host in self._speakers.items():
+            others = [other for other in self._speakers.values() if other is not host]
+            talking = any(now - other.last < limit / 2 for other in others)
+            # Because many jobs log on one host only, silence counts only for a host that used to speak.
+            used_to = host.last - host.first >= limit and host.pause < limit / 2
+            if talking and used_to and now - host.last >= limit and not host.told:
+                host.told = True
+                said.append(f"silence: {name} has said nothing for {minutes(now - host.last)}, and other hosts speak")
+                said.append(f"  fix: if the step does not move, look at {name} first: nvidia-smi, dmesg, py-spy dump")
+        return said
+
+    def end(self) -> list[str]:
+        """Report at the log's end the causes that were withheld because a later line might have contradicted them."""
+        return self._news(final=True)
+
+    @property
+    def cause(self) -> tuple[Cause, str] | None:
+        """Return the most specific cause, with its evidence."""
+        return next(iter(self._found(final=True)), None)
+
+    def stops(self, final: bool = False) -> tuple[Cause, str] | None:
+        """Return the first cause that no program survives, with its evidence; `final` if the log is over."""
+        return next((one for one in self._found(final) if one[0].stops), None)
+
+    def _found(self, final: bool) -> list[tuple[Cause, str]]:
+        return [
+            (cause, evidence)
+            for cause, evidence in self._signatures.found
+            if (final or not cause.without) and not (cause.network and self.hosts == 1)
+        ]
+
+    def _news(self, final: bool) -> list[str]:
+        new = [(cause, evidence) for cause, evidence in self._found(final) if cause.id not in self._said]
+        self._said.update(cause.id for cause, _ in new)  # causes lower in the file are less specific
+        return told(*new[0]) if new else []
+
+
+def told(cause: Cause, evidence: str) -> list[str]:
+    return [f"{cause.id}: {cause.what}", f"  {evidence}", f"  fix: {cause.fix}"]
+
+
+def minutes(seconds: float) -> str:
+    """Format seconds for people: 90 s, 15 min, 2 h 5 min."""
+    whole = round(seconds)
+    if whole < 120:
+        return f"{whole} s"
+    hours, rest = divmod(whole // 60, 60)
+    return f"{hours} h {rest} min" if hours else f"{rest} min"

@@ -1,0 +1,1 @@
+"""The Docker engine, buildx, and images as files on this host."""

@@ -1,0 +1,114 @@
+"""Read or unpack an OCI layout on this host: the configuration of its one image, and the files of each layer."""
+
+import hashlib
+import json
+import os
+import shutil
+import tarfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from trainwright.core.errors import BuildError
+
+CHUNK = 1 << 20  # bytes
+DOCKER = "application/vnd.docker"  # media types
+MANIFEST = f"{DOCKER}.distribution.manifest.v2+json"
+CONFIG = f"{DOCKER}.container.image.v1+json"
+LAYER = f"{DOCKER}.image.rootfs.diff.tar.gzip"
+TAR = f"{DOCKER}.image.rootfs.diff.tar"
+KINDS = {tarfile.DIRTYPE: "directory", tarfile.SYMTYPE: "link", tarfile.LNKTYPE: "hard link"}
+
+
+class Entry(NamedTuple):
+    """One path of a layer, as far as it enters the layer's digest."""
+
+    kind: str
+    mode: str  # octal
+    owner: str  # uid:gid
+    mtime: float  # seconds
+    content: str  # sha256 (hex) of a file, the target of a link, the numbers of a device
+    attributes: str  # extended attributes
+
+
+class Content(NamedTuple):
+    """An image: its digest, and what the digest is computed over."""
+
+    digest: str
+    config: dict[str, Any]
+    layers: list[str]  # digests as compressed, lowest first
+
+
+def read(layout: Path) -> Content:
+    """Return the image of a layout that the engine saved."""
+    digest = str(json.loads((layout / "index.json").read_text())["manifests"][0]["digest"])
+    manifest = json.loads(_blob(layout, digest).read_text())
+    config = json.loads(_blob(layout, manifest["config"]["digest"]).read_text())
+    return Content(digest, config, [str(layer["digest"]) for layer in manifest["layers"]])
+
+
+def entries(layout: Path, layer: str) -> dict[str, Entry]:
+    """Return the entries of one layer, by path."""
+    with tarfile.open(_blob(layout, layer)) as archive:
+        return {member.name: _entry(archive, member) for member in archive}
+
+
+def unpack(layout: Path, target: Path) -> str:
+    """Write the same image with unpacked layers into another layout; return the digest that it has in this one.
+
+    Raises BuildError if a layer is not what the configuration states.
+    """
+    from isal import igzip  # lazily, because only this function needs it
+
+    opened: Any = igzip.open  # igzip has no types
+    digest, config, _ = read(layout)
+    manifest = json.loads(_blob(layout, digest).read_text())
+    (target / "blobs/sha256").mkdir(parents=True)
+    shutil.copyfile(_blob(layout, manifest["config"]["digest"]), _blob(target, manifest["config"]["digest"]))
+
+    def one(layer: dict[str, Any], diff_id: str) -> dict[str, Any]:
+        hashed = hashlib.sha256()
+        with opened(_blob(layout, layer["digest"])) as packed, _blob(target, diff_id).open("wb") as tar:
+            while chunk := packed.read(CHUNK):
+                hashed.update(chunk)
+                tar.write(chunk)
+            size = tar.tell()
+        if (said := f"sha256:{hashed.hexdigest()}") != diff_id:
+            why = f"it holds {said}, and the configuration names {diff_id}"
+            raise BuildError("a layer is not what it should be", where=layer["digest"], why=why, fix="build again")
+        return {"mediaType": TAR, "digest": diff_id, "size": size}
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        manifest["layers"] = [*pool.map(one, manifest["layers"], config["rootfs"]["diff_ids"])]
+    written = json.dumps(manifest).encode()
+    held = f"sha256:{hashlib.sha256(written).hexdigest()}"
+    _blob(target, held).write_bytes(written)
+    (target / "oci-layout").write_text('{"imageLayoutVersion":"1.0.0"}')
+    described = {"mediaType": MANIFEST, "digest": held, "size": len(written)}
+    (target / "index.json").write_text(json.dumps({"schemaVersion": 2, "manifests": [described]}))
+    return digest
+
+
+def _entry(archive: tarfile.TarFile, member: tarfile.TarInfo) -> Entry:
+    content, kind = member.linkname, KINDS.get(member.type, "device")
+    if member.isreg():
+        kind, digest = "file", hashlib.sha256()
+        file = archive.extractfile(member)
+        while file and (chunk := file.read(CHUNK)):
+            digest.update(chunk)
+        content = digest.hexdigest()
+    elif kind == "device":
+        content = f"{member.devmajor}:{member.devminor}"
+    attributes = {name: value for name, value in member.pax_headers.items() if name.startswith("SCHILY.xattr.")}
+    return Entry(
+        kind=kind,
+        mode=f"{member.mode:04o}",
+        owner=f"{member.uid}:{member.gid}",
+        mtime=float(member.mtime),
+        content=content,
+        attributes=json.dumps(attributes, sort_keys=True) if attributes else "",
+    )
+
+
+def _blob(layout: Path, digest: str) -> Path:
+    return layout / "blobs" / digest.replace(":", "/")

@@ -1,0 +1,495 @@
+"""Render a run for each launcher: docker, ssh, Slurm, Kubernetes manifests, a SageMaker request. Pure text."""
+
+import base64
+import gzip
+import json
+import re
+import shlex
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from pydantic import Field
+
+from trainwright.core.errors import ConfigError
+from trainwright.core.toml import Model
+from trainwright.gate.spec import Run
+
+END = "END_OF_GATE"
+END_OF_RUN = "END_OF_RUN"
+BASH = ["bash", "-s", "--"]
+REGION = re.compile(r"\.dkr\.ecr(?:-fips)?\.([a-z0-9-]+)\.")
+HOST_SCRIPT = """\
+#!/usr/bin/env bash
+# {title}
+set -Eeuo pipefail
+"""
+
+
+def docker(run: Run, devices: Iterable[str]) -> list[str]:
+    """Return the docker command, which reads scripts/gate.sh from standard input. `devices` are those of the host."""
+    head, tail = _docker(run)
+    return [*head, *(f"--device={device}" for device in devices), *tail]
+
+
+def _docker(run: Run) -> tuple[list[str], list[str]]:
+    """Return the words of the docker command before and behind the devices."""
+    head = ["docker", "run", "--rm", "--interactive", "--init", "--name", run.name, "--gpus", "all"]
+    return head, [*_limits(run), "--entrypoint", "bash", run.image, *BASH[1:], *run.words, *run.variables]
+
+
+def _limits(run: Run) -> list[str]:
+    return [f"--shm-size={run.settings.docker.shm_size}", *(f"--ulimit={one}" for one in run.settings.docker.ulimits)]
+
+
+def with_script(command: str, script: str) -> str:
+    """Return the shell text of a command that reads the script from a here-document."""
+    return f"{command} <<'{END}'\n{script}{END}\n"
+
+
+def docker_script(run: Run, script: str) -> str:
+    """Return a script that runs the docker command and finds the devices where it runs."""
+    head, tail = _docker(run)
+    title, patterns = f"nccl-tests of {run.image} on the GPUs of this machine", " ".join(run.settings.docker.devices)
+    return (
+        HOST_SCRIPT.format(title=title)
+        + f'devices=()\nfor d in {patterns}; do [ ! -e "$d" ] || devices+=("--device=$d"); done\n'
+        + with_script(f'{shlex.join(head)} ${{devices[@]+"${{devices[@]}}"}} {shlex.join(tail)}', script)
+    )
+
+
+# --- ssh -------------------------------------------------------------------------------------------------------------
+
+
+def ssh(run: Run, script: str) -> str:
+    """Return a script for a machine that reaches every host: it uses containers or, without an image, the hosts."""
+    return _containers(run, script) if run.image else _bare(run, script)
+
+
+def _names(run: Run) -> str:
+    """Return the names by which the hosts call each other: without the user."""
+    return ",".join(host.rpartition("@")[2] for host in run.hosts)
+
+
+def _bare(run: Run, script: str) -> str:
+    words = shlex.join([*BASH, *run.words, "--hosts", _names(run), *run.variables])
+    first = shlex.quote(run.hosts[0])
+    pattern = shlex.quote(f"[b]ash -s -- --name {run.name} ")
+    lines = [
+        HOST_SCRIPT.format(
+            title=f"nccl-tests as {len(run.hosts)} hosts have them, by mpirun on the first one"
+        ).rstrip(),
+        f"stop() {{ ssh -o BatchMode=yes {first} pkill -TERM -f {shlex.quote(pattern)} || true; }}",
+        "trap 'stop; exit 130' INT",
+        "trap 'stop; exit 143' TERM",
+    ]
+    command = f"ssh -o BatchMode=yes {first} {shlex.quote(words)} & wait $!"
+    return "\n".join(lines) + "\n" + _fed(command, script)
+
+
+def _fed(command: str, script: str) -> str:
+    """Run the command in the background, so that signals are handled at once; it then needs an explicit stdin."""
+    program, _, rest = command.partition(" & ")
+    return f"{program} <<'{END}' &\n{script}{END}\n{rest}\n"
+
+
+def _containers(run: Run, script: str) -> str:
+    devices = " ".join(run.settings.docker.devices)
+    start = [
+        "docker",
+        "run",
+        "--rm",
+        "--interactive",
+        "--init",
+        "--name",
+        run.name,
+        "--network",
+        "host",
+        "--gpus",
+        "all",
+    ]
+    # Because the remote shell also reads the words behind the devices, they are quoted once for it, once for this one.
+    head = f'devices=; for d in {devices}; do [ ! -e "$d" ] || devices="$devices --device=$d"; done; '
+    tail = ["--entrypoint", "bash", run.image, *BASH[1:], *run.words, "--port", str(run.settings.ssh.port)]
+    tail += ["--hosts", _names(run)]
+    common = f"{head}exec {shlex.join([*start, *_limits(run)])} $devices {shlex.join(tail)}"
+    variables = shlex.join(run.variables)
+    hosts = shlex.join(run.hosts)
+    return (
+        HOST_SCRIPT.format(title=f"nccl-tests of {run.image} in a container on each of {len(run.hosts)} hosts")
+        + f"""\
+hosts=({hosts}) name={run.name} work=$(mktemp -d)
+remote=(ssh -o BatchMode=yes)
+stop() {{
+  trap '' INT TERM
+  trap - EXIT
+  for host in "${{hosts[@]}}"; do
+    "${{remote[@]}}" "$host" "docker rm --force --volumes $name >/dev/null 2>&1 || true" </dev/null &
+  done
+  wait
+  rm -rf "$work"
+}}
+trap stop EXIT
+trap 'stop; exit 130' INT
+trap 'stop; exit 143' TERM
+
+# One key for the containers of this run, and for nothing else; it is gone with them.
+ssh-keygen -q -t ed25519 -N '' -C gate -f "$work/key"
+{{ printf 'GATE_KEY='; grep -v -e ----- "$work/key" | tr -d '\\n'; echo; cat <<'{END}'; }} >"$work/script"
+{script}{END}
+common={shlex.quote(common)}
+for host in "${{hosts[@]:1}}"; do
+  "${{remote[@]}}" "$host" "$common --serve" <"$work/script" >"$work/$host.log" 2>&1 &
+done
+code=0
+"${{remote[@]}}" "${{hosts[0]}}" "$common "{shlex.quote(variables)} <"$work/script" &
+wait $! || code=$?
+if [ "$code" != 0 ]; then for host in "${{hosts[@]:1}}"; do sed "s/^/gate: $host: /" "$work/$host.log" >&2; done; fi
+exit "$code"
+"""
+    )
+
+
+# --- Slurm -----------------------------------------------------------------------------------------------------------
+
+
+def slurm(run: Run, script: str) -> str:
+    """Return a file for sbatch. With an image, its ranks run in containers of pyxis and enroot."""
+    return slurm_options(run, run.name, run.seconds, [run]) + slurm_script(run, script)
+
+
+def slurm_options(run: Run, name: str, seconds: int, runs: Sequence[Run]) -> str:
+    """Return the head of the sbatch file for one image or several; an exit trap removes their containers."""
+    minutes = -(-seconds // 60)
+    lines = [
+        "#!/bin/bash",
+        f"#SBATCH --job-name={name}",
+        f"#SBATCH --nodes={run.nodes}",
+        f"#SBATCH --ntasks-per-node={run.gpus}",
+        f"#SBATCH --gpus-per-node={run.gpus}",
+        "#SBATCH --exclusive",
+        f"#SBATCH --time={minutes // 60:02}:{minutes % 60:02}:00",
+        f"#SBATCH --output={name}.log",
+    ]
+    images = [one for one in runs if one.image]
+    for host in sorted({one.image.partition("/")[0] for one in images if enroot(one.image) != one.image}):
+        lines += [
+            f"# Every node pulls from {host}: enroot 3.3 or newer, and in its ~/.config/enroot/.credentials",
+            f"# {credentials(host)}",
+        ]
+    if images:
+        names = " ".join(f'"pyxis_{one.name}-$SLURM_JOB_ID"' for one in images)
+        remove = f"srun --nodes={run.nodes} --ntasks={run.nodes} --ntasks-per-node=1 enroot remove --force {names}"
+        lines += ["tidy() {", f"  {remove} >/dev/null 2>&1 || true # pyxis may have done it", "}", "trap tidy EXIT"]
+    return "\n".join(lines) + "\n"
+
+
+def slurm_script(run: Run, script: str) -> str:
+    """Return the commands that run in the allocation."""
+    words = [*BASH, *run.words, "--srun", str(run.nodes)]
+    if run.image:
+        words += ["--container", enroot(run.image)]
+    return with_script(shlex.join([*words, *run.variables]), script)
+
+
+def enroot(reference: str) -> str:
+    """Convert Docker's registry/path:tag@digest to enroot's form: registry#path:digest.
+
+    Every enroot from 3.0.1 to 4.1.2 reads the digest in the place of a tag (src/docker.sh); behind an @ only enroot 4
+    does.
+    """
+    reference, _, digest = reference.partition("@")
+    if digest:
+        folder, slash, name = reference.rpartition("/")
+        reference = f"{folder}{slash}{name.partition(':')[0]}:{digest}"
+    host, _, path = reference.partition("/")
+    return f"{host}#{path}" if path and ("." in host or ":" in host or host == "localhost") else reference
+
+
+def credentials(host: str) -> str:
+    """Return a registry's line in enroot's credentials file; enroot runs what begins with $ (doc/cmd/import.md)."""
+    host, region = host.partition(":")[0], REGION.search(host)
+    if region:
+        return f"machine {host} login AWS password $(aws ecr get-login-password --region {region[1]})"
+    return f"machine {host} login <user> password <token>"
+
+
+# --- two images in turn ----------------------------------------------------------------------------------------------
+
+
+def in_turn(name: str, title: str, options: str, scripts: tuple[str, str], turns: Sequence[str]) -> str:
+    """Return one script that runs A and B in the order of `turns`, 01-a, 02-b, ...; each log goes to a folder."""
+    a, b = scripts
+    return f"""\
+{options.rstrip() or "#!/usr/bin/env bash"}
+# {title}
+set -Eeuo pipefail
+mkdir {name} # where the logs go
+cat >{name}/a.sh <<'{END_OF_RUN}'
+{a}{END_OF_RUN}
+cat >{name}/b.sh <<'{END_OF_RUN}'
+{b}{END_OF_RUN}
+for turn in {" ".join(turns)}; do
+  echo "gate: run $turn of {len(turns)}"
+  code=0
+  bash "{name}/${{turn#*-}}.sh" >"{name}/$turn.log" 2>&1 </dev/null || code=$?
+  if [ "$code" != 0 ]; then
+    echo "gate: run $turn ended with code $code, and proves no speed: {name}/$turn.log" >&2
+    exit "$code"
+  fi
+done
+"""
+
+
+# --- Kubernetes ------------------------------------------------------------------------------------------------------
+
+# Because the images deliberately have no host keys, sshd generates them; StrictModes is off because of the modes of the
+# keys that the operator mounts.
+SSHD = "ssh-keygen -A && mkdir -p /run/sshd && exec /usr/sbin/sshd -De -o StrictModes=no"
+INSTANCE_LABEL = "node.kubernetes.io/instance-type"
+ARCHITECTURE_LABEL = "kubernetes.io/arch"
+
+
+MOUNTED = "/gate"
+
+
+def kubernetes(run: Run, script: str) -> list[dict[str, Any]]:
+    """Return the manifests: an MPIJob for several nodes, a plain Job for one, and first the script as a ConfigMap,
+    because Kubernetes expands $(...) in a command.
+    """
+    metadata = {"name": run.name, "labels": {"app.kubernetes.io/name": "trainwright-gate"}}
+    config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"gate.sh": script}}
+    return [config, _job(run, metadata)]
+
+
+def _job(run: Run, metadata: dict[str, Any]) -> dict[str, Any]:
+    command = ["bash", f"{MOUNTED}/gate.sh"]
+    words = [*run.words, *run.variables]
+    if run.nodes == 1:
+        return {
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "metadata": metadata,
+            "spec": {
+                "backoffLimit": 0,
+                "activeDeadlineSeconds": run.seconds,
+                "template": {"spec": _pod(run, [*command, *words])},
+            },
+        }
+    hosts = ["--hostfile", "/etc/mpi/hostfile", "--trust-hosts"]
+    launcher = {
+        "name": "gate",
+        "image": run.image,
+        "command": [*command, *hosts, *words],
+        "volumeMounts": [{"name": "script", "mountPath": MOUNTED}],
+    }
+    volumes = [{"name": "script", "configMap": {"name": run.name}}]
+    # The launcher may run on any node with the image's architecture.
+    where = {"nodeSelector": {ARCHITECTURE_LABEL: run.architecture}} if run.architecture else {}
+    pod = {"containers": [launcher], "volumes": volumes, "tolerations": _tolerations(run), **where}
+    return {
+        "apiVersion": "kubeflow.org/v2beta1",
+        "kind": "MPIJob",
+        "metadata": metadata,
+        "spec": {
+            "slotsPerWorker": run.gpus,
+            "runPolicy": {"backoffLimit": 0, "cleanPodPolicy": "Running", "activeDeadlineSeconds": run.seconds},
+            "mpiReplicaSpecs": {
+                "Launcher": {
+                    "replicas": 1,
+                    "restartPolicy": "Never",
+                    "template": {"spec": pod},
+                },
+                "Worker": {
+                    "replicas": run.nodes,
+                    "restartPolicy": "Never",
+                    "template": {"spec": _pod(run, ["bash", "-c", SSHD])},
+                },
+            },
+        },
+    }
+
+
+def _pod(run: Run, command: list[str]) -> dict[str, Any]:
+    settings = run.settings.kubernetes
+    needs = {"nvidia.com/gpu": str(run.gpus), "memory": settings.memory}
+    if run.efa:
+        needs |= {"vpc.amazonaws.com/efa": str(run.efa), "hugepages-2Mi": settings.hugepages}
+    container: dict[str, Any] = {
+        "name": "gate",
+        "image": run.image,
+        "command": command,
+        "securityContext": {"capabilities": {"add": ["IPC_LOCK"]}},
+        "resources": {"limits": needs, "requests": needs},
+        "volumeMounts": [{"name": "shm", "mountPath": "/dev/shm"}],
+    }
+    pod: dict[str, Any] = {
+        "containers": [container],
+        "volumes": [{"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": settings.shm}}],
+        "tolerations": _tolerations(run),
+    }
+    if run.nodes == 1:
+        container["volumeMounts"].append({"name": "script", "mountPath": MOUNTED})
+        pod["volumes"].append({"name": "script", "configMap": {"name": run.name}})
+        pod["restartPolicy"] = "Never"
+    if run.instance:
+        pod["nodeSelector"] = {INSTANCE_LABEL: run.instance}
+    return pod
+
+
+def _tolerations(run: Run) -> list[dict[str, str]]:
+    return [{"key": key, "operator": "Exists", "effect": "NoSchedule"} for key in run.settings.kubernetes.tolerations]
+
+
+PLAIN = re.compile(r"(--?)?[A-Za-z/][\w./@=+-]*", re.ASCII)
+NO_STRINGS = ("true", "false", "yes", "no", "on", "off", "null", "y", "n")  # of YAML 1.1 and 1.2
+BEYOND = re.compile(r"[^\x20-\x7e]")  # includes characters that some readers take for line ends
+FLOW = 90  # most characters of a list or mapping on one line
+
+
+def yaml(value: Any, indent: int = 0) -> str:
+    """Return a value as readable YAML: block style, short lists and mappings on one line, a script as a block scalar. A
+    string that YAML could read as a number, a boolean or syntax is quoted as in JSON.
+    """
+    pad = "  " * indent
+    if isinstance(value, dict) and value:
+        return "".join(f"{pad}{_scalar(key)}:{_below(one, indent)}" for key, one in value.items())
+    if isinstance(value, list) and value:
+        return "".join(f"{pad}- {_row(one, indent)}" for one in value)
+    return f"{pad}{_scalar(value)}\n"
+
+
+def _row(value: Any, indent: int) -> str:
+    if isinstance(value, dict) and (line := _flow(value)):
+        return f"{line}\n"
+    return yaml(value, indent + 1).removeprefix("  " * (indent + 1))
+
+
+def _flow(value: Any) -> str:
+    """Return the value in flow style on one line, or "" if it is too long or contains nested values."""
+    parts = list(value.values()) if isinstance(value, dict) else value
+    if not parts or any(isinstance(part, dict | list) or "\n" in str(part) for part in parts):
+        return ""
+    words = [_scalar(part) for part in parts]
+    if isinstance(value, dict):
+        line = f"{{{', '.join(f'{_scalar(key)}: {word}' for key, word in zip(value, words, strict=True))}}}"
+    else:
+        line = f"[{', '.join(words)}]"
+    return line if len(line) <= FLOW else ""
+
+
+def _scalar(value: Any) -> str:
+    plain = isinstance(value, str) and PLAIN.fullmatch(value) and value.lower() not in NO_STRINGS
+    if plain:
+        return str(value)
+    # JSON escapes a character beyond 16 bits as two surrogates; YAML has one escape for it.
+    return BEYOND.sub(lambda found: f"\\U{ord(found[0]):08x}", json.dumps(value, ensure_ascii=False))
+
+
+def _below(value: Any, indent: int) -> str:
+    if isinstance(value, str) and "\n" in value and _is_block(value):
+        pad = "  " * (indent + 1)
+        lines = "".join(f"{pad}{line}\n" if line else "\n" for line in value.removesuffix("\n").split("\n"))
+        return f" |{'' if value.endswith(chr(10)) else '-'}\n{lines}"
+    if isinstance(value, list) and (line := _flow(value)):
+        return f" {line}\n"
+    if isinstance(value, dict | list) and value:
+        return "\n" + yaml(value, indent + 1)
+    return f" {_scalar(value)}\n"
+
+
+def _is_block(value: str) -> bool:
+    """Return whether a block scalar preserves a text: printable characters, and at most one newline at its end."""
+    marks = all(mark in "\n\t" or mark.isprintable() for mark in value)
+    return marks and not value.startswith((" ", "\n", "\t")) and not value.endswith("\n\n")
+
+
+def json_text(value: Any) -> str:
+    return json.dumps(value, indent=2) + "\n"
+
+
+# --- SageMaker -------------------------------------------------------------------------------------------------------
+
+MOST_ARGUMENTS, LONGEST_ARGUMENT = 100, 256  # botocore 1.44.5: TrainingContainerArguments, TrainingContainerArgument
+# Reassembles the script and leaves its arguments; this text is passed as an argument, too.
+UNPACK = (
+    'n=$1; shift; s=; while [ "$n" -gt 0 ]; do s+=$1; shift; n=$((n-1)); done; '
+    'exec bash -c "$(base64 -d <<<"$s" | gunzip)" gate "$@"'
+)
+KEY = "GATE_KEY"
+# botocore 1.44.5: RoleArn, S3Uri, SubnetId, SecurityGroupId, and the maximum number of the last two
+ROLE = re.compile(r"arn:aws[a-z-]*:iam::\d{12}:role/[\w+=,.@/-]+")
+S3 = re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/.*)?")
+BUCKET = "a bucket's name is 3 to 63 small letters, digits, dots and hyphens; it begins and ends with a letter or digit"
+HEXADECIMAL = "behind the first hyphen are small hexadecimal digits alone"
+SUBNET, GROUP, MOST_SUBNETS, MOST_GROUPS = re.compile(r"subnet-[0-9a-f]+"), re.compile(r"sg-[0-9a-f]+"), 16, 5
+
+
+class Place(Model):
+    """The account-specific settings of a training job."""
+
+    role: str
+    output: str
+    subnets: list[str] = Field(default=[])
+    security_groups: list[str] = Field(default=[])
+
+
+def place(role: str, output: str, subnets: list[str], security_groups: list[str]) -> Place:
+    """Validate the settings and return them. Raises ConfigError for values that CreateTrainingJob does not accept."""
+    if not (role and output):
+        raise ConfigError("a training job has a role and a place for its output", fix="--role ARN --output s3://...")
+    if bool(subnets) != bool(security_groups):
+        raise ConfigError(
+            "subnets and security groups come together", fix="--subnet subnet-... --security-group sg-..."
+        )
+    asked = [
+        ("--role", [role], ROLE, 1, "arn:aws:iam::<12 digits>:role/<name>", "it is the ARN of a role of IAM"),
+        ("--output", [output], S3, 1, "s3://<bucket>/<prefix>", BUCKET),
+        ("--subnet", subnets, SUBNET, MOST_SUBNETS, "subnet-0123456789abcdef0", HEXADECIMAL),
+        ("--security-group", security_groups, GROUP, MOST_GROUPS, "sg-0123456789abcdef0", HEXADECIMAL),
+    ]
+    for option, values, pattern, most, example, why in asked:
+        if wrong := [value for value in values if not pattern.fullmatch(value)]:
+            raise ConfigError(
+                f"{option} {wrong[0]!r} is not valid for a training job",
+                where=option,
+                why=why,
+                fix=f"{option} {example}",
+            )
+        if len(values) > most:
+            raise ConfigError(f"{len(values)} are too many, a training job takes {most}", where=option)
+    return Place(role=role, output=output, subnets=subnets, security_groups=security_groups)
+
+
+def sagemaker(run: Run, script: str, sagemaker_name: str, at: Place, key: str) -> dict[str, Any]:
+    """Return a request for CreateTrainingJob. `key` is one line, the body of an OpenSSH key of this job between its two
+    markers; "" for one host. Raises ConfigError if the instance type has no training jobs.
+    """
+    if not sagemaker_name:
+        raise ConfigError(f"SageMaker has no training jobs on {run.instance or 'an instance type that nobody named'}")
+    packed = base64.b64encode(gzip.compress(script.encode(), mtime=0)).decode()
+    chunks = [packed[i : i + LONGEST_ARGUMENT] for i in range(0, len(packed), LONGEST_ARGUMENT)]
+    arguments = [UNPACK, "gate", str(len(chunks)), *chunks, "--sagemaker", *run.words]
+    if len(arguments) > MOST_ARGUMENTS:
+        raise ConfigError(f"{len(arguments)} arguments, SageMaker takes {MOST_ARGUMENTS}", why="the script is too long")
+    long = next((one for one in arguments if len(one) > LONGEST_ARGUMENT), "")
+    if long:
+        raise ConfigError(f"an argument is longer than SageMaker takes ({LONGEST_ARGUMENT})", why=long)
+    return {
+        "TrainingJobName": run.name,
+        "AlgorithmSpecification": {
+            "TrainingImage": run.image,
+            "TrainingInputMode": "File",
+            "ContainerEntrypoint": ["bash", "-c"],
+            "ContainerArguments": arguments,
+        },
+        "RoleArn": at.role,
+        "OutputDataConfig": {"S3OutputPath": at.output},
+        **({"VpcConfig": {"SecurityGroupIds": at.security_groups, "Subnets": at.subnets}} if at.subnets else {}),
+        "ResourceConfig": {
+            "InstanceType": sagemaker_name,
+            "InstanceCount": run.nodes,
+            "VolumeSizeInGB": run.settings.sagemaker.volume_gb,
+        },
+        "StoppingCondition": {"MaxRuntimeInSeconds": run.seconds},
+        "Environment": {**run.environment, **({KEY: key} if key else {})},
+    }

@@ -1,0 +1,159 @@
+"""Determine everything that goes into an image, of the matrix or on top of one, without network and engine."""
+
+from pathlib import Path
+
+from packaging.utils import canonicalize_name
+
+from trainwright.core import store
+from trainwright.core.errors import ConfigError, LockError
+from trainwright.core.files import write
+from trainwright.core.toml import parse, read
+from trainwright.image import bake, declared, inputs, names, render, templates
+from trainwright.image import key as image_key
+from trainwright.image.inputs import Compilation, Inputs
+from trainwright.lock import additions, lockfile, requirements
+from trainwright.lock.wheels import is_wheel
+from trainwright.matrix.instances import architectures
+from trainwright.matrix.matrix import Intent
+from trainwright.matrix.model import Lock, PythonFile, Variant
+
+
+def load(intent: Intent, variant: Variant) -> Inputs:
+    """Read the locks and render. Raises LockError (stale, missing) and ConfigError (templates, the requirements)."""
+    if not variant.parent:
+        return inputs.load(intent, variant)
+    below = inputs.load(intent, additions.parent_of(intent, variant))
+    asked, known = requirements.read(Path(variant.requirements)), additions.settings(intent.root)
+    rows = additions.to_compile(known, asked)
+    own = read_lock(variant)
+    additions.check(intent, variant, below.lock, own, asked, known)
+    by_name = {entry.name: entry for entry in own.python if entry.group == "added"}
+    jobs = [compilation(intent, below, own, by_name[entry.name], rows[entry.name]) for entry in own.compiled]
+    return _inputs(intent, variant, below, own, jobs)
+
+
+def read_lock(variant: Variant) -> Lock:
+    """Read the lock of an image on top of another one. Raises LockError if it is missing or malformed."""
+    path, fix = additions.lock_path(variant), f"trainwright lock {variant.words}"
+    if not path.exists():
+        raise LockError(f"there is no lock {path.name}", where=str(path), fix=fix)
+    try:
+        return parse(read(path, str(path)), Lock, str(path))
+    except ConfigError as error:  # because locks are not edited by hand, the remedy is to write it again
+        raise LockError(error.what, where=error.where, why=error.why, fix=fix) from None
+
+
+def _inputs(intent: Intent, variant: Variant, below: Inputs, own: Lock, jobs: list[Compilation]) -> Inputs:
+    compiled = {job.name for job in jobs}
+    wheels = {"tools": below.wheels["tools"], "sdist-build": [e for e in own.python if e.group == "sdist-build"]}
+    wheels["added"] = [e for e in own.python if e.group == "added" and e.name not in compiled]
+    held = additions.held(variant, below.lock)
+    merged = below.lock.model_copy(update={"python": held + own.python, "sources": []})
+    installed = sorted((entry for entry in merged.python if entry.group in variant.groups), key=lambda e: e.name)
+    base, epoch = intent.components.bases[variant.base], below.distribution.epoch
+    sdists = {"added": [entry for entry in wheels["added"] if not is_wheel(entry)]}
+    context = {
+        "variant": variant,
+        "pins": below.pins,
+        "epoch": epoch,
+        "sdists": sdists,
+        "compiled": jobs,
+        "parent_key": below.key,
+    }
+    text = {
+        "Dockerfile": templates.fill(intent, "with/image.j2", context),
+        "requirements/constraints.txt": render.constraint_lines(installed, render.refused(intent, variant)),
+        "requirements/declared.json": declared.text(
+            intent, variant, below.pins, installed, below.distribution.packages()
+        ),
+    }
+    for folder, entries in wheels.items():
+        text[f"requirements/{folder}.txt"] = render.requirement_lines([entry for entry in entries if is_wheel(entry)])
+    files = {f"wheels/{folder}/{entry.file}": entry.sha256 for folder in wheels for entry in wheels[folder]}
+    # Because a compiler's output is not reproducible, the key is of its inputs.
+    files |= {f"compiled/{job.name}": job.key for job in jobs}
+    folders = [*(f"wheels/{folder}" for folder in wheels), "requirements"]
+    unnamed = bake.bake(base, epoch, folders)
+    key = image_key.input_key({**text, "docker-bake.json": unnamed}, files, "", below.key)
+    tag = names.key_tag(variant.id, key)
+    name = names.engine_name(variant.framework, tag)
+    text["docker-bake.json"] = bake.bake(base, epoch, folders, name, key, {"parent": below.name})
+    if known := [job.wheel for job in jobs if job.wheel]:
+        wheels["added"] = sorted(wheels["added"] + known, key=lambda entry: entry.name)
+        text["requirements/added.txt"] = render.requirement_lines([e for e in wheels["added"] if is_wheel(e)])
+    if any(job.wheel is None for job in jobs):  # a folder that was built from must keep the line of such a wheel
+        del text["requirements/added.txt"]
+    return below.model_copy(
+        update={
+            "variant": variant,
+            "lock": merged,
+            "parent": below,
+            "compile": tuple(jobs),
+            "wheels": wheels,
+            "tools": None,
+            "text": text,
+            "rootfs": {},
+            "base_key": "",
+            "key": key,
+            "tag": tag,
+            "name": name,
+        }
+    )
+
+
+def compilation(intent: Intent, below: Inputs, own: Lock, sdist: PythonFile, row: additions.Compilable) -> Compilation:
+    """Return what compiles a source distribution, and the wheel if the same torch and CUDA compiled it before."""
+    compiler = additions.compiler_of(intent, below.variant, sdist.name)
+    base, gpus = intent.components.bases[compiler.base], architectures(compiler.instances, intent.instances)
+    needed = next(entry.build for entry in own.compiled if entry.name == sdist.name)
+    build = [entry for entry in own.python if entry.group == "compile-build" and entry.name in needed]
+    context = {
+        "variant": compiler,
+        "pins": below.pins,
+        "sdists": {},
+        "epoch": below.distribution.epoch,
+        "sdist": sdist,
+        "environment": additions.environment(row, gpus if "cuda" in compiler.pins else []),
+        "gigabytes_per_job": row.gigabytes_per_job,
+    }
+    text = {
+        "Dockerfile": templates.fill(intent, "with/wheel.j2", context),
+        "requirements/compile-build.txt": render.requirement_lines(build),
+    }
+    # Without the compiler's id and target, so that a second image of the same torch and CUDA reuses the wheel.
+    against = sorted((e.name, e.version, e.sha256) for e in below.lock.python if e.group in ("framework", "devel"))
+    place = [base.architecture, base.glibc, compiler.python, below.pins.get("compiler", "")]
+    if toolkit := lockfile.toolkit_of(intent, compiler):  # CUDA 12's nvcc is not in these wheels
+        place += [toolkit.reference, toolkit.path]
+    key = lockfile.digest([image_key.SCHEMA, text, sdist.sha256, against, place])
+    folders = [f"wheels/{folder}" for folder in ("tools", "compile-build", "sdist")] + ["requirements"]
+    name = inputs.load(intent, compiler).name if compiler.id != below.variant.id else below.name
+    epoch = below.distribution.epoch
+    text["docker-bake.json"] = bake.bake(base, epoch, folders, images={"compiler": name}, target_folder="wheel")
+    wheels = {"tools": below.wheels["tools"], "compile-build": build, "sdist": [sdist]}
+    return Compilation(
+        name=str(canonicalize_name(sdist.name)),
+        image=compiler.id,
+        sdist=sdist,
+        wheels=wheels,
+        text=text,
+        key=key,
+        wheel=known_wheel(key),
+    )
+
+
+def record(key: str) -> Path:
+    """Return the store's file that records the wheel of a compilation."""
+    return store.root() / "compiled" / f"{key}.json"
+
+
+def known_wheel(key: str) -> PythonFile | None:
+    try:
+        wheel = PythonFile.model_validate_json(record(key).read_bytes())
+    except (FileNotFoundError, ValueError):
+        return None
+    return wheel if store.has(wheel.sha256) else None
+
+
+def remember(key: str, wheel: PythonFile) -> None:
+    write(record(key), wheel.model_dump_json(indent=2) + "\n")

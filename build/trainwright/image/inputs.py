@@ -1,0 +1,372 @@
+"""Compute everything that goes into one image, without network and engine, from the locks and the store."""
+
+import hashlib
+from functools import cached_property, lru_cache
+from pathlib import Path
+
+from trainwright.core import store
+from trainwright.core.errors import ConfigError, DamagedLock, LockError
+from trainwright.core.files import write
+from trainwright.core.toml import Model, line_of, parse, read
+from trainwright.image import bake, bootstrap, names, probe, render
+from trainwright.image import key as image_key
+from trainwright.lock import facts, lockfile, packages
+from trainwright.matrix.compat import Verdict
+from trainwright.matrix.matrix import Intent, once_per_intent
+from trainwright.matrix.model import IN_BASE, Lock, Package, PythonFile, Variant
+from trainwright.matrix.records import Drift
+from trainwright.matrix.validate import BASES, MATRIX, edit, in_base, in_row
+
+
+class Distribution(Model):
+    """The packages of a base as locked, and as used if the mirror has dropped locked versions."""
+
+    intent: str
+    epoch: int  # seconds: the date of the index that they were locked from
+    locked: packages.Stanzas
+    effective: packages.Stanzas
+    drift: list[Drift]
+    unmet: tuple[str, str] | None  # a package, and its requirement that none of these meets
+
+    # Computed once for all images on this base: equal text yields the same object.
+    @cached_property
+    def held(self) -> dict[str, Package]:
+        return packages.to_packages(self.effective)
+
+    @cached_property
+    def manifest(self) -> str:
+        """Return the digest of the packages that will be used."""
+        return packages.manifest_digest(self.effective)
+
+    @cached_property
+    def locked_manifest(self) -> str:
+        """Return the digest of the locked packages, with which packages on top of these were resolved."""
+        return packages.manifest_digest(self.locked)
+
+    @cached_property
+    def lines(self) -> str:
+        """Return the image's package list, one package per line."""
+        return "".join(f"{package.name}={package.version} {package.sha256}\n" for package in self.held.values())
+
+    def packages(self) -> dict[str, Package]:
+        return dict(self.held)
+
+
+class Compilation(Model):
+    """The inputs for compiling one source distribution against the image that it is added to."""
+
+    name: str
+    image: str  # id of the image that holds the compilers
+    sdist: PythonFile
+    wheels: dict[str, list[PythonFile]]  # folder to its wheels
+    text: dict[str, str]  # path to rendered text
+    key: str  # sha256 (hex) of everything that determines the wheel
+    wheel: PythonFile | None  # the wheel of an earlier compilation; None: not compiled here yet
+
+
+class Inputs(Model):
+    """One image, ready to be laid out and built."""
+
+    variant: Variant
+    lock: Lock
+    distribution: Distribution
+    pins: dict[str, str]  # component to exact version
+    versions: dict[str, str]  # component to the version it reports itself, as the probe must find it
+    text: dict[str, str]  # path below out/<id>/ to rendered text
+    rootfs: dict[str, Path]  # path below out/<id>/rootfs/ to its source
+    base_key: str  # sha256 (hex) of the base's inputs
+    wheels: dict[str, list[PythonFile]]  # folder below out/<id>/wheels/ to its wheels
+    tools: Distribution | None  # distribution packages of compile stages; None if nothing is compiled
+    warnings: list[Verdict]  # unmet rules of compat.toml with severity warn
+    blocked: list[str]  # facts that could not be established
+    key: str
+    tag: str
+    name: str  # in the engine
+    parent: "Inputs | None" = None  # the image that a requirements file adds packages to
+    compile: tuple[Compilation, ...] = ()  # the added packages that are compiled against the parent
+
+    @property
+    def drift(self) -> list[Drift]:
+        """Return the drift of the base's packages and of those that compile stages add to them."""
+        return self.distribution.drift + (self.tools.drift if self.tools else [])
+
+
+def lock_path(intent: Intent, variant: Variant) -> Path:
+    return intent.root / "dockerfiles/locks" / f"{variant.lock}.toml"
+
+
+def packages_path(intent: Intent, base: str, tools: bool = False) -> Path:
+    """Return the path of a base's package lock; with `tools`, of the lock of the packages that compile stages add."""
+    return intent.root / "dockerfiles/locks" / f"{base}{'.build' * tools}.packages"
+
+
+def drift_path(locked: packages.Stanzas) -> Path:
+    """Return the path in the store that records replacements of lost packages of these."""
+    digest = packages.manifest_digest(locked)
+    return store.root() / "drift" / f"{digest}.packages"
+
+
+def _read(path: Path) -> str:
+    name = f"dockerfiles/locks/{path.name}"
+    if not path.exists():
+        raise LockError(f"there is no lock {path.name}", where=name, fix="trainwright lock")
+    return read(path, name, DamagedLock, f"git checkout -- {name}, or trainwright lock")
+
+
+def read_lock(intent: Intent, variant: Variant) -> Lock:
+    try:
+        return parse(_read(lock_path(intent, variant)), Lock, f"dockerfiles/locks/{variant.lock}.toml")
+    except ConfigError as error:  # locks are not edited by hand, so the remedy is to lock again
+        raise DamagedLock(
+            error.what, where=error.where, why=error.why, fix=lockfile.RELOCK.format(id=variant.id)
+        ) from None
+
+
+def read_distribution(intent: Intent, base: str, tools: bool = False, as_locked: bool = False) -> Distribution:
+    """Return a base's package lock, with the drift that an earlier fetch recorded unless `as_locked`.
+
+    Raises LockError.
+    """
+    path = packages_path(intent, base, tools)
+    text = _read(path)
+    drift, recorded = store.root() / "drift" / _drift_name(text, path.name), ""
+    if not as_locked and drift.exists():
+        recorded = read(drift, error=LockError, fix=f"rm {drift}")
+    return _distribution(text, path.name, recorded)
+
+
+@lru_cache(maxsize=32)
+def _drift_name(text: str, name: str) -> str:
+    return drift_path(packages.parse(text, name)[1]).name
+
+
+@lru_cache(maxsize=32)  # many images share few bases: equal text yields the same object
+def _distribution(text: str, name: str, recorded: str) -> Distribution:
+    header, locked = packages.parse(text, name)
+    effective = packages.parse(recorded, f"the drift of {name}")[1] if recorded else locked
+    return Distribution(
+        intent=header["Intent"],
+        epoch=packages.epoch_of(header),
+        locked=locked,
+        effective=effective,
+        drift=packages.drift(locked, effective),
+        unmet=packages.unmet(effective),
+    )
+
+
+def record_drift(header: dict[str, str], locked: packages.Stanzas, effective: packages.Stanzas) -> None:
+    write(drift_path(locked), packages.dump(header, effective))
+
+
+def packages_intent(intent: Intent, base: str, tools: bool) -> str:
+    """Return the digest of a package lock's inputs; for compile stages, they include the base's packages."""
+    if not tools:
+        return lockfile.packages_digest(intent, base, lockfile.distribution_packages(intent, base))
+    below = read_distribution(intent, base).locked_manifest
+    return lockfile.packages_digest(intent, base, lockfile.build_packages(intent, base), below)
+
+
+def current_distribution(intent: Intent, base: str, tools: bool = False, as_locked: bool = False) -> Distribution:
+    """Return a base's package lock if it matches the intent. Raises LockError if it is stale."""
+    found = read_distribution(intent, base, tools, as_locked)
+    if found.intent != packages_intent(intent, base, tools):
+        path = packages_path(intent, base, tools)
+        raise LockError(
+            f"the package lock {path.stem} is stale",
+            where=f"dockerfiles/locks/{path.name}",
+            why="what it was resolved from has changed since: the intent, or the base's lock",
+            fix="trainwright lock",
+        )
+    return found
+
+
+def known(intent: Intent, variant: Variant) -> tuple[Lock | None, dict[str, Package], dict[str, Package]]:
+    """Return the contents of the current locks: the variant's, its base's packages, and those of compile stages.
+
+    A missing or stale lock gives None or {}, because it differs from what would be built. Raises DamagedLock for an
+    unreadable one, because an image must not be reported to lack what its lock names.
+    """
+
+    def packages_of(tools: bool) -> dict[str, Package]:
+        try:
+            return packages.to_packages(current_distribution(intent, variant.base, tools).locked)
+        except DamagedLock:
+            raise
+        except LockError:
+            return {}
+
+    try:
+        locked: Lock | None = read_lock(intent, variant)
+    except DamagedLock:
+        raise
+    except LockError:
+        locked = None
+    if locked and locked.intent != lockfile.intent_digest(intent, variant):
+        locked = None
+    return locked, packages_of(False), packages_of(True) if lockfile.compiles(intent, variant) else {}
+
+
+def awaited(intent: Intent, variant: Variant) -> list[str]:
+    """Return the reasons in the intent, one sentence each, why an image has no lock; empty if the intent gives none.
+
+    An `awaits` counts only while its lock is missing: on a host with the awaited input, `trainwright lock --only`
+    writes it.
+    """
+    base, found = intent.components.bases[variant.base], lockfile.without_digest(intent, variant)
+    parts = (False, True) if lockfile.compiles(intent, variant) else (False,)
+    if base.awaits and not all(packages_path(intent, variant.base, tools).exists() for tools in parts):
+        found.append(base.awaits)
+    if variant.awaits and not lock_path(intent, variant).exists():
+        found.append(variant.awaits)
+    if "python" in variant.pins and variant.pins["python"].provider == IN_BASE:
+        found.append("a lock of what the base's own Python holds: such a base could not be had, so none is written yet")
+    return found
+
+
+def refuse_awaiting(intent: Intent, variant: Variant) -> None:
+    """Raise LockError, with the line of the reason, if the image awaits something."""
+    missing = awaited(intent, variant)
+    if not missing:
+        return
+    base, bases = intent.components.bases[variant.base], (intent.root / BASES).read_text()
+    fix = f"trainwright lock --only {variant.id}   # on a host that reaches it"
+    if lockfile.without_digest(intent, variant):
+        where = _without_digest(intent, variant, bases)
+        fix = edit(where, f"its digest; then trainwright lock --only {variant.id} on a host that reaches it")
+    elif base.awaits in missing:
+        where = in_base(bases, variant.base, "awaits")
+    else:
+        where = in_row(variant.framework, variant.row, (intent.root / MATRIX).read_text(), "awaits")
+    lockfile.refuse_blocked(variant, missing, where, fix)
+
+
+def _without_digest(intent: Intent, variant: Variant, bases: str) -> str:
+    """Return file:line of an image reference without a digest: the base's, else that of the compilers."""
+    base = intent.components.bases[variant.base]
+    if base.provider == "image" and not lockfile.DIGEST.search(base.reference):
+        return in_base(bases, variant.base, "reference")
+    for name, pin in variant.pins.items():
+        if pin.version in intent.components.components[name].toolkits:
+            file = f"dockerfiles/layers/{name}.toml"
+            return f"{file}:{line_of((intent.root / file).read_text(), ('toolkits', pin.version, 'reference'))}"
+    raise AssertionError(f"{variant.id} has a digest of everything")
+
+
+def held(intent: Intent) -> list[Variant]:
+    """Return the matrix images that await nothing: each must have a lock."""
+    return [variant for variant in intent.variants if not awaited(intent, variant)]
+
+
+def text_of(intent: Intent, variant: Variant) -> dict[str, str]:
+    """Map paths below out/<id>/ to rendered text; if the image awaits something, only what the intent determines.
+
+    Raises what `load` raises.
+    """
+    reasons = awaited(intent, variant)
+    if not reasons:
+        return load(intent, variant).text
+    facts.admit(intent, variant, None, {}, {})
+    said = "".join(f"# Blocked, and not built: {reason}\n" for reason in reasons)
+    return {"Dockerfile": said + render.check(intent, variant)}
+
+
+def _read_locks(intent: Intent, variant: Variant, as_locked: bool) -> tuple[Distribution, Distribution | None, Lock]:
+    """Return the locks of one image if they match the intent and are complete. Raises LockError."""
+    refuse_awaiting(intent, variant)
+    distribution = current_distribution(intent, variant.base, as_locked=as_locked)
+    compiling = lockfile.compiles(intent, variant)
+    tools = current_distribution(intent, variant.base, True, as_locked) if compiling else None
+    locked = read_lock(intent, variant)
+    lockfile.check(intent, variant, locked, distribution.packages().values())
+    return distribution, tools, locked
+
+
+def load(intent: Intent, variant: Variant, as_locked: bool = False) -> Inputs:
+    """Read the locks and render. Raises LockError (stale, missing, blocked) and ConfigError (templates, unused pin).
+
+    `as_locked`: ignore the drift that this host's store records, so that the result is the same on every host.
+    """
+    try:
+        distribution, tools, locked = _read_locks(intent, variant, as_locked)
+    except LockError:
+        render.check(intent, variant)  # checked first: a new lock would not fix these errors,
+        facts.admit(intent, variant, None, {}, {})  # nor incompatible pins
+        raise
+    base, found = intent.components.bases[variant.base], distribution.packages()
+    build = tools.packages() if tools else {}
+    warnings = facts.admit(intent, variant, locked, found, build)
+    if base.provider == "packages" and (lacking := distribution.unmet):
+        raise LockError(
+            f"package {lacking[1]} is missing from the lock",
+            where=f"dockerfiles/locks/{variant.base}.packages",
+            why=f"{lacking[0]} requires it",
+            fix="trainwright lock --update --write",
+        )
+
+    wheels, pins = render.folders_of(intent, variant, locked), lockfile.pin_versions(intent, variant, locked, found)
+    text = render.render(intent, variant, locked, pins, wheels, found, build, distribution.epoch)
+    text["requirements/packages.txt"] = distribution.lines
+    rootfs = _rootfs(intent, {"common", variant.target, *variant.pins})
+    manifest = distribution.manifest
+    base_key = _base_key(intent, variant.base, manifest, distribution.epoch)
+    files = {f"wheels/{folder}/{entry.file}": entry.sha256 for folder in wheels for entry in wheels[folder]}
+    files |= {f"rootfs/{name}": _fingerprint(intent, path) for name, path in rootfs.items()}
+    files |= {f"sources/{source.name}": source.commit or source.sha256 for source in locked.sources}
+    files["base"] = base_key
+    if tools:
+        files["build-packages"] = tools.manifest
+    folders = [f"wheels/{folder}" for folder in wheels] + ["requirements", "rootfs", "packages"]
+    folders += ["sources"] if locked.sources else []
+    folders += ["build-packages"] if tools else []
+    unnamed = bake.bake(base, distribution.epoch, folders)
+    key = image_key.input_key({**text, "docker-bake.json": unnamed}, files, manifest)
+    tag = names.key_tag(variant.id, key)
+    name = names.engine_name(variant.framework, tag)
+    text["docker-bake.json"] = bake.bake(base, distribution.epoch, folders, name, key)
+    return Inputs(
+        variant=variant,
+        lock=locked,
+        distribution=distribution,
+        tools=tools,
+        wheels=wheels,
+        pins=pins,
+        versions=probe.expected_versions(intent, variant, pins),
+        text=text,
+        rootfs=rootfs,
+        base_key=base_key,
+        warnings=warnings,
+        blocked=lockfile.blocked(locked, pins),
+        key=key,
+        tag=tag,
+        name=name,
+    )
+
+
+@once_per_intent
+def _base_key(intent: Intent, base: str, manifest: str, epoch: int) -> str:
+    asked = lockfile.distribution_packages(intent, base)
+    return lockfile.digest(
+        [lockfile.base_facts(intent.components.bases[base]), asked, manifest, bootstrap.FORMAT, epoch]
+    )
+
+
+def _rootfs(intent: Intent, parts: set[str]) -> dict[str, Path]:
+    """Return the image's rootfs files: common ones, its target's and its components'."""
+    return {name: path for part in sorted(parts) for name, path in _files_of(intent, part).items()}
+
+
+@once_per_intent
+def _files_of(intent: Intent, part: str) -> dict[str, Path]:
+    folder = intent.root / "dockerfiles/rootfs"
+    return {
+        str(path.relative_to(folder)): path
+        for path in sorted((folder / part).rglob("*"))
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+
+
+@once_per_intent
+def _fingerprint(intent: Intent, path: Path) -> str:  # noqa: ARG001  # which keeps it
+    """Return a fingerprint of content and executable bit; other mode bits depend on the checkout, not on the image."""
+    executable = "x" if path.stat().st_mode & 0o100 else "-"
+    return hashlib.sha256(path.read_bytes()).hexdigest() + executable

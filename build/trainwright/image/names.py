@@ -1,0 +1,45 @@
+"""Make and parse the names that an image is found by: tags, labels, its name in the engine.
+
+| name | form | moves |
+|---|---|---|
+| tag of a key | `<id>-<12 hex digits of the key>` | never |
+| tag of a release | `<id>-<year>.<month>.<patch>` | never |
+| alias | `<id>-latest` | with every release |
+| name in the engine | `trainwright/<framework>:<tag of the key>` | never pushed |
+| labels | `io.trainwright.id`, `.key`, `.parent`, `.version.<component>` | |
+"""
+
+import re
+
+SHORT = 12  # hex digits of a key in a tag
+ID_LABEL, KEY_LABEL = "io.trainwright.id", "io.trainwright.key"
+PARENT_LABEL = "io.trainwright.parent"  # of an image that was built on top of one of ours: the parent's URI
+VERSION_LABEL = "io.trainwright.version."  # labels that repeat a component's row
+
+
+def key_tag(identity: str, key: str) -> str:
+    """Return the immutable tag of exactly these inputs."""
+    return f"{identity}-{key[:SHORT]}"
+
+
+def release_tag(identity: str, name: str) -> str:
+    """Return the immutable tag of one image of a release."""
+    return f"{identity}-{name}"
+
+
+def alias(identity: str) -> str:
+    """Return the alias that moves with every release.
+
+    Because no filter of ECR can distinguish the bare id from immutable tags, the alias is not the bare id.
+    """
+    return f"{identity}-latest"
+
+
+def is_immutable(tag: str) -> bool:
+    """Return whether a tag never moves: that of a key or of a release."""
+    return bool(re.search(rf"-([0-9a-f]{{{SHORT}}}|\d{{4}}\.\d{{1,2}}\.\d+)$", tag))
+
+
+def engine_name(framework: str, tag: str) -> str:
+    """Return the image's name in the engine; it is never pushed under that name."""
+    return f"trainwright/{framework}:{tag}"

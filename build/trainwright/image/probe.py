@@ -1,0 +1,184 @@
+"""Compare a finished image with its lock; scripts/probe.py collects the facts in the image, this module judges."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from fnmatch import fnmatchcase
+from typing import Any
+
+from packaging.utils import canonicalize_name
+
+from trainwright.core.errors import BuildError
+from trainwright.core.toml import Model
+from trainwright.matrix.matrix import Intent, provider_of
+from trainwright.matrix.model import Lock, Package, Variant
+from trainwright.matrix.providers import is_compiled
+
+
+class Findings(Model):
+    """The output of scripts/probe.py."""
+
+    versions: dict[str, str]  # component to the version that it reports
+    libnccl: dict[str, str]  # every NCCL on disk to the version that it reports; "" if it reports none
+    mapped: dict[str, list[str]]  # component (a Python process that loads it) or program to the NCCL it maps
+    files: dict[str, dict[str, tuple[str, str]]]  # component to path to sha256 as built and as found; "": gone
+    python_packages: dict[str, str]
+    packages: dict[str, str]
+
+
+def questions(intent: Intent, pins: Iterable[str]) -> dict[str, Any]:
+    """Return the questions for scripts/probe.py about an image's components."""
+    components = intent.components.components
+    return {
+        name: components[name].probe.model_dump(include={"command", "code", "pattern"}, exclude_defaults=True)
+        for name in sorted(pins)
+    }
+
+
+def upstream_version(version: str) -> str:
+    """Return the upstream part of a Debian version: that of `1:9.2p1-2+deb12u7` is 9.2p1, as the program reports."""
+    without_epoch = version.partition(":")[2] or version
+    return without_epoch.rpartition("-")[0] or without_epoch
+
+
+def shown(pattern: str, version: str) -> str:
+    """Format a version as a component shows it: `{major}.{minor}` of 13.2.2 is 13.2, `{release}` of 10.0p1 is 10.0."""
+    parts = dict(zip(("major", "minor", "micro"), version.split("."), strict=False))
+    parts["release"] = version[: len(version) - len(version.lstrip("0123456789."))]
+    return pattern.format(version=version, **parts)
+
+
+def expected_versions(intent: Intent, variant: Variant, pins: Mapping[str, str]) -> dict[str, str]:
+    """Return the version that each component's program or module should report."""
+    expected = {}
+    for name, version in pins.items():
+        component = intent.components.components[name]
+        kind = component.provider(variant.pins[name].provider).kind
+        expected[name] = shown(component.probe.shows, upstream_version(version) if kind == "distro" else version)
+    return expected
+
+
+def version_differences(
+    intent: Intent, variant: Variant, pins: Mapping[str, str], found: Mapping[str, str]
+) -> list[str]:
+    """Return the components that report another version than their pin."""
+    wanted = expected_versions(intent, variant, pins)
+    said = {}
+    for name in wanted.keys() & found.keys():
+        # A wheel of the public index is built for one accelerator, which only the module reports.
+        public, _, local = found[name].partition("+")
+        own = local == variant.accelerator and "+" not in wanted[name]
+        said[name] = public if own else found[name]
+    return list(_differences("component", wanted, said))
+
+
+def _differences(what: str, wanted: Mapping[str, str], found: Mapping[str, str]) -> Iterable[str]:
+    for name in sorted(wanted.keys() | found.keys()):
+        if name not in wanted:
+            yield f"{what} {name} {found[name]} is in the image and not in the lock"
+        elif name not in found:
+            yield f"{what} {name} {wanted[name]} is in the lock and not in the image"
+        elif wanted[name] != found[name]:
+            yield f"{what} {name}: the lock says {wanted[name]}, the image holds {found[name]}"
+
+
+def nccl_differences(wanted: str | None, frameworks: Iterable[str], tested: bool, found: Findings) -> Iterator[str]:
+    """Yield each violation of: one libnccl file, of the pinned version, which every process maps.
+
+    `wanted` is the pin (None: no NCCL), `frameworks` the components that must map it, `tested` whether the image has
+    nccl-tests, at least one program of which must map it as well.
+    """
+    copies = found.libnccl
+    if len(copies) > 1:
+        told = (f"{path} ({version or 'no version'}; {_users(path, found)})" for path, version in copies.items())
+        yield f"more than one libnccl: {', '.join(told)}"
+    for path, version in copies.items():
+        if wanted is None:
+            yield f"{path} ({version or 'no version'}; {_users(path, found)}) is in the image and no NCCL in the lock"
+        elif version != wanted:
+            yield f"{path} says it is NCCL {version or 'of no version'}, the lock says {wanted}; {_users(path, found)}"
+    for who, paths in sorted(found.mapped.items()):
+        if foreign := [path for path in paths if path not in copies]:
+            yield f"{who} maps {', '.join(foreign)}, which is no libnccl of the image"
+        if len(paths) > 1:
+            yield f"{who} maps more than one libnccl: {', '.join(paths)}"
+    if wanted is not None:
+        if not copies:
+            yield f"libnccl {wanted} is in the lock and not in the image"
+        for name in frameworks:
+            if not found.mapped.get(name):
+                yield f"a process that loads {name} maps no libnccl, and the lock says {wanted}"
+        started = {who: paths for who, paths in found.mapped.items() if who.startswith("/")}
+        if tested and not started:
+            yield f"no program of nccl-tests could be started to see that it maps libnccl {wanted}"
+        for who in sorted(started):
+            if not started[who]:
+                yield f"{who} names libnccl and maps none"
+
+
+def _users(path: str, found: Findings) -> str:
+    """Return a phrase with the processes that map this copy."""
+    users = sorted(who for who, paths in found.mapped.items() if path in paths)
+    return f"mapped by {', '.join(users)}" if users else "mapped by nobody"
+
+
+def file_differences(compiled: Iterable[str], found: Findings) -> Iterator[str]:
+    """Yield each compiled file that is missing, changed since the build, or claimed by two components."""
+    owners: dict[str, str] = {}
+    for name in sorted(compiled):
+        if not found.files.get(name):
+            yield f"component {name} was compiled and lists no files"
+    for name, files in sorted(found.files.items()):
+        for path, (built, there) in sorted(files.items()):
+            if path in owners:
+                yield f"two components claim {path}: {owners[path]} and {name}"
+            owners.setdefault(path, name)
+            if not there:
+                yield f"component {name}: {path} is in its list of files and not in the image"
+            elif built != there:
+                yield f"component {name}: {path} is not the file that was built: {built}, in the image {there}"
+
+
+def installed_by_pins(intent: Intent, variant: Variant, found: Mapping[str, str]) -> dict[str, str]:
+    """Return the packages in the image that providers of its pins install without apt's archive, as found.
+
+    They are part of a locked file, so its sha256 covers them; `image.json` records which they were.
+    """
+    globs = [glob for pin in variant.pins for glob in provider_of(intent, variant, pin).installs]
+    return {name: version for name, version in found.items() if any(fnmatchcase(name, glob) for glob in globs)}
+
+
+def compare(
+    intent: Intent,
+    variant: Variant,
+    pins: Mapping[str, str],
+    lock: Lock,
+    packages: Mapping[str, Package],
+    found: Findings,
+) -> list[str]:
+    """Return every difference between lock and image, one sentence each; empty means declared = shipped."""
+    components = intent.components.components
+    python = {
+        str(canonicalize_name(entry.name)): entry.version for entry in lock.python if entry.group in variant.groups
+    }
+    distribution = {name: package.version for name, package in packages.items()}
+    distribution |= installed_by_pins(intent, variant, found.packages)  # missing packages of the base are excluded
+    frameworks = [name for name in pins if components[name].position == "framework"]
+    compiled = [name for name in pins if is_compiled(provider_of(intent, variant, name))]
+    return [
+        *version_differences(intent, variant, pins, found.versions),
+        *_differences("Python package", python, found.python_packages),
+        *_differences("distribution package", distribution, found.packages),
+        *nccl_differences(pins.get("nccl"), frameworks, "nccl-tests" in pins, found),
+        *file_differences(compiled, found),
+    ]
+
+
+def refuse(variant: Variant, differences: list[str]) -> None:
+    """Raise BuildError with the first differences, if there are any."""
+    if differences:
+        rest = f" (and {len(differences) - 5} more)" if len(differences) > 5 else ""
+        raise BuildError(
+            f"{variant.id} is not what its lock says: {differences[0]}",
+            why="; ".join(differences[:5]) + rest,
+            where=f"dockerfiles/locks/{variant.lock}.toml",
+            fix=f"trainwright lock {variant.words}, then trainwright build {variant.words}",
+        )

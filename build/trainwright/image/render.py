@@ -1,0 +1,196 @@
+"""Render templates into text as a pure function of the lock: no clock, no environment, no random."""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import get_args
+
+from trainwright.core.errors import ConfigError, did_you_mean
+from trainwright.image import declared, preflight_settings
+from trainwright.image.templates import fill
+from trainwright.lock.lockfile import build_packages, compiles, distribution_packages, python_name, toolkit_of
+from trainwright.lock.wheels import LIBRARIES, SDISTS, folders, is_wheel
+from trainwright.matrix.compat import floor
+from trainwright.matrix.instances import architectures
+from trainwright.matrix.matrix import Intent, provider_of
+from trainwright.matrix.model import Base, Lock, Package, Position, PythonFile, Variant
+from trainwright.matrix.providers import for_accelerator, is_compiled
+
+
+class Pins(Mapping[str, str]):
+    """Pins that record which of them were read; a pin that no template reads is an error."""
+
+    def __init__(self, versions: dict[str, str]) -> None:
+        self._versions, self.asked = versions, set[str]()
+
+    def __getitem__(self, name: str) -> str:
+        self.asked.add(name)
+        return self._versions[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._versions)
+
+    def __len__(self) -> int:
+        return len(self._versions)
+
+
+def requirement_lines(files: list[PythonFile]) -> str:
+    """Return a requirements file that admits exactly these files: `name==version --hash=sha256:...`."""
+    return "".join(f"{entry.name}=={entry.version} --hash=sha256:{entry.sha256}\n" for entry in files)
+
+
+def constraint_lines(files: list[PythonFile], refused: list[str]) -> str:
+    """Return constraints that hold a job's requirements at the proved versions, and admit no version of `refused`."""
+    held = "".join(f"{entry.name}=={entry.version}\n" for entry in files)
+    return held + "".join(f"{name}<0\n" for name in refused)
+
+
+def check(intent: Intent, variant: Variant) -> str:
+    """Render the Dockerfile as far as it is known without a lock.
+
+    Raises ConfigError for errors that no lock can fix: an undefined variable, a pin that no template consumes.
+    """
+    versions = {name: pin.version or pin.provider for name, pin in variant.pins.items()}
+    empty: dict[str, list[PythonFile]] = {"framework-1": [], LIBRARIES: [], "toolkit": [], "devel": [], SDISTS: []}
+    return _dockerfile(intent, variant, versions, empty, {}, {}, 0)
+
+
+def render(
+    intent: Intent,
+    variant: Variant,
+    lock: Lock,
+    versions: dict[str, str],
+    folders: Mapping[str, list[PythonFile]],
+    packages: Mapping[str, Package],
+    tools: Mapping[str, Package],
+    epoch: int,
+) -> dict[str, str]:
+    """Render the Dockerfile and the requirement files: path below out/<id>/ to text.
+
+    `versions` are those of the pins, `folders` those of folders_of(), `packages` those of the base, `tools` those that
+    compile stages have beyond them; `epoch` is SOURCE_DATE_EPOCH in seconds. Raises ConfigError, with template and
+    line, for an undefined variable and for a pin that no template consumed.
+    """
+    text = _dockerfile(intent, variant, versions, folders, packages, tools, epoch)
+    installed = sorted((entry for entry in lock.python if entry.group in variant.groups), key=lambda entry: entry.name)
+    rendered = {
+        "Dockerfile": text,
+        "requirements/constraints.txt": constraint_lines(installed, refused(intent, variant)),
+        "requirements/declared.json": declared.text(intent, variant, versions, installed, packages),
+        "requirements/preflight.json": preflight_settings.text(intent, versions),
+    }
+    for folder, entries in folders.items():
+        rendered[f"requirements/{folder}.txt"] = requirement_lines([entry for entry in entries if is_wheel(entry)])
+    return rendered
+
+
+def refused(intent: Intent, variant: Variant) -> list[str]:
+    """Return the Python packages that have the content of a pinned one under another name."""
+    said = {for_accelerator(provider_of(intent, variant, pin).refuses, variant.accelerator) for pin in variant.pins}
+    return sorted(said - {""})
+
+
+def folders_of(intent: Intent, variant: Variant, lock: Lock) -> dict[str, list[PythonFile]]:
+    """Return the files of each folder below out/<id>/wheels/."""
+    own = {python_name(intent, variant, pin) for pin in variant.pins}
+    replaced = {
+        for_accelerator(provider_of(intent, variant, pin).replaces, variant.accelerator) for pin in variant.pins
+    }
+    compiled = {python_name(intent, variant, pin) for pin in variant.pins if provider_of(intent, variant, pin).compile}
+    compiling = compiles(intent, variant)
+    return folders(lock.python, own, replaced, intent.components.tools.layers, variant.devel, compiling, compiled)
+
+
+def _dockerfile(
+    intent: Intent,
+    variant: Variant,
+    versions: dict[str, str],
+    folders: Mapping[str, list[PythonFile]],
+    packages: Mapping[str, Package],
+    tools: Mapping[str, Package],
+    epoch: int,
+) -> str:
+    components = intent.components.components
+    pins, held = Pins(versions), {**packages, **tools}
+    installers = {provider_of(intent, variant, pin).bundled_by for pin in variant.pins}
+    context = {
+        "variant": variant,
+        "base": intent.components.bases[variant.base],
+        "pins": pins,
+        "providers": {name: pin.provider for name, pin in variant.pins.items()},
+        "components": {name: components[name] for name in _stage_order(intent, variant)},
+        "positions": {
+            place: sorted(
+                (name for name in variant.pins if components[name].position == place),
+                key=lambda name: (name not in installers, name),  # a component that bundles others comes before them
+            )
+            for place in get_args(Position)
+        },
+        "architectures": architectures(variant.instances, intent.instances),
+        "toolkit": toolkit_of(intent, variant),
+        "driver_floor": floor(intent.compat, "cuda", versions.get("cuda", ""), "driver"),
+        "site": f"/opt/venv/lib/python{variant.python}/site-packages",
+        "parts": [folder for folder in folders if folder.startswith("framework-")],
+        "sdists": {name: [entry for entry in entries if not is_wheel(entry)] for name, entries in folders.items()},
+        "compiles": compiles(intent, variant),
+        "build_packages": [_exactly(name, held) for name in build_packages(intent, variant.base)],
+        "epoch": epoch,
+        "licences": licences(intent, variant),
+        "packages": _beyond(intent.components.bases[variant.base], packages)
+        or [_exactly(name, held) for name in distribution_packages(intent, variant.base)],
+    }
+    text = fill(intent, f"frameworks/{variant.framework}.j2", context)
+    _check_stages(intent, variant, text)
+    if unused := sorted(set(pins) - pins.asked):
+        raise ConfigError(
+            f"pin {unused[0]!r} of {variant.id} is consumed by no template",
+            where=f"dockerfiles/frameworks/{variant.framework}.j2",
+            why="what is declared is what ships: a version that nothing installs must not be advertised",
+            fix=f"use pins[{unused[0]!r}] in dockerfiles/layers/{unused[0]}.j2, or take the pin out of matrix.toml",
+        )
+    return text
+
+
+def _beyond(base: Base, packages: Mapping[str, Package]) -> list[str]:
+    """Return what a registry image lacks, in apt's notation; [] for a base that apt resolves as a whole."""
+    added = base.provider == "image"
+    return [f"{package.name}={package.version}" for package in packages.values() if added and package.sha256]
+
+
+def _exactly(name: str, held: Mapping[str, Package]) -> str:
+    """Return a package in apt's notation; without a lock its version is `awaited`."""
+    return f"{name}={held[name].version}" if name in held else f"{name}=awaited"
+
+
+def _check_stages(intent: Intent, variant: Variant, text: str) -> None:
+    """Check that each stage is defined above its use, because the engine would take it for a registry's image."""
+    known = {"scratch", intent.components.bases[variant.base].reference}
+    for below, stage in re.findall(r"^FROM (\S+)(?: AS (\S+))?$", text, re.MULTILINE):
+        if below not in known:
+            raise ConfigError(
+                f"{variant.id} is compiled on a stage {below!r} that no component of it defines",
+                where=f"dockerfiles/frameworks/{variant.framework}.j2",
+                why=f"{did_you_mean(below, known - {''})}; the engine would look for an image of that name",
+                fix="pin the component whose stage it is in dockerfiles/matrix.toml",
+            )
+        known.add(stage)
+
+
+def _stage_order(intent: Intent, variant: Variant) -> list[str]:
+    """Return components in stage order: the interpreter's installer, what others are compiled with, what is compiled.
+
+    Because a stage can name only those above it, the order in which pins are written is not used.
+    """
+
+    def place(name: str) -> tuple[bool, bool, str]:
+        compiled = is_compiled(provider_of(intent, variant, name))
+        return compiled, intent.components.components[name].position != "interpreter", name
+
+    return sorted(variant.pins, key=place)
+
+
+def licences(intent: Intent, variant: Variant) -> str:
+    """Return the SPDX expression of what the variant pins."""
+    said = [intent.components.components[pin].licence for pin in variant.pins]
+    found = {f"({text})" if " OR " in text else text for text in said if " AND " not in text}
+    found |= {part for text in said if " AND " in text for part in text.split(" AND ")}
+    return " AND ".join(sorted(found))

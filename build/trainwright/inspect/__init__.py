@@ -1,0 +1,1 @@
+"""Look at images: declared, built here, derived from ours, or published."""

@@ -1,0 +1,130 @@
+"""Explain why each component of an image has its version."""
+
+from collections.abc import Mapping
+
+from trainwright.core.toml import Model
+from trainwright.lock.facts import came_along, facts_of, installed
+from trainwright.lock.lockfile import python_name
+from trainwright.matrix.compat import Verdict, judge
+from trainwright.matrix.matrix import Intent, provider_of
+from trainwright.matrix.model import Lock, Package, PythonFile, Source, Variant
+from trainwright.matrix.providers import packages_of
+from trainwright.matrix.validate import MATRIX, declared
+
+NOT_LOCKED = "not locked"
+
+
+class Explained(Model):
+    """One component of one image."""
+
+    component: str
+    version: str  # "" if it needs a lock, and there is none
+    provider: str
+    declared: str  # the table of the matrix that decides it, or the wheel that requires it
+    where: str  # file:line of that; "" if it is not declared
+    resolved: str  # the file, package or source that it was resolved to
+    digest: str  # of that: "sha256:…" or "commit:…"
+    licence: str
+    rules: list[Verdict]  # those that concern this component
+
+
+def explain(
+    intent: Intent,
+    variant: Variant,
+    locked: Lock | None,
+    packages: Mapping[str, Package],
+    build_packages: Mapping[str, Package],
+) -> list[Explained]:
+    """Return every component, pinned or required by a wheel; `packages` and the locks come from `inputs.known`."""
+    found = facts_of(intent, variant, locked, packages, build_packages, intent.instances)
+    judged, text, rows = list(judge(intent.compat, found)), (intent.root / MATRIX).read_text(), []
+    for name, pin in variant.pins.items():
+        what, where = declared(intent.matrix, variant, name, text)
+        resolved, digest = _resolved(intent, variant, name, locked, packages)
+        rows.append(_row(intent, name, found.get(name, ""), pin.provider, (what, where), (resolved, digest), judged))
+    for name, entry in came_along(intent, variant, locked).items():
+        users = [other.name for other in installed(variant, locked).values() if entry.name in other.needs]
+        why = f"required by {', '.join(users) or 'another wheel'}"
+        rows.append(_row(intent, name, entry.version, "wheel", (why, ""), _wheel(entry), judged))
+    return rows
+
+
+def _row(
+    intent: Intent,
+    name: str,
+    version: str,
+    provider: str,
+    said: tuple[str, str],
+    resolved: tuple[str, str],
+    judged: list[Verdict],
+) -> Explained:
+    return Explained(
+        component=name,
+        version=version,
+        provider=provider,
+        declared=said[0],
+        where=said[1],
+        resolved=resolved[0],
+        digest=resolved[1],
+        licence=intent.components.components[name].licence,
+        rules=[verdict for verdict in judged if name in (verdict.a.name, verdict.b and verdict.b.name)],
+    )
+
+
+def _resolved(
+    intent: Intent, variant: Variant, name: str, locked: Lock | None, packages: Mapping[str, Package]
+) -> tuple[str, str]:
+    """Return the resolution of a pin, and its digest."""
+    provider, nothing = provider_of(intent, variant, name), (NOT_LOCKED, "")
+    sources = {source.name: source for source in locked.sources} if locked else {}
+    if provider.kind == "bundled":
+        installer, held = provider.bundled_by, variant.pins.get(provider.bundled_by)
+        what = f"bundled by {installer}" + (f" {held.version}" if held else "")
+        return what, _source(sources[installer])[1] if installer in sources else ""
+    if provider.kind == "distro":
+        package = packages.get(
+            next(iter(packages_of(provider.packages, variant, intent.components.bases[variant.base])), "")
+        )
+        return (f"{package.name} {package.version}", f"sha256:{package.sha256}") if package else nothing
+    if name in sources:
+        return _source(sources[name])
+    entry = installed(variant, locked).get(python_name(intent, variant, name))
+    return _wheel(entry) if entry else nothing
+
+
+def _source(source: Source) -> tuple[str, str]:
+    digests = [f"commit:{source.commit}" if source.commit else "", f"sha256:{source.sha256}" if source.sha256 else ""]
+    what = f"{source.url} {source.tag}".strip()
+    return what, next(filter(None, digests), "not established")
+
+
+def _wheel(entry: PythonFile) -> tuple[str, str]:
+    return entry.file, f"sha256:{entry.sha256}"
+
+
+def as_tables(rows: list[Explained]) -> tuple[list[dict[str, str]], list[dict[str, str]]]:
+    """Return tables for people: the components, and the rules on them, each rule once, broken rules first."""
+    components = [
+        {
+            "component": row.component,
+            "version": row.version or "unknown",
+            "provider": row.provider,
+            "declared": ", ".join(filter(None, [row.declared, row.where.removeprefix("dockerfiles/")])),
+            "resolved to": " ".join(filter(None, [row.resolved, row.digest[:19]])),
+            "licence": row.licence,
+        }
+        for row in rows
+    ]
+    verdicts = {verdict.row: verdict for row in rows for verdict in row.rules}
+    rules = [
+        {
+            "rule": verdict.state if verdict.state != "broken" else f"broken ({verdict.severity})",
+            "component": f"{verdict.a.name} {verdict.a.version}",
+            "goes with": f"{verdict.b.name} {verdict.b.version} ({verdict.b.range})"
+            if verdict.b
+            else f"not {verdict.a.range}",
+            "because": f"{verdict.rule} ({verdict.evidence}; checked {verdict.checked_on})",
+        }
+        for verdict in sorted(verdicts.values(), key=lambda verdict: (verdict.state == "holds", verdict.row))
+    ]
+    return components, rules

@@ -1,0 +1,109 @@
+"""Resolve the image that another one starts from: by its labels, by out/, or by a registry."""
+
+import re
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from trainwright.build import state
+from trainwright.core.errors import ConfigError, NotRunError, RegistryError, TrainwrightError, did_you_mean
+from trainwright.core.toml import load
+from trainwright.docker import engine
+from trainwright.image import inputs, names
+from trainwright.image.names import ID_LABEL, KEY_LABEL, PARENT_LABEL
+from trainwright.inspect.derived import FILE, Derived, Parent
+from trainwright.matrix.matrix import Intent
+from trainwright.registry import client
+
+PINNED = re.compile(r".@sha256:[0-9a-f]{64}$")
+
+
+def parent_of(intent: Intent, said: str, given: str) -> Parent:
+    """Resolve the parent that the user named: an id of the matrix, repository@digest, or repository:tag.
+
+    `given` is the registry. Raises ConfigError for an invalid name, RegistryError for a tag that is not in the
+    registry, NotRunError for a matrix image that is not published.
+    """
+    if said in (ids := [variant.id for variant in intent.variants]):
+        return _published(intent, said, given)
+    if "/" not in said:
+        raise ConfigError(f"{said!r} is no image of the matrix, and no repository@digest", why=did_you_mean(said, ids))
+    repository, at, digest = said.partition("@")
+    if not at:
+        repository, _, tag = said.rpartition(":")
+        digest = client.resolve(repository, tag) if repository else ""
+        if not digest:
+            raise RegistryError(f"{said} is not in the registry", fix="trainwright push")
+    labels = client.config(repository, digest).get("config", {}).get("Labels") or {}
+    if not {ID_LABEL, KEY_LABEL} <= labels.keys():
+        raise ConfigError(f"{said} was not built by trainwright", why=f"it has no label {ID_LABEL}")
+    return Parent(id=labels[ID_LABEL], key=labels[KEY_LABEL], digest=digest, uri=f"{repository}@{digest}")
+
+
+def _published(intent: Intent, identity: str, given: str) -> Parent:
+    """Return the pushed image with its present inputs, from out/<id>/image.json or the registry. Raises NotRunError."""
+    variant = next(variant for variant in intent.variants if variant.id == identity)
+    found = inputs.load(intent, variant)
+    image = state.read_image(state.out_folder(intent, variant))
+    if image and image.key == found.key and image.digest and image.uri and lies_in(given, image.uri):
+        return Parent(id=identity, key=found.key, digest=image.digest, uri=image.uri)
+    repository = state.places(intent, variant, given)[0].repository
+    if digest := client.resolve(repository, found.tag):
+        return Parent(id=identity, key=found.key, digest=digest, uri=f"{repository}@{digest}")
+    raise NotRunError(
+        f"{identity} is not published, so that it has no digest to start from",
+        where=repository,
+        fix=f"trainwright push --only {identity}",
+    )
+
+
+def lies_in(given: str, uri: str) -> bool:
+    """Return whether an address is in the named registry; True if none is named."""
+    return not given or uri.startswith(f"{given.rstrip('/')}/")
+
+
+def must_be_pinned(parent: str) -> None:
+    """Raise ConfigError for a reference without a digest, because a tag or a bare name can point to any image."""
+    if not PINNED.search(parent):
+        raise ConfigError(
+            f"{parent!r} names no parent by its digest",
+            why="the engine does not hold it, and what a tag stands for in a registry moves",
+            fix="trainwright verify <image> --parent <repository@sha256:...>",
+        )
+
+
+def read_project(folder: Path) -> Derived:
+    """Read derived.toml of a project. Raises ConfigError."""
+    if not (folder / FILE).is_file():
+        raise ConfigError(f"{folder} holds no {FILE}", fix=f"trainwright derive <id> --into {folder}")
+    return load(folder / FILE, Derived)
+
+
+def reference(intent: Intent | None, labels: Mapping[str, str], given: str) -> str:
+    """Return the parent of an image with these labels: by its parent label, else by the key that it inherited.
+
+    `given` is the registry. Raises NotRunError if neither determines it.
+    """
+    if said := labels.get(PARENT_LABEL):
+        return said
+    identity, key = labels.get(ID_LABEL, ""), labels.get(KEY_LABEL, "")
+    if intent and identity and key:
+        for path in (intent.root / "out").glob("*/image.json"):
+            image = state.read_image(path.parent)
+            if image and image.key == key and image.uri and lies_in(given, image.uri):
+                return image.uri
+        tag = names.key_tag(identity, key)
+        local = names.engine_name(identity.partition("-")[0], tag)
+        if engine.image_id(local):
+            return local
+        for variant in intent.variants:
+            if variant.id == identity:
+                with suppress(TrainwrightError):
+                    repository = state.places(intent, variant, given)[0].repository
+                    if digest := client.resolve(repository, tag):
+                        return f"{repository}@{digest}"
+    raise NotRunError(
+        "nobody can tell what this image starts from",
+        why=f"it has no label {PARENT_LABEL}" + (f", and its key {key[:12]} is neither here nor published" * bool(key)),
+        fix="trainwright verify <image> --parent <repository@digest>",
+    )

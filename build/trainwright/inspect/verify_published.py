@@ -1,0 +1,274 @@
+"""Verify a published image from outside: its signature, its attestations, and whether it matches the lock.
+
+Nothing here trusts the builder: only the registry, a public key and this checkout's locks are consulted.
+"""
+
+import os
+import re
+import shlex
+from collections.abc import Callable
+from typing import Any, Literal
+
+from trainwright.build import build
+from trainwright.core.errors import (
+    BuildError,
+    ConfigError,
+    EnvironmentProblem,
+    NotRunError,
+    RegistryError,
+    TrainwrightError,
+    did_you_mean,
+)
+from trainwright.core.progress import Say
+from trainwright.core.toml import Model
+from trainwright.docker import engine, oci_layout
+from trainwright.image import inputs, names, probe
+from trainwright.image.inputs import Inputs
+from trainwright.image.names import PARENT_LABEL
+from trainwright.matrix.matrix import Intent
+from trainwright.publish import attest, provenance, sign
+from trainwright.publish import sbom as sboms
+from trainwright.publish.sign import Place
+from trainwright.registry import auth, client, settings
+
+# host[:port]/path, then a tag, a digest or both; a name without a host is an image of the engine.
+ADDRESS = re.compile(
+    r"(?P<repository>(?:localhost|[^/@]*[.:][^/@]*)/[^@:]+)(?::(?P<tag>[\w][\w.-]*))?(?:@(?P<digest>sha256:[0-9a-f]{64}))?"
+)
+NO_KEY = f"no public key: --key, or {sign.VERIFY_KEY}"
+
+
+class Row(Model):
+    """One check of a published image."""
+
+    check: Literal["tags", "media types", "signature", "provenance", "sbom", "contents"]
+    state: Literal["passed", "failed", "not run"]
+    detail: str
+
+
+class Report(Model):
+    """The result of `verify` for a published image."""
+
+    uri: str
+    id: str
+    key: str
+    rows: list[Row]
+
+
+def is_published(target: str) -> bool:
+    """Return whether a name is a trainwright image in a registry, by its labels, and not an image built on top of one.
+
+    Raises RegistryError if the registry does not answer or has no such tag, and the engine holds no such image.
+    """
+    if not (found := ADDRESS.fullmatch(target)):
+        return False
+    repository, tag = found["repository"], found["tag"] or "latest"
+    try:
+        digest = found["digest"] or client.resolve(repository, tag)
+        if not digest:
+            raise RegistryError(
+                f"the registry holds no {target}",
+                where=repository,
+                why=did_you_mean(tag, client.tags(repository)),
+                fix=f"trainwright verify {repository}:TAG",
+            )
+        labels = _labels(repository, digest)
+    except RegistryError:
+        if engine.answers() and engine.image_id(target):
+            return False
+        raise
+    return bool(labels.get(names.ID_LABEL)) and PARENT_LABEL not in labels
+
+
+def inspect(intent: Intent, target: str, public: str, contents: bool, say: Say) -> Report:
+    """Run every check of a published image. `public` is a public key, "" for none; without `contents`, pull nothing.
+
+    Raises ConfigError if it is not a trainwright image or the key is missing, RegistryError if the registry does not
+    answer.
+    """
+    repository, tag, digest = _asked(target)
+    labels = _labels(repository, digest)
+    identity, key = labels.get(names.ID_LABEL, ""), labels.get(names.KEY_LABEL, "")
+    if not (identity and key):
+        raise ConfigError(
+            f"{target} is none of ours",
+            where=f"{repository}@{digest}",
+            why=f"it has no labels {names.ID_LABEL} and .key",
+        )
+    say(f"{identity}: what {repository} holds beside {digest}")
+    found, unknown = _inputs(intent, identity, key)
+    rows = [_tags(repository, digest, tag, identity, key), _media_types(repository, digest)]
+    policy = settings.publication(intent.root).signature
+    place = attest.place_of(repository, digest, policy)
+    why = _without(public)
+    signature = _row("signature", why, lambda: _signature(place, public))
+    rows.append(signature)
+    rows.append(_row("provenance", why, lambda: _provenance(intent, found, unknown, place, public, labels)))
+    rows.append(_row("sbom", why, lambda: _sbom(intent, found, unknown, place, public)))
+    why = unknown or ("" if contents else "--no-contents") or _may_not_start(intent, found, signature)
+    rows.append(_row("contents", why, lambda: _contents(intent, found, place.uri, say)))
+    return Report(uri=place.uri, id=identity, key=key, rows=rows)
+
+
+def judge(report: Report) -> None:
+    """Raise BuildError with the names of failed checks, or NotRunError if a check could not be established."""
+    for state, error in (("failed", BuildError), ("not run", NotRunError)):
+        rows = [row for row in report.rows if row.state == state]
+        if rows:
+            raise error(
+                f"{report.id}: {', '.join(row.check for row in rows)} {state}",
+                where=report.uri,
+                why="; ".join(f"{row.check}: {row.detail}" for row in rows),
+                fix="" if state == "failed" else "trainwright verify --help: what did not run has proved nothing",
+            )
+
+
+def _asked(target: str) -> tuple[str, str, str]:
+    """Return repository, tag ("" for none) and digest of a name."""
+    found = ADDRESS.fullmatch(target)
+    if not found:
+        raise ConfigError(
+            f"{target!r} is no image in a registry",
+            fix="trainwright verify <host[:port]/repository:tag or @sha256:...>",
+        )
+    tag = found["tag"] or ("" if found["digest"] else "latest")
+    digest = found["digest"] or client.resolve(found["repository"], tag)
+    if not digest:
+        raise RegistryError(f"there is no {target}", where=found["repository"], why=f"it has no tag {tag}")
+    return found["repository"], tag, digest
+
+
+def _labels(repository: str, digest: str) -> dict[str, str]:
+    config = client.config(repository, digest).get("config") or {}
+    return {str(name): str(value) for name, value in (config.get("Labels") or {}).items()}
+
+
+def _inputs(intent: Intent, identity: str, key: str) -> tuple[Inputs | None, str]:
+    """Return this checkout's inputs of that image, or None and the reason if it does not know this key."""
+    variant = next((variant for variant in intent.variants if variant.id == identity), None)
+    if variant is None:
+        return None, f"this checkout knows no {identity}"
+    try:
+        for as_locked in (True, False):  # the second pass includes the drift that this host's store recorded
+            if (found := inputs.load(intent, variant, as_locked)).key == key:
+                return found, ""
+    except TrainwrightError as error:
+        return None, f"this checkout cannot say the key of {identity}: {error.what}"
+    return (
+        None,
+        f"this checkout makes {identity} with key {found.key[: names.SHORT]}, the image has {key[: names.SHORT]}",
+    )
+
+
+def _without(public: str) -> str:
+    """Return why no signature can be verified, or "" if it can. Raises ConfigError if the key file cannot be read."""
+    if not public:
+        return NO_KEY
+    if "://" not in public and not os.access(public, os.R_OK):
+        raise ConfigError("the public key cannot be read", where=public, fix=f"ls -l {shlex.quote(public)}")
+    return sign.lacking()
+
+
+def _row(check: Any, why: str, ask: Callable[[], str]) -> Row:
+    """Run one check; `why` is the reason that it cannot run, and `ask` returns the detail of a pass."""
+    if why:
+        return Row(check=check, state="not run", detail=why)
+    try:
+        return Row(check=check, state="passed", detail=ask())
+    except BuildError as error:
+        return Row(check=check, state="failed", detail=error.what)
+    except (EnvironmentProblem, NotRunError) as error:
+        return Row(check=check, state="not run", detail=": ".join(filter(None, (error.what, error.why))))
+
+
+def _tags(repository: str, digest: str, tag: str, identity: str, key: str) -> Row:
+    """Check the immutable tag of the image's key, which only a proved image gets, and the requested tag."""
+    own = names.key_tag(identity, key)
+    held = client.resolve_all(repository, list(filter(None, dict.fromkeys((own, tag)))))
+    wrong = [f"{name} names {found or 'nothing'}, not {digest}" for name, found in held.items() if found != digest]
+    if wrong:
+        hint = "; an image on top of this one is verified with --parent" if held[own] != digest else ""
+        return Row(check="tags", state="failed", detail="; ".join(wrong) + hint)
+    return Row(check="tags", state="passed", detail=f"{' and '.join(held)}: {digest}")
+
+
+def _media_types(repository: str, digest: str) -> Row:
+    """Check that the image is what SageMaker pulls: one plain image of one platform."""
+    manifest = client.manifest(repository, digest)
+    parts = [("manifest", manifest, oci_layout.MANIFEST), ("configuration", manifest["config"], oci_layout.CONFIG)]
+    parts += [("layer", layer, oci_layout.LAYER) for layer in manifest["layers"]]
+    wrong = [f"the {name} is {part.get('mediaType')}, not {kind}" for name, part, kind in parts]
+    wrong = [text for text, (_, part, kind) in zip(wrong, parts, strict=True) if part.get("mediaType") != kind]
+    if wrong:
+        return Row(check="media types", state="failed", detail=provenance.few(wrong))
+    said = f"one image with {len(manifest['layers'])} layers, {client.size_of(manifest)} bytes, Docker media types"
+    return Row(check="media types", state="passed", detail=said)
+
+
+def _signature(place: Place, public: str) -> str:
+    if why := sign.unsigned(place, public):
+        raise BuildError(why)
+    return "by this key"
+
+
+def _provenance(
+    intent: Intent, found: Inputs | None, unknown: str, place: Place, public: str, labels: dict[str, str]
+) -> str:
+    statements, why = sign.attested(place, public, "provenance")
+    if not statements:
+        raise BuildError(f"there is none by this key: {why}")
+    label = {"id": labels[names.ID_LABEL], "key": labels[names.KEY_LABEL]}
+    ours = [said for said in statements if provenance.parameters(said) == label]
+    if not ours:
+        raise BuildError(f"it is about {provenance.parameters(statements[0])}, the image's labels say {label}")
+    commit = provenance.commit(ours[0])
+    if found is None:
+        raise NotRunError(
+            "signed, and not compared with a lock",
+            why=unknown + (f"; git checkout {commit}" if commit else "; it names no commit"),
+        )
+    builder = settings.publication(intent.root).signature.builder
+    problems = [provenance.differences(intent, found, builder, said, place.digest) for said in ours]
+    _refuse(min(problems, key=len))
+    count = len(provenance.dependencies(intent, found))
+    return f"the {count} sources of this checkout's lock" + (f", commit {commit[: names.SHORT]}" if commit else "")
+
+
+def _sbom(intent: Intent, found: Inputs | None, unknown: str, place: Place, public: str) -> str:
+    statements, why = sign.attested(place, public, "sbom")
+    if not statements:
+        raise BuildError(f"there is none by this key: {why}")
+    if found is None:
+        raise NotRunError("signed, and not compared with a lock", why=unknown)
+    _refuse(min((sboms.differences(intent, found, said["predicate"], place.digest) for said in statements), key=len))
+    lists = [len(sboms.packages(statements[0]["predicate"], kind)) for kind in ("deb", "pypi")]
+    return f"{lists[0]} distribution and {lists[1]} Python packages, as locked"
+
+
+def _may_not_start(intent: Intent, found: Inputs | None, signature: Row) -> str:
+    """Return why nothing of an image may be started here, or "" if it may be."""
+    if signature.state == "failed":
+        return "it is not signed by this key: nothing of it is started"
+    if not engine.answers():
+        return "no Docker engine answers: make engine"
+    wanted = intent.components.bases[found.variant.base].machine if found else ""
+    if (here := engine.client().info()["Architecture"]) != wanted:  # emulation is not considered
+        return f"the engine runs on {here}, the image on {wanted}"
+    return ""
+
+
+def _contents(intent: Intent, found: Inputs | None, uri: str, say: Say) -> str:
+    assert found is not None  # inspect() ensures it
+    if engine.image_id(uri) is None:
+        say(f"pulling {uri}")
+        engine.pull_only(uri, auth.credentials(uri))
+    say(f"{found.variant.id}: probing")
+    findings, when = build.findings(intent, found, uri)
+    _refuse(probe.compare(intent, found.variant, found.pins, found.lock, found.distribution.packages(), findings))
+    how = f" (asked {when})" if when else ""
+    return f"{len(findings.packages)} distribution and {len(findings.python_packages)} Python packages, as locked{how}"
+
+
+def _refuse(problems: list[str]) -> None:
+    if problems:
+        raise BuildError(provenance.few(problems))

@@ -1,0 +1,173 @@
+"""Create a training job for a cluster's scheduler, from the command line's options to the emitted file."""
+
+import difflib
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from trainwright.core.errors import ConfigError
+from trainwright.gate import run
+from trainwright.gate import spec as gate_spec
+from trainwright.jobs import cluster_files, contract, fit, source, submit
+from trainwright.jobs import spec as jobs_spec
+from trainwright.jobs.spec import Job, Script
+from trainwright.matrix import instances
+from trainwright.matrix.instances import Instance
+from trainwright.matrix.matrix import load_intent
+from trainwright.publish import uri
+
+
+def job(
+    root: Path,
+    image: str,
+    script: str,
+    words: Sequence[str],
+    *,
+    on: str,
+    instance: str = "",
+    code: str = "",
+    **asked: Any,
+) -> tuple[Job, list[str]]:
+    """Return the job, and notes on it for a person. `asked` are the further keywords of clusters.make.
+
+    Raises ConfigError; NotRunError for an image of the matrix that was not pushed.
+    """
+    jobs_spec.check_on(on)
+    for said_as, name in (("IMAGE", image), ("SCRIPT", script)):
+        if not name.isprintable():  # the emitted file has both in comments, too
+            raise ConfigError(f"{name!r} has marks that no name has", where=said_as)
+    settings, devices = jobs_spec.load_settings(root), gate_spec.load_settings(root).kubernetes
+    what = _named(root, run.subject(root, image, on))
+    run.check_hosts(what.reference, on, [])
+    instance, row = _type(root, what.id, instance.removeprefix("ml."))
+    made = jobs_spec.make(
+        settings,
+        devices if row else devices.model_copy(update={"memory": ""}),
+        row or _undescribed(instance),
+        on=on,
+        instance=instance,
+        image=what.reference,
+        components=what.pins,
+        script=_script(settings, on, script, code),
+        words=words,
+        **asked,
+    )
+    said = _fit(root, what.id, made, row)
+    if left := _alone(made, script):
+        said.append(f"only {made.script.path} goes along, not {', '.join(left)} beside it: --code CLAIM has a folder")
+    if made.script.text is None and not made.script.code:
+        said.append(f"{made.script.path} is no file here: taken as a path in the image")
+    if not made.keeps_model:
+        said.append(cluster_files.LOST.format(folder=settings.folders.model))
+    if "@sha256:" not in made.image:
+        said.append(f"{made.image} is no digest: what its tag means may change between two starts")
+    return made, said
+
+
+def _named(root: Path, what: run.Subject) -> run.Subject:
+    """Resolve a reference to an image of the matrix to that image's id, as `launch` does."""
+    intent = load_intent(root)
+    identity = what.id or uri.identity_of(root, intent, what.reference)
+    if what.id or not identity:
+        return what
+    pins = next(one.pins for one in intent.variants if one.id == identity)
+    return what.model_copy(update={"id": identity, "pins": dict.fromkeys(pins, "")})
+
+
+def _type(root: Path, identity: str, name: str) -> tuple[str, Instance | None]:
+    """Resolve the instance type as `uri` and `launch` do; images for CPUs need none.
+
+    A type that is known only by its name has no table row: None. Raises ConfigError for a missing or unknown type.
+    """
+    table = instances.load_instances(root)
+    if name in table:
+        return name, table[name]
+    if name:
+        known = submit.known_types()
+        if name not in known:
+            raise instances.unknown(name, {**table, **dict.fromkeys(known)}, "--instance")
+        return name, None
+    variant = next((one for one in load_intent(root).variants if one.id == identity), None)
+    if variant and variant.accelerator == "cpu":
+        return "", None
+    why = "it has GPUs, and how many of them a host has says its type" if variant else "nothing is known of the image"
+    why += "; only an image of the matrix for CPUs needs none"
+    raise ConfigError("which instance type?", where="--instance", why=why, fix="--instance p5.48xlarge")
+
+
+def _undescribed(name: str) -> Instance:
+    sagemaker = f"ml.{name}" if f"ml.{name}" in submit.instance_types() else ""
+    return Instance(efa=0, architecture=instances.architecture(name), sagemaker=sagemaker)
+
+
+def _fit(root: Path, identity: str, made: Job, row: Instance | None) -> list[str]:
+    if not made.instance:
+        return ["no --instance: of the hosts neither a type nor devices are asked for"]
+    if not identity:
+        return [] if row else [fit.unknown(made.instance)]
+    intent = load_intent(root)
+    variant = next(one for one in intent.variants if one.id == identity)
+    architecture = run.architecture(intent, identity)
+    tcp = "" if made.environment.get(fit.ALLOW_TCP) == "1" else f"--env {fit.ALLOW_TCP}=1"
+    return fit.trains(variant, architecture, made.instance, row, made.nodes, tcp)
+
+
+def refuse_near(words: Iterable[str], options: Iterable[str]) -> None:
+    """Refuse a word of the script that nearly matches an option. Raises ConfigError.
+
+    Because a user who asks for four nodes must get four, a misspelt option is not passed on silently. A word with =
+    always belongs to the script, and so does one of our options after --.
+    """
+    known = list(options)
+    for word in words:
+        match = contract.NAME.fullmatch(word)
+        if word.startswith("--") and match and match[2] is None and match[1] not in known:
+            near = difflib.get_close_matches(match[1], known, n=1, cutoff=contract.NEAR)
+            if near:
+                fix = f"--{near[0]}; where it is the script's own: {word}=VALUE"
+                raise ConfigError(f"{word} is no option", why=f"did you mean --{near[0]}?", fix=fix)
+
+
+def _script(settings: jobs_spec.Settings, on: str, script: str, code: str) -> Script:
+    """Return where the hosts find the script: a local file is sent along (Kubernetes), or its folder is shared."""
+    path = Path(script)
+    if code:
+        inside = script.removeprefix(f"{settings.folders.code}/")
+        if inside.startswith("/") or ".." in Path(inside).parts:
+            raise ConfigError(f"{script} is not in --code {code}", where="SCRIPT", fix="a path in that folder")
+        return Script(path=inside, code=code)
+    if not path.is_file():
+        if path.is_absolute():
+            return Script(path=script)
+        why = "it goes along from here, lies in --code, or is in the image or a mount: then its whole path is said"
+        fix = "name the file, or --code SOURCE"
+        raise ConfigError(f"there is no script {script}", where=str(Path.cwd()), why=why, fix=fix)
+    if not jobs_spec.on_kubernetes(on):
+        whole, here = path.resolve(), Path.cwd().resolve()
+        source.refuse_hiding(source.modules(whole.parent), path.parent)
+        if path.is_absolute() or not whole.is_relative_to(here):
+            return Script(path=whole.name, code=str(whole.parent))
+        return Script(path=str(whole.relative_to(here)), code=".")
+    if not jobs_spec.KEY.fullmatch(path.name):
+        why = "it goes along in a ConfigMap, whose keys are of letters without accents, digits, . _ and -"
+        raise ConfigError(
+            f"{path.name!r} is no name that Kubernetes takes", where=script, why=why, fix="rename it, or --code CLAIM"
+        )
+    try:
+        text = path.read_bytes().decode()  # decoded exactly: a carriage return belongs to the script
+    except (UnicodeDecodeError, OSError) as error:
+        raise ConfigError(
+            f"{script} is no text that can be read", where=script, why=str(error), fix="--code CLAIM"
+        ) from None
+    if len(text.encode()) > (most := settings.kubernetes.script_bytes):
+        why = f"a ConfigMap takes {most} bytes"
+        raise ConfigError(f"{script} is too long to go along", where=script, why=why, fix="--code CLAIM")
+    source.refuse_hiding([path.name], path.parent)
+    return Script(path=path.name, text=text)
+
+
+def _alone(job: Job, script: str) -> list[str]:
+    """Return the modules beside a script that is sent alone: its imports of them would fail."""
+    if job.script.text is None:
+        return []
+    return sorted(one.name for one in Path(script).parent.glob("*.py") if one.name != job.script.path)

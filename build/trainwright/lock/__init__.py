@@ -1,0 +1,1 @@
+"""Exact versions: the format of locks and its rules. No network."""

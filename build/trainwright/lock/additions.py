@@ -1,0 +1,225 @@
+"""Validate the packages that a requirements file adds to an image, and the lock that answers it. Pure."""
+
+import re
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+from pydantic import Field
+
+from trainwright.core.errors import ConfigError, IncompatibleError, LockError
+from trainwright.core.toml import Model, line_of, load
+from trainwright.lock.lockfile import digest, entries_digest
+from trainwright.lock.requirements import Asked, Line
+from trainwright.lock.wheels import is_wheel, marker_environment
+from trainwright.matrix.matrix import Intent
+from trainwright.matrix.model import IN_BASE, Base, Lock, PythonFile, Variant
+
+FILE = "dockerfiles/additions.toml"
+NAME = r"[a-z0-9]([a-z0-9.-]{0,30}[a-z0-9])?"  # it is part of a tag
+
+
+class Compilable(Model):
+    """How to compile a source distribution against the image's own torch and CUDA."""
+
+    environment: dict[str, str] = Field(default={})
+    build_requirements: list[str] | None = None  # None: those of the package's pyproject.toml
+    gigabytes_per_job: int = 2  # of memory
+    evidence: str = ""
+
+
+class Refused(Model):
+    """A package that an image holds at most once."""
+
+    why: str  # what a second copy would do
+    component: str = ""  # the pin that marks an image that holds it, whichever package or source it comes from
+
+
+class Additions(Model):
+    """The content of additions.toml."""
+
+    refused: dict[str, Refused]  # glob of a package's name to why an image that holds one gets no second one on top
+    packages: dict[str, Compilable]
+
+
+def settings(root: Path) -> Additions:
+    return load(root / FILE, Additions)
+
+
+def on_top(parent: Variant, requirements: str, name: str = "") -> Variant:
+    """Return the image that a requirements file makes of another one.
+
+    Raises ConfigError if `name` does not match NAME.
+    """
+    name = name or re.sub(r"[^a-z0-9]+", "-", Path(requirements).stem.lower()).strip("-")
+    if not re.fullmatch(NAME, name):
+        raise ConfigError(
+            f"{name!r} cannot be part of an image's name",
+            why=f"it does not match {NAME}",
+            fix=f"--with {requirements} --name team",
+        )
+    own = {"id": f"{parent.id}-with-{name}", "parent": parent.id, "requirements": requirements}
+    return parent.model_copy(update={**own, "default": False, "tested": False})
+
+
+def parent_of(intent: Intent, variant: Variant) -> Variant:
+    return next(other for other in intent.variants if other.id == variant.parent)
+
+
+def lock_path(variant: Variant) -> Path:
+    """Return the lock's path: beside the requirements file, for the team's review, and another one for each image."""
+    path = Path(variant.requirements)
+    return path.with_name(f"{path.stem}.{variant.lock}.lock.toml")
+
+
+def held(variant: Variant, lock: Lock) -> list[PythonFile]:
+    """Return the Python packages of the image below; none of them moves."""
+    return [entry for entry in lock.python if entry.group in variant.groups and entry.group != "added"]
+
+
+def applies(line: Line, python: str, base: Base) -> bool:
+    """Return whether the line's marker is true in the image."""
+    marker = Requirement(line.text).marker
+    return marker is None or marker.evaluate(marker_environment(python, base))
+
+
+def to_compile(known: Additions, asked: Asked) -> dict[str, Compilable]:
+    """Return the packages to compile against the image's torch: those of additions.toml and of marked lines."""
+    found = dict(known.packages)
+    for line in asked.lines:
+        if line.compile:
+            row = found.get(line.name, Compilable())
+            found[line.name] = row.model_copy(update={"environment": row.environment | line.environment})
+    return found
+
+
+def intent_digest(intent: Intent, variant: Variant, lock: Lock, asked: Asked, known: Additions) -> str:
+    """Return the digest of what a lock is resolved from: the file's lines, and what the image below was proved with."""
+    base = intent.components.bases[variant.base]
+    lines = [[line.text, sorted(line.hashes), line.compile] for line in asked.lines]
+    rows = {name: row.build_requirements for name, row in known.packages.items()}
+    image = [f"{entry.name}=={entry.version}" for entry in sorted(held(variant, lock), key=lambda entry: entry.name)]
+    place = [variant.python, base.glibc, base.architecture]
+    tools = intent.components.tools.sdist_build
+    return digest([lines, [line.text for line in asked.constraints], rows, image, place, tools])
+
+
+def check_line(line: Line, version: str, what: str) -> None:
+    """Check that the image's own version satisfies the line.
+
+    Raises IncompatibleError if not, because the image wins.
+    """
+    requirement = Requirement(line.text)
+    if not requirement.specifier.contains(Version(version), prereleases=True):
+        raise IncompatibleError(
+            f"{line.text} would move {line.name} from {version}",
+            where=line.where,
+            why=f"{what} was proved with {line.name} {version}; on top of it, nothing of it moves",
+            fix=f"{line.name}{_any_extras(requirement)} without a version in that line; or an image that has it: "
+            f"trainwright find --has '{line.name}{requirement.specifier}'",
+        )
+
+
+def _any_extras(requirement: Requirement) -> str:
+    return f"[{','.join(sorted(requirement.extras))}]" if requirement.extras else ""
+
+
+def harms(known: Additions, intent: Intent, variant: Variant, lock: Lock) -> dict[str, str]:
+    """Map the glob of a package's name to why this image gets none: it holds one of that kind already.
+
+    If the image's base brings the framework, the image's content is not listed, so all globs apply.
+    """
+    names = [entry.name for entry in held(variant, lock)]
+    components = intent.components.components
+    unknown = any(
+        pin.provider == IN_BASE and components[name].position == "framework" for name, pin in variant.pins.items()
+    )
+    return {
+        glob: row.why
+        for glob, row in known.refused.items()
+        if unknown or row.component in variant.pins or any(fnmatchcase(name, glob) for name in names)
+    }
+
+
+def refused(harms: Mapping[str, str], names: Sequence[str]) -> tuple[str, str]:
+    """Return the first of these packages that the image must not get on top, and why; ("", "") if there is none."""
+    for name in names:
+        for glob, why in harms.items():
+            if fnmatchcase(name, glob):
+                return name, why
+    return "", ""
+
+
+def compiler_of(intent: Intent, parent: Variant, name: str) -> Variant:
+    """Return the image that compiles `name` against the torch of `parent`: its devel twin; `parent` without CUDA.
+
+    Raises ConfigError if it has no devel twin.
+    """
+    if parent.devel or "cuda" not in parent.pins:
+        return parent
+    twin = next((other for other in intent.variants if other.lock == parent.lock and other.devel), None)
+    if twin is None:
+        where = "dockerfiles/matrix.toml"
+        line = line_of((intent.root / where).read_text(), ("frameworks", parent.framework, "rows", parent.row))
+        raise ConfigError(
+            f"{name} must be compiled against torch and CUDA, and {parent.id} has no twin with compilers",
+            where=f"{where}:{line}",
+            why="the image itself carries no nvcc",
+            fix=f"devel = true in that row, then trainwright lock --only {parent.id}",
+        )
+    return twin
+
+
+def environment(row: Compilable, architectures: Sequence[str]) -> dict[str, str]:
+    """Return the environment variables of a compilation for these GPUs ("80", "90"; empty without CUDA)."""
+    torch = ";".join(f"{own[:-1]}.{own[-1]}" for own in architectures)
+    words = {"architectures": ";".join(architectures), "torch_architectures": torch}
+    own = {name: value.format(**words) for name, value in row.environment.items()}
+    return ({"TORCH_CUDA_ARCH_LIST": torch} if torch else {}) | own
+
+
+def check(intent: Intent, variant: Variant, image: Lock, found: Lock, asked: Asked, known: Additions) -> None:
+    """Validate a lock. Raises LockError if it answers another file or another image, or lacks a package."""
+    where, fix = str(lock_path(variant)), f"trainwright lock {variant.words}"
+    if found.intent != intent_digest(intent, variant, image, asked, known):
+        raise LockError(
+            f"the lock of {variant.id} is stale",
+            where=where,
+            why=f"{variant.requirements}, or what {variant.parent} holds, has changed since",
+            fix=fix,
+        )
+    if entries_digest(found.python) != found.entries:
+        raise LockError(f"the lock of {variant.id} was changed by hand", where=where, fix=fix)
+    base = intent.components.bases[variant.base]
+    added = {entry.name: entry for entry in found.python if entry.group == "added"}
+    present = {entry.name for entry in held(variant, image)} | added.keys()
+    for line in asked.lines:
+        if applies(line, variant.python, base) and line.name not in present:
+            raise LockError(f"{line.text} is missing from the lock", where=where, why=line.where, fix=fix)
+    for entry in added.values():
+        for need in entry.needs:
+            if need not in present:
+                raise LockError(
+                    f"Python package {need} is missing from the lock",
+                    where=where,
+                    why=f"{entry.name} {entry.version} requires it",
+                    fix=fix,
+                )
+    held_compiled = {entry.name for entry in found.compiled}
+    wanted = {name for name in added.keys() & to_compile(known, asked).keys() if not is_wheel(added[name])}
+    if held_compiled != wanted:
+        raise LockError(f"the lock of {variant.id} says of other packages that they are compiled", where=where, fix=fix)
+
+
+def check_hashes(line: Line, entry: PythonFile) -> None:
+    """Check the file's hash. Raises LockError if the line names hashes and the file's sha256 is not among them."""
+    if line.hashes and str(canonicalize_name(entry.name)) == line.name and entry.sha256 not in line.hashes:
+        raise LockError(
+            f"{entry.file} has none of the hashes that its line names",
+            where=line.where,
+            why=f"the index offers sha256 {entry.sha256}; the line admits {', '.join(line.hashes)[:200]}",
+            fix="find out who changed the file before you change the line",
+        )

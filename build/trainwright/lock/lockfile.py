@@ -1,0 +1,338 @@
+"""Define the lock, which holds exact facts, and check whether it still matches the intent. Pure: text in, text out."""
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+from trainwright.core.errors import ConfigError, LockError
+from trainwright.matrix.matrix import Intent, once_per_intent, provider_of
+from trainwright.matrix.model import Base, Lock, Package, Pin, PythonFile, Release, Source, Toolkit, Variant
+from trainwright.matrix.providers import bundled, for_accelerator, is_compiled, packages_of, requirement
+
+RELOCK = "trainwright lock --only {id}"
+DIGEST = re.compile(r"@sha256:[0-9a-f]{64}$")
+NOT_ESTABLISHED = "not established"  # replaces the version of a component that a known release bundles
+
+
+def digest(value: object) -> str:
+    """Return the sha256 (hex) of a value's canonical JSON."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def requirements(intent: Intent, variant: Variant) -> dict[str, str]:
+    """Map each component to the Python requirement of its pin, with the extras that other components ask for."""
+    found = {}
+    providers = {name: provider_of(intent, variant, name) for name in variant.pins}
+    for name, pin in variant.pins.items():
+        if text := requirement(providers[name], variant.accelerator, pin.version):
+            asked = [part for provider in providers.values() for part in provider.extras.get(name, [])]
+            found[name] = _with_extras(text, asked) if asked else text
+    return found
+
+
+def _with_extras(text: str, extras: list[str]) -> str:
+    wanted = Requirement(text)
+    wanted.extras |= set(extras)
+    return str(wanted)
+
+
+def build_requirements(intent: Intent, variant: Variant) -> list[str]:
+    """Return what compile stages and the devel twin install, for components that are compiled or compiled against.
+
+    The list is empty if there is neither, because no image would install them.
+    """
+    if not any(twin.devel or compiles(intent, twin) for twin in twins(intent, variant)):
+        return []
+    said = [
+        for_accelerator(text, variant.accelerator).format(version=pin.version, accelerator=variant.accelerator)
+        for name, pin in variant.pins.items()
+        for text in provider_of(intent, variant, name).build_requirements
+    ]
+    return [text for text in said if text]
+
+
+def twins(intent: Intent, variant: Variant) -> list[Variant]:
+    """Return the images that share a lock: the one without compilers, and its twin with them."""
+    return list(_twins(intent, variant.lock))
+
+
+@once_per_intent
+def _twins(intent: Intent, name: str) -> list[Variant]:
+    return sorted((other for other in intent.variants if other.lock == name), key=lambda other: other.devel)
+
+
+def distribution_packages(intent: Intent, base: str) -> list[str]:
+    """Return the packages that a base's lock holds: its own, and those that any image on it needs for a component.
+
+    All images on a base have the same packages, so that they share its layer.
+    """
+    return list(_distribution_packages(intent, base))
+
+
+@once_per_intent
+def _distribution_packages(intent: Intent, base: str) -> tuple[str, ...]:
+    found = set(intent.components.bases[base].packages)
+    for variant, pin in _pins_on(intent, base):
+        found.update(packages_of(provider_of(intent, variant, pin).packages, variant, intent.components.bases[base]))
+    return tuple(sorted(found))
+
+
+def build_packages(intent: Intent, base: str) -> list[str]:
+    """Return the packages that compile stages add to the base; no finished image has them."""
+    return list(_build_packages(intent, base))
+
+
+@once_per_intent
+def _build_packages(intent: Intent, base: str) -> tuple[str, ...]:
+    definition, found = intent.components.bases[base], set[str]()
+    for variant, pin in _pins_on(intent, base):
+        found.update(packages_of(provider_of(intent, variant, pin).build_packages, variant, definition))
+    return tuple(sorted(found))
+
+
+def _pins_on(intent: Intent, base: str) -> Iterator[tuple[Variant, str]]:
+    return ((variant, pin) for variant in intent.variants if variant.base == base for pin in variant.pins)
+
+
+def compiles(intent: Intent, variant: Variant) -> bool:
+    """Return whether the image has a stage that compiles."""
+    return any(is_compiled(provider_of(intent, variant, pin)) for pin in variant.pins)
+
+
+def intent_digest(intent: Intent, variant: Variant) -> str:
+    """Return the digest of what a lock was resolved from; the lock is stale as soon as it changes."""
+    return _intent_digest(intent, variant.lock, variant.base)
+
+
+@once_per_intent
+def _intent_digest(intent: Intent, name: str, base_name: str) -> str:
+    facts = []
+    for twin in _twins(intent, name):
+        chosen = {name: _resolved(intent, name, pin, twin.accelerator) for name, pin in twin.pins.items()}
+        facts.append([twin.accelerator, twin.python, chosen])
+    tools = [intent.components.tools.python_tools, intent.components.tools.sdist_build]
+    base = intent.components.bases[base_name]
+    machine = [base.architecture] if base.architecture != "amd64" else []  # older locks omit amd64
+    return digest([facts, tools, base.glibc, *machine])
+
+
+@once_per_intent
+def _resolved(intent: Intent, name: str, pin: Pin, accelerator: str) -> list[object]:
+    """Return the facts of a component that determine its lock; how it is installed does not."""
+    component = intent.components.components[name]
+    provider = component.provider(pin.provider).model_copy(update={"packages": [], "build_packages": []})
+    release = component.releases.get(pin.version, Release())
+    unsaid = [field for field in ("in_base", "extras") if not getattr(provider, field)]
+    facts = provider.model_dump(mode="json", exclude={"installs", "refuses", "compile", *unsaid})
+    chosen = {  # the values of other accelerators have no effect here
+        "requirement": for_accelerator(provider.requirement, accelerator),
+        "index": provider.index.get(accelerator, ""),
+        "build_requirements": [for_accelerator(text, accelerator) for text in provider.build_requirements],
+        "replaces": for_accelerator(provider.replaces, accelerator),
+    }
+    return [pin.model_dump(), [facts | chosen, release.commit, release.sha256]]
+
+
+def release_of(intent: Intent, variant: Variant, name: str) -> Release:
+    """Return the known facts of the pinned version; an empty Release if none are declared."""
+    return intent.components.components[name].releases.get(variant.pins[name].version, Release())
+
+
+def packages_digest(intent: Intent, base: str, names: list[str], below: str = "") -> str:
+    """Return the intent digest of packages on a base. `below` is the manifest digest of the packages below them."""
+    return digest([base_facts(intent.components.bases[base]), names, *([below] if below else [])])
+
+
+def base_facts(base: Base) -> dict[str, object]:
+    facts = base.model_dump(mode="json", exclude={"snapshots", "glibc", "packages", "family", "evidence", "awaits"})
+    usual = {"sections": ["main"], "manager": "apt"}  # older locks omit these defaults
+    return {name: value for name, value in facts.items() if usual.get(name) != value}
+
+
+def dump(lock: Lock) -> str:
+    """Return a lock as TOML: sorted, one table per file, without index addresses (they differ between hosts)."""
+    import tomlkit  # imported lazily: most commands only read locks
+
+    document = tomlkit.document()
+    document.add(tomlkit.comment("Written by `trainwright lock`; a person reads it, nobody edits it."))
+    document["intent"] = lock.intent
+    document["entries"] = lock.entries
+    tables = tomlkit.aot()
+    for entry in sorted(lock.python, key=lambda entry: (entry.group, entry.name)):
+        table = tomlkit.table()
+        table.update(entry.model_dump(mode="json"))
+        tables.append(table)
+    document["python"] = tables
+    if lock.sources:
+        sources = tomlkit.aot()
+        for source in sorted(lock.sources, key=lambda source: source.name):
+            table = tomlkit.table()
+            table.update(source.model_dump(mode="json", exclude_defaults=True))
+            sources.append(table)
+        document["sources"] = sources
+    if lock.compiled:
+        document["compiled"] = [entry.model_dump() for entry in sorted(lock.compiled, key=lambda entry: entry.name)]
+    return tomlkit.dumps(document)
+
+
+def entries_digest(files: Iterable[PythonFile]) -> str:
+    """Return a digest over every field of every file, so that a removed or edited entry is detected."""
+    words = [entry.model_dump(mode="json", exclude_defaults=True) for entry in files]
+    return digest(sorted(words, key=lambda entry: (entry["group"], entry["name"])))
+
+
+def python_name(intent: Intent, variant: Variant, name: str) -> str:
+    """Return the Python package of a pinned component, or "" if it has none."""
+    pin = variant.pins[name]
+    return name_of(requirement(provider_of(intent, variant, name), variant.accelerator, pin.version))
+
+
+@cache
+def name_of(text: str) -> str:
+    """Return the normalized name of a Python requirement, or "" for an empty one."""
+    return canonicalize_name(Requirement(text).name) if text else ""
+
+
+def check(intent: Intent, variant: Variant, lock: Lock, packages: Iterable[Package]) -> None:
+    """Check that the lock matches the intent and has everything that the image needs. Raises LockError."""
+    where = f"dockerfiles/locks/{variant.lock}.toml"
+    if lock.intent != intent_digest(intent, variant):
+        raise LockError(
+            f"the lock of {variant.id} is stale",
+            where=where,
+            why="what it was resolved from has changed since: matrix.toml, bases.toml, tools.toml or layers/*.toml",
+            fix=RELOCK.format(id=variant.id),
+        )
+    # Tools and build requirements of source distributions never reach the image, so they do not satisfy any other need.
+    installed = {entry.name: entry for entry in lock.python if entry.group in variant.groups}
+    groups = {group: {e.name for e in lock.python if e.group == group} for group in ("tools", "sdist-build")}
+    whole = {entry.name for entry in lock.python if entry.group not in groups}
+    sources = {source.name: source for source in lock.sources}
+    present = {package.name for package in packages}
+
+    def missing(what: str, why: str) -> LockError:
+        return LockError(f"{what} is missing from the lock", where=where, why=why, fix=RELOCK.format(id=variant.id))
+
+    for name, pin in variant.pins.items():
+        provider = provider_of(intent, variant, name)
+        if package := python_name(intent, variant, name):
+            entry = installed.get(package)
+            if entry is None:
+                raise missing(f"pin {name}", f"{variant.id} pins {name} = {pin.version}")
+            if Version(Version(entry.version).public) != Version(pin.version):
+                raise missing(f"pin {name} {pin.version}", f"the lock holds {entry.version}")
+        if provider.kind in ("source", "file"):
+            _check_source(variant, name, sources.pop(name, None), release_of(intent, variant, name), missing)
+        for package in packages_of(provider.packages, variant, intent.components.bases[variant.base]):
+            if package not in present:
+                raise missing(f"package {package}", f"component {name} takes it from the distribution")
+    for package in distribution_packages(intent, variant.base):
+        if package not in present:
+            raise missing(f"package {package}", f"base {variant.base} names it")
+    for group, tools in (
+        ("tools", intent.components.tools.python_tools),
+        ("sdist-build", intent.components.tools.sdist_build),
+    ):
+        for tool in tools:
+            if canonicalize_name(tool) not in groups[group]:
+                raise missing(f"build tool {tool}", "the build cannot install Python packages without it")
+    for entry in lock.python:
+        for need in entry.needs:
+            if need not in groups.get(entry.group, whole):
+                raise missing(f"Python package {need}", f"{entry.name} {entry.version} requires it")
+    if sources:
+        raise LockError(
+            f"the lock holds a source that nobody pinned: {min(sources)}",
+            where=where,
+            why=f"{variant.id} is not made from it: the lock was edited",
+            fix=RELOCK.format(id=variant.id),
+        )
+    if entries_digest(lock.python) != lock.entries:
+        raise LockError(
+            f"the lock of {variant.id} was changed by hand",
+            where=where,
+            why="its files are not the ones that `trainwright lock` wrote: one was taken out or edited",
+            fix=RELOCK.format(id=variant.id),
+        )
+
+
+def _check_source(
+    variant: Variant, name: str, source: Source | None, release: Release, missing: Callable[[str, str], LockError]
+) -> None:
+    """Check that a locked source is the one in its component's release, because only the release has evidence."""
+    pin = variant.pins[name]
+    if source is None or source.version != pin.version:
+        raise missing(f"source {name} {pin.version}", f"{variant.id} is made from it")
+    if (source.commit, source.sha256) != (release.commit, release.sha256):
+        raise missing(
+            f"source {name} {pin.version}",
+            f"the lock has {source.commit or source.sha256 or 'nothing'}, dockerfiles/layers/{name}.toml "
+            f"{release.commit or release.sha256 or 'nothing'}",
+        )
+
+
+def pin_versions(intent: Intent, variant: Variant, lock: Lock, packages: Mapping[str, Package]) -> dict[str, str]:
+    """Map components to exact versions: of the Python file, the source, the bundle, or the first package."""
+    locked = {entry.name: entry.version for entry in lock.python}
+    versions = {}
+    for name, pin in variant.pins.items():
+        provider = provider_of(intent, variant, name)
+        if package := python_name(intent, variant, name):
+            versions[name] = locked[package]
+        elif provider.kind == "bundled":
+            versions[name] = bundled(intent.components, variant, name) or NOT_ESTABLISHED
+        elif provider.kind == "distro":
+            names = packages_of(provider.packages, variant, intent.components.bases[variant.base])
+            if not names:
+                raise ConfigError(
+                    f"component {name!r} names no distribution package",
+                    where=f"dockerfiles/layers/{name}.toml: [providers.{pin.provider}]",
+                    why="it takes its version from the first of `packages`",
+                )
+            versions[name] = packages[names[0]].version
+        else:
+            versions[name] = pin.version
+    return versions
+
+
+def refuse_blocked(variant: Variant, missing: list[str], where: str = "", fix: str = "") -> None:
+    """Raise LockError for a blocked image: it can be shown, not built or published. By default `where` is its lock."""
+    if missing:
+        raise LockError(
+            f"{variant.id} is blocked: {'; '.join(missing)}",
+            where=where or f"dockerfiles/locks/{variant.lock}.toml",
+            why="nothing enters an image that no checksum, commit or signature vouches for",
+            fix=fix
+            or f"add what is missing to dockerfiles/, with the evidence; then trainwright lock --only {variant.id}",
+        )
+
+
+def toolkit_of(intent: Intent, variant: Variant) -> Toolkit | None:
+    """Return the image that compilers are copied from; None if packages provide them, or if nothing is compiled."""
+    if not (variant.devel or compiles(intent, variant)):
+        return None
+    found = (intent.components.components[name].toolkits.get(pin.version) for name, pin in variant.pins.items())
+    return next(filter(None, found), None)
+
+
+def without_digest(intent: Intent, variant: Variant) -> list[str]:
+    """Return images of other registries that are not pinned by digest, one sentence each."""
+    base, toolkit = intent.components.bases[variant.base], toolkit_of(intent, variant)
+    references = [base.reference if base.provider == "image" else "", toolkit.reference if toolkit else ""]
+    return [f"{name}: digest {NOT_ESTABLISHED}" for name in references if name and not DIGEST.search(name)]
+
+
+def blocked(lock: Lock, versions: Mapping[str, str]) -> list[str]:
+    """Return facts not established, one sentence each: such an image can be shown, but not built or published."""
+    missing = [
+        f"{source.name} {source.version}: {'commit' if source.tag else 'sha256'} not established"
+        for source in lock.sources
+        if not source.commit and not source.sha256
+    ]
+    return missing + [f"{name}: version {NOT_ESTABLISHED}" for name in versions if versions[name] == NOT_ESTABLISHED]

@@ -1,0 +1,90 @@
+"""Load instance types as data: their GPUs and networks, and the architectures that a set of them needs."""
+
+import re
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
+
+from trainwright.core.errors import ConfigError
+from trainwright.core.toml import Model, load
+
+FILE = "dockerfiles/instances.toml"
+NEAR = 3  # names that an error shows
+ARM = re.compile(r"[a-z]+\d+[a-z]*g|a1\.")  # AWS's own processors, by AWS's rule for names: g behind the generation
+
+
+class Instance(Model):
+    """One instance type. None: no source states the value."""
+
+    gpu: str = ""  # "" without GPUs
+    count: int = 0  # GPUs
+    sm: Annotated[str, Field(pattern=r"^(|\d{2,3})$")] = ""  # compute capability without its dot
+    memory_gib: int = 0  # of one GPU
+    nvlink: bool = False
+    net_gbits: float | None = None  # of all its network cards together
+    efa: int  # interfaces
+    gpudirect: bool = False  # whether aws-ofi-nccl requires GPUDirect RDMA
+    sagemaker: str = ""  # its name for training jobs; "" if unsupported
+    architecture: str = "amd64"
+    note: str = ""
+    source: str = ""  # "": the table's source
+
+
+class Instances(Model):
+    """The content of instances.toml."""
+
+    source: str
+    instances: dict[str, Instance]
+
+
+def load_instances(root: Path) -> dict[str, Instance]:
+    return load(root / FILE, Instances).instances
+
+
+def architectures(names: Iterable[str], table: Mapping[str, Instance]) -> list[str]:
+    """Return the compute capabilities of these instance types, lowest first. Raises ConfigError if one is unknown."""
+    names = list(names)
+    for name in names:
+        if name not in table:
+            raise unknown(name, table)
+    return sorted({table[name].sm for name in names} - {""}, key=int)
+
+
+def architecture(name: str) -> str:
+    """Return the CPU architecture of a type without a row, by its name. GB200 is an exception, and has a row."""
+    return "arm64" if ARM.match(name) else "amd64"
+
+
+def alike(name: str, table: Iterable[str]) -> list[str]:
+    """Return at most three similar types: of the same letters before the generation, and of the same architecture.
+
+    Because a user of hpc7g wants no GPU, types of other letters match only if no type has these letters, and then only
+    if the name is close, as for a misspelling.
+    """
+    same = [one for one in table if architecture(one) == architecture(name)]
+    kin = [one for one in same if _letters(one) == _letters(name)]
+    family = name.partition(".")[0]
+    first = [one for one in kin if one.startswith(f"{family}.")] or [one for one in kin if one.startswith(family)]
+    if first:
+        return get_close_matches(name, first, n=NEAR, cutoff=0)
+    return get_close_matches(name, kin or same, n=NEAR, cutoff=0.6 if kin else 0.9)
+
+
+def _letters(name: str) -> str:
+    return re.split(r"\d", name)[0]
+
+
+def unknown(name: str, table: Iterable[str], where: str = "") -> ConfigError:
+    """Return the error for an unknown instance type; `where` is the option, or file:line of the row, that names it."""
+    near = alike(name, table)
+    row = f'add [instances."{name}"] to {FILE}, with what it has and who says so'
+    correct = f"{where} {near[0]}" if where.startswith("--") and near else f"name another one: grep '^\"' {FILE}"
+    return ConfigError(
+        f"unknown instance type {name!r}",
+        where=where,
+        why=f"did you mean {' or '.join(map(repr, near))}?" if near else f"no name in {FILE} is like it",
+        fix=f"{correct}, or {row}" if where.startswith("--") else f"correct the row, or {row}",
+    )

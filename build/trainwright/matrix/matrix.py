@@ -1,0 +1,239 @@
+"""Expand the intent into variants: multiply the axes, name each image, select by framework, id or glob."""
+
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
+from functools import cached_property, wraps
+from itertools import product
+from pathlib import Path
+from typing import Any, Self, TypeVar, TypeVarTuple
+
+from trainwright.core.errors import ConfigError, did_you_mean
+from trainwright.core.toml import Model, load
+from trainwright.matrix.compat import Compat, load_rules
+from trainwright.matrix.instances import Instance, load_instances
+from trainwright.matrix.model import (
+    IN_BASE,
+    Bases,
+    Component,
+    Components,
+    Matrix,
+    Pin,
+    Provider,
+    Tested,
+    TestedBy,
+    Tools,
+    Variant,
+)
+from trainwright.matrix.providers import VERSIONLESS
+from trainwright.matrix.validate import MATRIX, check, check_instances, declared, edit, in_row
+
+Words = TypeVarTuple("Words")
+R = TypeVar("R")
+
+ABSENT = "none"  # in place of a version: removes a common pin from these images
+
+
+class Intent(Model):
+    """Everything that people wrote: the matrix, the components, and the variants that follow from them."""
+
+    root: Path
+    matrix: Matrix
+    components: Components
+    variants: list[Variant]
+    compat: Compat
+    instances: dict[str, Instance]
+
+    @cached_property
+    def derived(self) -> dict[Hashable, Any]:
+        """Cache the results of once_per_intent()."""
+        return {}
+
+    def __copy__(self) -> Self:
+        """Copy without the derived results, because model_copy() changes what they were derived from."""
+        made = super().__copy__()
+        made.__dict__.pop("derived", None)
+        return made
+
+
+def once_per_intent(work: Callable[[Intent, *Words], R]) -> Callable[[Intent, *Words], R]:
+    """Cache the result on the intent, so that it is computed once and not for every image.
+
+    The further arguments are positional and hashable. Callers must not modify the result.
+    """
+
+    @wraps(work)
+    def kept(intent: Intent, /, *words: *Words) -> R:
+        key = (work, *words)
+        if key not in intent.derived:
+            intent.derived[key] = work(intent, *words)
+        found: R = intent.derived[key]
+        return found
+
+    return kept
+
+
+def image_id(framework: str, release: str, accelerator: str, python: str, target: str, *flavours: str) -> str:
+    """Return `<framework>-<major.minor>-<accelerator>-<pyXY>-<target>[-<flavour>]`."""
+    parts = [framework, release, accelerator, "py" + python.replace(".", ""), target, *flavours]
+    return "-".join(part for part in parts if part)
+
+
+def tested_by(tested: Tested, identity: str) -> TestedBy:
+    """Return which automatic run builds and tests an image."""
+    if identity in tested.make_test:
+        return "make test"
+    return "CI" if identity in tested.ci else ""
+
+
+def expand(matrix: Matrix, components: Mapping[str, Component], text: str = "") -> Iterator[Variant]:
+    """Yield every cell of the matrix. The first base of a row is omitted from the id; another one is a flavour.
+
+    `text` is that of matrix.toml, so that errors can name its lines.
+    """
+    made = dict[tuple[str, str], Pin]()  # most images of a matrix have the same pins
+    for name, framework in matrix.frameworks.items():
+        for number, row in enumerate(framework.rows):
+            for accelerator, python, target, base in product(row.accelerators, row.pythons, row.targets, row.bases):
+                if target not in matrix.targets:
+                    raise ConfigError(
+                        f"unknown target {target!r}",
+                        where=in_row(name, number, text, "targets", target),
+                        why=did_you_mean(target, matrix.targets),
+                        fix=f"add [targets.{target}.pins], or correct the row",
+                    )
+                flavours = [row.flavour, "" if base == row.bases[0] else base]
+                for devel in (False, True) if row.devel else (False,):
+                    flavour = "-".join(filter(None, flavours))
+                    twin = "devel" if devel else ""
+                    identity = image_id(name, row.release, accelerator, python, target, flavour, twin)
+                    said = matrix.common.pins | matrix.targets[target].pins | row.pins
+                    said |= matrix.devel.pins if devel else {}
+                    said = {pin: word for pin, word in said.items() if word != ABSENT}
+                    variant = Variant(
+                        id=identity,
+                        framework=name,
+                        release=row.release,
+                        accelerator=accelerator,
+                        python=python,
+                        target=target,
+                        base=base,
+                        flavour=flavour,
+                        devel=devel,
+                        default=identity == framework.default,
+                        tested=tested_by(matrix.tested, identity),
+                        instances=row.instances,
+                        driver=row.driver,
+                        awaits=row.awaits,
+                        row=number,
+                        pins={},
+                    )
+
+                    def where(pin: str, variant: Variant = variant) -> str:
+                        return declared(matrix, variant, pin, text)[1]
+
+                    for one in said.items():
+                        if one not in made:
+                            made[one] = _pin(identity, *one, components, where)
+                    pins = {pin: made[pin, said[pin]] for pin in said}
+                    yield variant.model_copy(update={"pins": pins})
+
+
+def _pin(identity: str, name: str, text: str, components: Mapping[str, Component], where: Callable[[str], str]) -> Pin:
+    """Parse a pin: `version`, `provider version` or `provider`; `where` returns file:line of a pin."""
+    if name not in components:
+        raise ConfigError(
+            f"pin {name!r} of {identity} names no component",
+            where=where(name),
+            why=did_you_mean(name, components),
+            fix=edit(where(name), f"correct it, or add dockerfiles/layers/{name}.toml and {name}.j2"),
+        )
+    providers = components[name].providers
+    first, *rest = text.strip().split(maxsplit=1) or [""]
+    if first in providers or first == IN_BASE:
+        return Pin(provider=first, version=" ".join(rest))
+    if rest or len(providers) > 1 or not first:
+        version = "".join(rest) or first or "<version>"
+        near = get_close_matches(first, providers, 1) or sorted(providers)
+        ways = [f'"{way}"' if providers[way].kind in VERSIONLESS else f'"{way} {version}"' for way in near]
+        wrong = f"unknown provider {first!r} of {name}" if rest else f"pin {name!r} of {identity} names no provider"
+        raise ConfigError(
+            wrong if first else f"pin {name!r} of {identity} says nothing",
+            where=where(name),
+            why=f'{name} = "{text}": a provider of dockerfiles/layers/{name}.toml belongs there; '
+            + did_you_mean(first, providers),
+            fix=edit(where(name), f"{name} = {' or '.join(ways)}"),
+        )
+    return Pin(provider=next(iter(providers)), version=text)
+
+
+def load_components(root: Path, pinned: set[str]) -> dict[str, Component]:
+    """Load every component of layers/, by file name; skip an invalid one unless it is pinned."""
+    found = dict[str, Component]()
+    for path in sorted((root / "dockerfiles/layers").glob("*.toml")):
+        try:
+            found[path.stem] = load(path, Component)
+        except ConfigError:
+            if path.stem in pinned:
+                raise
+    return found
+
+
+def pinned_names(matrix: Matrix) -> set[str]:
+    """Return every component that any pin of the matrix names, with or without an image."""
+    rows = [row.pins for framework in matrix.frameworks.values() for row in framework.rows]
+    tables = [matrix.common.pins, matrix.devel.pins, *(target.pins for target in matrix.targets.values()), *rows]
+    return {name for table in tables for name in table}
+
+
+def load_intent(root: Path) -> Intent:
+    """Read the intent below `root`. Raises ConfigError with file and line."""
+    matrix = load(root / MATRIX, Matrix)
+    components = Components(
+        components=load_components(root, pinned_names(matrix)),
+        bases=load(root / "dockerfiles/bases.toml", Bases).bases,
+        tools=load(root / "dockerfiles/tools.toml", Tools),
+    )
+    variants = list(expand(matrix, components.components, (root / MATRIX).read_text()))
+    check(root, matrix, components, variants)
+    compat = load_rules(root, components.components)
+    instances = load_instances(root)
+    check_instances(root, variants, instances, components.bases)
+    return Intent(
+        root=root, matrix=matrix, components=components, variants=variants, compat=compat, instances=instances
+    )
+
+
+def provider_of(intent: Intent, variant: Variant, pin: str) -> Provider:
+    return intent.components.components[pin].provider(variant.pins[pin].provider)
+
+
+def select(variants: list[Variant], framework: str | None, only: str | None) -> list[Variant]:
+    """Select variants: `framework` means its one default, `only` is an id or a glob; without both, all.
+
+    Raises ConfigError with the valid names if nothing matches.
+    """
+    frameworks = {variant.framework for variant in variants}
+    if framework is not None and framework not in frameworks:
+        near = get_close_matches(framework, frameworks, 1) or sorted(frameworks)
+        raise ConfigError(
+            f"unknown framework {framework!r}" if framework else "FRAMEWORK is empty",
+            why=did_you_mean(framework, frameworks),
+            fix=f"the same command with --framework {near[0]} (of make: FRAMEWORK={near[0]})"
+            if near
+            else "add one to dockerfiles/matrix.toml",
+        )
+    if framework is not None and only is None:
+        return [variant for variant in variants if variant.framework == framework and variant.default]
+    chosen = [
+        variant
+        for variant in variants
+        if fnmatchcase(variant.id, only if only is not None else "*") and framework in (None, variant.framework)
+    ]
+    if not chosen:
+        raise ConfigError(
+            f"no image is called {only!r}",
+            why=did_you_mean(only or "", [variant.id for variant in variants]),
+            fix="trainwright list",
+        )
+    return chosen

@@ -1,0 +1,361 @@
+"""The data models: declarations of the matrix, contents of the locks, and images. Data only."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, model_validator
+
+from trainwright.core.toml import Model
+
+Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+Action = Literal["skip", "reuse", "build", "blocked"]
+TestedBy = Literal["make test", "CI", ""]  # "": no automatic run
+# Groups of a lock's Python packages: those in images, and those that only builds use.
+Group = Literal["framework", "toolkit", "devel", "added", "tools", "sdist-build", "compile-build"]
+
+
+MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}  # Debian's name to the kernel's name
+
+
+# --- intent: matrix.toml -----------------------------------------------------------------------------------
+
+
+class Row(Model):
+    """A cross product of axes that shares one set of pins."""
+
+    release: str  # major.minor, as in the image id
+    accelerators: list[str]
+    pythons: list[str]
+    targets: list[str]
+    bases: list[str]
+    pins: dict[str, str]
+    flavour: str = ""  # distinguishes these images from others of the same release and accelerator
+    instances: list[str] = []  # of instances.toml: compiled components target the GPUs of these
+    driver: str = ""  # the oldest GPU driver of the hosts, if it is known
+    devel: bool = False  # whether each image has a twin with compilers
+    awaits: str = ""  # what was unavailable to the author: without it these images have no lock
+
+
+class Framework(Model):
+    default: str
+    rows: list[Row]
+
+
+class Target(Model):
+    pins: dict[str, str]
+
+
+class Tested(Model):
+    """Ids of the images that are built and tested automatically."""
+
+    make_test: Annotated[list[str], Field(alias="make-test")] = []
+    ci: list[str] = []  # in addition to those of `make test`; the most important ones first
+    begin_within_minutes: Annotated[int | None, Field(alias="begin-within-minutes")] = None
+
+
+class Matrix(Model):
+    """The whole of matrix.toml. A pin is `version`, `provider version`, or `provider` if that one offers no choice."""
+
+    tested: Tested = Tested()
+    common: Target
+    devel: Target = Target(pins={})  # additional pins of the devel twin, which has compilers
+    targets: dict[str, Target]
+    frameworks: dict[str, Framework]
+
+
+# --- intent: layers/<component>.toml -------------------------------------------------------------------------
+
+Text = str | dict[str, str]  # the same for all accelerators, or one per glob of them
+Names = list[str] | dict[str, list[str]]  # the same for all distributions, or by glob of `<distribution>-<suite>`
+Kind = Literal["python", "distro", "source", "file", "bundled", "base"]
+Position = Literal["system", "interpreter", "framework", "python", "toolkit", "compiled"]
+
+
+class Probe(Model):
+    """How the finished image is asked for a component's version: a program to run, or Python code."""
+
+    command: list[str] = []
+    code: str = ""
+    pattern: str  # one group: the version
+    shows: str = "{version}"  # format of a pinned version there; {major}, {minor}, {micro} are its parts
+    at_start: bool = False  # whether each job probes it again before it starts, as ranks compute or communicate with it
+
+
+class Flag(Model):
+    """An installer's option that only some versions on some bases need."""
+
+    range: str
+    base: str  # family of the base
+    flag: str
+    evidence: str
+
+
+class InstallPath(Model):
+    """The path of an installer's files, for a range of its versions."""
+
+    range: str
+    path: str
+    evidence: str
+
+
+class Provider(Model):
+    """One way to get a component; its kind follows from the fields that are set."""
+
+    requirement: Text = ""  # Python requirement with {version}
+    extras: dict[str, list[str]] = {}  # another component to the extras of its Python package that this one loads
+    index: dict[str, str] = {}  # accelerator to the framework's own wheel index
+    build_requirements: list[Text] = []  # Python requirements of compile stages and of the devel twin
+    packages: Names = []  # of the distribution; if nothing else is set, the first carries the version
+    build_packages: Names = []  # of the distribution, for compile stages only
+    git: str = ""  # upstream's address, fetched at a commit
+    tag: str = ""  # upstream's tag for {version}
+    url: str = ""  # a file, by {version}
+    bundled_by: str = ""  # another component, whose release names the bundled version
+    replaces: Text = ""  # the Python package that it replaces
+    refuses: Text = ""  # Python package with the same content: a job cannot install it over this one
+    installs: list[str] = []  # globs: packages that it registers with dpkg itself, with versions unknown to the lock
+    compile: bool = False  # its source distribution is compiled in a separate stage, against the image's packages
+    in_base: bool = False  # the base image contains it; the pin declares the version, and the probe verifies it
+
+    @property
+    def kind(self) -> Kind:
+        if self.git:
+            return "source"
+        if self.url:
+            return "file"
+        if self.bundled_by:
+            return "bundled"
+        if self.in_base:
+            return "base"
+        return "python" if self.requirement else "distro"
+
+
+class Release(Model):
+    """The known facts of one version, and their source. Without commit or sha256 it cannot be locked."""
+
+    commit: Annotated[str, Field(pattern=r"^(|[0-9a-f]{40})$")] = ""
+    sha256: Sha256 | Literal[""] = ""
+    size: int | None = None  # bytes
+    date: str = ""
+    checksums: dict[str, str] = {}  # further ones: evidence
+    bundles: dict[str, str] = {}  # component to the version that this release brings
+    evidence: str = ""
+
+
+class Toolkit(Model):
+    """An image to copy compilers from, if no package contains them."""
+
+    reference: str  # with its digest; without one, it blocks every image that compiles with it
+    path: str  # of the folder in it
+    evidence: str
+
+
+IN_BASE = "base"  # the provider of everything in a base image: no declaration is needed
+
+
+class Component(Model):
+    """The whole of layers/<component>.toml."""
+
+    licence: str
+    summary: str
+    position: Position
+    probe: Probe
+    libraries: list[str] = []  # globs of file names: a process may load these only from the image's own files
+    symbol: str = ""  # a function of these libraries: a preloaded function of that name replaces them
+    variables: dict[str, list[str]] = {}  # variables that make it load another file: to the file names {value} can mean
+    providers: dict[str, Provider]
+    releases: dict[str, Release] = {}
+    flags: list[Flag] = []
+    paths: list[InstallPath] = []
+    toolkits: dict[str, Toolkit] = {}  # by version
+
+    def provider(self, name: str) -> Provider:
+        return Provider(in_base=True) if name == IN_BASE else self.providers[name]
+
+
+# --- intent: bases.toml, tools.toml --------------------------------------------------------------------------
+
+
+class Base(Model):
+    """The start of an image: bootstrapped packages, or a registry image by digest."""
+
+    provider: Literal["packages", "image"]
+    distribution: str  # debian
+    suite: str  # bookworm
+    manager: Literal["apt", "dnf"] = "apt"  # installs packages; those of dnf are not locked yet
+    sections: list[str] = ["main"]  # of its archives
+    family: str = ""  # vendor of the image, if some code treats it specially: nvidia
+    architecture: str = "amd64"  # the distribution's name for it
+    archives: dict[str, list[str]] = {}  # archive ("debian", "debian-security") to its suites
+    snapshots: dict[str, str] = {}  # archive to the address of its snapshot service
+    glibc: str  # decides which manylinux wheels fit
+    packages: list[str] = []
+    reference: str = ""  # provider image; without a digest it blocks every image that starts from it
+    evidence: str = ""  # source of this digest
+    awaits: str = ""  # what was unavailable to the author: without it its packages have no lock
+
+    @property
+    def machine(self) -> str:
+        return MACHINES[self.architecture]
+
+
+class Bases(Model):
+    """The whole of bases.toml. A base that is `like` another one inherits its keys, except those it sets itself."""
+
+    bases: dict[str, Base]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _likened(cls, data: dict[str, Any]) -> dict[str, Any]:
+        said, whole = data.get("bases", {}), {}
+        if not isinstance(said, dict) or not all(isinstance(own, dict) for own in said.values()):
+            return data  # not of this form: the fields' own validation reports it
+        for name, own in said.items():
+            model = own.get("like", "")
+            if not isinstance(model, str) or (model and (model not in said or "like" in said[model])):
+                raise ValueError(f"{name} is like {model!r}, which is no base that says everything itself")
+            whole[name] = {key: value for key, value in {**said.get(model, {}), **own}.items() if key != "like"}
+        return {**data, "bases": whole}
+
+
+class LayerLimits(Model):
+    """Limits for distributing wheels over layers, by their compressed size in bytes."""
+
+    most: int  # most bytes of a layer, because layers are pulled in parallel
+    alone: int  # smaller wheels share one layer
+
+
+class Tools(Model):
+    """The whole of tools.toml."""
+
+    layers: LayerLimits
+    python_tools: dict[str, str]  # wheels that the build itself needs: name to version
+    sdist_build: dict[str, str]  # build requirements of source distributions: name to version
+    may_move: list[str] = []  # Python packages that a job may change: they install others, and do not train
+
+
+class Components(Model):
+    """All components, bases and tools that a matrix can use."""
+
+    components: dict[str, Component]
+    bases: dict[str, Base]
+    tools: Tools
+
+
+# --- one image ---------------------------------------------------------------------------------------------
+
+
+class Pin(Model):
+    """The declaration of one component in the intent."""
+
+    provider: str
+    version: str  # "" if the provider decides: the distribution's packages, an installer's bundle
+
+
+class Variant(Model):
+    """One cell of the matrix: one image."""
+
+    id: str
+    framework: str
+    release: str
+    accelerator: str
+    python: str
+    target: str
+    base: str
+    flavour: str
+    devel: bool
+    default: bool
+    tested: TestedBy
+    instances: list[str]
+    driver: str = ""
+    awaits: str = ""
+    row: int = 0  # of its framework's rows, from 0
+    pins: dict[str, Pin]
+    parent: str = ""  # the image that a requirements file extends; "" for an image of the matrix itself
+    requirements: str = ""  # path of the requirements file
+
+    @property
+    def groups(self) -> tuple[Group, ...]:
+        """Return the groups of locked Python packages in the image: no tools; compilers only in a devel twin."""
+        own: tuple[Group, ...] = ("framework", "toolkit", "devel") if self.devel else ("framework", "toolkit")
+        return (*own, "added") if self.parent else own
+
+    @property
+    def lock(self) -> str:
+        """Return the name of its lock: a devel twin has that of its image."""
+        return (self.parent or self.id).removesuffix("-devel") if self.devel else self.parent or self.id
+
+    @property
+    def words(self) -> str:
+        """Return the command line's options that select this image."""
+        if not self.parent:
+            return f"--only {self.id}"
+        return f"--only {self.parent} --with {self.requirements} --name {self.name}"
+
+    @property
+    def name(self) -> str:
+        """Return the name that distinguishes images on top of the same image."""
+        return self.id.removeprefix(f"{self.parent}-with-")
+
+
+# --- facts: locks/ -----------------------------------------------------------------------------------------
+
+
+class PythonFile(Model):
+    """One wheel or source distribution, chosen for the variant's Python and platform."""
+
+    name: str
+    version: str
+    file: str
+    sha256: Sha256
+    size: int  # bytes
+    group: Group
+    compile: bool = False  # whether compile stages install it as well
+    licence: str = ""  # as its own metadata states
+    needs: list[str] = []  # names of its own requirements, so that a missing entry is detected
+
+
+class Source(Model):
+    """A file by its sha256, or a git tree by its commit: what a component is compiled or installed from."""
+
+    name: str  # of the component
+    version: str
+    url: str  # upstream's address; a mirror changes the download, not this
+    tag: str = ""
+    commit: str = ""
+    sha256: str = ""
+    size: int | None = None  # bytes; None if unknown
+    licence: str
+    checksums: dict[str, str] = {}  # further ones: evidence
+
+    @property
+    def file(self) -> str:
+        return self.url.rpartition("/")[2]
+
+
+class Compiled(Model):
+    """A source distribution of a lock that is compiled against the image it goes on top of."""
+
+    name: str
+    build: list[str]  # names of its build requirements beyond that image; group compile-build
+
+
+class Lock(Model):
+    """The whole of locks/<id>.toml: what the intent was resolved to."""
+
+    intent: Sha256  # of the intent it was resolved from; any other value means stale
+    entries: Sha256  # over all fields of all files: detects a missing or edited entry
+    python: list[PythonFile]
+    sources: list[Source] = []
+    compiled: list[Compiled] = []  # of the packages that a requirements file adds
+
+
+class Package(Model):
+    """One package of the distribution, as the signed index describes it."""
+
+    name: str
+    version: str
+    architecture: str
+    archive: str
+    filename: str  # path below the archive
+    size: int  # bytes
+    sha256: Sha256 | Literal[""]  # empty: from the base image, whose digest covers it

@@ -1,0 +1,1 @@
+"""Push, attest, sign, release and prune images."""

@@ -1,0 +1,235 @@
+"""Delete manifests that nothing refers to from a registry; list them first, and keep what cannot be judged."""
+
+from collections.abc import Iterable
+from contextlib import suppress
+from datetime import UTC, datetime
+
+from pydantic import Field
+
+from trainwright.core.console import human
+from trainwright.core.errors import AwsError, ConfigError, NotRunError, RegistryError, TrainwrightError, did_you_mean
+from trainwright.core.progress import Say
+from trainwright.core.toml import Model
+from trainwright.image import child, inputs
+from trainwright.matrix.matrix import Intent
+from trainwright.publish import retention, trains
+from trainwright.publish.retention import ACCOUNTS, JOBS, WAIVABLE, Known, Listed, Verdict
+from trainwright.registry import client, ecr
+from trainwright.registry.retry import side_by_side
+from trainwright.registry.settings import Place, Repository, publication
+
+IMAGE = ("application/vnd.docker.container.image.v1+json", "application/vnd.oci.image.config.v1+json")
+
+
+class Pruned(Model):
+    """The result of `trainwright prune`."""
+
+    rows: list[Verdict]
+    deleted: bool  # whether anything was deleted, or only listed
+    freed: int  # bytes
+    collected: bool  # whether the registry frees the bytes by itself
+    unasked: dict[str, str] = Field(default={})  # as in retention.Known
+
+
+def prune(intent: Intent, places: Iterable[Place], delete: bool, waived: set[str], say: Say) -> Pruned:
+    """List what would be deleted; with `delete`, delete it and read back that everything else is still there.
+
+    Raises ConfigError for an unknown waiver; NotRunError with `delete` if SageMaker could not be queried and this is
+    not waived; RegistryError and AwsError if the registry refuses.
+    """
+    if wrong := waived - WAIVABLE.keys():
+        name = min(wrong)
+        raise ConfigError(f"--waive {name!r} waives nothing", why=did_you_mean(name, WAIVABLE))
+    found, verdicts, collected = list[Listed](), list[Verdict](), False
+    places = list(dict.fromkeys(places))
+    known = _known(intent, places, waived)
+    if delete:
+        _refuse_unasked(known, "nothing is deleted")
+    for place in places:
+        say(f"{place.repository}: listing")
+        listed = _listed(place)
+        rows = retention.judge(listed, known)
+        if delete and any(row.state != "kept" for row in rows):
+            again = _listed(place)
+            say(f"{place.repository}: asking again what is in use")  # a job may have started during the listing
+            known = _known(intent, places, waived)
+            _refuse_unasked(known, f"nothing of {place.repository} is deleted")
+            rows = _delete(place, rows, retention.judge(again, known), say)
+        found, verdicts, collected = found + listed, verdicts + rows, collected or bool(place.region)
+    gone = {(row.repository, row.digest) for row in verdicts if row.state != "kept"}
+    return Pruned(
+        rows=verdicts,
+        deleted=delete,
+        freed=retention.freed(found, gone),
+        collected=collected,
+        unasked=known.unasked,
+    )
+
+
+def _refuse_unasked(known: Known, what: str) -> None:
+    if left := [name for name in known.unasked if name not in known.waived]:
+        answered = " and that ".join(WAIVABLE[name] for name in left)
+        words = " ".join(f"--waive {name}" for name in left)
+        raise NotRunError(
+            f"{what}: which images running jobs use could not be asked",
+            why="; ".join(known.unasked[name] for name in left),
+            fix=f"have those actions allowed; or answer for it, that {answered}: prune {words}",
+        )
+
+
+# --- what is there ---------------------------------------------------------------------------------------------------
+
+
+def _known(intent: Intent, places: Iterable[Place], waived: set[str]) -> Known:
+    released = {
+        image.digest: f"the release {train.name}"
+        for train in trains.known(intent.root).values()
+        for image in train.images.values()
+    }
+    policy = publication(intent.root)
+    used, unasked = _in_use([place for place in places if place.region], policy.repository)
+    return Known(
+        at=datetime.now(UTC),
+        days=policy.prune.days,
+        keys=_keys(intent),
+        released=released,
+        used=used,
+        unasked=unasked,
+        waived=waived,
+    )
+
+
+def _in_use(places: list[Place], settings: Repository) -> tuple[set[str], dict[str, str]]:
+    """Return the images that SageMaker uses, and what could not be queried.
+
+    The caller's account is asked in every region that images are published or replicated to. Because SageMaker pulls
+    from ECR only, nothing is used without `places` there.
+    """
+    used, silent, unasked = set[str](), list[str](), dict[str, str]()
+    regions = dict.fromkeys([place.region for place in places] + settings.replicate_to * bool(places))
+    for region in regions:
+        try:
+            used |= ecr.images_in_use(region)
+        except AwsError as error:
+            silent.append(f"{region}: {error.what}")
+    if silent:
+        unasked[JOBS] = "; ".join(silent)
+    others = {place.account for place in places if place.account} | set(settings.readers if places else ())
+    if others:
+        with suppress(AwsError):
+            others -= {ecr.account(places[0].region)}
+    if others:
+        unasked[ACCOUNTS] = f"jobs of {', '.join(sorted(others))}, which may pull it, cannot be asked from here"
+    return used, unasked
+
+
+def _keys(intent: Intent) -> dict[str, str]:
+    """Map each id to the tag of its present key; "", for unknown, if it is blocked or its lock is stale."""
+    found = {}
+    for variant in intent.variants:
+        found[variant.id] = ""
+        if not inputs.awaited(intent, variant):
+            with suppress(TrainwrightError):
+                found[variant.id] = child.load(intent, variant).tag
+    return found
+
+
+def _listed(place: Place) -> list[Listed]:
+    """Return every manifest that the registry lists; a plain registry lists only tagged ones."""
+    pushed: dict[str, datetime] = {}
+    if place.region:
+        images = ecr.listing(place.region, place.path, place.account)
+        tagged = {image.digest: image.tags for image in images}
+        pushed = {image.digest: image.pushed for image in images}
+    else:
+        tagged = {}
+        for tag, digest in client.resolve_all(place.repository, client.tags(place.repository)).items():
+            if digest:  # else it was deleted during the listing
+                tagged.setdefault(digest, []).append(tag)
+    return side_by_side(lambda digest: _look(place, digest, tagged[digest], pushed.get(digest)), list(tagged))
+
+
+def _look(place: Place, digest: str, tags: list[str], pushed: datetime | None) -> Listed:
+    manifest = client.manifest(place.repository, digest)
+    config = manifest.get("config") or {}
+    parts = [config, *manifest.get("layers", [])] if config else []
+    labels, created = None, None
+    if config.get("mediaType") in IMAGE:
+        said = client.config(place.repository, digest)
+        labels = dict((said.get("config") or {}).get("Labels") or {})
+        with suppress(ValueError):
+            created = datetime.fromisoformat(str(said.get("created", "")))
+            created = created.replace(tzinfo=created.tzinfo or UTC)
+    return Listed(
+        place=str(place),
+        repository=place.repository,
+        digest=digest,
+        tags=sorted(tags),
+        pushed=pushed,
+        created=created,
+        labels=labels,
+        blobs={part["digest"]: int(part["size"]) for part in parts},
+    )
+
+
+# --- away with it ----------------------------------------------------------------------------------------------------
+
+
+def _delete(place: Place, first: list[Verdict], again: list[Verdict], say: Say) -> list[Verdict]:
+    """Delete what both listings mark, because a release may have come in between; images first, then attachments."""
+    doomed = {row.digest for row in first if row.state != "kept"}
+    now = {row.digest: row for row in again if row.state != "kept" and row.digest in doomed}
+    order = sorted(now, key=lambda digest: bool(retention.BESIDE.fullmatch((now[digest].tags or [""])[0])))
+    say(f"{place.repository}: deleting {len(order)} of {len(again)}")
+    if place.region:
+        ecr.delete(place.region, place.path, order, place.account)
+    else:
+        for digest in order:
+            client.delete(place.repository, digest)
+    _read_back(place, [row for row in again if row.digest not in now])
+    return [row.model_copy(update={"state": "deleted" if row.digest in now else "kept"}) for row in again]
+
+
+def _read_back(place: Place, kept: list[Verdict]) -> None:
+    """Check that every kept manifest is still there with its tags. Raises RegistryError."""
+    tags = [tag for row in kept for tag in row.tags]
+    held = client.resolve_all(place.repository, tags)
+    lost = [f"{tag} named {row.digest}" for row in kept for tag in row.tags if held[tag] != row.digest]
+    if lost:
+        raise RegistryError(
+            f"{len(lost)} tags of what was kept are not what they were",
+            where=place.repository,
+            why="; ".join(lost[:5]),
+            fix="trainwright prune, which lists what is there; somebody else may have moved an alias just now",
+        )
+    for row in kept:
+        client.manifest(place.repository, row.digest)
+
+
+def table(found: Pruned) -> list[dict[str, object]]:
+    """Return the rows of the table shown to the user."""
+    return [
+        {
+            "digest": row.digest[:19],
+            "tags": ", ".join(row.tags) or "none",
+            "pushed": f"{row.days} days ago" if row.days is not None else "unknown",
+            "size": human(row.size),
+            "state": row.state,
+            "why": row.why,
+            "repository": row.repository,
+        }
+        for row in found.rows
+    ]
+
+
+def sentences(found: Pruned) -> list[str]:
+    """Return the last lines shown to the user."""
+    gone = [row for row in found.rows if row.state != "kept"]
+    unknown = [row for row in found.rows if row.why.startswith("unknown")]
+    said = [f"not asked: {why}; that {WAIVABLE[name]}, --waive {name} says" for name, why in found.unasked.items()]
+    said += [f"{len(unknown)} are kept because nobody here can judge them"] if unknown else []
+    if not gone:
+        return [*said, f"nothing to delete among {len(found.rows)}"]
+    done = "deleted" if found.deleted else "would be deleted"
+    later = "" if found.collected else "; a plain registry gives that room back when its garbage is collected"
+    return [*said, f"{len(gone)} of {len(found.rows)} {done}, {human(found.freed)}{later}"]

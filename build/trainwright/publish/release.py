@@ -1,0 +1,381 @@
+"""Make releases: immutable tags, a record in dockerfiles/releases/, and last the alias of each image, which moves."""
+
+import re
+import shutil
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from fnmatch import fnmatchcase
+from itertools import product
+from pathlib import Path
+
+from trainwright.build.state import below_registry, known_image, out_folder, read_image, write_image
+from trainwright.core import checkout
+from trainwright.core.errors import (
+    ConfigError,
+    IncompatibleError,
+    NotRunError,
+    RegistryError,
+    TrainwrightError,
+    collected,
+    did_you_mean,
+    refuse_all,
+)
+from trainwright.core.files import write
+from trainwright.core.progress import Say
+from trainwright.core.toml import Model
+from trainwright.gate import passed
+from trainwright.image import changes, inputs
+from trainwright.image import names as image_names
+from trainwright.image.inputs import Inputs
+from trainwright.lock import lockfile
+from trainwright.matrix.matrix import Intent, load_intent
+from trainwright.matrix.model import Variant
+from trainwright.matrix.records import Check
+from trainwright.publish import attest, trains
+from trainwright.publish.push import PROBED_FIRST, attested, gated, probed_here, refuse_drift
+from trainwright.publish.trains import FOLDER, Shipped, Train
+from trainwright.registry import client
+from trainwright.registry.retry import Refused, Wrong
+
+PROOFS = ("dockerfiles/proofs", passed.FOLDER)  # written after a build about it; not an input
+
+
+class Step(Model):
+    """The actual or planned result for one image."""
+
+    id: str
+    release: str
+    registry: str
+    action: str
+    digest: str
+    why: str
+
+
+def release(
+    intent: Intent, variants: list[Variant], name: str, hosts: list[str], dry_run: bool, say: Say, waiver: str = ""
+) -> list[Step]:
+    """Prove all, sign the unsigned, tag all, write the record, and last move the aliases, in every registry of `hosts`.
+
+    In this order, the same command completes a release that was interrupted. Raises before anything is written, all
+    errors at once (Refusals): ConfigError (the name, the tree), IncompatibleError (a patch with more than security
+    updates), NotRunError (not published, no key though one is needed), LockError (blocked), RegistryError (drift, a tag
+    that is taken, registries that hold different images).
+    """
+    patch, records = trains.version(name).micro, trains.known(intent.root)
+    record, commit, refused = records.get(name), "", list[TrainwrightError]()
+    with collected(refused):
+        commit = _clean(intent.root)
+    with collected(refused):
+        _refuse_additions(intent.root, record, variants)
+    found = {variant.id: one for variant in variants if (one := _loaded(intent, variant, refused))}
+    shipped = _all_proved(intent, found, name, hosts, record, waiver, refused, say)
+    if patch:
+        with collected(refused):
+            _refuse_more_than_security(intent, [one.variant for one in found.values()], name, records, say)
+    unsigned = dict[tuple[str, str], str]()  # (image, host) to why
+    with collected(refused):
+        attest.must_be_possible(intent.root, "release")
+        for (identity, image), host in product(shipped.items(), hosts):
+            one = found[identity]
+            if names := attest.lacking(intent, one, f"{host}/{image.repository}", image.digest):
+                held = known_image(one, out_folder(intent, one.variant))
+                first = "" if probed_here(held, image.digest) else f"; {PROBED_FIRST}"
+                unsigned[identity, host] = f"what the key has not signed: {', '.join(names)}{first}"
+    refuse_all(f"nothing was released as {name}", refused)
+    today = datetime.now(UTC).date().isoformat()
+    old = record or Train(name=name, date=today, commit=commit, images={})
+    new = old.model_copy(update={"images": old.images | shipped})
+    records[name] = new
+    signed = [
+        _signed(intent, found[identity], shipped[identity], name, host, why, dry_run, say)
+        for (identity, host), why in unsigned.items()
+    ]
+    if not dry_run:
+        for variant in variants:
+            _note_gate(intent, variant, shipped[variant.id])
+        for (identity, image), host in product(shipped.items(), hosts):
+            client.tag(f"{host}/{image.repository}", image.digest, image_names.release_tag(identity, name))
+        if new != record:
+            write(intent.root / FOLDER / f"{name}.toml", trains.dump(new))
+    return signed + [
+        _aliased(identity, image, name, records, host, dry_run)
+        for (identity, image), host in product(shipped.items(), hosts)
+    ]
+
+
+def released(root: Path, name: str, only: str) -> dict[str, Shipped]:
+    """Return the images of a release that match a glob.
+
+    Raises ConfigError if the release or the image is not recorded.
+    """
+    records = trains.known(root)
+    if name not in records:
+        raise ConfigError(f"there is no release {name!r}", why=did_you_mean(name, records), fix=f"ls {FOLDER}")
+    images = {identity: image for identity, image in records[name].images.items() if fnmatchcase(identity, only)}
+    if not images:
+        raise ConfigError(f"{name} has no image {only!r}", why=did_you_mean(only, records[name].images))
+    return images
+
+
+def rollback(root: Path, name: str, only: str, hosts: list[str], dry_run: bool) -> list[Step]:
+    """Point aliases at the digests that a release names; its tags, and those of other releases, stay.
+
+    Raises ConfigError if the release or the image is not recorded, RegistryError if the registry holds something else
+    than the record names; no alias has moved then.
+    """
+    images = released(root, name, only)
+    for (identity, image), host in product(images.items(), hosts):
+        repository, tag = f"{host}/{image.repository}", image_names.release_tag(identity, name)
+        client.manifest(repository, image.digest)
+        if (held := client.resolve(repository, tag)) != image.digest:
+            raise RegistryError(
+                f"{identity} is not there as {name} released it; no alias was moved",
+                where=f"{repository}:{tag}",
+                why=f"the record names {image.digest}, the tag {held or 'is not there'}",
+                fix=f"git log -- {FOLDER}/{name}.toml",
+            )
+    return [
+        _moved(identity, image, name, host, dry_run, "by request")
+        for (identity, image), host in product(images.items(), hosts)
+    ]
+
+
+def _clean(root: Path) -> str:
+    """Return the commit of the checkout. Raises ConfigError if the tree has uncommitted changes."""
+    if files := checkout.uncommitted(root, FOLDER):
+        raise ConfigError(
+            f"the tree is not clean: {', '.join(files[:3])}{' and others' if len(files) > 3 else ''}",
+            why="a release names the commit that says what is in it",
+            fix="git status; commit what belongs to the release, or put it away",
+        )
+    return checkout.commit_of(root, "HEAD")
+
+
+def _refuse_additions(root: Path, record: Train | None, variants: list[Variant]) -> None:
+    """Check that an image that joins a release has its commit's content, except records and proofs.
+
+    Raises ConfigError.
+    """
+    added = [variant.id for variant in variants if record and variant.id not in record.images]
+    if record and added and (files := checkout.changed(root, record.commit, FOLDER, *PROOFS)):
+        raise ConfigError(
+            f"{added[0]} cannot join {record.name}",
+            why=f"it was released from {record.commit[:12]}, and since then these changed: {', '.join(files[:3])}",
+            fix=f"git checkout {record.commit[:12]}, or release under another name",
+        )
+
+
+def _loaded(intent: Intent, variant: Variant, refused: list[TrainwrightError]) -> Inputs | None:
+    """Return an image's inputs; None, with the error in `refused`, for a stale lock or a blocked input."""
+    with collected(refused):
+        found = inputs.load(intent, variant)
+        lockfile.refuse_blocked(variant, found.blocked)
+        with collected(refused):
+            refuse_drift(found)
+        return found
+    return None
+
+
+def _all_proved(
+    intent: Intent,
+    found: Mapping[str, Inputs],
+    name: str,
+    hosts: list[str],
+    record: Train | None,
+    waiver: str,
+    refused: list[TrainwrightError],
+    say: Say,
+) -> dict[str, Shipped]:
+    """Return each image as every registry holds it.
+
+    A registry that does not answer is not queried for the next image.
+    """
+    shipped, silent, held_by = dict[str, Shipped](), set[str](), dict[str, list[str]]()
+    for one, host in product(found.values(), hosts):
+        if host in silent:
+            continue
+        variant = one.variant
+        say(f"{variant.id}: what {host} holds of it")
+        try:
+            held = _held(one, name, host)
+        except TrainwrightError as error:
+            refused.append(error)
+            if not isinstance(error, Refused | Wrong):  # it does not answer, and waiting for it can take minutes
+                silent.add(host)
+            continue
+        held_by.setdefault(variant.id, []).append(held[0])
+        with collected(refused):
+            image = _proved(intent, one, name, host, held, record, waiver, refused)
+            if shipped.setdefault(variant.id, image) != image:
+                raise RegistryError(
+                    f"{variant.id} is not the same image everywhere, and cannot be released as one",
+                    where=f"{host}/{image.repository}",
+                    why=f"{image.digest} here, {shipped[variant.id].digest} in {hosts[0]}",
+                    fix=f"trainwright rebuild --compare --only {variant.id}   # which of them the inputs give",
+                )
+    for identity, digests in held_by.items():
+        if not any(digests):  # published nowhere: report its gate now rather than after publishing
+            with collected(refused):
+                image_json = known_image(found[identity], out_folder(intent, found[identity].variant))
+                _gate(intent, found[identity].variant, image_json.digest or "", record, waiver)
+    return shipped
+
+
+def _held(found: Inputs, name: str, host: str) -> tuple[str, str]:
+    """Return the digests behind the tags of the key and of the release; "" for a tag that does not exist."""
+    repository = f"{host}/{below_registry(found.variant)}"
+    digest = client.resolve(repository, found.tag)
+    if digest:
+        client.manifest(repository, digest)
+    return digest, client.resolve(repository, image_names.release_tag(found.variant.id, name))
+
+
+def _proved(
+    intent: Intent,
+    found: Inputs,
+    name: str,
+    host: str,
+    held: tuple[str, str],
+    record: Train | None,
+    waiver: str,
+    refused: list[TrainwrightError],
+) -> Shipped:
+    """Return the image that the registry holds under its key, a tag that only built, probed and tested images get."""
+    variant, path, (digest, taken) = found.variant, below_registry(found.variant), held
+    repository, tag = f"{host}/{path}", image_names.release_tag(variant.id, name)
+    if not digest:
+        raise NotRunError(
+            f"{variant.id} is not published with its present inputs",
+            where=f"{repository}:{found.tag}",
+            why="what the registry does not hold under its key was not proved",
+            fix=f"trainwright build --only {variant.id} && trainwright push --only {variant.id}",
+        )
+    out, gate = record.images.get(variant.id) if record else None, ""
+    with collected(refused):
+        gate = _gate(intent, variant, digest, record, waiver)
+    image = Shipped(key=found.key, digest=digest, repository=path, gate=gate)
+    if (out and out != image) or taken not in ("", digest):
+        said = f"{FOLDER}/{name}.toml names {out.digest}" if out else f"no record of {name} names it: broken off before"
+        raise RegistryError(
+            f"{variant.id} is out as {name} already, and a release never moves",
+            where=f"{repository}:{tag}",
+            why=f"the tag {f'names {taken}' if taken else 'is not there'}; {said}; this image is {digest}",
+            fix="release under another name",
+        )
+    return image
+
+
+def _gate(intent: Intent, variant: Variant, digest: str, record: Train | None, waiver: str) -> str:
+    """Return the gate as the release's record has it for this very digest; otherwise the present result of gated()."""
+    out = record.images.get(variant.id) if record else None
+    return out.gate if out and out.digest == digest else gated(intent, variant, digest, waiver).detail
+
+
+def _signed(
+    intent: Intent, one: Inputs, image: Shipped, name: str, host: str, why: str, dry_run: bool, say: Say
+) -> Step:
+    """Sign what our key has not signed of an image, also of another publisher's. Raises as publishing.attested()."""
+    if not dry_run:
+        attested(intent, one, f"{host}/{image.repository}", image.digest, say)
+    action = "would sign" if dry_run else "signed"
+    return Step(id=one.variant.id, release=name, registry=host, action=action, digest=image.digest, why=why)
+
+
+def _note_gate(intent: Intent, variant: Variant, shipped: Shipped) -> None:
+    """Write the gate into image.json if this checkout has that of the image."""
+    out = out_folder(intent, variant)
+    image = read_image(out)
+    if image and image.digest == shipped.digest and image.proof:
+        passed = re.match(r"\d+ x ", shipped.gate)  # gates.check()'s result begins so; a waiver with "waived by ..."
+        gate = Check(state="passed" if passed else "not run", detail=shipped.gate)
+        write_image(out, image.model_copy(update={"proof": image.proof.model_copy(update={"gate": gate})}))
+
+
+def _refuse_more_than_security(
+    intent: Intent, variants: list[Variant], name: str, records: Mapping[str, Train], say: Say
+) -> None:
+    """Check that a patch changes only packages of the distribution's security archive.
+
+    Raises ConfigError, IncompatibleError.
+    """
+    before = trains.earlier(name, records)
+    if not before:
+        train = ".".join(map(str, trains.version(name).release[:2]))
+        raise ConfigError(
+            f"there is no train {train} that {name} could be a patch of",
+            why=did_you_mean(name, records),
+            fix=f"trainwright release {train}.0",
+        )
+    found: dict[str, list[str]] = {}
+    for variant in variants:
+        base = next((train for train in before if variant.id in train.images), None)
+        if base is None:
+            found[variant.id] = [f"it is new: {before[0].name} has no such image"]
+            continue
+        say(f"{variant.id}: comparing with {base.name}")
+        found[variant.id] = _beyond(intent, variant, base)
+    if any(found.values()):
+        lines = [f"{identity}: {', '.join(problems)}" for identity, problems in found.items() if problems]
+        raise IncompatibleError(
+            f"{name} would hold more than security updates",
+            where=f"{FOLDER}/{before[0].name}.toml",
+            why="\n".join(lines),
+            fix=f"trainwright release {trains.next_train(records)}   # a new train, with the same images",
+        )
+
+
+def _beyond(intent: Intent, variant: Variant, base: Train) -> list[str]:
+    """Return an image's differences from a release that are not security updates, one phrase each."""
+    with checkout.exported(intent.root, checkout.commit_of(intent.root, base.commit)) as folder:
+        try:
+            old = load_intent(folder)
+            twin = next(other for other in old.variants if other.id == variant.id)
+            one, other = inputs.load(old, twin, as_locked=True), inputs.load(intent, variant, as_locked=True)
+            found = _of_the_builder(one, base.images[variant.id])
+            if one.key == other.key:
+                return found
+            rows = changes.differ(old, one, intent, other)
+            found += [f"{row.kind} {row}" for row in rows if row.kind != "distribution package"]
+            found += trains.beyond_security(one.distribution.locked, other.distribution.locked)
+            if one.tools and other.tools:
+                found += trains.beyond_security(one.tools.locked, other.tools.locked)
+            if not found:  # the old tree with the present packages must make this very image
+                for tools in (False, True) if other.tools else (False,):
+                    source = inputs.packages_path(intent, variant.base, tools)
+                    shutil.copyfile(source, inputs.packages_path(old, variant.base, tools))
+                patched = inputs.load(old, twin, as_locked=True)
+                found += [str(row) for row in changes.differ(old, patched, intent, other)] * (patched.key != other.key)
+        except TrainwrightError as error:
+            return [f"what {base.name} was cannot be compared: {' '.join(f'{error.what}: {error.why}'.split())}"]
+    return found
+
+
+def _of_the_builder(one: Inputs, shipped: Shipped) -> list[str]:
+    """Return a problem if today's builder does not give the release's key for the release's inputs."""
+    if one.key == shipped.key:
+        return []
+    return [f"build/trainwright itself: of what was key {shipped.key[:12]} it makes {one.key[:12]} now"]
+
+
+def _aliased(identity: str, image: Shipped, name: str, records: Mapping[str, Train], host: str, dry_run: bool) -> Step:
+    """Move the alias of a released image, unless a newer release has it: it never moves back by itself."""
+    newest = trains.newest(identity, records.values())
+    if newest != name:
+        why = f"the alias stays: {newest} is newer; `trainwright rollback --to {name}` moves it"
+        action = "would release" if dry_run else "released"
+        return Step(id=identity, release=name, registry=host, action=action, digest=image.digest, why=why)
+    step = _moved(identity, image, name, host, dry_run, f"tag {image_names.release_tag(identity, name)}")
+    return step.model_copy(update={"action": "would release" if dry_run else "released"})
+
+
+def _moved(identity: str, image: Shipped, name: str, host: str, dry_run: bool, why: str) -> Step:
+    repository, alias = f"{host}/{image.repository}", image_names.alias(identity)
+    held = client.resolve(repository, alias)
+    if held == image.digest:
+        action, said = "stays", "the alias is there already"
+    elif dry_run:
+        action, said = "would move", f"the alias names {held or 'nothing'}"
+    else:
+        client.move(repository, image.digest, alias)
+        action, said = "moved", f"the alias named {held or 'nothing'}"
+    return Step(id=identity, release=name, registry=host, action=action, digest=image.digest, why=f"{why}; {said}")

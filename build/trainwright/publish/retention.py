@@ -1,0 +1,159 @@
+"""Decide which images of a registry are kept, and why. An image that cannot be judged is kept."""
+
+import re
+from collections.abc import Collection, Iterable, Mapping
+from datetime import datetime
+from typing import Literal
+
+from pydantic import Field
+
+from trainwright.core.toml import Model
+from trainwright.image import names
+from trainwright.image.names import ID_LABEL, KEY_LABEL, PARENT_LABEL
+
+BESIDE = re.compile(r"sha256-([0-9a-f]{64})\.(sig|att|sbom)")  # cosign's tags for what is about an image
+RELEASED = re.compile(r"-\d{4}\.\d{1,2}\.\d+$")
+# Facts that may be unknown, and that a person can waive: --waive NAME.
+JOBS, ACCOUNTS, AGE = "running-jobs", "other-accounts", "age"
+WAIVABLE = {
+    JOBS: "no running job or model names what is deleted",
+    ACCOUNTS: "no running job or model of another account names what is deleted",
+    AGE: "all of it was pushed long ago",
+}
+DAY = 86400
+
+
+class Listed(Model):
+    """One manifest of a repository."""
+
+    place: str  # the registry, for people
+    repository: str  # host[:port]/path
+    digest: str
+    tags: list[str]
+    pushed: datetime | None = None  # from the registry; None in a plain one
+    created: datetime | None = None  # from the image: the date of its lock, so that it was pushed later
+    labels: dict[str, str] | None = None  # None: not an image
+    blobs: dict[str, int] = Field(default={})  # digest to bytes
+
+
+class Known(Model):
+    """The facts that this checkout and Amazon know."""
+
+    at: datetime
+    days: int  # younger images are kept
+    keys: dict[str, str]  # id of the matrix to the tag of its present key; "" if unknown
+    released: dict[str, str]  # digest to the release that names it
+    used: set[str] = Field(default=set())  # addresses in running jobs and models, as far as they could be listed
+    unasked: dict[str, str] = Field(default={})  # what could not be listed and why, by waivable fact
+    waived: set[str] = Field(default=set())
+
+
+class Verdict(Model):
+    """One row of `trainwright prune`."""
+
+    repository: str
+    digest: str
+    tags: list[str]
+    pushed: datetime | None
+    days: int | None  # since then
+    size: int  # bytes
+    state: Literal["kept", "would delete", "deleted"]
+    why: str
+
+
+def judge(listed: Iterable[Listed], known: Known) -> list[Verdict]:
+    """Return one verdict for each manifest; signatures and attestations of an image share its verdict."""
+    rows = list(listed)
+    images = {row.digest: _kept(row, known) for row in rows if not _about(row)}
+    return [_verdict(row, known, _beside(row, images) if _about(row) else images[row.digest]) for row in rows]
+
+
+def _verdict(row: Listed, known: Known, kept: tuple[bool, str]) -> Verdict:
+    return Verdict(
+        repository=row.repository,
+        digest=row.digest,
+        tags=row.tags,
+        pushed=row.pushed,
+        days=(known.at - row.pushed).days if row.pushed else None,
+        size=sum(row.blobs.values()),
+        state="kept" if kept[0] else "would delete",
+        why=kept[1],
+    )
+
+
+def _about(row: Listed) -> set[str]:
+    """Return the digests that its tags are about if all of them are cosign's; an empty set otherwise."""
+    found = [BESIDE.fullmatch(tag) for tag in row.tags]
+    return {f"sha256:{match[1]}" for match in found if match} if found and all(found) else set()
+
+
+def _beside(row: Listed, images: Mapping[str, tuple[bool, str]]) -> tuple[bool, str]:
+    """Judge a signature or an attestation. Without its image, it is left over from an earlier deletion."""
+    about = sorted(_about(row))
+    if alive := [digest for digest in about if images.get(digest, (False, ""))[0]]:
+        return True, f"it is about {alive[0]}, which is kept"
+    gone = [digest for digest in about if digest not in images]
+    return False, f"it is about {about[0]}, which is {'not there' if gone else 'deleted'}"
+
+
+def _kept(row: Listed, known: Known) -> tuple[bool, str]:
+    """Return whether an image is kept, and why."""
+    if row.labels is None or not {ID_LABEL, KEY_LABEL} <= row.labels.keys():
+        return True, "unknown: it is no image of trainwright"
+    if PARENT_LABEL in row.labels:
+        return True, "unknown: somebody's own image, on top of one of ours"
+    identity, key = row.labels[ID_LABEL], row.labels[KEY_LABEL]
+    if name := known.released.get(row.digest):
+        return True, f"{name} names it"
+    if reason := next((found for tag in row.tags if (found := _by_tag(tag, identity, key))), ""):
+        return True, reason
+    if not row.tags:
+        return True, "unknown: no tag says what it is; the registry's own rules expire it"
+    if identity not in known.keys:
+        return True, f"unknown: {identity} is not in this checkout's matrix"
+    if not known.keys[identity]:
+        return True, f"unknown: which key of {identity} is the present one, this checkout cannot say"
+    if known.keys[identity] in row.tags:
+        return True, "it is the present key of the matrix"
+    if used := _used(row, known.used):
+        return True, f"a running job or a model names {used}"
+    if unknown := [why for name, why in known.unasked.items() if name not in known.waived]:
+        return True, f"unknown: whether a running job uses it ({'; '.join(unknown)})"
+    return _by_age(row, known)
+
+
+def _by_tag(tag: str, identity: str, key: str) -> str:
+    """Return why a tag keeps its image; "" for the tag of a key, which does not."""
+    if tag == names.alias(identity):
+        return f"the alias {tag} points at it"
+    if RELEASED.search(tag):
+        return f"the tag {tag} is a release's, though no record here names it"
+    return "" if tag == names.key_tag(identity, key) else f"unknown: nobody here knows what the tag {tag} is for"
+
+
+def _used(row: Listed, used: Collection[str]) -> str:
+    own = {f"{row.repository}@{row.digest}", *(f"{row.repository}:{tag}" for tag in row.tags)}
+    # If an address has a tag and a digest, the digest decides.
+    return next((uri for uri in sorted(used) if uri in own or uri.endswith(f"@{row.digest}")), "")
+
+
+def _by_age(row: Listed, known: Known) -> tuple[bool, str]:
+    began = row.pushed or row.created
+    if began and (known.at - began).total_seconds() < known.days * DAY:
+        return True, f"younger than {known.days} days"
+    if row.pushed is None and AGE not in known.waived:
+        return True, "unknown: this registry does not say when it was pushed"
+    return False, "another key than the matrix has now, and nothing names it"
+
+
+def freed(listed: Iterable[Listed], gone: Collection[tuple[str, str]]) -> int:
+    """Return the bytes that nothing else in the repository holds; `gone` has pairs of repository and digest."""
+    rows = list(listed)
+    kept = {(row.repository, blob) for row in rows if (row.repository, row.digest) not in gone for blob in row.blobs}
+    doomed = {
+        (row.repository, blob): size
+        for row in rows
+        if (row.repository, row.digest) in gone
+        for blob, size in row.blobs.items()
+    }
+    return sum(size for blob, size in doomed.items() if blob not in kept)

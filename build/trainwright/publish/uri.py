@@ -1,0 +1,176 @@
+"""Find the URIs of a published image, in every region, by digest or by an immutable tag."""
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from trainwright.build import state
+from trainwright.core.errors import ConfigError, NotRunError, RegistryError, did_you_mean
+from trainwright.core.toml import Model
+from trainwright.image import inputs, names
+from trainwright.matrix.matrix import Intent, load_intent
+from trainwright.matrix.model import Variant
+from trainwright.publish import trains
+from trainwright.registry import locations
+from trainwright.registry.settings import Place
+
+ECR = "ecr"  # value of REGISTRY for the account's own registry
+PINNED = re.compile(r"(?P<repository>[^@]+)@(?P<digest>sha256:[0-9a-f]{64})")
+WHY = "SageMaker takes images from Amazon ECR alone"
+
+
+class Uri(Model):
+    """The URI of one image in one registry."""
+
+    id: str
+    uri: str  # with its digest or its tag, as requested
+    digest: str
+    tag: str  # immutable tag: of its key or its release
+    registry: str
+    region: str  # of Amazon ECR; "" for another registry, which SageMaker cannot pull from
+    said_by: str  # the source of this entry: image.json, the registry or the release
+
+
+def variant_of(intent: Intent, identity: str) -> Variant:
+    """Return the variant with this id. Raises ConfigError if the matrix has no such id."""
+    found = {one.id: one for one in intent.variants}
+    if identity not in found:
+        raise ConfigError(f"unknown image {identity!r}", why=did_you_mean(identity, found), fix="trainwright list")
+    return found[identity]
+
+
+def uris(
+    root: Path, identity: str, registry: str, regions: str, release: str, by_digest: bool, otherwise: str = ""
+) -> list[Uri]:
+    """Return every place that holds the image with its present inputs, or as a release published it.
+
+    Without a registry, return what the last push of this checkout recorded in `image.json`, without a request; if it
+    recorded nothing, ask Amazon ECR if `regions` are given, else `otherwise`, else the registry on loopback. Raises
+    ConfigError; NotRunError if the image is not published; RegistryError and AwsError if that cannot be determined.
+    """
+    intent = load_intent(root)
+    variant = variant_of(intent, identity)
+    if release:
+        return _released(root, variant, registry, regions, release, by_digest)
+    if waiting := inputs.awaited(intent, variant):
+        raise NotRunError(
+            f"{identity} is blocked: nobody could publish it", why="; ".join(waiting), fix="trainwright list"
+        )
+    key = inputs.load(intent, variant).key
+    tag = names.key_tag(identity, key)
+    if not registry and (said := _written_down(root, variant, key, regions)):
+        return [_uri(identity, repository, digest, tag, "image.json", by_digest) for repository, digest in said]
+    registry = registry or (ECR if regions else otherwise)
+    hosts = locations.hosts(root, registry, regions)
+    wanted = [(host.place(state.below_registry(variant)), tag) for host in hosts]
+    held = locations.look_up({identity: wanted})[identity]
+    _all_hold(held, f"{identity} is not published with its present inputs", _push(identity, registry, regions))
+    return [_placed(identity, place, digest, tag, "the registry", by_digest) for place, digest in held.items()]
+
+
+def _written_down(root: Path, variant: Variant, key: str, regions: str) -> list[tuple[str, str]]:
+    """Return repositories and digests of `image.json`. Raises NotRunError if it describes other inputs."""
+    image = state.read_image(root / "out" / variant.id)
+    if image is None or not image.uri:
+        return []
+    if image.key != key:
+        raise NotRunError(
+            f"{variant.id} was published, and then its inputs changed",
+            where=f"out/{variant.id}/image.json",
+            why=f"{image.uri} is of the key {image.key[: names.SHORT]}, the present one is {key[: names.SHORT]}",
+            fix=f"make build push ONLY={variant.id}; or --release NAME for what went out",
+        )
+    found = [match.group("repository", "digest") for one in image.uris or [image.uri] if (match := PINNED.match(one))]
+    wanted = {word for word in re.split(r"[,\s]+", regions) if word}
+    return [(repository, digest) for repository, digest in found if not wanted or region_of(repository) in wanted]
+
+
+def _released(root: Path, variant: Variant, registry: str, regions: str, release: str, by_digest: bool) -> list[Uri]:
+    trains.version(release)
+    records = trains.known(root)
+    if release not in records:
+        raise ConfigError(f"there is no release {release}", where=trains.FOLDER, why=did_you_mean(release, records))
+    shipped = records[release].images.get(variant.id)
+    if shipped is None:
+        raise ConfigError(
+            f"{variant.id} is not in {release}",
+            where=f"{trains.FOLDER}/{release}.toml",
+            why=did_you_mean(variant.id, records[release].images),
+            fix=f"trainwright release {release} --only {variant.id}",
+        )
+    tag = names.release_tag(variant.id, release)
+    hosts = locations.hosts(root, registry or (ECR if regions else ""), regions)
+    below = state.below_registry(variant)
+    held = locations.look_up({variant.id: [(host.place(below), tag) for host in hosts]})[variant.id]
+    fix = f"trainwright release {release} --only {variant.id}"
+    _all_hold(held, f"{variant.id} of {release} is not there", fix)
+    for place, digest in held.items():
+        if digest != shipped.digest:
+            raise RegistryError(
+                f"{place.repository}:{tag} is not what was released",
+                where=f"{trains.FOLDER}/{release}.toml",
+                why=f"released: {shipped.digest}, there: {digest}",
+                fix=f"trainwright verify {place.repository}@{digest}",
+            )
+    return [_placed(variant.id, place, digest, tag, release, by_digest) for place, digest in held.items()]
+
+
+def _all_hold(held: dict[Place, str], what: str, fix: str) -> None:
+    missing = [place.repository for place, digest in held.items() if not digest]
+    if missing:
+        raise NotRunError(what, where=", ".join(missing), why="the registry has no such tag", fix=fix)
+
+
+def _push(identity: str, registry: str, regions: str) -> str:
+    where = f" REGISTRY={registry or ECR}" if registry or regions else ""
+    return f"make build push ONLY={identity}{where}" + (f" TRAINWRIGHT_REGIONS={regions}" if regions else "")
+
+
+def region_of(repository: str) -> str:
+    """Return the region of an Amazon ECR repository; "" for any other registry."""
+    named = locations.ECR.match(repository.partition("@")[0])
+    return named["region"] if named else ""
+
+
+def _uri(identity: str, repository: str, digest: str, tag: str, said_by: str, by_digest: bool) -> Uri:
+    host, _, path = repository.partition("/")
+    return _placed(identity, Place(host=host, path=path, region=region_of(repository)), digest, tag, said_by, by_digest)
+
+
+def _placed(identity: str, place: Place, digest: str, tag: str, said_by: str, by_digest: bool) -> Uri:
+    return Uri(
+        id=identity,
+        uri=f"{place.repository}@{digest}" if by_digest else f"{place.repository}:{tag}",
+        digest=digest,
+        tag=tag,
+        registry=place.host,
+        region=place.region,
+        said_by=said_by,
+    )
+
+
+def notes(found: Iterable[Uri]) -> list[str]:
+    """Return notes for a person who wants to train with the image."""
+    others = sorted({one.registry for one in found if not one.region})
+    return [f"{WHY}, not from {', '.join(others)}: make push REGISTRY={ECR}"] if others else []
+
+
+def identity_of(root: Path, intent: Intent, uri: str) -> str:
+    """Return the id of the matrix image that a URI names, or "" if none matches.
+
+    A tag is matched by its form; a digest by this checkout's `image.json` files and by the releases.
+    """
+    names = sorted((one.id for one in intent.variants), key=len, reverse=True)
+    if match := PINNED.fullmatch(uri):
+        written = {name: state.read_image(root / "out" / name) for name in names}
+        found = [name for name, image in written.items() if image and image.digest == match["digest"]]
+        shipped = [record.images for record in trains.known(root).values()]
+        found += [name for one in shipped for name, image in one.items() if image.digest == match["digest"]]
+        return found[0] if found and found[0] in names else ""
+    tag = uri.rpartition(":")[2]
+    return next((name for name in names if tag.startswith(f"{name}-") and _ours(tag.removeprefix(f"{name}-"))), "")
+
+
+def _ours(rest: str) -> bool:
+    """Return whether the rest of a tag behind an id is one that trainwright writes: a key, a release or an alias."""
+    return bool(re.fullmatch(rf"[0-9a-f]{{{names.SHORT}}}|\d{{4}}\.\d{{1,2}}\.\d+|latest", rest))

@@ -1,0 +1,1 @@
+"""Registries and Amazon ECR: read, upload, tag, and the repositories themselves."""

@@ -1,0 +1,1 @@
+"""Solve for exact versions and fetch them: apt, Python indexes, upstream sources."""

@@ -1,0 +1,164 @@
+"""Fetch every locked file into the store; replace packages that have left the mirror, and record them as drift."""
+
+from collections.abc import Mapping
+
+from trainwright.core import mirrors, store
+from trainwright.core.errors import LockError
+from trainwright.core.progress import Progress, Say
+from trainwright.docker import engine
+from trainwright.image import child, inputs
+from trainwright.image.inputs import Inputs
+from trainwright.lock import lockfile, packages
+from trainwright.lock.wheels import is_wheel
+from trainwright.matrix.matrix import Intent, provider_of
+from trainwright.matrix.model import Base, Package, PythonFile, Variant
+from trainwright.resolve import apt as resolve_apt
+from trainwright.resolve import apt_container, pypi, upstream
+
+
+def own_index(intent: Intent, variant: Variant) -> str:
+    """Return the framework's wheel index for the variant's accelerator, or "" if it has none."""
+    indexed = (provider_of(intent, variant, pin).index.get(variant.accelerator, "") for pin in variant.pins)
+    return next(filter(None, indexed), "")
+
+
+def resolve_packages(intent: Intent, base: str, tools: bool, below: packages.Stanzas) -> tuple[str, packages.Stanzas]:
+    """Return date and packages of a base on its mirror now; with `tools`, what compile stages have beyond `below`.
+
+    Raises LockError if the mirror's tools require another version of a package that the base already holds.
+    """
+    definition, apt = intent.components.bases[base], apt_container.apt_of(intent, base)
+    if not tools:
+        names, status = lockfile.distribution_packages(intent, base), base_status(definition)
+        return resolve_apt.resolve(definition, names, status, apt)
+    date, found = resolve_apt.resolve(definition, lockfile.build_packages(intent, base), packages.status(below), apt)
+    for name in found.keys() & below.keys():
+        if found[name]["Version"] != below[name]["Version"]:
+            raise LockError(
+                f"the compilers' packages need {name} {found[name]['Version']}",
+                where=f"dockerfiles/locks/{base}.packages",
+                why=f"the base is locked with {below[name]['Version']}: the mirror has moved on since",
+                fix="trainwright lock --update --write",
+            )
+    return date, {name: stanza for name, stanza in found.items() if name not in below}
+
+
+def files_of(found: Mapping[str, Package]) -> list[Package]:
+    """Return the packages that have a file; the others came with the base image."""
+    return [package for package in found.values() if package.sha256]
+
+
+def base_status(base: Base) -> str:
+    """Return dpkg's status file of the image that a base starts from, or "" for a base that is bootstrapped."""
+    return engine.read_file(base.reference, "/var/lib/dpkg/status") if base.provider == "image" else ""
+
+
+def must(lost: dict[str, str], what: str) -> None:
+    if lost:
+        reason = next(iter(lost.values()))
+        raise LockError(f"{len(lost)} file(s) of the lock {what}", why=reason, fix="trainwright doctor")
+
+
+def to_fetch(intent: Intent, variants: list[Variant]) -> int:
+    """Return the bytes that are not in the store yet, of files with a known size."""
+    sizes: dict[str, int] = {}
+    for variant in variants:
+        found = child.load(intent, variant)
+        sizes |= {entry.sha256: entry.size for entry in wheels_of(found)}
+        sizes |= {source.sha256: source.size or 0 for source in found.lock.sources if source.sha256}
+        for state in filter(None, (found.distribution, found.tools) if found.parent is None else ()):
+            sizes |= {package.sha256: package.size for package in files_of(state.packages())}
+    return sum(size for sha256, size in sizes.items() if not store.has(sha256))
+
+
+def wheels_of(found: Inputs) -> list[PythonFile]:
+    """List every Python file that the image or one of its stages installs, without the compilers of its twin."""
+    folders = [found.wheels, *(job.wheels for job in found.compile if job.wheel is None)]
+    return list({entry.sha256: entry for held in folders for entries in held.values() for entry in entries}.values())
+
+
+def fetch(intent: Intent, variants: list[Variant], say: Say, progress: Progress) -> None:
+    """Fetch and verify every locked file; replace packages that have left the mirror, and record them as drift."""
+    fetch_packages(intent, variants, say, progress)
+    for variant in variants:
+        found = child.load(intent, variant)
+        for source in found.lock.sources:
+            upstream.fetch(source, say, progress)
+        missing = [entry for entry in wheels_of(found) if not store.has(entry.sha256)]
+        if not missing:
+            continue
+        offers = _offers(intent, variant, missing)
+        files = []
+        for entry in missing:
+            offer = offers.get(entry.file)
+            urls = [offer.url] if offer else []
+            files.append(store.Wanted(name=entry.file, sha256=entry.sha256, size=entry.size, urls=urls))
+        must(store.fetch(files, progress, **pypi.trust()), "cannot be had any more")
+
+
+def fetch_packages(intent: Intent, variants: list[Variant], say: Say, progress: Progress) -> None:
+    """Fetch the distribution's packages; only they can drift, which changes the keys."""
+    mirrors.check_names(archive for base in intent.components.bases.values() for archive in base.archives)
+    whole = [variant for variant in variants if not variant.parent]  # an image on another one already has its base
+    for base in sorted({variant.base for variant in whole}):
+        _fetch_packages(intent, base, False, say, progress)
+    for base in sorted({variant.base for variant in whole if lockfile.compiles(intent, variant)}):
+        _fetch_packages(intent, base, True, say, progress)
+
+
+def _offers(intent: Intent, variant: Variant, missing: list[PythonFile]) -> dict[str, pypi.Offer]:
+    """Return the locked files that the indexes offer now, by name."""
+    found: dict[str, pypi.Offer] = {}
+    definition, index = intent.components.bases[variant.base], own_index(intent, variant)
+    # Two groups may hold two versions of one package, and a source distribution may be locked although there is a
+    # wheel.
+    for group, wheel in sorted({(entry.group, is_wheel(entry)) for entry in missing}):
+        entries = [entry for entry in missing if (entry.group, is_wheel(entry)) == (group, wheel)]
+        pinned = [f"{entry.name}=={entry.version}" for entry in entries]
+        beside = pypi.Beside(from_source=() if wheel else tuple(entry.name for entry in entries))
+        offers = pypi.resolve(pinned, variant.python, definition, index, deps=False, beside=beside)
+        found |= {offer.file: offer for offer in offers}
+    return found
+
+
+def _fetch_packages(intent: Intent, base: str, tools: bool, say: Say, progress: Progress) -> None:
+    definition = intent.components.bases[base]
+    state = inputs.read_distribution(intent, base, tools)
+    missing = [package for package in files_of(state.packages()) if not store.has(package.sha256)]
+    if not missing:
+        return
+    lost = store.fetch(resolve_apt.wanted(definition, missing, state.epoch), progress)
+    if not lost:
+        return
+    names = [package.name for package in missing if package.sha256 in lost]
+    say(f"{base}: {len(names)} locked package(s) have left the mirror, such as {names[0]}; taking what stands there")
+    # All packages are replaced, because a mix of two days may not be installable.
+    below = inputs.read_distribution(intent, base).effective if tools else {}
+    date, current = resolve_packages(intent, base, tools, below)
+    fresh = [package for package in files_of(packages.to_packages(current)) if not store.has(package.sha256)]
+    header = {"Intent": state.intent, "Date": date}
+    must(store.fetch(resolve_apt.wanted(definition, fresh, packages.epoch_of(header)), progress), "cannot be had")
+    inputs.record_drift(header, state.locked, current)
+    for entry in packages.drift(state.locked, current):
+        say(f"drift: {entry.package} {entry.locked or '(new)'} -> {entry.used or '(not needed any more)'}")
+
+
+def fetched(intent: Intent, variants: list[Variant]) -> list[dict[str, object]]:
+    """Return one row per variant: what the store now holds for it."""
+    rows = []
+    for variant in variants:
+        found = child.load(intent, variant)
+        package_files = files_of(found.distribution.packages())
+        python = wheels_of(found)
+        sizes = [entry.size for entry in python] + [package.size for package in package_files]
+        rows.append(
+            {
+                "id": variant.id,
+                "python_files": len(python),
+                "packages": len(found.distribution.packages()),
+                "sources": len(found.lock.sources),
+                "bytes": sum(sizes),
+                "drift": len(found.drift),
+            }
+        )
+    return rows

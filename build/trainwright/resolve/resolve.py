@@ -1,0 +1,289 @@
+"""Turn the intent into locks: resolve what is stale or missing, fetch it once, and write it."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from trainwright.core import mirrors, store
+from trainwright.core.errors import LockError
+from trainwright.core.files import write
+from trainwright.core.progress import Progress, Say, counted
+from trainwright.image import inputs, render
+from trainwright.lock import facts, lockfile, packages
+from trainwright.matrix.matrix import Intent, provider_of
+from trainwright.matrix.model import Group, Lock, Package, PythonFile, Source, Variant
+from trainwright.resolve import apt, licences, pypi
+from trainwright.resolve.fetch import files_of, must, own_index, resolve_packages
+
+
+def lock_packages(intent: Intent, base: str, tools: bool, below: packages.Stanzas, say: Say) -> tuple[Path, str]:
+    """Resolve a base's packages, or with `tools` what compile stages have beyond it (`below`).
+
+    Returns the lock's path and new text; writes nothing.
+    """
+    names = lockfile.build_packages(intent, base) if tools else lockfile.distribution_packages(intent, base)
+    path = inputs.packages_path(intent, base, tools)
+    say(f"{path.stem}: resolving {counted(len(names), 'package')} and all that is needed")
+    date, stanzas = resolve_packages(intent, base, tools, below)
+    under = packages.manifest_digest(below) if tools else ""
+    header = {"Intent": lockfile.packages_digest(intent, base, names, under), "Date": date}
+    return path, packages.dump(header, stanzas)
+
+
+def with_licences(intent: Intent, base: str, text: str, below: packages.Stanzas, say: Say, progress: Progress) -> str:
+    """Return a resolved package lock with the licence of each package, for which the package files are fetched.
+
+    `below` is what compile stages find in the base, because a package's documentation may be in one of those packages.
+    """
+    header, stanzas = packages.parse(text, base)
+    own, known = packages.to_packages(stanzas), packages.to_packages({**below, **stanzas})
+    say(f"{base}: reading the licences of {len(files_of(own))} packages")
+
+    def lost(wanted: list[Package]) -> dict[str, str]:
+        sought, epoch = [package for package in wanted if not store.has(package.sha256)], packages.epoch_of(header)
+        files = apt.wanted(intent.components.bases[base], sought, epoch) if sought else []
+        return store.fetch(files, progress)
+
+    def deb_of(name: str) -> Path | None:
+        found = files_of({name: known[name]} if name in known else {})
+        return store.path_of(found[0].sha256) if found and not lost(found) else None
+
+    must(lost(files_of(own)), "cannot be had")
+    said = {package.name: licences.licence(package.name, deb_of) for package in files_of(own)}
+    full = {name: stanza | ({packages.LICENCE: said[name]} if name in said else {}) for name, stanza in stanzas.items()}
+    return packages.dump(header, full)
+
+
+class Solved(NamedTuple):
+    """One Python package of a solution: its purpose, and the file that fits the image's platform."""
+
+    group: Group
+    compile: bool
+    offer: pypi.Offer
+
+
+def solve(intent: Intent, variant: Variant, say: Say) -> list[Solved]:
+    """Resolve a variant's Python packages; fetch metadata alone.
+
+    The image, its twin and its compile stages share one solution. Solutions of fewer requirements, constrained to these
+    versions, then show which package belongs to which of them.
+    """
+    base, components = intent.components.bases[variant.base], intent.components
+    index = own_index(intent, variant)
+    twins = lockfile.twins(intent, variant)
+    image = next(twin for twin in twins if not twin.devel)
+    wanted, tools = lockfile.requirements(intent, image), lockfile.build_requirements(intent, image)
+    every = [
+        *wanted.values(),
+        *tools,
+        *(text for twin in twins for text in lockfile.requirements(intent, twin).values()),
+    ]
+    every = list(dict.fromkeys(every))
+    say(f"{variant.lock}: resolving {counted(len(every), 'Python requirement')}")
+    solved = pypi.resolve(every, variant.python, base, index)
+    held = [f"{offer.name}=={offer.version}" for offer in solved]
+
+    def needed(requirements: list[str]) -> set[str]:
+        if not requirements:
+            return set()
+        return {offer.name for offer in pypi.resolve(requirements, variant.python, base, index, constraints=held)}
+
+    core = [text for pin, text in wanted.items() if components.components[pin].position != "toolkit"]
+    framework, runtime, compiled = needed(core), needed(list(wanted.values())), needed(tools)
+    groups: dict[str, Group] = {
+        offer.name: "framework" if offer.name in framework else "toolkit" if offer.name in runtime else "devel"
+        for offer in solved
+    }
+    found = [Solved(groups[offer.name], offer.name in compiled, offer) for offer in solved]
+    tables: list[tuple[Group, dict[str, str]]] = [
+        ("tools", components.tools.python_tools),
+        ("sdist-build", components.tools.sdist_build),
+    ]
+    for group, table in tables:
+        pinned = [f"{name}=={version}" for name, version in table.items()]
+        found += [Solved(group, False, offer) for offer in pypi.resolve(pinned, variant.python, base, index)]
+    return found
+
+
+def lock_python(intent: Intent, variant: Variant, solved: list[Solved], progress: Progress) -> tuple[Path, str]:
+    """Return the lock's path and text for a solution and the sources; fetch every file to verify size and existence."""
+    base = intent.components.bases[variant.base]
+    files = [store.Wanted(name=offer.file, sha256=offer.sha256, size=0, urls=[offer.url]) for _, _, offer in solved]
+    must(store.fetch(files, progress, **pypi.trust()), "cannot be had")
+    entries = [
+        PythonFile(
+            name=offer.name,
+            version=offer.version,
+            file=offer.file,
+            sha256=offer.sha256,
+            size=store.path_of(offer.sha256).stat().st_size,
+            group=group,
+            compile=compiled,
+            licence=pypi.licence(store.path_of(offer.sha256), offer.file),
+            needs=pypi.needs(store.path_of(offer.sha256), offer.file, variant.python, base),
+        )
+        for group, compiled, offer in solved
+    ]
+    text = lockfile.dump(
+        Lock(
+            intent=lockfile.intent_digest(intent, variant),
+            entries=lockfile.entries_digest(entries),
+            python=entries,
+            sources=lock_sources(intent, variant),
+        )
+    )
+    return inputs.lock_path(intent, variant), text
+
+
+def lock_sources(intent: Intent, variant: Variant) -> list[Source]:
+    image = next(twin for twin in lockfile.twins(intent, variant) if not twin.devel)
+    return [lock_source(intent, image, pin) for pin in image.pins if is_source(intent, image, pin)]
+
+
+def is_source(intent: Intent, variant: Variant, pin: str) -> bool:
+    return provider_of(intent, variant, pin).kind in ("source", "file")
+
+
+def lock_source(intent: Intent, variant: Variant, name: str) -> Source:
+    """Return a component's source from its release's facts; a missing fact is missing from the lock, and blocks."""
+    pin, component = variant.pins[name], intent.components.components[name]
+    provider, release = provider_of(intent, variant, name), lockfile.release_of(intent, variant, name)
+    return Source(
+        name=name,
+        version=pin.version,
+        url=(provider.git or provider.url).format(version=pin.version),
+        tag=provider.tag.format(version=pin.version),
+        commit=release.commit,
+        sha256=release.sha256,
+        size=release.size,
+        licence=component.licence,
+        checksums=release.checksums,
+    )
+
+
+def admit(intent: Intent, variants: list[Variant]) -> None:
+    """Check, before anything is resolved, that the variants can be built and that each mirror's name is known.
+
+    Raises LockError or ConfigError.
+    """
+    for variant in variants:
+        base = intent.components.bases[variant.base]
+        if missing := lockfile.without_digest(intent, variant):
+            raise LockError(
+                missing[0],
+                where="dockerfiles/bases.toml",
+                why="an image of a registry may only be taken by digest: a tag names another one tomorrow",
+                fix=f"$EDITOR dockerfiles/bases.toml dockerfiles/layers   # the digest that {base.reference} has",
+            )
+        if base.manager == "dnf":
+            raise LockError(
+                f"the packages of {variant.base} cannot be locked",
+                where="dockerfiles/bases.toml",
+                why=f"{base.distribution} has rpm packages, and only apt's are resolved and verified so far",
+                fix="choose another base for this row in dockerfiles/matrix.toml",
+            )
+    mirrors.check_names(archive for base in intent.components.bases.values() for archive in base.archives)
+    for variant in variants:
+        render.check(intent, variant)
+        facts.admit(intent, variant, None, {}, {})
+
+
+def bases_of(intent: Intent, variants: list[Variant]) -> list[tuple[str, bool]]:
+    """List the bases, then those with compile stages, whose packages beyond the base are meant (True)."""
+    compiling = {variant.base for variant in variants if lockfile.compiles(intent, variant)}
+    return [(base, False) for base in sorted({v.base for v in variants})] + [(base, True) for base in sorted(compiling)]
+
+
+def waiting(intent: Intent, variants: list[Variant]) -> tuple[list[Variant], list[dict[str, str]]]:
+    """Return the variants that can be locked, and a row for each lock that waits for an unavailable input."""
+    reasons = {variant.id: inputs.awaited(intent, variant) for variant in variants}
+    rows = {v.lock: {"lock": v.lock, "state": "blocked", "why": "; ".join(reasons[v.id])} for v in variants}
+    held = [variant for variant in variants if not reasons[variant.id]]
+    return held, [row for name, row in rows.items() if name not in {variant.lock for variant in held}]
+
+
+def lock_all(
+    intent: Intent, variants: list[Variant], by_name: bool, say: Say, progress: Progress
+) -> list[dict[str, str]]:
+    """Write the stale or missing locks; try a lock that waits for an input only if it is requested by name."""
+    rows: list[dict[str, str]] = []
+    if not by_name:
+        variants, rows = waiting(intent, variants)
+    admit(intent, variants)
+    for base, tools in bases_of(intent, variants):
+        name = inputs.packages_path(intent, base, tools).stem
+        if is_current(inputs.current_distribution, intent, base, tools):
+            rows.append(_kept(name))
+        else:
+            below = inputs.read_distribution(intent, base).locked if tools else {}
+            path, text = lock_packages(intent, base, tools, below, say)
+            rows.append(_written(name, path, with_licences(intent, base, text, below, say, progress)))
+    locks = {variant.lock: variant for variant in variants}
+    stale = [name for name, variant in locks.items() if not is_current(inputs.load, intent, variant)]
+    rows += [_kept(name) for name in locks if name not in stale]
+    for number, name in enumerate(stale, 1):
+        if len(stale) > 1:
+            say(f"lock {number} of {len(stale)}")
+        solved = solve(intent, locks[name], say)
+        rows.append(_written(name, *lock_python(intent, locks[name], solved, progress)))
+    return [row | {"why": row.get("why", "")} for row in rows] if any("why" in row for row in rows) else rows
+
+
+def check_locks(intent: Intent, variants: list[Variant]) -> tuple[list[dict[str, str]], LockError | None]:
+    """Return every lock with its state and why, and the error to exit with if one is not current; use no network.
+
+    Raises ConfigError and IncompatibleError, which no lock would fix.
+    """
+    found: dict[Path, LockError | None] = {}
+    variants, blocked = waiting(intent, variants)
+    for base, tools in bases_of(intent, variants):
+        found[inputs.packages_path(intent, base, tools)] = _complaint(inputs.current_distribution, intent, base, tools)
+    for variant in variants:
+        own, complaint = inputs.lock_path(intent, variant), _complaint(inputs.load, intent, variant)
+        blamed = next(
+            (path for path in found if complaint and complaint.where.partition(":")[0].endswith(f"/{path.name}")), own
+        )
+        found[blamed] = found.get(blamed) or complaint
+        if blamed != own:  # its packages' lock is at fault; its own lock is checked for whether it matches the intent
+            found[own] = found.get(own) or _complaint(_answers, intent, variant)
+    rows = [_state(path, complaint) for path, complaint in found.items()] + blocked
+    wrong = [complaint for complaint in found.values() if complaint]
+    if not wrong:
+        return rows, None
+    lacking = next((complaint.fix for complaint in wrong if "--update" in complaint.fix), "")
+    what = f"{len(wrong)} of {len(found)} locks {'is' if len(wrong) == 1 else 'are'} stale or missing"
+    return rows, LockError(what, where="dockerfiles/locks", fix=lacking or "trainwright lock")
+
+
+def _answers(intent: Intent, variant: Variant) -> None:
+    if inputs.read_lock(intent, variant).intent != lockfile.intent_digest(intent, variant):
+        raise LockError("the lock was written for another intent")
+
+
+def _complaint(read: Callable[..., object], *words: object) -> LockError | None:
+    try:
+        read(*words)
+    except LockError as error:
+        return error
+    return None
+
+
+def _state(path: Path, complaint: LockError | None) -> dict[str, str]:
+    """Return one row of the table: what is wrong with a lock, without the lock's path."""
+    state = "current" if complaint is None else "stale" if path.exists() else "missing"
+    why = "" if complaint is None or state == "missing" else ": ".join(filter(None, (complaint.named, complaint.why)))
+    return {"lock": path.stem, "state": state, "why": why}
+
+
+def is_current(read: Callable[..., object], *words: object) -> bool:
+    return _complaint(read, *words) is None
+
+
+def _written(name: str, path: Path, text: str) -> dict[str, str]:
+    same = path.is_file() and path.read_bytes() == text.encode()
+    write(path, text)
+    return {"lock": name, "state": "unchanged" if same else "written", "why": ""}
+
+
+def _kept(name: str) -> dict[str, str]:
+    return {"lock": name, "state": "current", "why": ""}

@@ -1,0 +1,220 @@
+"""Move pins to newer versions on a branch, with locks and golden texts, in one commit. No other tree is touched."""
+
+import sys
+from pathlib import Path
+
+import tomlkit
+
+from trainwright.core import checkout, versions
+from trainwright.core.errors import ConfigError, EnvironmentProblem, TestError, TrainwrightError, did_you_mean
+from trainwright.core.files import write
+from trainwright.core.process import run
+from trainwright.core.progress import Progress, Say
+from trainwright.core.toml import Model
+from trainwright.image import changes
+from trainwright.image.changes import Moved
+from trainwright.matrix.matrix import load_intent, provider_of, select
+from trainwright.matrix.providers import VERSIONLESS
+from trainwright.matrix.validate import MATRIX, last_word
+from trainwright.resolve import outdated, resolve
+from trainwright.resolve.outdated import Update
+
+TOOLS = "dockerfiles/tools.toml"
+BUILD = " (build)"  # suffix of the names that only the build uses
+
+
+class Asked(Model):
+    """The pins that are considered; all, if nothing is named."""
+
+    framework: str | None = None
+    only: str | None = None
+    pins: tuple[str, ...] = ()
+
+
+class Move(Model):
+    """One pin, and its result."""
+
+    name: str
+    old: str
+    new: str
+    state: str  # moved, refused, unknown
+    why: str = ""
+
+
+class Result(Model):
+    """The result for a branch: its moves, the changed images, and the diff."""
+
+    branch: str
+    commit: str  # "" if nothing moved, or in a dry run
+    moves: list[Move]
+    images: list[Moved]
+    diff: str  # of rendered text and of the locks
+
+
+def update(root: Path, branch: str, asked: Asked, dry_run: bool, say: Say, advance: Progress) -> Result:
+    """Move every pin for which upstream has a newer version that no rule refuses.
+
+    The work is done in a work tree of the last commit; the branch is created last, and only if a pin moved. Raises
+    ConfigError if the branch exists or a name is not a pin.
+    """
+    refuse_branch(root, branch)
+    with checkout.worktree(root, "HEAD") as tree:
+        old = load_intent(tree)
+        held, _ = resolve.waiting(old, select(old.variants, asked.framework, asked.only))
+        pinned = outdated.pins_of(old, held)
+        if lacking := set(asked.pins) - {_plain(pin.name) for pin in pinned}:
+            why = did_you_mean(min(lacking), {_plain(pin.name) for pin in pinned})
+            raise ConfigError(f"no pin is called {min(lacking)!r}", why=why, fix="trainwright outdated")
+        meant = [pin for pin in pinned if not asked.pins or _plain(pin.name) in asked.pins]
+        wanted = outdated.of_pins(old, meant, say)
+        before = changes.load_all(old)
+        moves = [_unknown(row) for row in wanted if row.state == "unknown"]
+        moves += [_refused(row, row.why) for row in wanted if row.state == "newer" and not row.allowed]
+        able = [row for row in wanted if row.state == "newer" and row.allowed]
+        moves += _apply(tree, able, say, advance)
+        new = load_intent(tree)
+        after = changes.load_all(new)
+        images = changes.compare(old, before, new, after)
+        _accept_golden(tree, say)
+        checkout.git(tree, "add", "--all")
+        diff = changes.rendered(before, after, images) + checkout.git(tree, "diff", "--cached", "--", "dockerfiles")
+        done = [move for move in moves if move.state == "moved"]
+        commit = ""
+        if done and not dry_run:
+            checkout.git(tree, "commit", "--quiet", "--no-verify", "--message", message(done, images))
+            commit = checkout.commit_of(tree, "HEAD")
+            checkout.git(root, "branch", branch, commit)  # last, so that no branch is incomplete
+    return Result(branch=branch, commit=commit, moves=moves, images=images, diff=diff)
+
+
+def refuse_branch(root: Path, branch: str) -> None:
+    """Check the branch's name. Raises ConfigError if git refuses it or the branch exists."""
+    try:
+        checkout.git(root, "check-ref-format", "--branch", branch)
+    except EnvironmentProblem as error:
+        raise ConfigError(f"{branch!r} is no name of a branch", why=error.why) from None
+    if checkout.git(root, "branch", "--list", branch).strip():
+        raise ConfigError(
+            f"the branch {branch} exists",
+            why="what somebody may have worked on is not overwritten",
+            fix=f"another name, or git branch -D {branch}",
+        )
+
+
+def message(moves: list[Move], images: list[Moved]) -> str:
+    """Return the commit's message: the moves, one on each line."""
+    names = ", ".join(move.name for move in moves)
+    subject = f"Move {names}" if len(names) < 60 else f"Move {len(moves)} pins"
+    lines = [f"{move.name}: {move.old} -> {move.new}" for move in moves]
+    return "\n".join([subject, "", *lines, "", f"{len(images)} images change.", ""])
+
+
+def edit(tree: Path, name: str, old: str, new: str) -> None:
+    """Replace a pin's old version in the matrix, or for the build's own tools in tools.toml, wherever it is declared.
+
+    Comments and layout stay. Raises ConfigError if it would move an image out of its release.
+    """
+    if name.endswith(BUILD):
+        _replace(tree / TOOLS, [(("python_tools",), _plain(name)), (("sdist_build",), _plain(name))], old, new)
+        return
+    intent, places = load_intent(tree), dict[tuple[tuple[int | str, ...], str], None]()
+    for variant in intent.variants:
+        pin = variant.pins.get(name)
+        if pin and provider_of(intent, variant, name).kind not in VERSIONLESS:
+            if intent.components.components[name].position == "framework":
+                _refuse_another_release(variant.release, name, old, new)
+            places[(*last_word(intent.matrix, variant, name)[1], "pins"), name] = None
+    _replace(tree / MATRIX, list(places), old, new)
+
+
+def _refuse_another_release(release: str, name: str, old: str, new: str) -> None:
+    """Check that the framework's pin stays in its release, because the image's id names that (2.13).
+
+    Raises ConfigError.
+    """
+    held = f"=={release}.*"
+    if versions.within(old, held) and not versions.within(new, held):
+        raise ConfigError(
+            f"{name} {new} is another release than {release}",
+            why=f"{release} is in the image's id; a new release is a new row of {MATRIX}",
+        )
+
+
+def _replace(file: Path, places: list[tuple[tuple[int | str, ...], str]], old: str, new: str) -> None:
+    document = tomlkit.parse(file.read_text())
+    for path, key in places:
+        table: object = document
+        for part in path:
+            table = table[part]  # type: ignore[index]  # a table or an array of them
+        said = str(table.get(key, ""))  # type: ignore[attr-defined]
+        if said.split()[-1:] == [old]:
+            table[key] = " ".join([*said.split()[:-1], new])  # type: ignore[index]
+    write(file, tomlkit.dumps(document))
+
+
+def _apply(tree: Path, rows: list[Update], say: Say, advance: Progress) -> list[Move]:
+    """Apply all rows at once; if that cannot be locked, one after the other, and keep each that can.
+
+    git's index holds the last good state.
+    """
+    try:
+        for row in rows:
+            edit(tree, row.name, row.pinned, row.allowed)
+        _lock(tree, say, advance)
+        return [_moved(row) for row in rows]
+    except TrainwrightError:
+        _put_back(tree)
+    moves = []
+    for row in rows:
+        try:
+            say(f"{row.name} {row.pinned} -> {row.allowed}")
+            edit(tree, row.name, row.pinned, row.allowed)
+            _lock(tree, say, advance)
+            checkout.git(tree, "add", "--all")
+            moves.append(_moved(row))
+        except TrainwrightError as error:
+            _put_back(tree)
+            moves.append(_refused(row, " ".join(f"{error.what}: {error.why}".split())))
+    return moves
+
+
+def _lock(tree: Path, say: Say, advance: Progress) -> None:
+    """Lock again every stale lock of all images; images that await an input stay without."""
+    intent = load_intent(tree)
+    resolve.lock_all(intent, intent.variants, False, say, advance)
+
+
+def _put_back(tree: Path) -> None:
+    checkout.git(tree, "checkout", "--quiet", "--", ".")
+    checkout.git(tree, "clean", "--quiet", "--force", "-d")
+
+
+def _accept_golden(tree: Path, say: Say) -> None:
+    """Write the golden texts of the project's own tests anew, if the tree has them."""
+    if not (tree / "tests/golden").is_dir():
+        return
+    say("accepting the golden texts")
+    run(
+        [sys.executable, "-m", "pytest", "--quiet", "-p", "no:cacheprovider", "tests/golden"],
+        cwd=tree,
+        env={"TRAINWRIGHT_UPDATE_GOLDEN": "1"},
+        error=TestError,
+        what="the golden texts cannot be written anew",
+        fix="make setup",
+    )
+
+
+def _plain(name: str) -> str:
+    return name.removesuffix(BUILD)
+
+
+def _moved(row: Update) -> Move:
+    return Move(name=row.name, old=row.pinned, new=row.allowed, state="moved", why=row.why)
+
+
+def _refused(row: Update, why: str) -> Move:
+    return Move(name=row.name, old=row.pinned, new=row.allowed or row.newest, state="refused", why=why)
+
+
+def _unknown(row: Update) -> Move:
+    return Move(name=row.name, old=row.pinned, new="", state="unknown", why=row.why)

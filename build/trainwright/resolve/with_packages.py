@@ -1,0 +1,226 @@
+"""Resolve a requirements file against the image that it is added to, and write the result as a separate lock."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from zipfile import ZipFile
+
+from trainwright.core import store
+from trainwright.core.errors import ConfigError, LockError, TrainwrightError
+from trainwright.core.files import write_named
+from trainwright.core.progress import Progress, Say, counted
+from trainwright.image import child, inputs, render
+from trainwright.lock import additions, diff, lockfile, requirements
+from trainwright.lock.diff import Change
+from trainwright.lock.wheels import is_wheel
+from trainwright.matrix.matrix import Intent
+from trainwright.matrix.model import Compiled, Group, Lock, PythonFile, Variant
+from trainwright.resolve import conflicts, pypi
+from trainwright.resolve.conflicts import Question
+from trainwright.resolve.fetch import must
+from trainwright.resolve.pypi import Beside, Offer
+
+
+def lock_additions(intent: Intent, variant: Variant, say: Say, progress: Progress) -> list[dict[str, str]]:
+    """Write the lock of one image's requirements file, unless it is current. Raises as `solved` does."""
+    path = additions.lock_path(variant)
+    if not check_lock(intent, variant)[1]:
+        return [{"lock": str(path), "state": "current"}]
+    text = lockfile.dump(solved(intent, variant, say, progress))
+    same = path.is_file() and path.read_bytes() == text.encode()
+    write_named(path, text)
+    return [{"lock": str(path), "state": "unchanged" if same else "written"}]
+
+
+def update(intent: Intent, variant: Variant, keep: bool, say: Say, progress: Progress) -> list[Change]:
+    """Resolve the lock anew and return its changes; with `keep`, write it if needed. Raises as `solved` does."""
+    path, before = additions.lock_path(variant), None
+    with suppress(LockError):  # a missing or broken lock leaves nothing to compare with
+        before = child.read_lock(variant)
+    new = solved(intent, variant, say, progress)
+    held = diff.python_held(before) if before else {}
+    moved = diff.changes(path.name, "python", held, diff.python_held(new))
+    if keep and (moved or check_lock(intent, variant)[1]):
+        write_named(path, lockfile.dump(new))
+    return moved
+
+
+def solved(intent: Intent, variant: Variant, say: Say, progress: Progress) -> Lock:
+    """Resolve a requirements file against the versions that the image was proved with.
+
+    Raises ConfigError if a line cannot be locked or the parent holds all of it already, IncompatibleError if a line
+    would change a version that the image was proved with, LockError if a package exists nowhere.
+    """
+    below = inputs.load(intent, additions.parent_of(intent, variant))
+    asked, known = requirements.read(Path(variant.requirements)), additions.settings(intent.root)
+    table = additions.to_compile(known, asked)
+    say(f"{variant.id}: resolving {counted(len(asked.lines), 'requirement')} against {variant.parent}")
+    with stand_ins(below.lock.python) as folder:
+        question = Question.of(intent, variant, below, asked, folder)
+        conflicts.check_lines(question)
+        question = _with_sources(question, table, progress)
+        offers = conflicts.solve(question)
+        conflicts.check_refused(
+            question, additions.harms(known, intent, variant, below.lock) | _twice(intent, variant), offers
+        )
+        if not offers:
+            raise ConfigError(
+                f"{variant.parent} holds all of that already",
+                where=variant.requirements,
+                fix=f"trainwright build --only {variant.parent}",
+            )
+        files = _files(question, offers, "added", progress)
+        for line in asked.lines:
+            for entry in files:
+                additions.check_hashes(line, entry)
+        sources = [entry for entry in files if not is_wheel(entry)]
+        plain = _built_with(intent, question, [entry for entry in sources if entry.name not in table], progress)
+        compiled, tools = _compiled_with(intent, question, [e for e in sources if e.name in table], table, progress)
+    entries = [*files, *plain, *tools]
+    return Lock(
+        intent=additions.intent_digest(intent, variant, below.lock, asked, known),
+        entries=lockfile.entries_digest(entries),
+        python=entries,
+        compiled=compiled,
+    )
+
+
+def check_lock(intent: Intent, variant: Variant) -> tuple[list[dict[str, str]], TrainwrightError | None]:
+    """Return the lock's state and, if it is not current, the error to exit with; use no network."""
+    path = additions.lock_path(variant)
+    try:
+        child.load(intent, variant)
+    except LockError as error:
+        state = "stale" if path.exists() else "missing"
+        return [{"lock": str(path), "state": state, "why": ": ".join(filter(None, (error.named, error.why)))}], error
+    return [{"lock": str(path), "state": "current", "why": ""}], None
+
+
+def _twice(intent: Intent, variant: Variant) -> dict[str, str]:
+    """Return the packages that no job may install on this image, so that no lock adds them either, with the reason."""
+    harm = "the content of a package of the image under another name: one would lie over the other"
+    return dict.fromkeys(render.refused(intent, variant), harm)
+
+
+@contextmanager
+def stand_ins(entries: Iterable[PythonFile]) -> Iterator[Path]:
+    """Yield a folder of stand-ins for the image's versions that no public index has, such as 2.13.0+cpu.
+
+    The wheels hold metadata alone, because the resolver reads nothing else and the image's packages are not installed
+    again. The rest of the image has no stand-ins, because uv installs from this folder what it needs to query a source
+    distribution, for example setuptools.
+    """
+    with store.scratch() as folder:
+        for entry in entries:
+            if is_wheel(entry) and "+" in entry.version:
+                known = store.path_of(entry.sha256)
+                said = pypi.metadata(known, entry.file).as_string() if known.is_file() else _metadata(entry)
+                info = "-".join(entry.file.split("-")[:2]) + ".dist-info"
+                with ZipFile(folder / entry.file, "w") as wheel:
+                    wheel.writestr(f"{info}/METADATA", said)
+                    wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\n")
+                    wheel.writestr(f"{info}/RECORD", "")
+        yield folder
+
+
+def _metadata(entry: PythonFile) -> str:
+    """Return the METADATA of a wheel that is not in the store, from what the lock holds of it."""
+    needs = "".join(f"Requires-Dist: {need}\n" for need in entry.needs)
+    return f"Metadata-Version: 2.1\nName: {entry.name}\nVersion: {entry.version}\n{needs}"
+
+
+def _with_sources(question: Question, rows: Mapping[str, additions.Compilable], progress: Progress) -> Question:
+    """Return the question with the requirements that compiled sources declare, which uv would run without torch."""
+    lines = [line for line in question.lines if line.name in rows]
+    if not lines:
+        return question
+    beside = question.beside.model_copy(update={"from_source": tuple(line.name for line in lines)})
+    offers = conflicts.resolve(question.model_copy(update={"lines": lines, "beside": beside}), deps=False)
+    files = _files(question, offers, "added", progress)
+    requires = {
+        f"{entry.name}=={entry.version}": pypi.requires(store.path_of(entry.sha256), entry.file) for entry in files
+    }
+    beside = beside.model_copy(update={"requires": requires})
+    return question.model_copy(update={"beside": beside, "constraints": [*question.constraints, *requires]})
+
+
+def _files(question: Question, offers: Iterable[Offer], group: Group, progress: Progress) -> list[PythonFile]:
+    """Turn offers into lock entries; fetch every file, so that its size and existence are verified."""
+    offers = list(offers)
+    wanted = [store.Wanted(name=offer.file, sha256=offer.sha256, size=0, urls=[offer.url]) for offer in offers]
+    must(store.fetch(wanted, progress, **pypi.trust()), "cannot be had")
+
+    def entry(offer: Offer) -> PythonFile:
+        path = store.path_of(offer.sha256)
+        return PythonFile(
+            name=offer.name,
+            version=offer.version,
+            file=offer.file,
+            sha256=offer.sha256,
+            size=path.stat().st_size,
+            group=group,
+            licence=pypi.licence(path, offer.file),
+            needs=pypi.needs(path, offer.file, question.python, question.base),
+        )
+
+    return [entry(offer) for offer in offers]
+
+
+def _built_with(intent: Intent, question: Question, sources: list[PythonFile], progress: Progress) -> list[PythonFile]:
+    """Resolve the wheels that build source distributions: those of tools.toml and the declared build requirements."""
+    if not sources:
+        return []
+    own = [f"{name}=={version}" for name, version in intent.components.tools.sdist_build.items()]
+    said = [pypi.build_requirements(store.path_of(entry.sha256)) for entry in sources]
+    wanted = list(dict.fromkeys([*own, *(text for rows in said for text in rows or [])]))
+    return _wheels(question, wanted, [], "sdist-build", progress)
+
+
+def _compiled_with(
+    intent: Intent,
+    question: Question,
+    sources: list[PythonFile],
+    rows: Mapping[str, additions.Compilable],
+    progress: Progress,
+) -> tuple[list[Compiled], list[PythonFile]]:
+    """Resolve what each compilation needs beyond the image with the compilers, whose versions are kept."""
+    if not sources:
+        return [], []
+    tools = list(intent.components.tools.sdist_build)
+    wanted: dict[str, list[str]] = {}
+    for entry in sources:
+        said = rows[entry.name].build_requirements
+        if said is None:
+            said = pypi.build_requirements(store.path_of(entry.sha256))
+        wanted[entry.name] = tools if said is None else said
+    below = question.below
+    compiler = additions.compiler_of(intent, below.variant, sources[0].name)
+    present = {entry.name: entry.version for entry in below.lock.python if entry.group in compiler.groups}
+    held = [f"{name}=={version}" for name, version in present.items()]
+    every = list(dict.fromkeys(text for texts in wanted.values() for text in texts))
+    files = [e for e in _wheels(question, every, held, "compile-build", progress) if e.name not in present]
+    pinned = [*held, *(f"{entry.name}=={entry.version}" for entry in files)]
+    names = {entry.name for entry in files}
+    compiled = []
+    for name, texts in wanted.items():
+        offers = pypi.resolve(texts, question.python, question.base, constraints=pinned, beside=question.beside)
+        compiled.append(Compiled(name=name, build=sorted(names & {offer.name for offer in offers})))
+    return compiled, files
+
+
+def _wheels(
+    question: Question, wanted: list[str], held: list[str], group: Group, progress: Progress
+) -> list[PythonFile]:
+    """Resolve build requirements to wheels. Raises LockError if one has no wheel."""
+    plain = Beside(folder=question.beside.folder)
+    offers = pypi.resolve(wanted, question.python, question.base, constraints=held, beside=plain)
+    present = {text.partition("==")[0] for text in held}
+    offers = [offer for offer in offers if offer.name not in present]
+    if source := next((offer for offer in offers if not offer.file.endswith(".whl")), None):
+        raise LockError(
+            f"{source.name} {source.version}, which something is built with, has no wheel for this image",
+            where=question.file,
+            why=f"the index offers {source.file}",
+            fix="offer a wheel of it by an index or a find-links folder of pip's",
+        )
+    return _files(question, offers, group, progress)

@@ -1,0 +1,344 @@
+"""A proof counts for exactly the inputs that it was made with, and is written down only where everything passed."""
+
+import functools
+import json
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainwright.build import proof_code, proofs, recording
+from trainwright.core.errors import NotRunError
+from trainwright.image import inputs
+from trainwright.image.names import SHORT
+from trainwright.inspect import matrix_page
+from trainwright.matrix.matrix import load_intent, select
+from trainwright.matrix.records import Check, Drift, Image, Proof, Record, Standing, Where
+
+Edit = Callable[[Path, str, str], None]
+Settle = Callable[[Path], None]
+Cli = Callable[..., Any]
+ID = "pytorch-2.13-cpu-py311-sagemaker"
+DIGEST = "sha256:" + "d" * 64
+IMAGE = DIGEST  # what was proved is what was pushed
+
+REPORT = """<?xml version="1.0" encoding="utf-8"?><testsuites><testsuite name="pytest" errors="{errors}"
+ failures="{failures}" skipped="{skipped}" tests="{tests}" timestamp="{timestamp}"><properties>
+<property name="name" value="{name}" /><property name="image" value="{image}" />
+<property name="architecture" value="x86_64" /><property name="cpus" value="2" />
+<property name="engine" value="28.5.2" />{code}</properties></testsuite></testsuites>"""
+
+
+@functools.cache  # no test of this module changes what proves
+def codes(root: Path) -> dict[str, str]:
+    """What the reports of tests say of the code behind them."""
+    variant = select(load_intent(root).variants, None, ID)[0]
+    return {kind: proof_code.digest_of(root, variant, kind) for kind in proof_code.kinds(variant)}
+
+
+def passed(root: Path, **said: Any) -> Proof:
+    probe, tests = (Check(state="passed", code=codes(root)[kind]) for kind in ("probe", "image"))
+    return Proof(**{"image": IMAGE, "probe": probe, "tests": tests, **said})
+
+
+def report(path: Path, **said: Any) -> None:
+    usual: dict[str, Any] = {"errors": 0, "failures": 0, "skipped": 0, "tests": 79, "name": "x", "image": IMAGE}
+    usual["code"] = "".join(
+        f'<property name="code-{kind}" value="{of}" />' for kind, of in codes(path.parents[2]).items()
+    )
+    path.write_text(REPORT.format(**{**usual, "timestamp": "2026-11-22T01:30:00+02:00", **said}))
+
+
+def present_key(root: Path) -> str:
+    intent = load_intent(root)
+    return inputs.load(intent, select(intent.variants, None, ID)[0]).key
+
+
+@pytest.fixture
+def out(tree: Path) -> Path:
+    """A checkout where the image is built, probed, tested, pushed and trained with; as files say."""
+    folder = tree / "out" / ID
+    folder.mkdir(parents=True)
+    image = Image(id=ID, key=present_key(tree), digest=DIGEST, uri=f"registry/x@{DIGEST}", size=7, proof=passed(tree))
+    (folder / "image.json").write_text(image.model_dump_json(by_alias=True))
+    report(folder / "tests.xml")
+    report(folder / "training.xml", tests=18, name=f"registry/x@{DIGEST}")
+    report(folder / "cluster.xml", tests=9, name=f"registry/x@{DIGEST}")
+    return folder
+
+
+def standing(root: Path, identity: str = ID) -> Standing:
+    intent = load_intent(root)
+    return proofs.standing(intent, select(intent.variants, None, identity)[0])
+
+
+def test_what_is_recorded_is_proved(tree: Path, out: Path, cli: Cli) -> None:
+    assert standing(tree).state == "unproved"
+    ended = cli(tree, "record", "--json")
+    assert ended.code == 0, ended.err
+    (row,) = json.loads(ended.out)
+    assert (row["id"], row["state"]) == (ID, "recorded")
+    found = standing(tree)
+    assert found.state == "proved"
+    assert found.record == Record.model_validate(
+        {
+            "key": present_key(tree),
+            "proof": proof_code.digest(tree, select(load_intent(tree).variants, None, ID)[0]),
+            "digest": DIGEST,
+            "day": "2026-11-21",  # of the tests, in UTC
+            "size": 7,
+            "tests": {"image": 79, "training": 18, "cluster": 9},
+            "where": Where(architecture="x86_64", cpus=2, engine="28.5.2", gpu="no GPU").model_dump(),
+        }
+    )
+    text = (tree / f"dockerfiles/proofs/{ID}.toml").read_text()
+    assert str(tree) not in text
+    said = json.loads(cli(tree, "list", "--only", ID, "--json").out)
+    assert said["counts"] == {"proved": 1, "unproved": 0, "blocked": 0, "all": 1}
+    assert (said["images"][0]["digest"], said["images"][0]["state"]) == (DIGEST, "proved")
+
+
+def test_a_proof_is_as_old_as_the_oldest_outcome_that_was_kept(tree: Path, out: Path) -> None:
+    """Not of the day on which kept outcomes were written into one more report."""
+    path = out / "tests.xml"
+    old = ("2026-11-20T09:00:00+00:00", "2026-11-19T23:30:00-02:00", "2026-11-21T00:00:00+00:00")
+    rows = "".join(
+        f'<testcase><properties><property name="kept" value="{when}" /></properties></testcase>' for when in old
+    )
+    path.write_text(path.read_text().replace("</testsuite>", f"{rows}</testsuite>"))
+    recording.record(load_intent(tree), select(load_intent(tree).variants, None, ID))
+    found = standing(tree).record
+    assert found is not None
+    assert str(found.day) == "2026-11-20"
+
+
+@pytest.mark.parametrize(
+    ("file", "pattern", "new"),
+    [
+        ("layers/pip.j2", r"\{% macro runtime\(\) %\}", "{% macro runtime() %}\n# changed"),
+        ("frameworks/image.j2", r"^LABEL", "# changed\nLABEL"),
+        ("rootfs/common/etc/pip.conf", r"\A", "# changed\n"),
+        ("rootfs/sagemaker/train", r"\n\Z", "\n# changed\n"),
+    ],
+)
+def test_another_input_is_another_proof(tree: Path, out: Path, edit: Edit, file: str, pattern: str, new: str) -> None:
+    recording.record(load_intent(tree), select(load_intent(tree).variants, None, ID))
+    assert standing(tree).state == "proved"
+    edit(tree / "dockerfiles" / file, pattern, new)
+    found = standing(tree)
+    assert found.state == "unproved"
+    assert "was proved on 2026-11-21 with other inputs" in found.reason
+    (row,) = [matrix_page.row(i, v, found) for i in [load_intent(tree)] for v in i.variants if v.id == ID]
+    assert (row["day"], row["digest"]) == ("", "")
+    assert found.record is not None  # when it last was proved is still said
+
+
+def test_what_changes_no_input_changes_no_proof(tree: Path, out: Path, edit: Edit) -> None:
+    recording.record(load_intent(tree), select(load_intent(tree).variants, None, ID))
+    edit(tree / "dockerfiles/layers/openmpi.j2", r"\A", "{# renders to nothing #}\n")
+    edit(tree / "dockerfiles/matrix.toml", r"^\[common.pins\]", "# a remark\n[common.pins]")
+    assert standing(tree).state == "proved"
+
+
+def test_one_proof_says_nothing_of_another_image(tree: Path, out: Path) -> None:
+    intent = load_intent(tree)
+    recording.record(intent, select(intent.variants, None, ID))
+    other = ID.replace("sagemaker", "ec2")
+    shutil.copy(tree / f"dockerfiles/proofs/{ID}.toml", tree / f"dockerfiles/proofs/{other}.toml")
+    assert standing(tree, other).state == "unproved"
+
+
+def test_stale_and_missing_locks_and_edited_proofs_are_shown(tree: Path, out: Path, edit: Edit, cli: Cli) -> None:
+    assert cli(tree, "record", "--only", ID).code == 0
+    edit(tree / f"dockerfiles/proofs/{ID}.toml", r"^digest = .*", 'digest = "sha256:1"')
+    (tree / "dockerfiles/locks/pytorch-2.13-cpu-py311-ec2.toml").unlink()
+    said = {row["id"]: row for row in json.loads(cli(tree, "list", "--json").out)["images"]}
+    assert len(said) == len(load_intent(tree).variants)
+    assert said[ID]["state"] == "unproved"
+    assert f"proofs/{ID}.toml" in said[ID]["reason"]
+    assert (said["pytorch-2.13-cpu-py311-ec2"]["state"], said["pytorch-2.13-cpu-py311-ec2"]["reason"]) == (
+        "unproved",
+        "there is no lock pytorch-2.13-cpu-py311-ec2.toml; trainwright lock",
+    )
+    edit(tree / f"dockerfiles/proofs/{ID}.toml", r"^digest = .*", f'digest = "{DIGEST}"')
+    edit(tree / "dockerfiles/matrix.toml", r"2\.13\.0", "2.13.1")
+    found = standing(tree)
+    assert found.record
+    assert (found.state, found.reason) == (
+        "unproved",
+        f"the lock of {ID} is stale; was proved on 2026-11-21 with other inputs (key {found.record.key[:SHORT]}); "
+        f"trainwright lock --only {ID}",
+    )
+    (row,) = json.loads(cli(tree, "matrix", "--only", ID, "--json").out)["images"]
+    assert (row["state"], row["day"], row["digest"], row["where"]) == ("unproved", "", "", None)
+    assert row["tested"] == "make test"
+
+
+def test_a_broken_rule_is_shown_with_its_remedy(tree: Path, edit: Edit) -> None:
+    edit(tree / "dockerfiles/matrix.toml", r'nccl = "wheel 2.30.7", openmpi', 'nccl = "wheel 2.29.7", openmpi')
+    found = standing(tree, "pytorch-2.15-cu132-py313-ec2-single-node")
+    assert found.state == "unproved"
+    assert "needs nccl ==2.30.7" in found.reason
+    assert "$EDITOR +" in found.reason
+
+
+def image_json(out: Path, **changed: Any) -> None:
+    held = Image.model_validate_json((out / "image.json").read_text())
+    (out / "image.json").write_text(held.model_copy(update=changed).model_dump_json(by_alias=True))
+
+
+def respell(path: Path, old: str, new: str) -> None:
+    assert old in path.read_text()
+    path.write_text(path.read_text().replace(old, new))
+
+
+NOT_TESTED = Proof(image=IMAGE, probe=Check(state="passed"), tests=Check(state="not run"))
+
+
+Spoil = Callable[[Path], object]
+SPOILT: dict[str, tuple[Spoil, str]] = {
+    "another key": (lambda out: image_json(out, key="0" * 64), "is not built with its present inputs"),
+    "never built": (lambda out: (out / "image.json").unlink(), "is not built with its present inputs"),
+    "not tested": (lambda out: image_json(out, proof=NOT_TESTED), "is not probed and tested here"),
+    "not probed": (lambda out: image_json(out, proof=None), "is not probed and tested here"),
+    "not pushed": (lambda out: image_json(out, digest=None), "is proved and not pushed"),
+    "another probe": (
+        lambda out: image_json(out, proof=passed(out.parents[1], probe=Check(state="passed", code="0"))),
+        "the code of the probe changed",
+    ),
+    "other image tests": (
+        lambda out: respell(out / "tests.xml", 'code-image" value="', 'code-image" value="0'),
+        "the image tests of",
+    ),
+    "other jobs": (
+        lambda out: respell(out / "cluster.xml", 'code-cluster" value="', 'code-cluster" value="0'),
+        "the cluster tests of",
+    ),
+    "drift": (lambda out: image_json(out, drift=[Drift(package="a", locked="1", used="2")]), "not the locked ones"),
+    "tests of another": (
+        lambda out: report(out / "tests.xml", image="sha256:1"),
+        "is about another image",
+    ),
+    "other bytes": (
+        lambda out: image_json(out, proof=passed(out.parents[1], image="sha256:1")),
+        "is not what was pushed",
+    ),
+    "no report": (lambda out: (out / "tests.xml").unlink(), "there is no report"),
+    "half a report": (lambda out: (out / "tests.xml").write_text("<"), "there is no report"),
+    "skipped": (lambda out: report(out / "tests.xml", skipped=1), "not every test passed"),
+    "failed": (lambda out: report(out / "tests.xml", failures=1), "not every test passed"),
+    "no test": (lambda out: report(out / "tests.xml", tests=0), "not every test passed"),
+    "another trained": (lambda out: report(out / "training.xml", name="registry/x@sha256:1"), "as it was pushed"),
+    "training failed": (
+        lambda out: report(out / "training.xml", name=f"x@{DIGEST}", errors=1),
+        "not every test passed",
+    ),
+}
+
+
+@pytest.mark.parametrize("why", SPOILT)
+def test_what_is_not_proved_is_not_recorded(tree: Path, out: Path, cli: Cli, why: str) -> None:
+    spoil, what = SPOILT[why]
+    spoil(out)
+    ended = cli(tree, "record", "--only", ID, "--json")
+    assert ended.code == NotRunError.exit_code, ended.err
+    assert what in json.loads(ended.err)["why"]
+    assert json.loads(ended.err)["fix"]
+    assert json.loads(ended.out)[0]["state"] == "not recorded"
+    assert not (tree / f"dockerfiles/proofs/{ID}.toml").exists()
+
+
+def test_what_is_proved_beside_it_is_recorded(tree: Path, out: Path, cli: Cli) -> None:
+    ended = cli(tree, "record", "--only", "pytorch-2.13-*-py311-*", "--json")
+    assert ended.code == NotRunError.exit_code
+    states = {row["id"]: row["state"] for row in json.loads(ended.out)}
+    assert states == {ID: "recorded", "pytorch-2.13-cpu-py311-ec2": "not recorded"}
+
+
+def test_the_drift_of_a_store_does_not_count(
+    tree: Path, out: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Another host's store must not make an image unproved here, nor proved."""
+    intent = load_intent(tree)
+    recording.record(intent, select(intent.variants, None, ID))
+    monkeypatch.setenv("TRAINWRIGHT_STORE", str(tmp_path / "drifted"))
+    held = inputs.read_distribution(intent, "debian-12")
+    newer = {name: {**stanza, "Version": stanza["Version"] + "+x"} for name, stanza in held.locked.items()}
+    newer = {name: {**stanza, "SHA256": "a" * 64} for name, stanza in newer.items()}
+    inputs.record_drift({"Intent": held.intent, "Date": "Sat, 21 Nov 2026 00:00:00 UTC"}, held.locked, newer)
+    variant = select(intent.variants, None, ID)[0]
+    assert inputs.load(intent, variant).drift
+    assert inputs.load(intent, variant).key != proofs.standing(intent, variant).key
+    assert proofs.standing(intent, variant).state == "proved"
+
+
+def test_tests_may_differ_in_what_they_measured(tree: Path, out: Path, cli: Cli) -> None:
+    """Jobs of several hosts write their case and seconds into the report of one image."""
+    respell(
+        out / "cluster.xml",
+        "</properties>",
+        '<property name="case" value="a" /><property name="case" value="b" /></properties>',
+    )
+    assert cli(tree, "record", "--only", ID).code == 0
+
+
+def test_a_report_of_training_is_about_one_image(tree: Path, out: Path, cli: Cli) -> None:
+    mine = out / "mine.xml"
+    report(mine, tests=3, name=f"registry/x@{DIGEST}")
+    assert cli(tree, "record", "--only", "*", "--training", str(mine)).code == 2
+    assert cli(tree, "record", "--only", ID, "--training", str(mine)).code == 0
+    found = standing(tree).record
+    assert found
+    assert found.tests == {"image": 79, "training": 3, "cluster": 9}
+
+
+# --- what CI proves again --------------------------------------------------------------------------------------------
+
+FIELDS: dict[str, tuple[dict[str, Any], str]] = {
+    "present": ({}, ""),
+    "of before": ({"proof": None}, "does not say which tests and which code proved it"),
+    "another proof": (
+        {"proof": "0" * 64},
+        "its tests or the code that proves it changed since 2026-11-21",
+    ),
+    "no jobs": ({"tests": {"image": 1, "training": 1}}, "counts no cluster tests"),
+    "another key": ({"key": "0" * 64}, "was proved on 2026-11-21 with other inputs"),
+}
+
+
+@pytest.mark.parametrize("case", FIELDS)
+def test_a_record_counts_for_its_key_and_its_proof(tree: Path, out: Path, cli: Cli, case: str) -> None:
+    change, why = FIELDS[case]
+    intent = load_intent(tree)
+    (variant,) = select(intent.variants, None, ID)
+    recording.record(intent, [variant])
+    held = standing(tree).record
+    assert held
+    proofs.record_path(intent, variant).write_text(proofs.dump(held.model_copy(update=change)))
+    said = proofs.due(intent, variant, standing(tree))
+    assert why in said if why else said == ""
+    (row,) = json.loads(cli(tree, "list", "--only", ID, "--json").out)["images"]
+    assert row["state"] == ("unproved" if case == "another key" else "proved")
+    assert why in row["reason"]
+
+
+def test_one_more_image_in_turn() -> None:
+    rows = ["a", "b", "c"]
+    assert {proofs.in_turn(rows, f"{number:040x}"[::-1]) for number in range(64)} == set(rows)
+    assert proofs.in_turn(rows, "ab" * 20) == proofs.in_turn(rows, "ab" * 20)
+    assert proofs.in_turn([], "ab" * 20) == ""
+
+
+def test_ci_says_what_it_proves_and_what_it_leaves_out(tree: Path, out: Path, cli: Cli, edit: Edit) -> None:
+    edit(tree / "dockerfiles/matrix.toml", r"^ci = \[", f'ci = [\n    "{ID}",')
+    recording.record(load_intent(tree), select(load_intent(tree).variants, None, ID))
+    run = functools.partial(subprocess.run, cwd=tree, check=True, capture_output=True)
+    run(["git", "init", "--quiet"])
+    run(["git", "-c", "user.name=a", "-c", "user.email=a@b", "commit", "--quiet", "--allow-empty", "--message=a"])
+    rows = json.loads(cli(tree, "ci", "proofs", "--json").out)
+    assert (rows[-1]["id"], rows[-1]["action"]) == (ID, "prove")  # of one, it is always its turn
+    assert rows[-1]["reason"].startswith("its turn by the commit ")
+    assert {(row["action"], row["reason"]) for row in rows[:-1]} == {("prove", "no proof of it is recorded")}

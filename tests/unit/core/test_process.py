@@ -1,0 +1,129 @@
+"""Running programs: the whole command in every error, and no orphan after Ctrl-C."""
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from trainwright.build import baking
+from trainwright.core.errors import BuildError, EnvironmentProblem
+from trainwright.core.process import pass_on, run
+
+
+def test_output() -> None:
+    assert run(["printf", "%s", "a b"], error=BuildError) == "a b"
+    assert run(["cat"], stdin="text", error=BuildError) == "text"
+    assert run(["sh", "-c", "echo $OWN"], env={"OWN": "1"}, error=BuildError) == "1\n"
+
+
+def test_nothing_reads_the_terminal() -> None:
+    assert run(["cat"], error=BuildError) == ""
+
+
+def test_a_failure_tells_the_command_and_its_last_words() -> None:
+    with pytest.raises(BuildError, match="sh failed with exit code 3") as raised:
+        run(["sh", "-c", "seq 20; echo no such luck >&2; exit 3"], error=BuildError, fix="pray")
+    assert raised.value.where == "sh -c 'seq 20; echo no such luck >&2; exit 3'"
+    assert raised.value.why == "no such luck"
+    assert raised.value.fix == "pray"
+
+
+def test_last_words_on_standard_output_count_too_and_only_the_last() -> None:
+    with pytest.raises(BuildError) as raised:
+        run(["sh", "-c", "seq 100; exit 1"], error=BuildError, what="it failed")
+    assert raised.value.what == "it failed"
+    assert raised.value.why.splitlines() == [str(number) for number in range(86, 101)]
+
+
+def test_program_that_is_not_there() -> None:
+    with pytest.raises(EnvironmentProblem, match="no-such-program is not on this machine") as raised:
+        run(["no-such-program", "--flag"], error=BuildError)
+    assert "no-such-program --flag" in raised.value.why
+
+
+def test_program_that_may_not_run(tmp_path: Path) -> None:
+    """A script that lost its mode bit, in a checkout that came as a zip file for instance."""
+    (tmp_path / "script.sh").write_text("#!/bin/sh\n")
+    with pytest.raises(EnvironmentProblem, match=r"script\.sh"):
+        run([tmp_path / "script.sh"], error=BuildError)
+
+
+def test_output_that_is_no_text() -> None:
+    assert "end" in run(["printf", r"\377end"], error=BuildError)
+
+
+def test_data_of_a_child_does_not_mix_with_ours(capfd: pytest.CaptureFixture[str]) -> None:
+    with capfd.disabled():
+        code = "from trainwright.core.errors import *; from trainwright.core.process import pass_on, run\n"
+        code += "run(['sh', '-c', 'echo out; echo err >&2'], error=BuildError, show=True, out_to_err=True)"
+        ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ended.stdout == ""
+    assert sorted(ended.stderr.split()) == ["err", "out"]
+
+
+def test_what_is_passed_on_is_in_the_error_too(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Of a log's end alone, a person reads why: what was passed on may be out of sight."""
+    with pytest.raises(BuildError) as raised:
+        pass_on(
+            ["sh", "-c", "echo 'no space left' >&2; exit 3"],
+            cwd=tmp_path,
+            error=BuildError,
+            what="it failed",
+            fix="",
+            reason=str.strip,
+        )
+    assert (raised.value.why, capfd.readouterr().err) == ("no space left", "no space left\n")
+
+
+# As BuildKit 0.29 printed it.
+FAILED = """#9 1.204 done
+#9 ERROR: process "/bin/sh -c touch /a" did not complete successfully: exit code: 1
+------
+ > [image 3/5] RUN touch /a:
+0.312 touch: cannot touch '/a': No space left on device
+------
+Dockerfile:118
+--------------------
+ 117 |     FROM base
+ 118 | >>> RUN touch /a
+--------------------
+ERROR: failed to solve: process "/bin/sh -c touch /a" did not complete successfully: exit code: 1
+"""
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        (FAILED, " > [image 3/5] RUN touch /a:\n0.312 touch: cannot touch '/a': No space left on device"),
+        ("ERROR: no builder\n", "ERROR: no builder"),
+        ("", ""),
+    ],
+)
+def test_a_failed_build_names_its_step_and_what_that_said(said: str, why: str) -> None:
+    assert baking.failed_step(said) == why
+
+
+@pytest.mark.parametrize("stubborn", [False, True])
+def test_ctrl_c_stops_the_child(tmp_path: Path, stubborn: bool) -> None:
+    """Asked first; one that does not listen is made to."""
+    pid = tmp_path / "pid"
+    trap = "trap '' INT; " if stubborn else ""
+    code = (
+        "from trainwright.core import process\n"
+        "from trainwright.core.errors import BuildError\n"
+        "process.GRACE_SECONDS = 0.1\n"
+        f"process.run(['sh', '-c', '''{trap}echo $$ > {pid}.new; mv {pid}.new {pid}; exec sleep 60'''],"
+        " error=BuildError)"
+    )
+    ours = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True)
+    while not pid.exists():
+        time.sleep(0.01)
+    child = Path("/proc", pid.read_text().strip())
+    assert child.exists()
+    time.sleep(0.1)  # until Popen has returned: before that, nobody but Python knows the child
+    ours.send_signal(signal.SIGINT)
+    assert "KeyboardInterrupt" in ours.communicate(timeout=10)[1]
+    assert not child.exists()

@@ -1,0 +1,116 @@
+"""No release without a gate result for that very digest, or somebody's name under a waiver."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainwright.core.errors import ConfigError, NotRunError
+from trainwright.gate import passed, read
+from trainwright.gate.evidence import Declared
+from trainwright.gate.judge import Verdict
+from trainwright.matrix.matrix import load_intent
+from trainwright.matrix.model import Variant
+
+ROOT = Path(__file__).parents[3]
+LOG = next((Path(__file__).parents[1] / "nccl-tests").glob("07*.txt"))
+DIGEST, OTHER = f"sha256:{'a' * 64}", f"sha256:{'b' * 64}"
+GPU, CPU = "pytorch-2.15-cu132-py313-sagemaker", "pytorch-2.13-cpu-py311-sagemaker"
+
+
+def variant(identity: str) -> Variant:
+    return next(one for one in load_intent(ROOT).variants if one.id == identity)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A checkout in which nothing is recorded yet."""
+    shutil.copytree(ROOT / "dockerfiles", tmp_path / "dockerfiles", ignore=shutil.ignore_patterns("gates", "layers"))
+    return tmp_path
+
+
+def verdicts(root: Path, *digests: str, **declared: Any) -> tuple[list[Verdict], Declared]:
+    """A log of a run that our own runner wrote, for each digest."""
+    files = []
+    for number, digest in enumerate(digests):
+        text = LOG.read_text().partition("## --- verbatim")[2]
+        today = "Selected provider is efa, fabric is efa (found 4 nics)"
+        path = root / f"{number}.log"
+        path.write_text(f"gate: image host/x@{digest}\n" + text.replace("Selected Provider is efa", today))
+        files.append(str(path))
+    said = Declared(**({"instance": "p4d.24xlarge", "nodes": 2} | declared))
+    return read.verdicts(ROOT, files, said), said
+
+
+def test_what_passed_may_be_released_and_nothing_else(root: Path) -> None:
+    passed.record(root, variant(GPU), ["all_reduce"], *verdicts(root, DIGEST))
+    found = passed.check(root, variant(GPU), DIGEST, "")
+    assert found.state == "passed"
+    assert found.detail.startswith("2 x p4d.24xlarge on 20")
+    with pytest.raises(NotRunError, match="has not passed the gate") as error:
+        passed.check(root, variant(GPU), OTHER, "")
+    assert DIGEST in error.value.why
+    assert f"--record {GPU}" in error.value.fix
+
+
+def test_fewer_interfaces_that_were_declared_stay_visible(root: Path) -> None:
+    found, declared = verdicts(root, DIGEST, nics=4)
+    passed.record(root, variant(GPU), ["all_reduce"], found, declared)
+    assert "2 x p4d.24xlarge with 4 EFA interfaces each on" in passed.check(root, variant(GPU), DIGEST, "").detail
+
+
+def test_nothing_recorded(root: Path) -> None:
+    with pytest.raises(NotRunError, match="has not passed the gate") as error:
+        passed.check(root, variant(GPU), DIGEST, "")
+    assert "there is no dockerfiles/gates/" in error.value.why
+
+
+def test_an_image_without_nccl_needs_none(root: Path) -> None:
+    found = passed.check(root, variant(CPU), DIGEST, "")
+    assert (found.state, found.detail) == ("not run", "it has no NCCL: nothing to gate")
+
+
+def test_a_waiver_has_a_name_and_a_reason(root: Path) -> None:
+    found = passed.check(root, variant(GPU), DIGEST, "Ada Lovelace: no p5 until December")
+    assert (found.state, found.detail) == ("not run", "waived by Ada Lovelace: no p5 until December")
+    for bad in ("yes", "Ada:", ": because"):
+        with pytest.raises(ConfigError, match="who waives"):
+            passed.check(root, variant(GPU), DIGEST, bad)
+
+
+@pytest.mark.parametrize(
+    ("digests", "declared", "why"),
+    [
+        ((DIGEST, OTHER), {}, "the logs name sha256:a"),
+        ((DIGEST,), {"instance": ""}, "--instance"),
+        ((DIGEST,), {"nodes": None, "world_size": 16}, "--nodes"),
+        ((DIGEST,), {"exit_code": 3}, "fail"),
+        (("none",), {}, "the logs name no image"),
+    ],
+)
+def test_what_does_not_prove_one_image_is_not_recorded(
+    root: Path, digests: tuple[str, ...], declared: dict[str, Any], why: str
+) -> None:
+    with pytest.raises(NotRunError, match="nothing was recorded") as error:
+        passed.record(root, variant(GPU), ["all_reduce"], *verdicts(root, *digests, **declared))
+    assert why in error.value.why
+    assert not (root / passed.FOLDER).exists()
+
+
+def test_all_collectives_and_more_than_one_node(root: Path) -> None:
+    found, declared = verdicts(root, DIGEST)
+    with pytest.raises(NotRunError) as error:
+        passed.record(root, variant(GPU), ["all_reduce", "broadcast"], found, declared)
+    assert "nothing was said of broadcast" in error.value.why
+    with pytest.raises(NotRunError) as error:
+        passed.record(root, variant(GPU), ["all_reduce"], found, declared.model_copy(update={"nodes": 1}))
+    assert "one node shows nothing of that" in error.value.why
+
+
+def test_a_record_that_somebody_edited(root: Path) -> None:
+    passed.record(root, variant(GPU), ["all_reduce"], *verdicts(root, DIGEST))
+    path = root / passed.FOLDER / f"{GPU}.toml"
+    path.write_text(path.read_text().replace("sha256:a", "sha256:z"))
+    with pytest.raises(ConfigError, match=r"does not say what it must"):
+        passed.check(root, variant(GPU), DIGEST, "")

@@ -1,0 +1,95 @@
+"""`trainwright emit` of images pushed from here, and of others: what is known of one decides what is asked."""
+
+import re
+from pathlib import Path
+
+import pytest
+from unit.emitted import DIGEST, KUBERNETES, SLURM, TWO, Emit, documents, pods
+
+from trainwright.core.files import write
+from trainwright.matrix.records import Image
+
+PUSHED = ("pytorch-2.13-cpu-py311-ec2", "pytorch-2.15-cu132-py313-ec2", "pytorch-2.15-cu132-py313-ec2-single-node")
+
+
+@pytest.fixture
+def pushed(emit: Emit, tmp_path: Path) -> Emit:
+    """A checkout in which these were pushed."""
+    for name in PUSHED:
+        versions = {"torch": "2.15.0", "mpi4py": "4.1.0"}
+        image = Image(
+            id=name, key="0" * 64, digest=DIGEST, uri=f"registry.example.com/{name}@{DIGEST}", versions=versions
+        )
+        write(tmp_path / "checkout/out" / name / "image.json", image.model_dump_json(by_alias=True))
+    return emit
+
+
+def test_what_a_reference_of_our_own_names_is_known(pushed: Emit, tmp_path: Path) -> None:
+    """By the digest that was pushed from here, and by its tag."""
+    file = tmp_path / "checkout/out" / PUSHED[0] / "image.json"
+    file.write_text(file.read_text().replace("5" * 64, "6" * 64))
+    for image in (f"registry.example.com/x@sha256:{'6' * 64}", f"registry.example.com/x:{PUSHED[0]}-0123456789ab"):
+        ended = pushed("slurm", image=image)
+        assert ended.code == 0, ended.err
+
+
+def test_an_id_is_the_digest_that_was_pushed(pushed: Emit) -> None:
+    ended = pushed("slurm", *TWO, image=PUSHED[1])
+    assert f"registry.example.com#{PUSHED[1]}:{DIGEST}" in ended.out
+    assert "is no digest" not in ended.err
+    assert "--distribution torchrun" in ended.out
+
+
+@pytest.mark.parametrize(
+    ("image", "words", "code", "said"),
+    [
+        (PUSHED[0], TWO, 0, "the 8 GPUs of p5.48xlarge are paid for, and not used"),
+        (PUSHED[1], ("--nodes", "2", "--instance", "c5n.18xlarge"), 2, "c5n.18xlarge has none"),
+        (PUSHED[1], ("--instance", "p6e-gb200.36xlarge"), 2, "is arm64"),
+        (PUSHED[1], (*TWO, "--distribution", "tensorflow"), 2, "this image cannot do tensorflow"),
+        ("pytorch-2.13-cpu-py311-sagemakr", TWO, 2, "did you mean 'pytorch-2.13-cpu-py311-sagemaker'"),
+        ("pytorch-2.13-cpu-py311-sagemaker", TWO, 7, "was not pushed from here"),
+        ("127.0.0.1:5000/x:1", TWO, 2, "other hosts cannot pull"),
+    ],
+)
+def test_an_image_that_does_not_fit(pushed: Emit, image: str, words: tuple[str, ...], code: int, said: str) -> None:
+    ended = pushed("slurm", *words, image=image)
+    assert ended.code == code
+    assert said in re.sub(r"\s+", " ", ended.err)
+
+
+@pytest.mark.parametrize("on", [*KUBERNETES, *SLURM])
+def test_cpus_need_no_type(pushed: Emit, on: str) -> None:
+    """Any host will do: neither a type nor devices are asked for, nor memory that a small one has not."""
+    name, two = PUSHED[0], "2" if on == "mpijob" else "1"
+    ended = pushed(on, "--nodes", two, "--model", "kept", image=name)
+    assert "of the hosts neither a type nor devices are asked for" in ended.err
+    assert f"on {two} host{'s' if two == '2' else ''}," in ended.out
+    assert "gpus-per-node" not in ended.out
+    for pod in pods(documents(ended)[-1]) if on in KUBERNETES else []:
+        assert pod["containers"][0]["resources"] == {}
+        assert set(pod.get("nodeSelector", {})) <= {"sagemaker.amazonaws.com/node-health-status"}
+        assert pod["containers"][0]["command"][-1] in ("1", "plain", "--worker")
+
+
+def test_a_type_of_which_only_the_name_is_known(pushed: Emit) -> None:
+    """As `launch` takes it; what nobody sells is refused, and no other kind of machine offered."""
+    for image in (PUSHED[0], "registry.example.com/x:1"):
+        ended = pushed("hyperpod-eks", "--instance", "c5.4xlarge", "--model", "kept", image=image)
+        assert "nothing is known of c5.4xlarge beside its name: no row of dockerfiles/instances.toml" in ended.err
+        (pod,) = pods(documents(ended)[-1])
+        assert pod["containers"][0]["resources"] == {}
+        assert pod["nodeSelector"]["node.kubernetes.io/instance-type"] == "ml.c5.4xlarge"
+    assert "HyperPod has no m7g.large" in pushed("hyperpod-eks", "--instance", "m7g.large").err
+    assert "m7g.large is arm64" in pushed("slurm", "--instance", "m7g.large", image=PUSHED[0]).err
+    assert "did you mean 'c5.4xlarge'" in pushed("slurm", "--instance", "c5.4xlrge").err
+    assert "which instance type?" in pushed("slurm", image=PUSHED[1]).err
+
+
+def test_tcp_where_there_is_efa_must_be_said(pushed: Emit) -> None:
+    ended = pushed("slurm", *TWO, image=PUSHED[2])
+    assert ended.code == 2
+    assert "--env TRAINWRIGHT_ALLOW_TCP=1: slow training" in re.sub(r"\s+", " ", ended.err)
+    ended = pushed("slurm", *TWO, "--env", "TRAINWRIGHT_ALLOW_TCP=1", image=PUSHED[2])
+    assert ended.code == 0
+    assert "would talk TCP" in ended.err

@@ -1,0 +1,34 @@
+"""Every image of the matrix: it renders, and goes together. `trainwright lint` asks hadolint, in `make test`."""
+
+import re
+
+import pytest
+
+from trainwright.image import inputs
+from trainwright.lock import facts
+from trainwright.matrix.matrix import Intent
+
+LEAST = 40  # images
+
+
+@pytest.fixture(scope="module")
+def dockerfiles(intent: Intent) -> dict[str, str]:
+    """Of a blocked image, what the intent alone knows of it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TRAINWRIGHT_STORE", "/dev/null/store")
+        return {variant.id: inputs.text_of(intent, variant)["Dockerfile"] for variant in intent.variants}
+
+
+def test_there_are_many_and_each_renders(intent: Intent, dockerfiles: dict[str, str]) -> None:
+    assert len(dockerfiles) == len(intent.variants) >= LEAST
+    for variant in intent.variants:
+        text = dockerfiles[variant.id]
+        assert re.search(r"^FROM ", text, re.MULTILINE), variant.id
+        assert variant.id in text
+        assert ("# Blocked, and not built: " in text) == bool(inputs.awaited(intent, variant)), variant.id
+
+
+def test_each_goes_together(intent: Intent) -> None:
+    """With its lock where it has one, by its pins alone where it awaits something: admit() raises for a broken rule."""
+    for variant in intent.variants:
+        facts.admit(intent, variant, *inputs.known(intent, variant))

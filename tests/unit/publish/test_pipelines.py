@@ -1,0 +1,476 @@
+"""`trainwright ci`: the images of a pipeline are those that `plan` would build, by real keys and a real registry."""
+
+import gzip
+import json
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import botocore
+import pytest
+import yaml
+from registries import MANIFEST, Registry, digest_of, serving
+
+from trainwright.core.errors import ConfigError
+from trainwright.core.toml import parse
+from trainwright.docker import engine
+from trainwright.image import changes
+from trainwright.lock import lockfile
+from trainwright.matrix.matrix import Intent, load_intent
+from trainwright.matrix.model import Lock, Variant
+from trainwright.matrix.records import PlanEntry
+from trainwright.publish import pipelines
+
+ROOT = Path(__file__).parents[3]
+DEFAULT = "pytorch-2.13-cpu-py311-sagemaker"
+SETTINGS = pipelines.settings(ROOT)
+FIELD = re.compile(r"\$\{\{ [\w.]+ \}\}")  # of GitHub, where it stands for a value
+
+
+@pytest.fixture
+def committed(few: Path) -> Path:
+    git(few, "init", "--quiet")
+    git(few, "add", "--all")
+    git(few, "commit", "--quiet", "--message", "as it was")
+    return few
+
+
+def git(tree: Path, *words: str) -> None:
+    settings = ["-c", "user.name=A", "-c", "user.email=a@example.com"]
+    subprocess.run(["git", *settings, "-C", tree, *words], check=True, capture_output=True)
+
+
+@pytest.fixture
+def registry() -> Iterator[Registry]:
+    with serving() as held:
+        yield held
+
+
+def publish(registry: Registry, rows: list[dict[str, Any]]) -> None:
+    """Something under the tag of each key."""
+    content = json.dumps({"mediaType": MANIFEST}).encode()
+    for row in rows:
+        name = f"trainwright/{row['id'].partition('-')[0]}"
+        registry.manifests[name, digest_of(content)] = (content, MANIFEST)
+        registry.tags[name, f"{row['id']}-{row['key'][:12]}"] = digest_of(content)
+
+
+Ask = Callable[..., Any]
+
+
+@pytest.fixture
+def ask(cli: Any, registry: Registry) -> Ask:
+    def call(root: Path, *words: str) -> Any:
+        ended = cli(root, *words, "--registry", registry.address, "--json")
+        assert ended.code == 0, ended.err
+        return json.loads(ended.out)
+
+    return call
+
+
+def built(document: dict[str, Any]) -> list[str]:
+    """The images that the builds of a batch, or the jobs of a workflow, are told to build."""
+    if "batch" in document:
+        tasks = document["batch"]["build-graph"]
+        return [task["env"]["variables"]["ONLY"] for task in tasks if "variables" in task["env"]]
+    jobs = [job for job in document["jobs"].values() if "strategy" in job]
+    assert all(job["env"]["ONLY"] == "${{ matrix.image }}" for job in jobs)
+    return [row["image"] for job in jobs for row in job["strategy"]["matrix"]["include"]]
+
+
+def to_build(rows: list[dict[str, Any]]) -> set[str]:
+    """Also what an engine here holds: those who build do not have it."""
+    return {row["id"] for row in rows if row["action"] in ("build", "reuse")}
+
+
+def move_mpi4py(tree: Path, edit: Any, settle: Any) -> None:
+    edit(tree / "dockerfiles/matrix.toml", r'^mpi4py = "4\.1\.2"', 'mpi4py = "4.1.1"')
+    for path in (tree / "dockerfiles/locks").glob("*.toml"):
+        locked = parse(path.read_text(), Lock, path.name)
+        moved = [row.model_copy(update={"version": "4.1.1"} if row.name == "mpi4py" else {}) for row in locked.python]
+        entries = lockfile.entries_digest(moved)
+        path.write_text(lockfile.dump(locked.model_copy(update={"python": moved, "entries": entries})))
+    settle(tree)
+
+
+# --- the images of a pipeline --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["codebuild", "github"])
+def test_a_change_of_one_pin_builds_what_plan_builds(
+    ask: Ask, registry: Registry, committed: Path, edit: Any, settle: Any, kind: str
+) -> None:
+    """All is published; then a pin that only some images have moves."""
+    before = ask(committed, "plan")
+    publish(registry, [row for row in before if row["key"]])
+    assert to_build(ask(committed, "plan")) == set()
+    assert built(ask(committed, "ci", kind)["document"]) == []
+
+    edit(committed / "dockerfiles/layers/gdrcopy.j2", "RUN ", "RUN true; ")
+    planned = to_build(ask(committed, "plan"))
+    said = ask(committed, "ci", kind)
+    assert 0 < len(planned) < len(before)
+    assert sorted(built(said["document"])) == sorted(planned)
+    assert {row["id"] for row in said["builds"]} == planned
+    assert {row["id"] for row in said["left"]} == {row["id"] for row in before} - planned
+
+
+def test_a_moved_pin_and_what_was_never_published(
+    ask: Ask, registry: Registry, committed: Path, edit: Any, settle: Any
+) -> None:
+    """Every image has the pin that moves. One is published with the new key already, another one never was."""
+    before = ask(committed, "plan", "--only", "*-cpu-*")
+    publish(registry, [row for row in before if row["id"] != DEFAULT])
+    move_mpi4py(committed, edit, settle)
+    now = ask(committed, "plan", "--only", "*-cpu-*")
+    publish(registry, [row for row in now if row["id"] == "base-1.0-cpu-py313-ec2"])
+    planned = to_build(ask(committed, "plan", "--only", "*-cpu-*"))
+    assert DEFAULT in planned
+    assert "base-1.0-cpu-py313-ec2" not in planned
+    said = ask(committed, "ci", "codebuild", "--only", "*-cpu-*")
+    assert sorted(built(said["document"])) == sorted(planned)
+
+
+@pytest.mark.parametrize("kind", ["codebuild", "github"])
+def test_what_only_this_engine_holds_is_built(
+    ask: Ask, committed: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pipeline's builders do not have it, and nobody else would publish it."""
+    monkeypatch.setattr(engine, "answers", lambda: True)
+    monkeypatch.setattr(engine, "image_id", lambda _: f"sha256:{'1' * 64}")
+    (row,) = ask(committed, "plan", "--only", DEFAULT)
+    assert row["action"] == "reuse"
+    said = ask(committed, "ci", kind, "--only", DEFAULT)
+    assert built(said["document"]) == [DEFAULT]
+    assert said["left"] == []
+
+
+def test_since_keeps_what_changed(ask: Ask, registry: Registry, committed: Path, edit: Any) -> None:
+    """Nothing is published: the plan builds all, and of these a pipeline since HEAD those that are other ones now."""
+    edit(committed / "dockerfiles/layers/gdrcopy.j2", "RUN ", "RUN true; ")
+    planned = to_build(ask(committed, "plan"))
+    said = ask(committed, "ci", "codebuild", "--since", "HEAD")
+    changed = {row.id for row in changes.since(load_intent(committed), "HEAD")}
+    assert set(built(said["document"])) == planned & changed
+    assert 0 < len(planned & changed) < len(planned)
+    assert {row["id"] for row in said["left"] if row["action"] == "unchanged"} == planned - changed
+
+
+def test_blocked_images_are_named_and_not_built(cli: Any, tree: Path) -> None:
+    said = json.loads(cli(tree, "ci", "codebuild", "--json").out)
+    ended = cli(tree, "ci", "codebuild")
+    blocked = [row["id"] for row in said["left"] if row["action"] == "blocked"]
+    assert blocked
+    assert not {*blocked} & {*built(said["document"])}
+    for name in blocked:
+        assert f"#   {name}: " in ended.out
+    assert yaml.safe_load(ended.out) == said["document"]
+    assert "what is published is unknown" in ended.err
+
+
+def test_who_names_a_registry_gets_its_error(cli: Any, tree: Path) -> None:
+    """All would be built again otherwise, for hours, because of a token that ran out."""
+    for words, code in ((("--registry", "ecr"), 9), (("--registry", "127.0.0.1:1"), 8)):
+        for kind in ("codebuild", "github"):
+            ended = cli(tree, "ci", kind, "--only", DEFAULT, *words)
+            assert (ended.code, ended.out) == (code, "")
+
+
+def test_without_one_the_registry_is_asked_that_the_builds_push_to(cli: Any, tree: Path) -> None:
+    ended = cli(tree, "ci", "codebuild", "--only", DEFAULT)
+    assert ended.code == 0
+    (note,) = [line for line in ended.out.splitlines() if line.startswith("# what is published is unknown: ")]
+    assert "region" in note  # of ECR, which nobody named here; the registry on loopback was not asked
+    assert "all is built that is not blocked, and pushed to ecr" in note
+    (task,) = yaml.safe_load(ended.out)["batch"]["build-graph"]
+    assert task["env"]["variables"]["REGISTRY"] == "ecr"
+    assert "It is of no commit" in ended.out
+
+
+def test_the_head_says_which_commit_and_keys_it_is_of(ask: Ask, cli: Any, registry: Registry, committed: Path) -> None:
+    words = ("ci", "github", "--only", DEFAULT)
+    (build,) = ask(committed, *words)["builds"]
+    head = subprocess.run(["git", "-C", committed, "rev-parse", "HEAD"], capture_output=True, text=True).stdout.strip()
+    out = cli(committed, *words, "--registry", registry.address).out.splitlines()
+    assert f"# Of commit {head}." in out
+    assert f"#   {DEFAULT}: {build['key'][:12]}" in out
+    assert any("on loopback" in line for line in out if line.startswith("#"))
+    (committed / "dockerfiles/other.toml").touch()
+    out = cli(committed, *words, "--registry", registry.address).out.splitlines()
+    assert f"# Of commit {head}, and what is not committed, which no build has: dockerfiles/other.toml." in out
+
+
+def test_a_file_that_cannot_be_written(cli: Any, tree: Path, tmp_path: Path) -> None:
+    ended = cli(tree, "ci", "codebuild", "--only", DEFAULT, "--output", str(tmp_path))
+    assert (ended.code, ended.out) == (10, "")
+    assert "cannot be written" in ended.err
+
+
+def test_a_commit_that_is_not_there(cli: Any, committed: Path) -> None:
+    ended = cli(committed, "ci", "github", "--since", "nowhere")
+    assert (ended.code, ended.out) == (2, "")
+    assert "knows no commit" in ended.err
+
+
+def test_the_file_is_written_whole_and_read_back(cli: Any, tree: Path, tmp_path: Path) -> None:
+    file = tmp_path / "batch.yml"
+    ended = cli(tree, "ci", "codebuild", "--only", DEFAULT, "--output", str(file))
+    assert (ended.code, ended.out) == (0, "")
+    assert built(yaml.safe_load(file.read_text())) == [DEFAULT]
+    assert [path.name for path in tmp_path.iterdir() if "batch" in path.name] == ["batch.yml"]
+
+
+# --- levels --------------------------------------------------------------------------------------------------------
+
+
+def rows(*names: str) -> list[PlanEntry]:
+    return [PlanEntry(id=name, action="build", reason="", key="k") for name in names]
+
+
+def test_only_what_plan_calls_build_is_built(intent: Intent) -> None:
+    """Also of what an engine here holds: it is pushed from here."""
+    actions = ("skip", "reuse", "build", "blocked")
+    four = intent.variants[:4]
+    plan = [
+        row.model_copy(update={"action": action})
+        for row, action in zip(rows(*(one.id for one in four)), actions, strict=True)
+    ]
+    found = pipelines.graph(plan, four, intent.components.bases)
+    assert [build.id for build in found.builds] == [four[2].id]
+    assert [row.action for row in found.left] == ["skip", "reuse", "blocked"]
+
+
+def variant(intent: Intent, name: str, **also: Any) -> Variant:
+    (found,) = [one for one in intent.variants if one.id == name]
+    return found.model_copy(update=also)
+
+
+def test_images_of_the_matrix_are_of_one_level(intent: Intent) -> None:
+    """None starts from another one: what `parent` would say."""
+    assert {one.parent for one in intent.variants} == {""}
+    plan = rows(*(one.id for one in intent.variants))
+    found = pipelines.graph(plan, intent.variants, intent.components.bases)
+    assert {build.level for build in found.builds} == {1}
+
+
+def test_twins_follow_their_image_where_they_share_a_cache(intent: Intent) -> None:
+    twin = "pytorch-2.15-cu132-py313-ec2-distro-devel"
+    own = twin.removesuffix("-devel")
+    both = [variant(intent, twin), variant(intent, own)]
+    found = pipelines.graph(rows(twin, own), both, intent.components.bases, shared_cache=True)
+    assert [(build.id, build.level, build.needs) for build in found.builds] == [(own, 1, ()), (twin, 2, (own,))]
+    alone = pipelines.graph(rows(twin), both, intent.components.bases, shared_cache=True)
+    assert [build.needs for build in alone.builds] == [()], "what is not built cannot be waited for"
+
+
+def test_what_is_put_on_top_comes_after(intent: Intent) -> None:
+    base, names = variant(intent, DEFAULT), [DEFAULT, f"{DEFAULT}-with-a", f"{DEFAULT}-with-b"]
+    several = [base, *(base.model_copy(update={"id": name, "parent": DEFAULT}) for name in names[1:])]
+    several[2] = several[2].model_copy(update={"parent": names[1]})
+    found = pipelines.graph(rows(*reversed(names)), several, intent.components.bases)
+    assert [(build.id, build.level) for build in found.builds] == list(zip(names, (1, 2, 3), strict=True))
+    batch = pipelines.codebuild(found, SETTINGS.codebuild, {})["batch"]["build-graph"]
+    held = {task["identifier"] for task in batch}
+    assert all(set(task.get("depend-on", [])) <= held for task in batch)
+    assert [len(task.get("depend-on", [])) for task in batch] == [0, 1, 1]
+    jobs = pipelines.github(found, SETTINGS.github, {})["jobs"]
+    assert {name: job.get("needs") for name, job in jobs.items()} == {
+        "level-1": None,
+        "level-2": ["level-1"],
+        "level-3": ["level-2"],
+    }
+
+
+# --- CodeBuild -----------------------------------------------------------------------------------------------------
+
+
+def graph(count: int = 0, names: tuple[str, ...] = ()) -> pipelines.Graph:
+    several = names or tuple(f"x-{number}-cpu-y" for number in range(count))
+    return pipelines.Graph([pipelines.Build(name, "k", "amd64", (), 1) for name in several], [])
+
+
+def test_what_codebuild_knows_as_types() -> None:
+    """botocore's model of the service has the words."""
+    (path,) = Path(botocore.__file__).parent.glob("data/codebuild/*/service-2.json*")
+    shapes = json.loads(gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes())["shapes"]
+    said = SETTINGS.codebuild
+    assert {machine.type for machine in said.architecture.values()} <= set(shapes["EnvironmentType"]["enum"])
+    used = {row.compute_type for row in said.compute} | {said.idle.compute_type}
+    assert used <= set(shapes["ComputeType"]["enum"])
+
+
+def test_each_image_is_built_on_its_architecture(intent: Intent) -> None:
+    plan = rows(*(one.id for one in intent.variants))
+    found = pipelines.graph(plan, intent.variants, intent.components.bases)
+    tasks = pipelines.codebuild(found, SETTINGS.codebuild, {"REGISTRY": "ecr"})["batch"]["build-graph"]
+    arm = {task["env"]["variables"]["ONLY"] for task in tasks if task["env"]["type"] == "ARM_CONTAINER"}
+    assert arm == {one.id for one in intent.variants if "arm64" in one.id}
+    assert arm
+    assert all(task["env"]["privileged-mode"] is True and task["debug-session"] is False for task in tasks)
+    assert all((ROOT / task["buildspec"]).is_file() for task in tasks)
+    names = [task["identifier"] for task in tasks]
+    assert len(set(names)) == len(names) == len(intent.variants)
+    assert all(re.fullmatch(r"[A-Za-z0-9_]{1,128}", name) for name in names)
+    runners = pipelines.github(found, SETTINGS.github, {})["jobs"]["level-1"]["strategy"]["matrix"]["include"]
+    assert {row["image"] for row in runners if "arm" in row["runner"]} == arm
+
+
+def test_compiling_gets_more_cores() -> None:
+    names = ("a-cpu-b", "a-cu132-ec2", "a-cu132-ec2-single-node", "a-cu132-ec2-devel")
+    tasks = pipelines.codebuild(graph(names=names), SETTINGS.codebuild, {})["batch"]["build-graph"]
+    sizes = [task["env"]["compute-type"].rpartition("_")[2] for task in tasks]
+    assert sizes == ["MEDIUM", "LARGE", "MEDIUM", "LARGE"]
+
+
+def test_a_batch_has_a_limit() -> None:
+    most = SETTINGS.codebuild.most_builds
+    assert len(pipelines.codebuild(graph(most), SETTINGS.codebuild, {})["batch"]["build-graph"]) == most
+    with pytest.raises(ConfigError, match=f"{most + 1} images are to be built, and a batch"):
+        pipelines.codebuild(graph(most + 1), SETTINGS.codebuild, {})
+
+
+def test_ids_that_would_be_one_identifier_and_one_that_is_too_long() -> None:
+    with pytest.raises(ConfigError, match="would both be called"):
+        pipelines.codebuild(graph(names=("a-1.2-cpu-b", "a-1-2-cpu-b")), SETTINGS.codebuild, {})
+    with pytest.raises(ConfigError, match="makes no identifier"):
+        pipelines.codebuild(graph(names=("a-cpu-" + "b" * 128,)), SETTINGS.codebuild, {})
+
+
+def test_nothing_to_build_is_one_build_that_says_so() -> None:
+    """CodeBuild starts no batch without a build; this one does not run our buildspec."""
+    document = pipelines.codebuild(graph(), SETTINGS.codebuild, {"REGISTRY": "ecr"})
+    (task,) = document["batch"]["build-graph"]
+    assert task["identifier"] == "nothing_to_build"
+    assert "buildspec" not in task
+    (command,) = document["phases"]["build"]["commands"]
+    ended = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True)
+    assert ended.stdout == "trainwright: no image is to be built\n"
+    (job,) = pipelines.github(graph(), SETTINGS.github, {})["jobs"].values()
+    assert [list(step) for step in job["steps"]] == [["run"]]
+
+
+# --- GitHub Actions ------------------------------------------------------------------------------------------------
+
+
+def test_goals_of_a_workflow_are_there() -> None:
+    """And it asks for a token right before each of those that speak with Amazon."""
+    goals = re.findall(r"^([a-z][a-z-]*):(?!=)", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    (job,) = pipelines.github(graph(1), SETTINGS.github, {})["jobs"].values()
+    lines = [line for step in job["steps"] for line in step["run"].splitlines()]
+    used = [word for line in lines if line.startswith("make ") for word in line.split("|")[0].split()[1:]]
+    assert {word for word in used if not word.startswith("-")} <= set(goals)
+    for goal in ("make doctor", "make build", "make push"):
+        assert lines[lines.index(goal) - 1] == "scripts/github-token.sh"
+
+
+def test_a_workflow_uses_no_action_and_has_no_more_rights_than_it_needs() -> None:
+    document = pipelines.github(graph(3), SETTINGS.github, {"REGISTRY": "ecr"})
+    assert document["permissions"] == {}
+    for job in document["jobs"].values():
+        assert job["permissions"] == {"contents": "read", "id-token": "write"}
+        for step in job["steps"]:
+            assert "uses" not in step
+            assert "${{" not in step["run"], "what GitHub puts into a script can be a script"
+            subprocess.run(["bash", "-n"], input=step["run"], text=True, check=True)
+            values = [*step.get("env", {}).values(), *job["env"].values()]
+            assert all(FIELD.search(value) or "{{" not in value for value in values)
+    written = yaml.safe_load(pipelines.text(document, graph(3), "x"))
+    assert written.pop("on") == {"workflow_dispatch": {}}  # quoted: YAML 1.1 takes a bare `on` for yes
+    assert written == {key: value for key, value in document.items() if key != "on"}
+
+
+def test_a_level_that_is_longer_than_a_matrix() -> None:
+    most = SETTINGS.github.most_jobs
+    jobs = pipelines.github(graph(most + 1), SETTINGS.github, {})["jobs"]
+    assert [len(job["strategy"]["matrix"]["include"]) for job in jobs.values()] == [most, 1]
+
+
+def test_the_commit_is_fetched_with_a_token_that_no_argument_shows(tmp_path: Path) -> None:
+    """The step, run against a repository on this disk: what git was called with is written down by a git in front."""
+    (tmp_path / "them/it").mkdir(parents=True)
+    git(tmp_path / "them/it", "init", "--quiet")
+    git(tmp_path / "them/it", "commit", "--quiet", "--allow-empty", "--message", "a")
+    head = subprocess.run(["git", "-C", tmp_path / "them/it", "rev-parse", "HEAD"], capture_output=True, text=True)
+    (tmp_path / "bin").mkdir()
+    own = tmp_path / "bin/git"
+    own.write_text(f'#!/bin/sh\necho "$@" >>{tmp_path}/words\nexec {shutil.which("git")} "$@"\n')
+    own.chmod(0o755)
+    (tmp_path / "work").mkdir()
+    env = {
+        **os.environ,
+        "PATH": f"{tmp_path}/bin:{os.environ['PATH']}",
+        "TOKEN": "ghs_secret",
+        "GITHUB_SERVER_URL": f"file://{tmp_path}",
+        "GITHUB_REPOSITORY": "them/it",
+        "GITHUB_SHA": head.stdout.strip(),
+    }
+    run = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", pipelines.CHECKOUT]
+    subprocess.run(run, cwd=tmp_path / "work", env=env, check=True)
+    found = subprocess.run(["git", "rev-parse", "HEAD"], cwd=tmp_path / "work", capture_output=True, text=True)
+    assert found.stdout == head.stdout
+    assert "Basic" not in (tmp_path / "words").read_text()
+
+
+# --- scripts/github-token.sh ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def issuer() -> Iterator[tuple[str, list[tuple[str, str]], list[bytes]]]:
+    """Address, what it was asked with which bearer, and what it answers."""
+    asked: list[tuple[str, str]] = []
+    answers = [b'{"value": "eyJ.a.b"}']
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append((self.path, self.headers["Authorization"]))
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(answers[0])
+
+        def log_message(self, *_: Any) -> None: ...
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/?v=1", asked, answers
+        server.shutdown()
+
+
+def token(address: str, file: Path, **also: str) -> subprocess.CompletedProcess[str]:
+    given = {
+        "ACTIONS_ID_TOKEN_REQUEST_URL": address,
+        "ACTIONS_ID_TOKEN_REQUEST_TOKEN": "bearer-1",
+        "AWS_WEB_IDENTITY_TOKEN_FILE": str(file),
+        "AWS_TOKEN_AUDIENCE": SETTINGS.github.audience,
+        **also,
+    }
+    env = {key: value for key, value in os.environ.items() if not key.lower().endswith("_proxy")}
+    return subprocess.run([ROOT / "scripts/github-token.sh"], env={**env, **given}, capture_output=True, text=True)
+
+
+def test_a_token_is_asked_for_and_only_we_read_it(issuer: Any, tmp_path: Path) -> None:
+    if not shutil.which("curl"):
+        pytest.skip("not run: no curl")
+    address, asked, answers = issuer
+    file = tmp_path / "token"
+    ended = token(address, file)
+    assert ended.returncode == 0, ended.stderr
+    assert file.read_text() == "eyJ.a.b"
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert asked == [("/?v=1&audience=sts.amazonaws.com", "bearer bearer-1")]
+    answers[0] = b"<html>"
+    file.unlink()
+    ended = token(address, file)
+    assert (ended.returncode, file.exists()) == (10, False)
+    assert "holds no token" in ended.stderr
+
+
+def test_outside_of_a_job_that_may_ask(tmp_path: Path) -> None:
+    ended = token("", tmp_path / "token")
+    assert ended.returncode == 2
+    assert "id-token: write" in ended.stderr

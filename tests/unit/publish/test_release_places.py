@@ -1,0 +1,275 @@
+"""A release in several registries at once, and all that refuses one: said in one go, before anything is written."""
+
+import json
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from registries import MANIFEST, Registry, digest_of, serving
+
+from trainwright.build import state as build_state
+from trainwright.core import errors
+from trainwright.core.errors import IncompatibleError, NotRunError, Refusals, RegistryError, TrainwrightError
+from trainwright.docker import engine
+from trainwright.image import inputs, names
+from trainwright.matrix.matrix import load_intent
+from trainwright.matrix.records import Check, Image, Proof
+from trainwright.publish import attest as publish_attest
+from trainwright.publish import push, trains
+from trainwright.publish import release as publish_release
+from trainwright.registry import retry
+
+ID, OTHER = "pytorch-2.13-cpu-py311-ec2", "pytorch-2.13-cpu-py311-sagemaker"
+GPU, SINGLE = "pytorch-2.15-cu132-py313-ec2", "pytorch-2.15-cu132-py313-ec2-single-node"
+NAME, REPOSITORY = "2026.11.0", "trainwright/pytorch"
+Edit = Callable[[Path, str, str], None]
+
+
+@pytest.fixture
+def here(tree: Path, edit: Edit, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A clean checkout in which nothing has to be signed, and nobody waits for a registry."""
+    edit(tree / "dockerfiles/publish.toml", '^required = "release"', 'required = "never"')
+    edit(tree / "dockerfiles/publish.toml", "^attempts = 6", "attempts = 1")
+    (tree / ".gitignore").write_text("/out/\n")
+    for words in ("init --quiet", "add --all", "-c user.name=A -c user.email=a@b commit --quiet --message one"):
+        subprocess.run(["git", "-C", tree, *words.split()], check=True)
+    monkeypatch.chdir(tree)
+    return tree
+
+
+@pytest.fixture
+def two() -> Iterator[tuple[Registry, Registry]]:
+    with serving() as one, serving() as other:
+        yield one, other
+
+
+def hold(held: Registry, identity: str, content: bytes = b'{"a": 1}') -> str:
+    """An image under its present key; its digest."""
+    intent = load_intent(Path.cwd())
+    found = inputs.load(intent, next(variant for variant in intent.variants if variant.id == identity))
+    digest = digest_of(content)
+    held.manifests[REPOSITORY, digest] = content, MANIFEST
+    held.tags[REPOSITORY, found.tag] = digest
+    return digest
+
+
+def release(held: tuple[Registry, ...], *identities: str, name: str = NAME) -> list[publish_release.Step]:
+    intent = load_intent(Path.cwd())
+    variants = [variant for variant in intent.variants if variant.id in (identities or (ID,))]
+    return publish_release.release(intent, variants, name, [one.address for one in held], False, lambda _: None)
+
+
+def tags(held: Registry) -> dict[str, str]:
+    """Without those of keys."""
+    return {tag: digest for (_, tag), digest in held.tags.items() if tag.endswith((NAME, "-latest"))}
+
+
+def refused(held: tuple[Registry, ...], *identities: str, name: str = NAME) -> TrainwrightError:
+    before = [dict(one.tags) for one in held]
+    with pytest.raises(TrainwrightError) as raised:
+        release(held, *identities, name=name)
+    assert [one.tags for one in held] == before
+    assert list(Path("dockerfiles/releases").glob("*.toml")) == []
+    return raised.value
+
+
+def test_tags_and_alias_in_each_of_them(here: Path, two: tuple[Registry, Registry]) -> None:
+    digest = {hold(one, ID) for one in two}.pop()
+    rows = release(two)
+    assert [(row.registry, row.action) for row in rows] == [(one.address, "released") for one in two]
+    for one in two:
+        assert tags(one) == {f"{ID}-{NAME}": digest, f"{ID}-latest": digest}
+    rows = publish_release.rollback(here, NAME, "*", [one.address for one in two], False)
+    assert [row.action for row in rows] == ["stays", "stays"]
+
+
+def test_a_dry_run_has_the_steps_of_the_real_one(
+    here: Path, two: tuple[Registry, Registry], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of an image that another checkout published unsigned: signed first, whoever made it, and said beforehand."""
+    digest = {hold(one, ID) for one in two}.pop()
+    done, lacks = list[str](), {one.address: ["SBOM", "image"] for one in two}
+
+    def attest(*words: Any) -> None:
+        done.append(words[2].partition("/")[0])
+        lacks[done[-1]] = []
+
+    def prove(_: Any, found: inputs.Inputs, out: Path) -> Image:
+        done.append("probed")
+        passed = Check(state="passed")
+        image = Image(id=ID, key=found.key, proof=Proof(image=digest, probe=passed, tests=passed))
+        build_state.write_image(out, image)
+        return image
+
+    monkeypatch.setattr(publish_attest, "must_be_possible", lambda *_: None)
+    monkeypatch.setattr(publish_attest, "lacking", lambda *words: lacks[words[2].partition("/")[0]])
+    monkeypatch.setattr(publish_attest, "attest", attest)
+    monkeypatch.setattr(engine, "image_id", lambda _: digest)
+    monkeypatch.setattr(push, "prove", prove)
+    intent = load_intent(here)
+    variants, places = [one for one in intent.variants if one.id == ID], [one.address for one in two]
+
+    def steps(dry_run: bool) -> list[tuple[str, str, str]]:
+        rows = publish_release.release(intent, variants, NAME, places, dry_run, lambda _: None)
+        return [(row.registry, row.action, row.why.partition("; the alias")[0]) for row in rows]
+
+    told = steps(True)
+    assert done == []
+    assert [action for _, action, _ in told] == ["would sign"] * 2 + ["would release"] * 2
+    assert told[0][2] == "what the key has not signed: SBOM, image; it is pulled and probed here first"
+    real = steps(False)
+    assert [(place, action.replace("would release", "released"), why) for place, action, why in told[2:]] == real[2:]
+    assert [(place, action, why) for place, action, why in real[:2]] == [(p, "signed", w) for p, _, w in told[:2]]
+    assert done == ["probed", *places]
+    assert [action for _, action, _ in steps(False)] == ["released"] * 2  # nothing is signed twice
+
+
+def test_no_alias_moves_before_all_of_them_have_the_tag(here: Path, two: tuple[Registry, Registry]) -> None:
+    """Broken off in the second one: the same command completes it."""
+    for one in two:
+        hold(one, ID)
+    two[1].fail(f"PUT .*/manifests/{ID}-{NAME}", 403, text="DENIED: no")
+    with pytest.raises(RegistryError, match="could not be tagged"):
+        release(two)
+    assert [list(tags(one)) for one in two] == [[f"{ID}-{NAME}"], []]
+    assert not (here / f"dockerfiles/releases/{NAME}.toml").exists()
+    release(two)
+    assert [len(tags(one)) for one in two] == [2, 2]
+    assert names.release_tag(ID, NAME) in tags(two[1])
+
+
+def test_another_image_in_one_of_them(here: Path, two: tuple[Registry, Registry]) -> None:
+    digests = hold(two[0], ID), hold(two[1], ID, b'{"a": 2}')
+    error = refused(two)
+    assert "not the same image everywhere" in error.what
+    assert all(digest in error.why for digest in digests)
+    assert error.where.startswith(two[1].address)
+
+
+def test_one_that_lacks_it(here: Path, two: tuple[Registry, Registry]) -> None:
+    hold(two[0], ID)
+    error = refused(two)
+    assert isinstance(error, NotRunError)
+    assert error.where.startswith(two[1].address)
+
+
+def test_a_rollback_looks_everywhere_first(here: Path, two: tuple[Registry, Registry]) -> None:
+    for one in two:
+        hold(one, ID)
+    release(two)
+    two[1].tags[REPOSITORY, f"{ID}-{NAME}"] = digest_of(b"another")
+    del two[0].tags[REPOSITORY, f"{ID}-latest"]
+    with pytest.raises(RegistryError, match="no alias was moved"):
+        publish_release.rollback(here, NAME, "*", [one.address for one in two], False)
+    assert f"{ID}-latest" not in tags(two[0])
+
+
+# --- all that refuses it -------------------------------------------------------------------------------------------
+
+
+def test_all_refusals_at_once(here: Path, two: tuple[Registry, Registry], edit: Edit) -> None:
+    """A tree with changes, an image that one place lacks, a tag that is taken, no key, and no train for a patch."""
+    hold(two[0], ID)
+    two[1].tags[REPOSITORY, f"{OTHER}-2026.11.1"] = hold(two[1], OTHER, b'{"a": 2}')
+    hold(two[1], OTHER)
+    edit(here / "dockerfiles/publish.toml", '^required = "never"', 'required = "release"')
+    error = refused(two, ID, OTHER, name="2026.11.1")
+    assert isinstance(error, Refusals)
+    said = [(row.exit_code, row.what) for row in error.rows]
+    for code, part in (
+        (2, "the tree is not clean: dockerfiles/publish.toml"),
+        (7, f"{ID} is not published"),
+        (7, f"{OTHER} is not published"),
+        (8, f"{OTHER} is out as 2026.11.1 already"),
+        (2, "there is no train 2026.11"),
+        (7, "a release has to be signed"),
+    ):
+        assert [row for row in said if row[0] == code and part in row[1]], (part, said)
+    assert len(said) == 6
+    assert all(row.fix for row in error.rows)
+    assert error.exit_code == 2
+
+
+def test_the_command_line_says_each_with_its_fix(cli: Any, here: Path, two: tuple[Registry, Registry]) -> None:
+    words = ("release", NAME, "--only", "pytorch-2.13-cpu-py311-*", "--registry", two[0].address)
+    ended = cli(here, *words)
+    assert (ended.code, ended.out) == (7, "")
+    assert ended.err.count("fix: ") == 2
+    for name in (ID, OTHER):
+        assert f"trainwright push --only {name}\n" in ended.err
+    error = json.loads(cli(here, *words, "--json").err.splitlines()[-1])
+    assert (error["exit_code"], len(error["refusals"])) == (7, 2)
+    assert error["error"] == f"nothing was released as {NAME}: 2 refusals"
+
+
+def test_a_registry_that_does_not_answer_is_asked_once(here: Path, two: tuple[Registry, Registry]) -> None:
+    for identity in (ID, OTHER):
+        hold(two[0], identity)
+    two[1].fail("GET", 503, times=99)
+    error = refused(two, ID, OTHER)
+    assert isinstance(error, retry.Broken)
+    assert two[1].count("GET") == 1
+
+
+def test_one_that_holds_wrong_bytes_is_asked_on(here: Path, two: tuple[Registry, Registry]) -> None:
+    digest = hold(two[0], ID)
+    two[0].manifests[REPOSITORY, digest] = b"{}", MANIFEST
+    error = refused(two[:1], ID, OTHER)
+    assert isinstance(error, Refusals)
+    assert [row.what.partition(" ")[0] for row in error.rows] == [f"{two[0].address}/{REPOSITORY}", OTHER]
+
+
+@pytest.mark.parametrize("identity", [GPU, SINGLE])
+def test_the_gate_of_what_is_not_published_is_said_at_once(
+    cli: Any, here: Path, two: tuple[Registry, Registry], identity: str
+) -> None:
+    words = ("release", NAME, "--dry-run", "--only", identity, "--registry", two[0].address, "--json")
+
+    def said(*more: str) -> list[dict[str, Any]]:
+        error = json.loads(cli(here, *words, *more).err.splitlines()[-1])
+        return list(error.get("refusals", [error]))
+
+    unpublished, gate = said()
+    assert "is not published" in unpublished["error"]
+    assert "has not passed the gate" in gate["error"]
+    assert ("trainwright gate" in gate["fix"]) == (identity == GPU)
+    assert "--waive-gate 'NAME: REASON'" in gate["fix"]
+    assert "who waives the gate" in said("--waive-gate", "yes")[1]["error"]
+    assert len(said("--waive-gate", "Ann: no p5")) == 1
+
+
+@pytest.mark.parametrize(
+    ("gate", "state"),
+    [
+        ("2 x p5.48xlarge on 2026-11-21: all_reduce; 400 GB/s at most", "passed"),
+        ("waived by Ann: no 2 x p5 free", "not run"),
+        ("waived by 2 x Ann: no p5", "not run"),
+        ("it has no NCCL: nothing to gate", "not run"),
+    ],
+)
+def test_a_waiver_is_no_pass_whatever_it_says(here: Path, gate: str, state: str) -> None:
+    intent, digest = load_intent(here), digest_of(b"x")
+    variant = next(variant for variant in intent.variants if variant.id == ID)
+    none, key = Check(state="not run"), "0" * 64
+    out = build_state.out_folder(intent, variant)
+    build_state.write_image(
+        out, Image(id=ID, key=key, digest=digest, proof=Proof(image=digest, probe=none, tests=none))
+    )
+    publish_release._note_gate(intent, variant, trains.Shipped(key=key, digest=digest, repository="x", gate=gate))
+    held = build_state.read_image(out)
+    assert held
+    assert held.proof
+    assert (held.proof.gate.state, held.proof.gate.detail) == (state, gate)
+
+
+def test_which_code_many_refusals_have() -> None:
+    unknown, broken, taken = NotRunError("a"), IncompatibleError("b"), RegistryError("c")
+    for rows, code in (([unknown, unknown], 7), ([unknown, taken], 8), ([taken, unknown, broken], 3), ([taken], 8)):
+        with pytest.raises(TrainwrightError) as raised:
+            errors.refuse_all("nothing was done", rows)
+        assert raised.value.exit_code == code
+    with pytest.raises(NotRunError, match=r"^a$"):  # said of two images, it is still one
+        errors.refuse_all("nothing was done", [NotRunError("a"), NotRunError("a")])
+    errors.refuse_all("nothing was done", [])

@@ -1,0 +1,108 @@
+"""Which images of a registry are kept, and why."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from trainwright.publish.retention import ACCOUNTS, AGE, JOBS, Known, Listed, freed, judge
+
+NOW = datetime(2026, 11, 22, tzinfo=UTC)
+ID, KEY = "pytorch-2.13-cpu-py311-sagemaker", "a" * 64
+OWN = f"{ID}-{'a' * 12}"
+DIGEST, OTHER = f"sha256:{'1' * 64}", f"sha256:{'2' * 64}"
+KNOWN = Known(at=NOW, days=30, keys={ID: f"{ID}-{'b' * 12}"}, released={}, used=set())
+LABELS = {"io.trainwright.id": ID, "io.trainwright.key": KEY}
+OLD = Listed(
+    place="r",
+    repository="r/trainwright/pytorch",
+    digest=DIGEST,
+    tags=[OWN],
+    pushed=NOW - timedelta(days=31),
+    created=NOW - timedelta(days=60),
+    labels=LABELS,
+    blobs={"sha256:a": 10, "sha256:b": 5},
+)
+
+
+def of(row: Listed, known: Known = KNOWN) -> tuple[str, str]:
+    (verdict,) = judge([row], known)
+    return verdict.state, verdict.why
+
+
+def test_what_nothing_names_and_is_old_goes() -> None:
+    assert of(OLD)[0] == "would delete"
+
+
+@pytest.mark.parametrize(
+    ("row", "known", "why"),
+    [
+        ({}, {"released": {DIGEST: "the release 2026.11.0"}}, "the release 2026.11.0 names it"),
+        ({"tags": [OWN, f"{ID}-2026.10.0"]}, {}, "no record here"),
+        ({"tags": [OWN, f"{ID}-latest"]}, {}, "the alias"),
+        ({}, {"keys": {ID: OWN}}, "the present key"),
+        ({}, {"used": {f"r/trainwright/pytorch:{OWN}"}}, "running job"),
+        ({}, {"used": {f"r/trainwright/pytorch@{DIGEST}"}}, "running job"),
+        ({}, {"used": {f"r/trainwright/pytorch:some@{DIGEST}"}}, "running job"),
+        ({}, {"unasked": {JOBS: "you may not"}}, "unknown: whether a running job uses it (you may not)"),
+        ({"pushed": NOW - timedelta(days=29, hours=23)}, {}, "younger than 30 days"),
+        ({"pushed": None, "created": NOW}, {"waived": {AGE}}, "younger than 30 days"),
+        ({"pushed": None}, {}, "unknown: this registry does not say when"),
+        ({"labels": None}, {}, "unknown: it is no image of trainwright"),
+        ({"labels": {"io.trainwright.id": ID}}, {}, "unknown: it is no image of trainwright"),
+        ({"labels": LABELS | {"io.trainwright.parent": "x"}}, {}, "unknown: somebody's own"),
+        ({"tags": []}, {}, "unknown: no tag"),
+        ({"tags": [OWN, "mine"]}, {}, "unknown: nobody here knows what the tag mine is for"),
+        ({"tags": [f"{ID}-{'c' * 12}"]}, {}, "unknown: nobody here knows"),
+        ({}, {"keys": {}}, "unknown: pytorch-2.13-cpu-py311-sagemaker is not in this checkout's matrix"),
+        ({}, {"keys": {ID: ""}}, "unknown: which key"),
+    ],
+)
+def test_each_reason_to_keep(row: dict[str, Any], known: dict[str, Any], why: str) -> None:
+    said = of(OLD.model_copy(update=row), KNOWN.model_copy(update=known))
+    assert said[0] == "kept"
+    assert why in said[1]
+
+
+def test_what_a_person_answers_for() -> None:
+    unasked = KNOWN.model_copy(update={"unasked": {JOBS: "you may not"}, "waived": {JOBS}})
+    assert of(OLD, unasked)[0] == "would delete"
+    waived = KNOWN.model_copy(update={"waived": {AGE}})
+    assert of(OLD.model_copy(update={"pushed": None}), waived)[0] == "would delete"
+    assert of(OLD.model_copy(update={"pushed": NOW}), waived)[0] == "kept"
+
+
+def test_each_of_those_who_cannot_be_asked_is_answered_for_alone() -> None:
+    unasked = KNOWN.model_copy(update={"unasked": {JOBS: "here", ACCOUNTS: "there"}, "waived": {JOBS}})
+    assert of(OLD, unasked) == ("kept", "unknown: whether a running job uses it (there)")
+    used = unasked.model_copy(update={"used": {f"r/trainwright/pytorch@{DIGEST}"}, "waived": {JOBS, ACCOUNTS}})
+    assert of(OLD, used)[0] == "kept"
+
+
+def test_what_is_said_of_an_image_goes_where_it_goes() -> None:
+    def beside(digest: str, end: str) -> Listed:
+        tag = f"sha256-{digest.removeprefix('sha256:')}.{end}"
+        return OLD.model_copy(update={"digest": f"sha256:{end}", "tags": [tag], "labels": {}, "pushed": NOW})
+
+    kept = OLD.model_copy(update={"digest": OTHER, "tags": [f"{ID}-latest"]})
+    for row, state in (
+        (beside(DIGEST, "sig"), "would delete"),
+        (beside(DIGEST, "att"), "would delete"),
+        (beside(OTHER, "sig"), "kept"),
+        (beside(f"sha256:{'3' * 64}", "att"), "would delete"),
+    ):
+        assert [verdict.state for verdict in judge([OLD, kept, row], KNOWN)][2] == state
+    both = beside(DIGEST, "sig")
+    both = both.model_copy(update={"tags": [*both.tags, *beside(OTHER, "sig").tags]})
+    assert judge([OLD, kept, both], KNOWN)[2].state == "kept"
+    named = beside(DIGEST, "sig").model_copy(update={"tags": [*beside(DIGEST, "sig").tags, "mine"]})
+    assert judge([OLD, kept, named], KNOWN)[2].state == "kept"
+
+
+def test_bytes_that_something_else_holds_are_not_freed() -> None:
+    other = OLD.model_copy(update={"digest": OTHER, "blobs": {"sha256:b": 5, "sha256:c": 1}})
+    elsewhere = OLD.model_copy(update={"digest": OTHER, "repository": "r/another"})
+    gone = {(OLD.repository, DIGEST)}
+    assert freed([OLD, other], gone) == 10
+    assert freed([OLD, elsewhere], gone) == 15
+    assert freed([OLD, other], gone | {(OLD.repository, OTHER)}) == 16
