@@ -105,8 +105,11 @@ doctor: setup ## Every precondition on this machine, with the command that mends
 exports: setup ## What a pipeline hands on of the images that were pushed, as lines for a shell: IMAGE_URI, IMAGE_DIGEST
 	@$(TRAINWRIGHT) ci exports $(CHOSEN)
 
-requirements: setup ## requirements.lock anew, from pyproject.toml
+requirements: setup ## requirements.lock and requirements-png.lock anew, from pyproject.toml
 	@.venv/bin/uv pip compile --quiet pyproject.toml --output-file requirements.lock
+	@echo matplotlib | .venv/bin/uv pip compile --quiet --no-config --universal \
+	  --generate-hashes --no-header --no-annotate --constraint requirements.lock - \
+	  --output-file requirements-png.lock
 
 dist: setup ## Wheel and source distribution into dist/
 	@.venv/bin/python -m hatchling build

@@ -45,7 +45,7 @@ def test_signed_and_attested_with_a_token_that_expires(
     (tmp_path / "temporary").mkdir()
     assert not place.loopback
     public = key.with_suffix(".pub")
-    assert sign.unsigned(place, public) == "there is no signature"
+    assert sign.unsigned(place, public) == "it has no signature"
     sign.sign(place, str(key))
     (tmp_path / "said.json").write_text(json.dumps({"bomFormat": "CycloneDX", "specVersion": "1.6", "components": []}))
     sign.attest(place, str(key), "sbom", tmp_path / "said.json")

@@ -125,7 +125,7 @@ def test_an_answer_that_names_another_tag_of_the_image(amazon: Emulator, push: P
 def test_what_nobody_answers_is_no_empty_tag(amazon: Emulator, push: Push) -> None:
     push("one", "a")
     amazon.say("BatchGetImage", {"images": [], "failures": []})
-    with pytest.raises(AwsError, match="nothing was said of it"):
+    with pytest.raises(AwsError, match="does not mention"):
         ecr.lookup(HERE, NAME, ["a"])
     failure = {"imageId": {"imageTag": "a"}, "failureCode": "KmsError", "failureReason": "the key is gone"}
     amazon.say("BatchGetImage", {"images": [], "failures": [failure]})
@@ -178,7 +178,7 @@ def finding(name: str) -> dict[str, Any]:
 def test_a_scan_that_was_never_begun_is_none_and_not_clean(amazon: Emulator, push: Push) -> None:
     found = ecr.findings(HERE, NAME, push("one"), 0)
     assert (found.state, found.findings) == ("none", [])
-    assert "no scan was begun" in found.why
+    assert "no scan was started" in found.why
 
 
 def test_findings_of_a_scan_that_was_waited_for(amazon: Emulator, push: Push, monkeypatch: pytest.MonkeyPatch) -> None:

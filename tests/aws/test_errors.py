@@ -73,15 +73,15 @@ def test_a_missing_permission_is_named_whatever_was_called(operation: str, amazo
         ("BatchGetImage", "ExpiredTokenException", "have expired"),
         ("BatchGetImage", "ExpiredToken", "have expired"),
         ("BatchGetImage", "UnrecognizedClientException", "does not know these credentials"),
-        ("BatchGetImage", "InvalidSignatureException", "secret key is wrong, or the clock"),
+        ("BatchGetImage", "InvalidSignatureException", "secret key or the clock is wrong"),
         ("BatchGetImage", "RepositoryNotFoundExceptionOfAnotherName", "refused BatchGetImage"),
         ("CreateRepository", "LimitExceededException", "a quota of the account is used up"),
         ("CreateRepository", "TooManyTagsException", "too many tags"),
-        ("CreateRepository", "InvalidParameterException", "does not take what publish.toml says"),
+        ("CreateRepository", "InvalidParameterException", "rejected a value of publish.toml"),
         ("CreateRepository", "KmsException", "KMS key cannot be used"),
-        ("PutLifecyclePolicy", "ValidationException", "does not take the request"),
-        ("DescribeImageScanFindings", "ImageNotFoundException", "there is no such image"),
-        ("DescribeImageScanFindings", "RepositoryNotFoundException", "there is no such repository"),
+        ("PutLifecyclePolicy", "ValidationException", "rejected the request"),
+        ("DescribeImageScanFindings", "ImageNotFoundException", "the image does not exist"),
+        ("DescribeImageScanFindings", "RepositoryNotFoundException", "the repository does not exist"),
     ],
 )
 def test_what_amazon_says_is_told(operation: str, code: str, said: str, amazon: Emulator) -> None:
@@ -117,8 +117,8 @@ def test_throttled_once_is_tried_again(amazon: Emulator) -> None:
 @pytest.mark.parametrize(
     ("code", "status", "said"),
     [
-        ("ThrottlingException", 400, "throttles the account, after 3 attempts"),
-        ("ServerException", 500, "Amazon failed, after 3 attempts"),
+        ("ThrottlingException", 400, "throttles the account after 3 attempts"),
+        ("ServerException", 500, "Amazon still fails after 3 attempts"),
     ],
 )
 def test_throttled_or_broken_for_good(code: str, status: int, said: str, amazon: Emulator) -> None:
@@ -129,22 +129,22 @@ def test_throttled_or_broken_for_good(code: str, status: int, said: str, amazon:
 
 def test_no_credentials_and_half_of_them(amazon: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
-    assert "half there" in raised(look).what
+    assert "incomplete" in raised(look).what
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     aws.forget()
-    assert raised(look).what == "there are no AWS credentials here"
+    assert raised(look).what == "no AWS credentials were found"
     assert amazon.calls == []
 
 
 def test_a_profile_that_is_none(amazon: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_PROFILE", "nobody")
-    assert raised(look).what == "there is no such AWS profile"
+    assert raised(look).what == "the AWS profile does not exist"
 
 
 def test_no_region(amazon: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("AWS_REGION")
     error = raised(aws.regions)
-    assert error.what == "no AWS region is said"
+    assert error.what == "no AWS region is set"
     assert "--region" in error.fix
     monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-west-1")
     assert aws.regions() == ["eu-west-1"]
@@ -153,7 +153,7 @@ def test_no_region(amazon: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_region_that_is_none(amazon: Emulator) -> None:
-    assert raised(lambda: ecr.host("not a region")).what == "that is no AWS region"
+    assert raised(lambda: ecr.host("not a region")).what == "this is not an AWS region"
 
 
 def test_nobody_answers(amazon: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -179,7 +179,7 @@ def test_an_answer_that_is_none(amazon: Emulator) -> None:
     amazon.say("BatchGetImage", {"hello": "world"}, status=404)
     assert raised(look).what == "Amazon refused BatchGetImage"
     amazon.say_text("GetCallerIdentity", "<html>Please log in<br></html>", 200)
-    assert raised(lambda: ecr.account(HERE)).what == "what answered is not Amazon"
+    assert raised(lambda: ecr.account(HERE)).what == "the answer did not come from Amazon"
 
 
 def test_no_secret_is_told(amazon: Emulator) -> None:

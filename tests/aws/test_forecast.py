@@ -52,8 +52,8 @@ def test_every_region_and_the_settings_of_what_is_created(amazon: Emulator, told
     assert found.refused == []
     assert found.done.action == "would push"
     for region, step in zip(REGIONS, repositories(found), strict=True):
-        assert f"{amazon.address(region)}/{NAME} is not there; it is created" in step
-        assert "no tag moves but *-latest" in step
+        assert f"{amazon.address(region)}/{NAME} does not exist; it is created" in step
+        assert "tags are immutable except *-latest" in step
         assert "scan on push: yes; encryption AES256" in step
     scans = [step for step in found.done.steps if step.startswith("scan in ")]
     assert [step.partition(":")[0] for step in scans] == [f"scan in {region}" for region in REGIONS]
@@ -71,8 +71,8 @@ def test_one_that_is_there_as_wanted_and_one_that_differs(told: Told) -> None:
     )
     found = told()
     here, there = repositories(found)
-    assert "is as dockerfiles/publish.toml wants it" in here
-    assert "stays as it is: scan on push is no, dockerfiles/publish.toml wants yes" in there
+    assert "matches dockerfiles/publish.toml" in here
+    assert "stays as it is: scan on push is no, dockerfiles/publish.toml requires yes" in there
     assert "trainwright repositories --apply" in there
     assert found.refused == []
 
@@ -82,10 +82,10 @@ def test_one_whose_tags_move_is_refused(told: Told) -> None:
     aws.client("ecr", HERE).create_repository(repositoryName=NAME, imageTagMutability="MUTABLE")
     (error,) = told().refused
     assert isinstance(error, RegistryError)
-    assert "lets tags move" in error.what
+    assert "allows immutable tags to move" in error.what
     assert error.fix == "trainwright repositories --apply"
     place = Place(host="x", path=NAME, region=HERE)
-    with pytest.raises(RegistryError, match="lets tags move"):
+    with pytest.raises(RegistryError, match="allows immutable tags to move"):
         push.settled(place, publication(ROOT).repository, create=True)
 
 

@@ -140,10 +140,10 @@ def test_a_secret_of_secrets_manager_is_handed_over_the_same_way(
     manager.create_secret(Name="short", SecretString="abc")
     begin.begin(job(secret="secretsmanager:team/train"), silent)
     assert read(s3, SECRET) == b"f" * 64
-    with pytest.raises(ConfigError, match="is no secret of a job") as raised:
+    with pytest.raises(ConfigError, match="is not valid as a job secret") as raised:
         begin.begin(job(name="two", secret="secretsmanager:short"), silent)
     assert "abc" not in raised.value.why
-    with pytest.raises(AwsError, match="there is no such secret"):
+    with pytest.raises(AwsError, match="the secret does not exist"):
         begin.begin(job(name="two", secret="secretsmanager:none"), silent)
     assert keys(s3) == [SECRET, SOURCE]
 
@@ -288,7 +288,7 @@ def test_throttling_that_stays_is_one_error_and_leaves_nothing(
 ) -> None:
     throttle(amazon, operation)
     error = fails(job())
-    assert f"throttles the account, after {ATTEMPTS} attempts" in error.what
+    assert f"throttles the account after {ATTEMPTS} attempts" in error.what
     assert keys(s3) == []
     assert aws.training_job(HERE, "one") is None
 
@@ -309,7 +309,7 @@ def test_what_cannot_be_removed_is_named(job: Callable[..., launch.Job], s3: Any
     error = fails(job(), said)
     assert "--role" in error.fix
     assert said == [
-        f"it was left behind (Amazon throttles the account, after {ATTEMPTS} attempts): "
+        f"it was not removed (Amazon still throttles the account after {ATTEMPTS} attempts): "
         f"aws s3 rm s3://bucket/{SOURCE} --region {HERE}"
     ]
     assert keys(s3) == [SOURCE]
@@ -322,8 +322,8 @@ def test_nobody_can_say_whether_it_was_begun(job: Callable[..., launch.Job], s3:
     throttle(amazon, "DescribeTrainingJob")
     said = list[str]()
     fails(job(), said)
-    assert said[0] == "whether the job was begun is not known: one"
-    assert f"if it was not, remove: aws s3 rm s3://bucket/{SECRET}" in said
+    assert said[0] == "it is unknown whether the job was started: one"
+    assert f"if it was not started, remove: aws s3 rm s3://bucket/{SECRET}" in said
     assert keys(s3) == [SECRET, SOURCE]
 
 
@@ -366,7 +366,7 @@ def test_a_name_that_is_taken_costs_the_first_job_nothing(
     if late:
         missing(amazon)
         amazon.refuse("CreateTrainingJob", "ResourceInUse", "Training job names must be unique")
-    with pytest.raises((AwsError, ConfigError), match="there is a training job") as raised:
+    with pytest.raises((AwsError, ConfigError), match=r"training job .* exists already") as raised:
         begin.begin(again, silent)
     assert "--name" in raised.value.where + raised.value.fix
     assert ("PutObject" in operations(amazon)) == late
@@ -405,11 +405,11 @@ def test_who_may_not_look_for_the_name_begins_all_the_same(job: Callable[..., la
             "--desired-value 3",
         ),
         ("CreateTrainingJob", "ResourceLimitExceeded", "No.", "Amazon did not say", "list-service-quotas"),
-        ("CreateTrainingJob", "ValidationException", "No S3 objects found", "does not take the request", "--channel"),
-        ("CreateTrainingJob", "ValidationException", "Cannot find image", "does not take the request", "the image"),
-        ("CreateTrainingJob", "ValidationException", "Something", "does not take the request", "--dry-run"),
+        ("CreateTrainingJob", "ValidationException", "No S3 objects found", "rejected the request", "--channel"),
+        ("CreateTrainingJob", "ValidationException", "Cannot find image", "rejected the request", "the image"),
+        ("CreateTrainingJob", "ValidationException", "Something", "rejected the request", "--dry-run"),
         ("PutObject", "", DENIED, "may not s3:PutObject", "docs/iam-launch-policy.json"),
-        ("PutObject", "", DENIED.replace("AccessDenied", "NoSuchBucket"), "there is no such bucket", "aws s3 mb"),
+        ("PutObject", "", DENIED.replace("AccessDenied", "NoSuchBucket"), "the bucket does not exist", "aws s3 mb"),
     ],
 )
 def test_what_amazon_refuses(
@@ -435,7 +435,7 @@ def test_what_amazon_refuses(
 def test_a_bucket_that_is_not_there_is_one_error(job: Callable[..., launch.Job], amazon: Emulator) -> None:
     """And nobody hears of objects that were left in it."""
     error = fails(job(output="s3://elsewhere/jobs"))
-    assert error.what == "there is no such bucket"
+    assert error.what == "the bucket does not exist"
     assert operations(amazon) == ["DescribeTrainingJob", "PutObject"]
 
 
@@ -470,7 +470,7 @@ def test_ctrl_c_after_the_job_was_begun_leaves_it_whole(
     monkeypatch.setattr(submit, "create", interrupted)
     with pytest.raises(KeyboardInterrupt):
         begin.begin(job(), said.append)
-    assert said == ["the job was begun: one", f"look: trainwright attach one --region {HERE}"]
+    assert said == ["the job was started: one", f"check it: trainwright attach one --region {HERE}"]
     assert keys(s3) == [SECRET, SOURCE]
 
 
@@ -493,7 +493,7 @@ def test_a_second_ctrl_c_says_what_is_left(
     monkeypatch.setattr(aws, "training_job", looked)
     with pytest.raises(KeyboardInterrupt):
         begin.begin(job(), said.append)
-    assert f"if it was not, remove: aws s3 rm s3://bucket/{SECRET}" in said
+    assert f"if it was not started, remove: aws s3 rm s3://bucket/{SECRET}" in said
     assert keys(s3) == [SECRET, SOURCE]
 
 

@@ -90,7 +90,7 @@ def test_an_address_of_amazon_that_somebody_merely_names_is_signed_in(amazon: Em
 
 
 def test_an_account_without_a_word_where_to(amazon: Emulator) -> None:
-    with pytest.raises(RegistryError, match="nobody said where to publish") as raised:
+    with pytest.raises(RegistryError, match="REGISTRY is not set") as raised:
         state.places(INTENT, INTENT.variants[0], "")
     assert "REGISTRY=ecr" in raised.value.fix
     assert "REGISTRY=127.0.0.1" in raised.value.fix
@@ -162,4 +162,4 @@ def test_the_command_line_creates_and_changes_repositories(amazon: Emulator) -> 
     os.environ.pop("AWS_ACCESS_KEY_ID")
     done = command(*words)
     assert done.returncode == 9
-    assert "there are no AWS credentials here" in done.stderr
+    assert "no AWS credentials were found" in done.stderr

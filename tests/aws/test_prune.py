@@ -223,7 +223,7 @@ def test_jobs_of_accounts_that_may_pull(
         assert found["old"][0] == "would delete"
         return
     assert found["old"][0] == "kept"
-    assert f"jobs of {account}, which may pull it, cannot be asked from here" in found["old"][1]
+    assert f"jobs of {account}, which may pull it, cannot be listed from here" in found["old"][1]
     assert [line for line in prune.sentences(dry) if account in line and "--waive other-accounts" in line]
     with pytest.raises(NotRunError, match="nothing is deleted") as error:
         prune.prune(intent, [place()], True, {"running-jobs"}, print)

@@ -207,8 +207,8 @@ def test_two_builds_at_once(tree: Path) -> None:
     assert [child.returncode for child in both] == [0, 0], results
     said = {json.loads(out)[0]["action"]: errors for out, errors in results}
     assert said.keys() == {"build", "reuse"}
-    assert "another trainwright works in" in said["reuse"]
-    assert "another trainwright works in" not in said["build"]
+    assert "another trainwright process is working in" in said["reuse"]
+    assert "another trainwright process is working in" not in said["build"]
     assert "building in" not in said["reuse"]
     assert image(tree)["proof"]["probe"]["state"] == "passed"  # type: ignore[index]
 

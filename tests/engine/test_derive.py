@@ -152,10 +152,10 @@ def test_what_is_refused(tree: Path, project: Path, label: str, step: str, what:
     ("step", "what", "told"),
     [
         ("ENV UV_CONSTRAINT=", "variable UV_CONSTRAINT", "variable UV_CONSTRAINT is changed"),
-        ("ENV PATH=/opt/x:$PATH", "variable PATH", "put what is yours behind"),
+        ("ENV PATH=/opt/x:$PATH", "variable PATH", "append to the parent's value"),
         ("ENV A=1 PIP_CONFIG_FILE=/dev/null", "variable PIP_CONFIG_FILE", "do not set PIP_CONFIG_FILE"),
         ("ENV LD_PRELOAD=", "variable LD_PRELOAD", "do not set LD_PRELOAD"),
-        ("ENV FOO_PLUGIN=/opt/x.so", "variable FOO_PLUGIN", "foo loads something else then"),
+        ("ENV FOO_PLUGIN=/opt/x.so", "variable FOO_PLUGIN", "foo would load another library"),
         ('ENTRYPOINT ["false"]', "entrypoint", "let it start with /usr/bin/env"),
         ("ENTRYPOINT []", "entrypoint", "let it start with /usr/bin/env"),
         ("USER nobody", "user", "user is changed (root -> nobody)"),
@@ -208,7 +208,7 @@ def test_an_image_whose_parent_has_no_digest(tree: Path, label: str, tmp_path: P
     docker_build(folder, name)
     done = trainwright(tree, "verify", name)
     assert done.returncode == 2, done.stderr
-    assert "'pytorch-x' names no parent by its digest" in done.stderr
+    assert "'pytorch-x' does not name a parent by its digest" in done.stderr
     assert "pulling" not in done.stderr
     itself = trainwright(tree, "verify", name, "--parent", name)
     assert itself.returncode == 2

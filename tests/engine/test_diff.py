@@ -158,7 +158,7 @@ def test_a_release_and_what_is_built_now(place: Place) -> None:
         assert (told["old"]["digest"], told["new"]["digest"]) == (released.digest, built.digest)
     table = trainwright(place.tree, "diff", f"2026.10.0:{ID}", ID, REGISTRY=place.registry, DOCKER_HOST=NO_ENGINE)
     assert "bash" in table.stdout
-    assert "whoever has the first pulls 0.0 MB" in table.stderr
+    assert "a host with the first image pulls 0.0 MB" in table.stderr
     assert "no difference" not in table.stderr
 
 
@@ -174,11 +174,11 @@ def test_what_is_not_built_is_compared_by_its_lock(place: Place) -> None:
     ("words", "code", "said"),
     [
         (("pytorch-2.13-cpu-py311-sagemakr", ID), 2, "did you mean 'pytorch-2.13-cpu-py311-sagemaker'"),
-        ((f"{ID}-2026.1.0", ID), 2, "there is no release '2026.1.0'"),
+        ((f"{ID}-2026.1.0", ID), 2, "release '2026.1.0' does not exist"),
         (("{registry}/some:none", ID), 8, "is not in the registry"),
         (("127.0.0.1:1/some:none", ID), 8, "refused"),
-        (("nothing-like:this", ID), 2, "is no image"),
-        (("", ID), 2, "is no image"),
+        (("nothing-like:this", ID), 2, "is not an image"),
+        (("", ID), 2, "is not an image"),
     ],
 )
 def test_a_name_that_is_none(place: Place, words: tuple[str, str], code: int, said: str) -> None:
@@ -194,7 +194,7 @@ def test_an_index_is_no_image(place: Place) -> None:
     url, kind = f"http://{host}/v2/{folder}/some/manifests/many", {"Content-Type": str(index["mediaType"])}
     httpx.put(url, content=json.dumps(index), headers=kind).raise_for_status()
     error = place.diff(f"{place.registry}/some@{layout.digest}", f"{place.registry}/some:many", code=2)
-    assert "no image of one platform" in error["error"]
+    assert "not an image of one platform" in error["error"]
 
 
 # --- in the engine ---------------------------------------------------------------------------------------------------

@@ -90,7 +90,7 @@ def test_a_strangers_port_is_refused_where_it_was_asked_for(command: Run, port: 
     assert (up.returncode, up.stdout) == (10, "")
     assert f"port {port} on 127.0.0.1 is in use" in up.stderr
     assert f"TRAINWRIGHT_REGISTRY_PORT={port + 1}" in up.stderr
-    assert f"ours is not running; port {port} is held by" in status
+    assert f"not running; port {port} is in use by" in status
 
 
 def test_without_a_port_the_next_free_one_is_taken_and_remembered(

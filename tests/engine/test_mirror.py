@@ -28,7 +28,7 @@ def tree(tmp_path: Path) -> Path:
 def test_a_dead_security_archive_is_no_lock_without_security_updates(tree: Path) -> None:
     done = trainwright(tree, "lock", TRAINWRIGHT_MIRRORS=f"debian-security={NOBODY}")
     assert done.returncode == 10, done.stderr
-    assert "the package index cannot be had" in done.stderr
+    assert "the package index cannot be fetched" in done.stderr
     assert not (tree / "dockerfiles/locks").exists()
 
 

@@ -164,7 +164,7 @@ def test_a_full_disk_is_one_error_and_nothing_is_half_done(layout: Path, registr
     done = subprocess.run([*words, str(layout), repository], capture_output=True, text=True)
     if done.returncode == 77 or "unshare failed" in done.stderr:
         pytest.skip("not run: this user may not mount")
-    assert done.stderr.splitlines()[-1] == "trainwright.errors.EnvironmentProblem: no space left for the store"
+    assert done.stderr.splitlines()[-1] == "trainwright.core.errors.EnvironmentProblem: no space left for the store"
     assert registries.tags(repository) == []
     with pytest.raises(RegistryError, match="cannot be read back"):
         registries.manifest(repository, registries.manifest_of(layout)[0])

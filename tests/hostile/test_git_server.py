@@ -188,7 +188,7 @@ def test_a_tree_that_no_git_writes_is_refused_and_writes_nothing(
 
 def test_nothing_of_such_a_tree_is_kept(server: Server, aim: Path, tmp_path: Path) -> None:
     commit = server.commit(WRITES["a folder up"](server, aim))
-    with pytest.raises(TrainwrightError, match="cannot be a file of a git tree"):
+    with pytest.raises(TrainwrightError, match="is not a valid path in a git tree"):
         upstream.fetch(source(commit), lambda _: None, lambda _: None)
     assert not list((tmp_path / "store").glob("*/*"))
 

@@ -155,4 +155,4 @@ def test_nothing_and_nobody_are_errors() -> None:
     )
     ended = run("--only", "pytroch-*")
     assert ended.returncode != 0
-    assert "no image is called" in ended.stderr
+    assert "no image matches" in ended.stderr

@@ -191,6 +191,8 @@ def whole(lasting: Checkout) -> Iterator[Path]:
 ROW = re.compile(
     r"^\[\[frameworks\.(\w+)\.rows\]\].*?(?=^\[\[frameworks|^\[frameworks\.\w+\]|\Z)", re.MULTILINE | re.DOTALL
 )
+# A stack with the remarks above it.
+STACK = re.compile(r"(?:^#.*\n)*^\[stacks\.([\w-]+)(?:\.pins)?\]\n(?:[^\[#].*\n|\n)*", re.MULTILINE)
 # Rows of matrix.toml: one of each kind, so that every component has its pin; of the other frameworks the first one.
 FEW = {"pytorch": {0, 1, 2, 3, 17, 18, 19}, "jax": {0, 1}}
 
@@ -211,7 +213,9 @@ def few(whole: Path) -> Path:
         return row[0] if number in FEW.get(row[1], {0}) else ""
 
     path = whole / "dockerfiles/matrix.toml"
-    path.write_text(ROW.sub(kept, path.read_text()))
+    text = ROW.sub(kept, path.read_text())
+    used = set(re.findall(r'^stack = "(.*)"', text, re.MULTILINE))
+    path.write_text(STACK.sub(lambda found: found[0] if found[1] in used else "", text))
     intent = load_intent(whole)
     locks = {inputs.lock_path(intent, variant) for variant in intent.variants}
     for lock_file in (whole / "dockerfiles/locks").glob("*.toml"):

@@ -95,7 +95,9 @@ def load(made: Packed, name: str) -> None:
         if not problem and engine.image_id(name) == made.digest:
             return
         engine.remove(name)
-    raise EnvironmentProblem(f"{name} cannot be loaded", why=problem or "the engine calls it otherwise", fix="df -h")
+    raise EnvironmentProblem(
+        f"{name} cannot be loaded", why=problem or "the engine gave it another digest", fix="df -h"
+    )
 
 
 def _held(made: Packed) -> tuple[str, ...]:

@@ -165,7 +165,7 @@ def build(
                 lay_out(intent, found, out)
             else:  # because the image is published, do not fetch gigabytes of sources
                 clear(out, found)
-                say(f"{variant.id}: published, so its sources are not fetched; out/{variant.id}/ holds text alone")
+                say(f"{variant.id}: published, so its sources are not fetched; out/{variant.id}/ only holds text")
         write_text(found.text, out)
         return Done(
             published_image(found, out, str(repository), digest), "skip", entry.reason, time.monotonic() - began
@@ -227,7 +227,7 @@ def at_hand(intent: Intent, found: Inputs, say: Say, repository: str | None = No
         if image.proof.probe.code == code:
             return image
     baking.settle(found.name)  # it may have been baked by hand
-    say(f"{found.variant.id}: probing, and listing what it holds")
+    say(f"{found.variant.id}: probing the image, and listing its packages")
     return prove(intent, found, out)
 
 

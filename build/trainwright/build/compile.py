@@ -1,4 +1,4 @@
-"""Compile the wheels that need torch and CUDA: once for each pair of those, kept in the store."""
+"""Compile the wheels that need torch and CUDA, once for each pair of versions, and keep them in the store."""
 
 import shlex
 import shutil
@@ -50,9 +50,9 @@ def _made(intent: Intent, found: Inputs, job: Compilation, folder: Path) -> Pyth
     fits = {*pypi.tags(found.variant.python, base)}
     if [(str(name), version) for name, version, _, _ in named] != [wanted] or not named[0][3] & fits:
         raise BuildError(
-            f"{job.sdist.file} gave no wheel of that name and version for this image",
+            f"{job.sdist.file} built no wheel of its name and version for this image",
             where=str(folder),
-            why=f"it left {', '.join(path.name for path in made) or 'nothing'}",
+            why=f"the build left {', '.join(path.name for path in made) or 'nothing'}",
             fix=f"cd {shlex.quote(str(folder))} && docker buildx bake",
         )
     path = made[0]

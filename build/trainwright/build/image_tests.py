@@ -42,7 +42,7 @@ def tested(intent: Intent, found: Inputs, image: Image, name: str, say: Say) -> 
     variant, out = found.variant, out_folder(intent, found.variant)
     report = out / "tests.xml"
     report.unlink(missing_ok=True)
-    _write_outcome(out, image, "not run", "begun, and not ended")
+    _write_outcome(out, image, "not run", "started, but not finished")
     words = ["--variant", variant.parent or variant.id]
     if variant.parent:
         words += ["--with", str(Path(variant.requirements).absolute()), "--name", variant.name]
@@ -87,7 +87,7 @@ def image_tests(
         raise NotRunError(
             f"{counts['skipped']} of {counts['tests']} image tests of {who} did not run",
             where=str(report),
-            why="what did not run has proved nothing",
+            why="a test that did not run proves nothing",
             fix=fix,
         )
     return int(counts["tests"]), len(suite.findall("testcase/properties/property[@name='kept']"))

@@ -63,7 +63,7 @@ def judge(rows: Iterable[Row], require_check: bool, say: Callable[[str], None]) 
     if missing and require_check:
         raise NotRunError("BuildKit's check was not run", why=why, fix="see 'A newer engine' in docs/how-to.md")
     if missing:
-        say(f"not run, and so not ok: BuildKit's check: {why}")
+        say(f"BuildKit's check was not run: {why}")
 
 
 # --- Dockerfiles -----------------------------------------------------------------------------------------------------

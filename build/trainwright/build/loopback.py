@@ -65,7 +65,7 @@ def _container(data: Path) -> Any:
     """Return the container that serves a folder, running or not; None if there is none."""
     import docker
 
-    with engine.told("the engine cannot be asked for the registry"):
+    with engine.told("the engine cannot be queried for the registry"):
         try:
             return engine.client().containers.get(_name(data))
         except docker.errors.NotFound:
@@ -131,7 +131,7 @@ def up(root: Path, say: Say = lambda _: None) -> str:
     except OSError as error:
         fix = "use another one:  TRAINWRIGHT_REGISTRY_DATA=/some/folder"
         raise EnvironmentProblem(
-            "the registry's folder cannot be made", where=str(data), why=str(error), fix=fix
+            "the registry's folder cannot be created", where=str(data), why=str(error), fix=fix
         ) from None
     if engine.image_id(image(root)) is None:
         say("building the registry's image")
@@ -145,7 +145,7 @@ def up(root: Path, say: Say = lambda _: None) -> str:
         if started := _start(image(root), data, (settings.host, port), identity):
             return _ready(started, settings, identity, data)
     raise EnvironmentProblem(
-        f"port {first} on {settings.host} is in use by something else"
+        f"port {first} on {settings.host} is in use by another program"
         if asked
         else f"no port of {settings.host} from {ports[1]} to {ports[-1]} is free",
         fix=f"take another port:  TRAINWRIGHT_REGISTRY_PORT={ports[-1] + 1}\n"
@@ -196,7 +196,7 @@ def _ready(container: Any, settings: host_settings.HostRegistry, identity: str, 
             raise EnvironmentProblem(
                 f"the registry at {address} does not start",
                 why=last
-                or f"its container is {container.status}, and nothing of ours answers there; "
+                or f"its container is {container.status}, and the registry does not answer there; "
                 "an engine on another machine cannot serve this one's loopback",
                 fix=f"docker logs {container.name}; or use a registry that you have:  REGISTRY=host:port",
             )
@@ -249,7 +249,7 @@ def status_lines(said: Mapping[str, Any]) -> list[str]:
     if said["running"]:
         line = f"{said['address']}, container {said['container']}; stop it:  trainwright registry down"
     elif _used(host, int(port)):
-        line = f"ours is not running; port {port} is held by something else"
+        line = f"not running; port {port} is in use by another program"
     else:
         line = "not running; start it:  trainwright registry up"
     lines = [f"registry  {line}", f"data      {said['data']} ({said['bytes'] / 1e6:.0f} MB)"]

@@ -39,13 +39,15 @@ def words(root: Path, files: Path, program: str) -> list[str | Path]:
     Raises as unpack(), and EnvironmentProblem if this is not Linux or the place in the store is another user's.
     """
     if sys.platform != "linux":
-        raise EnvironmentProblem(f"{program} is not on this machine", why=f"ours is for Linux, here is {sys.platform}")
+        raise EnvironmentProblem(
+            f"{program} is not on this machine", why=f"the locked one is for Linux, this machine is {sys.platform}"
+        )
     place = _place(files)
     with store.told():
         why = store.own(place)
     if why:
         fix = "export TRAINWRIGHT_STORE=<a folder of your own>"
-        raise EnvironmentProblem(f"{program} in the store is not ours to run", where=str(place), why=why, fix=fix)
+        raise EnvironmentProblem(f"{program} in the store belongs to another user", where=str(place), why=why, fix=fix)
     if not held(files):
         architecture = ARCHITECTURES.get(platform.machine(), platform.machine())
         with store.scratch() as folder:
@@ -69,7 +71,7 @@ def _place(files: Path) -> Path:
         locked = sha256((files / PACKAGES).read_bytes()).hexdigest()
     except OSError as error:
         raise EnvironmentProblem(
-            f"{files.name} is locked in a checkout alone", where=str(files), why=str(error)
+            f"the locked packages of {files.name} are only available in a checkout", where=str(files), why=str(error)
         ) from None
     return store.root() / "programs" / f"{locked}-{platform.machine()}"
 
@@ -90,7 +92,7 @@ def unpack(root: Path, files: Path, folder: Path, architecture: str = "amd64") -
     held = load(files / PACKAGES, Pieces)
     if architecture not in held.packages:
         raise EnvironmentProblem(
-            f"no {files.name} is locked for {architecture}",
+            f"{files.name} is not locked for {architecture}",
             where=str(files / PACKAGES),
             why=f"it has packages for {', '.join(held.packages)}",
         )

@@ -72,7 +72,7 @@ def due(intent: Intent, variant: Variant, found: Standing) -> str:
     if record.proof != proof_code.digest(intent.root, variant):
         return f"its tests or the code that proves it changed since {record.day}"
     lacking = [kind for kind in proof_code.kinds(variant) if kind != "probe" and kind not in record.tests]
-    return f"the record of {record.day} counts no {' and no '.join(lacking)} tests" if lacking else ""
+    return f"the record of {record.day} has no {' and no '.join(lacking)} tests" if lacking else ""
 
 
 def in_turn(rows: Sequence[str], commit: str) -> str:

@@ -41,7 +41,7 @@ def held_by_name(reference: str) -> tuple[str, str]:
     if repository and "/" in repository and "/" not in tag and (digest := client.resolve(repository, tag)):
         return digest, f"{repository}@{digest}"
     raise NotRunError(
-        f"there is no image {reference} to compare with",
+        f"the image {reference} to compare with does not exist",
         why="neither the engine nor a registry holds it",
         fix="name it as repository@sha256:...",
     )
@@ -62,7 +62,7 @@ def variant_of(intent: Intent, reference: str) -> Variant:
         if variant.id == identity:
             return variant
     raise ConfigError(
-        f"{reference} is no image of this matrix",
+        f"{reference} is not an image of this matrix",
         why=f"its label {ID_LABEL} says {identity or 'nothing'}",
         fix="trainwright list",
     )
@@ -75,9 +75,9 @@ def _held(intent: Intent, found: Inputs, reference: str, repository: str | None)
         said = labels_of(digest, where).get(KEY_LABEL, "")
         if said != found.key:
             raise NotRunError(
-                f"{reference} was made of other inputs than this checkout has",
-                why=f"its key is {said[:12] or '(none)'}, here {found.variant.id} has {found.key[:12]}",
-                fix="git checkout of the commit that it was built from",
+                f"{reference} was built from other inputs than those of this checkout",
+                why=f"its key is {said[:12] or '(none)'}, the key of {found.variant.id} here is {found.key[:12]}",
+                fix="git checkout <the commit that it was built from>",
             )
         return digest, where
     image = read_image(out_folder(intent, found.variant))
@@ -122,7 +122,7 @@ def rebuild(
         build.lay_out(intent, found, out)
     build.write_text(found.text, out)
     with _gone_afterwards(f"trainwright/rebuild:{secrets.token_hex(6)}") as name:
-        say(f"{variant.id}: building once more in {out}, without cache, as {name}")
+        say(f"{variant.id}: building again in {out}, without cache, as {name}")
         baking.bake(out, name, ["--no-cache"])
         digest = str(engine.image_id(name))
         differs = compare and digest != held[0]
@@ -138,9 +138,9 @@ def rebuild(
 def _another(result: Rebuilt) -> BuildError:
     layers = len({row.layer for row in result.differences})
     return BuildError(
-        f"{result.id} was built again of the same inputs, and is another image",
+        f"a rebuild of {result.id} from the same inputs has another digest",
         where=result.where,
-        why=f"{result.rebuilt}, not {result.held}: {len(result.differences)} differences in {layers} places",
+        why=f"expected {result.held}, found {result.rebuilt}: {len(result.differences)} differences in {layers} places",
         fix="see `Build an image again` in docs/how-to.md",
     )
 

@@ -115,5 +115,9 @@ def _text(value: Any) -> str:
 def compression(name: str) -> Row:
     """Return the difference of two layers with the same content under different digests."""
     return Row(
-        layer=name, path="", what="compression", rebuilt="the same content,", held="compressed by another BuildKit"
+        layer=name,
+        path="",
+        what="compression",
+        rebuilt="same content",
+        held="same content, compressed by another BuildKit",
     )

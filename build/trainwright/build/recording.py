@@ -15,7 +15,7 @@ from trainwright.matrix.matrix import Intent
 from trainwright.matrix.model import Variant
 from trainwright.matrix.records import Image, Record, Where
 
-# What tests of one image must agree on, besides `code-*`. What a test measured may differ.
+# Properties that are equal in all tests of one image, besides `code-*`. Measured values may differ.
 ABOUT = {"image", "name", *Where.model_fields}
 
 
@@ -60,7 +60,7 @@ def proof_of(intent: Intent, variant: Variant, training: Path | None = None) -> 
     where = f"out/{variant.id}/image.json"
     if image and image.drift:
         raise NotRunError(
-            f"{variant.id} was built with {len(image.drift)} packages that are not the locked ones",
+            f"{variant.id} was built with {len(image.drift)} packages that differ from the lock",
             where=where,
             fix="trainwright lock --update, review the difference, lock --update --write, and build again",
         )
@@ -68,18 +68,20 @@ def proof_of(intent: Intent, variant: Variant, training: Path | None = None) -> 
         raise NotRunError(
             f"{variant.id} is not built with its present inputs",
             where=where,
-            why=f"it says key {image.key[:12]}, the inputs are {found.key[:12]}" if image else "it is not there",
+            why=f"its key is {image.key[:12]}, the key of the inputs is {found.key[:12]}"
+            if image
+            else "the file does not exist",
             fix=f"trainwright build --only {variant.id}, then {again}",
         )
     if image.proof is None or {image.proof.probe.state, image.proof.tests.state} != {"passed"}:
         raise NotRunError(f"{variant.id} is not probed and tested here", where=where, fix=again)
     if image.digest is None:
         raise NotRunError(
-            f"{variant.id} is proved and not pushed", where=where, fix=f"trainwright push --only {variant.id}"
+            f"{variant.id} is proved, but not pushed", where=where, fix=f"trainwright push --only {variant.id}"
         )
     if image.proof.image != image.digest:
         raise NotRunError(
-            f"what was proved of {variant.id} is not what was pushed",
+            f"the pushed image of {variant.id} is not the proved one",
             where=where,
             why=f"the engine holds {image.proof.image}, the registry {image.digest}, with the same inputs",
             fix=f"trainwright rebuild --compare --only {variant.id}",
@@ -99,7 +101,7 @@ def _record(intent: Intent, variant: Variant, image: Image, training: Path | Non
         raise NotRunError(
             f"the report of the image tests of {variant.id} is about another image",
             where=str(out / "tests.xml"),
-            why=f"it says {said.get('image', 'none')}, image.json {image.proof.image}",
+            why=f"it names {said.get('image', 'none')}, image.json {image.proof.image}",
             fix=again,
         )
     _of_present_code(intent, variant, "image", said, out / "tests.xml", again)
@@ -115,9 +117,9 @@ def _record(intent: Intent, variant: Variant, image: Image, training: Path | Non
         _, tests[kind], trained = _report(report, again)
         if not trained.get("name", "").endswith(f"@{image.digest}"):
             raise NotRunError(
-                f"the report of the {kind} tests is not about {variant.id} as it was pushed",
+                f"the report of the {kind} tests is not about the pushed image of {variant.id}",
                 where=str(report),
-                why=f"it says {trained.get('name', 'none')}, image.json {image.digest}",
+                why=f"it names {trained.get('name', 'none')}, image.json {image.digest}",
                 fix=again,
             )
         _of_present_code(intent, variant, kind, trained, report, again)
@@ -151,13 +153,13 @@ def _report(path: Path, fix: str) -> tuple[Any, int, dict[str, str]]:
         day = min(datetime.fromisoformat(when).astimezone(UTC) for when in ran).date()
         properties = [row for row in rows if row[0] in ABOUT or row[0].startswith("code-")]
     except (OSError, ElementTree.ParseError, IndexError, KeyError, ValueError) as error:
-        raise NotRunError("there is no report of tests", where=str(path), why=str(error), fix=fix) from None
+        raise NotRunError("the test report cannot be read", where=str(path), why=str(error), fix=fix) from None
     failed = counts["failures"] + counts["errors"] + counts["skipped"]
     if failed or not counts["tests"]:
         why = f"{failed} of {counts['tests']} tests did not pass"
         raise NotRunError("not every test passed", where=str(path), why=why, fix=fix)
     said = dict(properties)
     if other := next((name for name, value in properties if value != said[name]), ""):
-        why = f"its tests do not agree on what {other} is"
-        raise NotRunError("one report, and tests of more than one image", where=str(path), why=why, fix=fix)
+        why = f"its tests have different values of {other}"
+        raise NotRunError("the report has tests of more than one image", where=str(path), why=why, fix=fix)
     return day, counts["tests"], said

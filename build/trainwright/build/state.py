@@ -47,7 +47,7 @@ def read_image(out: Path) -> Image | None:
     path, name = out / "image.json", f"out/{out.name}/image.json"
     if not path.exists():
         return None
-    fix = f"rm -r {name}; what the registry holds of it, trainwright push --only {out.name} writes there again"
+    fix = f"rm -r {name}; trainwright push --only {out.name} writes it again from the registry"
     said = toml.parse_json(toml.read(path, name, fix=fix), name, fix)
     try:
         return Image.model_validate(said)
@@ -196,7 +196,7 @@ def published(intent: Intent, found: Iterable[Inputs], given: str, regions: str 
 def lacking(variants: Iterable[Variant], held: Mapping[str, Mapping[Place, str]], everywhere: bool) -> list[Variant]:
     """Return the images that no place holds under their key; with `everywhere`, that some place lacks.
 
-    `held`: of published().
+    `held` is the result of published().
     """
     whole = all if everywhere else any
     return [variant for variant in variants if not (held.get(variant.id) and whole(held[variant.id].values()))]
@@ -215,7 +215,7 @@ def published_if_known(
 def settle(
     intent: Intent, variants: Iterable[Variant], places: Iterable[Place], create: bool, change: bool
 ) -> list[Setting]:
-    """Call provisioning.ensure() for the Amazon ECR repositories among `places`; plain registries are not queried.
+    """Call ecr_repositories.ensure() for the Amazon ECR repositories among `places`; plain registries are not queried.
 
     Raises ConfigError if publish.toml would let the tag of a key or a release move. Raises AwsError.
     """

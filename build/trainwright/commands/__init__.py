@@ -12,7 +12,7 @@ NAMES = sorted(path.stem for path in Path(__file__).parent.glob("[a-z]*.py") if 
 
 
 def register(words: Sequence[str]) -> None:
-    """Register the command that a command line asks for; every command where it names none that we know.
+    """Register the command that the command line names, or every command if it names no known one.
 
     Options before the command take no value, so the command is the first word without a dash. `--version` needs no
     command.

@@ -15,12 +15,12 @@ from trainwright.commands.options import (
 @app.command()
 def affected(
     by: Annotated[
-        list[str], typer.Option(metavar="NAME[=VERSION]", help="As `find --has`; repeat: all of it at once.")
+        list[str], typer.Option(metavar="NAME[=VERSION]", help="As in `find --has`; repeat: one image must hold all.")
     ],
     registry: Registry = "",
     as_json: Json = False,
 ) -> None:
-    """Which images hold a bad version: of the matrix as it is, and of every release, with their digests."""
+    """List the images that hold a bad version. Covers the matrix and every release, with digests."""
     from trainwright.core import console
     from trainwright.core.errors import RegistryError
     from trainwright.inspect import affected as affected_module
@@ -33,8 +33,8 @@ def affected(
     try:
         host = str(locations.hosts(intent.root, registry)[0])
     except RegistryError as error:
-        typer.echo(f"which digest an alias names is unknown: {error.what}", err=True)
+        typer.echo(f"which images have an alias now is unknown: {error.what}", err=True)
     rows, exists = affected_module.affected(intent, queries, host)
     console.show([row.model_dump() for row in rows], as_json)
     if not rows:
-        typer.echo(f"no image has it, and none had it in any release; {exists}", err=True)
+        typer.echo(f"no image of the matrix or of a release holds it; {exists}", err=True)

@@ -17,23 +17,23 @@ if TYPE_CHECKING:
 
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 LIMITS = {  # of DescribeTrainingJob's SecondaryStatus
-    "MaxRuntimeExceeded": "a longer MaxRuntimeInSeconds; with checkpoints the next job goes on where this one was",
-    "MaxWaitTimeExceeded": "a longer MaxWaitTimeInSeconds, or without spot: it waited for capacity as well as trained",
+    "MaxRuntimeExceeded": "raise MaxRuntimeInSeconds; with checkpoints the next job resumes where this one stopped",
+    "MaxWaitTimeExceeded": "raise MaxWaitTimeInSeconds, or do not use spot: the limit includes the wait for capacity",
 }
 
 
 @app.command()
 def attach(
-    job: Annotated[str, typer.Argument(metavar="JOB", help="Name of a training job of SageMaker.")],
+    job: Annotated[str, typer.Argument(metavar="JOB", help="Name of a SageMaker training job.")],
     region: OneRegion = "",
     since: Annotated[
-        str, typer.Option(metavar="WHEN", help="30m, 2h, 1d ago, or 2026-11-22T10:00:00; else from the beginning.")
+        str, typer.Option(metavar="WHEN", help="Start of the log: 30m, 2h, 1d ago, or 2026-11-22T10:00:00.")
     ] = "",
     stop_on_cause: StopOnCause = False,
     stop_on_silence: StopOnSilence = False,
     as_json: Json = False,
 ) -> None:
-    """Follow a training job of SageMaker: its log, what it waits for, known causes; ends as the job does (0, or 9)."""
+    """Follow a SageMaker training job. Shows its log, what it waits for and known causes; exits 9 if it fails."""
     from trainwright.registry import aws
 
     where, at = aws.regions(region)[0], _moment(since) if since else None
@@ -51,9 +51,9 @@ def attach(
 
 @contextmanager
 def ended(region: str, job: str, secret: str = "") -> Iterator[None]:
-    """Once whatever follows a job says that it has ended, the secret that `launch` laid down for it is removed.
+    """Remove the secret that `launch` uploaded for a job once the block shows that the job has ended.
 
-    `secret`: where it lies, for who knows; else the job is asked.
+    `secret` is its location, if the caller knows it; else it is looked up in the job.
     """
     from trainwright.jobs import begin
 
@@ -71,7 +71,7 @@ def ended(region: str, job: str, secret: str = "") -> Iterator[None]:
         if over:
             begin.clear(region, job, secret, say)
         elif secret:
-            say(f"its secret lies in {secret} until attach has seen the job end")
+            say(f"its secret stays in {secret} until `trainwright attach` sees the job end")
 
 
 def followed(
@@ -84,10 +84,10 @@ def followed(
     since: int | None = None,
     as_json: bool = False,
 ) -> None:
-    """All of `attach`, and of `launch` once the job is there: returns where the job completed.
+    """Follow a job for `attach`, and for `launch` after the start; return if the job completed.
 
-    Raises JobError for one that failed or was stopped, AwsError and ConfigError as following does, and Exit(130) after
-    Ctrl-C. In any case but the first the job is left as it is, and the command that follows it again is said.
+    Raises JobError if it failed or was stopped, AwsError and ConfigError as follow() does, and Exit(130) after Ctrl-C.
+    After an error the job is left as it is, and the command that follows it again is printed.
     """
     from trainwright.core import console
     from trainwright.diagnose import causes
@@ -107,7 +107,7 @@ def followed(
             since=since,
         )
     except KeyboardInterrupt:
-        typer.echo(f"\nthe job goes on; follow it again: {console.pasteable(again)}", err=True)
+        typer.echo(f"\nthe job keeps running; follow it again: {console.pasteable(again)}", err=True)
         typer.echo(f"stop it: aws sagemaker stop-training-job --training-job-name {job} --region {region}", err=True)
         raise typer.Exit(130) from None
     except AwsError as error:
@@ -140,7 +140,7 @@ def _row(ended: "Ended") -> dict[str, str]:
 
 
 def refuse(ended: "Ended") -> None:
-    """Raises JobError unless the job completed: SageMaker's reason, and what its log says of it."""
+    """Raise JobError unless the job completed, with SageMaker's reason and the cause that the log shows."""
     if ended.status == "Completed":
         return
     what = f"{ended.job} was stopped" if ended.status == "Stopped" else f"{ended.job} failed"
@@ -152,7 +152,7 @@ def refuse(ended: "Ended") -> None:
             f"--stop-on-cause stopped it: {ended.stopped_for}" if ended.cause else "--stop-on-silence stopped it"
         )
     elif ended.status == "Stopped" and not ended.reason and ended.secondary not in LIMITS:
-        why.append("somebody called StopTrainingJob: CloudTrail knows who")
+        why.append("StopTrainingJob was called; CloudTrail shows by whom")
     if ended.cause:
         why += [f"{ended.cause.id}: {ended.cause.what}", ended.evidence]
     raise JobError(
@@ -179,7 +179,7 @@ def _moment(text: str) -> int:
             at = datetime.now(UTC) - timedelta(seconds=int(found[1]) * UNITS[found[2]])
         else:
             at = datetime.fromisoformat(text)
-        return max(0, int(at.timestamp() * 1000))  # CloudWatch has nothing of before 1970
-    except (ValueError, OverflowError):  # also of a year that no calendar here has
+        return max(0, int(at.timestamp() * 1000))  # CloudWatch has no events from before 1970
+    except (ValueError, OverflowError):  # also for a year that datetime does not support
         fix = "--since 30m, or --since 2026-11-22T10:00:00"
-        raise ConfigError(f"--since {text!r} is no time", fix=fix) from None
+        raise ConfigError(f"--since {text!r} is not a time", fix=fix) from None

@@ -6,22 +6,24 @@ import typer
 
 from trainwright.commands.options import Json, app, find_root
 
-baseline = typer.Typer(no_args_is_help=True, help="How fast an image was, for later runs: `judge --baseline`.")
+baseline = typer.Typer(
+    no_args_is_help=True, help="Record how fast an image is. `judge --baseline` compares later runs."
+)
 app.add_typer(baseline, name="baseline")
 
 
 @baseline.command()
 def record(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Of the file: dockerfiles/baselines/NAME.toml.")],
-    logs: Annotated[list[str], typer.Argument(metavar="LOG...", help="Of one image; the median over them counts.")],
-    instance: Annotated[str, typer.Option(metavar="TYPE", help="p5.48xlarge: where they ran.")] = "",
-    nodes: Annotated[int | None, typer.Option(min=1, help="On how many of them.")] = None,
-    collective: Annotated[str, typer.Option(help="all_reduce, ...: where a log does not say it.")] = "",
-    unproved: Annotated[bool, typer.Option(help="Also of logs that the judge does not pass.")] = False,
-    replace: Annotated[bool, typer.Option("--replace", help="In place of the one that has this name.")] = False,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the file dockerfiles/baselines/NAME.toml.")],
+    logs: Annotated[list[str], typer.Argument(metavar="LOG...", help="Logs of one image; their median is recorded.")],
+    instance: Annotated[str, typer.Option(metavar="TYPE", help="Instance type of the runs, such as p5.48xlarge.")] = "",
+    nodes: Annotated[int | None, typer.Option(min=1, help="Number of hosts of the runs.")] = None,
+    collective: Annotated[str, typer.Option(help="all_reduce, ..., if a log does not name it.")] = "",
+    unproved: Annotated[bool, typer.Option(help="Accept logs that `judge` does not pass.")] = False,
+    replace: Annotated[bool, typer.Option("--replace", help="Replace the baseline of this name.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Write down how fast an image is; commit the file."""
+    """Record how fast an image is, as a file to commit."""
     from trainwright.core import console
     from trainwright.gate import measure
     from trainwright.gate.evidence import Declared
@@ -36,7 +38,7 @@ def record(
 
 @baseline.command("list")
 def list_(as_json: Json = False) -> None:
-    """Every baseline that was recorded."""
+    """List the recorded baselines."""
     from trainwright.core import console
     from trainwright.gate import baseline as gate_baseline
 

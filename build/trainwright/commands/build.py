@@ -32,21 +32,21 @@ def build(
     name: Name = "",
     registry: Registry = "",
     cache_to: Annotated[
-        str, typer.Option(metavar="REPOSITORY[:TAG]", envvar=CACHE, help="Keep there what each step made.")
+        str, typer.Option(metavar="REPOSITORY[:TAG]", envvar=CACHE, help="Write the build cache there.")
     ] = "",
     cache_from: Annotated[
         list[str] | None,
-        typer.Option(metavar="REPOSITORY[:TAG]", envvar=CACHE, help="Take from there what another host's steps made."),
+        typer.Option(metavar="REPOSITORY[:TAG]", envvar=CACHE, help="Read the build cache from there."),
     ] = None,
     region: Region = "",
-    and_push: Annotated[bool, typer.Option("--push", help="Then push it, as `trainwright push` does.")] = False,
+    and_push: Annotated[bool, typer.Option("--push", help="Then push, as `trainwright push` does.")] = False,
     set_up: Annotated[
-        bool, typer.Option("--set-up", help="Where they are needed: the engine, and for --push the registry.")
+        bool, typer.Option("--set-up", help="Start the engine, and for --push the registry, if needed.")
     ] = False,
     no_wait: NoWait = False,
     as_json: Json = False,
 ) -> None:
-    """Build what is not built yet, and probe it: what the image holds must be what the lock says."""
+    """Build the images that are not built yet, and probe them. Each image must hold what its lock says."""
     from trainwright.build import build as build_build
     from trainwright.build import state
     from trainwright.core import console
@@ -82,13 +82,13 @@ def build(
 
 
 def _set_up_engine(root: Path) -> None:
-    """Have an engine that answers and is new enough. Exits as the script does, which has said why."""
+    """Ensure that an engine answers and is new enough. If the script fails, exit with its code: it printed why."""
     if code := subprocess.call([sys.executable, root / ENGINE, "ensure"]):
         raise typer.Exit(code)
 
 
 def _set_up_registry(root: Path) -> None:
-    """Start the registry on loopback if it does not answer; not where an AWS account says that another one is meant."""
+    """Start the registry on loopback if it does not answer; not if an AWS account is set, which means another one."""
     from trainwright.build import loopback
     from trainwright.core import host_settings
 

@@ -16,7 +16,7 @@ def changes(
     since: Annotated[str, typer.Option(metavar="COMMIT", help="A branch, tag or commit to compare this tree with.")],
     as_json: Json = False,
 ) -> None:
-    """Which images are other ones than at a commit, and why."""
+    """List the images that changed since a commit, and why."""
     from trainwright.core import console
     from trainwright.image import changes as changes_module
     from trainwright.image import names

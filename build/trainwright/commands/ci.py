@@ -1,4 +1,4 @@
-"""Commands for pipelines: what CodeBuild and GitHub Actions would build, and what a build hands on."""
+"""Commands for pipelines: the builds of CodeBuild and GitHub Actions, and the results that a build passes on."""
 
 import re
 from pathlib import Path
@@ -13,18 +13,18 @@ if TYPE_CHECKING:
 
 ci = typer.Typer(
     no_args_is_help=True,
-    help="Pipelines of CodeBuild and GitHub Actions: their files, what a build hands on, what CI proves.",
+    help="Write pipelines for CodeBuild and GitHub Actions. Also show what was pushed, and what CI proves.",
 )
 app.add_typer(ci, name="ci")
 
-PUSHED_TO = "ecr"  # where nobody says so: a registry on loopback would be gone with the machine that built
+PUSHED_TO = "ecr"  # the default: a registry on loopback would disappear with the build machine
 
-Since = Annotated[str, typer.Option(metavar="COMMIT", help="Of what is to be built, only what changed since then.")]
+Since = Annotated[str, typer.Option(metavar="COMMIT", help="Build only images that changed since this commit.")]
 Asked = Annotated[str, typer.Option(envvar="REGISTRY", help="host[:port][/prefix], or ecr[/prefix]; empty: ecr.")]
 Cache = Annotated[
-    str, typer.Option(envvar="TRAINWRIGHT_CACHE", help="A build cache that the builds share: see `trainwright build`.")
+    str, typer.Option(envvar="TRAINWRIGHT_CACHE", help="Build cache that the builds share: see `trainwright build`.")
 ]
-Output = Annotated[Path | None, typer.Option(metavar="FILE", help="Write it there instead of standard output.")]
+Output = Annotated[Path | None, typer.Option(metavar="FILE", help="Write to this file instead of standard output.")]
 
 
 @ci.command()
@@ -38,7 +38,7 @@ def codebuild(
     output: Output = None,
     as_json: Json = False,
 ) -> None:
-    """A buildspec with a batch: a build for each image that `trainwright plan` would build, and for no other one."""
+    """Write a buildspec with a batch. It builds exactly the images that `trainwright plan` would build."""
     from trainwright.publish import pipelines
 
     found, settings, notes = _graph(only, framework, since, registry, region, cache)
@@ -57,7 +57,7 @@ def github(
     output: Output = None,
     as_json: Json = False,
 ) -> None:
-    """The same as a workflow of GitHub Actions: no action of anybody's, and a role by OIDC instead of keys."""
+    """Write the same as a GitHub Actions workflow. It uses no third-party action, and gets its role by OIDC."""
     from trainwright.publish import pipelines
 
     found, settings, notes = _graph(only, framework, since, registry, region, cache)
@@ -67,9 +67,10 @@ def github(
 
 @ci.command()
 def exports(only: Only = None, framework: Framework = None, as_json: Json = False) -> None:
-    """What a build hands on, as lines for a shell: IMAGE_ID, IMAGE_KEY, IMAGE_DIGEST, IMAGE_URI of what was pushed.
+    """Print what was pushed, as shell exports. Sets IMAGE_ID, IMAGE_KEY, IMAGE_DIGEST and IMAGE_URI.
 
-    Without --only and --framework: of ONLY or FRAMEWORK, as make; else of all that was pushed from this checkout.
+    Without --only and --framework, the variables ONLY or FRAMEWORK choose, as in make; without those, all images that
+    were pushed from this checkout.
     """
     import os
     import shlex
@@ -88,10 +89,10 @@ def exports(only: Only = None, framework: Framework = None, as_json: Json = Fals
         intent = load_intent(find_root())
         variants, other = state.pushed_here(intent)
         for name in other:
-            typer.echo(f"not {name}: it was pushed, and then its inputs changed", err=True)
+            typer.echo(f"left out {name}: its inputs changed after it was pushed", err=True)
         if not variants:
             fix = "make build push FRAMEWORK=pytorch; or name it: --only, --framework"
-            raise NotRunError("nothing was pushed from here with its present inputs", where="out/", fix=fix)
+            raise NotRunError("no image was pushed from this checkout with its present inputs", where="out/", fix=fix)
         values = state.exported(intent, variants)
     if as_json:
         console.data(values)
@@ -102,8 +103,10 @@ def exports(only: Only = None, framework: Framework = None, as_json: Json = Fals
 
 @ci.command()
 def proofs(as_json: Json = False) -> None:
-    """Which images of `ci` in [tested] this commit proves: those whose record in dockerfiles/proofs/ is not about the
-    present key and the present tests and proving code, and one more in turn by the commit.
+    """List the images that CI proves for this commit.
+
+    Of `ci` in [tested]: images whose record in dockerfiles/proofs/ does not match the present key, tests and proving
+    code, and one more, which the commit chooses in turn.
     """
     from trainwright.build import proofs
     from trainwright.core import checkout, console
@@ -115,12 +118,12 @@ def proofs(as_json: Json = False) -> None:
     commit = checkout.commit_of(intent.root, "HEAD")
     turn = proofs.in_turn([name for name, why in due.items() if not why], commit)
     rows = []
-    for name in sorted(found, key=lambda one: (one == turn, not due[one])):  # the one in turn last
+    for name in sorted(found, key=lambda one: (one == turn, not due[one])):  # the chosen one last
         record, why = found[name].record, due[name]
         if name == turn:
-            why = f"its turn by the commit {commit[:12]}"
+            why = f"chosen in turn by the commit {commit[:12]}"
         elif not why and record:
-            why = f"recorded {record.day} with the present key and the present proof"
+            why = f"recorded {record.day} with the present key, tests and proving code"
         action = "prove" if due[name] or name == turn else "left out"
         rows.append({"id": name, "action": action, "reason": why})
     console.show(rows, as_json)
@@ -129,7 +132,10 @@ def proofs(as_json: Json = False) -> None:
 def _graph(
     only: str | None, framework: str | None, since: str, registry: str, region: str, cache: str
 ) -> "tuple[Graph, Settings, list[str]]":
-    """And what stands in the head of the file. Raises as images.published() does for a registry that somebody named."""
+    """Return the graph, the settings and the notes for the head of the file.
+
+    Raises as state.planned() does if the user named a registry or a region.
+    """
     from trainwright.build import state
     from trainwright.image import changes
     from trainwright.publish import pipelines
@@ -156,7 +162,7 @@ def _notes(root: Path, registry: str, region: str, why: str) -> list[str]:
 
 
 def _commit(root: Path) -> list[str]:
-    """What the keys are of: a build that starts from another commit builds other images, or the same ones again."""
+    """Return a note that names the commit of the keys: a build of another commit may build other images."""
     from trainwright.core import checkout
     from trainwright.core.errors import ConfigError, EnvironmentProblem
 
@@ -170,7 +176,7 @@ def _commit(root: Path) -> list[str]:
 
 
 def _variables(registry: str, region: str, cache: str) -> dict[str, str]:
-    """What every build gets; a registry on loopback would be gone with the machine that built."""
+    """Return the variables of every build; a registry on loopback would disappear with the build machine."""
     said = {"REGISTRY": registry or PUSHED_TO, "TRAINWRIGHT_REGIONS": region, "TRAINWRIGHT_CACHE": cache}
     return {name: value for name, value in said.items() if value}
 
@@ -195,4 +201,4 @@ def _show(document: dict[str, Any], found: "Graph", notes: list[str], output: Pa
     where = f"{output}: " if output else ""
     typer.echo(f"{where}{len(found.builds)} to build, {len(found.left)} not", err=True)
     if not found.builds:
-        typer.echo("nothing is to be built: the one build in it says so", err=True)
+        typer.echo("no image is to be built; the only build in it reports that", err=True)

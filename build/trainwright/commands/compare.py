@@ -15,24 +15,30 @@ def compare(
     a: Annotated[
         list[str],
         typer.Option(
-            "--a", metavar="LOG", help="Of the image that is known: a file, a folder, a quoted pattern; repeat it."
+            "--a", metavar="LOG", help="Logs of the known image: a file, a folder, a quoted pattern; repeat for more."
         ),
     ],
-    b: Annotated[list[str], typer.Option("--b", metavar="LOG", help="Of the image that may be slower.")],
-    instance: Annotated[str, typer.Option(metavar="TYPE", help="p5.48xlarge: which sizes its floors name.")] = "",
-    nodes: Annotated[int | None, typer.Option(min=1, help="Hosts that they ran on.")] = None,
-    world_size: Annotated[int | None, typer.Option(min=1, help="Ranks that were started.")] = None,
+    b: Annotated[list[str], typer.Option("--b", metavar="LOG", help="Logs of the image that may be slower.")],
+    instance: Annotated[
+        str, typer.Option(metavar="TYPE", help="Instance type, such as p5.48xlarge; its floors name the sizes.")
+    ] = "",
+    nodes: Annotated[int | None, typer.Option(min=1, help="Number of hosts of the runs.")] = None,
+    world_size: Annotated[int | None, typer.Option(min=1, help="Number of ranks that were started.")] = None,
     nics: Annotated[
-        int | None, typer.Option(min=1, help="EFA interfaces of a host, where they are fewer than the type has.")
+        int | None, typer.Option(min=1, help="EFA interfaces per host, if fewer than the type has.")
     ] = None,
-    collective: Annotated[str, typer.Option(help="all_reduce, ...: where a log does not say it.")] = "",
-    same_hosts: Annotated[bool, typer.Option(help="They are: only pods or containers have other names.")] = False,
-    small: Annotated[bool, typer.Option("--small", help="Show small messages, too; they decide nothing.")] = False,
+    collective: Annotated[str, typer.Option(help="all_reduce, ..., if a log does not name it.")] = "",
+    same_hosts: Annotated[
+        bool, typer.Option(help="The hosts are the same, although pods or containers have other names.")
+    ] = False,
+    small: Annotated[
+        bool, typer.Option("--small", help="Also show small messages, which the verdict ignores.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
-    """Whether one image is slower than another, by runs of both in one allocation (6: it is; 7: not established).
+    """Compare the speed of two images. Exits 6 if B is slower, 7 if that could not be established.
 
-    Run them interleaved, A B B A A B B A: ten of each find a loss of 5% behind noise of 2%.
+    Run both in one allocation, interleaved as A B B A A B B A: ten runs of each detect a loss of 5% at 2% noise.
     """
     from trainwright.core import console
     from trainwright.gate import measure

@@ -1,4 +1,4 @@
-"""The command that runs cosign: that of the host, else ours."""
+"""The command that runs cosign: the host's, else the locked one."""
 
 import subprocess
 
@@ -9,7 +9,7 @@ from trainwright.commands.options import app
 
 @app.command(context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []})
 def cosign(context: typer.Context) -> None:
-    """Run cosign: that of this host, else the locked one. `trainwright cosign generate-key-pair` makes a key."""
+    """Run this host's cosign, else the locked one. `trainwright cosign generate-key-pair` makes a key."""
     from trainwright.core import certificates, process
     from trainwright.publish import sign
 

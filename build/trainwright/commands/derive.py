@@ -11,18 +11,22 @@ from trainwright.core.errors import ConfigError
 
 @app.command()
 def derive(
-    image: Annotated[str, typer.Argument(metavar="[ID|URI]", help="An id of the matrix, or repository@digest.")] = "",
-    into: Annotated[Path | None, typer.Option(metavar="DIR", help="Where the project is written.")] = None,
-    name: Annotated[str, typer.Option(help="What the built image is called; default: the folder's name.")] = "",
-    dockerfile: Annotated[Path | None, typer.Option(help="One that exists: show how its FROM would change.")] = None,
-    write: Annotated[bool, typer.Option("--write", help="With --dockerfile: change it.")] = False,
+    image: Annotated[
+        str, typer.Argument(metavar="[ID|URI]", help="Image to start from: an id of the matrix, or repository@digest.")
+    ] = "",
+    into: Annotated[Path | None, typer.Option(metavar="DIR", help="Write the project to this folder.")] = None,
+    name: Annotated[str, typer.Option(help="Name of the built image; default: the folder's name.")] = "",
+    dockerfile: Annotated[
+        Path | None, typer.Option(help="Existing Dockerfile: show how its FROM would change.")
+    ] = None,
+    write: Annotated[bool, typer.Option("--write", help="With --dockerfile: write the change.")] = False,
     build: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Build that project, with this host's CAs and pip's settings.")
+        Path | None, typer.Option(metavar="DIR", help="Build this project, with this host's CAs and pip's settings.")
     ] = None,
     registry: Registry = "",
     as_json: Json = False,
 ) -> None:
-    """Start a project from an image by its digest, or show what an existing Dockerfile lacks of that."""
+    """Start a project from an image by its digest. Or show how an existing Dockerfile has to change for that."""
     from trainwright.core import console
     from trainwright.inspect import derive as inspect_derive
     from trainwright.inspect import parent as inspect_parent
@@ -36,7 +40,9 @@ def derive(
         )
     if bool(image) == bool(build):
         if build:
-            raise ConfigError(f"--build takes no image, and {image} is one", why=f"{build}/derived.toml names it")
+            raise ConfigError(
+                f"--build takes no image, but {image} was given", why=f"{build}/derived.toml names the image"
+            )
         raise ConfigError("--into and --dockerfile require an image to start from", fix="trainwright list")
     if build:
         for note in pip_files.notes():

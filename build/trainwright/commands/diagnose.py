@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @app.command()
 def diagnose(logs: Logs, as_json: Json = False) -> None:
-    """Why a job over NCCL failed: cause, the line that shows it, and the fix; "unknown" where nothing proves one."""
+    """Find out why a job over NCCL failed. Shows cause, the line that proves it, and the fix; or "unknown"."""
     from trainwright.core import console
     from trainwright.gate import read
     from trainwright.gate.evidence import Declared
@@ -31,7 +31,7 @@ def diagnose(logs: Logs, as_json: Json = False) -> None:
 
 
 def _diagnosis(verdict: "Verdict", case: "Case") -> dict[str, str]:
-    """What is said of one log; where nothing proves a cause, what to do next."""
+    """Return the diagnosis of one log; if nothing proves a cause, what to do next."""
     evidence = "; ".join(check.evidence for check in verdict.checks if check.state == "fail")
     said = {"log": verdict.file, "cause": verdict.cause or "unknown", "what": verdict.why, "evidence": evidence}
     if verdict.cause:
@@ -39,9 +39,9 @@ def _diagnosis(verdict: "Verdict", case: "Case") -> dict[str, str]:
     if verdict.verdict == "pass":
         return {**said, "cause": "none", "fix": ""}
     if case.log.silent:
-        what = "it has no line of NCCL or of nccl-tests"
-        return {**said, "what": what, "fix": "name a log of the job's ranks; with NCCL_DEBUG=INFO they say more"}
+        what = "it has no line from NCCL or nccl-tests"
+        return {**said, "what": what, "fix": "pass a log of the job's ranks; with NCCL_DEBUG=INFO they log more"}
     lacks = "; ".join(dict.fromkeys(check.evidence for check in verdict.checks if check.state == "not established"))
-    what = f"no line of it proves a cause; {lacks}" if lacks else "no line of it proves a cause"
-    fix = "run it again with NCCL_DEBUG=INFO and NCCL_DEBUG_SUBSYS=INIT,NET,ENV, and keep what every rank says"
+    what = f"no line proves a cause; {lacks}" if lacks else "no line proves a cause"
+    fix = "run it again with NCCL_DEBUG=INFO and NCCL_DEBUG_SUBSYS=INIT,NET,ENV, and keep the output of every rank"
     return {**said, "what": what, "fix": fix}

@@ -17,7 +17,7 @@ def diff(
     region: Region = "",
     as_json: Json = False,
 ) -> None:
-    """What changed between two images: labels, configuration, components, packages, sources, layers and their bytes."""
+    """Show what changed between two images. Labels, configuration, components, packages, sources, layers and bytes."""
     from trainwright.core import console
     from trainwright.inspect import diff as inspect_diff
     from trainwright.matrix.matrix import load_intent

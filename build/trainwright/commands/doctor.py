@@ -7,7 +7,7 @@ from trainwright.commands.options import Json, Registry, app, find_root
 
 @app.command()
 def doctor(registry: Registry = "", as_json: Json = False) -> None:
-    """Every precondition on this machine, with the command that mends it."""
+    """Check every precondition on this machine. Each failed one names the command that fixes it."""
     from trainwright.core import console
     from trainwright.doctor import examine
 

@@ -13,36 +13,44 @@ Words = list[str] | None
 @app.command(context_settings={"ignore_unknown_options": True})
 def emit(
     context: typer.Context,
-    image: Annotated[str, typer.Argument(metavar="IMAGE", help="Id of an image that was pushed, or any reference.")],
-    script: Annotated[str, typer.Argument(metavar="SCRIPT", help="A file here, in --code, or in the image: /...")],
+    image: Annotated[str, typer.Argument(metavar="IMAGE", help="Id of a pushed image, or any reference.")],
+    script: Annotated[str, typer.Argument(metavar="SCRIPT", help="A local file, one in --code, or /... in the image.")],
     words: Annotated[
-        Words, typer.Argument(metavar="[ARGUMENTS]...", help="Of the script; after -- where we have that, too.")
+        Words, typer.Argument(metavar="[ARGUMENTS]...", help="Of the script. Put -- before any that emit has as well.")
     ] = None,
-    on: Annotated[str, typer.Option("--on", help="slurm, mpijob, pytorchjob, hyperpod-slurm, hyperpod-eks.")] = "slurm",
-    nodes: Annotated[int, typer.Option(min=1, help="Hosts.")] = 1,
+    on: Annotated[
+        str, typer.Option("--on", help="slurm, mpijob, pytorchjob, hyperpod-slurm or hyperpod-eks.")
+    ] = "slurm",
+    nodes: Annotated[int, typer.Option(min=1, help="Number of hosts.")] = 1,
     instance: Annotated[
-        str, typer.Option(metavar="TYPE", help="p5.48xlarge: its GPUs and EFA interfaces; of CPU images not needed.")
+        str, typer.Option(metavar="TYPE", help="Such as p5.48xlarge: sets GPUs and EFA interfaces. Not for CPU images.")
     ] = "",
-    processes: Annotated[int | None, typer.Option(min=1, metavar="N", help="Of each host; else its GPUs.")] = None,
-    distribution: Annotated[str, typer.Option(help="torchrun, mpi, tensorflow, plain; else what fits.")] = "",
+    processes: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Ranks per host; default: its GPUs.")
+    ] = None,
+    distribution: Annotated[str, typer.Option(help="torchrun, mpi, tensorflow or plain; default: what fits.")] = "",
     code: Annotated[
-        str, typer.Option(metavar="SOURCE", help="Where the script lies: a claim[/folder], for Slurm a shared folder.")
+        str, typer.Option(metavar="SOURCE", help="Location of the script: a claim[/folder]; for Slurm a shared folder.")
     ] = "",
-    data: Annotated[Words, typer.Option(metavar="[CHANNEL=]SOURCE", help="Input, read-only; the same; repeat.")] = None,
+    data: Annotated[
+        Words, typer.Option(metavar="[CHANNEL=]SOURCE", help="Read-only input, located like --code; repeat.")
+    ] = None,
     checkpoints: Annotated[
-        str, typer.Option(metavar="SOURCE", help="/opt/ml/checkpoints of all hosts; the same.")
+        str, typer.Option(metavar="SOURCE", help="/opt/ml/checkpoints of all hosts, located like --code.")
     ] = "",
     model: Annotated[
-        str, typer.Option(metavar="SOURCE", help="/opt/ml/model, which is lost otherwise; the same.")
+        str, typer.Option(metavar="SOURCE", help="/opt/ml/model, located like --code; otherwise the model is lost.")
     ] = "",
-    env: Annotated[Words, typer.Option("--env", metavar="NAME=VALUE", help="Environment of the job; repeat.")] = None,
-    name: Annotated[str, typer.Option(help="Of the job; else the script's.")] = "",
-    namespace: Annotated[str, typer.Option(help="Of Kubernetes; else kubectl's, on HyperPod kubeflow.")] = "",
-    hours: Annotated[int | None, typer.Option(min=1, help="The longest it may take; Slurm: else 24.")] = None,
-    output: Annotated[str, typer.Option(metavar="FILE", help="Else standard output.")] = "",
+    env: Annotated[
+        Words, typer.Option("--env", metavar="NAME=VALUE", help="Environment of the job; repeat for more.")
+    ] = None,
+    name: Annotated[str, typer.Option(help="Name of the job; default: the script's.")] = "",
+    namespace: Annotated[str, typer.Option(help="Only for Kubernetes; default: kubectl's, on HyperPod kubeflow.")] = "",
+    hours: Annotated[int | None, typer.Option(min=1, help="Time limit of the job; Slurm's default: 24.")] = None,
+    output: Annotated[str, typer.Option(metavar="FILE", help="File to write; default: standard output.")] = "",
     as_json: Json = False,
 ) -> None:
-    """A training job as a file for Slurm, Kubernetes (MPIJob, PyTorchJob) or HyperPod: same image, same script."""
+    """Write a training job for a cluster's scheduler. For Slurm, Kubernetes (MPIJob, PyTorchJob) or HyperPod."""
     from trainwright.core import console
     from trainwright.core.files import write_named
     from trainwright.jobs import cluster_files

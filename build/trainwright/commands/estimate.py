@@ -9,17 +9,19 @@ from trainwright.commands.options import Json, app, find_root
 
 @app.command()
 def estimate(
-    parameters: Annotated[str, typer.Option(metavar="NUMBER", help="7B, 350M, 7e9: all that get a gradient.")],
-    instance: Annotated[str, typer.Option(metavar="TYPE", help="p5.48xlarge.")],
-    nodes: Annotated[int, typer.Option(min=1, help="How many of them.")] = 2,
-    precision: Annotated[str, typer.Option(help="Of the gradients: fp32, bf16, fp16, fp8.")] = "bf16",
-    busbw: Annotated[float | None, typer.Option(min=0.001, metavar="GB/S", help="Measured; else the floor.")] = None,
+    parameters: Annotated[str, typer.Option(metavar="NUMBER", help="Parameters with a gradient: 7B, 350M, 7e9.")],
+    instance: Annotated[str, typer.Option(metavar="TYPE", help="Instance type, such as p5.48xlarge.")],
+    nodes: Annotated[int, typer.Option(min=1, help="Number of instances.")] = 2,
+    precision: Annotated[str, typer.Option(help="Precision of the gradients: fp32, bf16, fp16 or fp8.")] = "bf16",
+    busbw: Annotated[
+        float | None, typer.Option(min=0.001, metavar="GB/S", help="Measured bus bandwidth; default: the floor.")
+    ] = None,
     step: Annotated[
-        float | None, typer.Option(min=1e-6, metavar="SECONDS", help="Of a step without any network.")
+        float | None, typer.Option(min=1e-6, metavar="SECONDS", help="Duration of a step without communication.")
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """What data-parallel training sends at each step, how long that takes over EFA and over TCP, and what is lost."""
+    """Estimate the communication of data-parallel training. Bytes per step, time over EFA and TCP, lost efficiency."""
     from trainwright.core import console
     from trainwright.gate import estimate as gate_estimate
     from trainwright.gate import floors
@@ -37,7 +39,7 @@ def estimate(
         return
     typer.echo(
         f"{found.ranks} ranks; gradients {console.human(found.gradients)}; "
-        f"each rank sends {console.human(found.sent)} a step (2(N-1)/N of it)"
+        f"each rank sends {console.human(found.sent)} per step (2(N-1)/N of them)"
     )
     shown = [
         {

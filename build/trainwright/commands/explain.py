@@ -10,14 +10,14 @@ from trainwright.core.errors import ConfigError, did_you_mean
 
 @app.command()
 def explain(image: Annotated[str, typer.Argument(metavar="ID")], as_json: Json = False) -> None:
-    """Why each version of an image is what it is: declared where, resolved to what, held by which rules."""
+    """Explain the version of each component of an image. Shows its declaration, its resolution and its rules."""
     from trainwright.core import console
     from trainwright.image import inputs
     from trainwright.inspect import explain as inspect_explain
 
     intent, variants = chosen(None, image)
     if len(variants) > 1:
-        raise ConfigError(f"{image!r} is {len(variants)} images", why=did_you_mean("", [v.id for v in variants]))
+        raise ConfigError(f"{image!r} matches {len(variants)} images", why=did_you_mean("", [v.id for v in variants]))
     (variant,) = variants
     locked, packages, build_packages = inputs.known(intent, variant)
     rows = inspect_explain.explain(intent, variant, locked, packages, build_packages)

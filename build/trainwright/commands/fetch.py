@@ -13,7 +13,7 @@ from trainwright.commands.options import (
 
 @app.command()
 def fetch(only: Only = None, framework: Framework = None, as_json: Json = False) -> None:
-    """Bring every locked file into the store, verified."""
+    """Download every locked file into the store, and verify it."""
     from trainwright.core import console
     from trainwright.resolve import fetch as resolve_fetch
     from trainwright.resolve import resolve
@@ -22,7 +22,7 @@ def fetch(only: Only = None, framework: Framework = None, as_json: Json = False)
     if framework is None and only is None:
         variants, blocked = resolve.waiting(intent, variants)
         if blocked:
-            typer.echo(f"{len(blocked)} locks are blocked, and not fetched: trainwright plan", err=True)
+            typer.echo(f"{len(blocked)} locks are blocked and are not fetched: trainwright plan", err=True)
     with console.progress(resolve_fetch.to_fetch(intent, variants)) as (say, advance):
         resolve_fetch.fetch(intent, variants, say, advance)
         rows = resolve_fetch.fetched(intent, variants)

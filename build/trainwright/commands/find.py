@@ -12,7 +12,7 @@ def find(
     has: Annotated[list[str], typer.Option(metavar="NAME[=VERSION]", help="nccl=2.30, 'nccl>=2.29'; repeat for more.")],
     as_json: Json = False,
 ) -> None:
-    """Which images hold a version: of a component, a Python package, a package of the distribution."""
+    """List the images that hold a component or package. Packages of Python and of the distribution."""
     from trainwright.core import console
     from trainwright.image import inputs
     from trainwright.inspect import find as inspect_find
@@ -27,4 +27,4 @@ def find(
     if rows or as_json:
         console.show([row.model_dump() for row in rows], as_json)
     if exists:
-        typer.echo(f"no image has it; {exists}", err=True)
+        typer.echo(f"no image holds it; {exists}", err=True)

@@ -1,4 +1,4 @@
-"""The command that runs a gate, or writes it for who runs it."""
+"""The command that runs a gate, or writes it as a file to be run elsewhere."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -17,29 +17,31 @@ SCRIPT = "scripts/gate.sh"
 @app.command()
 def gate(
     image: Annotated[
-        str, typer.Argument(metavar="IMAGE", help="Id or reference; without one, what the hosts have themselves.")
+        str, typer.Argument(metavar="IMAGE", help="Id or reference; default: the software of the hosts.")
     ] = "",
-    on: Annotated[str, typer.Option("--on", help="docker, ssh, slurm, kubernetes, sagemaker.")] = "docker",
-    nodes: Annotated[int | None, typer.Option(min=1, help="Hosts.")] = None,
-    instance: Annotated[str, typer.Option(metavar="TYPE", help="p5.48xlarge: its GPUs, EFA and floors.")] = "",
-    gpus: Annotated[int | None, typer.Option(min=1, help="Of each host; else all that the type has.")] = None,
+    on: Annotated[str, typer.Option("--on", help="docker, ssh, slurm, kubernetes or sagemaker.")] = "docker",
+    nodes: Annotated[int | None, typer.Option(min=1, help="Number of hosts.")] = None,
+    instance: Annotated[str, typer.Option(metavar="TYPE", help="Such as p5.48xlarge: sets GPUs, EFA and floors.")] = "",
+    gpus: Annotated[int | None, typer.Option(min=1, help="GPUs per host; default: all that the type has.")] = None,
     efa: Annotated[
-        int | None, typer.Option(min=1, metavar="NUMBER", help="Interfaces of each host, where not all are there.")
+        int | None, typer.Option(min=1, metavar="NUMBER", help="EFA interfaces per host, if fewer than the type has.")
     ] = None,
-    hosts: Annotated[Path | None, typer.Option(metavar="FILE", help="For ssh: one host a line.")] = None,
-    collective: Annotated[list[str] | None, typer.Option(help="Only this one; may be given again.")] = None,
-    limit: Annotated[int | None, typer.Option(min=1, metavar="SECONDS", help="Of each collective.")] = None,
-    against: Annotated[str, typer.Option(metavar="IMAGE", help="Run this one, too, in turn: is it slower?")] = "",
-    runs: Annotated[int | None, typer.Option(min=1, help="Of each image, with --against.")] = None,
-    emit: Annotated[str, typer.Option(metavar="FILE", help="Write what runs it; - is standard output.")] = "",
-    role: Annotated[str, typer.Option(metavar="ARN", help="For sagemaker: what the job may do.")] = "",
-    output: Annotated[str, typer.Option(metavar="s3://...", help="For sagemaker: where its output goes.")] = "",
+    hosts: Annotated[Path | None, typer.Option(metavar="FILE", help="For ssh: one host per line.")] = None,
+    collective: Annotated[list[str] | None, typer.Option(help="Run only this one; repeat for more.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, metavar="SECONDS", help="Time limit of each collective.")] = None,
+    against: Annotated[str, typer.Option(metavar="IMAGE", help="Run this image in turn with IMAGE, and compare.")] = "",
+    runs: Annotated[int | None, typer.Option(min=1, help="Runs of each image, with --against.")] = None,
+    emit: Annotated[
+        str, typer.Option(metavar="FILE", help="Write the job instead of running it; - is standard output.")
+    ] = "",
+    role: Annotated[str, typer.Option(metavar="ARN", help="For sagemaker: the job's role.")] = "",
+    output: Annotated[str, typer.Option(metavar="s3://...", help="For sagemaker: location of its output.")] = "",
     subnet: Annotated[list[str] | None, typer.Option(metavar="subnet-...", help="For sagemaker; repeat.")] = None,
     security_group: Annotated[list[str] | None, typer.Option(metavar="sg-...", help="For sagemaker; repeat.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be run, run nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would run, without running it.")] = False,
     as_json: Json = False,
 ) -> None:
-    """nccl-tests on GPU hosts, and the verdict: docker and ssh from here; Slurm, Kubernetes, SageMaker as a file."""
+    """Run nccl-tests on GPU hosts, and judge the result. With --on slurm, kubernetes, sagemaker: write a file."""
     from trainwright.core import console
     from trainwright.core.errors import ConfigError
     from trainwright.gate import interleave, read, reports
@@ -47,7 +49,7 @@ def gate(
 
     root, here = find_root(), on in gate_run.HERE
     if runs is not None and not against:
-        raise ConfigError("--runs is of two images", where="--runs", fix="--against IMAGE")
+        raise ConfigError("--runs requires --against", where="--runs", fix="--against IMAGE")
     gate_run.refuse_stray(
         on, {"--role": role, "--output": output, "--subnet": subnet, "--security-group": security_group}
     )
@@ -102,7 +104,7 @@ def gate(
 
 
 def _shown(kind: str, text: str, as_json: bool) -> None:
-    """What a dry run says; `kind` is what machines call it."""
+    """Print the result of a dry run; `kind` is its key in JSON."""
     from trainwright.core import console
 
     if as_json:
@@ -112,7 +114,7 @@ def _shown(kind: str, text: str, as_json: bool) -> None:
 
 
 def _written(file: str, text: str, mode: int, advice: str, as_json: bool) -> None:
-    """Into a file, or, for "" and "-", to standard output; beside it what to do with it."""
+    """Write to a file, or for "" and "-" to standard output; print the advice on how to use it."""
     from trainwright.core import console
     from trainwright.core.files import write_named
 
@@ -129,7 +131,7 @@ def _written(file: str, text: str, mode: int, advice: str, as_json: bool) -> Non
 
 
 def _in_turn(root: Path, both: "Pair", on: str, emit: str, dry_run: bool, as_json: bool) -> None:
-    """Two images: written for who runs them, or run here and compared."""
+    """Run two images here and compare them, or write their runs as a file."""
     from trainwright.commands.compare import show
     from trainwright.core import console
     from trainwright.gate import interleave, measure, run

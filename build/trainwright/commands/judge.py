@@ -11,30 +11,39 @@ from trainwright.commands.options import Json, Logs, app, find_root
 @app.command()
 def judge(
     logs: Logs,
-    world_size: Annotated[int | None, typer.Option(min=1, help="Ranks that were started.")] = None,
-    nodes: Annotated[int | None, typer.Option(min=1, help="Hosts that they ran on.")] = None,
-    instance: Annotated[str, typer.Option(metavar="TYPE", help="p5.48xlarge: its NICs, GPUDirect and floors.")] = "",
+    world_size: Annotated[int | None, typer.Option(min=1, help="Number of ranks that were started.")] = None,
+    nodes: Annotated[int | None, typer.Option(min=1, help="Number of hosts of the runs.")] = None,
+    instance: Annotated[
+        str, typer.Option(metavar="TYPE", help="Such as p5.48xlarge: sets NICs, GPUDirect and floors.")
+    ] = "",
     nics: Annotated[
-        int | None, typer.Option(min=1, help="EFA interfaces of a host, where they are fewer than the type has.")
+        int | None, typer.Option(min=1, help="EFA interfaces per host, if fewer than the type has.")
     ] = None,
-    exit_code: Annotated[int | None, typer.Option(help="What the run ended with.")] = None,
-    collective: Annotated[str, typer.Option(help="all_reduce, ...: where the log does not say it.")] = "",
+    exit_code: Annotated[int | None, typer.Option(help="Exit code of the run.")] = None,
+    collective: Annotated[str, typer.Option(help="all_reduce, ..., if the log does not name it.")] = "",
     pins: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=VERSION|FILE", help="nccl=2.30.7, or an image.json; repeat.")
+        list[str] | None,
+        typer.Option(metavar="NAME=VERSION|FILE", help="Expected: nccl=2.30.7, or an image.json; repeat."),
     ] = None,
     record: Annotated[
-        str, typer.Option(metavar="ID", help="Write down that this image passed: dockerfiles/gates/.")
+        str, typer.Option(metavar="ID", help="Record in dockerfiles/gates/ that this image passed.")
     ] = "",
-    baseline: Annotated[str, typer.Option(metavar="NAME", help="Be no slower than that: dockerfiles/baselines/.")] = "",
+    baseline: Annotated[
+        str, typer.Option(metavar="NAME", help="Must not be slower than this one of dockerfiles/baselines/.")
+    ] = "",
     tolerance: Annotated[
-        float | None, typer.Option(min=0.001, max=0.999, help="What may be lost to the baseline; 0.05 is 5%.")
+        float | None, typer.Option(min=0.001, max=0.999, help="Allowed loss against the baseline; 0.05 is 5%.")
     ] = None,
-    html: Annotated[Path | None, typer.Option(metavar="FILE", help="One page with charts; needs nothing else.")] = None,
-    png: Annotated[Path | None, typer.Option(metavar="FILE", help="The charts as a picture.")] = None,
-    junit: Annotated[Path | None, typer.Option(metavar="FILE", help="One suite a log, one case a check.")] = None,
+    html: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write one self-contained page with charts.")
+    ] = None,
+    png: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the charts as a picture.")] = None,
+    junit: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write JUnit XML: a suite per log, a case per check.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Whether logs of nccl-tests prove what they should (6: they prove a failure; 7: incomplete, or no floor known)."""
+    """Judge logs of nccl-tests. Exits 6 if they prove a failure, 7 if they are incomplete or no floor is known."""
     from trainwright.core import console
     from trainwright.core.errors import ConfigError, TrainwrightError
     from trainwright.gate import baseline as gate_baseline
@@ -42,8 +51,8 @@ def judge(
     from trainwright.gate.evidence import Declared
 
     if tolerance is not None and not baseline:
-        why = "a tolerance is what may be lost to a baseline"
-        raise ConfigError("--tolerance without --baseline", where="--tolerance", why=why, fix="--baseline NAME")
+        why = "a tolerance is the allowed loss against a baseline"
+        raise ConfigError("--tolerance requires --baseline", where="--tolerance", why=why, fix="--baseline NAME")
     if record:
         read.recordable(find_root(), record, logs)
     declared = Declared(
@@ -57,7 +66,9 @@ def judge(
     )
     known = gate_baseline.read(find_root(), baseline, tolerance) if baseline else None
     if known and not known.proved:
-        typer.echo(f"the baseline {baseline} is unproved: it is of logs that the judge did not pass", err=True)
+        typer.echo(
+            f"the baseline {baseline} is unproved: it was recorded from logs that `judge` did not pass", err=True
+        )
     examined = read.examined(find_root(), logs, declared, known)
     found = [verdict for verdict, _ in examined]
     reports.write(examined, html, png, junit)
@@ -71,8 +82,8 @@ def judge(
         read.refuse(found)
     except TrainwrightError:
         if record:
-            typer.echo(f"nothing was recorded of {record}: not every log passes", err=True)
+            typer.echo(f"no gate was recorded for {record}: not every log passes", err=True)
         raise
     if record:
         read.record(find_root(), record, found, declared)
-        typer.echo(f"dockerfiles/gates/{record}.toml: commit it, the release of {record} asks for it", err=True)
+        typer.echo(f"dockerfiles/gates/{record}.toml: commit it, the release of {record} requires it", err=True)

@@ -15,71 +15,88 @@ Words = list[str] | None
 @app.command(context_settings={"ignore_unknown_options": True})
 def launch(
     context: typer.Context,
-    image: Annotated[str, typer.Argument(metavar="IMAGE", help="Id of the matrix, or a URI of Amazon ECR.")],
-    script: Annotated[Path, typer.Argument(metavar="SCRIPT", help="Its folder becomes /opt/ml/code.")],
+    image: Annotated[str, typer.Argument(metavar="IMAGE", help="Id of the matrix, or an Amazon ECR URI.")],
+    script: Annotated[Path, typer.Argument(metavar="SCRIPT", help="Script to run; its folder becomes /opt/ml/code.")],
     words: Annotated[
-        Words, typer.Argument(metavar="[--NAME VALUE]...", help="Hyperparameters; after -- where we have that, too.")
+        Words,
+        typer.Argument(metavar="[--NAME VALUE]...", help="Hyperparameters. Put -- before any that launch has as well."),
     ] = None,
-    instance: Annotated[str, typer.Option(metavar="TYPE", help="ml.p5.48xlarge, or without ml.")] = "",
-    hosts: Annotated[int, typer.Option(min=1, help="Instances.")] = 1,
-    role: Annotated[str, typer.Option(envvar=f"{OURS}_ROLE", metavar="ARN", help="What the job may do.")] = "",
+    instance: Annotated[str, typer.Option(metavar="TYPE", help="Instance type: ml.p5.48xlarge, or without ml.")] = "",
+    hosts: Annotated[int, typer.Option(min=1, help="Number of instances.")] = 1,
+    role: Annotated[str, typer.Option(envvar=f"{OURS}_ROLE", metavar="ARN", help="The job's role.")] = "",
     output: Annotated[
-        str, typer.Option(envvar=f"{OURS}_OUTPUT", metavar="s3://...", help="Gets source, model and output of the job.")
+        str, typer.Option(envvar=f"{OURS}_OUTPUT", metavar="s3://...", help="Location for source, model and output.")
     ] = "",
-    name: Annotated[str, typer.Option(metavar="NAME", help="Of the job; else the script's, and when.")] = "",
-    source: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Instead of the script's own folder.")] = None,
-    distribution: Annotated[str, typer.Option(help="torchrun, mpi, tensorflow, plain; else what the image has.")] = "",
+    name: Annotated[
+        str, typer.Option(metavar="NAME", help="Name of the job; default: the script's, with the time.")
+    ] = "",
+    source: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Upload this instead of the script's folder.")
+    ] = None,
+    distribution: Annotated[str, typer.Option(help="torchrun, mpi, tensorflow or plain; default: the image's.")] = "",
     processes: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Ranks of each host; else its GPUs.")
+        int | None, typer.Option(min=1, metavar="N", help="Ranks per host; default: its GPUs.")
     ] = None,
     hyperparameter: Annotated[
-        Words, typer.Option(metavar="NAME=VALUE", help="As --NAME VALUE after the script, for any name.")
+        Words, typer.Option(metavar="NAME=VALUE", help="Like --NAME VALUE after the script, for any name.")
     ] = None,
-    channel: Annotated[Words, typer.Option(metavar="NAME=s3://...", help="Input data; repeat.")] = None,
+    channel: Annotated[Words, typer.Option(metavar="NAME=s3://...", help="Input data; repeat for more.")] = None,
     environment: Annotated[
-        Words, typer.Option("--environment", "--env", metavar="NAME=VALUE", help="Shown by DescribeTrainingJob.")
+        Words, typer.Option("--environment", "--env", metavar="NAME=VALUE", help="DescribeTrainingJob shows it.")
     ] = None,
     secret: Annotated[
-        str, typer.Option(metavar="secretsmanager:NAME", help="Of several hosts; else a new one for this job alone.")
+        str,
+        typer.Option(metavar="secretsmanager:NAME", help="Shared by several hosts; default: a new one for this job."),
     ] = "",
-    spot: Annotated[bool, typer.Option("--spot", help="On spare instances; wants --checkpoints.")] = False,
+    spot: Annotated[bool, typer.Option("--spot", help="Use spot instances; requires --checkpoints.")] = False,
     checkpoints: Annotated[
-        str, typer.Option(metavar="s3://...", help="/opt/ml/checkpoints; what is there comes back.")
+        str, typer.Option(metavar="s3://...", help="/opt/ml/checkpoints; its files are restored at the start.")
     ] = "",
-    max_run: Annotated[int | None, typer.Option(metavar="SECONDS", help="Else a day.")] = None,
-    max_wait: Annotated[int | None, typer.Option(metavar="SECONDS", help="Of --spot, all in all.")] = None,
-    keep_alive: Annotated[
-        int | None, typer.Option(metavar="SECONDS", help="Instances stay that long for a next job; they cost.")
+    max_run: Annotated[int | None, typer.Option(metavar="SECONDS", help="Time limit; default: one day.")] = None,
+    max_wait: Annotated[
+        int | None, typer.Option(metavar="SECONDS", help="With --spot: limit including the wait.")
     ] = None,
-    subnet: Annotated[Words, typer.Option(metavar="subnet-...", help="Of your VPC; repeat.")] = None,
-    security_group: Annotated[Words, typer.Option(metavar="sg-...", help="Of your VPC; repeat.")] = None,
-    encrypt_traffic: Annotated[bool, typer.Option("--encrypt-traffic", help="Between the hosts.")] = False,
-    volume: Annotated[int | None, typer.Option(min=1, metavar="GB", help="Where a type has no disks.")] = None,
-    kms_key: Annotated[str, typer.Option(metavar="KEY", help="Encrypts what we upload, and the output.")] = "",
-    tag: Annotated[Words, typer.Option(metavar="NAME=VALUE", help="Of the job; repeat.")] = None,
+    keep_alive: Annotated[
+        int | None, typer.Option(metavar="SECONDS", help="Keep the instances, which are billed, for a next job.")
+    ] = None,
+    subnet: Annotated[Words, typer.Option(metavar="subnet-...", help="Subnet of your VPC; repeat for more.")] = None,
+    security_group: Annotated[
+        Words, typer.Option(metavar="sg-...", help="Security group of your VPC; repeat for more.")
+    ] = None,
+    encrypt_traffic: Annotated[
+        bool, typer.Option("--encrypt-traffic", help="Encrypt the traffic between hosts.")
+    ] = False,
+    volume: Annotated[
+        int | None, typer.Option(min=1, metavar="GB", help="Volume size, for types without disks.")
+    ] = None,
+    kms_key: Annotated[str, typer.Option(metavar="KEY", help="Encrypts the uploads and the output.")] = "",
+    tag: Annotated[Words, typer.Option(metavar="NAME=VALUE", help="Tag of the job; repeat for more.")] = None,
     allow_tcp: Annotated[
-        bool, typer.Option("--allow-tcp", help="Several hosts without EFA where there is EFA.")
+        bool, typer.Option("--allow-tcp", help="Allow several hosts without EFA although the type has it.")
     ] = False,
     training_compiler: Annotated[
-        bool, typer.Option("--training-compiler", help="Of images that extend its containers; AWS ended it.")
+        bool,
+        typer.Option("--training-compiler", help="Only for images that extend its containers; AWS discontinued it."),
     ] = False,
-    training_compiler_debug: Annotated[bool, typer.Option("--training-compiler-debug", help="Its own log.")] = False,
+    training_compiler_debug: Annotated[bool, typer.Option("--training-compiler-debug", help="Write its log.")] = False,
     registry: Registry = "",
     region: OneRegion = "",
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the request; nothing is sent.")] = False,
-    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Follow the job, and end as it does.")] = True,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the request, without sending it.")] = False,
+    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Follow the job, and exit as it does.")] = True,
     stop_on_cause: StopOnCause = False,
     stop_on_silence: StopOnSilence = False,
     as_json: Json = False,
 ) -> None:
-    """A training job of SageMaker from an image: checked, uploaded, begun and followed to its end (0, or 9)."""
+    """Start a SageMaker training job, and follow it to its end. Checks and uploads it first; exits 9 if it fails."""
     from trainwright.core import console
     from trainwright.core.errors import ConfigError
     from trainwright.jobs import begin
     from trainwright.jobs import launch as jobs_launch
 
     if not instance:
-        raise ConfigError("on what?", where="--instance", why="SageMaker starts it on an instance type", fix=EXAMPLE)
+        raise ConfigError(
+            "no instance type was given", where="--instance", why="SageMaker starts the job on one", fix=EXAMPLE
+        )
     root = find_root()
     job = jobs_launch.prepare(
         root,
@@ -153,4 +170,4 @@ def launch(
     typer.echo(arn)
     typer.echo(f"follow it: {console.pasteable(again)}", err=True)
     if lies:
-        typer.echo(f"its secret is removed by that, once the job has ended; or: aws s3 rm {lies['secret']}", err=True)
+        typer.echo(f"that also removes its secret, once the job has ended; or: aws s3 rm {lies['secret']}", err=True)

@@ -12,11 +12,11 @@ def lint(
     only: Only = None,
     framework: Framework = None,
     require_check: Annotated[
-        bool, typer.Option("--require-check", help="An engine that knows no check is an error (7).")
+        bool, typer.Option("--require-check", help="Fail (7) if the engine does not support the check.")
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """hadolint and BuildKit's check on every rendered Dockerfile, shellcheck on every script."""
+    """Lint every rendered Dockerfile and every script. Runs hadolint, BuildKit's check and shellcheck."""
     from trainwright.build import lint as build_lint
     from trainwright.core import console
 

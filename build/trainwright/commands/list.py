@@ -13,7 +13,7 @@ def list_(
     instance: Instance = None,
     as_json: Json = False,
 ) -> None:
-    """Every image of the matrix, and whether it is proved with its present inputs; no engine, registry or network."""
+    """List the images, and whether they are proved. Uses no engine, registry or network."""
     from trainwright.commands.matrix import rows_of
     from trainwright.core import console
     from trainwright.inspect import matrix_page

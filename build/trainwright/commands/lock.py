@@ -22,20 +22,20 @@ from trainwright.core.errors import ConfigError
 def lock(
     only: Only = None,
     framework: Framework = None,
-    check: Annotated[bool, typer.Option("--check", help="Only say whether the locks are current; no network.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Only check that the locks are current; no network.")] = False,
     update: Annotated[bool, typer.Option("--update", help="Show how every lock would change; write nothing.")] = False,
-    write: Annotated[bool, typer.Option("--write", help="With --update: write that, too.")] = False,
+    write: Annotated[bool, typer.Option("--write", help="With --update: write the changes.")] = False,
     with_: With = None,
     name: Name = "",
     no_wait: NoWait = False,
     as_json: Json = False,
 ) -> None:
-    """Resolve the intent to exact versions and checksums, and write what is stale or missing of dockerfiles/locks/."""
+    """Resolve pins to exact versions and checksums. Writes the stale or missing locks of dockerfiles/locks/."""
     from trainwright.core import console
     from trainwright.resolve import relock, resolve
 
     if (write and not update) or (check and update):
-        raise ConfigError("--write belongs to --update, and --check to neither", fix="trainwright lock --help")
+        raise ConfigError("--write requires --update, and --check goes with neither", fix="trainwright lock --help")
     intent, variants = chosen(framework, only)
     reads = check or (update and not write)
     if with_ or name:
@@ -58,7 +58,7 @@ def lock(
 
 def _changes(count: int, written: bool, words: str) -> str:
     if not count:
-        return "every lock is what it would be, were it resolved now"
+        return "no lock would change if it were resolved now"
     return f"{count} changes" + ("; written" if written else f"; `trainwright {words} --update --write` writes them")
 
 

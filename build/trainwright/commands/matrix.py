@@ -20,9 +20,9 @@ from trainwright.core.errors import ConfigError, did_you_mean
 def rows_of(
     framework: str | None, only: str | None, state: str | None, instance: str | None, moved: bool = False
 ) -> list[dict[str, Any]]:
-    """Everything that is known of the images that were asked for. Raises ConfigError for a name that is none.
+    """Return all facts of the chosen images. Raises ConfigError for an unknown name.
 
-    Proved is a matter of the key; with `moved`, the reason says beside it whether tests and proving code changed since.
+    "proved" depends on the key only; with `moved`, the reason also says whether tests or proving code changed since.
     """
     from trainwright.build import proofs
     from trainwright.inspect import matrix_page
@@ -52,11 +52,11 @@ def matrix(
     framework: Framework = None,
     state: State = None,
     instance: Instance = None,
-    markdown: Annotated[Path | None, typer.Option(metavar="FILE", help="Write it as a table of Markdown.")] = None,
-    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write it as one page with filters.")] = None,
+    markdown: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a Markdown table.")] = None,
+    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write one page with filters.")] = None,
     as_json: Json = False,
 ) -> None:
-    """The whole matrix: versions, base, transport, who tests it where, what is proved of it."""
+    """Show the whole matrix. Versions, base, transport, where each image is tested, and when it was proved."""
     from trainwright.core import console
     from trainwright.core.files import write_named
     from trainwright.inspect import matrix_page

@@ -11,7 +11,7 @@ from trainwright.commands.options import (
 
 @app.command()
 def outdated(only: Only = None, framework: Framework = None, as_json: Json = False) -> None:
-    """What upstream has newer than the pins, as far as it can be reached."""
+    """List what upstream has newer than the pins. An upstream that does not answer is unknown."""
     from trainwright.core import console
     from trainwright.resolve import outdated as resolve_outdated
 

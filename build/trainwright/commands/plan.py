@@ -13,7 +13,7 @@ def plan(
     region: Region = "",
     as_json: Json = False,
 ) -> None:
-    """Per image: skip, reuse, build or blocked, with the reason and the input key."""
+    """Show what a build would do. Per image: skip, reuse, build or blocked, with the reason and the input key."""
     from trainwright.build import state
     from trainwright.core import console
     from trainwright.image import names

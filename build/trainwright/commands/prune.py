@@ -10,16 +10,17 @@ from trainwright.commands.options import Json, NoWait, Region, Registry, app, fi
 @app.command()
 def prune(
     framework: Annotated[str | None, typer.Option(help="Only this framework's repository.")] = None,
-    delete: Annotated[bool, typer.Option("--delete", help="Do it; without, nothing is deleted.")] = False,
+    delete: Annotated[bool, typer.Option("--delete", help="Delete; without it, only list.")] = False,
     waive: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="running-jobs, other-accounts, age: you answer for it.")
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Skip a check on your responsibility: running-jobs, other-accounts, age."),
     ] = None,
     registry: Registry = "",
     region: Region = "",
     no_wait: NoWait = False,
     as_json: Json = False,
 ) -> None:
-    """What a registry holds that no release, alias, present key or job names, and is old; a dry run by itself."""
+    """List or delete old images in a registry. Keeps those that a release, alias, present key or job names."""
     from trainwright.build import state
     from trainwright.core import console
     from trainwright.matrix.matrix import load_intent, select

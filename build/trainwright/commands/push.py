@@ -22,7 +22,7 @@ from trainwright.commands.options import (
 def pushed(
     intent: Any, found: Any, held: Any, registry: str, region: str, release: str = "", waive_gate: str = ""
 ) -> Any:
-    """`held` is what the registry is known to have; empty: it is asked."""
+    """Push the images. `held` is what the registry holds; if it is empty, the registry is queried."""
     from trainwright.build import state
     from trainwright.core import console
     from trainwright.publish import push as publish_push
@@ -42,13 +42,13 @@ def push(
     name: Name = "",
     registry: Registry = "",
     region: Region = "",
-    release: Annotated[str, typer.Option(metavar="TAG", help="One more tag, for people; it never moves.")] = "",
+    release: Annotated[str, typer.Option(metavar="TAG", help="One more tag, for people; it is immutable.")] = "",
     waive_gate: WaiveGate = "",
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would happen.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would happen.")] = False,
     no_wait: NoWait = False,
     as_json: Json = False,
 ) -> None:
-    """Prove, push by digest, verify what the registry holds, and only then tag."""
+    """Push images by digest, verify and prove them, then tag them."""
     from trainwright.build import state
     from trainwright.core import console, errors
     from trainwright.image import child
@@ -60,11 +60,11 @@ def push(
         if dry_run:
             from trainwright.publish import forecast
 
-            for one in found:  # all else is said after the steps; of what is blocked there are none
+            for one in found:  # a blocked image has no steps; other errors are reported after the steps
                 refuse_blocked(one.variant, one.blocked)
             held = state.published(intent, found, registry, region)
             told = [forecast.forecast(intent, each, held[each.id], release, waive_gate) for each in variants]
             console.final([each.done for each in told], as_json)
-            return errors.refuse_all("a push would end here", [error for each in told for error in each.refused])
+            return errors.refuse_all("a push would fail", [error for each in told for error in each.refused])
         done = pushed(intent, found, {}, registry, region, release, waive_gate)
     return console.final(done, as_json)

@@ -1,4 +1,4 @@
-"""The command that builds an image once more, to see whether that gives the same one."""
+"""The command that builds an image again, to check that the result is the same."""
 
 from typing import Annotated
 
@@ -13,10 +13,13 @@ SHOWN = 40  # differences in the table; --json has all
 @app.command()
 def rebuild(
     reference: Annotated[
-        str, typer.Argument(metavar="[REFERENCE]", help="repository@digest, repository:tag, or a name in the engine.")
+        str,
+        typer.Argument(
+            metavar="[REFERENCE]", help="Compare with it: repository@digest, repository:tag, or an engine name."
+        ),
     ] = "",
     compare: Annotated[
-        bool, typer.Option("--compare", help="With the image that is published, else with the one that is built.")
+        bool, typer.Option("--compare", help="Compare with the published image, else with the built one.")
     ] = False,
     only: Only = None,
     framework: Framework = None,
@@ -26,14 +29,14 @@ def rebuild(
     no_wait: NoWait = False,
     as_json: Json = False,
 ) -> None:
-    """Build one image again, without cache: its digest; with --compare, what differs, and exit 5 if anything does."""
+    """Build one image again, without cache. With --compare, show what differs; exits 5 if anything does."""
     from trainwright.build import rebuild as build_rebuild
     from trainwright.build import state as build_state
     from trainwright.core import console
     from trainwright.resolve import fetch
 
     if reference and not compare:
-        raise ConfigError("a reference is what is compared with", fix=f"trainwright rebuild --compare {reference}")
+        raise ConfigError("a reference requires --compare", fix=f"trainwright rebuild --compare {reference}")
     if reference and not only and not framework:
         intent, _ = chosen(None, None)
         variants = [build_rebuild.variant_of(intent, reference)]
@@ -41,7 +44,7 @@ def rebuild(
         intent, variants = asked_for(framework, only, with_, name)
     if len(variants) != 1:
         raise ConfigError(
-            f"one image is built again at a time, and {len(variants)} were asked for", fix=f"--only {variants[0].id}"
+            f"rebuild requires one image, but {len(variants)} were chosen", fix=f"--only {variants[0].id}"
         )
     variant = variants[0]
     with console.alone(intent.root, no_wait), console.progress(fetch.to_fetch(intent, variants)) as (say, advance):

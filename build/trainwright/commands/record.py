@@ -21,14 +21,14 @@ def record(
     only: Only = None,
     framework: Framework = None,
     training: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The training tests' report, of one image.")
+        Path | None, typer.Option(metavar="FILE", help="Report of the training tests on one image.")
     ] = None,
     no_wait: NoWait = False,
     as_json: Json = False,
 ) -> None:
-    """Write down what was proved here, in dockerfiles/proofs/: probed, tested and pushed with the present inputs.
+    """Record in dockerfiles/proofs/ what was proved here. That is: probed, tested and pushed with the present inputs.
 
-    Without --only and --framework: every image that out/ says something of.
+    Without --only and --framework, every image with results in out/ is recorded.
     """
     from trainwright.build import recording
     from trainwright.core import console
@@ -37,7 +37,7 @@ def record(
     if framework is None and only is None:
         variants = recording.candidates(intent, variants)
     if training and len(variants) != 1:
-        raise ConfigError(f"--training is about one image, and {len(variants)} were asked for", fix="add --only <id>")
+        raise ConfigError(f"--training requires one image, but {len(variants)} were chosen", fix="add --only <id>")
     with console.alone(intent.root, no_wait):
         rows, error = recording.record(intent, variants, training)
     console.show(rows, as_json)

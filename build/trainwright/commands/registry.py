@@ -4,15 +4,13 @@ import typer
 
 from trainwright.commands.options import Json, app, find_root
 
-registry = typer.Typer(
-    no_args_is_help=True, help="The registry on loopback, for trials and for `push` without REGISTRY."
-)
+registry = typer.Typer(no_args_is_help=True, help="Run the registry on loopback. `push` without REGISTRY uses it.")
 app.add_typer(registry, name="registry")
 
 
 @registry.command()
 def up(as_json: Json = False) -> None:
-    """Start it if it does not run, and print its address."""
+    """Start the registry if it does not run, and print its address."""
     from trainwright.build import loopback
     from trainwright.core import console
 
@@ -25,7 +23,7 @@ def up(as_json: Json = False) -> None:
 
 @registry.command()
 def down(as_json: Json = False) -> None:
-    """Stop it; its data stays."""
+    """Stop the registry; its data stays."""
     from trainwright.build import loopback
     from trainwright.core import console, host_settings
 
@@ -35,12 +33,12 @@ def down(as_json: Json = False) -> None:
     elif stopped:
         typer.echo(f"Stopped the registry ({stopped}). Its data stays in {data}", err=True)
     else:
-        typer.echo("No registry of ours is running; nothing to stop.", err=True)
+        typer.echo("The registry is not running; nothing to stop.", err=True)
 
 
 @registry.command()
 def status(as_json: Json = False) -> None:
-    """Whether it runs and where, its data and its log."""
+    """Show whether the registry runs, its address, data and log."""
     from trainwright.build import loopback
     from trainwright.core import console
 

@@ -20,7 +20,9 @@ from trainwright.commands.options import (
 
 @app.command()
 def release(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="2026.11.0: a train; 2026.11.1: it, and security only.")],
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="2026.11.0: a new train; 2026.11.1: security updates of it.")
+    ],
     only: Only = None,
     framework: Framework = None,
     registry: Registry = "",
@@ -30,7 +32,7 @@ def release(
     no_wait: NoWait = False,
     as_json: Json = False,
 ) -> None:
-    """Tag what is published and proved, write down what was released, and last move the alias of each image."""
+    """Release published and proved images. Tags them, writes the record, and last moves the alias of each."""
     from trainwright.core import console
     from trainwright.publish import release as publish_release
     from trainwright.publish import trains
@@ -43,4 +45,4 @@ def release(
         rows = publish_release.release(intent, variants, name, list(map(str, hosts)), dry_run, say, waive_gate)
     console.show([row.model_dump() for row in rows], as_json)
     if not dry_run:
-        typer.echo(f"commit {trains.FOLDER}/{name}.toml: it says what {name} is", err=True)
+        typer.echo(f"commit {trains.FOLDER}/{name}.toml: it is the record of {name}", err=True)

@@ -14,11 +14,11 @@ def repositories(
     registry: Registry = "ecr",
     region: Region = "",
     apply: Annotated[
-        bool, typer.Option("--apply", help="Create what is missing, and change what is not as wanted.")
+        bool, typer.Option("--apply", help="Create missing ones, and change settings that differ.")
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Repositories of Amazon ECR: what is missing, and which settings are not as publish.toml wants them."""
+    """Check the Amazon ECR repositories against publish.toml. Lists missing ones and settings that differ."""
     from trainwright.build import state
     from trainwright.core import console
 
@@ -28,9 +28,9 @@ def repositories(
     console.show([row.model_dump() for row in rows], as_json)
     for host in dict.fromkeys(place.host for place in places if not place.region):
         typer.echo(
-            f"{host} is a plain registry: it has no such settings, and makes a repository when it is pushed to; "
-            "--registry ecr is Amazon's",
+            f"{host} is a plain registry: it has no such settings, and creates a repository at the first push; "
+            "for Amazon ECR: --registry ecr",
             err=True,
         )
     if not apply and any(row.state in ("missing", "differs") for row in rows):
-        typer.echo("nothing was written; --apply creates and changes", err=True)
+        typer.echo("nothing was written; --apply creates and changes repositories", err=True)

@@ -18,7 +18,7 @@ from trainwright.commands.options import (
 
 @app.command()
 def rollback(
-    to: Annotated[str, typer.Option(metavar="NAME", help="The release that aliases shall name again.")],
+    to: Annotated[str, typer.Option(metavar="NAME", help="The release that the aliases will point to.")],
     only: Only = None,
     registry: Registry = "",
     region: Region = "",
@@ -26,13 +26,13 @@ def rollback(
     no_wait: NoWait = False,
     as_json: Json = False,
 ) -> None:
-    """Move aliases back to what a release names; no other tag moves."""
+    """Move aliases back to the images of a release. No other tag moves."""
     from trainwright.core import console
     from trainwright.publish import release as publish_release
     from trainwright.registry import locations
 
     root = find_root()
-    publish_release.released(root, to, only or "*")  # before anybody is waited for
+    publish_release.released(root, to, only or "*")  # before waiting for the lock
     with console.alone(root, no_wait, reads=dry_run):
         hosts = locations.hosts(root, registry, region)
         rows = publish_release.rollback(root, to, only or "*", list(map(str, hosts)), dry_run)

@@ -17,34 +17,34 @@ Pairs = list[str] | None
 @app.command(context_settings={"ignore_unknown_options": True})
 def run(
     context: typer.Context,
-    image: Annotated[
-        str, typer.Argument(metavar="IMAGE", help="Id of an image that was built here, or any reference.")
-    ],
-    script: Annotated[Path, typer.Argument(metavar="SCRIPT", help="Its folder becomes /opt/ml/code.")],
+    image: Annotated[str, typer.Argument(metavar="IMAGE", help="Id of an image built here, or any reference.")],
+    script: Annotated[Path, typer.Argument(metavar="SCRIPT", help="Script to run; its folder becomes /opt/ml/code.")],
     words: Annotated[
-        Pairs, typer.Argument(metavar="[--NAME VALUE]...", help="Hyperparameters; after -- where we have that, too.")
+        Pairs,
+        typer.Argument(metavar="[--NAME VALUE]...", help="Hyperparameters. Put -- before any that run has as well."),
     ] = None,
-    hosts: Annotated[int, typer.Option(min=1, help="Containers, each with the contract of an instance.")] = 1,
-    processes: Annotated[int, typer.Option(min=1, metavar="N", help="Ranks of each host.")] = 1,
-    distribution: Annotated[str, typer.Option(help="torchrun, mpi, tensorflow, plain; else what the image has.")] = "",
+    hosts: Annotated[int, typer.Option(min=1, help="Number of containers, each of which acts as an instance.")] = 1,
+    processes: Annotated[int, typer.Option(min=1, metavar="N", help="Ranks per host.")] = 1,
+    distribution: Annotated[str, typer.Option(help="torchrun, mpi, tensorflow or plain; default: the image's.")] = "",
     hyperparameter: Annotated[
-        Pairs, typer.Option(metavar="NAME=VALUE", help="As --NAME VALUE after the script, for any name.")
+        Pairs, typer.Option(metavar="NAME=VALUE", help="Like --NAME VALUE after the script, for any name.")
     ] = None,
     channel: Annotated[Pairs, typer.Option(metavar="NAME=FOLDER", help="Input data, read-only.")] = None,
     env: Annotated[Pairs, typer.Option("--env", metavar="NAME=VALUE", help="Environment of the job.")] = None,
     checkpoints: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="/opt/ml/checkpoints of all hosts; what is there comes back.")
+        Path | None,
+        typer.Option(metavar="FOLDER", help="/opt/ml/checkpoints of all hosts; its files are restored at the start."),
     ] = None,
     output: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Gets model, output and checkpoints of each host.")
+        Path | None, typer.Option(metavar="FOLDER", help="Receives model, output and checkpoints of each host.")
     ] = None,
-    gpus: Annotated[bool, typer.Option("--gpus", help="Every host gets all GPUs of this machine.")] = False,
+    gpus: Annotated[bool, typer.Option("--gpus", help="Give every host all GPUs of this machine.")] = False,
     grace: Annotated[
-        int | None, typer.Option(min=0, metavar="SECONDS", help="From SIGTERM to SIGKILL; else what SageMaker gives.")
+        int | None, typer.Option(min=0, metavar="SECONDS", help="From SIGTERM to SIGKILL; default: as SageMaker.")
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """A distributed script on this machine: the real image, the contract of SageMaker, a container for each host."""
+    """Run a distributed script on this machine. Uses the real image and SageMaker's contract, a container per host."""
     from trainwright.core import console
     from trainwright.jobs import run as jobs_run
 
@@ -83,7 +83,7 @@ def _first(text: str) -> str:
 
 
 def _line(hosts: int, to: TextIO) -> Callable[[str, str], None]:
-    """Prints what a host says behind its name, each name in a colour of its own on a terminal."""
+    """Return a function that prints a line of a host after its name; on a terminal each name has its own colour."""
     coloured = to.isatty() and not os.environ.get("NO_COLOR")
     width = len(f"algo-{hosts}")
 
@@ -91,7 +91,7 @@ def _line(hosts: int, to: TextIO) -> Callable[[str, str], None]:
         name = f"{host or 'run':<{width}} |"
         if coloured and host:
             name = f"\033[{COLOURS[int(host.rpartition('-')[2]) % len(COLOURS)]}m{name}\033[0m"
-        to.write(f"{name} {text}\n")  # in one piece: every host has a thread of its own
+        to.write(f"{name} {text}\n")  # in one write, because every host has its own thread
         to.flush()
 
     return line

@@ -25,9 +25,7 @@ def test_(
     framework: Framework = None,
     with_: With = None,
     name: Name = "",
-    image: Annotated[
-        str, typer.Option(metavar="NAME", help="An image on top of one of ours: its parent's tests.")
-    ] = "",
+    image: Annotated[str, typer.Option(metavar="NAME", help="A derived image: run the tests of its parent.")] = "",
     registry: Registry = "",
     no_wait: NoWait = False,
     as_json: Json = False,
@@ -40,7 +38,9 @@ def test_(
     if image:
         if only or framework or with_:
             raise ConfigError(
-                "--image says which image", why="its labels name the parent", fix="trainwright test --help"
+                "--image excludes --only, --framework and --with",
+                why="its labels name the parent",
+                fix="trainwright test --help",
             )
         intent, _ = chosen(None, None)
         with console.progress() as (say, _):

@@ -17,17 +17,17 @@ from trainwright.commands.options import (
 
 @app.command()
 def update(
-    branch: Annotated[str, typer.Option(metavar="NAME", help="The branch to make; one that exists is refused.")],
-    pins: Annotated[list[str] | None, typer.Option(metavar="NAME", help="This pin alone; repeat for more.")] = None,
+    branch: Annotated[str, typer.Option(metavar="NAME", help="The branch to create; it must not exist.")],
+    pins: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Move only this pin; repeat for more.")] = None,
     only: Only = None,
     framework: Framework = None,
     diff: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the diff there, and not after the table.")
+        Path | None, typer.Option(metavar="FILE", help="Write the diff to this file, not after the table.")
     ] = None,
     dry_run: DryRun = False,
     as_json: Json = False,
 ) -> None:
-    """Move pins to what `outdated` allows, on a new branch: locks, golden texts, one commit. This tree stays."""
+    """Move pins to what `outdated` allows, on a new branch. One commit with locks and golden texts; this tree stays."""
     from trainwright.core import console, files
     from trainwright.image import names
     from trainwright.resolve import update_branch
@@ -35,7 +35,11 @@ def update(
     asked = update_branch.Asked(framework=framework, only=only, pins=tuple(pins or ()))
     with console.progress() as (say, advance):
         found = update_branch.update(find_root(), branch, asked, dry_run, say, advance)
-        say(f"{branch}: {found.commit[: names.SHORT]}" if found.commit else f"nothing was written: no branch {branch}")
+        say(
+            f"{branch}: {found.commit[: names.SHORT]}"
+            if found.commit
+            else f"nothing was written: branch {branch} was not created"
+        )
     if diff:
         files.write(diff, found.diff)
     if as_json:

@@ -9,19 +9,21 @@ from trainwright.commands.options import Json, Region, Registry, app, find_root
 
 @app.command()
 def uri(
-    image: Annotated[str, typer.Argument(metavar="ID", help="Of an image of the matrix; see `trainwright list`.")],
+    image: Annotated[str, typer.Argument(metavar="ID", help="Id of an image; see `trainwright list`.")],
     registry: Registry = "",
     region: Region = "",
-    release: Annotated[str, typer.Option(metavar="NAME", help="As it went out, 2026.11.0; else its inputs now.")] = "",
+    release: Annotated[
+        str, typer.Option(metavar="NAME", help="As released, such as 2026.11.0; default: present inputs.")
+    ] = "",
     digest: Annotated[
-        bool, typer.Option("--digest", help="Pinned: repository@sha256:..., instead of its tag.")
+        bool, typer.Option("--digest", help="Pin it by digest, repository@sha256:..., not by tag.")
     ] = False,
     instance: Annotated[
-        str, typer.Option(metavar="TYPE", help="Whether it can train there: ml.p5.48xlarge, or without ml.")
+        str, typer.Option(metavar="TYPE", help="Check that it can train there: ml.p5.48xlarge, or without ml.")
     ] = "",
     as_json: Json = False,
 ) -> None:
-    """The URI of a published image, for SageMaker or whoever pulls it: one line for each region."""
+    """Print the URI of a published image, one line per region."""
     from trainwright.core import console
     from trainwright.jobs import launch as jobs_launch
     from trainwright.publish import uri as publish_uri

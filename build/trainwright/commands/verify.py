@@ -11,23 +11,24 @@ from trainwright.commands.options import Json, Registry, app, find_root
 @app.command()
 def verify(
     image: Annotated[
-        str, typer.Argument(metavar="IMAGE|DIR", help="In a registry or the engine; or a folder with derived.toml.")
+        str, typer.Argument(metavar="IMAGE|DIR", help="In a registry or the engine; or a derive project's folder.")
     ],
-    parent: Annotated[str, typer.Option(metavar="URI", help="What it starts from, where it does not say so.")] = "",
-    tests: Annotated[bool, typer.Option("--tests", help="Run the parent's image tests on it, too.")] = False,
+    parent: Annotated[str, typer.Option(metavar="URI", help="Its parent, if the image does not name it.")] = "",
+    tests: Annotated[bool, typer.Option("--tests", help="Also run the parent's image tests on it.")] = False,
     key: Annotated[
-        str, typer.Option(envvar="TRAINWRIGHT_VERIFY_KEY", metavar="FILE", help="Of a published image: a public key.")
+        str,
+        typer.Option(envvar="TRAINWRIGHT_VERIFY_KEY", metavar="FILE", help="For a published image: the public key."),
     ] = "",
     contents: Annotated[
-        bool, typer.Option("--contents/--no-contents", help="Of a published image: pull it, and ask it what it holds.")
+        bool, typer.Option("--contents/--no-contents", help="For a published image: pull it, and probe its contents.")
     ] = True,
     registry: Registry = "",
     as_json: Json = False,
 ) -> None:
-    """A published image of ours: tags, signature, provenance, SBOM and contents against the lock (5: not; 7: unknown).
+    """Verify a published or a derived image. Exits 5 if a check failed, 7 if one did not run.
 
-    One that was built on top of ours (a folder, --parent, or an image with the label that `derive` writes): whether
-    it holds what it starts from unchanged (5: not).
+    A published image: tags, media types, signature, provenance, SBOM and contents against the lock. A derived image (a
+    folder, --parent, or an image with the label that `derive` writes): whether it holds its parent unchanged.
     """
     from trainwright.core import console
     from trainwright.inspect import verify_child, verify_published

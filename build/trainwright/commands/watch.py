@@ -11,16 +11,20 @@ from trainwright.core.errors import JobError
 
 @app.command()
 def watch(
-    log: Annotated[str, typer.Argument(metavar="LOG", help="A file, or - for what comes through a pipe.")],
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on while the file grows; Ctrl-C ends it.")] = False,
-    hosts: Annotated[int, typer.Option(min=0, help="Of the job; on one, no network between hosts is a cause.")] = 0,
-    stop_on_cause: Annotated[
-        bool, typer.Option("--stop-on-cause", help="End at a cause that nothing survives.")
+    log: Annotated[str, typer.Argument(metavar="LOG", help="A file, or - for standard input.")],
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Read on while the file grows; Ctrl-C ends it.")
     ] = False,
-    stop_on_silence: Annotated[bool, typer.Option("--stop-on-silence", help="End when no line comes.")] = False,
+    hosts: Annotated[
+        int, typer.Option(min=0, help="Hosts of the job; with 1, no cause is a network between hosts.")
+    ] = 0,
+    stop_on_cause: Annotated[
+        bool, typer.Option("--stop-on-cause", help="End at a cause that no job survives.")
+    ] = False,
+    stop_on_silence: Annotated[bool, typer.Option("--stop-on-silence", help="End when no new line comes.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Known causes and silence in a log while it is written, as of Slurm or `kubectl logs -f`; 9: a job fails there."""
+    """Watch a growing log for known causes and silence. As of Slurm or `kubectl logs -f`; exits 9 if a job fails."""
     import time
 
     from trainwright.core import console
@@ -32,7 +36,7 @@ def watch(
     one = diagnose_watch.Watch(causes.load_causes(root), diagnose_watch.load_settings(root), hosts)
     say = console.log_printer(sys.stderr if as_json or piped else sys.stdout)
     written, ended_by = follow or piped, ""
-    passed = _pass_on if piped and not as_json else None  # what comes through a pipe is seen by nobody else
+    passed = _pass_on if piped and not as_json else None  # otherwise a piped log would not be shown
     for line in tail.lines(log, follow, one.settings.poll.file_seconds, passed):
         now = time.monotonic()
         if line is None:

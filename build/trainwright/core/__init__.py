@@ -1,1 +1,1 @@
-"""Used by all packages and knows nothing of images: errors, files, programs, this host, git, the console."""
+"""Shared by all packages and independent of images: errors, files, programs, this host, git, the console."""

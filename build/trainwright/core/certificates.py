@@ -62,7 +62,7 @@ def own(given: str) -> list[str]:
         except OSError as error:
             raise _no_ca(f"the path {shown}", str(error.strerror)) from None
     if not (found := CERTIFICATE.findall(text)):
-        raise _no_ca(understood, "no certificate is in it: a file in DER form needs `openssl x509 -inform DER` first")
+        raise _no_ca(understood, "it contains no certificate; convert a DER file with `openssl x509 -inform DER`")
     try:
         _load(found)
     except OSError as error:
@@ -72,8 +72,8 @@ def own(given: str) -> list[str]:
 
 def _no_ca(understood: str, why: str) -> ConfigError:
     return ConfigError(
-        f"{SETTING} is no CA",
-        where=f"{SETTING}, understood as {understood}",
+        f"{SETTING} is not a valid CA",
+        where=f"{SETTING}, read as {understood}",
         why=why,
         fix=f"export {SETTING}=<a PEM file, a directory of PEM files, or PEM text>, or `unset {SETTING}`",
     )
@@ -86,7 +86,10 @@ def _of_host(path: str) -> list[str]:
         _load(found)
     except OSError as error:
         raise EnvironmentProblem(
-            "the CA bundle cannot be used", where=path, why=str(error), fix="trainwright doctor: it shows who names it"
+            "the CA bundle cannot be used",
+            where=path,
+            why=str(error),
+            fix="trainwright doctor   # shows which setting names it",
         ) from None
     return found
 
@@ -100,7 +103,7 @@ def _read(path: Path) -> str:
 def _load(certificates: list[str]) -> None:
     """Load the certificates. Raises OSError (ssl.SSLError is one) if one is invalid or there are none."""
     if not certificates:
-        raise OSError("no certificate is in it")
+        raise OSError("it contains no certificate")
     ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata="\n".join(certificates))
 
 

@@ -30,7 +30,7 @@ def commit_of(root: Path, reference: str) -> str:
         return git(root, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{reference}^{{commit}}").strip()
     except EnvironmentProblem as error:
         raise ConfigError(
-            f"git knows no commit {reference!r} here",
+            f"commit {reference!r} does not exist in this checkout",
             why=error.why,
             fix="git fetch --unshallow --tags, or name another commit",
         ) from None

@@ -92,7 +92,7 @@ class NotRunError(TrainwrightError):
 
 
 class RegistryError(TrainwrightError):
-    """A refusal of the registry, or content in it other than what was pushed."""
+    """A request that the registry refused, or content in it that differs from what was pushed."""
 
     exit_code = 8
 
@@ -112,7 +112,7 @@ class JobError(TrainwrightError):
 
 
 class EnvironmentProblem(TrainwrightError):
-    """A lack of this machine: engine, tool, disk, port, permission."""
+    """Something that this machine lacks: engine, tool, disk, port, permission."""
 
     exit_code = 10
 
@@ -121,7 +121,7 @@ def of_this_machine(error: TrainwrightError) -> TrainwrightError:
     """Turn a lock or build error into an EnvironmentProblem if its reason is a full disk; return others unchanged."""
     if not isinstance(error, LockError | BuildError) or "no space left on device" not in error.why.lower():
         return error
-    return EnvironmentProblem(error.what, where=error.where, why=error.why, fix="df -h; then the same command again")
+    return EnvironmentProblem(error.what, where=error.where, why=error.why, fix="df -h, then the same command again")
 
 
 class Refusals(TrainwrightError):
@@ -129,9 +129,9 @@ class Refusals(TrainwrightError):
 
     def __init__(self, what: str, rows: list[TrainwrightError]) -> None:
         super().__init__(
-            f"{what}: {len(rows)} refusals",
+            f"{what}: {len(rows)} errors",
             why="; ".join(row.what for row in rows),
-            fix="mend each of them, and run the same command again",
+            fix="fix each of them, then run the same command again",
         )
         self.rows = rows
         hard = {row.exit_code for row in rows} - {NotRunError.exit_code}
@@ -166,10 +166,10 @@ def nearest(name: str, valid: Iterable[str], otherwise: str) -> str:
 
 
 def did_you_mean(name: str, valid: Iterable[str]) -> str:
-    """Return one sentence with the nearest valid name, if any, and the valid names, of more than MANY the near ones."""
+    """Return one sentence with the nearest valid name, if any, and all valid names; above MANY, only similar ones."""
     names = sorted(valid)
     near = difflib.get_close_matches(name, names, n=FEW)
     hint = f"did you mean {near[0]!r}? " if near else ""
     if len(names) > MANY:  # too many to read
-        return f"{hint}near: {', '.join(near)}" if near else f"{len(names)} names are valid, {names[0]} for one"
+        return f"{hint}similar: {', '.join(near)}" if near else f"{len(names)} names are valid, for example {names[0]}"
     return f"{hint}valid: {', '.join(names) or 'none'}"

@@ -19,7 +19,7 @@ from typing import Any
 from trainwright.core.errors import EnvironmentProblem, without_password
 
 PIECE = 1 << 20  # bytes
-WHO_BYTES = 4096  # of the lock's text about its holder
+WHO_BYTES = 4096  # read from the lock file, which describes its holder
 # The temporary names that write() gives the files of a checkout.
 PARTIAL = re.compile(r"\.(.+\.(toml|packages|json)|Dockerfile|key)\.[a-z0-9_]{8}")
 YOUNG = 86400  # seconds: a folder is locked just after it is created, NFS may hide a lock, and clocks differ
@@ -149,10 +149,10 @@ def only_one(folder: Path, say: Callable[[str], None], wait: bool = True) -> Ite
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            who = os.read(handle, WHO_BYTES).decode(errors="replace").strip() or "a process that does not say which"
-            what = f"another trainwright works in {folder}"
+            who = os.read(handle, WHO_BYTES).decode(errors="replace").strip() or "an unknown process"
+            what = f"another trainwright process is working in {folder}"
             if not wait:
-                fix = "wait for it, or the same command without --no-wait, which does"
+                fix = "run the same command again later, or without --no-wait, which waits"
                 raise EnvironmentProblem(what, where=str(lock), why=who, fix=fix) from None
             say(f"{what}: {who}; waiting for it (with --no-wait, this would be an error)")
             fcntl.flock(handle, fcntl.LOCK_EX)

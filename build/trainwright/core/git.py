@@ -86,7 +86,7 @@ def _reader(repository: Path) -> Iterator[Read]:
                 os.write(questions, f"{name}\n".encode())
             header = answers.readline().split()
             if len(header) == 3 and int(header[2]) > LARGEST:
-                raise Damaged(f"the {kind} {name} has {int(header[2])} bytes, and no more than {LARGEST} are read")
+                raise Damaged(f"the {kind} {name} has {int(header[2])} bytes; the limit is {LARGEST}")
             content = answers.read(int(header[2]) + 1)[:-1] if len(header) == 3 else b""
             algorithm = hashlib.sha1 if len(name) == 40 else hashlib.sha256
             if algorithm(f"{kind} {len(content)}\0".encode() + content).hexdigest() != name:
@@ -104,7 +104,7 @@ def files(repository: Path, commit: str) -> Iterator[Entry]:
     with _reader(repository) as read:
         root = read(commit, "commit").split(b"\n", 1)[0].removeprefix(b"tree ")
         if not re.fullmatch(b"[0-9a-f]{%d}" % len(commit), root):
-            raise Damaged(f"the commit {commit} names no tree")
+            raise Damaged(f"the commit {commit} does not name a tree")
         size = 0
         for number, entry in enumerate(_walk(read, root.decode(), ""), 1):
             size += len(entry.content)
@@ -115,7 +115,7 @@ def files(repository: Path, commit: str) -> Iterator[Entry]:
 
 def _walk(read: Read, tree: str, above: str) -> Iterator[Entry]:
     if above.count("/") > DEEPEST:
-        raise Damaged(f"the tree {tree} lies below more than {DEEPEST} folders")
+        raise Damaged(f"the tree {tree} is nested more than {DEEPEST} folders deep")
     rest, seen = read(tree, "tree"), set[bytes]()
     while rest:
         word, _, rest = rest.partition(b" ")
@@ -124,10 +124,10 @@ def _walk(read: Read, tree: str, above: str) -> Iterator[Entry]:
         mode, path = int(word, 8) if re.fullmatch(b"[0-7]{5,6}", word) else 0, above + os.fsdecode(name)
         if name in seen or not _is_plain(os.fsdecode(name), stat.S_ISLNK(mode)):
             raise BuildError(
-                f"{path!r} cannot be a file of a git tree",
+                f"{path!r} is not a valid path in a git tree",
                 where=f"tree {tree}",
-                why="the tree names it twice" if name in seen else "git writes no file of this name",
-                fix="find out who made that commit: git itself makes none such",
+                why="the tree lists it twice" if name in seen else "git refuses to check out this name",
+                fix="find out who made that commit: git itself does not write such a tree",
             )
         seen.add(name)
         if stat.S_ISDIR(mode):
@@ -139,10 +139,10 @@ def _walk(read: Read, tree: str, above: str) -> Iterator[Entry]:
         elif stat.S_ISREG(mode) or stat.S_ISLNK(mode):
             content = read(identity, "blob")
             if stat.S_ISLNK(mode) and (not 0 < len(content) <= LONGEST_LINK or b"\0" in content):
-                raise Damaged(f"the link {path!r} leads nowhere")
+                raise Damaged(f"the symbolic link {path!r} has no valid target")
             yield Entry(path, mode, content)
         else:
-            raise Damaged(f"the tree {tree} holds something that is no file")
+            raise Damaged(f"the tree {tree} contains an entry that is not a file, folder or symbolic link")
 
 
 def _is_plain(name: str, link: bool) -> bool:
@@ -158,5 +158,5 @@ def committed(repository: Path, commit: str) -> int:
         head = read(commit, "commit").split(b"\n\n", 1)[0]
     found = re.search(rb"^committer .* (\d{1,10}) [+-]\d+$", head, re.MULTILINE)
     if not found:
-        raise Damaged(f"the commit {commit} does not say when it was made")
+        raise Damaged(f"the commit {commit} has no date")
     return int(found[1])

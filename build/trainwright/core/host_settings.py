@@ -66,7 +66,10 @@ def pip_settings() -> dict[str, str]:
     """Return pip's effective settings on this host (files and environment), such as `extra-index-url`, unparsed."""
     scopes: dict[str, dict[str, str]] = {"global": {}, "download": {}, "install": {}, ":env:": {}}  # the last one wins
     listed = run(
-        [sys.executable, "-m", "pip", "config", "list"], error=LockError, what="pip cannot be asked", fix="make setup"
+        [sys.executable, "-m", "pip", "config", "list"],
+        error=LockError,
+        what="pip's configuration cannot be read",
+        fix="make setup",
     )
     for line in listed.splitlines():
         key, _, value = line.partition("=")

@@ -36,9 +36,9 @@ def table() -> dict[str, str]:
         key, equals, value = word.partition("=")
         if not (key and equals):
             raise ConfigError(
-                f"{SETTING} has a word that is no key=address",
+                f"a word in {SETTING} is not key=address",
                 where=f"{SETTING}={given}",
-                why=f"{word!r}; it is neither a file nor part of such a list",
+                why=f"{word!r} is neither a file nor a key=address pair",
                 fix=f"export {SETTING}='debian=https://mirror.example/debian https://github.com=https://git.example'",
             )
         found[key] = _address(key, value, SETTING)
@@ -80,7 +80,7 @@ def _address(key: str, value: str, where: str) -> str:
         value, usable = Path(value).as_uri(), True
     if not usable:  # the value is not shown, because a malformed one may contain a password anywhere
         raise ConfigError(
-            f"the mirror of {key} is no address",
+            f"the mirror of {key} is not a valid address",
             where=where,
             why=f"valid: an absolute path, or an address that begins with one of {', '.join(SCHEMES)}",
             fix=f"correct {key} in {SETTING}; in a user or password write %40 for @, %2F for /",
@@ -122,10 +122,10 @@ def check_names(archives: Iterable[str]) -> None:
     for key in table():
         if "://" not in key and key not in valid:
             raise ConfigError(
-                f"{SETTING} names {key!r}, and nothing is called so",
+                f"{SETTING} names {key!r}, which is not an archive or index",
                 where=SETTING,
                 why=did_you_mean(key, valid),
-                fix=f"correct {key} in {SETTING}; an address prefix begins with https:// or the like",
+                fix=f"correct {key} in {SETTING}; an address prefix begins with a scheme such as https://",
             )
 
 

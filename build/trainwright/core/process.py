@@ -48,9 +48,7 @@ def run(
             errors="replace",
         )
     except FileNotFoundError:
-        raise EnvironmentProblem(
-            f"{words[0]} is not on this machine", why=shlex.join(words), fix="make engine"
-        ) from None
+        raise EnvironmentProblem(f"{words[0]} is not installed", why=shlex.join(words), fix="make engine") from None
     except OSError as problem:
         raise EnvironmentProblem(f"{words[0]} cannot be run", where=shlex.join(words), why=str(problem)) from None
     try:
@@ -63,7 +61,7 @@ def run(
         raise error(
             what or f"{Path(words[0]).name} failed with exit code {child.returncode}",
             where=shlex.join(words),
-            why=last or f"exit code {child.returncode}{'; its output is above' if show else ', and no word'}",
+            why=last or f"exit code {child.returncode}{'; its output is above' if show else ', without output'}",
             fix=fix,
         )
     return out or ""

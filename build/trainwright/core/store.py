@@ -82,7 +82,7 @@ def own(folder: Path) -> str:
         place.mkdir(mode=0o755, exist_ok=True)
         about = place.stat()
         if about.st_uid not in (0, os.geteuid()):
-            return f"{place} is user {about.st_uid}'s"
+            return f"{place} belongs to user {about.st_uid}"
         if about.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
             shutil.rmtree(place)
             place.mkdir(mode=0o755)
@@ -238,14 +238,14 @@ def _fetch_one(
             raise BuildError(
                 f"the checksum of {wanted.name} does not match",
                 where=without_password(url),
-                why=f"the lock says sha256 {wanted.sha256}, these bytes have {found}; nothing of it was kept",
-                fix="find out why before you lock anew: the lock was edited, or the file was replaced at its source",
+                why=f"the lock says sha256 {wanted.sha256}, the download has {found}; it was discarded",
+                fix="find the cause before you lock again: the lock was edited, or the file was replaced at its source",
             )
         add(target, found)
         return
     if not gone:
         raise EnvironmentProblem(f"{wanted.name} cannot be fetched", why="\n".join(failures), fix="trainwright doctor")
-    raise Unobtainable("; ".join(failures) or f"nobody offers {wanted.name}")
+    raise Unobtainable("; ".join(failures) or f"no address is known for {wanted.name}")
 
 
 def _says_gone(error: Exception) -> bool:
@@ -298,6 +298,6 @@ def _disk_full(why: str) -> EnvironmentProblem:
     return EnvironmentProblem(
         "no space left for the store",
         where=str(root()),
-        why=f"{why}; what was complete is kept",
+        why=f"{why}; complete files were kept",
         fix="free some space, or point TRAINWRIGHT_STORE to another disk",
     )

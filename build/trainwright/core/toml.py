@@ -69,14 +69,12 @@ def parse(text: str, kind: type[M], name: str) -> M:
 @lru_cache(maxsize=2048)
 def _parse(text: str, kind: type[BaseModel], name: str) -> BaseModel:
     if len(text) > LARGEST:  # ten times as much takes minutes, and more memory than most hosts have
-        why = f"it has {len(text)} characters, and {LARGEST} is the most that is read"
+        why = f"it has {len(text)} characters; the limit is {LARGEST}"
         raise ConfigError(f"{name} is too large", where=name, why=why, fix=f"$EDITOR {name}")
     if long := NUMBER.search(text):
         line = text.count("\n", 0, long.start()) + 1
-        why = f"this line holds a number of {len(long[0])} digits"
-        raise ConfigError(
-            f"{name} does not say what it must", where=f"{name}:{line}", why=why, fix=f"$EDITOR +{line} {name}"
-        )
+        why = f"this line contains a number of {len(long[0])} digits"
+        raise ConfigError(f"{name} is not valid", where=f"{name}:{line}", why=why, fix=f"$EDITOR +{line} {name}")
     try:
         data = tomli.loads(text)
     except (ValueError, RecursionError) as error:  # ValueError: also an integer of thousands of digits
@@ -104,7 +102,7 @@ def _parse(text: str, kind: type[BaseModel], name: str) -> BaseModel:
             why += f"; {did_you_mean(str(path[-1]), _siblings(kind, path))}"
         line = line_of(text, path)
         raise ConfigError(
-            f"{name} does not say what it must",
+            f"{name} is not valid",
             where=f"{name}:{line}",
             why=why,
             fix=f"$EDITOR +{line} {name}",

@@ -25,7 +25,7 @@ def parse(text: str) -> Version:
     """
     match = SHAPE.fullmatch(text.strip().lower())
     if not match:
-        raise ValueError(f"{text!r} is no version: it begins with no number")
+        raise ValueError(f"{text!r} is not a version: it does not begin with a number")
     local = ".".join(re.findall(r"\d+|[a-z]+", match["rest"]))
     return Version(match["release"] + match["pre"].replace("~", "") + (f"+{local}" if local else ""))
 
@@ -40,9 +40,9 @@ def specifiers(text: str) -> SpecifierSet:
     try:
         found = SpecifierSet(text)
     except InvalidSpecifier as error:
-        raise ValueError(f"{error}; a range looks like '>=1.22,<2', and names no vendor's rebuild") from None
+        raise ValueError(f"{error}; a range looks like '>=1.22,<2', without a vendor's suffix") from None
     if found.is_unsatisfiable():
-        raise ValueError(f"no version can be in {text!r}")
+        raise ValueError(f"no version satisfies {text!r}")
     return found
 
 
@@ -63,10 +63,8 @@ def older(one: str, other: str) -> bool:
 
 
 def at_least(found: str, minimum: str) -> bool:
-    """Return whether a version is at least the minimum. Raises NotRunError for a text that is no version."""
+    """Return whether a version is at least the minimum. Raises NotRunError for a text that is not a version."""
     try:
         return Version(found) >= Version(minimum)
     except InvalidVersion as error:
-        raise NotRunError(
-            f"{found} cannot be compared with {minimum}, the oldest that will do", why=str(error)
-        ) from None
+        raise NotRunError(f"version {found} cannot be compared with the minimum {minimum}", why=str(error)) from None

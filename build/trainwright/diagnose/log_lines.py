@@ -39,7 +39,7 @@ def opened(file: str) -> Iterator[BinaryIO]:
         yield sys.stdin.buffer
         return
     if Path(file).is_dir():
-        raise ConfigError("it is a folder, and a log is a file", where=file, fix=f"name its files: {file}/*")
+        raise ConfigError("expected a log file, found a folder", where=file, fix=f"name its files: {file}/*")
     try:
         with Path(file).open("rb") as raw:
             packed = raw.peek(2)[:2] == b"\x1f\x8b"

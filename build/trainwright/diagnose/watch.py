@@ -90,8 +90,8 @@ class Watch:
         quiet, said = now - self._spoke, []
         if quiet >= self.settings.silence.job_seconds and not self.silent:
             self.silent = True
-            said.append(f"silence: no host has said anything for {minutes(quiet)}, and the job is said to train")
-            said.append("  fix: it may hang: py-spy dump on each rank; the one that is elsewhere is the one to look at")
+            said.append(f"silence: no host has logged anything for {minutes(quiet)}, but the job should be training")
+            said.append("  fix: it may hang: py-spy dump on each rank; look at the rank with a different stack")
         return said + ([] if self.silent else self._lone(now))
 
     def _lone(self, now: float) -> list[str]:
@@ -103,7 +103,7 @@ class Watch:
             used_to = host.last - host.first >= limit and host.pause < limit / 2
             if talking and used_to and now - host.last >= limit and not host.told:
                 host.told = True
-                said.append(f"silence: {name} has said nothing for {minutes(now - host.last)}, and other hosts speak")
+                said.append(f"silence: {name} has logged nothing for {minutes(now - host.last)}, but other hosts have")
                 said.append(f"  fix: if the step does not move, look at {name} first: nvidia-smi, dmesg, py-spy dump")
         return said
 

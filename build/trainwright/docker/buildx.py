@@ -1,4 +1,4 @@
-"""Describe the builder in use from `buildx inspect`, and check that it can do what a build asks of it."""
+"""Describe the builder in use from `buildx inspect`, and check that it can do what a build requires."""
 
 import re
 from collections.abc import Iterable
@@ -51,9 +51,9 @@ def must_build_for(builder: Builder, architecture: str) -> None:
     """Raise EnvironmentProblem if neither the builder's processor nor an emulator runs `architecture`."""
     if builder.platforms and f"linux/{architecture}" not in builder.platforms:
         raise EnvironmentProblem(
-            f"this engine builds no image for {architecture}",
+            f"this engine cannot build images for {architecture}",
             why=f"it builds for {', '.join(builder.platforms)}",
-            fix=f"build on a host that is {architecture}, or give this one an emulator (binfmt_misc)",
+            fix=f"build on a host with {architecture}, or install an emulator here (binfmt_misc)",
         )
 
 
@@ -62,7 +62,7 @@ def must_export_caches(builder: Builder) -> None:
     if builder.exports_cache is False:
         raise EnvironmentProblem(
             f"the builder {builder.name} cannot export a build cache",
-            why=f"its driver is {builder.driver}; that of an engine can with the containerd image store alone",
+            why=f"its driver is {builder.driver}; an engine needs the containerd image store for that",
             fix='set {"features": {"containerd-snapshotter": true}} in the daemon\'s configuration, or build without '
             "--cache-to",
         )
@@ -72,8 +72,8 @@ def must_hand_over(builder: Builder) -> None:
     """Raise EnvironmentProblem if no other engine can load the builder's images. `builder` is not the engine's own."""
     if builder.exports_images is False:
         raise EnvironmentProblem(
-            f"what the builder {builder.name} makes cannot be brought into this engine",
-            why=f"it is another engine (driver {builder.driver}, {builder.endpoint}), and exports no image",
+            f"images of the builder {builder.name} cannot be loaded into this engine",
+            why=f"it is another engine (driver {builder.driver}, {builder.endpoint}) and cannot export images",
             fix=FIX,
         )
 
@@ -83,7 +83,7 @@ def must_hold(builder: Builder, images: Iterable[str]) -> None:
     if held := sorted(images):
         raise EnvironmentProblem(
             f"the builder {builder.name} cannot start from {held[0]}",
-            why=f"that image is in the engine alone, and {builder.name} ({builder.driver}) is another one",
+            why=f"only this engine holds that image, and {builder.name} ({builder.driver}) is a different one",
             fix=FIX,
         )
 

@@ -180,7 +180,10 @@ def _image(layout: Path) -> tuple[dict[str, Any], dict[str, Any]]:
         held = [row for row in rows if (layout / "blobs" / row["digest"].replace(":", "/")).is_file()]
         if not held:
             raise BuildError(
-                "no image can be packed", where=str(layout), why="its index names no manifest", fix="build it again"
+                "the image cannot be packed",
+                where=str(layout),
+                why="its index lists no existing manifest",
+                fix="build it again",
             )
         found = read(held[0]["digest"])
     return found, read(found["config"]["digest"])

@@ -129,7 +129,7 @@ def _attributes(name: str) -> dict[str, Any] | None:
             return None
         if status != OK:
             why = content.decode(errors="replace").strip()
-            raise EnvironmentProblem(f"the engine does not say whether it holds {name}", why=why, fix="docker info")
+            raise EnvironmentProblem(f"the engine cannot be queried for the image {name}", why=why, fix="docker info")
         return dict(json.loads(content))
     import docker
 
@@ -196,7 +196,7 @@ def pull(uri: str, name: str, who: tuple[str, str] | None = None) -> str:
 @cache
 def builder() -> Builder:
     """Return the builder that buildx uses: BUILDX_BUILDER's, that of the docker context, or the engine's own."""
-    what = "buildx cannot be asked who builds"
+    what = "buildx cannot describe its builder"
     try:
         said = run([buildx(), "--debug", "inspect", "--bootstrap"], error=NotRunError, what=what)
     except NotRunError:  # an older buildx lists no features
@@ -223,7 +223,7 @@ def builds_itself() -> bool:
 
 def tag(image: str, name: str) -> None:
     """Add a name to an image that the engine holds."""
-    with told(f"{image} cannot be called {name}"):
+    with told(f"{image} cannot be tagged as {name}"):
         client().images.get(image).tag(name)
 
 
@@ -259,7 +259,7 @@ def check(dockerfile: Path, contexts: Iterable[str], args: Mapping[str, str]) ->
     try:
         return dict(json.loads(said))
     except ValueError:
-        raise EnvironmentProblem("BuildKit's check gave no answer", why=said[-500:] or "it printed nothing") from None
+        raise EnvironmentProblem("BuildKit's check returned no JSON", why=said[-500:] or "it printed nothing") from None
 
 
 @contextmanager
@@ -292,7 +292,7 @@ def ask(name: str, script: str, *words: str, entrypoint: list[str] | None = None
     `entrypoint` replaces the image's own; an empty list disables it.
     """
     with (
-        told(f"{name} cannot be asked"),
+        told(f"{name} cannot be probed"),
         container(
             name,
             command=["python", "-c", script, *words],
@@ -369,6 +369,6 @@ def sbom(layout: Path, target: Path, name: str) -> None:
                 "SYFT_FILE_METADATA_SELECTION": "none",
             },
             error=BuildError,
-            what="no SBOM could be made",
-            fix="make build: it installs syft",
+            what="the SBOM cannot be created",
+            fix="make build   # installs syft",
         )

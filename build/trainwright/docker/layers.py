@@ -76,7 +76,7 @@ def _unzstd(reader: IO[bytes], writer: IO[bytes]) -> None:
             writer.write(frame.decompress(chunk))
             chunk = frame.unused_data
     if not frame.eof:
-        raise EOFError("compressed data ends before its end")
+        raise EOFError("the compressed data is truncated")
 
 
 def rows_of(tar: Path) -> Iterator[tuple[Row, int]]:
@@ -89,7 +89,7 @@ def rows_of(tar: Path) -> Iterator[tuple[Row, int]]:
             kind, content = member.type.decode(), ""
             if member.isreg():
                 if member.sparse is not None:
-                    raise tarfile.TarError(f"{member.name} is sparse, which is not read here")
+                    raise tarfile.TarError(f"{member.name} is a sparse file, which is not supported")
                 kind, content = FILE, _sha256(data, member.offset_data, member.size)
             elif member.islnk():
                 content = clean(member.linkname)
@@ -177,7 +177,7 @@ class Tree:
             target = self._place(row.content)
             other = self.nodes.get(target)
             if other is None:
-                raise tarfile.TarError(f"{path} is a hard link to {row.content}, which is not there")
+                raise tarfile.TarError(f"{path} is a hard link to {row.content}, which does not exist")
             if target == path:
                 return
             for name in self.inodes[other.inode]:
@@ -325,7 +325,7 @@ def _bytes_of(rows: Sequence[Row], data: IO[bytes] | None, offsets: dict[str, in
         yield header(row)
         if row.kind == FILE and row.size:
             if data is None:
-                raise EOFError(f"the bytes of {row.path} are not at hand")
+                raise EOFError(f"the content of {row.path} is not available")
             digest = hashlib.sha256()
             for chunk in _chunks(data, offsets[row.content], row.size):
                 digest.update(chunk)

@@ -54,9 +54,9 @@ def entries(layout: Path, layer: str) -> dict[str, Entry]:
 
 
 def unpack(layout: Path, target: Path) -> str:
-    """Write the same image with unpacked layers into another layout; return the digest that it has in this one.
+    """Write the image with unpacked layers into another layout; return its digest in the first one.
 
-    Raises BuildError if a layer is not what the configuration states.
+    Raises BuildError if a layer does not match the configuration.
     """
     from isal import igzip  # lazily, because only this function needs it
 
@@ -74,8 +74,8 @@ def unpack(layout: Path, target: Path) -> str:
                 tar.write(chunk)
             size = tar.tell()
         if (said := f"sha256:{hashed.hexdigest()}") != diff_id:
-            why = f"it holds {said}, and the configuration names {diff_id}"
-            raise BuildError("a layer is not what it should be", where=layer["digest"], why=why, fix="build again")
+            why = f"the configuration names {diff_id}, the layer holds {said}"
+            raise BuildError("a layer does not match its image", where=layer["digest"], why=why, fix="build again")
         return {"mediaType": TAR, "digest": diff_id, "size": size}
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:

@@ -1,4 +1,4 @@
-"""`trainwright doctor`: every precondition on this machine, one file a check. Joins the effects, changes nothing."""
+"""Run the checks of `trainwright doctor`, one file per check: every precondition on this machine. Change nothing."""
 
 import re
 from collections.abc import Callable
@@ -26,13 +26,13 @@ CHECKS: dict[str, Check] = {
 
 
 def examine(root: Path, registry: str) -> list[Finding]:
-    """Every check, in this order; `registry` is REGISTRY, "" for the one on loopback. No network beyond loopback."""
+    """Run all checks in this order, without a network. `registry` is REGISTRY, "" for the one on loopback."""
     context = Context(root, registry)
     return [_masked(_judge(name, check, context)) for name, check in CHECKS.items()]
 
 
 def _judge(name: str, check: Check, context: Context) -> Finding:
-    """One finding, whatever happens: a check that breaks must not hide what the others found."""
+    """Return one finding in any case: a check that raises must not hide the findings of the others."""
     try:
         return check(context)
     except TrainwrightError as error:
@@ -40,12 +40,12 @@ def _judge(name: str, check: Check, context: Context) -> Finding:
         found = ": ".join(filter(None, (error.what, error.where, error.why)))
         return Finding(check=name, state=state, found=found, fix=error.fix)
     except Exception as error:
-        found = f"the check itself broke: {type(error).__name__}: {error}"
+        found = f"the check itself failed: {type(error).__name__}: {error}"
         return Finding(check=name, state="failed", found=found, fix="report it: this is a bug in trainwright")
 
 
 def _masked(finding: Finding) -> Finding:
-    """On one line, without the credentials that an address may carry: user and password, or a query."""
+    """Return the finding on one line, without the credentials in addresses: user, password and query."""
     texts = {}
     for field in ("found", "fix"):
         line = " ".join(getattr(finding, field).split())

@@ -1,4 +1,4 @@
-"""The buildx plugin that we call is new enough; the `docker` that a person calls finds one, too."""
+"""Check that the buildx plugin in use is new enough, and that `docker` in PATH finds one."""
 
 import shutil
 
@@ -17,18 +17,18 @@ def check(context: Context) -> Finding:
         fix = f"mv {plugin} /tmp/ && make engine"
         return Finding(check="buildx", state="failed", found=f"{found}, is older than {minimum}", fix=fix)
     if problem := _bare_client():
-        fix = f"builds work as they are; for `docker buildx` by hand: {problem[1]}"
+        fix = f"trainwright's builds work; to run `docker buildx` by hand: {problem[1]}"
         return Finding(check="buildx", state="warning", found=f"{found}; but {problem[0]}", fix=fix)
     return Finding(check="buildx", state="ok", found=found)
 
 
 def _bare_client() -> tuple[str, str] | None:
-    """What is wrong with the `docker` first in PATH, and how to mend that; None where it knows buildx."""
+    """Return the problem of the first `docker` in PATH, and its fix; None if it has buildx."""
     client = shutil.which("docker")
     if client is None:
-        return "there is no `docker` in PATH", "make engine"
+        return "`docker` is not in PATH", "make engine"
     try:
         run([client, "buildx", "version"], error=NotRunError)
     except (TrainwrightError, OSError):
-        return f"{client}, the first in PATH, knows no buildx", f"put another docker before {client} in PATH"
+        return f"{client}, the first in PATH, has no buildx", f"put another docker before {client} in PATH"
     return None

@@ -1,4 +1,4 @@
-"""The CA bundles in use are there, and hold certificates."""
+"""Check that the CA bundles in use exist and hold certificates."""
 
 import os
 import ssl
@@ -8,7 +8,7 @@ from trainwright.doctor.context import Context, Finding
 
 
 def check(_: Context) -> Finding:
-    bundles: dict[str, list[str]] = {}  # path to who names it
+    bundles: dict[str, list[str]] = {}  # path to the settings that name it
     for name, path in _in_use().items():
         if path:
             bundles.setdefault(path, []).append(name)
@@ -22,7 +22,7 @@ def check(_: Context) -> Finding:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         try:
             context.load_verify_locations(path)
-        except OSError as error:  # ssl.SSLError is one
+        except OSError as error:  # includes ssl.SSLError
             fix = f"point {who} to a PEM file of CA certificates, or unset it"
             return Finding(check="ca", state="failed", found=f"{path} ({who}): {error}", fix=fix)
         said.append(f"{path} ({who}): {context.cert_store_stats()['x509']} certificates")

@@ -1,4 +1,4 @@
-"""What several checks want to know, looked up once: also what cannot be known, and why."""
+"""Facts that several checks need, looked up once; a fact that cannot be determined is the error that says why."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,7 +19,7 @@ from trainwright.registry import client, http
 
 
 class Finding(Model):
-    """One precondition as `trainwright doctor` found it."""
+    """The result of one check of `trainwright doctor`."""
 
     check: str
     state: Literal["ok", "warning", "failed", "unknown"]
@@ -49,7 +49,7 @@ class Context:
 
     @cached_property
     def inputs(self) -> dict[str, Inputs | LockError]:
-        """Image id to what goes into it, or to what is wrong with its lock; without those that await something."""
+        """Map the id of each image that is not blocked to its inputs, or to the error of its lock."""
         return {variant.id: self._load(variant) for variant in inputs.held(self.intent)}
 
     def _load(self, variant: Variant) -> Inputs | LockError:
@@ -60,18 +60,18 @@ class Context:
 
     @cached_property
     def registry_host(self) -> str:
-        """host:port of the registry in use."""
+        """Return host:port of the registry in use."""
         return (self.registry or host_settings.registry_address(self.root)).split("/")[0]
 
     @cached_property
     def registry_answers(self) -> bool | None:
-        """None for a registry beyond loopback: doctor uses no network."""
+        """Return whether the registry answers; None for one beyond loopback, because doctor uses no network."""
         return client.answers(self.registry_host) if http.is_loopback(self.registry_host) else None
 
     def to_build(self) -> list[Inputs]:
-        """The default images that neither the registry on loopback nor the engine holds.
+        """Return the default images that neither the registry on loopback nor the engine holds.
 
-        Raises NotRunError where a stale lock or a broken registry leaves that open.
+        Raises NotRunError if a stale lock or a broken registry prevents the answer.
         """
         found = []
         try:
@@ -81,10 +81,12 @@ class Context:
                 given = self.inputs[variant.id]
                 if isinstance(given, LockError):
                     raise given
-                asked = self.registry_answers  # and not one beyond loopback
+                asked = self.registry_answers  # None for a registry beyond loopback
                 repository = state.repository_if_any(self.intent, variant, self.registry) if asked else None
                 entry = state.plan_one(given, repository, lambda: isinstance(self.engine, dict))
                 found += [given] if entry.action == "build" else []
         except (LockError, RegistryError, EnvironmentProblem) as error:
-            raise NotRunError("what is still to be built is not known", why=error.what, fix=error.fix) from None
+            raise NotRunError(
+                "cannot determine which images are still to be built", why=error.what, fix=error.fix
+            ) from None
         return found

@@ -1,4 +1,4 @@
-"""Room for the default images that are still to be built, where the store and the engine keep their things."""
+"""Check that the disks of the store and of the engine have room for the default images that are still to be built."""
 
 import os
 import shutil
@@ -21,7 +21,7 @@ def check(context: Context) -> Finding:
     wanted = {store.root(): sources * factors.store + largest * factors.listing}
     if local := isinstance(daemon, dict) and os.environ.get("DOCKER_HOST", "unix:").startswith("unix:"):
         wanted[Path(daemon["root"])] = sources * factors.engine
-    disks: dict[int, list[Path]] = {}  # what shares a disk shares its room
+    disks: dict[int, list[Path]] = {}  # paths on one disk share its free space
     for path in wanted:
         disks.setdefault(_there(path).stat().st_dev, []).append(path)
     said, short = [f"{len(images)} default image(s) to build, {sources / 1e9:.2f} GB of sources"], False
@@ -33,12 +33,12 @@ def check(context: Context) -> Finding:
         fix = "docker system prune, free some space, or point TRAINWRIGHT_STORE to another disk"
         return Finding(check="disk", state="failed", found="; ".join(said), fix=fix)
     if not local:
-        said.append("the engine's disk cannot be seen from here")
+        said.append("the engine's disk cannot be checked from here")
         fix = "df -h, on the machine of the engine" if isinstance(daemon, dict) else daemon.fix
         return Finding(check="disk", state="unknown", found="; ".join(said), fix=fix)
     return Finding(check="disk", state="ok", found="; ".join(said))
 
 
 def _there(path: Path) -> Path:
-    """The path, or the nearest folder above that exists."""
+    """Return the path, or the nearest folder above it that exists."""
     return next(place for place in [path, *path.parents] if place.exists())

@@ -1,4 +1,4 @@
-"""A Docker daemon answers, and it is new enough."""
+"""Check that a Docker daemon answers and is new enough."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""Where the engine keeps images; either of Docker's stores will do."""
+"""Report the engine's image store; both of Docker's stores are supported."""
 
 from trainwright.core.errors import EnvironmentProblem
 from trainwright.doctor.context import Context, Finding

@@ -1,4 +1,4 @@
-"""Where Python packages come from on this host. Nothing is asked for: what an index holds, `trainwright lock` sees."""
+"""Report where Python packages come from on this host, without a request: `trainwright lock` uses the indexes."""
 
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -15,13 +15,13 @@ def check(_: Context) -> Finding:
         said += [f"{name} {mirrors.redirect(value)}" for value in settings.get(name, "").split()]
     places = [*settings.get("extra-index-url", "").split(), *settings.get("find-links", "").split()]
     if lost := [place for place in places if (path := _local(place)) and not path.exists()]:
-        fix = "correct pip's configuration; `pip config debug` shows which file says so"
-        found = f"not there: {', '.join(lost)}; {', '.join(said)}"
+        fix = "correct pip's configuration; `pip config debug` shows which file sets it"
+        found = f"missing: {', '.join(lost)}; {', '.join(said)}"
         return Finding(check="indexes", state="warning", found=found, fix=fix)
     return Finding(check="indexes", state="ok", found=", ".join(said))
 
 
 def _local(place: str) -> Path | None:
-    """The path on this host that a setting names; None for an address."""
+    """Return the path on this host that a setting names; None for an address."""
     parts = urlsplit(place)
     return Path(unquote(parts.path)).expanduser() if parts.scheme in ("", "file") else None

@@ -1,4 +1,4 @@
-"""Every image has a lock, and it answers the intent as it stands."""
+"""Check that every image has a lock, and that it matches the present intent."""
 
 from trainwright.core.errors import LockError
 from trainwright.doctor.context import Context, Finding

@@ -1,4 +1,4 @@
-"""The programs that a build calls are there."""
+"""Check that the programs that a build calls are installed."""
 
 import os
 import shutil
@@ -8,7 +8,7 @@ from pathlib import Path
 from trainwright.doctor.context import Context, Finding
 
 SYSTEM = ("git",)  # from PATH
-OURS = ("syft", "uv")  # installed with us, called from beside our Python
+OURS = ("syft", "uv")  # installed with trainwright, beside its Python
 
 
 def check(_: Context) -> Finding:

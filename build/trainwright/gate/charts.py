@@ -66,7 +66,7 @@ def _panel(case: Case, table: Table) -> Panel:
     )
     ceiling, known = _ceiling(case), case.baseline
     points = known.points_of(collective, case.algorithm) if known else []
-    absent = "" if ceiling and floors else "no floor is known of this run" if ceiling else "no ceiling is known"
+    absent = "" if ceiling and floors else "no floor is known for this run" if ceiling else "no ceiling is known"
     return Panel(
         title=collective or "unknown collective",
         about=", ".join(_about(case, table)),
@@ -78,7 +78,7 @@ def _panel(case: Case, table: Table) -> Panel:
             tuple((point.size, point.in_place) for point in points),
         ),
         baseline_name=known.name if known and points else "",
-        absent="no instance is declared: no ceiling, no floor" if case.instance is None else absent,
+        absent="no instance type is declared: ceiling and floor are unknown" if case.instance is None else absent,
     )
 
 
@@ -87,8 +87,8 @@ def _about(case: Case, table: Table) -> Iterable[str]:
         yield f"{case.nodes} x {case.declared.instance}"
     ranks = solve(table, case.collective(table))
     if ranks.low is not None and not ranks.contradiction:
-        yield f"{ranks} ranks by its numbers"
-    yield f"table of line {table.line}"
+        yield f"{ranks} ranks, computed from busbw/algbw"
+    yield f"table at line {table.line}"
 
 
 def _ceiling(case: Case) -> Level | None:

@@ -23,7 +23,7 @@ def exit_code(case: Case) -> Result:
     bad = {code: where for code, where in said.items() if code}
     if bad:
         return "fail", "; ".join(f"{code} ({where})" for code, where in bad.items())
-    return ("pass", "0") if said else ("not applicable", "nobody said one")
+    return ("pass", "0") if said else ("not applicable", "no exit code is known")
 
 
 def errors(case: Case) -> Result:
@@ -37,31 +37,31 @@ def errors(case: Case) -> Result:
 
 def completion(case: Case) -> Result:
     if not case.log.tables:
-        begun = "a test was announced, and no table followed" if case.log.header else "there is no table"
+        begun = "a test started, but its table is missing" if case.log.header else "the log has no table"
         return "not established", begun
     for table in case.log.tables:
         if table.damaged:
             return "not established", f"line {table.damaged[0]} is cut, or mixed with other text"
         if not table.rows:
-            return "not established", f"the table of line {table.line} has no rows"
+            return "not established", f"the table at line {table.line} has no rows"
         if table.header.started and not table.concluded:
-            return "not established", f"the table of line {table.line}: 'Collective test concluded' is missing"
+            return "not established", f"the table at line {table.line}: 'Collective test concluded' is missing"
     if case.log.cut:
-        return "not established", f"the last line, {case.log.lines}, has no end: its number may be cut"
+        return "not established", f"the last line, {case.log.lines}, has no newline: its number may be truncated"
     if case.log.header and (case.log.header.started or case.log.header.most or case.log.header.ranks):
-        return "not established", "one more test was announced, and no table followed"
+        return "not established", "one more test started, but its table is missing"
     if open_ := case.log.seen.begun - case.log.seen.ended:
-        return "not established", f"{', '.join(open_)}: begun, and no word of its end"
+        return "not established", f"{', '.join(open_)}: started, but the log does not show its end"
     count = len(case.log.tables)
     return "pass", f"{count} table{'s' if count > 1 else ''}"
 
 
 def footer(case: Case) -> Result:
     if not case.log.tables:
-        return "not established", "there is no table"
+        return "not established", "the log has no table"
     for table in case.log.tables:
         if table.refused:
-            return "fail", f"the table of line {table.line}: nccl-tests itself says FAILED"
+            return "fail", f"the table at line {table.line}: nccl-tests reports FAILED"
     for table in case.log.tables:
         missing = [
             name
@@ -72,7 +72,7 @@ def footer(case: Case) -> Result:
             if not there
         ]
         if missing:
-            return "not established", f"the table of line {table.line} has no {' and no '.join(missing)}"
+            return "not established", f"the table at line {table.line} has no {' and no '.join(missing)}"
     return "pass", "both lines"
 
 
@@ -83,11 +83,13 @@ def average(case: Case) -> Result:
         values = [side.busbw for row in table.rows for side in row.sides]
         mean, half = sum(v.value for v in values) / len(values), sum(v.half for v in values) / len(values)
         if not abs(mean - table.average.value) <= half + table.average.half:
-            text = f"the table of line {table.line}: {table.average.value:g} is printed, its rows give {mean:.4f}"
+            text = (
+                f"the table at line {table.line}: average {table.average.value:g} is printed, its rows give {mean:.4f}"
+            )
             whole = _sizes_of(table)[0] == "pass" and _bound(table.header)
             return ("fail" if whole else "not established"), text + ("" if whole else "; rows may be missing")
     if not with_one:
-        return "not applicable", "none is printed"
+        return "not applicable", "no average is printed"
     return "pass", ", ".join(f"{table.average.value:g}" for table in with_one if table.average)
 
 
@@ -102,7 +104,7 @@ def wrong_values(case: Case) -> Result:
                     return "fail", f"line {row.line}: {words} {side.wrong:g} at {row.size} bytes"
             unchecked = unchecked or all(side.wrong is None for side in row.sides)
         if table.out_of_bounds:
-            return "fail", f"the table of line {table.line}: {table.out_of_bounds} out of bounds"
+            return "fail", f"the table at line {table.line}: {table.out_of_bounds} out of bounds"
     if not any(table.rows for table in case.log.tables):
         return "not established", "there are no rows"
     if unchecked or not all(table.header.validated for table in case.log.tables):
@@ -131,9 +133,9 @@ def _sizes_of(table: Table) -> Result:
         if exact(row) and row.count and row.size % (row.count * BYTES[row.type]):
             return "fail", f"line {row.line}: {row.size} bytes are not {row.count:g} times {row.type}"
     if split is None and any(row.count and exact(row) for row in table.rows):
-        return "fail", f"the table of line {table.line}: size and count of its rows do not go together"
+        return "fail", f"the table at line {table.line}: size and count of its rows disagree"
     if table.elided:
-        return "not established", f"the table of line {table.line}: rows were left out ('...')"
+        return "not established", f"the table at line {table.line}: rows were left out ('...')"
     if table.header.reduced:
         return "not established", f"the sweep was shortened to {table.header.reduced} bytes: too little memory"
     sizes = [row.size for row in table.rows]
@@ -141,16 +143,19 @@ def _sizes_of(table: Table) -> Result:
     if not _bound(table.header):
         gap = _gap(sizes)
         return (
-            ("not established", f"the table of line {table.line}: a size is missing {gap}") if gap else ("pass", text)
+            ("not established", f"the table at line {table.line}: a size is missing {gap}") if gap else ("pass", text)
         )
     wanted = list(islice(_wanted(table.header), len(sizes) + 1))  # a step in bytes may make billions
     for number, size in enumerate(sizes):
         nominal = wanted[number % len(wanted)]
         slack = 16 * split if split and split > 1 else BYTES[table.rows[number].type]
         if not nominal - slack < size <= nominal:
-            return "not established", f"line {table.rows[number].line}: {size} bytes, where {nominal} is due"
+            return "not established", f"line {table.rows[number].line}: found {size} bytes, expected {nominal}"
     if len(sizes) % len(wanted):
-        return "not established", f"the table of line {table.line}: {len(sizes)} rows of {len(wanted)}"
+        return (
+            "not established",
+            f"the table at line {table.line}: {len(sizes)} rows, expected a multiple of {len(wanted)}",
+        )
     return "pass", text
 
 
@@ -187,40 +192,46 @@ def rank_count(case: Case) -> Result:
     firsts = sum(1 for table in case.log.tables if 0 in table.header.ranks)
     several = len({table.header.collective for table in case.log.tables}) < firsts
     for table, ranks in zip(case.log.tables, case.ranks, strict=True):
-        where = f"the table of line {table.line}"
+        where = f"the table at line {table.line}"
         asked = case.declared.collective
         if asked and table.header.collective and asked != table.header.collective:
-            return "fail", f"{where} is of {table.header.collective}, and {asked} is declared"
+            return "fail", f"{where} is of {table.header.collective}, but {asked} is declared"
         if ranks.contradiction:
-            return "fail", f"{where}: no number of ranks gives its busbw and algbw"
+            return "fail", f"{where}: its busbw and algbw match no number of ranks"
         said = dict(case.world)
         if table.header.ranks and (count := header_ranks(table.header)):
             if not table.header.elided:
                 said["its header"] = count
             elif ranks.applicable and ranks.high is not None and ranks.high < count:
-                return "fail", f"{where}: its numbers are of {ranks} ranks, its header names rank {count - 1}"
+                return "fail", f"{where}: its numbers imply {ranks} ranks, but its header names rank {count - 1}"
         for who, count in said.items():
             if ranks.applicable and not ranks.allow(count):
-                return "fail", f"{where}: its numbers are of {ranks} ranks, {who} says {count}"
+                return "fail", f"{where}: its numbers imply {ranks} ranks, but {who} says {count}"
         hosts = table.header.hosts if complete(table.header) else set()
         nodes = case.declared.nodes
         if nodes and hosts and len(hosts) != nodes:
-            return "fail", f"{where}: {nodes} nodes are declared, its header names {', '.join(sorted(hosts))}"
+            return "fail", f"{where}: {nodes} nodes are declared, but its header names {', '.join(sorted(hosts))}"
         if nodes and case.log.seen.nodes and case.log.seen.nodes != {nodes}:
-            return "fail", f"{nodes} nodes are declared, NCCL says {', '.join(map(str, sorted(case.log.seen.nodes)))}"
+            return (
+                "fail",
+                f"{nodes} nodes are declared, but NCCL says {', '.join(map(str, sorted(case.log.seen.nodes)))}",
+            )
         if len(set(said.values())) > 1:
             return "fail", f"{where}: " + ", ".join(f"{who} says {count}" for who, count in said.items())
         if (ranks.low, ranks.high) == (1, 1):
             if several or (len(case.log.tables) > 1 and not firsts):
-                return "fail", f"{where}: one rank alone, several times: nccl-tests were built without MPI"
+                return "fail", f"{where}: several tables of one rank each: nccl-tests was built without MPI"
             established = established and case.declared.world_size == 1
             texts.append("1 rank: nothing was communicated")
         elif ranks.applicable:
-            texts.append(f"{ranks} by its numbers" + (f", {' and '.join(said)} agree" if said else ""))
+            texts.append(f"{ranks}, computed from busbw/algbw" + (f"; same: {' and '.join(said)}" if said else ""))
         elif said:
-            texts.append(f"{next(iter(said.values()))}; busbw is algbw for every number of ranks")
+            texts.append(f"{next(iter(said.values()))}; busbw equals algbw for every number of ranks")
     if not texts:
-        return "not applicable", "busbw is algbw for every number of ranks" if case.log.tables else "there is no table"
+        return (
+            "not applicable",
+            "busbw equals algbw for every number of ranks" if case.log.tables else "the log has no table",
+        )
     return ("pass" if established else "not established"), "; ".join(texts)
 
 
@@ -235,7 +246,7 @@ def algbw(case: Case) -> Result:
                     text = f"line {row.line}: {row.size} bytes in {time:g} us are not {algbw:g} GB/s"
                     return "fail", text
                 count += 1
-    return ("pass", f"{count} times") if count else ("not established", "there are no rows")
+    return ("pass", f"{count} values") if count else ("not established", "there are no rows")
 
 
 def _is_size_over_time(row: Row, side: Side) -> bool:
@@ -259,7 +270,7 @@ def transport(case: Case) -> Result:
     if fallen and case.several:
         return "fail", seen.evidence(f"network {fallen}")
     if fallen and case.several is None and not _local(case):
-        return "not established", f"{seen.evidence(f'network {fallen}')}; how many nodes there are, nothing says"
+        return "not established", f"{seen.evidence(f'network {fallen}')}; the number of nodes is unknown"
     if case.instance is None:
         words = ", ".join(sorted(seen.networks | {name for name in over_net if name}))
         return ("pass", words) if seen.networks or seen.channels else ("not applicable", "no instance is declared")
@@ -279,11 +290,11 @@ def _one_node(case: Case, over_net: set[str]) -> Result:
     assert case.instance
     seen, kinds = case.log.seen, {kind.partition("/")[0] for kind in case.log.seen.channels}
     if over_net or "NET" in kinds:
-        return "fail", "GPUs of one node talk over the network: " + ", ".join(sorted(over_net))
+        return "fail", "GPUs of one node communicate over the network: " + ", ".join(sorted(over_net))
     if case.instance.nvlink and "SHM" in kinds:
-        return "fail", f"GPUs with NVLink talk over the host's memory: {seen.evidence('channel SHM')}".rstrip(": ")
+        return "fail", f"GPUs with NVLink communicate through host memory: {seen.evidence('channel SHM')}".rstrip(": ")
     if not kinds:
-        return "not established", "the log does not say how the GPUs talk: NCCL_DEBUG=INFO"
+        return "not established", "the log does not show how the GPUs communicate: set NCCL_DEBUG=INFO"
     return "pass", ", ".join(f"{kind}: {count}" for kind, count in sorted(seen.channels.items()))
 
 
@@ -300,14 +311,14 @@ def _efa(case: Case) -> Result:
     if others:
         return "fail", seen.evidence(f"network {others[0]}")
     if not by_efa:
-        return "not established", "no rank says its provider: NCCL_DEBUG=INFO"
+        return "not established", "no rank logs its provider: set NCCL_DEBUG=INFO"
     tests = Counter(process.test for process in by_efa)
     fewest = min(tests[number] for number in range(max(len(case.log.tables), 1)))
     if not ranks or fewest < ranks:
-        return "not established", f"{fewest} of {ranks or 'unknown'} processes say that their provider is efa"
+        return "not established", f"{fewest} of {ranks or 'unknown'} processes report the provider efa"
     hosts = {process.host for process in by_efa} - {""}
     if hosts and case.nodes and len(hosts) < case.nodes:
-        return "not established", f"{len(hosts)} of {case.nodes} hosts say that their provider is efa"
+        return "not established", f"{len(hosts)} of {case.nodes} hosts report the provider efa"
     return "pass", f"efa on {fewest} ranks"
 
 
@@ -325,11 +336,14 @@ def nics(case: Case) -> Result:
             found[count] += 1
     if len(found) > 1:
         words = ", ".join(f"{count} on {ranks}" for count, ranks in sorted(found.items()))
-        return "fail", f"not the same number on all ranks: {words}"
+        return "fail", f"the number of NICs differs between ranks: {words}"
     if case.instance is None or case.several is False or not case.instance.efa:
-        return "not applicable", f"{next(iter(found))} on each" if found else "no instance of several nodes is declared"
+        return (
+            "not applicable",
+            f"{next(iter(found))} on each" if found else "no instance type with several nodes is declared",
+        )
     if not found:
-        return "not established", "no rank says how many it found (aws-ofi-nccl 1.5 and newer do)"
+        return "not established", "no rank logs its number of NICs (aws-ofi-nccl 1.5 and newer do)"
     (count,), has, declared = found, case.instance.efa, case.declared.nics
     said = f"; {declared} are declared" if declared else ""
     if count != (declared or has) or count > has:
@@ -347,7 +361,7 @@ def gpudirect(case: Case) -> Result:
         return "fail", seen.evidence("no GPUDirect")
     if seen.direct:
         return "pass", f"{seen.direct} channels"
-    return "not established", "the log shows no channel over the network: NCCL_DEBUG=INFO"
+    return "not established", "the log shows no channel over the network: set NCCL_DEBUG=INFO"
 
 
 def nccl_version(case: Case) -> Result:
@@ -364,10 +378,10 @@ def nccl_version(case: Case) -> Result:
     if len(set(said.values())) > 1:
         return "fail", ", ".join(f"{who}: {version}" for who, version in said.items())
     if pin and not said:
-        return "not established", f"the log does not say its NCCL; {pin} is pinned"
+        return "not established", f"the log does not show its NCCL version; {pin} is pinned"
     if pin and pin not in said.values():
-        return "fail", f"{next(iter(said.values()))}, and {pin} is pinned"
-    return ("pass", next(iter(said.values()))) if said else ("not applicable", "the log does not say its NCCL")
+        return "fail", f"{next(iter(said.values()))}, but {pin} is pinned"
+    return ("pass", next(iter(said.values()))) if said else ("not applicable", "the log does not show its NCCL version")
 
 
 def dotted(code: int) -> str:
@@ -387,23 +401,23 @@ def pins(case: Case) -> Result:
     for name, versions in shown.items():
         pin = case.declared.pins.get(name)
         if pin and versions - {pin}:
-            return "fail", f"{name} {', '.join(sorted(versions - {pin}))}, and {pin} is pinned"
+            return "fail", f"{name} {', '.join(sorted(versions - {pin}))}, but {pin} is pinned"
         if pin and not versions:
-            return "not established", f"the log does not say its {name}; {pin} is pinned"
+            return "not established", f"the log does not show its {name} version; {pin} is pinned"
         if pin:
             texts.append(f"{name} {pin}")
-    return ("pass", ", ".join(texts)) if texts else ("not applicable", "neither nccl-tests nor aws-ofi-nccl are pinned")
+    return ("pass", ", ".join(texts)) if texts else ("not applicable", "neither nccl-tests nor aws-ofi-nccl is pinned")
 
 
 def efa_counters(case: Case) -> Result:
     """Check that the EFA devices of each host counted at least as many sent bytes as the largest message has."""
     counted = case.log.seen.counters
     if not counted:
-        return "not applicable", "nobody read them"
+        return "not applicable", "the log has no EFA counters"
     if case.several is False:
         return "not applicable", "one node"
     if case.nodes and len(counted) < case.nodes:
-        return "not established", f"{len(counted)} of {case.nodes} hosts were read"
+        return "not established", f"{len(counted)} of {case.nodes} hosts have counters"
     # In a broadcast, a reduce or a sendrecv, one side may send next to nothing.
     all_send = [table for table in case.log.tables if case.collective(table) not in ONE]
     largest = max((row.size for table in all_send for row in table.rows), default=0)
@@ -411,27 +425,27 @@ def efa_counters(case: Case) -> Result:
         return "not applicable", "no collective in which every host sends"
     for host, read in sorted(counted.items()):
         if "before" not in read or "after" not in read:
-            return "not established", f"{host}: read only {' and '.join(read)}"
+            return "not established", f"{host}: counters were read only {' and '.join(read)} the test"
         sent = read["after"] - read["before"]
         if sent < largest:
-            return "fail", f"{host} sent {sent} bytes over EFA, and a message alone has {largest}"
+            return "fail", f"{host} sent {sent} bytes over EFA, but one message alone has {largest}"
     return "pass", f"{len(counted)} hosts sent over EFA"
 
 
 def ceiling(case: Case) -> Result:
     """Fail a busbw that exceeds the hardware's ceiling, because it cannot come from that hardware."""
     if case.instance is None or case.nodes is None:
-        return "not applicable", "no instance, or no number of nodes, is declared"
+        return "not applicable", "no instance type or no number of nodes is declared"
     top = floors.ceiling("net" if case.nodes > 1 else "nvlink", case.instance, case.floors)
     sides = [(side.busbw, row) for table in case.log.tables for row in table.rows for side in row.sides]
     if top is None or not sides or all(ranks.high == 1 for ranks in case.ranks):
-        return "not applicable", "how fast it can be, no source says" if sides else "there are no rows"
+        return "not applicable", "the ceiling of this hardware is unknown" if sides else "there are no rows"
     fastest, row = max(sides, key=lambda pair: pair[0].value)
     text = f"{fastest.value:g} GB/s at {row.size} bytes, of {top:g}"
     if fastest.value > top and case.nodes > 1:
-        text += "; a tree sends less than busbw counts"
+        text += "; a tree algorithm sends less than busbw assumes"
     if fastest.low > top * case.floors.too_good:
-        return "fail", f"line {row.line}: {text}: this is no log of {case.nodes} x {case.declared.instance}"
+        return "fail", f"line {row.line}: {text}: the log cannot be of {case.nodes} x {case.declared.instance}"
     return "pass", text
 
 
@@ -439,11 +453,11 @@ def floor(case: Case) -> Result:
     if case.instance is None:
         return "not applicable", "no instance is declared"
     if case.nodes is None:
-        return "not established", "how many nodes there are, nothing says: --nodes"
+        return "not established", "the number of nodes is unknown: --nodes"
     if case.declared.world_size and case.declared.world_size != case.nodes * max(case.instance.count, 1):
         return (
             "not established",
-            f"ungraded: floors are of whole instances, and {case.declared.world_size} ranks are not",
+            f"ungraded: floors apply to whole instances, {case.declared.world_size} ranks do not fill them",
         )
     texts, ungraded = list[str](), set[str]()
     for table in case.log.tables:
@@ -474,20 +488,20 @@ def baseline(case: Case) -> Result:
     assert known
     if (case.declared.instance, case.nodes) != (known.instance, known.nodes):
         said = f"{case.nodes or 'unknown'} x {case.declared.instance or 'unknown'}"
-        return "not established", f"{known.name} is of {known.nodes} x {known.instance}, the log of {said}"
+        return "not established", f"{known.name} is for {known.nodes} x {known.instance}, but the log is of {said}"
     texts, tolerance = list[str](), known.tolerance or case.floors.tolerance
     for table in case.log.tables:
         collective = case.collective(table)
         for point in known.points_of(collective, case.algorithm, case.large(table)):
             rows = [row for row in table.rows if row.size == point.size]
             if not rows:
-                return "not established", f"{collective}: {known.name} has {point.size} bytes, the log has not"
+                return "not established", f"{collective}: {known.name} has {point.size} bytes, the log does not"
             for row in rows:
                 for side, then in zip(row.sides, (point.out_of_place, point.in_place), strict=True):
                     change = side.busbw.value / then - 1
                     text = f"{collective}: {side.busbw.value:g} GB/s at {row.size} bytes, {change:+.1%} of {then:g}"
                     if side.busbw.high < then * (1 - tolerance):
-                        return "fail", f"line {row.line}: {text}; {tolerance:.0%} are allowed"
+                        return "fail", f"line {row.line}: {text}; {tolerance:.0%} is allowed"
                     texts.append(text)
     missing = sorted(
         {case.collective(table) or "?" for table in case.log.tables} - {p.collective for p in known.points}

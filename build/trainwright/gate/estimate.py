@@ -45,7 +45,7 @@ def parameters(text: str) -> int:
     except (ValueError, OverflowError):
         count = 0
     if count < 1:
-        raise ConfigError(f"{text!r} is no number of parameters", fix="trainwright estimate --parameters 7B ...")
+        raise ConfigError(f"{text!r} is not a number of parameters", fix="trainwright estimate --parameters 7B ...")
     return count
 
 
@@ -92,8 +92,8 @@ def estimate(
         elif found and top:
             ways.append(way(over, top * found[0].fraction, f"the floor: {found[0].fraction:.0%} of {top:g} GB/s"))
         elif top:
-            ways.append(way(over, top, "the ceiling: no floor is known, it will be slower"))
+            ways.append(way(over, top, "the ceiling: no floor is known, the real busbw is lower"))
         if nodes > 1 and instance.efa:
             busbw = min(table.tcp.most, instance.net_gbits / floor_rows.GBIT if instance.net_gbits else table.tcp.most)
-            ways.append(way("TCP", busbw, f"the best that sockets reach: {table.tcp.evidence}"))
+            ways.append(way("TCP", busbw, f"the highest busbw over sockets: {table.tcp.evidence}"))
     return Estimate(ranks=ranks, gradients=size, sent=sent, ways=ways)

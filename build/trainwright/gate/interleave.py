@@ -15,8 +15,8 @@ from trainwright.gate.spec import Run
 
 ON = ("docker", "ssh", "slurm")
 WHY = {
-    "sagemaker": "a training job has one image, and two jobs are two allocations",
-    "kubernetes": "each job has pods of its own, and nothing keeps those of the other image on the same nodes",
+    "sagemaker": "a training job runs one image, and two jobs get two allocations",
+    "kubernetes": "each image runs in a separate job, which may be scheduled on other nodes",
 }
 FIX = f"--on {', '.join(ON[:-1])} or {ON[-1]}"
 
@@ -48,8 +48,14 @@ def check(root: Path, on: str, count: int | None) -> int:
     least = floors.load_floors(root).comparison.least_runs
     count = spec.load_settings(root).against.runs if count is None else count
     if count < least or count % 2:
-        why = f"fewer than {least} of each establish nothing" if count < least else "a drift hits both alike only then"
-        raise ConfigError(f"--runs {count}", where="--runs", why=why, fix=f"an even number, {least} or more")
+        why = (
+            f"a comparison requires at least {least} runs of each image"
+            if count < least
+            else "only an even number spreads a drift equally over both images"
+        )
+        raise ConfigError(
+            f"--runs {count} is not valid", where="--runs", why=why, fix=f"an even number, {least} or more"
+        )
     return count
 
 
@@ -83,7 +89,7 @@ def execute(root: Path, both: Pair, on: str, say: Callable[[str], None]) -> Path
             raise NotRunError(
                 f"not established: a run ended with code {code}",
                 where=str(log),
-                why="the logs of what failed prove no speed, and the others did not run",
+                why="the log of a failed run has no valid speed, and the later runs were not started",
                 fix=f"trainwright judge {log} --nodes {run.nodes} --exit-code {code}",
             )
     return folder
@@ -108,7 +114,7 @@ def advice(both: Pair, on: str, file: str) -> str:
     return "\n".join(
         [
             f"# {gate_run.size(both.a)}",
-            f"# {each}, {hours} hours at the very most: --collective, --limit and --runs make it less",
+            f"# {each}, at most {hours} hours: --collective, --limit and --runs reduce it",
             f"sbatch {file}" if on == "slurm" else f"bash {file}",
             shlex.join(words),
         ]

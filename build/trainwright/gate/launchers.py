@@ -419,8 +419,8 @@ KEY = "GATE_KEY"
 # botocore 1.44.5: RoleArn, S3Uri, SubnetId, SecurityGroupId, and the maximum number of the last two
 ROLE = re.compile(r"arn:aws[a-z-]*:iam::\d{12}:role/[\w+=,.@/-]+")
 S3 = re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/.*)?")
-BUCKET = "a bucket's name is 3 to 63 small letters, digits, dots and hyphens; it begins and ends with a letter or digit"
-HEXADECIMAL = "behind the first hyphen are small hexadecimal digits alone"
+BUCKET = "a bucket name has 3 to 63 lower-case letters, digits, dots and hyphens; a letter or digit is first and last"
+HEXADECIMAL = "only lower-case hexadecimal digits may follow the first hyphen"
 SUBNET, GROUP, MOST_SUBNETS, MOST_GROUPS = re.compile(r"subnet-[0-9a-f]+"), re.compile(r"sg-[0-9a-f]+"), 16, 5
 
 
@@ -436,13 +436,13 @@ class Place(Model):
 def place(role: str, output: str, subnets: list[str], security_groups: list[str]) -> Place:
     """Validate the settings and return them. Raises ConfigError for values that CreateTrainingJob does not accept."""
     if not (role and output):
-        raise ConfigError("a training job has a role and a place for its output", fix="--role ARN --output s3://...")
+        raise ConfigError("a training job requires a role and an output location", fix="--role ARN --output s3://...")
     if bool(subnets) != bool(security_groups):
         raise ConfigError(
-            "subnets and security groups come together", fix="--subnet subnet-... --security-group sg-..."
+            "--subnet and --security-group must be given together", fix="--subnet subnet-... --security-group sg-..."
         )
     asked = [
-        ("--role", [role], ROLE, 1, "arn:aws:iam::<12 digits>:role/<name>", "it is the ARN of a role of IAM"),
+        ("--role", [role], ROLE, 1, "arn:aws:iam::<12 digits>:role/<name>", "expected the ARN of an IAM role"),
         ("--output", [output], S3, 1, "s3://<bucket>/<prefix>", BUCKET),
         ("--subnet", subnets, SUBNET, MOST_SUBNETS, "subnet-0123456789abcdef0", HEXADECIMAL),
         ("--security-group", security_groups, GROUP, MOST_GROUPS, "sg-0123456789abcdef0", HEXADECIMAL),
@@ -456,7 +456,7 @@ def place(role: str, output: str, subnets: list[str], security_groups: list[str]
                 fix=f"{option} {example}",
             )
         if len(values) > most:
-            raise ConfigError(f"{len(values)} are too many, a training job takes {most}", where=option)
+            raise ConfigError(f"{len(values)} values are too many, a training job accepts {most}", where=option)
     return Place(role=role, output=output, subnets=subnets, security_groups=security_groups)
 
 
@@ -465,15 +465,17 @@ def sagemaker(run: Run, script: str, sagemaker_name: str, at: Place, key: str) -
     markers; "" for one host. Raises ConfigError if the instance type has no training jobs.
     """
     if not sagemaker_name:
-        raise ConfigError(f"SageMaker has no training jobs on {run.instance or 'an instance type that nobody named'}")
+        raise ConfigError(f"SageMaker has no training jobs on {run.instance or 'an unknown instance type'}")
     packed = base64.b64encode(gzip.compress(script.encode(), mtime=0)).decode()
     chunks = [packed[i : i + LONGEST_ARGUMENT] for i in range(0, len(packed), LONGEST_ARGUMENT)]
     arguments = [UNPACK, "gate", str(len(chunks)), *chunks, "--sagemaker", *run.words]
     if len(arguments) > MOST_ARGUMENTS:
-        raise ConfigError(f"{len(arguments)} arguments, SageMaker takes {MOST_ARGUMENTS}", why="the script is too long")
+        raise ConfigError(
+            f"{len(arguments)} arguments are too many, SageMaker accepts {MOST_ARGUMENTS}", why="the script is too long"
+        )
     long = next((one for one in arguments if len(one) > LONGEST_ARGUMENT), "")
     if long:
-        raise ConfigError(f"an argument is longer than SageMaker takes ({LONGEST_ARGUMENT})", why=long)
+        raise ConfigError(f"an argument is longer than SageMaker accepts ({LONGEST_ARGUMENT})", why=long)
     return {
         "TrainingJobName": run.name,
         "AlgorithmSpecification": {

@@ -1,4 +1,4 @@
-"""Measure busbw from logs: record a baseline, or compare two images. Only logs that prove something count."""
+"""Measure busbw from logs: record a baseline, or compare two images. Only logs that pass the needed checks count."""
 
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
@@ -29,27 +29,25 @@ def record(
 ) -> Baseline:
     """Write baselines/<name>.toml. Raises ConfigError, also for a taken name; NotRunError for logs that do not pass."""
     if not NAME.fullmatch(name):
-        raise ConfigError(f"{name!r} is no name of a baseline", why="letters, digits, dots and dashes")
+        raise ConfigError(f"{name!r} is not a baseline name", why="only letters, digits, dots and dashes are allowed")
     if name in baseline.names(root) and not replace:
-        why = "what later runs are held against would change unseen"
-        raise ConfigError(f"there is a baseline {name!r}", where=f"{FOLDER}/{name}.toml", why=why, fix="--replace")
+        why = "later runs would be compared with other values"
+        raise ConfigError(f"baseline {name!r} exists already", where=f"{FOLDER}/{name}.toml", why=why, fix="--replace")
     if not (declared.instance and declared.nodes):
-        raise ConfigError("a baseline is of an instance type and a number of nodes", fix="--instance, --nodes")
+        raise ConfigError("a baseline requires an instance type and a number of nodes", fix="--instance, --nodes")
     examined = read.examined(root, logs, declared)
     bad = [verdict for verdict, _ in examined if verdict.verdict != "pass"]
     if bad and not unproved:
-        fix = f"trainwright judge {bad[0].file}; --unproved records it nevertheless, and says so in the file"
+        fix = f"trainwright judge {bad[0].file}; --unproved records it anyway, and notes that in the file"
         raise NotRunError("nothing was recorded", where=bad[0].file, why=f"verdict {bad[0].verdict}", fix=fix)
     digests = {verdict.image for verdict, _ in examined}
     if len(digests) > 1:
         raise ConfigError(
-            "the logs are of several images", why=", ".join(sorted(one or "none named" for one in digests))
+            "the logs come from several images", why=", ".join(sorted(one or "not named" for one in digests))
         )
     points = _points([case for _, case in examined])
     if not points:
-        raise NotRunError(
-            "nothing was recorded", where=logs[0], why="no table with rows, of a collective that is known"
-        )
+        raise NotRunError("nothing was recorded", where=logs[0], why="no table with rows of a known collective")
     found = Baseline(
         name=name,
         instance=declared.instance,
@@ -94,11 +92,11 @@ def _points(cases: Sequence[Case]) -> list[Point]:
 def compare(root: Path, a: list[str], b: list[str], declared: Declared, same_hosts: bool = False) -> Compared:
     """Compare the logs of images A and B. `same_hosts`: treat the hosts as the same, whatever names the logs have.
 
-    Raises ConfigError; NotRunError for logs that prove nothing or are not of one allocation.
+    Raises ConfigError; NotRunError for unusable logs, or logs that are not from one allocation.
     """
     a, b = _files(a, "--a"), _files(b, "--b")
     if twice := sorted(file for file in {*a, *b} if [*a, *b].count(file) > 1):
-        raise ConfigError("one log is no two runs", where=twice[0], fix="trainwright compare --help")
+        raise ConfigError("the same log was given twice", where=twice[0], fix="trainwright compare --help")
     _refuse_copies([*a, *b])
     examined = read.examined(root, [*a, *b], declared)
     for verdict, _ in examined:
@@ -108,7 +106,7 @@ def compare(root: Path, a: list[str], b: list[str], declared: Declared, same_hos
     for image in "AB":
         digests = {v.image for (v, _), its in zip(examined, images, strict=True) if its == image} - {""}
         if len(digests) > 1:
-            raise ConfigError(f"the logs of {image} are of several images", why=", ".join(sorted(digests)))
+            raise ConfigError(f"the logs of {image} come from several images", why=", ".join(sorted(digests)))
     runs = [
         Run(file=verdict.file, image=image, started=case.log.started, busbw=dict(_speeds(case)))
         for (verdict, case), image in zip(examined, images, strict=True)
@@ -130,7 +128,7 @@ def _files(said: list[str], option: str) -> list[str]:
         else:
             some = [text] if path.exists() or not has_magic(text) else _matched(path)
         if not some:
-            raise ConfigError("there is no log", where=f"{option} {text}", fix="trainwright compare --help")
+            raise ConfigError("no log was found", where=f"{option} {text}", fix="trainwright compare --help")
         found += some
     return found
 
@@ -146,8 +144,8 @@ def _refuse_copies(logs: list[str]) -> None:
     for file in logs:
         digest = log_lines.digest(file)
         if digest in held:
-            why = f"{file} holds what {held[digest]} holds: a copy is no run, and two runs never print the same times"
-            raise NotRunError("not established: one log is given twice", where=file, why=why, fix="name each run once")
+            why = f"{file} is a copy of {held[digest]}: two runs never print the same times"
+            raise NotRunError("not established: two logs are identical", where=file, why=why, fix="name each run once")
         held[digest] = file
 
 
@@ -157,7 +155,7 @@ def _refuse_unusable(verdict: Verdict) -> None:
         if failed or (check.name in NEEDED and check.state != "pass"):
             why = f"{check.name}: {check.evidence}"
             fix = f"trainwright judge {verdict.file}"
-            raise NotRunError("not established: a log proves no speed", where=verdict.file, why=why, fix=fix)
+            raise NotRunError("not established: a log has no valid speed", where=verdict.file, why=why, fix=fix)
 
 
 def _refuse_apart(examined: list[tuple[Verdict, Case]], same_hosts: bool) -> None:
@@ -166,9 +164,11 @@ def _refuse_apart(examined: list[tuple[Verdict, Case]], same_hosts: bool) -> Non
         said = {words: verdict.file for verdict, case in examined if (words := say(case))}
         if len(said) > 1 and not (same_hosts and say is _hosts):
             why = "; ".join(f"{file}: {words}" for words, file in sorted(said.items()))
-            fix = "--same-hosts, where only the names of pods or containers differ" if say is _hosts else ""
+            fix = "--same-hosts, if only the names of pods or containers differ" if say is _hosts else ""
             raise NotRunError(
-                f"not established: the logs are not of the same {what}, so of no one allocation", why=why, fix=fix
+                f"not established: the logs have different {what}, so they are not from one allocation",
+                why=why,
+                fix=fix,
             )
 
 

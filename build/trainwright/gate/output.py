@@ -307,7 +307,7 @@ def of_json(data: dict[str, Any]) -> Table:
             table.refused = table.refused or average["okay"] == "false"
         return table
     except (KeyError, TypeError, IndexError, AttributeError, OverflowError) as error:
-        raise ValueError(f"it is no output of nccl-tests -J: {error!r}") from None
+        raise ValueError(f"it is not output of nccl-tests -J: {error!r}") from None
 
 
 def _of_result(result: dict[str, Any]) -> Row:

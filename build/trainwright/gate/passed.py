@@ -59,15 +59,17 @@ def record(root: Path, variant: Variant, wanted: list[str], found: list[Verdict]
     if bad:
         why = f"{bad[0].file}: {bad[0].verdict}"
     elif not (declared.instance and declared.nodes):
-        why = "a gate is of an instance type and a number of nodes: --instance, --nodes"
+        why = "a gate requires an instance type and a number of nodes: --instance, --nodes"
     elif missing := [name for name in wanted if name not in done]:
-        why = f"nothing was said of {', '.join(missing)}: a hang of one passes unseen in the others"
+        why = f"the logs lack {', '.join(missing)}: each collective must be tested"
     elif "aws-ofi-nccl" in variant.pins and (declared.nodes or 0) < SEVERAL:
-        why = "it has the way to EFA, and one node shows nothing of that: --nodes 2"
+        why = "the image has EFA support, which one node does not test: --nodes 2"
     elif digests == {""} or len(digests) != 1:
-        why = f"the logs name {', '.join(sorted(digests - {''})) or 'no image'}: those of `trainwright gate` do"
+        why = (
+            f"the logs must name one image, found {', '.join(sorted(digests - {''})) or 'none'}: run `trainwright gate`"
+        )
     if why:
-        raise NotRunError(f"nothing was recorded of {identity}", why=why, fix="trainwright gate --help")
+        raise NotRunError(f"no gate was recorded for {identity}", why=why, fix="trainwright gate --help")
     gate = Gate(
         id=identity,
         digest=digests.pop(),
@@ -105,7 +107,11 @@ def check(root: Path, variant: Variant, digest: str, waiver: str) -> Check:
         if not said:
             raise ConfigError(f"{waiver!r} does not say who waives the gate, and why", fix=WAIVE)
         return Check(state="not run", detail=f"waived by {said['who']}: {said['why']}")
-    held = f"what passed on {gate.day} is {gate.digest}" if gate else f"there is no {FOLDER}/{variant.id}.toml"
+    held = (
+        f"the image that passed on {gate.day} is {gate.digest}"
+        if gate
+        else f"{FOLDER}/{variant.id}.toml does not exist"
+    )
     raise NotRunError(
         f"{variant.id} has not passed the gate, and cannot be released",
         where=digest,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from io import BytesIO
 from typing import TYPE_CHECKING
 
-from trainwright.core.errors import ConfigError
+from trainwright.core.errors import ConfigError, EnvironmentProblem
 from trainwright.gate import charts
 from trainwright.gate.charts import Panel
 from trainwright.gate.html import ORDER, SIGNS, VERDICTS
@@ -27,8 +27,17 @@ MOST_NAME = 58  # last characters of a file's name
 
 
 def png(found: Sequence[tuple[Verdict, Sequence[Panel]]]) -> bytes:
-    """Return the picture. Raises ConfigError if there are more charts than one picture can show."""
-    from matplotlib.figure import Figure
+    """Return the picture. Raises ConfigError for more charts than one picture can show, EnvironmentProblem
+    without matplotlib.
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise EnvironmentProblem(
+            "--png requires matplotlib, which is not installed",
+            why="only this option draws with it; --html has the same charts as SVG",
+            fix=".venv/bin/python -m pip install -r requirements-png.lock   # or: pip install 'trainwright[png]'",
+        ) from None
 
     rows = [(verdict, panel, n == 0) for verdict, panels in found for n, panel in enumerate(panels or [None])]
     if len(rows) > MOST_ROWS:

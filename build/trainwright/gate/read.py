@@ -41,9 +41,9 @@ def _of_json(file: str, text: str) -> Log:
     except ValueError as error:
         if isinstance(error, json.JSONDecodeError):  # written at the end of a run: a crash leaves half of it
             return Log([], None, Seen(nccl=True), [], text.count("\n"))
-        raise ConfigError("it is JSON, and none that nccl-tests write", where=file, why=str(error)) from None
+        raise ConfigError("the JSON file is not a log of nccl-tests", where=file, why=str(error)) from None
     except RecursionError:
-        raise ConfigError("it is JSON, and nested too deeply", where=file, fix=f"head -c 1000 {file}") from None
+        raise ConfigError("the JSON file is nested too deeply", where=file, fix=f"head -c 1000 {file}") from None
     seen, said = Seen(), data.get("errors")
     if said:
         seen.errors = (1, str(said))
@@ -97,13 +97,13 @@ def _refuse_nics(declared: Declared, rows: dict[str, Instance]) -> None:
     if not declared.nics:
         return
     if not declared.instance:
-        why = "how many there should be, the instance type says"
+        why = "the expected number comes from the instance type"
     elif declared.nodes == 1:
-        why, fix = "on one node nothing goes over EFA", "without --nics"
+        why, fix = "one node does not use EFA", "leave --nics out"
     elif declared.nics > (has := rows[declared.instance].efa):
-        why, fix = f"{declared.instance} has {has}", "--nics says that fewer are there"
+        why, fix = f"{declared.instance} has {has}", "--nics is for fewer interfaces than the instance type has"
     if why:
-        raise ConfigError(f"--nics {declared.nics} can be held against nothing", where="--nics", why=why, fix=fix)
+        raise ConfigError(f"--nics {declared.nics} cannot be checked", where="--nics", why=why, fix=fix)
 
 
 def refuse(found: list[Verdict]) -> None:
@@ -118,7 +118,7 @@ def refuse(found: list[Verdict]) -> None:
             + (f" ({bad[0].cause})" if len(bad) == 1 and bad[0].cause else ""),
             where=bad[0].file if len(bad) == 1 else "",
             why="\n".join(_because(bad[0]) if len(bad) == 1 else (_in_short(one) for one in bad)),
-            fix=fixes.pop() if len(fixes) == 1 else "each has its own, above",
+            fix=fixes.pop() if len(fixes) == 1 else "see the fix of each log above",
         )
 
 
@@ -139,7 +139,7 @@ def recordable(root: Path, identity: str, files: list[str]) -> Variant:
     if identity not in variants:
         raise ConfigError(f"unknown image {identity!r}", where="--record", why=did_you_mean(identity, variants))
     if STANDARD_INPUT in files:
-        raise ConfigError("what is recorded is a file", where="--record", fix="judge FILE --record ...")
+        raise ConfigError("--record does not accept standard input", where="--record", fix="judge FILE --record ...")
     return variants[identity]
 
 

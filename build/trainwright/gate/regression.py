@@ -137,7 +137,7 @@ def _state(
     if min(len(a), len(b)) < rule.least_runs:
         return "not established", f"{len(a)} runs of A and {len(b)} of B; {rule.least_runs} of each are needed"
     if order and not interleaved(order):
-        return "not established", f"ran {order}: not interleaved, a drift looks like a difference"
+        return "not established", f"ran {order}: not interleaved, so a drift looks like a difference"
     if high is not None and high < 0 and change is not None and change <= -rule.ignored:
         return "regression", ""
     if low is not None and low > -rule.difference:

@@ -43,15 +43,15 @@ def check_image(root: Path, image: str) -> None:
     break in it would start a line that is executed.
     """
     if not image.isprintable():
-        raise ConfigError(f"{image!r} has marks that no name has", where="IMAGE")
+        raise ConfigError(f"{image!r} has unprintable characters", where="IMAGE")
     variants = {variant.id: variant for variant in load_intent(root).variants}
     if image not in variants or _may_have_tests(variants[image]):
         return
     having = [name for name, variant in variants.items() if TESTS in variant.pins]
     near = get_close_matches(image, having, n=1, cutoff=0) or [""]
     raise ConfigError(
-        f"{image} has no {TESTS}: there is nothing to run in it",
-        why=f"trainwright find --has {TESTS} shows the images that have them",
+        f"{image} does not contain {TESTS}",
+        why=f"trainwright find --has {TESTS} lists the images that contain it",
         fix=f"trainwright gate {near[0]}" if near[0] else "",
     )
 
@@ -78,15 +78,15 @@ def check_hosts(image: str, on: str, hosts: list[str]) -> None:
         raise ConfigError(
             f"other hosts cannot pull {image}",
             where=f"--on {on}",
-            why=f"{address} is each host itself",
+            why=f"{address} is a loopback address",
             fix="push it to a registry that they reach: make push REGISTRY=ecr, or REGISTRY=<host>[:<port>]",
         )
     if on == "sagemaker" and not REGION.search(image.partition("/")[0]):
         raise ConfigError(
             f"SageMaker does not pull from {address}",
             where="--on sagemaker",
-            why="TrainingImage is of Amazon ECR; of another registry it takes a TrainingImageConfig and a VPC, which "
-            "this request has not",
+            why="TrainingImage must be in Amazon ECR; another registry requires a TrainingImageConfig and a VPC, "
+            "which this request lacks",
             fix="push it to Amazon ECR: make push REGISTRY=ecr",
         )
 
@@ -95,9 +95,9 @@ def check_architecture(name: str, row: Instance | None, has: str) -> None:
     """Check the instance type's architecture against the image's, `has` ("" if unknown). Raises ConfigError."""
     if row and has and row.architecture != has:
         raise ConfigError(
-            f"the image is of {has}, {name} is {row.architecture}",
+            f"the image is for {has}, but {name} is {row.architecture}",
             where="--instance",
-            fix=f"an image of {row.architecture}: trainwright list --instance {name}",
+            fix=f"an image for {row.architecture}: trainwright list --instance {name}",
         )
 
 
@@ -131,18 +131,20 @@ def subject(root: Path, image: str, on: str) -> Subject:
         if on == "docker":
             image = _built(root)
         else:
-            raise ConfigError("which image?", why=f"--on {on} runs one", fix=f"trainwright gate IMAGE --on {on}")
+            raise ConfigError(
+                "no image was given", why=f"--on {on} requires one", fix=f"trainwright gate IMAGE --on {on}"
+            )
     variants = {variant.id: variant for variant in load_intent(root).variants}
     if image not in variants:
         if not re.search(r"[/:@]", image):
-            raise ConfigError(f"{image!r} is no image", why=did_you_mean(image, variants))
+            raise ConfigError(f"unknown image {image!r}", why=did_you_mean(image, variants))
         return Subject(reference=image)
     found = read_image(root / "out" / image)
     reference = found.uri if found else None
     if found and not reference and on == "docker":
         reference = names.engine_name(variants[image].framework, names.key_tag(image, found.key))
     if found is None or not reference:
-        why = "other hosts pull it from a registry" if found else f"there is no out/{image}/image.json"
+        why = "other hosts pull it from a registry" if found else f"out/{image}/image.json does not exist"
         raise NotRunError(f"{image} was not pushed from here", why=why, fix=f"make build push ONLY={image}")
     return Subject(reference=reference, id=image, image_json=f"out/{image}/image.json", pins=dict(found.versions))
 
@@ -154,7 +156,9 @@ def _built(root: Path) -> str:
     if not built:
         raise NotRunError("no image with nccl-tests was built here", fix=f"make build ONLY={ids[0]}")
     if len(built) > 1:
-        raise ConfigError("which image?", why=", ".join(built), fix=f"trainwright gate {built[0]}")
+        raise ConfigError(
+            "several images with nccl-tests were built here", why=", ".join(built), fix=f"trainwright gate {built[0]}"
+        )
     return built[0]
 
 
@@ -167,8 +171,8 @@ def gpus_here() -> int:
     count = len(list(Path("/dev").glob("nvidia[0-9]*")))
     if not count:
         raise NotRunError(
-            "not run: this machine has no GPU of NVIDIA",
-            why="there is no /dev/nvidia0",
+            "not run: this machine has no NVIDIA GPU",
+            why="/dev/nvidia0 does not exist",
             fix="run it on a host with GPUs, or emit it for a cluster: --on ssh, slurm, kubernetes or sagemaker",
         )
     return count
@@ -194,11 +198,13 @@ def prepare(
     if hosts:
         names = spec.read_hosts(toml.read(hosts, str(hosts)))
     if on == "ssh" and not names:
-        raise ConfigError("which hosts?", why="--on ssh needs them by name", fix="--hosts FILE, one host a line")
+        raise ConfigError(
+            "no hosts were given", why="--on ssh requires their names", fix="--hosts FILE, one host per line"
+        )
     if on != "ssh" and names:
-        raise ConfigError(f"--hosts belongs to --on ssh; {on} finds hosts itself", where="--hosts")
+        raise ConfigError(f"--hosts only applies to --on ssh; {on} finds hosts itself", where="--hosts")
     if on == "docker" and (nodes or 1) > 1:
-        raise ConfigError("--on docker is this machine alone", where="--nodes", fix="--on ssh --hosts FILE")
+        raise ConfigError("--on docker runs on this machine only", where="--nodes", fix="--on ssh --hosts FILE")
     table = instances.load_instances(root)
     check_hosts(what.reference, on, names or [])
     has = architecture(load_intent(root), what.id) if what.id else ""
@@ -227,7 +233,9 @@ def refuse_stray(on: str, said: dict[str, object]) -> None:
     given = [option for option, value in said.items() if value]
     if given and on != "sagemaker":
         raise ConfigError(
-            f"{given[0]} is of a training job, and --on {on} makes none", where=given[0], fix="--on sagemaker"
+            f"{given[0]} only applies to training jobs, which --on {on} does not create",
+            where=given[0],
+            fix="--on sagemaker",
         )
 
 
@@ -275,7 +283,7 @@ def must_not_show_a_key(run: Run, on: str, file: str) -> None:
     """Refuse to print a request with a private key to standard output. Raises ConfigError."""
     if on == "sagemaker" and run.nodes > 1 and file in ("", "-"):
         raise ConfigError(
-            "the request holds the private key of the job's containers: it is not for standard output",
+            "the request contains the private key of the job's containers and is not printed",
             where="--emit",
             fix="--emit FILE, which only you can read; --dry-run shows it without the key",
         )
@@ -286,7 +294,7 @@ def ephemeral_key() -> str:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "key"
         words = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "gate", "-f", str(file)]
-        call(words, error=EnvironmentProblem, what="no key can be made", fix="install OpenSSH's client")
+        call(words, error=EnvironmentProblem, what="cannot create an ssh key", fix="install OpenSSH's client")
         return "".join(line for line in file.read_text().splitlines() if not line.startswith("-----"))
 
 
@@ -299,10 +307,8 @@ def command(run: Run, on: str) -> str:
 
 def size(run: Run) -> str:
     """Describe for people how many nodes, GPUs and EFA interfaces a run takes; mark a default of one node."""
-    nodes = (
-        "1 node (--nodes: several, without which nothing of EFA is tested)" if run.nodes == 1 else f"{run.nodes} nodes"
-    )
-    efa = f", {run.efa} EFA interfaces of each" if run.efa and run.nodes > 1 else ""
+    nodes = "1 node (EFA is only tested on several nodes: --nodes)" if run.nodes == 1 else f"{run.nodes} nodes"
+    efa = f", {run.efa} EFA interfaces each" if run.efa and run.nodes > 1 else ""
     return f"{nodes} with {run.gpus} GPU{'s' if run.gpus > 1 else ''} each{efa}"
 
 
@@ -345,7 +351,9 @@ def execute(root: Path, run: Run, on: str, say: Callable[[str], None], log: Path
     """
     for program in {"docker": ["docker"], "ssh": ["ssh", "ssh-keygen"]}[on]:
         if not shutil.which(program):
-            raise EnvironmentProblem(f"{program} is not on this machine", fix=f"install it, or --on {on} --emit FILE")
+            raise EnvironmentProblem(
+                f"{program} is not installed on this machine", fix=f"install it, or --on {on} --emit FILE"
+            )
     log = log or root / "out/gate" / f"{run.name}.log"
     log.parent.mkdir(parents=True, exist_ok=True)
     words = ["bash", "-c", emit(root, run, on)]
@@ -365,7 +373,7 @@ def execute(root: Path, run: Run, on: str, say: Callable[[str], None], log: Path
                     say(line.decode().strip().removeprefix("gate: "))
             code = child.wait()
             if not begun:
-                why = b"".join(last).decode(errors="replace").strip() or f"exit code {code}, and no word"
+                why = b"".join(last).decode(errors="replace").strip() or f"exit code {code} without output"
                 fix = f"docker run --rm --gpus all {run.image} nvidia-smi" if on == "docker" else "ssh to each host"
                 raise EnvironmentProblem("the gate did not start", where=f"--on {on}", why=why, fix=fix)
             file.close()

@@ -145,15 +145,15 @@ def make(
         raise unknown(instance, instances, "--instance")
     row = instances.get(instance)
     if row and not row.count:
-        raise ConfigError(f"{instance} has no GPU", where="--instance", why="nccl-tests run on GPUs of NVIDIA")
+        raise ConfigError(f"{instance} has no GPU", where="--instance", why="nccl-tests runs on NVIDIA GPUs")
     if row and gpus and gpus > row.count:
-        raise ConfigError(f"{gpus} GPUs are asked for, {instance} has {row.count}", where="--gpus")
+        raise ConfigError(f"{gpus} GPUs were requested, but {instance} has {row.count}", where="--gpus")
     gpus = gpus or (row.count if row else None)
     if not gpus:
-        raise ConfigError("how many GPUs a host has, nothing says", fix="--instance TYPE, or --gpus NUMBER")
+        raise ConfigError("the number of GPUs per host is unknown", fix="--instance TYPE, or --gpus NUMBER")
     has = row.efa if row else 0
     if row and efa and efa > has:
-        raise ConfigError(f"{efa} EFA interfaces are asked for, {instance} has {has}", where="--efa")
+        raise ConfigError(f"{efa} EFA interfaces were requested, but {instance} has {has}", where="--efa")
     wanted = list(dict.fromkeys(collectives or settings.run.collectives))
     for collective in wanted:
         if collective not in NAMES:
@@ -161,11 +161,11 @@ def make(
             raise ConfigError(f"unknown collective {collective!r}", where="--collective", why=why)
     for host in hosts or []:
         if not HOST.fullmatch(host):
-            raise ConfigError(f"{host!r} is no host", where="--hosts", why="a name or [user@]name on each line")
+            raise ConfigError(f"{host!r} is not a host name", where="--hosts", why="expected one [user@]name per line")
     if hosts and len(set(hosts)) != len(hosts):
         raise ConfigError("a host is named twice", where="--hosts", why=", ".join(hosts))
     if hosts and nodes != len(hosts):
-        raise ConfigError(f"{len(hosts)} hosts are named, and --nodes is {nodes}", where="--hosts")
+        raise ConfigError(f"{len(hosts)} hosts are named, but --nodes is {nodes}", where="--hosts")
     asked = [floor.size for floor in floors.floors if instance in floor.instances]
     sweep = settings.run.model_copy(
         update={

@@ -1,1 +1,1 @@
-"""One image on paper: its names, inputs, key, rendered files and expected contents. No network, no engine."""
+"""One image before it is built: its names, inputs, key, rendered files and expected contents. No network, no engine."""

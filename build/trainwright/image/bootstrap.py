@@ -50,7 +50,9 @@ def first_tar(stanzas: Stanzas, epoch: int, target: Path) -> None:
                     _copy(deb.data.tgz(), tar, written, epoch)
             except (ArError, tarfile.TarError, EOFError, OSError) as error:
                 what, where = f"package {name} cannot be unpacked", str(path_of(stanzas[name]["SHA256"]))
-                raise BuildError(what, where=where, why=str(error), fix=f"rm {where}, and run it again") from None
+                raise BuildError(
+                    what, where=where, why=str(error), fix=f"rm {where}, then the same command again"
+                ) from None
         _write(tar, written, _entry(STATUS, epoch), io.BytesIO())
 
 

@@ -63,7 +63,7 @@ def since(intent: Intent, reference: str) -> list[Moved]:
                 f"the intent of {reference} cannot be read by this version",
                 where=f"{error.where} at {reference}",
                 why=f"{error.what}: {error.why}",
-                fix=f"git worktree add ../then {reference}, and ask the version that lies there",
+                fix=f"git worktree add ../then {reference}, and use the trainwright of that worktree",
             ) from None
         return between(old, intent)
 

@@ -36,7 +36,7 @@ def read_lock(variant: Variant) -> Lock:
     """Read the lock of an image on top of another one. Raises LockError if it is missing or malformed."""
     path, fix = additions.lock_path(variant), f"trainwright lock {variant.words}"
     if not path.exists():
-        raise LockError(f"there is no lock {path.name}", where=str(path), fix=fix)
+        raise LockError(f"the lock {path.name} does not exist", where=str(path), fix=fix)
     try:
         return parse(read(path, str(path)), Lock, str(path))
     except ConfigError as error:  # because locks are not edited by hand, the remedy is to write it again

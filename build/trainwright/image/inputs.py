@@ -26,7 +26,7 @@ class Distribution(Model):
     locked: packages.Stanzas
     effective: packages.Stanzas
     drift: list[Drift]
-    unmet: tuple[str, str] | None  # a package, and its requirement that none of these meets
+    unmet: tuple[str, str] | None  # a package, and its dependency that these do not satisfy
 
     # Computed once for all images on this base: equal text yields the same object.
     @cached_property
@@ -109,7 +109,7 @@ def drift_path(locked: packages.Stanzas) -> Path:
 def _read(path: Path) -> str:
     name = f"dockerfiles/locks/{path.name}"
     if not path.exists():
-        raise LockError(f"there is no lock {path.name}", where=name, fix="trainwright lock")
+        raise LockError(f"the lock {path.name} does not exist", where=name, fix="trainwright lock")
     return read(path, name, DamagedLock, f"git checkout -- {name}, or trainwright lock")
 
 

@@ -50,10 +50,10 @@ def decide(
     elif present:
         action, reason = "reuse", "built with this key already; " + _of_registry(published)
     else:
-        unknown = "engine: unknown, none answers" if present is None else "the engine does not hold it"
+        unknown = "engine: unknown, because none answers" if present is None else "the engine does not hold it"
         action, reason = "build", f"{unknown}; {_of_registry(published)}"
     return PlanEntry(id=identity, action=action, reason=reason, key=key, warnings=list(warnings))
 
 
 def _of_registry(published: str | None) -> str:
-    return "registry: unknown, none answers" if published is None else "the registry does not hold it"
+    return "registry: unknown, because none answers" if published is None else "the registry does not hold it"

@@ -92,12 +92,12 @@ def nccl_differences(wanted: str | None, frameworks: Iterable[str], tested: bool
         yield f"more than one libnccl: {', '.join(told)}"
     for path, version in copies.items():
         if wanted is None:
-            yield f"{path} ({version or 'no version'}; {_users(path, found)}) is in the image and no NCCL in the lock"
+            yield f"{path} ({version or 'no version'}; {_users(path, found)}) is in the image, NCCL is not in the lock"
         elif version != wanted:
-            yield f"{path} says it is NCCL {version or 'of no version'}, the lock says {wanted}; {_users(path, found)}"
+            yield f"{path} reports NCCL {version or 'without a version'}, the lock says {wanted}; {_users(path, found)}"
     for who, paths in sorted(found.mapped.items()):
         if foreign := [path for path in paths if path not in copies]:
-            yield f"{who} maps {', '.join(foreign)}, which is no libnccl of the image"
+            yield f"{who} maps {', '.join(foreign)}, which is not a libnccl of the image"
         if len(paths) > 1:
             yield f"{who} maps more than one libnccl: {', '.join(paths)}"
     if wanted is not None:
@@ -105,19 +105,19 @@ def nccl_differences(wanted: str | None, frameworks: Iterable[str], tested: bool
             yield f"libnccl {wanted} is in the lock and not in the image"
         for name in frameworks:
             if not found.mapped.get(name):
-                yield f"a process that loads {name} maps no libnccl, and the lock says {wanted}"
+                yield f"a process that loads {name} does not map libnccl, and the lock says {wanted}"
         started = {who: paths for who, paths in found.mapped.items() if who.startswith("/")}
         if tested and not started:
-            yield f"no program of nccl-tests could be started to see that it maps libnccl {wanted}"
+            yield f"no program of nccl-tests could be started to check that it maps libnccl {wanted}"
         for who in sorted(started):
             if not started[who]:
-                yield f"{who} names libnccl and maps none"
+                yield f"{who} refers to libnccl but maps none"
 
 
 def _users(path: str, found: Findings) -> str:
     """Return a phrase with the processes that map this copy."""
     users = sorted(who for who, paths in found.mapped.items() if path in paths)
-    return f"mapped by {', '.join(users)}" if users else "mapped by nobody"
+    return f"mapped by {', '.join(users)}" if users else "not mapped by any process"
 
 
 def file_differences(compiled: Iterable[str], found: Findings) -> Iterator[str]:
@@ -177,7 +177,7 @@ def refuse(variant: Variant, differences: list[str]) -> None:
     if differences:
         rest = f" (and {len(differences) - 5} more)" if len(differences) > 5 else ""
         raise BuildError(
-            f"{variant.id} is not what its lock says: {differences[0]}",
+            f"{variant.id} differs from its lock: {differences[0]}",
             why="; ".join(differences[:5]) + rest,
             where=f"dockerfiles/locks/{variant.lock}.toml",
             fix=f"trainwright lock {variant.words}, then trainwright build {variant.words}",

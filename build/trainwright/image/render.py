@@ -142,10 +142,10 @@ def _dockerfile(
     _check_stages(intent, variant, text)
     if unused := sorted(set(pins) - pins.asked):
         raise ConfigError(
-            f"pin {unused[0]!r} of {variant.id} is consumed by no template",
+            f"pin {unused[0]!r} of {variant.id} is not used by any template",
             where=f"dockerfiles/frameworks/{variant.framework}.j2",
-            why="what is declared is what ships: a version that nothing installs must not be advertised",
-            fix=f"use pins[{unused[0]!r}] in dockerfiles/layers/{unused[0]}.j2, or take the pin out of matrix.toml",
+            why="a version that no template installs must not be advertised",
+            fix=f"use pins[{unused[0]!r}] in dockerfiles/layers/{unused[0]}.j2, or remove the pin from matrix.toml",
         )
     return text
 
@@ -162,15 +162,15 @@ def _exactly(name: str, held: Mapping[str, Package]) -> str:
 
 
 def _check_stages(intent: Intent, variant: Variant, text: str) -> None:
-    """Check that each stage is defined above its use, because the engine would take it for a registry's image."""
+    """Check that each stage is defined above its use, because the engine would otherwise pull an image of that name."""
     known = {"scratch", intent.components.bases[variant.base].reference}
     for below, stage in re.findall(r"^FROM (\S+)(?: AS (\S+))?$", text, re.MULTILINE):
         if below not in known:
             raise ConfigError(
-                f"{variant.id} is compiled on a stage {below!r} that no component of it defines",
+                f"{variant.id} uses the stage {below!r}, which none of its components defines",
                 where=f"dockerfiles/frameworks/{variant.framework}.j2",
                 why=f"{did_you_mean(below, known - {''})}; the engine would look for an image of that name",
-                fix="pin the component whose stage it is in dockerfiles/matrix.toml",
+                fix="pin the component that defines the stage in dockerfiles/matrix.toml",
             )
         known.add(stage)
 

@@ -118,7 +118,7 @@ def fill(intent: Intent, name: str, context: dict[str, object]) -> str:
         known = sorted([*context, *context["pins"]])  # type: ignore[misc]  # the one value that is a mapping
         hint = did_you_mean(missing[-2], known) if len(missing) > 2 else ""
         raise ConfigError(
-            "a template asks for a variable that nobody defines",
+            "a template uses an undefined variable",
             where=f"dockerfiles/{path}:{line}",
             why=f"{error.message}; {hint}",
             fix=f"$EDITOR +{line} dockerfiles/{path}",
@@ -129,13 +129,13 @@ def fill(intent: Intent, name: str, context: dict[str, object]) -> str:
         path, line = _innermost(error, root)
         where = f"dockerfiles/{path}:{line}" if line else f"dockerfiles/{error.name}"
         raise ConfigError(
-            f"there is no template dockerfiles/{error.name}", where=where, why=f"{error.name} is asked for there"
+            f"the template dockerfiles/{error.name} does not exist", where=where, why=f"{error.name} is included there"
         ) from None
     except Exception as error:  # a template is code: it may test a missing version, divide by a name, or include itself
         path, line = _innermost(error, root)
         where = f"dockerfiles/{path}:{line}" if line else f"dockerfiles/{name}"
         why = f"{type(error).__name__}: {error}"
-        raise ConfigError("a template does not render", where=where, why=why, fix=f"$EDITOR {where}") from None
+        raise ConfigError("a template cannot be rendered", where=where, why=why, fix=f"$EDITOR {where}") from None
 
 
 def _innermost(error: BaseException, root: Path) -> tuple[str, int]:

@@ -1,4 +1,4 @@
-"""Support SageMaker's Training Compiler, which has ended: what enables it, and whether a job's log shows it enabled.
+"""Support SageMaker's Training Compiler, which AWS discontinued: what enables it, and whether a log shows it enabled.
 
 Facts: sagemaker-python-sdk src/sagemaker/training_compiler/config.py@280f6252 and
 pytorch/training_compiler/config.py@c4971a35; awsdocs/amazon-sagemaker-developer-guide
@@ -48,17 +48,17 @@ def hyperparameters(
         raise ConfigError(
             f"{identity} does not extend a container of the Training Compiler",
             where="--training-compiler",
-            why="AWS ended it, and it is only in containers that AWS made until then; any other image ignores its "
-            "hyperparameters without a word",
+            why="AWS discontinued it, and only containers that AWS published before contain it; other images ignore "
+            "its hyperparameters silently",
             fix="trainwright list --only '*-training-compiler', or launch without --training-compiler",
         )
     family = instance.removeprefix("ml.").partition(".")[0]
     if not any(family.startswith(one) for one in families):
         raise ConfigError(
-            f"the Training Compiler does not know {instance}",
+            f"the Training Compiler does not support {instance}",
             where="--instance",
-            why=f"it was ended with {', '.join(families)}",
-            fix=f"one of {', '.join(variant.instances)}",
+            why=f"it supports {', '.join(families)}",
+            fix=f"use one of {', '.join(variant.instances)}",
         )
     found = {ENABLED: True, DEBUG: debug}
     return found | {XLA: True} if variant.framework == "pytorch" and hosts > 1 else found

@@ -22,8 +22,8 @@ def write_project(folder: Path, name: str, parent: Parent) -> list[str]:
     files = derived.project(name, parent)
     if there := [file for file in files if (folder / file).exists()]:
         raise ConfigError(
-            f"{folder} holds a project already",
-            why=f"there is {', '.join(there)}",
+            f"{folder} already holds a project",
+            why=f"it has {', '.join(there)}",
             fix=f"another --into, or trainwright derive {parent.uri} --dockerfile {folder / 'Dockerfile'}",
         )
     try:
@@ -43,7 +43,7 @@ def rewrite(dockerfile: Path, name: str, parent: Parent, wanted: bool) -> str:
     With `wanted`, derived.toml beside it is written too and replaces one that names another parent. Raises ConfigError.
     """
     if not dockerfile.is_file():
-        raise ConfigError(f"there is no Dockerfile {dockerfile}", fix="trainwright derive <id> --into DIR")
+        raise ConfigError(f"the Dockerfile {dockerfile} does not exist", fix="trainwright derive <id> --into DIR")
     old = read(dockerfile, str(dockerfile))
     new = derived.rewritten(old, parent.uri, str(dockerfile))
     if wanted:

@@ -90,7 +90,7 @@ def rewritten(dockerfile: str, uri: str, where: str) -> str:
     lines = dockerfile.splitlines(keepends=True)
     stages = {n: match for n, line in enumerate(lines) if (match := FROM.match(line))}
     if not stages:
-        raise ConfigError("a Dockerfile without FROM", where=where, fix=f"start it with FROM {uri}")
+        raise ConfigError("the Dockerfile has no FROM", where=where, fix=f"start it with FROM {uri}")
     number = _origin(stages)
     match = stages[number]
     lines[number] = f"{match[1]}{uri}{match[3]}"

@@ -48,9 +48,9 @@ def sentences(found: Comparison) -> list[str]:
     """Return a summary for people: the size of a pull, anything not compared, and whether there are differences."""
     layers, said = found.layers, [f"not compared: {unknown}" for unknown in found.unknown]
     if layers:
-        pull = "how many bytes a pull is, only a registry knows"
+        pull = "the bytes of a pull are only known for images in a registry"
         if layers.new_bytes is not None:
-            pull = f"whoever has the first pulls {human(layers.new_bytes)} of {human(layers.new_size)}"
+            pull = f"a host with the first image pulls {human(layers.new_bytes)} of {human(layers.new_size)}"
         said.append(f"layers: {layers.shared} shared, {layers.new} new, {layers.gone} gone; {pull}")
     if not found.rows and not (layers and layers.new + layers.gone):
         same = f": both are {found.old.digest}" if found.old.digest == found.new.digest != "" else ""
@@ -58,7 +58,7 @@ def sentences(found: Comparison) -> list[str]:
     return said
 
 
-# --- where it is -----------------------------------------------------------------------------------------------------
+# --- location --------------------------------------------------------------------------------------------------------
 
 
 def _side(intent: Intent, said: str, given: str, regions: str) -> Side:
@@ -69,7 +69,7 @@ def _side(intent: Intent, said: str, given: str, regions: str) -> Side:
         identity, name = found["id"] or found["id2"], found["name"] or found["name2"]
         if name not in records:
             fix = f"ls {trains.FOLDER}"
-            raise ConfigError(f"there is no release {name!r}", why=did_you_mean(name, records), fix=fix)
+            raise ConfigError(f"release {name!r} does not exist", why=did_you_mean(name, records), fix=fix)
         shipped = records[name].images
         if identity not in shipped:
             raise ConfigError(f"{name} has no image {identity!r}", why=did_you_mean(identity, shipped))
@@ -80,8 +80,8 @@ def _side(intent: Intent, said: str, given: str, regions: str) -> Side:
     if engine.answers() and engine.image_id(said):
         return _in_the_engine(said)
     raise ConfigError(
-        f"{said!r} is no image",
-        why="it is no id, no release, no address in a registry, and the engine does not hold it; "
+        f"{said!r} is not an image",
+        why="it is not an id, a release, a registry address or an image in the engine; "
         + did_you_mean(said, [variant.id for variant in intent.variants]),
         fix="trainwright list",
     )
@@ -119,7 +119,7 @@ def _published(intent: Intent, said: str, uri: str) -> Side:
         raise RegistryError(f"{uri} is not in the registry", fix="trainwright push, or name another tag")
     manifest = client.manifest(repository, digest)
     if "layers" not in manifest:
-        raise ConfigError(f"{uri} is no image of one platform", why=f"it is a {manifest.get('mediaType')}")
+        raise ConfigError(f"{uri} is not an image of one platform", why=f"it is a {manifest.get('mediaType')}")
     config = client.config(repository, digest)
     labels = (config.get("config") or {}).get("Labels") or {}
     return Side(
@@ -131,7 +131,7 @@ def _published(intent: Intent, said: str, uri: str) -> Side:
         config=config.get("config") or {},
         layers=[Blob(digest=blob["digest"], size=blob["size"]) for blob in manifest["layers"]],
         unpacked=(config.get("rootfs") or {}).get("diff_ids") or [],
-        contents=Contents(by="nobody here"),
+        contents=Contents(by="not looked up yet"),
     )
 
 
@@ -144,11 +144,11 @@ def _in_the_engine(name: str) -> Side:
         key=labels.get(names.KEY_LABEL, ""),
         config=engine.config(name),
         unpacked=engine.layers(name),
-        contents=Contents(by="nobody here"),
+        contents=Contents(by="not looked up yet"),
     )
 
 
-# --- what is in it ---------------------------------------------------------------------------------------------------
+# --- contents --------------------------------------------------------------------------------------------------------
 
 
 def _contents(intent: Intent, side: Side, say: Say) -> Contents:
@@ -187,7 +187,7 @@ def _by_probe(intent: Intent, side: Side, say: Say) -> Contents | None:
         questions = json.dumps({component: facts["probe"] for component, facts in declared.items()})
         said = probe.Findings.model_validate(engine.ask(name, script, questions, entrypoint=[]))
     except (TrainwrightError, ValidationError) as error:
-        say(f"{side.said}: it does not answer, {' '.join(str(error).split())}")
+        say(f"{side.said}: the probe failed: {' '.join(str(error).split())}")
         return None
     return Contents(by="the image", versions=said.versions, distribution=said.packages, python=said.python_packages)
 

@@ -87,7 +87,7 @@ def compare(old: Side, new: Side) -> Comparison:
         before, after = getattr(old.contents, field), getattr(new.contents, field)
         if before is None or after is None:
             unknown += [
-                f"{what}s of {side.said}: not said by {side.contents.by}"
+                f"{what}s of {side.said}: not listed by {side.contents.by}"
                 for side, held in ((old, before), (new, after))
                 if held is None
             ]

@@ -48,7 +48,7 @@ def query(text: str, option: str = "--has") -> Query:
     name, rest = (match[1], match[2]) if match else ("", text)
     try:
         if not name:
-            raise ValueError("it begins with no name")
+            raise ValueError("it does not start with a name")
         if re.match(r"=[^=]", rest):
             prefix = rest[1:].strip().removesuffix(".*")
             versions.parse(prefix)
@@ -57,7 +57,7 @@ def query(text: str, option: str = "--has") -> Query:
         versions.specifiers(rest or ">=0")
     except ValueError as error:
         raise ConfigError(
-            f"{option} {text!r} asks for nothing", why=str(error), fix="trainwright find --has nccl=2.30"
+            f"{option} {text!r} is not a valid query", why=str(error), fix="trainwright find --has nccl=2.30"
         ) from None
     return Query(name, rest or ">=0")
 
@@ -86,7 +86,7 @@ def find(
         if canonicalize_name(asked.name) not in known:
             near = get_close_matches(canonicalize_name(asked.name), sorted(known), n=3)
             raise ConfigError(
-                f"nothing in any image is called {asked.name!r}",
+                f"no image holds anything named {asked.name!r}",
                 why=did_you_mean(asked.name, {*components, *near}),
                 fix=f"trainwright find --has {near[0]}" if near else "trainwright list",
             )
@@ -111,5 +111,5 @@ def _exists(asked: Query, everything: list[Held]) -> str:
     any_version = Query(asked.name, ">=0")
     there = sorted({held.version for held in everything if any_version.fits(held)}, key=versions.parse)
     if not there:
-        return f"no lock says a version of {asked.name}"
+        return f"no lock states a version of {asked.name}"
     return f"{asked.name} exists as {', '.join(there)}"

@@ -9,12 +9,12 @@ from trainwright.inspect.child_check import Look, Row, State
 PATHS = ("PATH", "LD_LIBRARY_PATH", "LIBRARY_PATH", "CPATH", "PYTHONPATH", "PKG_CONFIG_PATH", "MANPATH")
 # Each makes the loader, pip or uv search elsewhere than the parent's files state; an empty value does so, too.
 NOT_SET = {
-    "LD_PRELOAD": "the loader puts it before every library of the parent",
-    "LD_LIBRARY_PATH": "the loader looks there before it finds the parent's libraries",
-    "LD_AUDIT": "the loader asks it for every library",
-    "PIP_CONFIG_FILE": "pip takes it over the parent's constraints",
-    "PIP_CONSTRAINT": "pip takes it instead of the parent's constraints",
-    "UV_CONSTRAINT": "uv takes it instead of the parent's constraints",
+    "LD_PRELOAD": "the loader loads it before every library of the parent",
+    "LD_LIBRARY_PATH": "the loader searches it before the parent's libraries",
+    "LD_AUDIT": "the loader calls it for every library",
+    "PIP_CONFIG_FILE": "pip uses it instead of the parent's constraints",
+    "PIP_CONSTRAINT": "pip uses it instead of the parent's constraints",
+    "UV_CONSTRAINT": "uv uses it instead of the parent's constraints",
 }
 
 
@@ -50,7 +50,7 @@ def compare(
             state="changed",
             was=user(parent),
             now=user(child),
-            fix=f"end with USER {user(parent)}; `docker run --user` says who a container is",
+            fix=f"end with USER {user(parent)}; `docker run --user` sets another user",
             refused=True,
             traces=("USER *",),
         )
@@ -75,8 +75,8 @@ def _kept(name: str, was: str, now: str | None) -> bool:
 
 def _how_to_keep(name: str) -> str:
     if name in PATHS:
-        return f"put what is yours behind what the parent has: ENV {name}=${name}:..."
-    return f"take {name} out of its ENV: the parent sets it"
+        return f"append to the parent's value: ENV {name}=${name}:..."
+    return f"remove {name} from its ENV: the parent sets it"
 
 
 def _loads_something_else(declared: Mapping[str, Any], look: Look, name: str, value: str) -> str:
@@ -86,7 +86,7 @@ def _loads_something_else(declared: Mapping[str, Any], look: Look, name: str, va
             own = {path: library for path, library in look.libraries.items() if library.component == component}
             names = {word for path, library in own.items() for word in (path, path.rpartition("/")[2], *library.names)}
             if not names & {pattern.format(value=value) for pattern in facts["variables"][name]}:
-                return f"{component} loads something else then"
+                return f"{component} would load another library"
     return ""
 
 

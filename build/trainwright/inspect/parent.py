@@ -27,7 +27,9 @@ def parent_of(intent: Intent, said: str, given: str) -> Parent:
     if said in (ids := [variant.id for variant in intent.variants]):
         return _published(intent, said, given)
     if "/" not in said:
-        raise ConfigError(f"{said!r} is no image of the matrix, and no repository@digest", why=did_you_mean(said, ids))
+        raise ConfigError(
+            f"{said!r} is neither an image of the matrix nor repository@digest", why=did_you_mean(said, ids)
+        )
     repository, at, digest = said.partition("@")
     if not at:
         repository, _, tag = said.rpartition(":")
@@ -51,7 +53,7 @@ def _published(intent: Intent, identity: str, given: str) -> Parent:
     if digest := client.resolve(repository, found.tag):
         return Parent(id=identity, key=found.key, digest=digest, uri=f"{repository}@{digest}")
     raise NotRunError(
-        f"{identity} is not published, so that it has no digest to start from",
+        f"{identity} is not published, so it has no digest to start from",
         where=repository,
         fix=f"trainwright push --only {identity}",
     )
@@ -66,8 +68,8 @@ def must_be_pinned(parent: str) -> None:
     """Raise ConfigError for a reference without a digest, because a tag or a bare name can point to any image."""
     if not PINNED.search(parent):
         raise ConfigError(
-            f"{parent!r} names no parent by its digest",
-            why="the engine does not hold it, and what a tag stands for in a registry moves",
+            f"{parent!r} does not name a parent by its digest",
+            why="the engine does not hold it, and a registry tag can move to another image",
             fix="trainwright verify <image> --parent <repository@sha256:...>",
         )
 
@@ -75,7 +77,7 @@ def must_be_pinned(parent: str) -> None:
 def read_project(folder: Path) -> Derived:
     """Read derived.toml of a project. Raises ConfigError."""
     if not (folder / FILE).is_file():
-        raise ConfigError(f"{folder} holds no {FILE}", fix=f"trainwright derive <id> --into {folder}")
+        raise ConfigError(f"{folder} has no {FILE}", fix=f"trainwright derive <id> --into {folder}")
     return load(folder / FILE, Derived)
 
 
@@ -103,7 +105,7 @@ def reference(intent: Intent | None, labels: Mapping[str, str], given: str) -> s
                     if digest := client.resolve(repository, tag):
                         return f"{repository}@{digest}"
     raise NotRunError(
-        "nobody can tell what this image starts from",
+        "cannot determine the parent of this image",
         why=f"it has no label {PARENT_LABEL}" + (f", and its key {key[:12]} is neither here nor published" * bool(key)),
         fix="trainwright verify <image> --parent <repository@digest>",
     )

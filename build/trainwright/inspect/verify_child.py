@@ -26,7 +26,7 @@ from trainwright.registry import auth, client
 
 OWN_FILES = "scripts/own_files.py"
 PROBE = "scripts/probe.py"
-TAKE_OUT = "take that step out of its Dockerfile, or start from an image that declares it: trainwright list"
+TAKE_OUT = "remove that step from its Dockerfile, or start from an image that declares it: trainwright list"
 CHECK = "dockerfiles/rootfs/common/opt/trainwright/startup_check.py"
 
 
@@ -60,7 +60,7 @@ def verify(intent: Intent, target: str, parent: str, given: str, say: Say) -> Ve
         engine.pull_only(parent, auth.credentials(parent))
     if engine.image_id(parent) == engine.image_id(name):
         raise ConfigError(
-            f"{name} is {parent} itself: there is nothing to compare",
+            f"{name} and {parent} are the same image: there is nothing to compare",
             fix="trainwright verify <image> --parent <repository@sha256:...>",
         )
     labels = engine.labels(parent)
@@ -72,7 +72,7 @@ def verify(intent: Intent, target: str, parent: str, given: str, say: Say) -> Ve
     rows = [child_check.layers(below, own), *child_check.compare(declared, before, after)]
     rows += image_config.compare(declared, before, engine.config(parent), engine.config(name))
     if any(child_check.differs(row) for row in rows[1:]) and not rows[0].refused:
-        say("looking for the instructions that did it")
+        say("looking for the instructions that changed it")
         rows = child_check.blame(rows, _steps(name, len(below)))
     key = labels.get(names.KEY_LABEL, "")
     return Verdict(
@@ -129,9 +129,9 @@ def _declared_here(intent: Intent, identity: str, parent: str) -> dict[str, Any]
             content: dict[str, Any] = json.loads(inputs.load(intent, variant).text["requirements/declared.json"])
             return content
     raise NotRunError(
-        f"{parent} does not say what it declares, and this checkout does not know {identity or 'it'}",
+        f"{parent} has no declaration, and this checkout does not know {identity or 'it'}",
         why=f"it has no {declared.PLACE}",
-        fix="git checkout the revision that built it, and say the same there",
+        fix="git checkout the revision that built it, and run the same command there",
     )
 
 
@@ -201,10 +201,10 @@ def _checkout(intent: Intent, identity: str, key: str) -> str:
             try:
                 own = inputs.load(intent, variant).key
             except TrainwrightError as error:
-                return f"this checkout cannot say its own key: {error.what}"
+                return f"this checkout cannot compute its own key: {error.what}"
             if own == key:
                 return "this checkout builds the parent with the same key"
-            return f"this checkout builds {identity} with another key, {own[:12]}: the parent is {key[:12]}"
+            return f"this checkout builds {identity} with another key, {own[:12]}: the parent has {key[:12]}"
     return f"this checkout does not know {identity}"
 
 
@@ -220,13 +220,14 @@ def test(intent: Intent, name: str, say: Say) -> int:
     variant = next((v for v in intent.variants if v.id == labels.get(names.ID_LABEL)), None)
     if variant is None:
         raise ConfigError(
-            f"{name} starts from no image of this checkout", why=f"label {names.ID_LABEL}: {labels.get(names.ID_LABEL)}"
+            f"{name} does not start from an image of this checkout",
+            why=f"label {names.ID_LABEL}: {labels.get(names.ID_LABEL)}",
         )
     if (own := inputs.load(intent, variant).key) != labels.get(names.KEY_LABEL):
         raise NotRunError(
-            f"the tests of this checkout are for another {variant.id} than {name} starts from",
+            f"the tests of this checkout do not match the {variant.id} that {name} starts from",
             why=f"its key is {labels.get(names.KEY_LABEL, '')[:12]}, this checkout's is {own[:12]}",
-            fix="git checkout the revision that built the parent, and say the same there",
+            fix="git checkout the revision that built the parent, and run the same command there",
         )
     say(f"{name}: the image tests of {variant.id}")
     with tempfile.TemporaryDirectory(prefix="trainwright-tests-") as folder:

@@ -67,7 +67,7 @@ def is_published(target: str) -> bool:
         digest = found["digest"] or client.resolve(repository, tag)
         if not digest:
             raise RegistryError(
-                f"the registry holds no {target}",
+                f"{target} is not in the registry",
                 where=repository,
                 why=did_you_mean(tag, client.tags(repository)),
                 fix=f"trainwright verify {repository}:TAG",
@@ -91,11 +91,11 @@ def inspect(intent: Intent, target: str, public: str, contents: bool, say: Say) 
     identity, key = labels.get(names.ID_LABEL, ""), labels.get(names.KEY_LABEL, "")
     if not (identity and key):
         raise ConfigError(
-            f"{target} is none of ours",
+            f"{target} was not built by trainwright",
             where=f"{repository}@{digest}",
-            why=f"it has no labels {names.ID_LABEL} and .key",
+            why=f"it lacks the labels {names.ID_LABEL} and .key",
         )
-    say(f"{identity}: what {repository} holds beside {digest}")
+    say(f"{identity}: reading what {repository} holds beside {digest}")
     found, unknown = _inputs(intent, identity, key)
     rows = [_tags(repository, digest, tag, identity, key), _media_types(repository, digest)]
     policy = settings.publication(intent.root).signature
@@ -119,7 +119,7 @@ def judge(report: Report) -> None:
                 f"{report.id}: {', '.join(row.check for row in rows)} {state}",
                 where=report.uri,
                 why="; ".join(f"{row.check}: {row.detail}" for row in rows),
-                fix="" if state == "failed" else "trainwright verify --help: what did not run has proved nothing",
+                fix="" if state == "failed" else "trainwright verify --help: a check that did not run proves nothing",
             )
 
 
@@ -128,13 +128,13 @@ def _asked(target: str) -> tuple[str, str, str]:
     found = ADDRESS.fullmatch(target)
     if not found:
         raise ConfigError(
-            f"{target!r} is no image in a registry",
+            f"{target!r} is not an image in a registry",
             fix="trainwright verify <host[:port]/repository:tag or @sha256:...>",
         )
     tag = found["tag"] or ("" if found["digest"] else "latest")
     digest = found["digest"] or client.resolve(found["repository"], tag)
     if not digest:
-        raise RegistryError(f"there is no {target}", where=found["repository"], why=f"it has no tag {tag}")
+        raise RegistryError(f"{target} does not exist", where=found["repository"], why=f"it has no tag {tag}")
     return found["repository"], tag, digest
 
 
@@ -147,16 +147,16 @@ def _inputs(intent: Intent, identity: str, key: str) -> tuple[Inputs | None, str
     """Return this checkout's inputs of that image, or None and the reason if it does not know this key."""
     variant = next((variant for variant in intent.variants if variant.id == identity), None)
     if variant is None:
-        return None, f"this checkout knows no {identity}"
+        return None, f"this checkout does not know {identity}"
     try:
         for as_locked in (True, False):  # the second pass includes the drift that this host's store recorded
             if (found := inputs.load(intent, variant, as_locked)).key == key:
                 return found, ""
     except TrainwrightError as error:
-        return None, f"this checkout cannot say the key of {identity}: {error.what}"
+        return None, f"this checkout cannot compute the key of {identity}: {error.what}"
     return (
         None,
-        f"this checkout makes {identity} with key {found.key[: names.SHORT]}, the image has {key[: names.SHORT]}",
+        f"this checkout builds {identity} with key {found.key[: names.SHORT]}, the image has {key[: names.SHORT]}",
     )
 
 
@@ -185,9 +185,9 @@ def _tags(repository: str, digest: str, tag: str, identity: str, key: str) -> Ro
     """Check the immutable tag of the image's key, which only a proved image gets, and the requested tag."""
     own = names.key_tag(identity, key)
     held = client.resolve_all(repository, list(filter(None, dict.fromkeys((own, tag)))))
-    wrong = [f"{name} names {found or 'nothing'}, not {digest}" for name, found in held.items() if found != digest]
+    wrong = [f"{name} points to {found or 'nothing'}, not {digest}" for name, found in held.items() if found != digest]
     if wrong:
-        hint = "; an image on top of this one is verified with --parent" if held[own] != digest else ""
+        hint = "; to verify an image built on top of this one, use --parent" if held[own] != digest else ""
         return Row(check="tags", state="failed", detail="; ".join(wrong) + hint)
     return Row(check="tags", state="passed", detail=f"{' and '.join(held)}: {digest}")
 
@@ -208,7 +208,7 @@ def _media_types(repository: str, digest: str) -> Row:
 def _signature(place: Place, public: str) -> str:
     if why := sign.unsigned(place, public):
         raise BuildError(why)
-    return "by this key"
+    return "signed by this key"
 
 
 def _provenance(
@@ -220,7 +220,7 @@ def _provenance(
     label = {"id": labels[names.ID_LABEL], "key": labels[names.KEY_LABEL]}
     ours = [said for said in statements if provenance.parameters(said) == label]
     if not ours:
-        raise BuildError(f"it is about {provenance.parameters(statements[0])}, the image's labels say {label}")
+        raise BuildError(f"it is about {provenance.parameters(statements[0])}, but the image's labels say {label}")
     commit = provenance.commit(ours[0])
     if found is None:
         raise NotRunError(
@@ -248,12 +248,12 @@ def _sbom(intent: Intent, found: Inputs | None, unknown: str, place: Place, publ
 def _may_not_start(intent: Intent, found: Inputs | None, signature: Row) -> str:
     """Return why nothing of an image may be started here, or "" if it may be."""
     if signature.state == "failed":
-        return "it is not signed by this key: nothing of it is started"
+        return "it is not signed by this key, so it is not started"
     if not engine.answers():
         return "no Docker engine answers: make engine"
     wanted = intent.components.bases[found.variant.base].machine if found else ""
     if (here := engine.client().info()["Architecture"]) != wanted:  # emulation is not considered
-        return f"the engine runs on {here}, the image on {wanted}"
+        return f"the engine runs on {here}, but the image requires {wanted}"
     return ""
 
 

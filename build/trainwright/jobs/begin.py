@@ -40,10 +40,10 @@ def begin(job: Job, say: Say) -> str:
         if begun is False:
             forget(job.region, tried, say)
         else:
-            say(f"{'the job was begun' if begun else 'whether the job was begun is not known'}: {submission.name}")
-            say(f"look: trainwright attach {submission.name} --region {job.region}")
+            say(f"{'the job was started' if begun else 'it is unknown whether the job was started'}: {submission.name}")
+            say(f"check it: trainwright attach {submission.name} --region {job.region}")
             for uri in () if begun else tried:
-                say(f"if it was not, remove: aws s3 rm {uri}")
+                say(f"if it was not started, remove: aws s3 rm {uri}")
         raise
 
 
@@ -58,10 +58,10 @@ def _free(job: Job) -> None:
         raise
     if taken:
         raise ConfigError(
-            f"there is a training job {name} already",
+            f"training job {name} exists already",
             where="--name",
-            why=f"{taken.get('TrainingJobStatus', '')}: names of training jobs are never free again",
-            fix=f"--name <another one>, or none; that one: trainwright attach {name} --region {job.region}",
+            why=f"{taken.get('TrainingJobStatus', '')}: the name of a training job cannot be reused",
+            fix=f"--name <another one>, or leave it out; see it: trainwright attach {name} --region {job.region}",
         )
 
 
@@ -87,11 +87,11 @@ def forget(region: str, uris: Sequence[str], say: Say) -> None:
             try:
                 submit.remove(region, left[0])
             except AwsError as error:
-                say(f"it was left behind ({error.what}): aws s3 rm {left[0]} --region {region}")
+                say(f"it was not removed ({error.what}): aws s3 rm {left[0]} --region {region}")
             left.pop(0)
     except KeyboardInterrupt:
         for uri in left:
-            say(f"it was left behind: aws s3 rm {uri} --region {region}")
+            say(f"it was not removed: aws s3 rm {uri} --region {region}")
         raise
 
 
@@ -104,9 +104,9 @@ def _secret(job: Job) -> bytes:
     value = submit.secret_value(named[1] if named else job.region, job.secret_name).strip()
     if len(value) < policy.least or not value.isascii():
         raise ConfigError(
-            f"what Secrets Manager holds as {job.secret_name} is no secret of a job",
+            f"the value of {job.secret_name} in Secrets Manager is not valid as a job secret",
             where="--secret",
-            why=f"text in ASCII of {policy.least} characters or more; it has {len(value)}",
+            why=f"expected ASCII text of at least {policy.least} characters; it has {len(value)}",
             fix=f"aws secretsmanager put-secret-value --secret-id {job.secret_name} "
             f'--secret-string "$(openssl rand -hex {policy.bytes})"',
         )
@@ -132,7 +132,7 @@ def clear(region: str, name: str, secret: str, say: Say) -> None:
     try:
         uri = secret or left_secret(region, name)
     except AwsError as error:
-        say(f"whether a secret of {name} is left in S3 is not known: {error.what}")
+        say(f"cannot check whether a secret of {name} is left in S3: {error.what}")
         return
     if uri:
         forget(region, [uri], say)

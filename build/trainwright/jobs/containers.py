@@ -40,7 +40,7 @@ class Host(Model):
 
 
 class Common(Model):
-    """What all containers of a job share; `volumes` and `tmpfs` map a path inside to the rest in Docker's notation."""
+    """Settings of all containers of a job; `volumes` and `tmpfs` map a path inside to the rest in Docker's notation."""
 
     image: str
     code: str  # where the source is inside

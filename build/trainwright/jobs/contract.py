@@ -44,13 +44,13 @@ def hyperparameters(words: Sequence[str], options: Iterable[str] = ()) -> dict[s
                 raise ConfigError(f"--{match[1]} is given twice", why="a hyperparameter has one value")
             if near := difflib.get_close_matches(match[1], options, n=1, cutoff=NEAR):
                 fix = f"--{near[0]}, or --hyperparameter {match[1]}=VALUE"
-                raise ConfigError(f"--{match[1]} is no option", why=f"did you mean --{near[0]}?", fix=fix)
+                raise ConfigError(f"unknown option --{match[1]}", why=f"did you mean --{near[0]}?", fix=fix)
             found[match[1]] = match[2] or ""
             name = "" if match[2] else match[1]
         elif name:
             found[name], name = word, ""
         else:
-            why = "SageMaker hands a script hyperparameters, which have names, and nothing else"
+            why = "SageMaker passes only named hyperparameters to a script"
             raise ConfigError(f"{word!r} has no name", why=why, fix=f"--name {word}")
     return found
 
@@ -74,13 +74,15 @@ def distribution(asked: str, components: Mapping[str, str], ranks: int, processe
         asked = next((name for name in order if able[name]), "")
         if not asked:
             why = "it has none of torch, tensorflow and mpi4py; with --distribution none each host trains alone"
-            raise ConfigError(f"nothing in this image makes one job of {ranks} ranks", why=why)
+            raise ConfigError(f"this image has no launcher for {ranks} ranks", why=why)
     if asked not in DISTRIBUTIONS:
         raise ConfigError(f"unknown distribution {asked!r}", why=did_you_mean(asked, {*DISTRIBUTIONS, *ALSO}))
     if not able[asked]:
-        raise ConfigError(f"this image cannot do {asked}", why=f"it has {', '.join(sorted(components)) or 'nothing'}")
+        raise ConfigError(
+            f"this image does not support {asked}", why=f"it has {', '.join(sorted(components)) or 'nothing'}"
+        )
     if asked == "none" and processes > 1:
-        why, fix = f"the distribution is {asked}: one on each host", "another --distribution, or no --processes"
+        why, fix = f"distribution {asked} starts one process on each host", "another --distribution, or no --processes"
         raise ConfigError(f"--processes {processes} is too many", why=why, fix=fix)
     return asked
 

@@ -35,7 +35,7 @@ def job(
     jobs_spec.check_on(on)
     for said_as, name in (("IMAGE", image), ("SCRIPT", script)):
         if not name.isprintable():  # the emitted file has both in comments, too
-            raise ConfigError(f"{name!r} has marks that no name has", where=said_as)
+            raise ConfigError(f"{name!r} has unprintable characters", where=said_as)
     settings, devices = jobs_spec.load_settings(root), gate_spec.load_settings(root).kubernetes
     what = _named(root, run.subject(root, image, on))
     run.check_hosts(what.reference, on, [])
@@ -54,13 +54,13 @@ def job(
     )
     said = _fit(root, what.id, made, row)
     if left := _alone(made, script):
-        said.append(f"only {made.script.path} goes along, not {', '.join(left)} beside it: --code CLAIM has a folder")
+        said.append(f"only {made.script.path} is sent, not {', '.join(left)} beside it: --code CLAIM mounts a folder")
     if made.script.text is None and not made.script.code:
-        said.append(f"{made.script.path} is no file here: taken as a path in the image")
+        said.append(f"{made.script.path} does not exist here: it is used as a path in the image")
     if not made.keeps_model:
         said.append(cluster_files.LOST.format(folder=settings.folders.model))
     if "@sha256:" not in made.image:
-        said.append(f"{made.image} is no digest: what its tag means may change between two starts")
+        said.append(f"{made.image} has no digest: its tag may change between two starts")
     return made, said
 
 
@@ -90,9 +90,13 @@ def _type(root: Path, identity: str, name: str) -> tuple[str, Instance | None]:
     variant = next((one for one in load_intent(root).variants if one.id == identity), None)
     if variant and variant.accelerator == "cpu":
         return "", None
-    why = "it has GPUs, and how many of them a host has says its type" if variant else "nothing is known of the image"
-    why += "; only an image of the matrix for CPUs needs none"
-    raise ConfigError("which instance type?", where="--instance", why=why, fix="--instance p5.48xlarge")
+    why = (
+        "the image uses GPUs, and the type sets their number per host"
+        if variant
+        else "the image's contents are unknown"
+    )
+    why += "; only CPU images of the matrix need none"
+    raise ConfigError("no instance type was given", where="--instance", why=why, fix="--instance p5.48xlarge")
 
 
 def _undescribed(name: str) -> Instance:
@@ -102,7 +106,7 @@ def _undescribed(name: str) -> Instance:
 
 def _fit(root: Path, identity: str, made: Job, row: Instance | None) -> list[str]:
     if not made.instance:
-        return ["no --instance: of the hosts neither a type nor devices are asked for"]
+        return ["no --instance: the job requests neither an instance type nor devices"]
     if not identity:
         return [] if row else [fit.unknown(made.instance)]
     intent = load_intent(root)
@@ -124,8 +128,8 @@ def refuse_near(words: Iterable[str], options: Iterable[str]) -> None:
         if word.startswith("--") and match and match[2] is None and match[1] not in known:
             near = difflib.get_close_matches(match[1], known, n=1, cutoff=contract.NEAR)
             if near:
-                fix = f"--{near[0]}; where it is the script's own: {word}=VALUE"
-                raise ConfigError(f"{word} is no option", why=f"did you mean --{near[0]}?", fix=fix)
+                fix = f"--{near[0]}; if it belongs to the script: {word}=VALUE"
+                raise ConfigError(f"unknown option {word}", why=f"did you mean --{near[0]}?", fix=fix)
 
 
 def _script(settings: jobs_spec.Settings, on: str, script: str, code: str) -> Script:
@@ -139,9 +143,9 @@ def _script(settings: jobs_spec.Settings, on: str, script: str, code: str) -> Sc
     if not path.is_file():
         if path.is_absolute():
             return Script(path=script)
-        why = "it goes along from here, lies in --code, or is in the image or a mount: then its whole path is said"
+        why = "a script is a local file, a path in --code, or an absolute path in the image or a mount"
         fix = "name the file, or --code SOURCE"
-        raise ConfigError(f"there is no script {script}", where=str(Path.cwd()), why=why, fix=fix)
+        raise ConfigError(f"script {script} does not exist", where=str(Path.cwd()), why=why, fix=fix)
     if not jobs_spec.on_kubernetes(on):
         whole, here = path.resolve(), Path.cwd().resolve()
         source.refuse_hiding(source.modules(whole.parent), path.parent)
@@ -149,19 +153,19 @@ def _script(settings: jobs_spec.Settings, on: str, script: str, code: str) -> Sc
             return Script(path=whole.name, code=str(whole.parent))
         return Script(path=str(whole.relative_to(here)), code=".")
     if not jobs_spec.KEY.fullmatch(path.name):
-        why = "it goes along in a ConfigMap, whose keys are of letters without accents, digits, . _ and -"
+        why = "the script is sent in a ConfigMap, whose keys have only ASCII letters, digits, . _ and -"
         raise ConfigError(
-            f"{path.name!r} is no name that Kubernetes takes", where=script, why=why, fix="rename it, or --code CLAIM"
+            f"{path.name!r} is not a valid name on Kubernetes", where=script, why=why, fix="rename it, or --code CLAIM"
         )
     try:
         text = path.read_bytes().decode()  # decoded exactly: a carriage return belongs to the script
     except (UnicodeDecodeError, OSError) as error:
         raise ConfigError(
-            f"{script} is no text that can be read", where=script, why=str(error), fix="--code CLAIM"
+            f"{script} cannot be read as text", where=script, why=str(error), fix="--code CLAIM"
         ) from None
     if len(text.encode()) > (most := settings.kubernetes.script_bytes):
-        why = f"a ConfigMap takes {most} bytes"
-        raise ConfigError(f"{script} is too long to go along", where=script, why=why, fix="--code CLAIM")
+        why = f"a ConfigMap holds at most {most} bytes"
+        raise ConfigError(f"{script} is too long to be sent", where=script, why=why, fix="--code CLAIM")
     source.refuse_hiding([path.name], path.parent)
     return Script(path=path.name, text=text)
 

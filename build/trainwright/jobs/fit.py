@@ -24,7 +24,7 @@ def instance(name: str, table: Mapping[str, Instance], sagemaker: Iterable[str])
             raise ConfigError(
                 f"SageMaker has no training jobs on {bare}",
                 where=OPTION,
-                why=f"did you mean {meant!r}?" if meant else "docs/training.md says how to train on EC2",
+                why=f"did you mean {meant!r}?" if meant else "docs/training.md describes training on EC2",
                 fix=f"{OPTION} {meant or '<another type>'}",
             )
         return row.sagemaker, row
@@ -39,7 +39,7 @@ def fit(variant: Variant, architecture: str, name: str, row: Instance | None, ho
     if variant.target != "sagemaker":
         raise ConfigError(
             f"{variant.id} is not for SageMaker",
-            why="it has no `train`, which SageMaker runs",
+            why="it has no `train` command, which SageMaker runs",
             fix=f"trainwright uri {_twin(variant.id)}",
         )
     return trains(variant, architecture, name, row, hosts, "" if allow_tcp else "--allow-tcp")
@@ -55,25 +55,23 @@ def trains(variant: Variant, architecture: str, name: str, row: Instance | None,
     find = f"trainwright list --instance {name.removeprefix('ml.')}" if row else "trainwright list"
     machine = row.architecture if row else instances.architecture(name.removeprefix("ml."))
     if architecture != machine:
-        raise ConfigError(f"{variant.id} is of {architecture}, {name} is {machine}", where=OPTION, fix=find)
+        raise ConfigError(f"{variant.id} is for {architecture}, but {name} is {machine}", where=OPTION, fix=find)
     gpus = row.count if row else 0
     if _cuda(variant) and not gpus:
         types = " or ".join(variant.instances) or "one of dockerfiles/instances.toml with GPUs"
-        raise ConfigError(
-            f"{variant.id} trains on GPUs of NVIDIA, {name} has none", where=OPTION, fix=f"{OPTION} {types}"
-        )
+        raise ConfigError(f"{variant.id} requires NVIDIA GPUs, {name} has none", where=OPTION, fix=f"{OPTION} {types}")
     said = []
     if row is None:
         said.append(unknown(name))
     if gpus and not _cuda(variant):
-        said.append(f"{variant.id} trains on CPUs: the {gpus} GPUs of {name} are paid for, and not used")
+        said.append(f"{variant.id} trains on CPUs: the {gpus} GPUs of {name} are paid for but not used")
     elif gpus and variant.instances and name.removeprefix("ml.") not in variant.instances:
-        said.append(f"{variant.id} is made for {', '.join(variant.instances)}; on {name} nobody has vouched for it")
+        said.append(f"{variant.id} is declared for {', '.join(variant.instances)}, not for {name}")
     return said + _efa(variant, name, row, hosts, tcp, find)
 
 
 def unknown(name: str) -> str:
-    return f"nothing is known of {name} beside its name: no row of {instances.FILE}"
+    return f"the devices of {name} are unknown: {instances.FILE} does not describe it"
 
 
 def _efa(variant: Variant, name: str, row: Instance | None, hosts: int, tcp: str, find: str) -> list[str]:
@@ -86,10 +84,12 @@ def _efa(variant: Variant, name: str, row: Instance | None, hosts: int, tcp: str
     missing = " and ".join(one for one in needed if one not in variant.pins)
     if not missing:
         return []
-    what = f"{variant.id} has no {missing}: {hosts} hosts on {name} would talk TCP beside {row.efa} EFA interfaces each"
+    what = (
+        f"{variant.id} has no {missing}: {hosts} hosts on {name} would use TCP instead of {row.efa} EFA interfaces each"
+    )
     if "nccl" in variant.pins and row.count and tcp:
         raise ConfigError(
-            what, where=OPTION, why="preflight refuses that on the hosts", fix=f"{find}; or {tcp}: slow training"
+            what, where=OPTION, why="preflight rejects that on the hosts", fix=f"{find}; or {tcp}: slow training"
         )
     return [what]
 

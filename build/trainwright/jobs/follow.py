@@ -133,7 +133,7 @@ class _Following:
             why = "silence"
         if why and not self.stopped_for:
             self.stopped_for = why
-            self.say(WATCH, f"the job is stopped: {why}")
+            self.say(WATCH, f"stopping the job: {why}")
             self.stop()
 
     def lines(self, events: list[Event]) -> None:
@@ -168,10 +168,10 @@ class _Following:
             with told(Call("sagemaker", "ListTrainingJobs", self.region)):
                 said = client("sagemaker", self.region).list_training_jobs(MaxResults=100)
             names = [row["TrainingJobName"] for row in said["TrainingJobSummaries"]]
-            why = did_you_mean(self.job, names) if names else f"there is none in {self.region}"
+            why = did_you_mean(self.job, names) if names else f"{self.region} has no training jobs"
         except AwsError:
             why = ""  # without permission to list, no names are suggested
-        what = f"there is no training job {self.job!r} in {self.region}"
+        what = f"training job {self.job!r} does not exist in {self.region}"
         return ConfigError(what, where=str(call), why=why, fix="trainwright attach JOB --region REGION")
 
     def stop(self) -> None:
@@ -201,7 +201,7 @@ class _Following:
                 if not error.passes or network or time.monotonic() + wait > end:
                     raise
                 if wait == poll.first_wait_seconds:
-                    self.say(JOB, f"{error.what} ({error.where}): it is asked again, for {minutes(end - began)}")
+                    self.say(JOB, f"{error.what} ({error.where}): retrying for up to {minutes(end - began)}")
                 time.sleep(wait)
                 wait = min(2 * wait, poll.longest_wait_seconds)
             else:
@@ -255,7 +255,7 @@ class _Following:
                 return 0
             if "may not" not in error.what:
                 raise
-            self.denied = f"its log is not shown: {error.what}"  # following the job goes on without its log
+            self.denied = f"the log is not shown: {error.what}"  # following the job goes on without its log
             self.say(JOB, self.denied)
             self.say(JOB, f"  fix: {error.fix}")
             return 0
@@ -295,9 +295,9 @@ class _Following:
             if error.code not in NO_LOG:
                 raise
         if late:
-            self.say(JOB, f"{late} lines above came more than {minutes(self.settings.log.look_back_seconds)} late")
+            self.say(JOB, f"{late} lines above arrived more than {minutes(self.settings.log.look_back_seconds)} late")
         if not self.denied and (self.merged.overflowed or time.monotonic() > until):
-            self.say(JOB, "lines that came very late may be missing above: the log is too long to look it all over")
+            self.say(JOB, "very late lines may be missing above: the log is too long to be read again completely")
 
     # --- the end -----------------------------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ from typing import Any
 from pydantic import Field
 
 from trainwright.core.errors import ConfigError, NotRunError, did_you_mean
+from trainwright.core.pairs import pairs
 from trainwright.core.toml import Model
 from trainwright.gate import launchers, run
 from trainwright.image import training_compiler
@@ -99,9 +100,11 @@ def prepare(
     folder, program = _program(script, source)
     type_, row = fit.instance(instance, load_instances(root), submit.instance_types())
     if secret and hosts == 1:
-        raise ConfigError("one host shares no secret with anybody", where="--secret", fix="leave --secret out")
+        raise ConfigError("--secret requires several hosts", where="--secret", fix="leave --secret out")
     if secret and not (secret.startswith(MANAGER) and secret.removeprefix(MANAGER)):
-        raise ConfigError(f"{secret!r} says no place", where="--secret", fix=f"--secret {MANAGER}NAME, or none")
+        raise ConfigError(
+            f"{secret!r} is not a location of a secret", where="--secret", fix=f"--secret {MANAGER}NAME, or none"
+        )
     variant = next((one for one in intent.variants if one.id == image), None)
     uri, identity = image, image
     if variant is None:
@@ -111,7 +114,7 @@ def prepare(
         variant = next((one for one in intent.variants if one.id == identity), None)
     notes = _fits(intent, variant, image, type_, row, hosts, allow_tcp)
     if compiler_debug and not compiler:
-        raise ConfigError("--training-compiler-debug is of --training-compiler", where="--training-compiler-debug")
+        raise ConfigError("--training-compiler-debug requires --training-compiler", where="--training-compiler-debug")
     started: dict[str, Any] = {}
     if compiler:
         if distribution:
@@ -125,11 +128,13 @@ def prepare(
         started = jobs_request.distribution(kind, processes)
         if kind != PLAIN and not distribution:
             ranks = processes or (row.count if row and kind != "tensorflow" else 0) or 1
-            notes.append(f"{kind} starts {ranks} {'rank' if ranks == 1 else 'ranks'} on each host: --distribution")
+            notes.append(
+                f"{kind} starts {ranks} {'rank' if ranks == 1 else 'ranks'} on each host; --distribution changes that"
+            )
     left_out = [*settings.source.skip, *settings.source.credentials]
     packed, files = jobs_source.pack(folder, left_out, settings.most.source_bytes)
     if hidden := [file for file in files if any(part.startswith(".") for part in Path(file).parts)]:
-        notes.append(f"hidden files go along: {', '.join(hidden)}")
+        notes.append(f"hidden files are uploaded too: {', '.join(hidden)}")
     run = settings.defaults.max_run if max_run is None else max_run
     said = contract.hyperparameters(words, options)
     submission = Submission(
@@ -141,13 +146,13 @@ def prepare(
         role=at.role,
         output=at.output,
         program=program,
-        hyperparameters={**started, **said, **jobs_request.pairs("--hyperparameter", hyperparameter)},
-        channels=jobs_request.pairs("--channel", channel),
+        hyperparameters={**started, **said, **pairs("--hyperparameter", hyperparameter)},
+        channels=pairs("--channel", channel),
         environment={
-            **jobs_request.pairs("--environment", environment),
+            **pairs("--environment", environment),
             **({fit.ALLOW_TCP: "1"} if allow_tcp else {}),
         },
-        tags=jobs_request.pairs("--tag", tag),
+        tags=pairs("--tag", tag),
         spot=spot,
         max_run=run,
         max_wait=run * settings.defaults.wait_factor if spot and max_wait is None else max_wait,
@@ -186,15 +191,17 @@ def _program(script: Path, source: Path | None) -> tuple[Path, str]:
     """Return the folder to pack, and the script's path in it. Raises ConfigError."""
     folder = source or script.parent
     if not folder.is_dir():
-        raise ConfigError(f"{folder} is no folder", where="--source", fix="--source FOLDER")
+        raise ConfigError(f"{folder} is not a folder", where="--source", fix="--source FOLDER")
     inside = script if script.is_file() or source is None else folder / script
     if not inside.is_file():
-        raise ConfigError(f"there is no script {script}", where=str(Path.cwd()), fix="trainwright launch IMAGE SCRIPT")
+        raise ConfigError(
+            f"script {script} does not exist", where=str(Path.cwd()), fix="trainwright launch IMAGE SCRIPT"
+        )
     try:
         return folder, str(inside.resolve().relative_to(folder.resolve()))
     except ValueError:
         raise ConfigError(
-            f"{script} is not in {folder}", where="--source", why="the whole folder is what the hosts get"
+            f"{script} is not in {folder}", where="--source", why="the hosts get only the files of that folder"
         ) from None
 
 
@@ -210,7 +217,7 @@ def _fits(
     if variant:
         architecture = run.architecture(intent, variant.id)
         return fit.fit(variant, architecture, name, row, hosts, allow_tcp)
-    return [f"nothing is known of {image}: whether it can train on {name} was not checked"]
+    return [f"the contents of {image} are unknown: not checked whether it can train on {name}"]
 
 
 def _distribution(asked: str, variant: Variant | None, hosts: int, gpus: int, processes: int | None) -> str:
@@ -221,15 +228,15 @@ def _distribution(asked: str, variant: Variant | None, hosts: int, gpus: int, pr
         )
     if asked == PLAIN and (processes or 1) > 1:
         raise ConfigError(
-            f"{processes} processes are too many", where="--processes", why=f"{PLAIN} is one on each host"
+            f"{processes} processes are too many", where="--processes", why=f"{PLAIN} starts one on each host"
         )
     ranks = hosts * (processes or gpus or 1)
     if variant is None or fit.made_by_others(variant):
         if not asked and ranks > 1:
             raise ConfigError(
-                f"what starts {ranks} ranks?",
+                f"the launcher of {ranks} ranks is unknown",
                 where="--distribution",
-                why="nothing is known of what this image has",
+                why="the contents of this image are unknown",
                 fix=f"--distribution {', '.join(DISTRIBUTIONS[:-1])} or {PLAIN}",
             )
         return asked or PLAIN
@@ -248,9 +255,9 @@ def _region_of(uri: str, region: str) -> str:
         )
     if region and region != found:
         raise ConfigError(
-            f"the image is in {found}, and the job would be in {region}",
+            f"the image is in {found}, but the job is for {region}",
             where="--region",
-            why="SageMaker pulls from Amazon ECR of its own region",
+            why="SageMaker only pulls from Amazon ECR in its own region",
             fix=f"--region {found}",
         )
     return found
@@ -271,9 +278,9 @@ def _published(root: Path, image: str, registry: str, region: str) -> tuple[str,
     wanted = region or (next(iter(there)) if len(there) == 1 else aws.regions()[0])
     if wanted not in there:
         raise ConfigError(
-            f"{image} is in {', '.join(there)}, and not in {wanted}",
+            f"{image} is in {', '.join(there)}, not in {wanted}",
             where="--region",
-            why="SageMaker pulls from Amazon ECR of its own region",
+            why="SageMaker only pulls from Amazon ECR in its own region",
             fix=f"--region {next(iter(there))}, or make push ONLY={image} REGISTRY=ecr TRAINWRIGHT_REGIONS={wanted}",
         )
     return there[wanted], wanted

@@ -5,7 +5,7 @@ Sources: botocore 1.44.5, CreateTrainingJob; sagemaker-training 5.1.4, which rea
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -209,19 +209,6 @@ def distribution(asked: str, processes: int | None) -> dict[str, Any]:
     return {**contract.DISTRIBUTIONS[asked], **({contract.PROCESSES: processes} if processes else {})}
 
 
-def pairs(option: str, words: Sequence[str]) -> dict[str, str]:
-    """Parse NAME=VALUE of a repeated option. Raises ConfigError."""
-    found = dict[str, str]()
-    for word in words:
-        name, equals, value = word.partition("=")
-        if not (name and equals):
-            raise ConfigError(f"{option} {word} has no value", where=option, fix=f"{option} NAME=VALUE")
-        if name in found:
-            raise ConfigError(f"{option} {name} is given twice", where=option, why="it has one value")
-        found[name] = value
-    return found
-
-
 def bucket_and_key(uri: str) -> tuple[str, str]:
     bucket, _, key = uri.removeprefix("s3://").partition("/")
     return bucket, key
@@ -235,38 +222,38 @@ def check(job: Submission) -> None:
     most, secret = job.settings.most, job.settings.secret
     if len(job.name) > most.name or not NAME.fullmatch(job.name):
         raise ConfigError(
-            f"{job.name!r} is no name of a training job",
+            f"{job.name!r} is not a training job name",
             where="--name",
-            why=f"letters, digits and single hyphens between them, at most {most.name}",
-            fix="--name <another one>, or none: one is made of the script's",
+            why=f"only letters, digits and single hyphens between them are allowed, at most {most.name}",
+            fix="--name <another one>, or leave it out: the script's name is used",
         )
     if UNSAFE.search(job.program) or ".." in job.program.split("/"):
         raise ConfigError(
-            f"the image does not start a script of the name {job.program!r}",
-            why="letters, digits and . _ + / - alone",
+            f"the image cannot start a script named {job.program!r}",
+            why="only letters, digits and . _ + / - are allowed",
             fix="rename it",
         )
     places = {"--checkpoints": job.checkpoints, **{f"--channel {name}=": one for name, one in job.channels.items()}}
     for option, uri in places.items():
         if uri and (not S3.fullmatch(uri) or len(uri) > most.uri):
             fix = f"{option}{'' if option.endswith('=') else ' '}s3://<bucket>/<prefix>"
-            raise ConfigError(f"{uri!r} is no place in S3", where=option.partition(" ")[0], fix=fix)
+            raise ConfigError(f"{uri!r} is not an S3 URI", where=option.partition(" ")[0], fix=fix)
     for name in job.channels:
         if not contract.CHANNEL.fullmatch(name):
-            raise ConfigError(f"{name!r} is no name of a channel", where="--channel", why="letters, digits, . _ and -")
+            raise ConfigError(f"{name!r} is not a channel name", where="--channel", why="letters, digits, . _ and -")
         if job.secret and name == secret.channel:
             raise ConfigError(
-                f"the channel {name} is the one of the job's secret",
+                f"the channel {name} is reserved for the job's secret",
                 where="--channel",
-                why=f"its {job.hosts} hosts trust each other by it",
-                fix="name the channel otherwise",
+                why=f"its {job.hosts} hosts authenticate each other with it",
+                fix="give the channel another name",
             )
     if taken := sorted(OURS & job.hyperparameters.keys()):
         raise ConfigError(
-            f"{taken[0]} says where this job's script lies",
+            f"{taken[0]} is reserved for the location of this job's script",
             where="--hyperparameter",
-            why="the hosts would run another one than what is uploaded",
-            fix="SCRIPT, --source and --name say the same",
+            why="the hosts would run another script than the uploaded one",
+            fix="use SCRIPT, --source and --name instead",
         )
     _check_environment(job)
     _check_times(job)
@@ -279,7 +266,7 @@ def check(job: Submission) -> None:
         ("tags", "--tag", job.tags, most.tags),
     ):
         if len(found) > allowed:
-            raise ConfigError(f"{len(found)} {what} are too many, SageMaker takes {allowed}", where=option)
+            raise ConfigError(f"{len(found)} {what} are too many, SageMaker accepts {allowed}", where=option)
     _check_lengths("hyperparameter", asked["HyperParameters"], most.hyperparameter_name, most.hyperparameter)
     _check_lengths("variable", asked.get("Environment", {}), most.environment_name, most.environment_value)
     _check_lengths("tag", job.tags, most.tag_name, most.tag_value)
@@ -288,15 +275,15 @@ def check(job: Submission) -> None:
 def _check_environment(job: Submission) -> None:
     for name in job.environment:
         if not VARIABLE.fullmatch(name):
-            raise ConfigError(f"{name!r} is no name of a variable", where="--environment", why="letters, digits and _")
+            raise ConfigError(f"{name!r} is not a variable name", where="--environment", why="letters, digits and _")
         if name in (SECRET, contract.SECRET_FILE):
             raise ConfigError(
-                f"{name} is not for the environment of a training job",
+                f"{name} must not be in the environment of a training job",
                 where="--environment",
-                why="DescribeTrainingJob and the console show it to everybody who may look at jobs"
+                why="DescribeTrainingJob and the console show it to everybody with access to jobs"
                 if name == SECRET
-                else "it is set to where this job's own secret lies",
-                fix="nothing: a job of several hosts gets a secret of its own; --secret secretsmanager:NAME for yours",
+                else "it is set to the path of this job's secret",
+                fix="leave it out: a job of several hosts gets a new secret; --secret secretsmanager:NAME uses yours",
             )
 
 
@@ -309,20 +296,22 @@ def _check_times(job: Submission) -> None:
             f"a warm pool is kept for 1 to {most.keep_alive} s, not {job.keep_alive}", where="--keep-alive"
         )
     if job.keep_alive and job.spot:
-        raise ConfigError("a spot job leaves no warm pool", where="--keep-alive", fix="either --spot or --keep-alive")
+        raise ConfigError(
+            "a spot job cannot keep a warm pool", where="--keep-alive", fix="either --spot or --keep-alive"
+        )
     if job.max_wait and not job.spot:
-        raise ConfigError("only a spot job waits for its instances", where="--max-wait", fix="--spot, or no --max-wait")
+        raise ConfigError("--max-wait requires --spot", where="--max-wait", fix="--spot, or no --max-wait")
     if job.max_wait is not None and job.max_wait < job.max_run:
         raise ConfigError(
-            f"{job.max_wait} s all in all are less than the {job.max_run} s that it may run",
+            f"--max-wait {job.max_wait} is less than --max-run {job.max_run}",
             where="--max-wait",
             fix=f"--max-wait {job.max_run}, or more",
         )
     if job.spot and not job.checkpoints:
         raise ConfigError(
-            "a spot job without checkpoints begins anew whenever its instances are taken back",
+            "a spot job without checkpoints starts from the beginning after each interruption",
             where="--spot",
-            fix="--checkpoints s3://<bucket>/<prefix>; docs/examples/checkpoint.py shows what the script has to do",
+            fix="--checkpoints s3://<bucket>/<prefix>; docs/examples/checkpoint.py shows what the script must do",
         )
 
 
@@ -330,18 +319,20 @@ def _check_words(job: Submission) -> None:
     """Check against the API's patterns: KmsKeyId, TagKey and TagValue, HyperParameterKey. Raises ConfigError."""
     if not KEY.fullmatch(job.kms_key):
         raise ConfigError(
-            f"{job.kms_key!r} is no key of KMS", where="--kms-key", fix="--kms-key <id, ARN, or alias/NAME>"
+            f"{job.kms_key!r} is not a KMS key", where="--kms-key", fix="--kms-key <id, ARN, or alias/NAME>"
         )
     for name, value in job.tags.items():
         if not (TAG.fullmatch(name) and TAG.fullmatch(value)):
             raise ConfigError(
-                f"{name}={value} is no tag", where="--tag", why="letters, digits, spaces and _ . : / = + - @ alone"
+                f"{name}={value} is not a valid tag",
+                where="--tag",
+                why="only letters, digits, spaces and _ . : / = + - @ are allowed",
             )
         if name.lower().startswith("aws:"):
-            raise ConfigError(f"{name} is no tag of yours", where="--tag", why="Amazon keeps aws: for itself")
+            raise ConfigError(f"the tag {name} is reserved", where="--tag", why="the prefix aws: belongs to AWS")
     for name in job.hyperparameters:
         if "\n" in name or "\r" in name:
-            raise ConfigError(f"{name!r} is no name", where="--hyperparameter", why="a name has one line")
+            raise ConfigError(f"{name!r} is not a name", where="--hyperparameter", why="it contains a line break")
 
 
 def _check_lengths(what: str, values: Mapping[str, str], name_most: int, value_most: int) -> None:
@@ -352,6 +343,6 @@ def _check_lengths(what: str, values: Mapping[str, str], name_most: int, value_m
             )
             raise ConfigError(
                 f"the {of} of the {what} {name[:40]} is too long",
-                why=f"{length} characters, SageMaker takes {most}",
-                fix="a file beside the script, or in a channel",
+                why=f"{length} characters, SageMaker accepts {most}",
+                fix="put it into a file beside the script, or in a channel",
             )

@@ -12,6 +12,7 @@ from pydantic import Field
 
 from trainwright.core.errors import ConfigError, EnvironmentProblem, JobError, NotRunError
 from trainwright.core.host_settings import host as host_settings
+from trainwright.core.pairs import pairs
 from trainwright.core.toml import Model
 from trainwright.docker import engine
 from trainwright.gate import run as gate_run
@@ -67,12 +68,12 @@ def job(
 ) -> Job:
     """Return the job of a command line. Raises ConfigError, NotRunError for an image that was not built."""
     if not script.is_file():
-        raise ConfigError(f"there is no script {script}", where=str(Path.cwd()), fix="trainwright run IMAGE SCRIPT")
+        raise ConfigError(f"script {script} does not exist", where=str(Path.cwd()), fix="trainwright run IMAGE SCRIPT")
     source.refuse_hiding(source.modules(script.parent), script.parent)
     name = gate_run.subject(root, image, "docker").reference
     labels = engine.labels(name) if engine.image_id(name) else {}
     if not labels:
-        raise NotRunError(f"the engine does not hold {name}", fix=f"docker pull {name}")
+        raise NotRunError(f"the engine does not have the image {name}", fix=f"docker pull {name}")
     components = {
         key.removeprefix(VERSION_LABEL): value for key, value in labels.items() if key.startswith(VERSION_LABEL)
     }
@@ -89,10 +90,10 @@ def job(
             **contract.DISTRIBUTIONS[kind],
             **({contract.PROCESSES: processes} if kind != "none" else {}),
             **contract.hyperparameters(words, options),
-            **_pairs("--hyperparameter", hyperparameters),
+            **pairs("--hyperparameter", hyperparameters),
         },
         channels=_channels(channels),
-        environment=_pairs("--env", environment),
+        environment=pairs("--env", environment),
         checkpoints=checkpoints,
         gpus=gpus,
         shm=settings.shm,
@@ -105,20 +106,13 @@ def _channels(words: Sequence[str]) -> dict[str, Path]:
 
     Because Docker would create a missing folder, the job would otherwise train on no data.
     """
-    found = {name: Path(folder) for name, folder in _pairs("--channel", words).items()}
+    found = {name: Path(folder) for name, folder in pairs("--channel", words).items()}
     for name, folder in found.items():
         if not contract.CHANNEL.fullmatch(name):
-            raise ConfigError(f"{name!r} is no name of a channel", where="--channel", why="letters, digits, . _ and -")
+            raise ConfigError(f"{name!r} is not a channel name", where="--channel", why="letters, digits, . _ and -")
         if not folder.is_dir():
-            raise ConfigError(f"the channel {name} is no folder", where=str(folder), fix=f"--channel {name}=FOLDER")
+            raise ConfigError(f"the channel {name} is not a folder", where=str(folder), fix=f"--channel {name}=FOLDER")
     return found
-
-
-def _pairs(option: str, words: Sequence[str]) -> dict[str, str]:
-    for word in words:
-        if "=" not in word:
-            raise ConfigError(f"{option} {word} has no value", fix=f"{option} NAME=VALUE")
-    return {name: value for name, _, value in (word.partition("=") for word in words)}
 
 
 def run(job: Job, line: Line, output: Path | None = None) -> Outcome:
@@ -153,7 +147,7 @@ def must_be_new(output: Path) -> None:
         raise ConfigError(
             f"--output {output} is not empty",
             where=str(output.absolute()),
-            why="what an earlier run left there would pass for a result of this one",
+            why="files of an earlier run would look like results of this one",
             fix="name another folder, or move that one away",
         )
     try:
@@ -192,11 +186,11 @@ def _bring(running: containers.Running, outcome: Outcome, output: Path, line: Li
         running.spared = True
         names = [f"{running.name}-{host}" for host in running.containers]
         ended = ", ".join(f"{one.host} ended with {one.code}" for one in outcome.hosts)
-        line("", f"{ended}; what they left is in their containers, which stay: {' '.join(names)}")
+        line("", f"{ended}; their output is in their containers, which are kept: {' '.join(names)}")
         if not isinstance(problem, OSError | tarfile.TarError):
             raise
         raise EnvironmentProblem(
-            f"the output cannot be written to {output}; the containers stay",
+            f"the output cannot be written to {output}; the containers are kept",
             where=str(output.absolute()),
             why=str(getattr(problem, "strerror", "") or problem),
             fix=f"docker cp {names[0]}:/opt/ml FOLDER, and so on for each; then docker rm -v {' '.join(names)}",
@@ -212,7 +206,7 @@ def refuse(outcome: Outcome) -> None:
     if bad:
         own = [one for one in bad if one.failure.startswith(f"{one.host}:")]
         first = min(own or bad, key=lambda one: one.seconds)
-        why = first.failure or "it left no failure file; its last words are above"
+        why = first.failure or "it left no failure file; its last output is above"
         raise JobError(f"{first.host} ended with exit code {first.code}", why=why)
 
 

@@ -59,9 +59,9 @@ def refuse_hiding(names: Iterable[str], where: Path) -> None:
         module = name.removesuffix("/__init__.py").removesuffix(".py")
         if module != name and module in sys.stdlib_module_names:
             raise ConfigError(
-                f"{name} has the name of a module of Python itself",
+                f"{name} has the name of a standard module of Python",
                 where=str(where),
-                why=f"`import {module}`, of PyTorch and everybody else, would find this one: it lies beside the script",
+                why=f"`import {module}` in PyTorch or any library would import this file beside the script",
                 fix=f"give it another name: my_{module}.py",
             )
 
@@ -69,10 +69,10 @@ def refuse_hiding(names: Iterable[str], where: Path) -> None:
 def _too_much(folder: Path, most: int, names: list[str]) -> ConfigError:
     largest = max((folder / name for name in names), key=lambda path: path.stat().st_size, default=folder)
     return ConfigError(
-        f"what lies beside the script is more than {most / 1e6:g} MB",
+        f"the folder of the script is larger than {most / 1e6:g} MB",
         where=str(folder),
-        why=f"all of that folder becomes /opt/ml/code; the largest so far is {largest.name}",
-        fix="a folder for the script alone; data belongs into a channel: --channel training=s3://...",
+        why=f"the whole folder becomes /opt/ml/code; its largest file so far is {largest.name}",
+        fix="put the script into a separate folder, and data into a channel: --channel training=s3://...",
     )
 
 
@@ -88,9 +88,9 @@ def _files(folder: Path, skip: Collection[str]) -> list[Path]:
         for name in [*files, *folders]:
             path = Path(place, name)
             if path.is_symlink() and not path.resolve().is_relative_to(inside):
-                raise _link(folder, path, "leads out of the source", "which no host of the job has")
+                raise _link(folder, path, "is a link out of the source", "which the hosts of the job do not have")
             if path.is_symlink() and not path.is_file():
-                raise _link(folder, path, "is no link to a file", "and would be left out without a word")
+                raise _link(folder, path, "is a link, but not to a file", "and would be left out silently")
         found += [Path(place, name) for name in files if Path(place, name).is_file()]
     return sorted(found)
 
@@ -103,6 +103,6 @@ def _link(folder: Path, path: Path, what: str, why: str) -> ConfigError:
     return ConfigError(
         f"{path.relative_to(folder)} {what}",
         where=str(folder),
-        why=f"it leads to {path.resolve()}, {why}",
-        fix="copy what it leads to, or take it out of the folder",
+        why=f"it points to {path.resolve()}, {why}",
+        fix="replace the link with a copy, or remove it from the folder",
     )

@@ -8,6 +8,7 @@ from typing import Annotated
 from pydantic import Field
 
 from trainwright.core.errors import ConfigError, did_you_mean, nearest
+from trainwright.core.pairs import pairs
 from trainwright.core.toml import Model, load
 from trainwright.gate import spec
 from trainwright.jobs import contract
@@ -172,7 +173,7 @@ def make(
     """
     check_on(on)
     if on == "hyperpod-eks" and instance and not row.sagemaker:
-        raise ConfigError(f"HyperPod has no {instance}", where="--instance", why="SageMaker has no training on it")
+        raise ConfigError(f"HyperPod does not offer {instance}", where="--instance", why="SageMaker cannot train on it")
     kind = _distribution(on, distribution, components, nodes * (processes or row.count or 1))
     return Job(
         name=_name(name or Path(script.path).stem.lower().replace("_", "-"), nodes),
@@ -204,8 +205,8 @@ def check_on(on: str) -> None:
 
 def _name(name: str, nodes: int) -> str:
     if not NAME.fullmatch(name) or len(f"{name}-worker-{nodes}") > 63:
-        why = "a small letter, then at most 51 small letters, digits and -: pods are named after it"
-        raise ConfigError(f"{name!r} is no name of a job", where="--name", why=why, fix="--name train")
+        why = "expected a lower-case letter, then at most 51 lower-case letters, digits and -, for pod names"
+        raise ConfigError(f"{name!r} is not a job name", where="--name", why=why, fix="--name train")
     return name
 
 
@@ -231,7 +232,7 @@ def _distribution(on: str, asked: str, components: Mapping[str, str], ranks: int
 
 def _processes(asked: int | None, kind: str, instance: str, gpus: int) -> int:
     if kind == "none" and (asked or 1) > 1:
-        why = "without a launcher of ranks there is one process on each node"
+        why = "distribution none starts one process on each node"
         raise ConfigError(
             f"{asked} processes are too many", where="--processes", why=why, fix="--distribution torchrun"
         )
@@ -245,11 +246,10 @@ def _mounts(
 ) -> list[Mount]:
     found = [Mount(name="code", source=script.code, target=folders.code, read_only=on_kubernetes(on))]
     found = found if script.code else []
-    for word in data:
-        channel, _, source = word.rpartition("=")
-        channel = channel or "training"
+    named = [word if "=" in word else f"training={word}" for word in data]
+    for channel, source in pairs("--data", named).items():
         if not contract.CHANNEL.fullmatch(channel):
-            raise ConfigError(f"{channel!r} is no name of a channel", where="--data", why="letters, digits, . _ and -")
+            raise ConfigError(f"{channel!r} is not a channel name", where="--data", why="letters, digits, . _ and -")
         name = f"data-{re.sub('[^a-z0-9]', '-', channel.lower())}"
         if name in {mount.name for mount in found}:
             raise ConfigError(f"the channel {channel} is given twice", where="--data", fix="--data NAME=SOURCE")
@@ -261,39 +261,38 @@ def _mounts(
     for mount in found:
         option = f"--{mount.name.partition('-')[0]}"
         if on_kubernetes(on) and (not CLAIM.fullmatch(mount.source) or ".." in mount.source.split("/")):
-            why = "on Kubernetes it is a PersistentVolumeClaim, or CLAIM/FOLDER"
-            raise ConfigError(f"{mount.source!r} is no claim", where=option, why=why)
+            why = "Kubernetes requires a PersistentVolumeClaim, or CLAIM/FOLDER"
+            raise ConfigError(f"{mount.source!r} is not a claim", where=option, why=why)
         if not FOLDER.fullmatch(mount.source):
-            why = "pyxis takes letters, digits and / . _ @ + = -"
-            raise ConfigError(f"{mount.source!r} is no folder that can be mounted", where=option, why=why)
+            why = "pyxis accepts only letters, digits and / . _ @ + = -"
+            raise ConfigError(f"{mount.source!r} is not a folder that can be mounted", where=option, why=why)
     return found
 
 
 def _environment(words: Sequence[str]) -> dict[str, str]:
     found = dict[str, str]()
-    for word in words:
-        name, has, value = word.partition("=")
-        if not (has and VARIABLE.fullmatch(name)):
-            raise ConfigError(f"{word!r} is no variable", where="--env", fix="--env NAME=VALUE")
+    for name, value in pairs("--env", words).items():
+        if not VARIABLE.fullmatch(name):
+            raise ConfigError(f"{name!r} is not a variable name", where="--env", fix="--env NAME=VALUE")
         if name in ("TRAINWRIGHT_JOB_SECRET", contract.SECRET_FILE):
-            why = "the file would hold it, for everybody who reads it; and where it lies the file says itself"
-            raise ConfigError("the job's secret is no --env", where="--env", why=why, fix="leave it to the file")
+            why = "everybody who reads the emitted file would see it; the file sets its location itself"
+            raise ConfigError("the job's secret must not be in --env", where="--env", why=why, fix="leave it out")
         found[name] = value
     return found
 
 
 def _namespace(hyperpod: HyperPod, on: str, asked: str) -> str:
     if asked and not on_kubernetes(on):
-        raise ConfigError("--namespace is of Kubernetes", where="--namespace", why=f"--on {on} has none")
+        raise ConfigError("--namespace only applies to Kubernetes", where="--namespace", why=f"--on {on} has none")
     if asked and not NAMESPACE.fullmatch(asked):
-        raise ConfigError(f"{asked!r} is no namespace", where="--namespace", why="small letters, digits and -")
+        raise ConfigError(f"{asked!r} is not a namespace", where="--namespace", why="lower-case letters, digits and -")
     if on != "hyperpod-eks":
         return asked
     if asked and asked != hyperpod.namespace and not asked.startswith(hyperpod.namespace_prefix):
         raise ConfigError(
-            f"HyperPod resumes no job of the namespace {asked}",
+            f"HyperPod does not resume jobs in the namespace {asked}",
             where="--namespace",
-            why=f"only of {hyperpod.namespace}, and of those that begin with {hyperpod.namespace_prefix}",
+            why=f"only jobs in {hyperpod.namespace} and in namespaces that begin with {hyperpod.namespace_prefix}",
             fix=f"--namespace {hyperpod.namespace}, or --on pytorchjob: without auto-resume",
         )
     return asked or hyperpod.namespace

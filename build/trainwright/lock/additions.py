@@ -1,4 +1,4 @@
-"""Validate the packages that a requirements file adds to an image, and the lock that answers it. Pure."""
+"""Validate the packages that a requirements file adds to an image, and the lock that was resolved from it. Pure."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -41,7 +41,7 @@ class Refused(Model):
 class Additions(Model):
     """The content of additions.toml."""
 
-    refused: dict[str, Refused]  # glob of a package's name to why an image that holds one gets no second one on top
+    refused: dict[str, Refused]  # glob of a package's name to why an image with such a package cannot get a second one
     packages: dict[str, Compilable]
 
 
@@ -76,7 +76,7 @@ def lock_path(variant: Variant) -> Path:
 
 
 def held(variant: Variant, lock: Lock) -> list[PythonFile]:
-    """Return the Python packages of the image below; none of them moves."""
+    """Return the Python packages of the image below; their versions never change."""
     return [entry for entry in lock.python if entry.group in variant.groups and entry.group != "added"]
 
 
@@ -97,7 +97,7 @@ def to_compile(known: Additions, asked: Asked) -> dict[str, Compilable]:
 
 
 def intent_digest(intent: Intent, variant: Variant, lock: Lock, asked: Asked, known: Additions) -> str:
-    """Return the digest of what a lock is resolved from: the file's lines, and what the image below was proved with."""
+    """Return the digest of what a lock is resolved from: the file's lines, and the versions in the image below."""
     base = intent.components.bases[variant.base]
     lines = [[line.text, sorted(line.hashes), line.compile] for line in asked.lines]
     rows = {name: row.build_requirements for name, row in known.packages.items()}
@@ -115,10 +115,10 @@ def check_line(line: Line, version: str, what: str) -> None:
     requirement = Requirement(line.text)
     if not requirement.specifier.contains(Version(version), prereleases=True):
         raise IncompatibleError(
-            f"{line.text} would move {line.name} from {version}",
+            f"{line.text} would change {line.name} {version}",
             where=line.where,
-            why=f"{what} was proved with {line.name} {version}; on top of it, nothing of it moves",
-            fix=f"{line.name}{_any_extras(requirement)} without a version in that line; or an image that has it: "
+            why=f"{what} was proved with {line.name} {version}; added packages must not change it",
+            fix=f"{line.name}{_any_extras(requirement)} without a version in that line; or use an image that has it: "
             f"trainwright find --has '{line.name}{requirement.specifier}'",
         )
 
@@ -128,7 +128,7 @@ def _any_extras(requirement: Requirement) -> str:
 
 
 def harms(known: Additions, intent: Intent, variant: Variant, lock: Lock) -> dict[str, str]:
-    """Map the glob of a package's name to why this image gets none: it holds one of that kind already.
+    """Map globs of package names to why such a package cannot be added: the image already holds one of that kind.
 
     If the image's base brings the framework, the image's content is not listed, so all globs apply.
     """
@@ -167,7 +167,7 @@ def compiler_of(intent: Intent, parent: Variant, name: str) -> Variant:
         raise ConfigError(
             f"{name} must be compiled against torch and CUDA, and {parent.id} has no twin with compilers",
             where=f"{where}:{line}",
-            why="the image itself carries no nvcc",
+            why="the image itself does not contain nvcc",
             fix=f"devel = true in that row, then trainwright lock --only {parent.id}",
         )
     return twin
@@ -182,7 +182,7 @@ def environment(row: Compilable, architectures: Sequence[str]) -> dict[str, str]
 
 
 def check(intent: Intent, variant: Variant, image: Lock, found: Lock, asked: Asked, known: Additions) -> None:
-    """Validate a lock. Raises LockError if it answers another file or another image, or lacks a package."""
+    """Validate a lock. Raises LockError if it is for another file or another image, or lacks a package."""
     where, fix = str(lock_path(variant)), f"trainwright lock {variant.words}"
     if found.intent != intent_digest(intent, variant, image, asked, known):
         raise LockError(
@@ -211,15 +211,15 @@ def check(intent: Intent, variant: Variant, image: Lock, found: Lock, asked: Ask
     held_compiled = {entry.name for entry in found.compiled}
     wanted = {name for name in added.keys() & to_compile(known, asked).keys() if not is_wheel(added[name])}
     if held_compiled != wanted:
-        raise LockError(f"the lock of {variant.id} says of other packages that they are compiled", where=where, fix=fix)
+        raise LockError(f"the lock of {variant.id} lists the wrong packages as compiled", where=where, fix=fix)
 
 
 def check_hashes(line: Line, entry: PythonFile) -> None:
     """Check the file's hash. Raises LockError if the line names hashes and the file's sha256 is not among them."""
     if line.hashes and str(canonicalize_name(entry.name)) == line.name and entry.sha256 not in line.hashes:
         raise LockError(
-            f"{entry.file} has none of the hashes that its line names",
+            f"{entry.file} does not match any hash in its line",
             where=line.where,
-            why=f"the index offers sha256 {entry.sha256}; the line admits {', '.join(line.hashes)[:200]}",
+            why=f"the index offers sha256 {entry.sha256}; the line allows {', '.join(line.hashes)[:200]}",
             fix="find out who changed the file before you change the line",
         )

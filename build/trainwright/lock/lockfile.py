@@ -234,7 +234,7 @@ def check(intent: Intent, variant: Variant, lock: Lock, packages: Iterable[Packa
                 raise missing(f"package {package}", f"component {name} takes it from the distribution")
     for package in distribution_packages(intent, variant.base):
         if package not in present:
-            raise missing(f"package {package}", f"base {variant.base} names it")
+            raise missing(f"package {package}", f"base {variant.base} requires it")
     for group, tools in (
         ("tools", intent.components.tools.python_tools),
         ("sdist-build", intent.components.tools.sdist_build),
@@ -248,16 +248,16 @@ def check(intent: Intent, variant: Variant, lock: Lock, packages: Iterable[Packa
                 raise missing(f"Python package {need}", f"{entry.name} {entry.version} requires it")
     if sources:
         raise LockError(
-            f"the lock holds a source that nobody pinned: {min(sources)}",
+            f"the lock contains a source that is not pinned: {min(sources)}",
             where=where,
-            why=f"{variant.id} is not made from it: the lock was edited",
+            why=f"{variant.id} is not built from it: the lock was edited",
             fix=RELOCK.format(id=variant.id),
         )
     if entries_digest(lock.python) != lock.entries:
         raise LockError(
             f"the lock of {variant.id} was changed by hand",
             where=where,
-            why="its files are not the ones that `trainwright lock` wrote: one was taken out or edited",
+            why="its files are not the ones that `trainwright lock` wrote: one was removed or edited",
             fix=RELOCK.format(id=variant.id),
         )
 
@@ -268,7 +268,7 @@ def _check_source(
     """Check that a locked source is the one in its component's release, because only the release has evidence."""
     pin = variant.pins[name]
     if source is None or source.version != pin.version:
-        raise missing(f"source {name} {pin.version}", f"{variant.id} is made from it")
+        raise missing(f"source {name} {pin.version}", f"{variant.id} is built from it")
     if (source.commit, source.sha256) != (release.commit, release.sha256):
         raise missing(
             f"source {name} {pin.version}",
@@ -291,9 +291,9 @@ def pin_versions(intent: Intent, variant: Variant, lock: Lock, packages: Mapping
             names = packages_of(provider.packages, variant, intent.components.bases[variant.base])
             if not names:
                 raise ConfigError(
-                    f"component {name!r} names no distribution package",
+                    f"component {name!r} does not name a distribution package",
                     where=f"dockerfiles/layers/{name}.toml: [providers.{pin.provider}]",
-                    why="it takes its version from the first of `packages`",
+                    why="its version is that of the first entry in `packages`",
                 )
             versions[name] = packages[names[0]].version
         else:
@@ -307,7 +307,7 @@ def refuse_blocked(variant: Variant, missing: list[str], where: str = "", fix: s
         raise LockError(
             f"{variant.id} is blocked: {'; '.join(missing)}",
             where=where or f"dockerfiles/locks/{variant.lock}.toml",
-            why="nothing enters an image that no checksum, commit or signature vouches for",
+            why="every input of an image must have a checksum, a commit or a signature",
             fix=fix
             or f"add what is missing to dockerfiles/, with the evidence; then trainwright lock --only {variant.id}",
         )

@@ -70,7 +70,7 @@ def _paragraph(rows: str) -> dict[str, str]:
 
 
 def _malformed(name: str, why: str) -> DamagedLock:
-    return DamagedLock(f"{name} is not what `trainwright lock` writes", where=name, why=why, fix="trainwright lock")
+    return DamagedLock(f"{name} was not written by `trainwright lock`", where=name, why=why, fix="trainwright lock")
 
 
 def epoch_of(header: dict[str, str]) -> int:
@@ -79,7 +79,7 @@ def epoch_of(header: dict[str, str]) -> int:
 
 
 def unmet(stanzas: Stanzas) -> tuple[str, str] | None:
-    """Return a package and a dependency of it that none of these packages is or provides; None if all are met."""
+    """Return a package and its dependency that these packages do not satisfy; None if all are satisfied."""
     present = stanzas.keys() | providers(stanzas).keys()
     for name, stanza in stanzas.items():
         for field in ("Pre-Depends", "Depends"):
@@ -139,8 +139,8 @@ def reduce(stanza: dict[str, str], archive: str) -> dict[str, str]:
     Raises LockError if its Filename leaves the archive.
     """
     if not _FILE.fullmatch(stanza["Filename"]):
-        why = f"Filename: {stanza['Filename']!r}, which is no file below the archive"
-        raise LockError(f"the index of {archive} is not to be trusted", why=why, fix="trainwright doctor")
+        why = f"Filename: {stanza['Filename']!r}, which is not a file below the archive"
+        raise LockError(f"the index of {archive} cannot be trusted", why=why, fix="trainwright doctor")
     full = {**stanza, "Archive": archive}
     return {field: full[field] for field in FIELDS if field in full}
 
@@ -149,7 +149,7 @@ def to_packages(stanzas: Stanzas) -> dict[str, Package]:
     """Convert stanzas to packages. Raises ValueError or KeyError if a stanza is malformed."""
     for name, stanza in stanzas.items():
         if stanza["SHA256"] and not _FILE.fullmatch(stanza["Filename"]):  # a package of the base image has no file
-            raise ValueError(f"{name} is in {stanza['Filename']!r}, which is no file below the archive")
+            raise ValueError(f"{name} is in {stanza['Filename']!r}, which is not a file below the archive")
     return {
         name: Package(
             name=name,

@@ -44,7 +44,7 @@ def read(path: Path) -> Asked:
     """Read a requirements file with what it includes. Raises ConfigError with file and line."""
     found = _read(path, [])
     if not found.lines:
-        raise ConfigError("the requirements file asks for nothing", where=str(path), fix=f"$EDITOR {path}")
+        raise ConfigError("the requirements file contains no requirement", where=str(path), fix=f"$EDITOR {path}")
     return found
 
 
@@ -54,7 +54,7 @@ def _read(path: Path, within: list[Path]) -> Asked:
     constraints: list[Line] = []
     for number, (where, row) in enumerate(_rows(text, path)):
         if max(number, len(lines) + len(constraints)) >= MOST:  # the resolver would take hours
-            why = f"{MOST} lines that ask for something, with those of included files, are the most"
+            why = f"the limit is {MOST} requirement lines, including those of included files"
             raise ConfigError("the requirements file is too long", where=where, why=why, fix=_edit(where))
         included = re.match(r"(-r|--requirement|-c|--constraint)[ =]?\s*(\S+)", row)
         if not included:
@@ -96,30 +96,30 @@ def _line(row: str, where: str) -> Line:
 
     def refuse_address() -> NoReturn:
         refuse(
-            f"{text} comes from no package index",
-            "nothing of it vouches for its bytes, nor that they are there tomorrow: build it into a wheel or a source "
-            "distribution, offer that by an index or a find-links folder of pip's, and name it with its version",
+            f"{text} does not come from a package index",
+            "its content has no checksum and may change or disappear: build a wheel or a source distribution from it, "
+            "publish that in an index or a find-links folder of pip, and name it with its version",
         )
 
     plain = re.sub(r"\s*#.*", "", row)
     ours, hashes = COMPILE.search(row), HASH.findall(plain)
     text = HASH.sub("", plain).strip()
     if len(text) > LONGEST:
-        refuse("this is no requirement", f"{text[:40]}... has {len(text)} characters, and {LONGEST} is the most")
+        refuse("this is not a requirement", f"{text[:40]}... has {len(text)} characters; the limit is {LONGEST}")
     if FROM_ELSEWHERE.match(text):
         refuse_address()
     if text.startswith("-"):
         refuse(
-            f"{text.split()[0]} has no place in this file",
+            f"{text.split()[0]} is not allowed in this file",
             "indexes come from this host's pip configuration and TRAINWRIGHT_MIRRORS; see `trainwright doctor`",
         )
     if wrong := next((given for given in hashes if not re.fullmatch(r"sha256:[0-9a-f]{64}", given)), ""):
-        refuse("a hash that is no sha256", f"--hash={wrong}")
+        refuse("the hash is not a sha256", f"--hash={wrong}")
     try:
         if Requirement(text).url:
             refuse_address()
     except InvalidRequirement as error:
-        refuse("this is no requirement", f"{text}: {str(error).splitlines()[0]}")
+        refuse("this is not a requirement", f"{text}: {str(error).splitlines()[0]}")
     words = ours[1].split() if ours else []
     if wrong := next((word for word in words if not re.fullmatch(r"[A-Z][A-Z0-9_]*=[\w.;,:+/-]*", word)), ""):
         refuse("`# trainwright: compile` takes NAME=value", wrong)

@@ -58,7 +58,9 @@ class Rule(Model):
     @model_validator(mode="after")
     def _sides(self) -> "Rule":
         if bool(self.b) == (self.kind == "ban") or bool(self.b_range) != (self.kind == "requires"):
-            raise ValueError("a ban has no `b`, every other rule has one; `b_range` is of kind requires alone")
+            raise ValueError(
+                "a ban takes no `b`, every other rule requires one; `b_range` only applies to kind `requires`"
+            )
         return self
 
 
@@ -112,7 +114,7 @@ def load_rules(root: Path, components: Iterable[str]) -> Compat:
         if name and name not in known:
             line = line_of(read(path), (table, n, key))
             raise ConfigError(
-                f"row {n + 1} of [[{table}]] is about {name!r}, which is no component",
+                f"row {n + 1} of [[{table}]] names {name!r}, which is not a component",
                 where=f"{FILE}:{line}",
                 why=did_you_mean(name, known),
                 fix=f"$EDITOR +{line} {FILE}",

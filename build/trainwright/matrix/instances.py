@@ -80,11 +80,11 @@ def _letters(name: str) -> str:
 def unknown(name: str, table: Iterable[str], where: str = "") -> ConfigError:
     """Return the error for an unknown instance type; `where` is the option, or file:line of the row, that names it."""
     near = alike(name, table)
-    row = f'add [instances."{name}"] to {FILE}, with what it has and who says so'
+    row = f'add [instances."{name}"] to {FILE}, with its GPUs and network, and the source'
     correct = f"{where} {near[0]}" if where.startswith("--") and near else f"name another one: grep '^\"' {FILE}"
     return ConfigError(
         f"unknown instance type {name!r}",
         where=where,
-        why=f"did you mean {' or '.join(map(repr, near))}?" if near else f"no name in {FILE} is like it",
+        why=f"did you mean {' or '.join(map(repr, near))}?" if near else f"{FILE} has no similar name",
         fix=f"{correct}, or {row}" if where.startswith("--") else f"correct the row, or {row}",
     )

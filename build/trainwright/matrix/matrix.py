@@ -20,6 +20,8 @@ from trainwright.matrix.model import (
     Matrix,
     Pin,
     Provider,
+    Row,
+    Stack,
     Tested,
     TestedBy,
     Tools,
@@ -94,6 +96,7 @@ def expand(matrix: Matrix, components: Mapping[str, Component], text: str = "") 
     made = dict[tuple[str, str], Pin]()  # most images of a matrix have the same pins
     for name, framework in matrix.frameworks.items():
         for number, row in enumerate(framework.rows):
+            stack = stack_of(matrix, row, in_row(name, number, text, "stack"))
             for accelerator, python, target, base in product(row.accelerators, row.pythons, row.targets, row.bases):
                 if target not in matrix.targets:
                     raise ConfigError(
@@ -107,7 +110,7 @@ def expand(matrix: Matrix, components: Mapping[str, Component], text: str = "") 
                     flavour = "-".join(filter(None, flavours))
                     twin = "devel" if devel else ""
                     identity = image_id(name, row.release, accelerator, python, target, flavour, twin)
-                    said = matrix.common.pins | matrix.targets[target].pins | row.pins
+                    said = matrix.common.pins | matrix.targets[target].pins | stack.pins | row.pins
                     said |= matrix.devel.pins if devel else {}
                     said = {pin: word for pin, word in said.items() if word != ABSENT}
                     variant = Variant(
@@ -122,7 +125,7 @@ def expand(matrix: Matrix, components: Mapping[str, Component], text: str = "") 
                         devel=devel,
                         default=identity == framework.default,
                         tested=tested_by(matrix.tested, identity),
-                        instances=row.instances,
+                        instances=row.instances or stack.instances,
                         driver=row.driver,
                         awaits=row.awaits,
                         row=number,
@@ -139,11 +142,23 @@ def expand(matrix: Matrix, components: Mapping[str, Component], text: str = "") 
                     yield variant.model_copy(update={"pins": pins})
 
 
+def stack_of(matrix: Matrix, row: Row, where: str) -> Stack:
+    """Return the stack that a row names, or an empty one. Raises ConfigError for an unknown name."""
+    if row.stack and row.stack not in matrix.stacks:
+        raise ConfigError(
+            f"unknown stack {row.stack!r}",
+            where=where,
+            why=did_you_mean(row.stack, matrix.stacks),
+            fix=edit(where, f"add [stacks.{row.stack}.pins], or correct the row"),
+        )
+    return matrix.stacks[row.stack] if row.stack else Stack(pins={})
+
+
 def _pin(identity: str, name: str, text: str, components: Mapping[str, Component], where: Callable[[str], str]) -> Pin:
     """Parse a pin: `version`, `provider version` or `provider`; `where` returns file:line of a pin."""
     if name not in components:
         raise ConfigError(
-            f"pin {name!r} of {identity} names no component",
+            f"pin {name!r} of {identity} names an unknown component",
             where=where(name),
             why=did_you_mean(name, components),
             fix=edit(where(name), f"correct it, or add dockerfiles/layers/{name}.toml and {name}.j2"),
@@ -156,9 +171,11 @@ def _pin(identity: str, name: str, text: str, components: Mapping[str, Component
         version = "".join(rest) or first or "<version>"
         near = get_close_matches(first, providers, 1) or sorted(providers)
         ways = [f'"{way}"' if providers[way].kind in VERSIONLESS else f'"{way} {version}"' for way in near]
-        wrong = f"unknown provider {first!r} of {name}" if rest else f"pin {name!r} of {identity} names no provider"
+        wrong = (
+            f"unknown provider {first!r} of {name}" if rest else f"pin {name!r} of {identity} does not name a provider"
+        )
         raise ConfigError(
-            wrong if first else f"pin {name!r} of {identity} says nothing",
+            wrong if first else f"pin {name!r} of {identity} is empty",
             where=where(name),
             why=f'{name} = "{text}": a provider of dockerfiles/layers/{name}.toml belongs there; '
             + did_you_mean(first, providers),
@@ -182,7 +199,8 @@ def load_components(root: Path, pinned: set[str]) -> dict[str, Component]:
 def pinned_names(matrix: Matrix) -> set[str]:
     """Return every component that any pin of the matrix names, with or without an image."""
     rows = [row.pins for framework in matrix.frameworks.values() for row in framework.rows]
-    tables = [matrix.common.pins, matrix.devel.pins, *(target.pins for target in matrix.targets.values()), *rows]
+    tables = [matrix.common.pins, matrix.devel.pins, *rows]
+    tables += [target.pins for target in matrix.targets.values()] + [stack.pins for stack in matrix.stacks.values()]
     return {name for table in tables for name in table}
 
 
@@ -198,7 +216,7 @@ def load_intent(root: Path) -> Intent:
     check(root, matrix, components, variants)
     compat = load_rules(root, components.components)
     instances = load_instances(root)
-    check_instances(root, variants, instances, components.bases)
+    check_instances(root, matrix, variants, instances, components.bases)
     return Intent(
         root=root, matrix=matrix, components=components, variants=variants, compat=compat, instances=instances
     )
@@ -232,7 +250,7 @@ def select(variants: list[Variant], framework: str | None, only: str | None) -> 
     ]
     if not chosen:
         raise ConfigError(
-            f"no image is called {only!r}",
+            f"no image matches {only!r}",
             why=did_you_mean(only or "", [variant.id for variant in variants]),
             fix="trainwright list",
         )

@@ -27,9 +27,10 @@ class Row(Model):
     pythons: list[str]
     targets: list[str]
     bases: list[str]
-    pins: dict[str, str]
+    stack: str = ""  # of [stacks]: its pins come before the row's
+    pins: dict[str, str] = {}
     flavour: str = ""  # distinguishes these images from others of the same release and accelerator
-    instances: list[str] = []  # of instances.toml: compiled components target the GPUs of these
+    instances: list[str] = []  # of instances.toml: compiled components target the GPUs of these; else the stack's
     driver: str = ""  # the oldest GPU driver of the hosts, if it is known
     devel: bool = False  # whether each image has a twin with compilers
     awaits: str = ""  # what was unavailable to the author: without it these images have no lock
@@ -42,6 +43,13 @@ class Framework(Model):
 
 class Target(Model):
     pins: dict[str, str]
+
+
+class Stack(Model):
+    """The pins that the images of many rows share below their framework."""
+
+    pins: dict[str, str]
+    instances: list[str] = []
 
 
 class Tested(Model):
@@ -59,6 +67,7 @@ class Matrix(Model):
     common: Target
     devel: Target = Target(pins={})  # additional pins of the devel twin, which has compilers
     targets: dict[str, Target]
+    stacks: dict[str, Stack] = {}
     frameworks: dict[str, Framework]
 
 

@@ -43,9 +43,9 @@ def bundled(components: Components, variant: Variant, pin: str) -> str:
     release = components.components[installer].releases.get(held.version) if held else None
     if release is None:
         raise ConfigError(
-            f"{variant.id} takes {pin} from {installer}, and nobody has written down what that brings",
+            f"{variant.id} takes {pin} from {installer}, whose contents are not declared",
             where=f"dockerfiles/layers/{installer}.toml",
-            why=f"there is no [releases.{held.version!r}]" if held else f"{installer} is not pinned",
+            why=f"[releases.{held.version!r}] is missing" if held else f"{installer} is not pinned",
             fix=f"pin {installer} in dockerfiles/matrix.toml"
             if held is None
             else f"add it to dockerfiles/layers/{installer}.toml, with its evidence",

@@ -83,7 +83,9 @@ def refuse(
                 first.rule,
                 *filter(None, [origin(first)]),
                 f"evidence: {first.evidence} (checked {first.checked_on})",
-                f"nearest that works: {works[0]} {works[1]}" if works else "no known release of either side works",
+                f"nearest that works: {works[0]} {works[1]}"
+                if works
+                else "no known release of either one is compatible",
                 *(f"also: {sentence(verdict)}: {verdict.rule}" for verdict in refused[1:]),
             ]
         ),
@@ -100,4 +102,4 @@ def sentence(verdict: Verdict) -> str:
         )
     if b.range.startswith("net"):
         return f"{a.name} {a.version} speaks {a.range}, {b.name} {b.version} {b.range}"
-    return f"{a.name} {a.version} (of {a.range}) needs {b.name} {b.range}, and there is {b.version}"
+    return f"{a.name} {a.version} (of {a.range}) requires {b.name} {b.range}, and the image has {b.version}"

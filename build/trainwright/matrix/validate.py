@@ -42,6 +42,14 @@ def in_row(framework: str, row: int, text: str, *path: str) -> str:
     return f"{MATRIX}:{line_of(text, ('frameworks', framework, 'rows', row, *path))}"
 
 
+def in_instances(root: Path, matrix: Matrix, variant: Variant, instance: str) -> str:
+    """Return file:line of an instance type of an image: in its row, else in the row's stack."""
+    text, row = (root / MATRIX).read_text(), matrix.frameworks[variant.framework].rows[variant.row]
+    if row.instances:
+        return in_row(variant.framework, variant.row, text, "instances", instance)
+    return f"{MATRIX}:{line_of(text, ('stacks', row.stack, 'instances', instance))}"
+
+
 def in_base(bases: str, name: str, key: str) -> str:
     """Return file:line of a key of a base, or of the base that it is like. `bases` is the text of bases.toml."""
     said = tomli.loads(bases)["bases"]
@@ -58,10 +66,12 @@ def edit(where: str, remedy: str) -> str:
 def last_word(matrix: Matrix, variant: Variant, name: str) -> tuple[str, tuple[int | str, ...], str]:
     """Return the table that decides a pin, its path in matrix.toml, and the pin as written there."""
     framework, row = variant.framework, variant.row
-    of_row = matrix.frameworks[framework].rows[row].pins
+    said = matrix.frameworks[framework].rows[row]
+    stack = matrix.stacks[said.stack].pins if said.stack else {}
     tables: list[tuple[str, Mapping[str, str], tuple[int | str, ...]]] = [
         ("devel", matrix.devel.pins if variant.devel else {}, ("devel",)),
-        (f"row {row + 1} of {framework}", of_row, ("frameworks", framework, "rows", row)),
+        (f"row {row + 1} of {framework}", said.pins, ("frameworks", framework, "rows", row)),
+        (f"stack {said.stack}", stack, ("stacks", said.stack)),
         (f"target {variant.target}", matrix.targets[variant.target].pins, ("targets", variant.target)),
         ("common", matrix.common.pins, ("common",)),
     ]
@@ -79,24 +89,28 @@ def check(root: Path, matrix: Matrix, components: Components, variants: list[Var
     for what, names, file in (("an image", ids, MATRIX), ("a base", components.bases, "dockerfiles/bases.toml")):
         if wrong := next((name for name in names if not NAME.fullmatch(name) or len(name) > LONGEST), None):
             raise ConfigError(
-                f"{wrong!r} is no name of {what}",
+                f"{wrong!r} is not a valid name of {what}",
                 where=str(file),
-                why=f"a name is small letters and digits, with single . _ - between; {LONGEST} characters at most",
+                why=f"lower-case letters and digits, with single . _ - between; at most {LONGEST} characters",
                 fix=f"$EDITOR {file}",
             )
     if twice := {identity for identity in ids if ids.count(identity) > 1}:
-        raise ConfigError(f"two cells of the matrix have the id {min(twice)!r}", where="dockerfiles/matrix.toml")
+        raise ConfigError(f"two rows of the matrix make the id {min(twice)!r}", where="dockerfiles/matrix.toml")
     for name, framework in matrix.frameworks.items():
         if framework.default not in [variant.id for variant in variants if variant.framework == name]:
             raise ConfigError(
-                f"{framework.default}, named as default image of {name}, is no cell of the matrix",
+                f"{framework.default}, the default image of {name}, is not in the matrix",
                 where=f"dockerfiles/matrix.toml: frameworks.{name}",
                 why=did_you_mean(framework.default, ids),
             )
+    used = {row.stack for framework in matrix.frameworks.values() for row in framework.rows}
+    if unused := sorted(matrix.stacks.keys() - used):
+        where = f"{MATRIX}:{line_of((root / MATRIX).read_text(), ('stacks', unused[0]))}"
+        raise ConfigError(f"no row uses the stack {unused[0]!r}", where=where, fix=edit(where, "remove it"))
     for named in (*matrix.tested.make_test, *matrix.tested.ci):
         if named not in ids:
             raise ConfigError(
-                f"{named}, named as tested, is no cell of the matrix",
+                f"{named}, listed in [tested], is not in the matrix",
                 where="dockerfiles/matrix.toml: tested",
                 why=did_you_mean(named, ids),
             )
@@ -106,7 +120,7 @@ def check(root: Path, matrix: Matrix, components: Components, variants: list[Var
         }:
             if other not in components.components:
                 raise ConfigError(
-                    f"component {name!r} asks for parts of {other!r}, which is no component",
+                    f"component {name!r} names extras for {other!r}, which is not a component",
                     where=f"dockerfiles/layers/{name}.toml",
                     why=did_you_mean(other, components.components),
                 )
@@ -146,17 +160,15 @@ def check_components(root: Path, variants: list[Variant]) -> None:
 
 
 def check_instances(
-    root: Path, variants: list[Variant], table: Mapping[str, Instance], bases: Mapping[str, Base]
+    root: Path, matrix: Matrix, variants: list[Variant], table: Mapping[str, Instance], bases: Mapping[str, Base]
 ) -> None:
     """Validate instance types: each is described, has the image's architecture and, if needed, is in SageMaker."""
     for variant in variants:
         for name in variant.instances:
             if name not in table:
-                text = (root / MATRIX).read_text()
-                raise unknown(name, table, in_row(variant.framework, variant.row, text, "instances", name))
+                raise unknown(name, table, in_instances(root, matrix, variant, name))
             if table[name].architecture != bases[variant.base].architecture:
-                text = (root / MATRIX).read_text()
-                where = in_row(variant.framework, variant.row, text, "instances", name)
+                where = in_instances(root, matrix, variant, name)
                 raise ConfigError(
                     f"{variant.id} cannot run on {name}",
                     where=where,
@@ -164,13 +176,15 @@ def check_instances(
                     fix=edit(where, "take the instance type out of the row, or choose another base"),
                 )
             if variant.target == "sagemaker" and not table[name].sagemaker:
-                text = (root / MATRIX).read_text()
-                where = in_row(variant.framework, variant.row, text, "instances", name)
+                where = in_instances(root, matrix, variant, name)
                 raise ConfigError(
-                    f"SageMaker trains on no {name}, and {variant.id} is for it",
+                    f"{variant.id} is for {name}, which SageMaker does not offer for training",
                     where=where,
-                    why=f"{FILE} knows no name for training jobs of it",
-                    fix=edit(where, f"another row for target sagemaker, without {name}; or its name in {FILE}"),
+                    why=f"{FILE} has no SageMaker name of it",
+                    fix=edit(
+                        where,
+                        f"make another row for target sagemaker, without {name}; or add its SageMaker name to {FILE}",
+                    ),
                 )
 
 
@@ -194,7 +208,7 @@ def check_pin(root: Path, matrix: Matrix, components: Components, variant: Varia
     if provider.kind in VERSIONLESS:
         if pin.version:
             raise ConfigError(
-                f"pin {name!r} of {variant.id} asks for a version that nobody could honour",
+                f"pin {name!r} of {variant.id} has a version, and its provider takes none",
                 where=at(name),
                 why=f"{said}: the distribution's packages bring the one that the lock names"
                 if provider.kind == "distro"
@@ -206,9 +220,9 @@ def check_pin(root: Path, matrix: Matrix, components: Components, variant: Varia
         Version(pin.version)
     except InvalidVersion:
         raise ConfigError(
-            f"pin {name!r} of {variant.id} makes no requirement",
+            f"pin {name!r} of {variant.id} is not a valid requirement",
             where=at(name),
-            why=f"{said}: {pin.version!r} is no version" if pin.version else f"{said}: it lacks a version",
+            why=f"{said}: {pin.version!r} is not a version" if pin.version else f"{said}: it lacks a version",
             fix=edit(at(name), "an exact version"),
         ) from None
     try:
@@ -218,7 +232,7 @@ def check_pin(root: Path, matrix: Matrix, components: Components, variant: Varia
         file = f"dockerfiles/layers/{name}.toml"
         line = line_of((root / file).read_text(), ("providers", pin.provider, "requirement"))
         raise ConfigError(
-            f"pin {name!r} of {variant.id} makes no requirement",
+            f"pin {name!r} of {variant.id} is not a valid requirement",
             where=f"{file}:{line}",
             why=f"{type(error).__name__}: {error}",
             fix=edit(f"{file}:{line}", "a requirement with {version} and, if need be, {accelerator}"),
@@ -235,9 +249,9 @@ def _check_packages(components: Components, variant: Variant) -> None:
             if other != name:
                 files = " and ".join(f"dockerfiles/layers/{one}.toml" for one in (other, name))
                 raise ConfigError(
-                    f"components {other!r} and {name!r} of {variant.id} are one Python package, {package!r}",
+                    f"components {other!r} and {name!r} of {variant.id} are the same Python package, {package!r}",
                     where=files,
-                    why="an image holds one version of it, and each of them would pin its own",
+                    why="an image holds one version of a package, and each component would pin its own",
                     fix=f"$EDITOR {files.replace(' and ', ' ')}   # another requirement in one, or take its pin out",
                 )
 

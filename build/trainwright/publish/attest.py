@@ -54,7 +54,7 @@ def must_be_possible(root: Path, purpose: Purpose) -> None:
     required = settings.publication(root).signature.required
     if required == "always" or required == purpose:
         raise NotRunError(
-            f"a {purpose} has to be signed, and there is no signing key",
+            f"a {purpose} requires a signature, but there is no signing key",
             where=f"{settings.FILE}: [signature] required = {required!r}",
             why=f"{sign.KEY} is not set",
             fix=f"export {sign.KEY}=<a file of `cosign generate-key-pair`, or awskms:///<ARN>>",
@@ -79,9 +79,9 @@ def attest(intent: Intent, found: Inputs, repository: str, digest: str, bill: Pa
         made.write_text(json.dumps(provenance.predicate(intent, found, policy.builder, commit_of(intent.root))))
         if lacks["sbom"]() and (about := bill_of(bill)) != digest:
             raise BuildError(
-                f"{found.variant.id} cannot be signed: its SBOM is not here",
+                f"{found.variant.id} cannot be signed: its SBOM is missing here",
                 where=str(bill),
-                why=f"it is about {about or 'none'}, and {digest} was to be signed",
+                why=f"the SBOM here describes {about or 'none'}, but {digest} is to be signed",
                 fix=f"rm -f {quote(str(bill.with_name('image.json')))} && trainwright build {found.variant.words}",
             )
         signs: dict[str, Callable[[], None]] = {
@@ -141,10 +141,10 @@ def _until_it_holds(
             steps[name][1]()
             done[name] = "signed, and verified"
     raise RegistryError(
-        f"what was signed of {place.digest} does not stay: its {' and '.join(lacking)}",
+        f"the registry does not keep what was signed of {place.digest}: its {' and '.join(lacking)}",
         where=place.uri,
         why=f"signed {policy.attempts} times, and then: {'; '.join(lacking.values())}",
-        fix="wait until nobody else publishes this image, and push again; no tag names it yet",
+        fix="wait until no one else publishes this image, and push again; no tag points to it yet",
     )
 
 
@@ -169,7 +169,7 @@ def _no_sbom(place: Place, public: Path) -> str:
     statements, why = sign.attested(place, public, "sbom")
     if any(sbom.image(_predicate(statement)) == place.digest for statement in statements):
         return ""
-    return why or "the SBOM there is another image's"
+    return why or "the SBOM in the registry describes another image"
 
 
 def _no_provenance(intent: Intent, found: Inputs, place: Place, public: Path, policy: Signature) -> str:

@@ -79,7 +79,7 @@ def _in_the_engine(found: Inputs, refused: list[TrainwrightError]) -> str:
         refused.append(
             NotRunError(
                 f"{found.variant.id} is not built with its present inputs",
-                why="a push sends what the engine holds; what would follow is only forecast",
+                why="a push sends the image from the engine; the steps after that are only a forecast",
                 fix=f"trainwright build {found.variant.words}",
             )
         )
@@ -101,16 +101,16 @@ def _until_it_is_proved(
     variant, source = found.variant, next((place for place in held if held[place]), None)
     steps = [f"build: the engine holds it, {own}"]
     if source:
-        steps = [f"build: nothing; the engine takes {digest} from {source}"]
+        steps = [f"build: not needed; the engine pulls {digest} from {source}"]
     elif not own:
-        steps = [f"build: it is not there to be pushed: trainwright build {variant.words}"]
+        steps = [f"build: the image is not built: trainwright build {variant.words}"]
     for place in missing:
-        steps.append(f"repository: {place.repository}, of a plain registry: it has no settings")
+        steps.append(f"repository: {place.repository}: a plain registry has no settings")
         if place.region:
             with collected(refused):
                 steps[-1:] = _repository(place, policy.repository)
     called = own or "its digest, known once it is built,"
-    steps += [f"push by digest: {called} to {place.repository}; what it holds is not sent" for place in missing]
+    steps += [f"push by digest: {called} to {place.repository}; blobs that it holds are not sent" for place in missing]
     steps.append("verify: the manifest under its digest, each blob; plain, one platform, Docker media types")
     proof = image.proof if image.proof and own and image.proof.image == own else None
     tests = "probe and image tests run on it"
@@ -137,10 +137,10 @@ def _repository(place: Place, settings: Repository) -> list[str]:
     own = [row for row in rows if row.repository == place.path]
     others = [f"{row.setting} of {row.repository}: {row.held or 'as wanted'}" for row in rows if row not in own]
     if own[0].state == "missing":
-        return [f"repository: {place.repository} is not there; it is created: {_settings(settings)}", *others]
+        return [f"repository: {place.repository} does not exist; it is created: {_settings(settings)}", *others]
     if own[0].state == "as wanted":
-        return [f"repository: {place.repository} is as {FILE} wants it: {_settings(settings)}", *others]
-    told = "; ".join(f"{row.setting} is {row.held}, {FILE} wants {row.wanted}" for row in own)
+        return [f"repository: {place.repository} matches {FILE}: {_settings(settings)}", *others]
+    told = "; ".join(f"{row.setting} is {row.held}, {FILE} requires {row.wanted}" for row in own)
     return [f"repository: {place.repository} stays as it is: {told}; trainwright repositories --apply", *others]
 
 
@@ -149,10 +149,10 @@ def _settings(settings: Repository) -> str:
         filter(
             None,
             [
-                f"no tag moves but {', '.join(settings.moving)}",
+                f"tags are immutable except {', '.join(settings.moving)}",
                 f"scan on push: {'yes' if settings.scan_on_push else 'no'}",
                 f"encryption {settings.encryption} {settings.kms_key}".rstrip(),
-                f"without a tag it expires after {settings.untagged_days} days, a cache after {settings.cache_days}",
+                f"untagged images expire after {settings.untagged_days} days, caches after {settings.cache_days}",
                 f"readers {', '.join(settings.readers) or 'none'}",
                 ", ".join(f"{name}={value}" for name, value in settings.tags.items()),
             ],
@@ -166,7 +166,7 @@ def _told(policy: Publication, held: Held, missing: list[Place], tag: str, relea
     said = f"by {key}" if key else f"not run: {attest.NO_KEY} ([signature] required = {policy.signature.required!r})"
     steps = [f"sign image, SBOM and provenance: {said}"]
     if missing:
-        steps.append(f"tag {tag} in {', '.join(map(str, missing))}: it never moves")
+        steps.append(f"tag {tag} in {', '.join(map(str, missing))}: immutable")
     if release:
-        steps.append(f"tag {release} in {', '.join(map(str, held))}: it never moves")
-    return [*steps, "no alias moves: that is `trainwright release`"]
+        steps.append(f"tag {release} in {', '.join(map(str, held))}: immutable")
+    return [*steps, "no alias moves: `trainwright release` moves them"]

@@ -141,14 +141,14 @@ def codebuild(found: Graph, said: CodeBuild, variables: Mapping[str, str]) -> di
     """
     if len(found.builds) > said.most_builds:
         raise ConfigError(
-            f"{len(found.builds)} images are to be built, and a batch has at most {said.most_builds} builds",
+            f"{len(found.builds)} images are to be built, but a batch has at most {said.most_builds} builds",
             where=f"{FILE}: most_builds",
             fix="trainwright ci codebuild --only '<glob>', once for each part: 'pytorch-*', 'jax-*', ...",
         )
     names = {build.id: identifier(build.id, said) for build in found.builds}
     if len(set(names.values())) < len(names):
         one, other = next((a, b) for a in names for b in names if a < b and names[a] == names[b])
-        raise ConfigError(f"{one} and {other} would both be called {names[one]}", where=f"{FILE}: identifier")
+        raise ConfigError(f"{one} and {other} would both have the identifier {names[one]}", where=f"{FILE}: identifier")
     tasks = [
         {
             "identifier": names[build.id],
@@ -180,14 +180,14 @@ def identifier(name: str, said: CodeBuild) -> str:
     found = re.sub(r"[^A-Za-z0-9_]", "_", name)
     if not re.search(said.identifier, found):
         where = f"{FILE}: identifier {said.identifier.pattern}"
-        raise ConfigError(f"{name} makes no identifier of CodeBuild", where=where)
+        raise ConfigError(f"{name} does not give a valid CodeBuild identifier", where=where)
     return found
 
 
 def _machine(said: CodeBuild, architecture: str, compute_type: str) -> dict[str, Any]:
     machine = said.architecture.get(architecture)
     if machine is None:
-        raise ConfigError(f"nothing says where {architecture} is built", where=f"{FILE}: [codebuild.architecture]")
+        raise ConfigError(f"no machine is configured for {architecture}", where=f"{FILE}: [codebuild.architecture]")
     return {"type": machine.type, "image": machine.image, "compute-type": compute_type, "privileged-mode": True}
 
 
@@ -195,7 +195,7 @@ def _compute(said: CodeBuild, name: str) -> str:
     for row in said.compute:
         if fnmatchcase(name, row.only):
             return row.compute_type
-    raise ConfigError(f"no row says what builds {name}", where=f"{FILE}: [[codebuild.compute]]")
+    raise ConfigError(f"no row sets the compute type of {name}", where=f"{FILE}: [[codebuild.compute]]")
 
 
 # --- GitHub Actions --------------------------------------------------------------------------------------------------
@@ -264,7 +264,7 @@ def _job(rows: list[dict[str, str]], before: list[str], said: GitHub, variables:
 
 def _runner(said: GitHub, build: Build) -> str:
     if build.architecture not in said.runners:
-        raise ConfigError(f"nothing says where {build.architecture} is built", where=f"{FILE}: [github.runners]")
+        raise ConfigError(f"no runner is configured for {build.architecture}", where=f"{FILE}: [github.runners]")
     return said.runners[build.architecture]
 
 

@@ -84,7 +84,7 @@ def _source(source: Source) -> dict[str, Any]:
     return {"name": source.name, "uri": source.url, "digest": {"sha256": source.sha256}}
 
 
-# --- what somebody else's says ---------------------------------------------------------------------------------------
+# --- the provenance of others ----------------------------------------------------------------------------------------
 
 
 def parameters(statement: Mapping[str, Any]) -> dict[str, Any]:
@@ -140,10 +140,10 @@ def _others(statement: Mapping[str, Any], digest: str) -> list[str]:
 def _missing(wanted: Iterable[dict[str, Any]], said: Iterable[dict[str, Any]]) -> list[str]:
     own = {(str(row["name"]), str(row["uri"])): row.get("digest") for row in wanted}
     other = {(str(row.get("name")), str(row.get("uri"))): row.get("digest") for row in said}
-    rows = [f"{name} ({uri}) is in the lock and not in it" for name, uri in own.keys() - other.keys()]
-    rows += [f"{name} ({uri}) is in it and not in the lock" for name, uri in other.keys() - own.keys()]
+    rows = [f"{name} ({uri}) is in the lock, but not in the provenance" for name, uri in own.keys() - other.keys()]
+    rows += [f"{name} ({uri}) is in the provenance, but not in the lock" for name, uri in other.keys() - own.keys()]
     rows += [
-        f"{name} ({uri}) is {other[name, uri]} there, and {own[name, uri]} in the lock"
+        f"{name} ({uri}) is {other[name, uri]} in the provenance, but {own[name, uri]} in the lock"
         for name, uri in own.keys() & other.keys()
         if own[name, uri] != other[name, uri]
     ]

@@ -39,7 +39,7 @@ def prune(intent: Intent, places: Iterable[Place], delete: bool, waived: set[str
     """
     if wrong := waived - WAIVABLE.keys():
         name = min(wrong)
-        raise ConfigError(f"--waive {name!r} waives nothing", why=did_you_mean(name, WAIVABLE))
+        raise ConfigError(f"--waive {name!r} is not a valid waiver", why=did_you_mean(name, WAIVABLE))
     found, verdicts, collected = list[Listed](), list[Verdict](), False
     places = list(dict.fromkeys(places))
     known = _known(intent, places, waived)
@@ -51,7 +51,9 @@ def prune(intent: Intent, places: Iterable[Place], delete: bool, waived: set[str
         rows = retention.judge(listed, known)
         if delete and any(row.state != "kept" for row in rows):
             again = _listed(place)
-            say(f"{place.repository}: asking again what is in use")  # a job may have started during the listing
+            say(
+                f"{place.repository}: checking again what is in use"
+            )  # because a job may have started during the listing
             known = _known(intent, places, waived)
             _refuse_unasked(known, f"nothing of {place.repository} is deleted")
             rows = _delete(place, rows, retention.judge(again, known), say)
@@ -68,16 +70,16 @@ def prune(intent: Intent, places: Iterable[Place], delete: bool, waived: set[str
 
 def _refuse_unasked(known: Known, what: str) -> None:
     if left := [name for name in known.unasked if name not in known.waived]:
-        answered = " and that ".join(WAIVABLE[name] for name in left)
+        answered = ", and ".join(WAIVABLE[name] for name in left)
         words = " ".join(f"--waive {name}" for name in left)
         raise NotRunError(
-            f"{what}: which images running jobs use could not be asked",
+            f"{what}: cannot determine which images running jobs use",
             why="; ".join(known.unasked[name] for name in left),
-            fix=f"have those actions allowed; or answer for it, that {answered}: prune {words}",
+            fix=f"allow those actions; or, if you are sure that {answered}: prune {words}",
         )
 
 
-# --- what is there ---------------------------------------------------------------------------------------------------
+# --- listing ---------------------------------------------------------------------------------------------------------
 
 
 def _known(intent: Intent, places: Iterable[Place], waived: set[str]) -> Known:
@@ -119,7 +121,7 @@ def _in_use(places: list[Place], settings: Repository) -> tuple[set[str], dict[s
         with suppress(AwsError):
             others -= {ecr.account(places[0].region)}
     if others:
-        unasked[ACCOUNTS] = f"jobs of {', '.join(sorted(others))}, which may pull it, cannot be asked from here"
+        unasked[ACCOUNTS] = f"jobs of {', '.join(sorted(others))}, which may pull it, cannot be listed from here"
     return used, unasked
 
 
@@ -172,7 +174,7 @@ def _look(place: Place, digest: str, tags: list[str], pushed: datetime | None) -
     )
 
 
-# --- away with it ----------------------------------------------------------------------------------------------------
+# --- deletion --------------------------------------------------------------------------------------------------------
 
 
 def _delete(place: Place, first: list[Verdict], again: list[Verdict], say: Say) -> list[Verdict]:
@@ -194,13 +196,13 @@ def _read_back(place: Place, kept: list[Verdict]) -> None:
     """Check that every kept manifest is still there with its tags. Raises RegistryError."""
     tags = [tag for row in kept for tag in row.tags]
     held = client.resolve_all(place.repository, tags)
-    lost = [f"{tag} named {row.digest}" for row in kept for tag in row.tags if held[tag] != row.digest]
+    lost = [f"{tag} pointed to {row.digest}" for row in kept for tag in row.tags if held[tag] != row.digest]
     if lost:
         raise RegistryError(
-            f"{len(lost)} tags of what was kept are not what they were",
+            f"{len(lost)} tags of kept images have changed",
             where=place.repository,
             why="; ".join(lost[:5]),
-            fix="trainwright prune, which lists what is there; somebody else may have moved an alias just now",
+            fix="trainwright prune, which lists the present state; another user may just have moved an alias",
         )
     for row in kept:
         client.manifest(place.repository, row.digest)
@@ -226,10 +228,13 @@ def sentences(found: Pruned) -> list[str]:
     """Return the last lines shown to the user."""
     gone = [row for row in found.rows if row.state != "kept"]
     unknown = [row for row in found.rows if row.why.startswith("unknown")]
-    said = [f"not asked: {why}; that {WAIVABLE[name]}, --waive {name} says" for name, why in found.unasked.items()]
-    said += [f"{len(unknown)} are kept because nobody here can judge them"] if unknown else []
+    said = [
+        f"not checked: {why}; if you are sure that {WAIVABLE[name]}: --waive {name}"
+        for name, why in found.unasked.items()
+    ]
+    said += [f"{len(unknown)} are kept because they cannot be judged here"] if unknown else []
     if not gone:
         return [*said, f"nothing to delete among {len(found.rows)}"]
     done = "deleted" if found.deleted else "would be deleted"
-    later = "" if found.collected else "; a plain registry gives that room back when its garbage is collected"
+    later = "" if found.collected else "; a plain registry frees the space at its next garbage collection"
     return [*said, f"{len(gone)} of {len(found.rows)} {done}, {human(found.freed)}{later}"]

@@ -133,10 +133,10 @@ def one_digest(found: Inputs, held: Held) -> tuple[str, list[Place]]:
     named = {digest for digest in held.values() if digest}
     if len(named) > 1:
         raise RegistryError(
-            f"{found.tag} does not mean one image",
+            f"{found.tag} points to different images",
             where=", ".join(f"{place}: {digest}" for place, digest in held.items() if digest),
-            why="a tag of a key never moves, so none of them can be made like the other",
-            fix=f"trainwright rebuild --compare --only {found.variant.id}   # which of them the inputs give",
+            why="the tag of a key is immutable, so none of them can be moved",
+            fix=f"trainwright rebuild --compare --only {found.variant.id}   # shows which of them the inputs give",
         )
     return next(iter(named), ""), [place for place, digest in held.items() if not digest]
 
@@ -192,9 +192,9 @@ def settled(place: Place, settings: Repository, create: bool) -> list[Setting]:
     loose = next((row for row in rows if row.setting == "moving tags" and row.state != "changed"), None)
     if loose:
         raise RegistryError(
-            f"{place.path} lets tags move that must not",
+            f"{place.path} allows immutable tags to move",
             where=str(place),
-            why=f"it has {loose.held}, {FILE} wants {loose.wanted}",
+            why=f"it has {loose.held}, but {FILE} requires {loose.wanted}",
             fix="trainwright repositories --apply",
         )
     return rows
@@ -220,9 +220,9 @@ def _prove(intent: Intent, found: Inputs, image: Image, place: Place, digest: st
 
 def _other_image(found: Inputs, uri: str, image: Image, done: str) -> RegistryError:
     return RegistryError(
-        f"{found.variant.id} cannot be proved as the registry holds it; it was not {done}",
+        f"the {found.variant.id} in the registry is not the image that was probed; it was not {done}",
         where=uri,
-        why=f"the engine calls it {engine.image_id(uri)}, and what was probed {image.proof and image.proof.image}",
+        why=f"the registry's image is {engine.image_id(uri)}, the probed one {image.proof and image.proof.image}",
         fix=f"trainwright build {found.variant.words} && trainwright push {found.variant.words}",
     )
 
@@ -241,21 +241,21 @@ def _scanned(found: Inputs, places: list[Place], digest: str, policy: Publicatio
         scan = ecr.findings(place.region, place.path, digest, policy.scan.wait_seconds, place.account)
         check = scanning.judge(scan, policy.scan, datetime.now(UTC).date())
         for row in scanning.idle(scan, policy.scan):
-            say(f"{found.variant.id}: note: [scan] allows {row}, which no finding is about any more ({FILE})")
+            say(f"{found.variant.id}: note: [scan] allows {row}, which is no longer found ({FILE})")
         where = f"{place.repository}@{digest}"
         if check.state == "failed":
             raise TestError(
-                f"{found.variant.id} has findings that refuse it; it was not tagged",
+                f"the scan of {found.variant.id} has findings that are not allowed; it was not tagged",
                 where=where,
                 why=check.detail,
                 fix=f"trainwright lock --update; or a row with reason and expiry in [[scan.allow]] of {FILE}",
             )
         if check.state == "not run" and policy.scan.unknown == "refuse":
             raise NotRunError(
-                f"what {found.variant.id} is vulnerable to was not established; it was not tagged",
+                f"the scan of {found.variant.id} has no result; it was not tagged",
                 where=where,
                 why=check.detail,
-                fix=f"trainwright push {found.variant.words}: it goes on where it stopped; or [scan] unknown in {FILE}",
+                fix=f"trainwright push {found.variant.words}: it resumes where it stopped; or [scan] unknown in {FILE}",
             )
         checks.append(check.model_copy(update={"detail": f"{place}: {check.detail}"}))
     state = "not run" if any(check.state == "not run" for check in checks) else "passed"
@@ -290,8 +290,8 @@ def gated(intent: Intent, variant: Variant, digest: str, waiver: str) -> Check:
     except NotRunError as error:
         if "nccl-tests" in variant.pins:
             raise
-        why = f"{error.why}; it has NCCL and no nccl-tests, so that no gate can be run on it"
-        fix = f"the same command with {passed.WAIVE}, of whoever answers for it"
+        why = f"{error.why}; it has NCCL but no nccl-tests, so no gate can run on it"
+        fix = f"the same command with {passed.WAIVE}, by the person responsible"
         raise NotRunError(error.what, where=error.where, why=why, fix=fix) from None
 
 
@@ -302,13 +302,13 @@ def _refuse_alias(intent: Intent, release: str) -> None:
     """
     if release in {name for variant in intent.variants for name in (variant.id, names.alias(variant.id))}:
         raise ConfigError(
-            f"--release {release} is the alias of an image, which moves",
+            f"--release {release} is an image's alias, and aliases move",
             fix=f"trainwright release <year>.<month>.0 --only {release}",
         )
     settings = publication(intent.root).repository
     if movable(release, [*settings.moving, settings.caches]):
         raise ConfigError(
-            f"--release {release} is a name that may move, or expires as a cache does",
+            f"--release {release} is a tag that may move or expire",
             where=FILE,
             why=f"`moving` is {', '.join(settings.moving)}, `caches` {settings.caches}",
             fix="choose another name",
@@ -337,7 +337,7 @@ def refuse_taken(found: Inputs, repository: str, release: str, own: str) -> None
     if taken in ("", own):
         return
     this = f"this image is {own}" if own else "this image is not in the registry yet"
-    what = f"{found.variant.id} cannot be released as {release}: a released tag never moves"
+    what = f"{found.variant.id} cannot be released as {release}: a release tag is immutable"
     raise RegistryError(
-        what, where=f"{repository}:{release}", why=f"it names {taken}; {this}", fix="choose another name"
+        what, where=f"{repository}:{release}", why=f"it points to {taken}; {this}", fix="choose another name"
     )

@@ -80,7 +80,7 @@ def release(
             if names := attest.lacking(intent, one, f"{host}/{image.repository}", image.digest):
                 held = known_image(one, out_folder(intent, one.variant))
                 first = "" if probed_here(held, image.digest) else f"; {PROBED_FIRST}"
-                unsigned[identity, host] = f"what the key has not signed: {', '.join(names)}{first}"
+                unsigned[identity, host] = f"not signed by the key yet: {', '.join(names)}{first}"
     refuse_all(f"nothing was released as {name}", refused)
     today = datetime.now(UTC).date().isoformat()
     old = record or Train(name=name, date=today, commit=commit, images={})
@@ -110,7 +110,7 @@ def released(root: Path, name: str, only: str) -> dict[str, Shipped]:
     """
     records = trains.known(root)
     if name not in records:
-        raise ConfigError(f"there is no release {name!r}", why=did_you_mean(name, records), fix=f"ls {FOLDER}")
+        raise ConfigError(f"release {name!r} does not exist", why=did_you_mean(name, records), fix=f"ls {FOLDER}")
     images = {identity: image for identity, image in records[name].images.items() if fnmatchcase(identity, only)}
     if not images:
         raise ConfigError(f"{name} has no image {only!r}", why=did_you_mean(only, records[name].images))
@@ -129,9 +129,9 @@ def rollback(root: Path, name: str, only: str, hosts: list[str], dry_run: bool) 
         client.manifest(repository, image.digest)
         if (held := client.resolve(repository, tag)) != image.digest:
             raise RegistryError(
-                f"{identity} is not there as {name} released it; no alias was moved",
+                f"{identity} in the registry is not what {name} released; no alias was moved",
                 where=f"{repository}:{tag}",
-                why=f"the record names {image.digest}, the tag {held or 'is not there'}",
+                why=f"the record names {image.digest}; the tag: {held or 'is not there'}",
                 fix=f"git log -- {FOLDER}/{name}.toml",
             )
     return [
@@ -145,8 +145,8 @@ def _clean(root: Path) -> str:
     if files := checkout.uncommitted(root, FOLDER):
         raise ConfigError(
             f"the tree is not clean: {', '.join(files[:3])}{' and others' if len(files) > 3 else ''}",
-            why="a release names the commit that says what is in it",
-            fix="git status; commit what belongs to the release, or put it away",
+            why="a release records the commit that defines its contents",
+            fix="git status; commit the changes that belong to the release, or stash them",
         )
     return checkout.commit_of(root, "HEAD")
 
@@ -195,7 +195,7 @@ def _all_proved(
         if host in silent:
             continue
         variant = one.variant
-        say(f"{variant.id}: what {host} holds of it")
+        say(f"{variant.id}: reading what {host} holds")
         try:
             held = _held(one, name, host)
         except TrainwrightError as error:
@@ -208,10 +208,10 @@ def _all_proved(
             image = _proved(intent, one, name, host, held, record, waiver, refused)
             if shipped.setdefault(variant.id, image) != image:
                 raise RegistryError(
-                    f"{variant.id} is not the same image everywhere, and cannot be released as one",
+                    f"{variant.id} differs between registries and cannot be released",
                     where=f"{host}/{image.repository}",
                     why=f"{image.digest} here, {shipped[variant.id].digest} in {hosts[0]}",
-                    fix=f"trainwright rebuild --compare --only {variant.id}   # which of them the inputs give",
+                    fix=f"trainwright rebuild --compare --only {variant.id}   # shows which of them the inputs give",
                 )
     for identity, digests in held_by.items():
         if not any(digests):  # published nowhere: report its gate now rather than after publishing
@@ -247,7 +247,7 @@ def _proved(
         raise NotRunError(
             f"{variant.id} is not published with its present inputs",
             where=f"{repository}:{found.tag}",
-            why="what the registry does not hold under its key was not proved",
+            why="only an image that the registry holds under its key is proved",
             fix=f"trainwright build --only {variant.id} && trainwright push --only {variant.id}",
         )
     out, gate = record.images.get(variant.id) if record else None, ""
@@ -255,11 +255,15 @@ def _proved(
         gate = _gate(intent, variant, digest, record, waiver)
     image = Shipped(key=found.key, digest=digest, repository=path, gate=gate)
     if (out and out != image) or taken not in ("", digest):
-        said = f"{FOLDER}/{name}.toml names {out.digest}" if out else f"no record of {name} names it: broken off before"
+        said = (
+            f"{FOLDER}/{name}.toml names {out.digest}"
+            if out
+            else f"no record of {name} names it: that release was interrupted"
+        )
         raise RegistryError(
-            f"{variant.id} is out as {name} already, and a release never moves",
+            f"{variant.id} was already released as {name}, and a release is immutable",
             where=f"{repository}:{tag}",
-            why=f"the tag {f'names {taken}' if taken else 'is not there'}; {said}; this image is {digest}",
+            why=f"the tag {f'points to {taken}' if taken else 'does not exist'}; {said}; this image is {digest}",
             fix="release under another name",
         )
     return image
@@ -302,7 +306,7 @@ def _refuse_more_than_security(
     if not before:
         train = ".".join(map(str, trains.version(name).release[:2]))
         raise ConfigError(
-            f"there is no train {train} that {name} could be a patch of",
+            f"{name} is a patch of the train {train}, which does not exist",
             why=did_you_mean(name, records),
             fix=f"trainwright release {train}.0",
         )
@@ -310,14 +314,14 @@ def _refuse_more_than_security(
     for variant in variants:
         base = next((train for train in before if variant.id in train.images), None)
         if base is None:
-            found[variant.id] = [f"it is new: {before[0].name} has no such image"]
+            found[variant.id] = [f"it is new: {before[0].name} does not have it"]
             continue
         say(f"{variant.id}: comparing with {base.name}")
         found[variant.id] = _beyond(intent, variant, base)
     if any(found.values()):
         lines = [f"{identity}: {', '.join(problems)}" for identity, problems in found.items() if problems]
         raise IncompatibleError(
-            f"{name} would hold more than security updates",
+            f"{name} would contain more than security updates",
             where=f"{FOLDER}/{before[0].name}.toml",
             why="\n".join(lines),
             fix=f"trainwright release {trains.next_train(records)}   # a new train, with the same images",
@@ -346,7 +350,7 @@ def _beyond(intent: Intent, variant: Variant, base: Train) -> list[str]:
                 patched = inputs.load(old, twin, as_locked=True)
                 found += [str(row) for row in changes.differ(old, patched, intent, other)] * (patched.key != other.key)
         except TrainwrightError as error:
-            return [f"what {base.name} was cannot be compared: {' '.join(f'{error.what}: {error.why}'.split())}"]
+            return [f"it cannot be compared with {base.name}: {' '.join(f'{error.what}: {error.why}'.split())}"]
     return found
 
 
@@ -354,7 +358,7 @@ def _of_the_builder(one: Inputs, shipped: Shipped) -> list[str]:
     """Return a problem if today's builder does not give the release's key for the release's inputs."""
     if one.key == shipped.key:
         return []
-    return [f"build/trainwright itself: of what was key {shipped.key[:12]} it makes {one.key[:12]} now"]
+    return [f"build/trainwright itself: the inputs of key {shipped.key[:12]} now give {one.key[:12]}"]
 
 
 def _aliased(identity: str, image: Shipped, name: str, records: Mapping[str, Train], host: str, dry_run: bool) -> Step:
@@ -372,10 +376,10 @@ def _moved(identity: str, image: Shipped, name: str, host: str, dry_run: bool, w
     repository, alias = f"{host}/{image.repository}", image_names.alias(identity)
     held = client.resolve(repository, alias)
     if held == image.digest:
-        action, said = "stays", "the alias is there already"
+        action, said = "stays", "the alias already points to it"
     elif dry_run:
-        action, said = "would move", f"the alias names {held or 'nothing'}"
+        action, said = "would move", f"the alias points to {held or 'nothing'}"
     else:
         client.move(repository, image.digest, alias)
-        action, said = "moved", f"the alias named {held or 'nothing'}"
+        action, said = "moved", f"the alias pointed to {held or 'nothing'}"
     return Step(id=identity, release=name, registry=host, action=action, digest=image.digest, why=f"{why}; {said}")

@@ -16,9 +16,9 @@ RELEASED = re.compile(r"-\d{4}\.\d{1,2}\.\d+$")
 # Facts that may be unknown, and that a person can waive: --waive NAME.
 JOBS, ACCOUNTS, AGE = "running-jobs", "other-accounts", "age"
 WAIVABLE = {
-    JOBS: "no running job or model names what is deleted",
-    ACCOUNTS: "no running job or model of another account names what is deleted",
-    AGE: "all of it was pushed long ago",
+    JOBS: "no running job or model uses a deleted image",
+    ACCOUNTS: "no running job or model of another account uses a deleted image",
+    AGE: "every deleted image was pushed long ago",
 }
 DAY = 86400
 
@@ -99,22 +99,22 @@ def _beside(row: Listed, images: Mapping[str, tuple[bool, str]]) -> tuple[bool, 
 def _kept(row: Listed, known: Known) -> tuple[bool, str]:
     """Return whether an image is kept, and why."""
     if row.labels is None or not {ID_LABEL, KEY_LABEL} <= row.labels.keys():
-        return True, "unknown: it is no image of trainwright"
+        return True, "unknown: it was not built by trainwright"
     if PARENT_LABEL in row.labels:
-        return True, "unknown: somebody's own image, on top of one of ours"
+        return True, "unknown: it was built on top of a trainwright image"
     identity, key = row.labels[ID_LABEL], row.labels[KEY_LABEL]
     if name := known.released.get(row.digest):
         return True, f"{name} names it"
     if reason := next((found for tag in row.tags if (found := _by_tag(tag, identity, key))), ""):
         return True, reason
     if not row.tags:
-        return True, "unknown: no tag says what it is; the registry's own rules expire it"
+        return True, "unknown: it has no tag; the registry's own rules expire it"
     if identity not in known.keys:
         return True, f"unknown: {identity} is not in this checkout's matrix"
     if not known.keys[identity]:
-        return True, f"unknown: which key of {identity} is the present one, this checkout cannot say"
+        return True, f"unknown: this checkout cannot compute the present key of {identity}"
     if known.keys[identity] in row.tags:
-        return True, "it is the present key of the matrix"
+        return True, "its tag is the present key of the matrix"
     if used := _used(row, known.used):
         return True, f"a running job or a model names {used}"
     if unknown := [why for name, why in known.unasked.items() if name not in known.waived]:
@@ -125,10 +125,10 @@ def _kept(row: Listed, known: Known) -> tuple[bool, str]:
 def _by_tag(tag: str, identity: str, key: str) -> str:
     """Return why a tag keeps its image; "" for the tag of a key, which does not."""
     if tag == names.alias(identity):
-        return f"the alias {tag} points at it"
+        return f"the alias {tag} points to it"
     if RELEASED.search(tag):
-        return f"the tag {tag} is a release's, though no record here names it"
-    return "" if tag == names.key_tag(identity, key) else f"unknown: nobody here knows what the tag {tag} is for"
+        return f"the tag {tag} is of a release, although no record here names it"
+    return "" if tag == names.key_tag(identity, key) else f"unknown: the tag {tag} has an unknown purpose"
 
 
 def _used(row: Listed, used: Collection[str]) -> str:
@@ -142,8 +142,8 @@ def _by_age(row: Listed, known: Known) -> tuple[bool, str]:
     if began and (known.at - began).total_seconds() < known.days * DAY:
         return True, f"younger than {known.days} days"
     if row.pushed is None and AGE not in known.waived:
-        return True, "unknown: this registry does not say when it was pushed"
-    return False, "another key than the matrix has now, and nothing names it"
+        return True, "unknown: this registry does not report when it was pushed"
+    return False, "its key is not the present one of the matrix, and nothing refers to it"
 
 
 def freed(listed: Iterable[Listed], gone: Collection[tuple[str, str]]) -> int:

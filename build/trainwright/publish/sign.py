@@ -55,7 +55,7 @@ def public_key(key: str) -> str:
         raise ConfigError(
             f"the signing key cannot be {'read' if there else 'found'}",
             where=f"{KEY}={key}",
-            why="this user may not read it" if there else "there is no such file",
+            why="this user may not read it" if there else "the file does not exist",
             fix=f"trainwright cosign generate-key-pair && export {KEY}=$PWD/cosign.key"
             if not there
             else f"ls -l {shlex.quote(key)}",
@@ -74,7 +74,7 @@ def lacking() -> str:
     try:
         program()
     except (EnvironmentProblem, BuildError) as error:
-        return f"there is no cosign: {error.why or error.what}"
+        return f"cosign cannot run: {error.why or error.what}"
     return ""
 
 
@@ -111,9 +111,9 @@ def unsigned(place: Place, public: Path | str) -> str:
         _cosign("verify", "--key", public, *_reading(place), place.uri, place=place)
     except RegistryError as error:
         if error.why.startswith("no signatures found"):
-            return "there is no signature"
+            return "it has no signature"
         if any(words in error.why for words in UNVERIFIED):
-            return f"no signature is by this key: {error.why}"
+            return f"it has no signature by this key: {error.why}"
         raise
     return ""
 
@@ -203,13 +203,13 @@ def _of_the_key(error: RegistryError, key: str) -> TrainwrightError | None:
     if "decryption failed" in why:
         fix = f"export {PASSWORD}=<the password that `cosign generate-key-pair` was given>"
         said = "is not its password" if os.environ.get(PASSWORD) else "is not set"
-        return ConfigError("the signing key does not open", where=where, why=f"{PASSWORD} {said}", fix=fix)
+        return ConfigError("the signing key cannot be decrypted", where=where, why=f"{PASSWORD} {said}", fix=fix)
     if "pem" in why.lower() or "unmarshal" in why:
         fix = f"trainwright cosign generate-key-pair && export {KEY}=$PWD/cosign.key"
-        return ConfigError("the signing key is no key of cosign's", where=where, why=why, fix=fix)
+        return ConfigError("the signing key is not a cosign key", where=where, why=why, fix=fix)
     if "KMS" in why:
         fix = "allow kms:GetPublicKey, kms:DescribeKey and kms:Sign on that key: aws kms get-public-key --key-id <key>"
-        return EnvironmentProblem("the KMS does not let this key be used", where=where, why=why, fix=fix)
+        return EnvironmentProblem("KMS refuses the use of this key", where=where, why=why, fix=fix)
     if "unrecognized scheme" in why:
-        return ConfigError("the signing key is of no kind that cosign knows", where=where, why=why, fix=f"unset {KEY}")
+        return ConfigError("cosign does not support this kind of signing key", where=where, why=why, fix=f"unset {KEY}")
     return None

@@ -42,7 +42,7 @@ def known(root: Path) -> dict[str, Train]:
     for name, train in found.items():
         if train.name != name:
             where = f"{FOLDER}/{name}.toml"
-            raise ConfigError(f"{where} is the record of {train.name}", where=where, fix=f"git checkout -- {where}")
+            raise ConfigError(f"{where} holds the record of {train.name}", where=where, fix=f"git checkout -- {where}")
     return {name: found[name] for name in sorted(found, key=version)}
 
 
@@ -55,9 +55,9 @@ def version(name: str) -> Version:
     shaped = re.fullmatch(r"\d{4}\.\d{1,2}\.\d+", name) and str(found) == name and 1 <= found.minor <= MONTHS
     if not shaped:
         raise ConfigError(
-            f"{name!r} is no name of a release",
-            why="a release is <year>.<month>.<patch> without leading zeros; patch 0 begins a train, others are for "
-            "security alone",
+            f"{name!r} is not a release name",
+            why="a release is <year>.<month>.<patch> without leading zeros; patch 0 starts a train, others hold "
+            "security updates only",
             fix="trainwright release 2026.11.0 --only '<id or glob>'",
         )
     return found

@@ -16,7 +16,7 @@ from trainwright.registry.settings import Place
 
 ECR = "ecr"  # value of REGISTRY for the account's own registry
 PINNED = re.compile(r"(?P<repository>[^@]+)@(?P<digest>sha256:[0-9a-f]{64})")
-WHY = "SageMaker takes images from Amazon ECR alone"
+WHY = "SageMaker only pulls images from Amazon ECR"
 
 
 class Uri(Model):
@@ -54,7 +54,7 @@ def uris(
         return _released(root, variant, registry, regions, release, by_digest)
     if waiting := inputs.awaited(intent, variant):
         raise NotRunError(
-            f"{identity} is blocked: nobody could publish it", why="; ".join(waiting), fix="trainwright list"
+            f"{identity} is blocked, so it cannot be published", why="; ".join(waiting), fix="trainwright list"
         )
     key = inputs.load(intent, variant).key
     tag = names.key_tag(identity, key)
@@ -75,10 +75,10 @@ def _written_down(root: Path, variant: Variant, key: str, regions: str) -> list[
         return []
     if image.key != key:
         raise NotRunError(
-            f"{variant.id} was published, and then its inputs changed",
+            f"the inputs of {variant.id} changed after it was published",
             where=f"out/{variant.id}/image.json",
-            why=f"{image.uri} is of the key {image.key[: names.SHORT]}, the present one is {key[: names.SHORT]}",
-            fix=f"make build push ONLY={variant.id}; or --release NAME for what went out",
+            why=f"{image.uri} has the key {image.key[: names.SHORT]}, the present one is {key[: names.SHORT]}",
+            fix=f"make build push ONLY={variant.id}; or --release NAME for a released image",
         )
     found = [match.group("repository", "digest") for one in image.uris or [image.uri] if (match := PINNED.match(one))]
     wanted = {word for word in re.split(r"[,\s]+", regions) if word}
@@ -89,7 +89,7 @@ def _released(root: Path, variant: Variant, registry: str, regions: str, release
     trains.version(release)
     records = trains.known(root)
     if release not in records:
-        raise ConfigError(f"there is no release {release}", where=trains.FOLDER, why=did_you_mean(release, records))
+        raise ConfigError(f"release {release} does not exist", where=trains.FOLDER, why=did_you_mean(release, records))
     shipped = records[release].images.get(variant.id)
     if shipped is None:
         raise ConfigError(
@@ -103,13 +103,13 @@ def _released(root: Path, variant: Variant, registry: str, regions: str, release
     below = state.below_registry(variant)
     held = locations.look_up({variant.id: [(host.place(below), tag) for host in hosts]})[variant.id]
     fix = f"trainwright release {release} --only {variant.id}"
-    _all_hold(held, f"{variant.id} of {release} is not there", fix)
+    _all_hold(held, f"{variant.id} of {release} is not in the registry", fix)
     for place, digest in held.items():
         if digest != shipped.digest:
             raise RegistryError(
                 f"{place.repository}:{tag} is not what was released",
                 where=f"{trains.FOLDER}/{release}.toml",
-                why=f"released: {shipped.digest}, there: {digest}",
+                why=f"released: {shipped.digest}, in the registry: {digest}",
                 fix=f"trainwright verify {place.repository}@{digest}",
             )
     return [_placed(variant.id, place, digest, tag, release, by_digest) for place, digest in held.items()]

@@ -92,7 +92,9 @@ def _token(bearer: dict[str, str], name: str, write: bool, who: tuple[str, str] 
         said = fetch(realm, asked, who, None)
     token = said.get("token") or said.get("access_token")
     if not isinstance(token, str) or not TOKEN.fullmatch(token):
-        raise RegistryError("the registry's token service gave no token", where=realm, why="its answer has none in it")
+        raise RegistryError(
+            "the registry's token service returned no token", where=realm, why="its answer contains none"
+        )
     return token
 
 

@@ -82,9 +82,7 @@ def regions(given: str = "") -> list[str]:
         with told(Call("ecr")):
             found = [str(botocore.session.get_session().get_config_variable("region") or "")]
     if not found[0]:
-        error = explain(
-            Call("ecr"), "NoRegionError", "neither --region nor TRAINWRIGHT_REGIONS nor AWS_REGION says one"
-        )
+        error = explain(Call("ecr"), "NoRegionError", "neither --region nor TRAINWRIGHT_REGIONS nor AWS_REGION is set")
         error.where = "--region"  # the option of the command that asked
         raise error
     return list(dict.fromkeys(found))

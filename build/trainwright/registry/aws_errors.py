@@ -34,35 +34,35 @@ class Call(NamedTuple):
 
 # Error code of the service or botocore exception class: its meaning, and its remedy.
 CREDENTIALS = {
-    "NoCredentialsError": ("there are no AWS credentials here", "export AWS_PROFILE=<profile>, or aws configure"),
-    "PartialCredentialsError": ("the AWS credentials are half there", "set AWS_SECRET_ACCESS_KEY beside the key id"),
-    "CredentialRetrievalError": ("the AWS credentials cannot be had", "aws sts get-caller-identity"),
-    "MetadataRetrievalError": ("the AWS credentials cannot be had", "aws sts get-caller-identity"),
-    "ProfileNotFound": ("there is no such AWS profile", "aws configure list-profiles"),
+    "NoCredentialsError": ("no AWS credentials were found", "export AWS_PROFILE=<profile>, or aws configure"),
+    "PartialCredentialsError": ("the AWS credentials are incomplete", "set AWS_SECRET_ACCESS_KEY beside the key id"),
+    "CredentialRetrievalError": ("the AWS credentials cannot be obtained", "aws sts get-caller-identity"),
+    "MetadataRetrievalError": ("the AWS credentials cannot be obtained", "aws sts get-caller-identity"),
+    "ProfileNotFound": ("the AWS profile does not exist", "aws configure list-profiles"),
     "ConfigParseError": ("the AWS configuration cannot be read", "aws configure list"),
-    "SSOTokenLoadError": ("nobody is signed in", "aws sso login"),
-    "UnauthorizedSSOTokenError": ("the sign-in has expired", "aws sso login"),
-    "TokenRetrievalError": ("the sign-in has expired", "aws sso login"),
+    "SSOTokenLoadError": ("you are not signed in to AWS", "aws sso login"),
+    "UnauthorizedSSOTokenError": ("the AWS sign-in has expired", "aws sso login"),
+    "TokenRetrievalError": ("the AWS sign-in has expired", "aws sso login"),
     "ExpiredToken": ("the AWS credentials have expired", "sign in again: aws sso login, or a new session token"),
     "ExpiredTokenException": (
         "the AWS credentials have expired",
         "sign in again: aws sso login, or a new session token",
     ),
-    "RequestExpired": ("Amazon takes the request for an old one", "set this machine's clock, then sign in again"),
+    "RequestExpired": ("Amazon rejected the request as expired", "set this machine's clock, then sign in again"),
     "InvalidClientTokenId": ("Amazon does not know these credentials", "aws sts get-caller-identity"),
     "UnrecognizedClientException": (
         "Amazon does not know these credentials, or the region is not enabled for the account",
         "aws sts get-caller-identity; aws account list-regions",
     ),
-    "InvalidSignatureException": ("the AWS secret key is wrong, or the clock is", "date -u; aws configure"),
-    "SignatureDoesNotMatch": ("the AWS secret key is wrong, or the clock is", "date -u; aws configure"),
+    "InvalidSignatureException": ("the AWS secret key or the clock is wrong", "date -u; aws configure"),
+    "SignatureDoesNotMatch": ("the AWS secret key or the clock is wrong", "date -u; aws configure"),
     "IncompleteSignature": ("the AWS credentials are malformed", "aws configure"),
     "MissingAuthenticationToken": ("the AWS credentials are malformed", "aws configure"),
 }
 PLACE = {
-    "NoRegionError": ("no AWS region is said", "--region us-east-1, or export AWS_REGION=us-east-1"),
-    "InvalidRegionError": ("that is no AWS region", "aws account list-regions"),
-    "UnknownEndpointError": ("that is no AWS region", "aws account list-regions"),
+    "NoRegionError": ("no AWS region is set", "--region us-east-1, or export AWS_REGION=us-east-1"),
+    "InvalidRegionError": ("this is not an AWS region", "aws account list-regions"),
+    "UnknownEndpointError": ("this is not an AWS region", "aws account list-regions"),
     "EndpointConnectionError": (
         "Amazon does not answer: no network, or no such region",
         "check --region; curl -I the endpoint",
@@ -72,47 +72,47 @@ PLACE = {
     "ConnectionClosedError": ("Amazon closed the connection", "run the same command again"),
     "ProxyConnectionError": ("the proxy does not answer", "echo $HTTPS_PROXY"),
     "SSLError": ("Amazon's certificate is not trusted here", "export TRAINWRIGHT_CA=<your CA's PEM file>"),
-    "ResponseParserError": ("what answered is not Amazon", "check the proxy settings, and AWS_ENDPOINT_URL"),
+    "ResponseParserError": ("the answer did not come from Amazon", "check the proxy settings, and AWS_ENDPOINT_URL"),
     "OptInRequired": ("the account has not enabled that region or service", "aws account list-regions"),
 }
 REFUSALS = {
     "LimitExceededException": ("a quota of the account is used up", "ask for more: Service Quotas, Amazon ECR"),
-    "TooManyTagsException": ("that are too many tags", "fewer of [repository.tags] in dockerfiles/publish.toml"),
-    "RepositoryNotFoundException": ("there is no such repository", "trainwright repositories --apply"),
-    "RepositoryAlreadyExistsException": ("the repository is there already", "run the same command again"),
+    "TooManyTagsException": ("there are too many tags", "remove some of [repository.tags] in dockerfiles/publish.toml"),
+    "RepositoryNotFoundException": ("the repository does not exist", "trainwright repositories --apply"),
+    "RepositoryAlreadyExistsException": ("the repository already exists", "run the same command again"),
     "RepositoryPolicyNotFoundException": ("the repository has no policy", "trainwright repositories --apply"),
     "LifecyclePolicyNotFoundException": ("the repository has no lifecycle policy", "trainwright repositories --apply"),
-    "ImageNotFoundException": ("there is no such image", "trainwright plan"),
-    "ImageTagAlreadyExistsException": ("the tag names another image, and never moves", "choose another name"),
-    "ImageAlreadyExistsException": ("the image is there already, or its tag names another one", "trainwright plan"),
+    "ImageNotFoundException": ("the image does not exist", "trainwright plan"),
+    "ImageTagAlreadyExistsException": ("the immutable tag already names another image", "choose another name"),
+    "ImageAlreadyExistsException": ("the image already exists, or its tag names another one", "trainwright plan"),
     "KmsException": ("the repository's KMS key cannot be used", "check kms_key of publish.toml, and its policy"),
-    "InvalidParameterException": ("Amazon does not take what publish.toml says", "$EDITOR dockerfiles/publish.toml"),
-    "InvalidTagParameterException": ("Amazon does not take these tags", "$EDITOR dockerfiles/publish.toml"),
-    "ValidationException": ("Amazon does not take the request", "$EDITOR dockerfiles/publish.toml"),
+    "InvalidParameterException": ("Amazon rejected a value of publish.toml", "$EDITOR dockerfiles/publish.toml"),
+    "InvalidTagParameterException": ("Amazon rejected these tags", "$EDITOR dockerfiles/publish.toml"),
+    "ValidationException": ("Amazon rejected the request", "$EDITOR dockerfiles/publish.toml"),
     "ParamValidationError": ("the request is malformed", "$EDITOR dockerfiles/publish.toml"),
 }  # fmt: skip
 # Training jobs: the same codes with other remedies. JOB_HINTS maps a word of the message to what to check.
 JOB_REFUSALS = {
-    "ResourceInUse": ("there is a training job of that name already", "--name <another one>, or none"),
-    "NoSuchBucket": ("there is no such bucket", "aws s3 mb s3://<bucket>; or another --output"),
-    "PermanentRedirect": ("the bucket is in another region", "an --output in the region of the job"),
-    "ResourceNotFoundException": ("there is no such secret", "aws secretsmanager list-secrets"),
+    "ResourceInUse": ("a training job of that name exists already", "--name <another one>, or no --name"),
+    "NoSuchBucket": ("the bucket does not exist", "aws s3 mb s3://<bucket>; or another --output"),
+    "PermanentRedirect": ("the bucket is in another region", "use an --output in the region of the job"),
+    "ResourceNotFoundException": ("the secret does not exist", "aws secretsmanager list-secrets"),
     "ParamValidationError": ("the request is malformed", "trainwright launch ... --dry-run shows it"),
-    "InvalidParameterException": ("Amazon does not take the request", "run the same command again; without --since"),
+    "InvalidParameterException": ("Amazon rejected the request", "run the same command again; without --since"),
 }
 SECRET_REFUSALS = {
     "InvalidRequestException": (
-        "the secret cannot be read now: marked for deletion?",
+        "the secret cannot be read: it may be marked for deletion",
         "aws secretsmanager restore-secret",
     ),
-    "InvalidParameterException": ("that is no name of a secret", "aws secretsmanager describe-secret"),
-    "DecryptionFailure": ("the key of the secret cannot be used", "aws secretsmanager describe-secret"),
+    "InvalidParameterException": ("this is not the name of a secret", "aws secretsmanager describe-secret"),
+    "DecryptionFailure": ("the KMS key of the secret cannot be used", "aws secretsmanager describe-secret"),
 }
 JOB_HINTS = {
-    "role": "check --role: its trust policy names sagemaker.amazonaws.com, and it may pull the image and read the data",
-    "S3": "check each --channel, --checkpoints and --output: there, in this region, and open to --role",
-    "image": "check the image: in this region, and open to --role (docs/iam-pull-policy.json of another account)",
-    "spot": "another --instance, or no --spot",
+    "role": "check --role: its trust policy must name sagemaker.amazonaws.com, and it needs access to image and data",
+    "S3": "check that each --channel, --checkpoints and --output exists in this region, and that --role has access",
+    "image": "check that the image is in this region, and open to --role (other accounts: docs/iam-pull-policy.json)",
+    "spot": "use another --instance, or no --spot",
     "": "trainwright launch ... --dry-run shows the request",
 }
 ACCESS = {"AccessDenied", "AccessDeniedException", "UnauthorizedOperation", "NotAuthorized"}
@@ -146,11 +146,11 @@ def _explain(call: Call, code: str, message: str, status: int, attempts: int) ->
     if code in ACCESS or "is not authorized to perform" in message:
         return _denied(call, message)
     if code in THROTTLED:
-        what, fix = f"Amazon throttles the account, after {attempts} attempts", "run the same command again, later"
+        what, fix = f"Amazon still throttles the account after {attempts} attempts", "run the same command again, later"
     elif code == "ResourceLimitExceeded":
         return _quota(call, message)
     elif call.service in LAUNCHES and code == "ValidationException":
-        what = "Amazon does not take the request"
+        what = "Amazon rejected the request"
         fix = next(fix for word, fix in JOB_HINTS.items() if word.lower() in message.lower())
     elif call.service == "secretsmanager" and code in SECRET_REFUSALS:
         what, fix = SECRET_REFUSALS[code]
@@ -160,7 +160,7 @@ def _explain(call: Call, code: str, message: str, status: int, attempts: int) ->
     elif known := (CREDENTIALS | PLACE | REFUSALS).get(code):
         what, fix = known
     elif status >= 500 or code == "ServerException":
-        what, fix = f"Amazon failed, after {attempts} attempts", "run the same command again"
+        what, fix = f"Amazon still fails after {attempts} attempts", "run the same command again"
     else:
         what, fix = f"Amazon refused {call.operation or call.service}", "aws sts get-caller-identity"
     return AwsError(what, where=str(call), why=f"{code}: {message}".removesuffix(": "), fix=fix)
@@ -177,9 +177,9 @@ def _denied(call: Call, message: str) -> AwsError:
         f"{parts.get('who') or 'these credentials'} may not {action}",
         where=f"{resource} {call.region}".rstrip(),
         why=message or "access denied",
-        fix=f"a policy denies it outright: find that one, for {action} on {resource}"
+        fix=f"a policy explicitly denies {action} on {resource}: find and change that policy"
         if explicit
-        else f"allow {action} on {resource}; {_policy(call)} has all that is needed",
+        else f"allow {action} on {resource}; {_policy(call)} lists all permissions that are needed",
     )
 
 
@@ -194,7 +194,7 @@ def _quota(call: Call, message: str) -> AwsError:
     code = f"aws service-quotas list-service-quotas {where} --output text --query \"Quotas[?QuotaName=='{named}']"
     wanted = int(found["used"]) + int(found["more"]) if found else 0
     return AwsError(
-        f"a quota of the account is used up: {named or 'which one, Amazon did not say'}",
+        f"a quota of the account is used up: {named or 'Amazon did not say which one'}",
         where=str(call),
         why=f"ResourceLimitExceeded: {message}",
         fix=f"aws service-quotas request-service-quota-increase {where} --desired-value {wanted} "

@@ -56,7 +56,7 @@ def manifest(repository: str, digest: str) -> dict[str, Any]:
     """
     found = _json(_held(repository, digest)[0], f"{repository}@{digest}")
     if why := documents.no_manifest(found):
-        raise RegistryError(f"{repository}@{digest} is no manifest", why=why)
+        raise RegistryError(f"{repository}@{digest} is not a manifest", why=why)
     return found
 
 
@@ -65,7 +65,7 @@ def image(repository: str, digest: str) -> dict[str, Any]:
     found = manifest(repository, digest)
     if "config" not in found:
         why = "its manifest names no configuration: it may be an index"
-        raise RegistryError(f"{repository}@{digest} is no image", why=why)
+        raise RegistryError(f"{repository}@{digest} is not an image", why=why)
     return found
 
 
@@ -74,7 +74,7 @@ def config(repository: str, digest: str) -> dict[str, Any]:
     described = image(repository, digest)["config"]
     found = _json(blob(repository, described["digest"], described["size"]), f"{repository}@{digest}")
     if why := documents.no_configuration(found):
-        raise RegistryError(f"{repository}@{digest} is no image", why=why)
+        raise RegistryError(f"{repository}@{digest} is not an image", why=why)
     return found
 
 
@@ -90,7 +90,11 @@ def blob(repository: str, digest: str, size: int) -> bytes:
 def tags(repository: str) -> list[str]:
     """Return all tags, in the registry's order; [] if the repository does not exist."""
     what, place = f"the tags of {repository} cannot be listed", http.url_of(repository, "tags/list?n=1000")
-    found, seen, why = dict[str, None](), set[str](), f"no end after {MOST_PAGES} pages, or no list"
+    found, seen, why = (
+        dict[str, None](),
+        set[str](),
+        f"an answer is not a list, or there are more than {MOST_PAGES} pages",
+    )
     for _ in range(MOST_PAGES):
         answer = http.ask("GET", repository, place, what=what, accept=(200, 404))
         if answer.status_code == httpx.codes.NOT_FOUND:
@@ -105,7 +109,7 @@ def tags(repository: str) -> list[str]:
         seen.add(str(place))
         place = http.joined(answer.url, answer.links["next"]["url"])
         if str(place) in seen or (page and len(found) == known):
-            why = "its pages lead in a circle: one that names the next has nothing new"
+            why = "its pages form a loop: a page with a next link has no new tags"
             break
     raise RegistryError(what, where=str(place), why=why, fix=AGAIN)
 
@@ -131,8 +135,8 @@ def _document(repository: str, reference: str, what: str) -> tuple[bytes, str] |
             raise Wrong(
                 f"{repository} holds another manifest than {reference}",
                 where=f"{repository}:{reference}",
-                why=f"{meant} was to be read, the bytes have {found}",
-                fix="push again; if it stays so, the registry or a proxy before it corrupts data",
+                why=f"expected {meant}, found {found}",
+                fix="push again; if it fails again, the registry or a proxy in front of it corrupts data",
             )
         return answer.content, answer.headers.get("Content-Type", "").split(";")[0]
 
@@ -156,7 +160,7 @@ def _json(content: bytes, where: str) -> dict[str, Any]:
     try:
         return documents.parsed(content)
     except ValueError as error:
-        raise Refused("the registry's answer is no JSON object", where=where, why=str(error)) from None
+        raise Refused("the registry's answer is not a JSON object", where=where, why=str(error)) from None
 
 
 class _Into:
@@ -202,17 +206,17 @@ def _read_back(repository: str, digest: str, size: int | None, keep: list[bytes]
         if found != digest or (size is not None and held != size):
             hasher, count = hashlib.sha256(), 0
             raise Wrong(
-                f"{repository} holds a corrupt layer; it was not tagged",
+                f"{repository} holds a corrupt layer; the image was not tagged",
                 where=f"{repository}@{digest}",
-                why=f"{size or 'its'} bytes of {digest} were to be read, {held} bytes of {found} were",
-                fix="push again; if it stays so, have that blob deleted: the registry or a proxy corrupts data",
+                why=f"expected {size or 'all'} bytes of {digest}, found {held} bytes of {found}",
+                fix="push again; if it fails again, delete that blob: the registry or a proxy corrupts data",
             )
 
     tried(attempt)
 
 
 def _lost(repository: str, digest: str) -> RegistryError:
-    what = f"{repository} has lost a layer: it was not tagged"
+    what = f"{repository} has lost a layer; the image was not tagged"
     return RegistryError(what, where=f"{repository}@{digest}", why="registry answered 404: not found", fix="push again")
 
 
@@ -235,7 +239,7 @@ def pull(repository: str, digest: str, layout: Path) -> None:
     """Write an image that the registry holds as an OCI layout into a new folder. Raises RegistryError."""
     found = image(repository, digest)
     if why := documents.other_layers(config(repository, digest), len(found["layers"])):
-        raise RegistryError(f"{repository}@{digest} is no image", why=why)
+        raise RegistryError(f"{repository}@{digest} is not an image", why=why)
     held = {row["digest"]: row["size"] for row in _blobs(found)}
     content, kind = _held(repository, digest)
     blobs = layout / "blobs/sha256"
@@ -277,10 +281,12 @@ def push(layout: Path, repository: str, digest: str) -> None:
         rows = _blobs(json.loads(content))
         kind = str(json.loads(content).get("mediaType") or MANIFEST)
     except (OSError, ValueError, KeyError) as error:
-        raise EnvironmentProblem("the saved image is not whole", where=str(place), why=str(error)) from None
+        raise EnvironmentProblem("the saved image is incomplete", where=str(place), why=str(error)) from None
     if _digest(content) != digest:
-        why = f"{digest} expected, {_digest(content)} found"
-        raise EnvironmentProblem("the saved image is not whole", where=str(place), why=why, fix="df -h, and push again")
+        why = f"expected {digest}, found {_digest(content)}"
+        raise EnvironmentProblem(
+            "the saved image is incomplete", where=str(place), why=why, fix="df -h, and push again"
+        )
 
     def send(row: Mapping[str, Any]) -> None:
         path = blob_of(layout, str(row["digest"]))
@@ -315,7 +321,7 @@ def verify(repository: str, digest: str, pushed: dict[str, Any]) -> None:
     """
     held = manifest(repository, digest)
     if held != pushed:
-        why = "its bytes have the digest, and say something else than was pushed"
+        why = "the digest matches, but the content differs from the pushed manifest"
         raise RegistryError(f"{repository} holds another manifest than the one that was pushed", why=why)
     _refuse_other_kinds(repository, digest, held)
 
@@ -328,7 +334,7 @@ def verify(repository: str, digest: str, pushed: dict[str, Any]) -> None:
                 raise _lost(repository, str(row["digest"]))
             if found != row["size"]:
                 raise RegistryError(
-                    f"{repository} holds a truncated layer; it was not tagged",
+                    f"{repository} holds a truncated layer; the image was not tagged",
                     why=f"{row['digest']}: {row['size']} bytes pushed, {found} held",
                     fix="push again",
                 )
@@ -341,9 +347,9 @@ def verify(repository: str, digest: str, pushed: dict[str, Any]) -> None:
 def _refuse_other_kinds(repository: str, digest: str, held: Mapping[str, Any]) -> None:
     if why := documents.other_kind(held, MANIFEST, CONFIG, LAYER):
         raise RegistryError(
-            f"{repository}@{digest} is not a plain image of one platform, which SageMaker pulls; it was not tagged",
+            f"{repository}@{digest} is not a plain image of one platform, as SageMaker requires; it was not tagged",
             why=why,
-            fix="trainwright build it again; a bake file of another tool may add attestations or OCI media types",
+            fix="build it again with trainwright build: other tools may add attestations or OCI media types",
         )
 
 
@@ -371,13 +377,17 @@ def tag(repository: str, digest: str, name: str) -> None:
     if held and held != digest:
         raise _taken(repository, digest, name, held)
     if not held:
-        why = f"{refused.why}; and nothing is there" if refused else "it was put, and nothing is there"
+        why = (
+            f"{refused.why}; the tag does not exist"
+            if refused
+            else "the registry accepted the tag, but it does not exist"
+        )
         raise RegistryError(f"{name} could not be tagged", where=f"{repository}:{name}", why=why, fix=AGAIN)
 
 
 def _taken(repository: str, digest: str, name: str, held: str) -> RegistryError:
     return RegistryError(
-        f"the tag {name} already names another image, and a released tag never moves",
+        f"the tag {name} already names another image, and an immutable tag never moves",
         where=f"{repository}:{name}",
         why=f"it names {held}, this image is {digest}",
         fix="choose another name",
@@ -399,7 +409,9 @@ def move(repository: str, digest: str, alias: str) -> None:
     _put(repository, content, kind, alias, f"{alias} could not be moved")
     if (held := resolve(repository, alias)) != digest:
         raise RegistryError(
-            f"{alias} was moved and names another image", where=f"{repository}:{alias}", why=f"{held}, not {digest}"
+            f"{alias} was moved, but names another image",
+            where=f"{repository}:{alias}",
+            why=f"expected {digest}, found {held}",
         )
 
 

@@ -30,7 +30,7 @@ def parsed(content: bytes) -> dict[str, Any]:
     try:
         found = json.loads(content)
     except RecursionError:
-        raise ValueError("it is nested too deep") from None
+        raise ValueError("it is nested too deeply") from None
     if not isinstance(found, dict):
         raise ValueError(f"it is a {type(found).__name__}")  # noqa: TRY004  # as for any other that is no JSON object
     return found
@@ -41,7 +41,7 @@ def no_manifest(found: dict[str, Any]) -> str:
     rows = [found.get("config"), *_rows(found.get("layers"))] if {"config", "layers"} & found.keys() else []
     if all(map(_is_descriptor, [*rows, *_rows(found.get("manifests", []))])):
         return ""
-    return "its configuration or its layers are missing, or something that it names has no digest or no size"
+    return "its configuration or its layers are missing, or one of its entries has no digest or no size"
 
 
 def no_configuration(found: dict[str, Any]) -> str:
@@ -49,7 +49,7 @@ def no_configuration(found: dict[str, Any]) -> str:
     try:
         _Configuration.model_validate(found)
     except ValidationError as error:
-        return f"its configuration is none: {error}"
+        return f"its configuration is not valid: {error}"
     return ""
 
 
@@ -58,7 +58,7 @@ def other_layers(configuration: Mapping[str, Any], count: int) -> str:
     named = (configuration.get("rootfs") or {}).get("diff_ids") or []
     if len(named) != count:
         return f"its configuration names {len(named)} layers, its manifest {count}"
-    return "" if all(map(DIGEST.fullmatch, named)) else "its configuration names a layer by what is no digest"
+    return "" if all(map(DIGEST.fullmatch, named)) else "its configuration has a layer without a valid digest"
 
 
 def other_kind(found: Mapping[str, Any], manifest: str, configuration: str, blob: str) -> str:
@@ -67,7 +67,14 @@ def other_kind(found: Mapping[str, Any], manifest: str, configuration: str, blob
     if "manifests" not in found:
         kinds.append(("configuration", found["config"].get("mediaType"), configuration))
         kinds += [("layer", layer.get("mediaType"), blob) for layer in found["layers"]]
-    return next((f"its {part} is {said}, and must be {wanted}" for part, said, wanted in kinds if said != wanted), "")
+    return next(
+        (
+            f"the media type of its {part} is {said}, expected {wanted}"
+            for part, said, wanted in kinds
+            if said != wanted
+        ),
+        "",
+    )
 
 
 def _rows(said: object) -> list[object]:

@@ -73,9 +73,9 @@ def host(region: str, account: str = "") -> str:
 
 
 def credentials(region: str, account: str = "") -> Callable[[], tuple[str, str]]:
-    """Return a function that provides user and password, each time of a token that no caller got before.
+    """Return a function that provides user and password, each time from a token that no earlier call returned.
 
-    So a refused caller gets another token whatever its expiry, and a caller that asks once makes one API call.
+    A caller whose token was refused gets another one, whatever its expiry; a caller that asks once makes one API call.
     """
 
     def provide() -> tuple[str, str]:
@@ -125,7 +125,7 @@ def lookup(region: str, name: str, tags: Iterable[str], account: str = "") -> di
         found |= dict.fromkeys((tag for tag in batch if tag in failed), "") | own
         unsaid = [tag for tag in batch if tag not in found]
         if len(batch) == 1 and unsaid:
-            raise AwsError(f"{name}:{unsaid[0]} was asked for, and nothing was said of it", where=region)
+            raise AwsError(f"Amazon's answer does not mention {name}:{unsaid[0]}", where=region)
         batches += [[tag] for tag in unsaid]
     return {tag: found[tag] for tag in wanted}
 
@@ -159,7 +159,7 @@ def _scan(region: str, name: str, digest: str, account: str) -> Scan:
                 rows += [_finding(row) for row in found.get("findings", [])]
                 rows += [row for enhanced in found.get("enhancedFindings", []) for row in _enhanced(enhanced)]
         except ecr.exceptions.ScanNotFoundException:
-            return Scan(state="none", why="no scan was begun")
+            return Scan(state="none", why="no scan was started")
     return Scan(state=state, why="" if state == "complete" else why, findings=rows if state == "complete" else [])
 
 

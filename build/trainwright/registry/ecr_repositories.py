@@ -87,7 +87,7 @@ def _create(region: str, name: str, settings: Repository, account: str) -> Held:
         )
     held = describe(region, name, account)
     if held is None:
-        raise AwsError(f"{name} was created, and is not there", where=region, fix="run the same command again")
+        raise AwsError(f"{name} was created, but does not exist", where=region, fix="run the same command again")
     return held
 
 
@@ -133,7 +133,7 @@ def _replicate(region: str, prefix: str, settings: Repository, change: bool) -> 
             ecr.put_replication_configuration(replicationConfiguration={"rules": rules})
     missing = ", ".join(target["region"] for rule in rules[len(held) :] for target in rule["destinations"])
     state: State = "as wanted" if not missing else "changed" if change else "differs"
-    said = f"not to {missing}" if missing else ""
+    said = f"not replicated to {missing}" if missing else ""
     return _row(region, f"{prefix}*", "replication", said, ", ".join(settings.replicate_to), state)
 
 

@@ -59,10 +59,10 @@ def refuse_filters(settings: Repository, identities: Iterable[str]) -> None:
         wrong += [tag for tag in [*fixed, names.alias(identity)] if movable(tag, [settings.caches])]
         if wrong:
             raise ConfigError(
-                f"[repository] of {FILE} is wrong about the tag {wrong[0]}",
+                f"[repository] of {FILE} has wrong patterns for the tag {wrong[0]}",
                 where=FILE,
-                why="what `moving` matches can be overwritten, what `caches` matches expires; tags of keys and of "
-                "releases are neither, an alias is the first alone",
+                why="tags that match `moving` can be overwritten, tags that match `caches` expire; aliases must match "
+                "only `moving`, tags of keys and of releases neither",
                 fix=f"$EDITOR {FILE}",
             )
 

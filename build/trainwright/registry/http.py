@@ -53,7 +53,7 @@ def split(repository: str) -> tuple[str, str]:
     """Split a repository into host[:port] and the path below it. Raises ConfigError if either is missing."""
     host, _, name = repository.partition("/")
     if not host or not name or "://" in repository:
-        raise ConfigError(f"{repository!r} is no repository of a registry", fix="REGISTRY=host[:port][/prefix]")
+        raise ConfigError(f"{repository!r} is not a repository of a registry", fix="REGISTRY=host[:port][/prefix]")
     return host, name
 
 
@@ -64,7 +64,7 @@ def url_of(repository: str, path: str) -> httpx.URL:
         return httpx.URL(f"{'http' if is_loopback(host) else 'https'}://{host}/v2/{name}/{path}")
     except httpx.InvalidURL as error:
         raise ConfigError(
-            f"{repository!r} is no repository of a registry", why=str(error), fix="REGISTRY=host[:port][/prefix]"
+            f"{repository!r} is not a repository of a registry", why=str(error), fix="REGISTRY=host[:port][/prefix]"
         ) from None
 
 
@@ -129,7 +129,7 @@ def whole(answer: httpx.Response, what: str) -> httpx.Response:
     ends = time.monotonic() + transfer().patience_seconds
     try:
         if answer.headers.get("Content-Encoding", "identity") != "identity":
-            raise Refused(what, where=where, why="its answer is packed, and was asked for as it is", fix=AGAIN)
+            raise Refused(what, where=where, why="its answer is compressed, although this was not requested", fix=AGAIN)
         for piece in answer.iter_raw():
             content += piece
             if len(content) > ANSWER_BYTES:
@@ -150,7 +150,7 @@ def joined(url: httpx.URL, place: str) -> httpx.URL:
         found = url.join(place)
     except (httpx.InvalidURL, ValueError) as error:
         raise RegistryError(
-            "the registry leads to what is no address", where=str(url), why=str(error), fix=AGAIN
+            "the registry's answer names an invalid address", where=str(url), why=str(error), fix=AGAIN
         ) from None
     return found.copy_with(scheme=url.scheme) if found.netloc == url.netloc else found
 
@@ -205,10 +205,10 @@ def _send(method: str, url: httpx.URL, headers: Mapping[str, str], body: Body, g
     plain = url.scheme != "https"
     if plain and not is_loopback(_netloc(url)):
         raise RegistryError(
-            "plain http is for loopback alone",
+            "plain http is only allowed on loopback",
             where=str(url),
-            why="the registry sends us to an address where anybody may listen",
-            fix="give that address TLS; where it should have been https, tell the registry its own address",
+            why="the registry refers us to an unencrypted address",
+            fix="serve that address with TLS; if it should be https, configure the registry's own address",
         )
     limits, client = transfer(), _client("" if plain else certificates.bundle(), plain)
     request = client.build_request(
@@ -226,7 +226,7 @@ def _send(method: str, url: httpx.URL, headers: Mapping[str, str], body: Body, g
 
 @cache
 def _client(bundle: str, plain: bool) -> httpx.Client:
-    """Return a client; a plain one is for loopback, which is behind no proxy."""
+    """Return a client; a plain one is for loopback, which needs no proxy."""
     return httpx.Client(verify=False, trust_env=False) if plain else httpx.Client(verify=certificates.context(bundle))
 
 
@@ -246,10 +246,14 @@ def _fetch(
     try:
         if answer.status_code != httpx.codes.OK:
             where = (_netloc(url), "")
-            raise _refusal(answer, "the registry's token service refuses", "GET", url.copy_with(query=None), where)
-        return parsed(whole(answer, "the registry's token service gave no token").content)
+            raise _refusal(
+                answer, "the registry's token service refused the request", "GET", url.copy_with(query=None), where
+            )
+        return parsed(whole(answer, "the registry's token service returned no token").content)
     except ValueError:
-        raise Broken("the registry's token service gave no token", where=realm, why="its answer is no JSON") from None
+        raise Broken(
+            "the registry's token service returned no token", where=realm, why="its answer is not JSON"
+        ) from None
     finally:
         answer.close()
 
@@ -266,15 +270,15 @@ def _told(what: str, method: str, url: httpx.URL, grace: float) -> Iterator[None
     except httpx.TransportError as error:
         why, host = str(error) or type(error).__name__, _netloc(url)
         if isinstance(error, httpx.ReadTimeout | httpx.WriteTimeout):
-            why = f"the registry said nothing for {transfer().silence_seconds + grace:.3g} s"
+            why = f"the registry did not answer for {transfer().silence_seconds + grace:.3g} s"
         if "CERTIFICATE_VERIFY_FAILED" in why:
             fix = "export TRAINWRIGHT_CA=<the PEM file of the CA that vouches for it>"
             raise RegistryError(what, where=where, why=why, fix=fix) from None
         if "SSL" in why and host not in _heard:
-            why += "; does it speak TLS at all? Plain http is for loopback alone"
+            why += "; does it support TLS? Plain http is only allowed on loopback"
             raise RegistryError(what, where=where, why=why, fix="trainwright doctor") from None
         if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout) and host not in _heard:
-            fix = f"is {host} the registry, and does it run? then run the same command again"
+            fix = f"check that {host} is the registry and is running; then run the same command again"
             raise RegistryError(what, where=where, why=why, fix=fix) from None
         raise Broken(what, where=where, why=why, fix=AGAIN) from None
     except (httpx.HTTPError, httpx.InvalidURL) as error:
@@ -287,24 +291,24 @@ def _refusal(answer: httpx.Response, what: str, method: str, url: httpx.URL, at:
     said = _said(answer)
     where, why = f"{method} {url.copy_with(query=None)}", f"registry answered {status}" + (f": {said}" if said else "")
     if (answering := _netloc(answer.url)) != _netloc(url):
-        why = f"it sends us to {answering}, which gets no password: {why}"
+        why = f"it redirects to {answering}, to which no password is sent: {why}"
     if status != httpx.codes.TOO_MANY_REQUESTS and (FULL.search(said) or status == 507):
-        fix = "make room in the registry, or have its quota raised; then run the same command again"
+        fix = "free space in the registry, or raise its quota; then run the same command again"
         return _refused(status, said, what, where, why, fix)
     if status in TRANSIENT:
         pause = _pause(answer.headers.get("Retry-After", ""))
         if pause > (patience := transfer().patience_seconds):
-            why += f"; it asks to be left alone for {pause:.0f} s, and we wait {patience:g} s at most"
+            why += f"; it asks for a pause of {pause:.0f} s, and the limit is {patience:g} s"
             return _refused(status, said, what, where, why, f"in {pause / 60:.0f} minutes {AGAIN}")
         broken = Broken(what, where=where, why=why, fix=AGAIN)
         broken.pause = pause
         return broken
     fix = {
         401: f"docker login {host}",
-        403: f"docker login {host} as somebody with the right to {name}, or have it granted",
-        404: f"is {name} a repository of {host}? create it, or name another REGISTRY",
+        403: f"docker login {host} as a user with access to {name}, or grant that access",
+        404: f"create the repository {name} on {host}, or use another REGISTRY",
         405: "the registry does not allow this: see its configuration",
-        413: f"a proxy before the registry limits requests: have it raised, or lower chunk_bytes in {FILE}",
+        413: f"a proxy in front of the registry limits requests: raise its limit, or lower chunk_bytes in {FILE}",
     }.get(status, AGAIN)
     return _refused(status, said, what, where, why, fix)
 

@@ -50,17 +50,19 @@ def hosts(root: Path, given: str, regions: str = "") -> list[Host]:
     """
     if named := ECR.fullmatch(given):
         if regions and aws.regions(regions) != [named["region"]]:
-            raise _other_regions(regions, f"{given} is in {named['region']} alone")
+            raise _other_regions(regions, f"{given} is only in {named['region']}")
         return [_signed(Host(named["address"], named["prefix"] or "", named["region"], named["account"]))]
     if own := OWN.fullmatch(given):
         return [_signed(host) for host in side_by_side(partial(_own, own["prefix"] or ""), aws.regions(regions))]
     if regions:
-        raise _other_regions(regions, f"{given} is no Amazon ECR" if given else "and no Amazon ECR")
+        raise _other_regions(
+            regions, f"{given} is not an Amazon ECR registry" if given else "no Amazon ECR registry was given"
+        )
     refuse_words(given)
     address = given or host_settings.registry_address(root)
     if not given and (account := host_settings.aws_account()):
         raise RegistryError(
-            "an AWS account is configured, and nobody said where to publish",
+            "an AWS account is configured, but REGISTRY is not set",
             why=f"{account} is set",
             fix=f"REGISTRY=ecr for the account's own Amazon ECR, or REGISTRY={address} for the registry on loopback",
         )
@@ -77,9 +79,9 @@ def _own(prefix: str, region: str) -> Host:
 
 def _other_regions(regions: str, why: str) -> ConfigError:
     return ConfigError(
-        f"regions were named: {regions}",
+        f"the registry is not in these regions: {regions}",
         why=why,
-        fix="REGISTRY=ecr: the account's own, in these regions; or neither --region nor TRAINWRIGHT_REGIONS",
+        fix="REGISTRY=ecr for the account's own ECR in these regions, or no --region and no TRAINWRIGHT_REGIONS",
     )
 
 
@@ -88,8 +90,8 @@ def refuse_words(given: str) -> None:
     word = given.partition("/")[0]
     if word and word != "localhost" and not re.search("[.:]", word):
         raise ConfigError(
-            f"REGISTRY={given} names no registry",
-            why=f"{word!r} has neither dot nor port; {did_you_mean(word.lower(), ['ecr', 'localhost'])}",
+            f"REGISTRY={given} is not a registry address",
+            why=f"{word!r} has neither a dot nor a port; {did_you_mean(word.lower(), ['ecr', 'localhost'])}",
             fix="REGISTRY=ecr[/prefix], or host[:port][/prefix]: registry.example.com/team, localhost:5000",
         )
 

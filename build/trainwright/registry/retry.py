@@ -18,7 +18,7 @@ from trainwright.registry.settings import FILE, Transfer, publication
 T = TypeVar("T")
 R = TypeVar("R")
 
-AGAIN = "run the same command again: what the registry holds already is not sent twice"
+AGAIN = "run the same command again: layers that the registry already holds are not sent again"
 
 _sockets: WeakSet[socket.socket] = WeakSet()
 _watching = threading.Lock()
@@ -48,7 +48,7 @@ def transfer() -> Transfer:
     for folder in (here, *here.parents, Path(__file__).parents[3]):
         if (folder / FILE).exists():
             return publication(folder).transfer
-    raise ConfigError(f"no {FILE} here", where=str(here), fix="cd to the folder that holds dockerfiles/")
+    raise ConfigError(f"{FILE} was not found", where=str(here), fix="cd to the folder that holds dockerfiles/")
 
 
 def tried(work: Callable[[], R], on: type[Broken] = Broken, but: tuple[type[Broken], ...] = ()) -> R:
@@ -102,7 +102,7 @@ def stopped() -> bool:
 
 def end_if_stopped() -> None:
     if stopped():
-        raise Broken("stopped", why="other work that belongs to this has ended")
+        raise Broken("stopped", why="another part of this operation failed or was interrupted")
 
 
 def watch(event: str, info: Mapping[str, Any]) -> None:

@@ -22,7 +22,7 @@ class Finding(Model):
     version: str = ""
 
     def __str__(self) -> str:
-        return f"{self.id} ({self.severity}) in {self.package or 'a package that is not named'} {self.version}".strip()
+        return f"{self.id} ({self.severity}) in {self.package or 'an unnamed package'} {self.version}".strip()
 
 
 class Scan(Model):
@@ -62,7 +62,7 @@ def judge(scan: Scan, policy: ScanPolicy, today: date) -> Check:
     expired = [row for row in policy.allow if row.expires < today]
     valid = [row for row in policy.allow if row.expires >= today]
     refused = [finding for finding in grave if not _allows(valid, finding)]
-    counts = f"{len(scan.findings)} findings, {len(grave)} of {' or '.join(policy.refuse) or 'no severity that counts'}"
+    counts = f"{len(scan.findings)} findings, {len(grave)} of {' or '.join(policy.refuse) or 'any refused severity'}"
     if not refused:
         answered = f"; each is allowed by publish.toml: {', '.join(sorted({f.id for f in grave}))}" * bool(grave)
         return Check(state="passed", detail=counts + answered)
@@ -84,4 +84,4 @@ def _allows(rows: Sequence[Allow], finding: Finding) -> bool:
 
 def _expiry(expired: Sequence[Allow], finding: Finding) -> str:
     row = next((row for row in expired if _allows([row], finding)), None)
-    return f", allowed until {row.expires} and no longer" if row else ""
+    return f", allowed only until {row.expires}" if row else ""

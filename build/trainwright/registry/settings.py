@@ -49,18 +49,16 @@ class Repository(Model):
     @model_validator(mode="after")
     def _sane(self) -> "Repository":
         if self.kms_key and self.encryption == "AES256":
-            raise ValueError("kms_key belongs to encryption KMS or KMS_DSSE")
+            raise ValueError("kms_key requires encryption KMS or KMS_DSSE")
         if self.caches not in self.moving:
-            raise ValueError(
-                f"caches = {self.caches!r} has to stand in moving, too: a cache is written again and again"
-            )
+            raise ValueError(f"moving must also contain caches = {self.caches!r}, because a cache is overwritten")
         return self
 
     @field_validator("caches")
     @classmethod
     def _narrow(cls, pattern: str) -> str:
         if pattern.startswith("*"):  # an id may end as a cache's name does, and matching tags expire
-            raise ValueError("a pattern of caches begins with what only caches begin with")
+            raise ValueError("caches must begin with a prefix that only caches have, not with *")
         return pattern
 
 

@@ -52,7 +52,7 @@ def of_file(path: Path, digest: str, size: int) -> Blob:
     except OSError as error:
         raise _damaged(path, str(error.strerror)) from None
     if found != size:
-        raise _damaged(path, f"{size} bytes expected, {found} found")
+        raise _damaged(path, f"expected {size} bytes, found {found}")
 
     def read(start: int, count: int) -> Iterator[bytes]:
         try:
@@ -70,7 +70,7 @@ def of_file(path: Path, digest: str, size: int) -> Blob:
 
 
 def _damaged(path: Path, why: str) -> EnvironmentProblem:
-    return EnvironmentProblem("the saved image is not whole", where=str(path), why=why, fix="df -h, and push again")
+    return EnvironmentProblem("the saved image is incomplete", where=str(path), why=why, fix="df -h, and push again")
 
 
 def held_size(repository: str, digest: str, what: str) -> int | None:
@@ -118,7 +118,7 @@ def _send(repository: str, blob: Blob, note: Note, what: str) -> None:
 
 
 def _known(repository: str, note: Note, what: str) -> Upload | None:
-    """Return the upload that this process or an earlier one began; None if neither it nor the registry knows one.
+    """Return the upload that this process or an earlier one began; None if there is none that the registry still knows.
 
     Because Amazon ECR cannot report the offset of an upload (it answers 404), the recorded offset is used; if that is
     wrong, ECR refuses the next piece or the digest.
@@ -144,7 +144,9 @@ def _begin(repository: str, blob: Blob, note: Note, what: str) -> Upload | None:
         note.forget()
         return None
     if "Location" not in answer.headers:
-        raise RegistryError(what, where=str(answer.url), why="it begins an upload, and does not say where", fix=AGAIN)
+        raise RegistryError(
+            what, where=str(answer.url), why="it began an upload, but did not name its address", fix=AGAIN
+        )
     upload = _answered(answer)
     note.write(str(upload.location), upload.offset)
     return upload
@@ -228,7 +230,7 @@ def _close(repository: str, blob: Blob, upload: Upload, what: str, whole: bool) 
             if answer.status_code == httpx.codes.OK:
                 return
             if whole:  # the result is unknown
-                raise Lost(what, where=str(upload.location), why="the registry broke off the upload", fix=AGAIN)
+                raise Lost(what, where=str(upload.location), why="the upload was interrupted", fix=AGAIN)
         doubtful = True
         try:
             http.ask(
@@ -255,4 +257,4 @@ def _check(blob: Blob) -> None:
     for piece in blob.read(0, blob.size):
         hasher.update(piece)
     if (found := f"sha256:{hasher.hexdigest()}") != blob.digest and not stopped():
-        raise _damaged(Path(blob.where), f"{blob.digest} expected, {found} found")
+        raise _damaged(Path(blob.where), f"expected {blob.digest}, found {found}")

@@ -67,9 +67,9 @@ def on_this_host(_files: Iterable[Path], _folders: Iterable[Path]) -> Iterator[C
 def resolve(base: Base, packages: list[str], status: str = "", where: Apt | None = None) -> tuple[str, Stanzas]:
     """Resolve packages by apt's solver; return the index's date (RFC 1123) and every package of a system with them.
 
-    `status` is dpkg's status file of the image to start from; empty means a new system. `where` enters another system
-    than this host: it takes what apt needs, as files to copy and folders to read in place, and yields a function that
-    runs a command there, with the words of process.run().
+    `status` is dpkg's status file of the image to start from; empty means a new system. `where` enters a
+    system other than this host: it takes the files that apt needs (to copy) and the folders (to read in place), and
+    yields a function that runs a command there, with the arguments of process.run().
 
     apt checks the index's signature with the distribution's keyring. Raises EnvironmentProblem if an index cannot be
     fetched, LockError with apt's explanation if the packages cannot be resolved.
@@ -115,7 +115,7 @@ def resolve(base: Base, packages: list[str], status: str = "", where: Apt | None
             apt(
                 ["apt-get", *words, "-qq", "update"],
                 error=EnvironmentProblem,
-                what="the package index cannot be had",
+                what="the package index cannot be fetched",
                 fix="trainwright doctor: it shows the mirrors in use",
             )
             plan = apt(
@@ -172,8 +172,8 @@ def installed(status: str) -> Stanzas:
 def wanted(base: Base, packages: list[Package], epoch: int) -> list[Wanted]:
     """List where the files of locked packages may come from: the mirror, then the snapshots of the day of the lock.
 
-    Because a snapshot is hours older than its time, what was new on that day is in the next day's snapshot, and what
-    was replaced by then is in the day's own.
+    A snapshot is some hours older than its time: a package that was new on that day is in the next day's snapshot, and
+    a package that was replaced by then is in that day's own snapshot.
     """
     found, day = mirrors(base), datetime.fromtimestamp(epoch, UTC)
     files = []

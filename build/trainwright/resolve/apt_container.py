@@ -1,4 +1,4 @@
-"""Run apt for a host that has none: in a container of what a locked base begins with, apt and its dependencies."""
+"""Run apt for a host without it, in a container of the first packages of a locked base: apt and its dependencies."""
 
 import io
 import shlex
@@ -27,7 +27,7 @@ LIMIT_SECONDS = 3600  # a container that was left behind ends after this time
 def apt_of(intent: Intent, base: str) -> Apt | None:
     """Return None if this host resolves the base's packages, else a function that enters a container with apt.
 
-    The container's image is made if needed. Raises EnvironmentProblem if neither is possible.
+    The container's image is created if needed. Raises EnvironmentProblem if neither is possible.
     """
     definition = intent.components.bases[base]
     if apt.has_apt(definition):
@@ -37,7 +37,7 @@ def apt_of(intent: Intent, base: str) -> Apt | None:
 
 
 def image(intent: Intent, base: str) -> str:
-    """Return the name of an image with apt and the distribution's keyring: what this or a similar base begins with.
+    """Return the name of an image with apt and the distribution's keyring: the first packages of a base like this one.
 
     Because apt resolves for any architecture and release of its distribution, any locked base that runs on this engine
     fits; the base itself comes first. Raises EnvironmentProblem if none fits.
@@ -54,9 +54,9 @@ def image(intent: Intent, base: str) -> str:
     if not fit:
         raise EnvironmentProblem(
             f"the packages of {base} cannot be resolved on this host",
-            why=f"it has no apt-get with {apt.keyring(definition)}, and no base of {definition.distribution} "
-            f"for {machine} is locked yet, in which apt could run",
-            fix=f"trainwright lock   # once, on a host of {definition.distribution}",
+            why=f"this host has no apt-get with {apt.keyring(definition)}, and no {definition.distribution} base for "
+            f"{machine} is locked yet, in which apt could run",
+            fix=f"trainwright lock   # once, on a {definition.distribution} host",
         )
     state = inputs.read_distribution(intent, fit[0], as_locked=True)
     held = [packages.to_packages(state.locked)[name] for name in bootstrap.first(state.locked)]
@@ -66,13 +66,13 @@ def image(intent: Intent, base: str) -> str:
         if lost:
             raise EnvironmentProblem(
                 f"the packages of {base} cannot be resolved on this host",
-                why=f"it has no apt-get, and of the locked packages of {fit[0]}, in which apt could run, {len(lost)} "
-                f"cannot be had: {next(iter(lost.values()))}",
-                fix=f"trainwright lock --update --write   # on a host of {definition.distribution}",
+                why=f"this host has no apt-get; apt could run in a container of {fit[0]}, but {len(lost)} of its "
+                f"locked packages cannot be fetched: {next(iter(lost.values()))}",
+                fix=f"trainwright lock --update --write   # on a {definition.distribution} host",
             )
         with store.scratch() as folder:
             bootstrap.first_tar(state.locked, state.epoch, folder / "first.tar")
-            with engine.told(f"{name} cannot be made"):
+            with engine.told(f"the image {name} cannot be created"):
                 engine.client().api.import_image_from_file(str(folder / "first.tar"), *name.split(":"))
     return name
 

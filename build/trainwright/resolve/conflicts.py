@@ -1,4 +1,4 @@
-"""Solve requirements against an image; on failure, show which line requires what through whom, and what fits."""
+"""Solve requirements against an image; on failure, show the conflicting line, its chain, and what fits."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -85,7 +85,7 @@ def resolve(question: Question, deps: bool) -> list[Offer]:
         if deps:  # checked before the framework's own index, which may be unreachable and would not help
             refuse(question, error)
         lost = next((line for line in question.lines if _graph(question, [line], []) is None), None)
-        what = f"{lost.text} cannot be had" if lost else error.what
+        what = f"{lost.text} cannot be resolved" if lost else error.what
         where, why = (lost.where, _words(question, [lost], [])) if lost else (question.file, error.why)
         if not question.index:
             raise LockError(what, where=where, why=why, fix=error.fix) from None
@@ -106,7 +106,7 @@ def refuse(question: Question, error: LockError) -> None:
         if _graph(question, [line], question.image()) is None:
             raise _culprit(question, line)
     raise IncompatibleError(
-        f"these requirements do not go together on {question.parent}",
+        f"these requirements conflict with each other on {question.parent}",
         where=question.file,
         why=error.why,
         fix=f"$EDITOR {question.file}",
@@ -126,14 +126,14 @@ def _culprit(question: Question, line: Line) -> IncompatibleError:
     fits = nearest(question, line)
     moves = ", ".join(f"{name} from {question.held[name]} to {graph[name][0]}" for name in changed if name in graph)
     return IncompatibleError(
-        f"{line.text} would move {moves or 'what the image holds'}",
+        f"{line.text} would change {moves or 'packages of the image'}",
         where=line.where,
         why="; ".join(wants)
         + f"; {question.parent} was proved with "
         + ", ".join(f"{name} {question.held[name]}" for name in changed),
-        fix=f"{fits} in that line: the newest that fits"
+        fix=f"write {fits} in that line: the newest version that fits"
         if fits
-        else f"no version of {line.name} fits; an image that it fits: trainwright find --has "
+        else f"no version of {line.name} fits; find an image that it fits: trainwright find --has "
         + " --has ".join(f"{name}={graph[name][0]}" for name in changed if name in graph),
     )
 
@@ -157,14 +157,18 @@ def check_refused(question: Question, harms: Mapping[str, str], offers: Sequence
         graph = _graph(question, [line], question.image()) or {}
         if name in graph:
             chain = _chain(graph, name)
-            without = f"leave out {line.text}" if len(chain) < 3 else f"leave out {line.text}, or find a {chain[0]}"
+            without = (
+                f"leave out {line.text}"
+                if len(chain) < 3
+                else f"leave out {line.text}, or find a version of {chain[0]} without it"
+            )
             raise IncompatibleError(
                 f"{line.text} would add {name} {graph[name][0]} to {question.parent}",
                 where=line.where,
                 why=f"{_wants(question, chain, graph)}; {harm}",
-                fix=f"{without}; what may come on top is written in {additions.FILE}",
+                fix=f"{without}; the rules for added packages are in {additions.FILE}",
             )
-    raise IncompatibleError(f"{name} may not come on top", where=question.file, why=harm)
+    raise IncompatibleError(f"{name} cannot be added to an image", where=question.file, why=harm)
 
 
 def _graph(question: Question, lines: Sequence[Line], held: Sequence[str]) -> Graph | None:

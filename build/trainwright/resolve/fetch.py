@@ -23,7 +23,7 @@ def own_index(intent: Intent, variant: Variant) -> str:
 
 
 def resolve_packages(intent: Intent, base: str, tools: bool, below: packages.Stanzas) -> tuple[str, packages.Stanzas]:
-    """Return date and packages of a base on its mirror now; with `tools`, what compile stages have beyond `below`.
+    """Return date and packages of a base on its mirror now; with `tools`, only the compile stages' beyond `below`.
 
     Raises LockError if the mirror's tools require another version of a package that the base already holds.
     """
@@ -37,7 +37,7 @@ def resolve_packages(intent: Intent, base: str, tools: bool, below: packages.Sta
             raise LockError(
                 f"the compilers' packages need {name} {found[name]['Version']}",
                 where=f"dockerfiles/locks/{base}.packages",
-                why=f"the base is locked with {below[name]['Version']}: the mirror has moved on since",
+                why=f"the base is locked with {below[name]['Version']}; the mirror now has another version",
                 fix="trainwright lock --update --write",
             )
     return date, {name: stanza for name, stanza in found.items() if name not in below}
@@ -93,7 +93,7 @@ def fetch(intent: Intent, variants: list[Variant], say: Say, progress: Progress)
             offer = offers.get(entry.file)
             urls = [offer.url] if offer else []
             files.append(store.Wanted(name=entry.file, sha256=entry.sha256, size=entry.size, urls=urls))
-        must(store.fetch(files, progress, **pypi.trust()), "cannot be had any more")
+        must(store.fetch(files, progress, **pypi.trust()), "can no longer be fetched")
 
 
 def fetch_packages(intent: Intent, variants: list[Variant], say: Say, progress: Progress) -> None:
@@ -131,13 +131,13 @@ def _fetch_packages(intent: Intent, base: str, tools: bool, say: Say, progress: 
     if not lost:
         return
     names = [package.name for package in missing if package.sha256 in lost]
-    say(f"{base}: {len(names)} locked package(s) have left the mirror, such as {names[0]}; taking what stands there")
+    say(f"{base}: {len(names)} locked package(s) have left the mirror, such as {names[0]}; using its present packages")
     # All packages are replaced, because a mix of two days may not be installable.
     below = inputs.read_distribution(intent, base).effective if tools else {}
     date, current = resolve_packages(intent, base, tools, below)
     fresh = [package for package in files_of(packages.to_packages(current)) if not store.has(package.sha256)]
     header = {"Intent": state.intent, "Date": date}
-    must(store.fetch(resolve_apt.wanted(definition, fresh, packages.epoch_of(header)), progress), "cannot be had")
+    must(store.fetch(resolve_apt.wanted(definition, fresh, packages.epoch_of(header)), progress), "cannot be fetched")
     inputs.record_drift(header, state.locked, current)
     for entry in packages.drift(state.locked, current):
         say(f"drift: {entry.package} {entry.locked or '(new)'} -> {entry.used or '(not needed any more)'}")

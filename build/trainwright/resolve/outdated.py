@@ -1,4 +1,4 @@
-"""Find upstream versions that are newer than the pins; without an answer the state is "unknown", never "current"."""
+"""Find upstream versions that are newer than the pins; if upstream does not answer, the state is "unknown"."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -54,7 +54,7 @@ def outdated(intent: Intent, variants: list[Variant], say: Say) -> list[Update]:
     mirrors.check_names(archive for base in intent.components.bases.values() for archive in base.archives)
     rows = of_pins(intent, pins_of(intent, variants), say)
     bases = resolve.bases_of(intent, variants)
-    say(f"asking for the packages of {', '.join(_stem(intent, *base) for base in bases)}")
+    say(f"looking up the packages of {', '.join(_stem(intent, *base) for base in bases)}")
     with ThreadPoolExecutor(WORKERS) as pool:
         for found in pool.map(lambda base: _distribution(intent, *base), bases):
             rows += found
@@ -67,7 +67,7 @@ def pins_of(intent: Intent, variants: list[Variant]) -> list[Pinned]:
 
 
 def of_pins(intent: Intent, pinned: list[Pinned], say: Say) -> list[Update]:
-    say(f"asking for {len(pinned)} pins")
+    say(f"looking up {len(pinned)} pins")
     with ThreadPoolExecutor(WORKERS) as pool:
         rows = [row for found in pool.map(partial(_ask, intent), _together(pinned)) for row in found]
     return sorted(rows, key=lambda row: (row.kind, row.name, row.pinned))
@@ -124,7 +124,7 @@ def _known(intent: Intent, pin: Pinned) -> Update:
     component = intent.components.components[pin.name]
     row = _judged(intent, pin, versions.in_order([*component.releases, pin.version]))
     if row.state != "newer":
-        why = row.why or "upstream has no listing; nothing newer is written down in its file in dockerfiles/layers/"
+        why = row.why or "upstream lists no versions, and its file in dockerfiles/layers/ has no newer one"
         return row.model_copy(update={"state": "unknown", "allowed": "", "why": why})
     lockable = facts.lockable(component)
     allowed = _judged(intent, pin, versions.in_order([*lockable, pin.version])).allowed
@@ -158,11 +158,11 @@ def _judged(intent: Intent, pin: Pinned, known: list[str]) -> Update:
     """Judge a pin by its known versions; `known` is oldest first."""
     row = {"kind": pin.kind, "name": pin.name, "pinned": pin.version}
     if not known:
-        return Update.model_validate(row | {"state": "unknown", "why": "who answered has no release of it"})
+        return Update.model_validate(row | {"state": "unknown", "why": "upstream lists no release of it"})
     newest = known[-1]
     if versions.older(newest, pin.version):
         return Update.model_validate(
-            row | {"newest": newest, "state": "unknown", "why": "who answered has only older ones"}
+            row | {"newest": newest, "state": "unknown", "why": "upstream lists only older releases"}
         )
     if not versions.older(pin.version, newest):
         return Update.model_validate(row | {"newest": newest, "allowed": newest, "state": "current"})
@@ -213,7 +213,7 @@ def _distribution(intent: Intent, base: str, tools: bool) -> list[Update]:
         ]
     rows = []
     for change in diff.changes(name, "distribution", diff.packages_held(locked), diff.packages_held(fresh)):
-        why = "" if change.old and change.new else "it would come along" if change.new else "it would not be needed"
+        why = "" if change.old and change.new else "newly required" if change.new else "no longer required"
         row = {"kind": "distribution", "name": f"{change.name} ({name})", "pinned": change.old, "newest": change.new}
         rows.append(Update.model_validate(row | {"allowed": change.new, "state": "newer", "why": why}))
     kept = sum(locked[package] == fresh.get(package) for package in locked)

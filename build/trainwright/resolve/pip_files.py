@@ -37,12 +37,12 @@ def contents(ca: str) -> dict[str, bytes]:
 
 
 def notes() -> list[str]:
-    """Return a note for each loopback address in pip's settings, which means another place in a container.
+    """Return a note for each loopback address in pip's settings: in a container it means the container.
 
     Raises ConfigError.
     """
     return [
-        f"note: pip's {name} here is {without_password(word)}: in a container that is the container itself"
+        f"note: pip's {name} is {without_password(word)}, which means the container itself inside a container"
         for name, words in _settings().items()
         for word in words
         if is_loopback(urlsplit(word if "://" in word else f"//{word}").netloc.rpartition("@")[2])

@@ -142,7 +142,7 @@ def resolve(
     except EnvironmentProblem as error:  # include the first error: the version may not exist at all
         _unreached[index] = error
         raise EnvironmentProblem(
-            "the indexes of this host do not have these Python packages, and the framework's own cannot be reached",
+            "the indexes of this host lack these Python packages, and the framework's own index cannot be reached",
             where=index,
             why=f"without it: {refused.why}\nwith it: {error.why}",
             fix="correct the pin in dockerfiles/matrix.toml if no such version exists; else trainwright doctor",
@@ -263,7 +263,7 @@ def _best(package: dict[str, Any], python: str, base: Base) -> Offer:
                 url = entry.get("url") or Path(entry["path"]).absolute().as_uri()
                 file, sha256 = unquote(urlsplit(url).path).rpartition("/")[2], entry["hashes"]["sha256"]
                 if file in ("", ".", "..") or not re.fullmatch("[0-9a-f]{64}", sha256):
-                    raise ValueError(f"{file!r} is no file, or {sha256!r} no checksum")
+                    raise ValueError(f"{file!r} is not a file name, or {sha256!r} is not a checksum")
                 position = len(rank)  # a source distribution: ranked after every wheel that fits
                 if kind == "wheels":
                     fitting = [rank[tag] for tag in parse_wheel_filename(file)[3] if tag in rank]
@@ -288,7 +288,8 @@ def metadata(path: Path, file: str) -> Message:
             with zipfile.ZipFile(path) as wheel:
                 name = next(entry for entry in wheel.namelist() if entry.endswith(".dist-info/METADATA"))
                 if wheel.getinfo(name).compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-                    raise ValueError("its metadata is packed as no wheel's is")  # other methods unpack without a limit
+                    # Other methods unpack without a limit.
+                    raise ValueError("its metadata is compressed by a method that wheels do not use")
                 with wheel.open(name) as member:
                     text = _text(member)
         else:
@@ -304,13 +305,13 @@ def _readable(file: str) -> Iterator[None]:
     try:
         yield
     except StopIteration:
-        raise LockError(f"{file} is no Python package", why="it has no metadata") from None
+        raise LockError(f"{file} is not a Python package", why="it has no metadata") from None
     except (
         *(ValueError, RecursionError, RuntimeError, NotImplementedError, OSError, EOFError, KeyError, AttributeError),
         *(zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError, InvalidRequirement, UndefinedComparison),
     ) as error:
         why = str(error) or type(error).__name__
-        raise LockError(f"{file} is no Python package that can be read", why=why[:300]) from None
+        raise LockError(f"{file} is not a readable Python package", why=why[:300]) from None
 
 
 def _text(member: IO[bytes]) -> str:
@@ -371,7 +372,7 @@ def build_requirements(path: Path) -> list[str] | None:
     with _readable(path.name):
         said = tomllib.loads(_member(path, "pyproject.toml")).get("build-system", {}).get("requires")
         if not isinstance(said, list | None):
-            raise ValueError("what its build requires is no list")  # noqa: TRY004
+            raise ValueError("its build requirements are not a list")  # noqa: TRY004
         return None if said is None else [str(row) for row in said]
 
 

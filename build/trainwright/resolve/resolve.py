@@ -23,7 +23,7 @@ def lock_packages(intent: Intent, base: str, tools: bool, below: packages.Stanza
     """
     names = lockfile.build_packages(intent, base) if tools else lockfile.distribution_packages(intent, base)
     path = inputs.packages_path(intent, base, tools)
-    say(f"{path.stem}: resolving {counted(len(names), 'package')} and all that is needed")
+    say(f"{path.stem}: resolving {counted(len(names), 'package')} and their dependencies")
     date, stanzas = resolve_packages(intent, base, tools, below)
     under = packages.manifest_digest(below) if tools else ""
     header = {"Intent": lockfile.packages_digest(intent, base, names, under), "Date": date}
@@ -33,7 +33,7 @@ def lock_packages(intent: Intent, base: str, tools: bool, below: packages.Stanza
 def with_licences(intent: Intent, base: str, text: str, below: packages.Stanzas, say: Say, progress: Progress) -> str:
     """Return a resolved package lock with the licence of each package, for which the package files are fetched.
 
-    `below` is what compile stages find in the base, because a package's documentation may be in one of those packages.
+    `below` are the base's packages under compile stages, because one of them may hold a package's documentation.
     """
     header, stanzas = packages.parse(text, base)
     own, known = packages.to_packages(stanzas), packages.to_packages({**below, **stanzas})
@@ -48,7 +48,7 @@ def with_licences(intent: Intent, base: str, text: str, below: packages.Stanzas,
         found = files_of({name: known[name]} if name in known else {})
         return store.path_of(found[0].sha256) if found and not lost(found) else None
 
-    must(lost(files_of(own)), "cannot be had")
+    must(lost(files_of(own)), "cannot be fetched")
     said = {package.name: licences.licence(package.name, deb_of) for package in files_of(own)}
     full = {name: stanza | ({packages.LICENCE: said[name]} if name in said else {}) for name, stanza in stanzas.items()}
     return packages.dump(header, full)
@@ -109,7 +109,7 @@ def lock_python(intent: Intent, variant: Variant, solved: list[Solved], progress
     """Return the lock's path and text for a solution and the sources; fetch every file to verify size and existence."""
     base = intent.components.bases[variant.base]
     files = [store.Wanted(name=offer.file, sha256=offer.sha256, size=0, urls=[offer.url]) for _, _, offer in solved]
-    must(store.fetch(files, progress, **pypi.trust()), "cannot be had")
+    must(store.fetch(files, progress, **pypi.trust()), "cannot be fetched")
     entries = [
         PythonFile(
             name=offer.name,
@@ -145,7 +145,7 @@ def is_source(intent: Intent, variant: Variant, pin: str) -> bool:
 
 
 def lock_source(intent: Intent, variant: Variant, name: str) -> Source:
-    """Return a component's source from its release's facts; a missing fact is missing from the lock, and blocks."""
+    """Return a component's source from its release's facts; without a fact, the lock lacks it and is blocked."""
     pin, component = variant.pins[name], intent.components.components[name]
     provider, release = provider_of(intent, variant, name), lockfile.release_of(intent, variant, name)
     return Source(
@@ -172,14 +172,14 @@ def admit(intent: Intent, variants: list[Variant]) -> None:
             raise LockError(
                 missing[0],
                 where="dockerfiles/bases.toml",
-                why="an image of a registry may only be taken by digest: a tag names another one tomorrow",
-                fix=f"$EDITOR dockerfiles/bases.toml dockerfiles/layers   # the digest that {base.reference} has",
+                why="a base image from a registry must be pinned by digest, because its tag can change",
+                fix=f"$EDITOR dockerfiles/bases.toml dockerfiles/layers   # add the digest of {base.reference}",
             )
         if base.manager == "dnf":
             raise LockError(
                 f"the packages of {variant.base} cannot be locked",
                 where="dockerfiles/bases.toml",
-                why=f"{base.distribution} has rpm packages, and only apt's are resolved and verified so far",
+                why=f"{base.distribution} has rpm packages, and only apt packages are supported so far",
                 fix="choose another base for this row in dockerfiles/matrix.toml",
             )
     mirrors.check_names(archive for base in intent.components.bases.values() for archive in base.archives)
@@ -189,7 +189,7 @@ def admit(intent: Intent, variants: list[Variant]) -> None:
 
 
 def bases_of(intent: Intent, variants: list[Variant]) -> list[tuple[str, bool]]:
-    """List the bases, then those with compile stages, whose packages beyond the base are meant (True)."""
+    """List each base with False, then each base with compile stages with True: their packages beyond the base."""
     compiling = {variant.base for variant in variants if lockfile.compiles(intent, variant)}
     return [(base, False) for base in sorted({v.base for v in variants})] + [(base, True) for base in sorted(compiling)]
 

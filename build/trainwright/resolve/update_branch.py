@@ -92,12 +92,12 @@ def refuse_branch(root: Path, branch: str) -> None:
     try:
         checkout.git(root, "check-ref-format", "--branch", branch)
     except EnvironmentProblem as error:
-        raise ConfigError(f"{branch!r} is no name of a branch", why=error.why) from None
+        raise ConfigError(f"{branch!r} is not a branch name", why=error.why) from None
     if checkout.git(root, "branch", "--list", branch).strip():
         raise ConfigError(
-            f"the branch {branch} exists",
-            why="what somebody may have worked on is not overwritten",
-            fix=f"another name, or git branch -D {branch}",
+            f"the branch {branch} already exists",
+            why="an existing branch is never overwritten",
+            fix=f"choose another name, or git branch -D {branch}",
         )
 
 
@@ -135,8 +135,8 @@ def _refuse_another_release(release: str, name: str, old: str, new: str) -> None
     held = f"=={release}.*"
     if versions.within(old, held) and not versions.within(new, held):
         raise ConfigError(
-            f"{name} {new} is another release than {release}",
-            why=f"{release} is in the image's id; a new release is a new row of {MATRIX}",
+            f"{name} {new} does not belong to the release {release}",
+            why=f"the image's id contains {release}; a new release requires a new row of {MATRIX}",
         )
 
 
@@ -190,16 +190,16 @@ def _put_back(tree: Path) -> None:
 
 
 def _accept_golden(tree: Path, say: Say) -> None:
-    """Write the golden texts of the project's own tests anew, if the tree has them."""
+    """Update the golden texts of the project's own tests, if the tree has them."""
     if not (tree / "tests/golden").is_dir():
         return
-    say("accepting the golden texts")
+    say("updating the golden texts")
     run(
         [sys.executable, "-m", "pytest", "--quiet", "-p", "no:cacheprovider", "tests/golden"],
         cwd=tree,
         env={"TRAINWRIGHT_UPDATE_GOLDEN": "1"},
         error=TestError,
-        what="the golden texts cannot be written anew",
+        what="the golden texts cannot be updated",
         fix="make setup",
     )
 

@@ -42,7 +42,9 @@ def fetch(source: Source, say: Say, progress: Progress) -> None:
         fetch_git(source.url, source.commit, source.tag)
     elif lost := store.fetch([wanted_file(source)], progress):
         raise LockError(
-            f"{source.name} {source.version} cannot be had any more", why=lost[source.sha256], fix="trainwright doctor"
+            f"{source.name} {source.version} can no longer be fetched",
+            why=lost[source.sha256],
+            fix="trainwright doctor",
         )
 
 
@@ -80,7 +82,7 @@ def fetch_git(url: str, commit: str, tag: str = "") -> Path:
         raise EnvironmentProblem(f"{url} cannot be fetched", where=address, why=error.why, fix=DOCTOR) from None
     except Damaged as error:
         raise BuildError(
-            f"{url} at {commit} is not complete", where=address, why=f"{error}; nothing of it was kept", fix=DOCTOR
+            f"{url} at {commit} is not complete", where=address, why=f"{error}; nothing was kept", fix=DOCTOR
         ) from None
     except OSError as error:
         raise EnvironmentProblem(
@@ -95,7 +97,7 @@ def tags(url: str) -> dict[str, str]:
     try:
         return _tags(address)
     except NoAnswer as error:
-        raise EnvironmentProblem(f"{url} cannot be asked", where=address, why=error.why, fix=DOCTOR) from None
+        raise EnvironmentProblem(f"{url} cannot be queried", where=address, why=error.why, fix=DOCTOR) from None
 
 
 def _tags(address: str) -> dict[str, str]:
@@ -120,13 +122,13 @@ def _bring(repository: Path, url: str, address: str, commit: str, tag: str) -> N
     except NoAnswer:
         if tag in found:
             raise BuildError(
-                f"the tag {tag} of {url} is another commit",
+                f"the tag {tag} of {url} names another commit than the lock",
                 where=address,
-                why=f"the lock says {commit}, there it is {found[tag]}; nothing of it was kept",
-                fix="find out why before you lock anew: the mirror holds something else, or the tag was moved",
+                why=f"the lock has {commit}, the server has {found[tag]}; nothing was kept",
+                fix="before you lock again, find out whether the tag was moved or the mirror has other content",
             ) from None
         raise LockError(
-            f"{url} has no commit {commit} any more", where=address, why=f"nor a tag {tag!r}", fix=DOCTOR
+            f"{url} no longer has the commit {commit}", where=address, why=f"it has no tag {tag!r} either", fix=DOCTOR
         ) from None
 
 
@@ -166,7 +168,7 @@ def lay_out(source: Source, target: Path) -> None:
             f"{source.name} {source.version} has changed inside the store",
             where=str(repository),
             why=f"{error}; it was removed",
-            fix="run the same command again: it is fetched anew",
+            fix="run the same command again: it fetches the source again",
         ) from None
     for path in [target, *target.rglob("*")]:
         if not path.is_symlink():

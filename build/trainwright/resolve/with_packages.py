@@ -65,7 +65,7 @@ def solved(intent: Intent, variant: Variant, say: Say, progress: Progress) -> Lo
         )
         if not offers:
             raise ConfigError(
-                f"{variant.parent} holds all of that already",
+                f"{variant.parent} already has all of these packages",
                 where=variant.requirements,
                 fix=f"trainwright build --only {variant.parent}",
             )
@@ -98,7 +98,7 @@ def check_lock(intent: Intent, variant: Variant) -> tuple[list[dict[str, str]], 
 
 def _twice(intent: Intent, variant: Variant) -> dict[str, str]:
     """Return the packages that no job may install on this image, so that no lock adds them either, with the reason."""
-    harm = "the content of a package of the image under another name: one would lie over the other"
+    harm = "it has the files of a package of the image under another name, and would overwrite them"
     return dict.fromkeys(render.refused(intent, variant), harm)
 
 
@@ -148,7 +148,7 @@ def _files(question: Question, offers: Iterable[Offer], group: Group, progress: 
     """Turn offers into lock entries; fetch every file, so that its size and existence are verified."""
     offers = list(offers)
     wanted = [store.Wanted(name=offer.file, sha256=offer.sha256, size=0, urls=[offer.url]) for offer in offers]
-    must(store.fetch(wanted, progress, **pypi.trust()), "cannot be had")
+    must(store.fetch(wanted, progress, **pypi.trust()), "cannot be fetched")
 
     def entry(offer: Offer) -> PythonFile:
         path = store.path_of(offer.sha256)
@@ -218,9 +218,9 @@ def _wheels(
     offers = [offer for offer in offers if offer.name not in present]
     if source := next((offer for offer in offers if not offer.file.endswith(".whl")), None):
         raise LockError(
-            f"{source.name} {source.version}, which something is built with, has no wheel for this image",
+            f"the build requirement {source.name} {source.version} has no wheel for this image",
             where=question.file,
-            why=f"the index offers {source.file}",
-            fix="offer a wheel of it by an index or a find-links folder of pip's",
+            why=f"the index only offers {source.file}",
+            fix="add an index or a find-links folder with such a wheel to pip's configuration",
         )
     return _files(question, offers, group, progress)

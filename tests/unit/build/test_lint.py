@@ -113,7 +113,7 @@ def test_a_finding_of_the_engine(answer: Answer, said: Any, found: list[tuple[st
     [
         ("26.1.5+dfsg1", "0.29.1", "Docker Engine 26.1.5+dfsg1 is older than 27"),
         ("28.5.2", "0.13.1+ds1", "buildx 0.13.1+ds1 is older than 0.15.1"),
-        ("a-dev-build", "0.29.1", "a-dev-build cannot be compared with 27, the oldest that will do"),
+        ("a-dev-build", "0.29.1", "version a-dev-build cannot be compared with the minimum 27"),
     ],
 )
 def test_an_engine_that_knows_no_check_is_not_run(answer: Answer, version: str, buildx: str, why: str) -> None:
@@ -192,7 +192,7 @@ def test_the_command(tree: Path, cli: Callable[..., Any], intent: Intent) -> Non
     ended = cli(tree, "lint", "--only", "pytorch-2.13-*", "--json")
     rows = [Row(**row) for row in json.loads(ended.out)]
     assert ended.code == 0
-    assert "not run, and so not ok" in ended.err
+    assert "BuildKit's check was not run" in ended.err
     assert {row.state for row in rows if row.check == "buildkit"} == {"not run"}
     assert {row.state for row in rows if row.check != "buildkit"} == {"ok"}
     chosen = select(intent.variants, None, "pytorch-2.13-*")

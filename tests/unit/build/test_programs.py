@@ -52,7 +52,7 @@ def test_a_program_of_another_user_is_one_clear_error(
     unpacked: list[Path], foreign: Callable[[Path], None], level: int
 ) -> None:
     foreign(run().parents[level])
-    with pytest.raises(EnvironmentProblem, match="not ours to run") as error:
+    with pytest.raises(EnvironmentProblem, match="belongs to another user") as error:
         run()
     assert "TRAINWRIGHT_STORE" in error.value.fix
     assert len(unpacked) == 1

@@ -99,7 +99,9 @@ def test_what_counts_of_trainwright(intent: Intent) -> None:
     assert {"trainwright.build.build:prove", "trainwright.image.probe:compare", "scripts/probe.py"} <= found.keys()
     found |= proof_code.parts(ROOT, named(intent, TORCH), "image")
     assert {"trainwright.build.image_tests:image_tests", "saved", "tests/image/expected.toml"} <= found.keys()
-    assert not {name for name in found if re.match(r"trainwright\.(inputs|matrix|locking|cli|publishing)\b", name)}
+    assert not {
+        name for name in found if re.match(r"trainwright\.(image\.inputs|matrix\.matrix|resolve|cli|publish)\b", name)
+    }
     assert "trainwright.build.build:lay_out" not in found
 
 

@@ -161,7 +161,7 @@ def test_stale_and_missing_locks_and_edited_proofs_are_shown(tree: Path, out: Pa
     assert f"proofs/{ID}.toml" in said[ID]["reason"]
     assert (said["pytorch-2.13-cpu-py311-ec2"]["state"], said["pytorch-2.13-cpu-py311-ec2"]["reason"]) == (
         "unproved",
-        "there is no lock pytorch-2.13-cpu-py311-ec2.toml; trainwright lock",
+        "the lock pytorch-2.13-cpu-py311-ec2.toml does not exist; trainwright lock",
     )
     edit(tree / f"dockerfiles/proofs/{ID}.toml", r"^digest = .*", f'digest = "{DIGEST}"')
     edit(tree / "dockerfiles/matrix.toml", r"2\.13\.0", "2.13.1")
@@ -178,10 +178,10 @@ def test_stale_and_missing_locks_and_edited_proofs_are_shown(tree: Path, out: Pa
 
 
 def test_a_broken_rule_is_shown_with_its_remedy(tree: Path, edit: Edit) -> None:
-    edit(tree / "dockerfiles/matrix.toml", r'nccl = "wheel 2.30.7", openmpi', 'nccl = "wheel 2.29.7", openmpi')
+    edit(tree / "dockerfiles/matrix.toml", r'cuda = "13.2.2" \}', 'cuda = "13.2.2", nccl = "wheel 2.29.7" }')
     found = standing(tree, "pytorch-2.15-cu132-py313-ec2-single-node")
     assert found.state == "unproved"
-    assert "needs nccl ==2.30.7" in found.reason
+    assert "requires nccl ==2.30.7" in found.reason
     assert "$EDITOR +" in found.reason
 
 
@@ -204,7 +204,7 @@ SPOILT: dict[str, tuple[Spoil, str]] = {
     "never built": (lambda out: (out / "image.json").unlink(), "is not built with its present inputs"),
     "not tested": (lambda out: image_json(out, proof=NOT_TESTED), "is not probed and tested here"),
     "not probed": (lambda out: image_json(out, proof=None), "is not probed and tested here"),
-    "not pushed": (lambda out: image_json(out, digest=None), "is proved and not pushed"),
+    "not pushed": (lambda out: image_json(out, digest=None), "is proved, but not pushed"),
     "another probe": (
         lambda out: image_json(out, proof=passed(out.parents[1], probe=Check(state="passed", code="0"))),
         "the code of the probe changed",
@@ -217,21 +217,24 @@ SPOILT: dict[str, tuple[Spoil, str]] = {
         lambda out: respell(out / "cluster.xml", 'code-cluster" value="', 'code-cluster" value="0'),
         "the cluster tests of",
     ),
-    "drift": (lambda out: image_json(out, drift=[Drift(package="a", locked="1", used="2")]), "not the locked ones"),
+    "drift": (lambda out: image_json(out, drift=[Drift(package="a", locked="1", used="2")]), "differ from the lock"),
     "tests of another": (
         lambda out: report(out / "tests.xml", image="sha256:1"),
         "is about another image",
     ),
     "other bytes": (
         lambda out: image_json(out, proof=passed(out.parents[1], image="sha256:1")),
-        "is not what was pushed",
+        "is not the proved one",
     ),
-    "no report": (lambda out: (out / "tests.xml").unlink(), "there is no report"),
-    "half a report": (lambda out: (out / "tests.xml").write_text("<"), "there is no report"),
+    "no report": (lambda out: (out / "tests.xml").unlink(), "cannot be read"),
+    "half a report": (lambda out: (out / "tests.xml").write_text("<"), "cannot be read"),
     "skipped": (lambda out: report(out / "tests.xml", skipped=1), "not every test passed"),
     "failed": (lambda out: report(out / "tests.xml", failures=1), "not every test passed"),
     "no test": (lambda out: report(out / "tests.xml", tests=0), "not every test passed"),
-    "another trained": (lambda out: report(out / "training.xml", name="registry/x@sha256:1"), "as it was pushed"),
+    "another trained": (
+        lambda out: report(out / "training.xml", name="registry/x@sha256:1"),
+        "not about the pushed image",
+    ),
     "training failed": (
         lambda out: report(out / "training.xml", name=f"x@{DIGEST}", errors=1),
         "not every test passed",
@@ -304,7 +307,7 @@ FIELDS: dict[str, tuple[dict[str, Any], str]] = {
         {"proof": "0" * 64},
         "its tests or the code that proves it changed since 2026-11-21",
     ),
-    "no jobs": ({"tests": {"image": 1, "training": 1}}, "counts no cluster tests"),
+    "no jobs": ({"tests": {"image": 1, "training": 1}}, "has no cluster tests"),
     "another key": ({"key": "0" * 64}, "was proved on 2026-11-21 with other inputs"),
 }
 
@@ -340,5 +343,5 @@ def test_ci_says_what_it_proves_and_what_it_leaves_out(tree: Path, out: Path, cl
     run(["git", "-c", "user.name=a", "-c", "user.email=a@b", "commit", "--quiet", "--allow-empty", "--message=a"])
     rows = json.loads(cli(tree, "ci", "proofs", "--json").out)
     assert (rows[-1]["id"], rows[-1]["action"]) == (ID, "prove")  # of one, it is always its turn
-    assert rows[-1]["reason"].startswith("its turn by the commit ")
+    assert rows[-1]["reason"].startswith("chosen in turn by the commit ")
     assert {(row["action"], row["reason"]) for row in rows[:-1]} == {("prove", "no proof of it is recorded")}

@@ -216,7 +216,7 @@ def test_empty_framework(cli: Cli, tree: Path, command: str) -> None:
 def test_nothing_asked_for_is_never_everything(cli: Cli, tree: Path, command: str) -> None:
     ended = cli(tree, command)
     assert (ended.code, ended.out) == (2, "")
-    assert "nothing was asked for" in ended.err
+    assert "no image was chosen" in ended.err
     assert "the same command with --framework" in ended.err
 
 
@@ -311,7 +311,7 @@ def test_wrong_usage_as_json(cli: Cli, tree: Path) -> None:
 def test_no_checkout(cli: Cli, tmp_path: Path) -> None:
     ended = cli(tmp_path, "list")
     assert ended.code == 2
-    assert "no checkout here" in ended.err
+    assert "this folder is not in a trainwright checkout" in ended.err
 
 
 def test_from_a_folder_below(cli: Cli, tree: Path) -> None:

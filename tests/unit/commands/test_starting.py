@@ -122,7 +122,7 @@ def test_an_engine_that_answers_is_asked_over_its_socket() -> None:
     assert engine.image_id("a/b@sha256:1") == "sha256:1"
     assert engine.image_id("404") is None
     assert engine.image_id("400") is None
-    with pytest.raises(EnvironmentProblem, match="does not say whether it holds 500") as refused:
+    with pytest.raises(EnvironmentProblem, match="cannot be queried for the image 500") as refused:
         engine.image_id("500")
     assert refused.value.why == "why"
 

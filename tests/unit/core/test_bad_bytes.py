@@ -136,10 +136,16 @@ def damaged_file(glob: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def checkout(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Three images, whole in themselves, and one file of every kind."""
+def root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     shared = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-    root = Path(shared or tmp_path_factory.mktemp("bytes")) / f"trainwright-bytes-{os.getpid()}"
+    folder = Path(shared or tmp_path_factory.mktemp("bytes")) / f"trainwright-bytes-{os.getpid()}"
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def checkout(root: Path) -> Path:
+    """Three images, whole in themselves, and one file of every kind."""
     shutil.copytree(ROOT / "dockerfiles", root / "dockerfiles")
     shutil.copytree(ROOT / "scripts", root / "scripts")
     _keep_few(root / "dockerfiles")
@@ -154,8 +160,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         patch.chdir(root)
         found = inputs.load(load_intent(root), next(one for one in load_intent(root).variants if one.id == CPU))
         _write_image(root / "out" / CPU, found.key)
-    yield root
-    shutil.rmtree(root)
+    return root
 
 
 def _keep_few(folder: Path) -> None:
@@ -169,7 +174,10 @@ def _keep_few(folder: Path) -> None:
     for row in framework["rows"]:
         row["targets"] = ["sagemaker"]
     matrix |= {"frameworks": {"pytorch": framework}, "tested": {"make-test": [CPU], "ci": []}}
-    tables = [matrix["common"], matrix["devel"], matrix["targets"]["sagemaker"], *framework["rows"]]
+    used = {row["stack"] for row in framework["rows"]}
+    matrix["stacks"] = {name: stack for name, stack in matrix["stacks"].items() if name in used}
+    tables = [matrix["common"], matrix["devel"], matrix["targets"]["sagemaker"]]
+    tables += [*framework["rows"], *matrix["stacks"].values()]
     pinned = {name for table in tables for name in table["pins"]}
     gone = {path.stem for path in (folder / "layers").glob("*.toml")} - pinned
     for name in gone:

@@ -79,10 +79,10 @@ def another(tmp_path: Path) -> Callable[[str], str]:
     [
         ("/nowhere/ca.pem", "the path /nowhere/ca.pem", "No such file"),
         ("corporate", "the path corporate", "No such file"),
-        ("EMPTY", "the directory ", "no certificate is in it"),
+        ("EMPTY", "the directory ", "it contains no certificate"),
         ("DER", "the file ", "openssl x509 -inform DER"),
         ("-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----", "PEM text", ""),
-        ("-----BEGIN PRIVATE KEY-----\nMIIB\n-----END PRIVATE KEY-----", "PEM text", "no certificate is in it"),
+        ("-----BEGIN PRIVATE KEY-----\nMIIB\n-----END PRIVATE KEY-----", "PEM text", "it contains no certificate"),
         ("MIIB" * 2000, "the path MIIBMIIB", "too long"),
     ],
 )
@@ -94,7 +94,7 @@ def test_what_is_none_of_the_three(
     (tmp_path / "ca.der").write_bytes(der)
     named = {"EMPTY": str(tmp_path / "empty"), "DER": str(tmp_path / "ca.der")}
     monkeypatch.setenv("TRAINWRIGHT_CA", named.get(given, given))
-    with pytest.raises(ConfigError, match="TRAINWRIGHT_CA is no CA") as raised:
+    with pytest.raises(ConfigError, match="TRAINWRIGHT_CA is not a valid CA") as raised:
         certificates.bundle()
     assert understood in raised.value.where
     assert why in raised.value.why

@@ -64,7 +64,7 @@ def test_the_second_waits_and_says_so(tmp_path: Path) -> None:
     assert says(first) == "mine\n"
     second = start()
     said = says(second)
-    assert said.startswith(f"another trainwright works in {tmp_path}: process {first.pid} since 20")
+    assert said.startswith(f"another trainwright process is working in {tmp_path}: process {first.pid} since 20")
     assert "waiting for it" in said
     first.kill()  # even one that dies gives way
     first.communicate()
@@ -77,7 +77,7 @@ def test_who_does_not_wait_hears_for_whom(tmp_path: Path) -> None:
     said = list[str]()
     with files.only_one(tmp_path, said.append):
         other = files.only_one(tmp_path, said.append, wait=False)
-        with pytest.raises(EnvironmentProblem, match="another trainwright works in") as error, other:
+        with pytest.raises(EnvironmentProblem, match="another trainwright process is working in") as error, other:
             pass
         assert f"process {os.getpid()} since 20" in error.value.why
         assert "--no-wait" in error.value.fix

@@ -39,7 +39,7 @@ def test_last_words_on_standard_output_count_too_and_only_the_last() -> None:
 
 
 def test_program_that_is_not_there() -> None:
-    with pytest.raises(EnvironmentProblem, match="no-such-program is not on this machine") as raised:
+    with pytest.raises(EnvironmentProblem, match="no-such-program is not installed") as raised:
         run(["no-such-program", "--flag"], error=BuildError)
     assert "no-such-program --flag" in raised.value.why
 

@@ -120,7 +120,7 @@ def test_the_next_address_is_tried(site: Any, faults: Any) -> None:
 
 
 def test_nobody_offers_it() -> None:
-    assert "nobody offers a file" in store.fetch([wanted()])[SUM]
+    assert "no address is known for a file" in store.fetch([wanted()])[SUM]
 
 
 def test_lost_ones_do_not_stop_the_others(site: Any) -> None:

@@ -1,4 +1,4 @@
-"""TOML that does not say what it must: file, line, and what was meant."""
+"""TOML that is not valid: file, line, and what was meant."""
 
 from pathlib import Path
 
@@ -74,7 +74,7 @@ def test_unknown_key_of_a_component(tmp_path: Path) -> None:
         'licence = "MIT"\nsummary = ""\nposition = "python"\n[probe]\npattern = "(.*)"\n'
         '[providers.wheel]\nrequirment = "pip"\n'
     )
-    with pytest.raises(ConfigError, match="does not say") as raised:
+    with pytest.raises(ConfigError, match="is not valid") as raised:
         load(path, Component)
     assert raised.value.where.endswith("pip.toml:7")
     assert "did you mean 'requirement'" in raised.value.why

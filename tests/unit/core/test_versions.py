@@ -64,7 +64,7 @@ def test_rebuilds_of_different_people_are_different() -> None:
 
 @pytest.mark.parametrize("nothing", ["", "distro", "latest", "v", "-1"])
 def test_what_begins_with_no_number_is_no_version(nothing: str) -> None:
-    with pytest.raises(ValueError, match="no version"):
+    with pytest.raises(ValueError, match="is not a version"):
         parse(nothing)
 
 
@@ -94,7 +94,7 @@ def test_not_in_range(version: str, range_: str) -> None:
 
 @pytest.mark.parametrize("broken", ["", " ", "=>1.2", "1.x", ">=1.x", "1.2", "===1.2", ">=2,<1", ">=1.22.0amzn4.0"])
 def test_a_broken_range_is_an_error(broken: str) -> None:
-    with pytest.raises(ValueError, match=r"range|compares|no version can"):
+    with pytest.raises(ValueError, match=r"range|compares|no version satisfies"):
         specifiers(broken)
 
 

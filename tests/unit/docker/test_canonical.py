@@ -194,5 +194,5 @@ def test_a_layer_that_is_none(tmp_path: Path) -> None:
         canonical.pack(engines(tmp_path / "bad", [b"this is no tar" * 100], False))
     (tmp_path / "none").mkdir()
     (tmp_path / "none/index.json").write_text('{"manifests": []}')
-    with pytest.raises(BuildError, match="no image can be packed"):
+    with pytest.raises(BuildError, match="the image cannot be packed"):
         canonical.pack(tmp_path / "none")

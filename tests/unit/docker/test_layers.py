@@ -271,12 +271,12 @@ def test_a_file_that_changed_meanwhile_is_refused(tmp_path: Path) -> None:
     (tmp_path / "source").write_bytes(b"y")
     with pytest.raises(EOFError, match="f changed while it was packed"):
         layers.write([row], tmp_path / "source", {row.content: 0}, tmp_path / "packed", 1)
-    with pytest.raises(EOFError, match="not at hand"):
+    with pytest.raises(EOFError, match="is not available"):
         layers.write([row], None, {}, tmp_path / "packed", 1)
 
 
 def test_a_link_to_nothing_is_refused() -> None:
-    with pytest.raises(tarfile.TarError, match="which is not there"):
+    with pytest.raises(tarfile.TarError, match="which does not exist"):
         Tree().apply([link("b", "a", HARD_LINK)], EPOCH)
 
 

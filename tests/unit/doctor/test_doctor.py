@@ -222,7 +222,7 @@ def test_locks(few: Path, tree: Path, look: Look) -> None:
     assert (found.state, found.found) == ("failed", f"the lock of {locks[0].stem} is stale")
     assert found.fix.startswith("trainwright lock")
     locks[1].unlink()
-    assert f"no lock {locks[1].name}" in look("locks").found
+    assert f"the lock {locks[1].name} does not exist" in look("locks").found
 
 
 def test_broken_matrix_names_the_line(tree: Path, look: Look) -> None:
@@ -324,7 +324,7 @@ def test_ca_of_the_setting(authority: Path, tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setenv("TRAINWRIGHT_CA", str(tmp_path / "lost"))
     found = look("ca")
     assert found.state == "failed"
-    assert f"understood as the path {tmp_path}/lost" in found.found
+    assert f"read as the path {tmp_path}/lost" in found.found
 
 
 def test_indexes_with_mirrors(monkeypatch: pytest.MonkeyPatch, look: Look) -> None:
@@ -355,7 +355,7 @@ def test_lost_find_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, look: 
     monkeypatch.setattr(host_settings, "pip_settings", lambda: given)
     found = look("indexes")
     assert found.state == "warning"
-    assert f"not there: {tmp_path}/lost, file://{tmp_path}/gone;" in found.found
+    assert f"missing: {tmp_path}/lost, file://{tmp_path}/gone;" in found.found
     assert found.fix
 
 
@@ -379,8 +379,8 @@ def test_mirrors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, look: Look) ->
     ("word", "said"),
     [
         ("debain=http://a.example", "did you mean 'debian'?"),
-        ("https://git.example/a=/dev/null/nowhere", "not there: https://git.example/a;"),
-        ("https://git.example/a=nowhere", "the mirror of https://git.example/a is no address"),
+        ("https://git.example/a=/dev/null/nowhere", "missing: https://git.example/a;"),
+        ("https://git.example/a=nowhere", "the mirror of https://git.example/a is not a valid address"),
     ],
 )
 def test_mirrors_that_lead_nowhere(word: str, said: str, monkeypatch: pytest.MonkeyPatch, look: Look) -> None:
@@ -430,7 +430,7 @@ def test_signing_is_no_precondition_unless_somebody_says_so(
     assert (found.state, "TRAINWRIGHT_SIGNING_KEY" in found.fix) == ("failed", True)
     monkeypatch.setenv("TRAINWRIGHT_SIGNING_KEY", "awskms:///alias/images")
     monkeypatch.setenv("PATH", str(tree))
-    assert (look("signing").state, "fetched" in look("signing").found) == ("unknown", True)  # no network is asked
+    assert (look("signing").state, "downloaded" in look("signing").found) == ("unknown", True)  # no network is asked
     script(tree / "cosign", "exit 1")
     assert look("signing").state == "unknown"  # no network is asked
     monkeypatch.setenv("TRAINWRIGHT_SIGNING_KEY", str(tree / "no.key"))

@@ -253,7 +253,7 @@ def test_a_log_that_proves_nothing_is_not_compared(
 
 def test_one_log_is_no_two_runs(tmp_path: Path) -> None:
     a, _ = written(tmp_path, loss=0.0, count=4)
-    with pytest.raises(ConfigError, match="one log is no two runs"):
+    with pytest.raises(ConfigError, match="the same log was given twice"):
         measure.compare(ROOT, [a], [a], Declared())
-    with pytest.raises(ConfigError, match="there is no log"):
+    with pytest.raises(ConfigError, match="no log was found"):
         measure.compare(ROOT, [a], [f"{tmp_path}/nothing*.log"], Declared())

@@ -2,6 +2,8 @@
 
 import html.parser
 import re
+import sys
+from importlib.util import find_spec
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -10,7 +12,7 @@ from typer.testing import CliRunner
 
 from trainwright.commands import judge as _judge  # noqa: F401  # it registers its command
 from trainwright.commands.options import app
-from trainwright.core.errors import ConfigError
+from trainwright.core.errors import ConfigError, EnvironmentProblem
 from trainwright.gate import charts, junit, png, read
 from trainwright.gate import html as gate_html
 from trainwright.gate.evidence import Case, Declared
@@ -86,7 +88,11 @@ def test_a_panel_has_what_was_asked() -> None:
     assert one_node.ceiling
     assert one_node.ceiling.busbw == 450
     (bare,) = charts.panels(examined("05")[1])
-    assert (bare.ceiling, bare.floors, bare.absent) == (None, (), "no instance is declared: no ceiling, no floor")
+    assert (bare.ceiling, bare.floors, bare.absent) == (
+        None,
+        (),
+        "no instance type is declared: ceiling and floor are unknown",
+    )
 
 
 def test_every_table_has_its_panel_and_a_log_without_one_has_none() -> None:
@@ -175,6 +181,11 @@ def test_what_is_not_established_never_looks_like_a_pass() -> None:
 # --- the picture -----------------------------------------------------------------------------------------------------
 
 
+# It is an extra of the package; tests/engine/test_picture.py installs it and runs these.
+needs_matplotlib = pytest.mark.skipif(find_spec("matplotlib") is None, reason="not run: no matplotlib")
+
+
+@needs_matplotlib
 def test_the_picture_is_one() -> None:
     found = [examined("07", "p4d.24xlarge", 2), examined("37"), evil()]
     drawn = [(verdict, charts.panels(case)) for verdict, case in found]
@@ -184,6 +195,7 @@ def test_the_picture_is_one() -> None:
     assert (width, height) == (1430, 3 * 506)
 
 
+@needs_matplotlib
 def test_a_picture_of_too_many_logs_is_refused() -> None:
     verdict, case = examined("05")
     with pytest.raises(ConfigError, match="too many"):
@@ -218,15 +230,30 @@ def test_junit_holds_whatever_a_log_holds() -> None:
 # --- the command -----------------------------------------------------------------------------------------------------
 
 
+def test_a_picture_without_matplotlib_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    verdict, case = examined("05")
+    with pytest.raises(EnvironmentProblem, match="--png requires matplotlib") as raised:
+        png.png([(verdict, charts.panels(case))])
+    assert "requirements-png.lock" in raised.value.fix
+
+
 def test_the_command_writes_all_of_them_also_for_a_fail(tmp_path: Path) -> None:
     log = str(next(LOGS.glob("30*.txt")))
-    files = {"--html": tmp_path / "a/b.html", "--png": tmp_path / "b.png", "--junit": tmp_path / "b.xml"}
+    files = {"--html": tmp_path / "a/b.html", "--junit": tmp_path / "b.xml"}
     options = [word for name, path in files.items() for word in (name, str(path))]
     result = CliRunner().invoke(app, ["judge", log, *options, "--json"])
     assert result.exit_code == 1  # the error, which main() turns into 6
     assert result.stdout.startswith("[")
     assert all(path.stat().st_size > 1000 for path in files.values())
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b.png", "b.xml"]  # no halves
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b.xml"]  # no halves
+
+
+@needs_matplotlib
+def test_the_command_writes_the_picture(tmp_path: Path) -> None:
+    log = str(next(LOGS.glob("30*.txt")))
+    assert CliRunner().invoke(app, ["judge", log, "--png", str(tmp_path / "b.png")]).exit_code == 1
+    assert [(path.name, path.stat().st_size > 1000) for path in tmp_path.iterdir()] == [("b.png", True)]
 
 
 def test_the_table_names_every_check_and_no_colour_goes_into_a_pipe() -> None:
@@ -235,4 +262,4 @@ def test_the_table_names_every_check_and_no_colour_goes_into_a_pipe() -> None:
     assert said.startswith("✗ fail  ")
     assert "\x1b" not in said
     assert re.search(r"^  wrong values +✗ fail +line 14: ", said, re.MULTILINE)
-    assert re.search(r"^  exit code +– not applicable +nobody said one$", said, re.MULTILINE)
+    assert re.search(r"^  exit code +– not applicable +no exit code is known$", said, re.MULTILINE)

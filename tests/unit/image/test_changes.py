@@ -113,7 +113,7 @@ def test_a_commit_that_is_not_there(cli: Any, committed: Path) -> None:
     for reference in ("nowhere", "0" * 40, "--all", ""):
         ended = cli(committed, "changes", "--since", reference)
         assert (ended.code, ended.out) == (2, ""), reference
-        assert "knows no commit" in ended.err
+        assert "does not exist in this checkout" in ended.err
 
 
 def test_nothing_is_left_behind(changes: Any, committed: Path, tmp_path: Path) -> None:
@@ -138,7 +138,7 @@ def test_a_commit_without_its_history(committed: Path, tmp_path: Path) -> None:
     first = git(committed, "rev-parse", "HEAD")
     git(committed, "commit", "--quiet", "--allow-empty", "--message", "more")
     git(tmp_path, "clone", "--quiet", "--depth", "1", f"file://{committed}", "shallow")
-    with pytest.raises(ConfigError, match="knows no commit"):
+    with pytest.raises(ConfigError, match="does not exist in this checkout"):
         checkout.commit_of(tmp_path / "shallow", first)
 
 

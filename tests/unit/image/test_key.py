@@ -173,7 +173,7 @@ def test_every_locked_package_is_in_the_manifest(intent: Intent) -> None:
 
 # --- what to do ---------------------------------------------------------------------------------------------------
 
-UNKNOWN_ENGINE, UNKNOWN_REGISTRY = "engine: unknown, none answers", "registry: unknown, none answers"
+UNKNOWN_ENGINE, UNKNOWN_REGISTRY = "engine: unknown, because none answers", "registry: unknown, because none answers"
 NO_ENGINE, NO_REGISTRY = "the engine does not hold it", "the registry does not hold it"
 
 

@@ -89,7 +89,7 @@ def test_every_pin_is_asked_for(intent: Intent, found: Inputs) -> None:
 def test_a_difference_of_any_kind_reaches_the_sum(intent: Intent, found: Inputs) -> None:
     printed = truthful(found) | {"libnccl": {ONE: "2.30.7"}, "files": {"x": {"/opt/x": ("a", "b")}}}
     assert differences(intent, found, printed) == [
-        f"{ONE} (2.30.7; mapped by nobody) is in the image and no NCCL in the lock",
+        f"{ONE} (2.30.7; not mapped by any process) is in the image, NCCL is not in the lock",
         "component x: /opt/x is not the file that was built: a, in the image b",
     ]
 
@@ -113,8 +113,8 @@ def test_an_empty_image_lacks_everything(intent: Intent, stack: Inputs) -> None:
     nccl, tests = stack.pins["nccl"], stack.pins["nccl-tests"]
     assert f"component nccl-tests {tests} is in the lock and not in the image" in said
     assert f"libnccl {nccl} is in the lock and not in the image" in said
-    assert f"a process that loads torch maps no libnccl, and the lock says {nccl}" in said
-    assert f"no program of nccl-tests could be started to see that it maps libnccl {nccl}" in said
+    assert f"a process that loads torch does not map libnccl, and the lock says {nccl}" in said
+    assert f"no program of nccl-tests could be started to check that it maps libnccl {nccl}" in said
     for name in ("nccl-tests", "aws-ofi-nccl", "gdrcopy"):
         assert f"component {name} was compiled and lists no files" in said
     assert "component torch was compiled and lists no files" not in said
@@ -203,7 +203,7 @@ def test_spelling_of_a_python_name_is_no_difference(intent: Intent, found: Input
 
 
 def test_refusal_names_the_first_and_counts_the_rest(found: Inputs) -> None:
-    with pytest.raises(BuildError, match="is not what its lock says: one") as raised:
+    with pytest.raises(BuildError, match="differs from its lock: one") as raised:
         probe.refuse(found.variant, ["one", "two", "three", "four", "five", "six", "seven"])
     assert raised.value.exit_code == 5
     assert raised.value.why == "one; two; three; four; five (and 2 more)"
@@ -281,8 +281,8 @@ def test_two_copies_and_who_maps_which() -> None:
 def test_two_versions() -> None:
     said = nccl("2.30.7", libnccl={ONE: "2.30.7", OTHER: "2.29.7"}, mapped=EVERYBODY)
     assert said == [
-        f"more than one libnccl: {ONE} (2.30.7; mapped by {PERF}, torch), {OTHER} (2.29.7; mapped by nobody)",
-        f"{OTHER} says it is NCCL 2.29.7, the lock says 2.30.7; mapped by nobody",
+        f"more than one libnccl: {ONE} (2.30.7; mapped by {PERF}, torch), {OTHER} (2.29.7; not mapped by any process)",
+        f"{OTHER} reports NCCL 2.29.7, the lock says 2.30.7; not mapped by any process",
     ]
 
 
@@ -291,24 +291,24 @@ def test_two_versions() -> None:
     [
         (
             {"libnccl": {ONE: "2.29.7"}, "mapped": EVERYBODY},
-            f"{ONE} says it is NCCL 2.29.7, the lock says 2.30.7; mapped by {PERF}, torch",
+            f"{ONE} reports NCCL 2.29.7, the lock says 2.30.7; mapped by {PERF}, torch",
         ),
         (
             {"libnccl": {ONE: ""}, "mapped": EVERYBODY},
-            f"{ONE} says it is NCCL of no version, the lock says 2.30.7; mapped by {PERF}, torch",
+            f"{ONE} reports NCCL without a version, the lock says 2.30.7; mapped by {PERF}, torch",
         ),
         (
             {"libnccl": {ONE: "2.30.7"}, "mapped": {PERF: [ONE]}},
-            "a process that loads torch maps no libnccl, and the lock says 2.30.7",
+            "a process that loads torch does not map libnccl, and the lock says 2.30.7",
         ),
-        ({"libnccl": {ONE: "2.30.7"}, "mapped": {"torch": [ONE], PERF: []}}, f"{PERF} names libnccl and maps none"),
+        ({"libnccl": {ONE: "2.30.7"}, "mapped": {"torch": [ONE], PERF: []}}, f"{PERF} refers to libnccl but maps none"),
         (
             {"libnccl": {ONE: "2.30.7"}, "mapped": {"torch": [ONE]}},
-            "no program of nccl-tests could be started to see that it maps libnccl 2.30.7",
+            "no program of nccl-tests could be started to check that it maps libnccl 2.30.7",
         ),
         (
             {"libnccl": {ONE: "2.30.7"}, "mapped": {"torch": [ONE], PERF: [OTHER]}},
-            f"{PERF} maps {OTHER}, which is no libnccl of the image",
+            f"{PERF} maps {OTHER}, which is not a libnccl of the image",
         ),
     ],
 )

@@ -100,7 +100,7 @@ def test_an_imported_template_knows_nothing_of_who_imports_it(intent: Intent, ro
     (folder / "shared.j2").write_text("{% set seen = pins.cuda %}{% macro text() %}{{ seen }} {{ own }}{% endmacro %}")
     imported = "{% set own = 'mine' %}{% import 'shared.j2' as shared with context %}"
     (folder / NAME).write_text(imported + "{{ shared.text() }}")
-    with pytest.raises(ConfigError, match="a variable that nobody defines") as raised:
+    with pytest.raises(ConfigError, match="a template uses an undefined variable") as raised:
         text(intent, root)
     assert raised.value.where == "dockerfiles/shared.j2:1"
 

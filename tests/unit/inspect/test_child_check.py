@@ -189,7 +189,7 @@ def test_a_verdict_names_what_is_refused() -> None:
         verify_child.judge(Verdict.model_validate({**facts, "rows": [row]}))
     assert raised.value.what == "child does not carry own unchanged: openmpi has a second copy: /opt/x"
     assert raised.value.where == "RUN cp"
-    assert raised.value.fix.startswith("take that step out")
+    assert raised.value.fix.startswith("remove that step")
     told = [row, row, row.model_copy(update={"fix": "leave ENTRYPOINT out"})]
     with pytest.raises(BuildError, match="openmpi") as raised:
         verify_child.judge(Verdict.model_validate({**facts, "rows": told}))

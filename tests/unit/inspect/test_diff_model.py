@@ -73,7 +73,7 @@ def test_root_has_many_names_and_a_label_repeats_a_component() -> None:
 
 def test_what_nobody_knows_is_said_and_never_no_difference() -> None:
     found = compare(SIDE, other(python=None, said="other", by="its labels"))
-    assert found.unknown == ["Python packages of other: not said by its labels"]
+    assert found.unknown == ["Python packages of other: not listed by its labels"]
     assert sentences(found)[-1] == "no difference in what could be compared"
     assert sentences(found)[0].startswith("not compared: Python packages of other")
 
@@ -83,7 +83,7 @@ def test_a_layer_that_differs_alone_is_a_difference() -> None:
     assert found.rows == []
     assert found.layers
     assert (found.layers.shared, found.layers.new, found.layers.gone) == (1, 1, 1)
-    assert sentences(found) == ["layers: 1 shared, 1 new, 1 gone; whoever has the first pulls 0.0 MB of 0.0 MB"]
+    assert sentences(found) == ["layers: 1 shared, 1 new, 1 gone; a host with the first image pulls 0.0 MB of 0.0 MB"]
 
 
 def test_without_a_registry_layers_are_compared_unpacked() -> None:
@@ -91,5 +91,5 @@ def test_without_a_registry_layers_are_compared_unpacked() -> None:
     assert found.layers
     assert (found.layers.shared, found.layers.new, found.layers.gone) == (1, 1, 1)
     assert found.layers.new_bytes is None
-    assert "only a registry knows" in sentences(found)[0]
+    assert "only known for images in a registry" in sentences(found)[0]
     assert compare(SIDE, other(config=None)).layers is None

@@ -147,4 +147,4 @@ def test_who_tests_what_must_be_in_the_matrix(cli: Cli, tree: Path, edit: Edit) 
     edit(tree / "dockerfiles/matrix.toml", r'^make-test = \["pytorch-2.13', 'make-test = ["pytorch-2.14')
     ended = cli(tree, "list")
     assert (ended.code, ended.out) == (2, "")
-    assert "named as tested, is no cell of the matrix" in ended.err
+    assert "listed in [tested], is not in the matrix" in ended.err

@@ -274,15 +274,15 @@ def test_a_script_of_the_image_takes_nothing_along(emit: Emit) -> None:
     assert "workingDir" not in container
     ended = emit("slurm", *TWO, script="/opt/ml/train.py")
     assert "--container-mounts" not in ended.out
-    assert "/opt/ml/train.py is no file here: taken as a path in the image" in ended.err
-    assert "taken as a path" not in emit("slurm", *TWO).err
+    assert "/opt/ml/train.py does not exist here: it is used as a path in the image" in ended.err
+    assert "used as a path" not in emit("slurm", *TWO).err
 
 
 def test_what_a_script_imports_from_beside_it_is_said(emit: Emit, tmp_path: Path) -> None:
-    assert "goes along" not in emit("pytorchjob", *TWO).err
+    assert "is sent, not" not in emit("pytorchjob", *TWO).err
     (tmp_path / "checkout/model.py").touch()
-    assert "only train.py goes along, not model.py beside it" in emit("pytorchjob", *TWO).err
-    assert "goes along" not in emit("slurm", *TWO).err
+    assert "only train.py is sent, not model.py beside it" in emit("pytorchjob", *TWO).err
+    assert "is sent, not" not in emit("slurm", *TWO).err
 
 
 @pytest.mark.parametrize("on", ["slurm", "pytorchjob"])
@@ -290,7 +290,7 @@ def test_a_script_that_hides_a_module_of_python_is_refused(emit: Emit, tmp_path:
     (tmp_path / "checkout/profile.py").touch()
     ended = emit(on, *TWO, script="profile.py")
     assert (ended.code, ended.out) == (2, "")
-    assert "profile.py has the name of a module of Python itself" in ended.err
+    assert "profile.py has the name of a standard module of Python" in ended.err
     assert emit(on, *TWO).code == (2 if on == "slurm" else 0)  # on Kubernetes the script goes along alone
 
 
@@ -299,7 +299,7 @@ def test_a_script_whose_name_is_no_key_of_a_configmap(emit: Emit, tmp_path: Path
     (tmp_path / "checkout" / script).touch()
     ended = emit("pytorchjob", *TWO, "--name", "train", script=script)
     assert (ended.code, ended.out) == (2, "")
-    assert "no name that Kubernetes takes" in ended.err
+    assert "not a valid name on Kubernetes" in ended.err
     assert emit("slurm", *TWO, "--name", "train", script=script).code == 0
     assert emit("pytorchjob", *TWO, "--name", "train", "--code", "claim", script=script).code == 0
 
@@ -474,34 +474,34 @@ def test_a_file_that_cannot_be_written(emit: Emit, tmp_path: Path) -> None:
 
 def test_a_tag_is_said_to_move(emit: Emit) -> None:
     assert "is no digest" not in emit("slurm", *TWO).err
-    assert "registry.example.com/x:1 is no digest" in emit("slurm", *TWO, image="registry.example.com/x:1").err
+    assert "registry.example.com/x:1 has no digest" in emit("slurm", *TWO, image="registry.example.com/x:1").err
 
 
 @pytest.mark.parametrize(
     ("on", "words", "said"),
     [
         ("slrum", TWO, "did you mean 'slurm'"),
-        ("slurm", (), "which instance type?"),
+        ("slurm", (), "no instance type was given"),
         ("slurm", ("--instance", "p5.48xlrge"), "did you mean 'p5.48xlarge'"),
-        ("slurm", (*TWO, "--namespace", "a"), "--namespace is of Kubernetes"),
+        ("slurm", (*TWO, "--namespace", "a"), "--namespace only applies to Kubernetes"),
         ("slurm", (*TWO, "--processes", "9"), "p5.48xlarge has 8 GPUs"),
         ("slurm", (*TWO, "--distribution", "plain", "--processes", "2"), "one process on each node"),
         ("slurm", (*TWO, "--distribution", "torchrn"), "did you mean 'torchrun'"),
         ("slurm", (*TWO, "--node", "3"), "did you mean --nodes?"),
-        ("slurm", (*TWO, "--data", "a:b"), "no folder that can be mounted"),
-        ("slurm", (*TWO, "--data", "a/b=c"), "is no name of a channel"),
+        ("slurm", (*TWO, "--data", "a:b"), "not a folder that can be mounted"),
+        ("slurm", (*TWO, "--data", "a/b=c"), "is not a channel name"),
         ("slurm", (*TWO, "--data", "a", "--data", "b"), "training is given twice"),
         ("slurm", (*TWO, "--env", "A"), "--env NAME=VALUE"),
-        ("slurm", (*TWO, "--env", "TRAINWRIGHT_JOB_SECRET=x"), "the job's secret is no --env"),
-        ("mpijob", (*TWO, "--env", "TRAINWRIGHT_JOB_SECRET_FILE=/x"), "the job's secret is no --env"),
+        ("slurm", (*TWO, "--env", "TRAINWRIGHT_JOB_SECRET=x"), "the job's secret must not be in --env"),
+        ("mpijob", (*TWO, "--env", "TRAINWRIGHT_JOB_SECRET_FILE=/x"), "the job's secret must not be in --env"),
         ("mpijob", (*TWO, "--distribution", "torchrun"), "--on mpijob does not start torchrun"),
         ("pytorchjob", (*TWO, "--distribution", "mpi"), "--on slurm or --on mpijob"),
         ("pytorchjob", (*TWO, "--checkpoints", "/fsx"), "PersistentVolumeClaim"),
-        ("pytorchjob", (*TWO, "--name", "Train"), "is no name of a job"),
-        ("pytorchjob", (*TWO, "--name", "x" * 60), "is no name of a job"),
-        ("pytorchjob", (*TWO, "--code", "fsx/../x"), "no claim"),
-        ("hyperpod-eks", (*TWO, "--namespace", "team"), "HyperPod resumes no job of the namespace team"),
-        ("hyperpod-eks", ("--instance", "g4dn.metal"), "HyperPod has no g4dn.metal"),
+        ("pytorchjob", (*TWO, "--name", "Train"), "is not a job name"),
+        ("pytorchjob", (*TWO, "--name", "x" * 60), "is not a job name"),
+        ("pytorchjob", (*TWO, "--code", "fsx/../x"), "is not a claim"),
+        ("hyperpod-eks", (*TWO, "--namespace", "team"), "HyperPod does not resume jobs in the namespace team"),
+        ("hyperpod-eks", ("--instance", "g4dn.metal"), "HyperPod does not offer g4dn.metal"),
     ],
 )
 def test_what_is_asked_for_wrongly_is_refused(emit: Emit, on: str, words: tuple[str, ...], said: str) -> None:
@@ -518,11 +518,11 @@ def test_a_script_goes_along_to_the_mark(emit: Emit, tmp_path: Path) -> None:
 
 
 def test_scripts_that_cannot_go_along(emit: Emit, tmp_path: Path) -> None:
-    assert "there is no script trian.py" in emit("pytorchjob", *TWO, script="trian.py").err
-    assert "marks that no name has" in emit("slurm", *TWO, "--code", "c", script="a\nrm x.py").err
+    assert "script trian.py does not exist" in emit("pytorchjob", *TWO, script="trian.py").err
+    assert "unprintable characters" in emit("slurm", *TWO, "--code", "c", script="a\nrm x.py").err
     assert "is not in --code" in emit("pytorchjob", *TWO, "--code", "c", script="../x.py").err
     (tmp_path / "checkout/train.py").write_bytes(b"\xff\xfe\xfa")
-    assert "train.py is no text" in emit("pytorchjob", *TWO).err
+    assert "train.py cannot be read as text" in emit("pytorchjob", *TWO).err
     (tmp_path / "checkout/train.py").write_text("#" * 1_000_001)
-    assert "too long to go along" in emit("pytorchjob", *TWO).err
+    assert "too long to be sent" in emit("pytorchjob", *TWO).err
     assert emit("slurm", *TWO).code == 0

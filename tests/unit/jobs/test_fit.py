@@ -52,7 +52,7 @@ def test_both_names_are_the_same_type(intent: Intent, name: str) -> None:
         ("hpc7g.16xlarge", "SageMaker has no training jobs on hpc7g.16xlarge", "docs/training.md"),  # no p3.16xlarge
         ("hpc6a.48xlarge", "SageMaker has no training jobs on hpc6a.48xlarge", "docs/training.md"),
         ("g4dn.metal", "SageMaker has no training jobs on g4dn.metal", "did you mean 'ml.g4dn."),
-        ("hpc7g.16xlarg", "unknown instance type", "is like it"),
+        ("hpc7g.16xlarg", "unknown instance type", "has no similar name"),
         ("pp5.48xlarge", "unknown instance type", "did you mean 'p5.48xlarge'"),
     ],
 )
@@ -65,10 +65,10 @@ def test_what_is_no_type_of_sagemaker(intent: Intent, name: str, what: str, more
 @pytest.mark.parametrize(
     ("identity", "name", "hosts", "what", "fix"),
     [
-        (EFA, "p6e-gb200.36xlarge", 1, "is of amd64, ml.p6e-gb200.36xlarge is arm64", "list --instance p6e-gb200"),
-        (ARM, "p5.48xlarge", 1, "is of arm64, ml.p5.48xlarge is amd64", "list --instance p5.48xlarge"),
-        (ARM, "m5.xlarge", 1, "is of arm64, ml.m5.xlarge is amd64", "trainwright list"),
-        (EFA, "m5.xlarge", 1, "trains on GPUs of NVIDIA, ml.m5.xlarge has none", "--instance p4d.24xlarge or"),
+        (EFA, "p6e-gb200.36xlarge", 1, "is for amd64, but ml.p6e-gb200.36xlarge is arm64", "list --instance p6e-gb200"),
+        (ARM, "p5.48xlarge", 1, "is for arm64, but ml.p5.48xlarge is amd64", "list --instance p5.48xlarge"),
+        (ARM, "m5.xlarge", 1, "is for arm64, but ml.m5.xlarge is amd64", "trainwright list"),
+        (EFA, "m5.xlarge", 1, "requires NVIDIA GPUs, ml.m5.xlarge has none", "--instance p4d.24xlarge or"),
         (SINGLE, "p5.48xlarge", 2, "has no aws-ofi-nccl: 2 hosts", "--allow-tcp"),
         ("pytorch-2.13-cpu-py311-ec2", "m5.xlarge", 1, "is not for SageMaker", "pytorch-2.13-cpu-py311-sagemaker"),
     ],
@@ -86,11 +86,11 @@ def test_what_cannot_train_is_refused(
     [
         (EFA, "p5.48xlarge", 2, False, ""),
         (SINGLE, "p5.48xlarge", 1, False, ""),
-        (SINGLE, "p5.48xlarge", 2, True, "would talk TCP beside 32 EFA interfaces"),
-        (SINGLE, "g5.xlarge", 2, False, "nobody has vouched for it"),  # it has no EFA
-        (CPU, "m5.xlarge", 2, False, "nothing is known of ml.m5.xlarge"),
+        (SINGLE, "p5.48xlarge", 2, True, "would use TCP instead of 32 EFA interfaces"),
+        (SINGLE, "g5.xlarge", 2, False, "not for ml.g5.xlarge"),  # it has no EFA
+        (CPU, "m5.xlarge", 2, False, "the devices of ml.m5.xlarge are unknown"),
         (CPU, "c5n.18xlarge", 2, False, ""),  # without NCCL libfabric is enough
-        (CPU, "p5.48xlarge", 1, False, "the 8 GPUs of ml.p5.48xlarge are paid for, and not used"),
+        (CPU, "p5.48xlarge", 1, False, "the 8 GPUs of ml.p5.48xlarge are paid for but not used"),
         ("pytorch-2.5-cu124-py311-sagemaker-smddp", "p4d.24xlarge", 2, False, ""),  # nobody knows what it lacks
     ],
 )

@@ -166,43 +166,43 @@ def test_what_starts_the_ranks(
     ("words", "said"),
     [
         (["--spot"], "--checkpoints s3://"),
-        (["--spot", "--checkpoints", "s3://bucket/c", "--keep-alive", "60"], "a spot job leaves no warm pool"),
+        (["--spot", "--checkpoints", "s3://bucket/c", "--keep-alive", "60"], "a spot job cannot keep a warm pool"),
         (["--keep-alive", "21601"], "a warm pool is kept for 1 to 21600 s"),
         (["--max-run", "2419201"], "a job may run for 1 to 2419200 s"),
-        (["--max-wait", "90000"], "only a spot job waits"),
+        (["--max-wait", "90000"], "--max-wait requires --spot"),
         (
             ["--spot", "--checkpoints", "s3://bucket/c", "--max-run", "100", "--max-wait", "99"],
             "--max-wait 100, or more",
         ),
-        (["--subnet", "subnet-0a"], "come together"),
-        (["--kms-key", "a key"], "is no key of KMS"),
-        (["--tag", "a*=b"], "is no tag"),
-        (["--tag", "AWS:team=b"], "Amazon keeps aws: for itself"),
-        (["--hyperparameter", "a\nb=1"], "a name has one line"),
-        (["--checkpoints", "/tmp/kept"], "is no place in S3"),
-        (["--channel", "training=/tmp/data"], "is no place in S3"),
-        (["--channel", "a b=s3://bucket/c"], "is no name of a channel"),
-        (["--hosts", "2", "--channel", "secret=s3://bucket/c"], "the one of the job's secret"),
+        (["--subnet", "subnet-0a"], "must be given together"),
+        (["--kms-key", "a key"], "is not a KMS key"),
+        (["--tag", "a*=b"], "is not a valid tag"),
+        (["--tag", "AWS:team=b"], "the prefix aws: belongs to AWS"),
+        (["--hyperparameter", "a\nb=1"], "it contains a line break"),
+        (["--checkpoints", "/tmp/kept"], "is not an S3 URI"),
+        (["--channel", "training=/tmp/data"], "is not an S3 URI"),
+        (["--channel", "a b=s3://bucket/c"], "is not a channel name"),
+        (["--hosts", "2", "--channel", "secret=s3://bucket/c"], "reserved for the job's secret"),
         (["--environment", "TRAINWRIGHT_JOB_SECRET=x"], "DescribeTrainingJob and the console show it"),
-        (["--environment", "A-B=x"], "is no name of a variable"),
-        (["--name", "a--b-"], "is no name of a training job"),
-        (["--name", "a" * 64], "is no name of a training job"),
+        (["--environment", "A-B=x"], "is not a variable name"),
+        (["--name", "a--b-"], "is not a training job name"),
+        (["--name", "a" * 64], "is not a training job name"),
         (["--tag", "a"], "--tag a has no value"),
-        (["--secret", "secretsmanager:x"], "one host shares no secret"),
-        (["--hosts", "2", "--secret", "x"], "says no place"),
-        (["--hyperparameter", f"a={'x' * 2499}"], "2501 characters, SageMaker takes 2500"),
-        (["--hyperparameter", "sagemaker_program=x.py"], "says where this job's script lies"),
-        (["--spot", "--checkpoints", "s3://bucket/c", "--max-wait", "0"], "0 s all in all are less"),
+        (["--secret", "secretsmanager:x"], "--secret requires several hosts"),
+        (["--hosts", "2", "--secret", "x"], "is not a location of a secret"),
+        (["--hyperparameter", f"a={'x' * 2499}"], "2501 characters, SageMaker accepts 2500"),
+        (["--hyperparameter", "sagemaker_program=x.py"], "reserved for the location of this job's script"),
+        (["--spot", "--checkpoints", "s3://bucket/c", "--max-wait", "0"], "--max-wait 0 is less"),
         (["--distribution", "torchrn"], "did you mean 'torchrun'"),
-        (["--distribution", "tensorflow"], "this image cannot do tensorflow"),
-        (["--distribution", "plain", "--processes", "2"], "plain is one on each host"),
+        (["--distribution", "tensorflow"], "this image does not support tensorflow"),
+        (["--distribution", "plain", "--processes", "2"], "plain starts one on each host"),
         (["--host", "2"], "did you mean --hosts?"),
-        (["--region", "us-east-1"], "pulls from Amazon ECR of its own region"),
+        (["--region", "us-east-1"], "pulls from Amazon ECR in its own region"),
         (["--training-compiler"], "does not extend a container of the Training Compiler"),
-        (["--training-compiler-debug"], "is of --training-compiler"),
-        ([word for n in range(101) for word in ("--hyperparameter", f"h{n}=1")], "too many, SageMaker takes 100"),
-        ([word for n in range(21) for word in ("--channel", f"c{n}=s3://bucket/c")], "too many, SageMaker takes 20"),
-        ([word for n in range(51) for word in ("--tag", f"t{n}=1")], "too many, SageMaker takes 50"),
+        (["--training-compiler-debug"], "requires --training-compiler"),
+        ([word for n in range(101) for word in ("--hyperparameter", f"h{n}=1")], "too many, SageMaker accepts 100"),
+        ([word for n in range(21) for word in ("--channel", f"c{n}=s3://bucket/c")], "too many, SageMaker accepts 20"),
+        ([word for n in range(51) for word in ("--tag", f"t{n}=1")], "too many, SageMaker accepts 50"),
     ],
 )
 def test_what_sagemaker_refuses_is_refused_here(cli: Cli, script: Path, words: list[str], said: str) -> None:
@@ -215,8 +215,8 @@ def test_what_sagemaker_refuses_is_refused_here(cli: Cli, script: Path, words: l
         ("registry.example.com/a:b", "p5.48xlarge", [], "SageMaker does not pull from registry.example.com"),
         ("pytorch-2.15-cu132-py313-sagemakr", "p5.48xlarge", [], "did you mean"),
         (uri(SINGLE), "p5.48xlarge", ["--hosts", "2"], "--allow-tcp"),
-        (f"{BELOW}:other", "p5.48xlarge", [], "what starts 8 ranks?"),
-        (uri("pytorch-2.15-cu132-py313-sagemaker-arm64"), "p5.48xlarge", [], "is of arm64"),
+        (f"{BELOW}:other", "p5.48xlarge", [], "the launcher of 8 ranks is unknown"),
+        (uri("pytorch-2.15-cu132-py313-sagemaker-arm64"), "p5.48xlarge", [], "is for arm64"),
     ],
 )
 def test_images_that_cannot(cli: Cli, script: Path, image: str, instance: str, words: list[str], said: str) -> None:
@@ -226,7 +226,7 @@ def test_images_that_cannot(cli: Cli, script: Path, image: str, instance: str, w
 def test_tcp_is_the_users_word(asked: Callable[..., dict[str, Any]]) -> None:
     said = asked("--hosts", "2", "--allow-tcp", image=SINGLE)
     assert said["request"]["Environment"]["TRAINWRIGHT_ALLOW_TCP"] == "1"
-    assert "would talk TCP" in said["notes"][0]
+    assert "would use TCP" in said["notes"][0]
 
 
 @pytest.mark.parametrize("missing", ["--role", "--output"])
@@ -234,7 +234,7 @@ def test_role_and_output_may_be_settings(cli: Cli, script: Path, monkeypatch: py
     at = PLACE.index(missing)
     rest, value = PLACE[:at] + PLACE[at + 2 :], PLACE[at + 1]
     words = ["launch", uri(CPU), str(script), "--instance", "m5.xlarge", "--dry-run", *rest]
-    assert "a training job has a role and a place" in cli(ROOT, *words).err
+    assert "a training job requires a role and an output" in cli(ROOT, *words).err
     monkeypatch.setenv(f"TRAINWRIGHT_JOB_{missing[2:].upper()}", value)
     assert cli(ROOT, *words).code == 0
 
@@ -256,4 +256,4 @@ def test_credentials_beside_the_script_stay_here(asked: Callable[..., dict[str, 
         (script.parent / name).write_text("x")
     said = asked()
     assert said["files"] == [".kept", "train.py"]
-    assert "hidden files go along: .kept" in said["notes"]
+    assert "hidden files are uploaded too: .kept" in said["notes"]

@@ -56,12 +56,12 @@ def test_links(tmp_path: Path) -> None:
     assert "again.py" in source.pack(folder, SKIP, MOST)[1]
     (tmp_path / "outside").write_text("x")
     (folder / "out.py").symlink_to(tmp_path / "outside")
-    with pytest.raises(ConfigError, match=r"out\.py leads out of the source"):
+    with pytest.raises(ConfigError, match=r"out\.py is a link out of the source"):
         source.pack(folder, SKIP, MOST)
     (folder / "out.py").unlink()
     for target in ("model", "nowhere"):
         (folder / "other").symlink_to(target)
-        with pytest.raises(ConfigError, match="other is no link to a file"):
+        with pytest.raises(ConfigError, match="other is a link, but not to a file"):
             source.pack(folder, SKIP, MOST)
         (folder / "other").unlink()
 
@@ -85,7 +85,7 @@ def test_a_module_that_hides_one_of_python_itself(tmp_path: Path, name: str, ref
         source.pack(tmp_path / "a", SKIP, MOST)
         source.refuse_hiding(source.modules(tmp_path / "a"), tmp_path / "a")
         return
-    with pytest.raises(ConfigError, match=f"{name} has the name of a module of Python itself"):
+    with pytest.raises(ConfigError, match=f"{name} has the name of a standard module of Python"):
         source.pack(tmp_path / "a", SKIP, MOST)
     with pytest.raises(ConfigError, match=name):
         source.refuse_hiding(source.modules(tmp_path / "a"), tmp_path / "a")
@@ -96,13 +96,13 @@ def test_a_run_here_refuses_it_too(cli: Any, tmp_path: Path) -> None:
     (tmp_path / "profile.py").touch()
     ended = cli(tmp_path, "run", "image", "profile.py")
     assert ended.code == 2
-    assert "profile.py has the name of a module of Python itself" in ended.err
+    assert "profile.py has the name of a standard module of Python" in ended.err
 
 
 def test_data_beside_the_script_is_refused_before_it_is_sent(tmp_path: Path) -> None:
     folder = lay(tmp_path / "a")
     (folder / "data.bin").write_bytes(os.urandom(50_000))
-    with pytest.raises(ConfigError, match=r"more than 0\.04 MB") as raised:
+    with pytest.raises(ConfigError, match=r"larger than 0\.04 MB") as raised:
         source.pack(folder, SKIP, 40_000)
     assert "data.bin" in raised.value.why
     assert "--channel" in raised.value.fix

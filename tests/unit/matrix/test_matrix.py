@@ -171,7 +171,7 @@ def test_pin_that_names_no_component(tree: Path, edit: Edit) -> None:
 @pytest.mark.parametrize(
     ("files", "says"),
     [
-        ({"zzz.toml": ""}, "zzz.toml does not say what it must"),
+        ({"zzz.toml": ""}, "zzz.toml is not valid"),
         ({"zzz.toml": "licence = "}, "zzz.toml is not valid TOML"),
         ({"zzz.toml": "ninja.toml"}, "'zzz' has no template"),
         ({"zzz.toml": "ninja.toml", "zzz.j2": ""}, "'zzz' is declared and never pinned"),
@@ -244,21 +244,26 @@ def test_what_a_pin_says(said: str, provider: str, version: str) -> None:
     ("pin", "what", "why", "fix"),
     [
         ('nccl = "whel 2.30.7"', "unknown provider 'whel' of nccl", "did you mean 'wheel'", 'nccl = "wheel 2.30.7"'),
-        ('nccl = "2.30.7"', "names no provider", "source, wheel", 'nccl = "source 2.30.7"'),
-        ('nccl = ""', "says nothing", "source, wheel", "nccl = "),
-        ('nccl = "wheel"', "makes no requirement", 'nccl = "wheel": it lacks a version', "an exact version"),
-        ('nccl = "wheel 2.30.7 2.30.8"', "makes no requirement", "is no version", "an exact version"),
-        ('nccl = "wheel >=2.30"', "makes no requirement", 'nccl = "wheel >=2.30": ', "an exact version"),
+        ('nccl = "2.30.7"', "does not name a provider", "source, wheel", 'nccl = "source 2.30.7"'),
+        ('nccl = ""', "is empty", "source, wheel", "nccl = "),
+        ('nccl = "wheel"', "is not a valid requirement", 'nccl = "wheel": it lacks a version', "an exact version"),
+        ('nccl = "wheel 2.30.7 2.30.8"', "is not a valid requirement", "is not a version", "an exact version"),
+        ('nccl = "wheel >=2.30"', "is not a valid requirement", 'nccl = "wheel >=2.30": ', "an exact version"),
         (
             'openmpi = "5.0.6"',
-            "names no provider",
+            "does not name a provider",
             'openmpi = "5.0.6": a provider of dockerfiles/layers/openmpi.toml belongs there; valid: distro, efa-ins',
             'openmpi = "distro" or "efa-installer"',
         ),
-        ('mpi5py = "1"', "names no component", "did you mean 'mpi4py'", "correct it, or add dockerfiles/layers/mpi5py"),
+        (
+            'mpi5py = "1"',
+            "names an unknown component",
+            "did you mean 'mpi4py'",
+            "correct it, or add dockerfiles/layers/mpi5py",
+        ),
         ('pip = "not one"', "unknown provider 'not' of pip", 'pip = "not one": ', 'pip = "wheel one"'),
-        ('pip = "26.x"', "makes no requirement", "pip = \"26.x\": '26.x' is no version", "an exact version"),
-        ('openmpi = "distro 5.0.6"', "asks for a version that nobody could honour", "the lock names", '"distro"'),
+        ('pip = "26.x"', "is not a valid requirement", "pip = \"26.x\": '26.x' is not a version", "an exact version"),
+        ('openmpi = "distro 5.0.6"', "has a version, and its provider takes none", "the lock names", '"distro"'),
         ('openmpi = "efa-installer"', "takes openmpi from efa-installer", "efa-installer is not pinned", "pin efa-"),
     ],
 )
@@ -284,16 +289,44 @@ def test_pin_of_a_component_with_several_providers(tree: Path, pin: str, what: s
 @pytest.mark.parametrize(
     ("pattern", "new", "what"),
     [
-        (r'^openmpi = "efa-installer"', 'openmpi = "efa-installer 4.1.7"', "nobody could honour"),
-        (r'^python = "distro"', 'python = "3.13"', "nobody could honour"),
-        (r'^python = "distro"', 'python = ""', "says nothing"),
-        (r'^pip = "26.3"', 'pip = "distro"', "makes no requirement"),
+        (r'^openmpi = "efa-installer"', 'openmpi = "efa-installer 4.1.7"', "its provider takes none"),
+        (r'^python = "distro"', 'python = "3.13"', "its provider takes none"),
+        (r'^python = "distro"', 'python = ""', "is empty"),
+        (r'^pip = "26.3"', 'pip = "distro"', "is not a valid requirement"),
         (r'^pip = "26.3"', 'pip = "distro 26.3"', "unknown provider 'distro' of pip"),
     ],
 )
 def test_version_that_a_provider_cannot_honour(tree: Path, edit: Edit, pattern: str, new: str, what: str) -> None:
     edit(tree / "dockerfiles/matrix.toml", pattern, new)
     assert what in refused(tree).what
+
+
+def test_a_stack_that_no_row_names(tree: Path, edit: Edit) -> None:
+    edit(
+        tree / "dockerfiles/matrix.toml", r"^\[stacks.efa\]", '[stacks.spare.pins]\nopenmpi = "distro"\n\n[stacks.efa]'
+    )
+    error, text = refused(tree), (tree / "dockerfiles/matrix.toml").read_text()
+    line = text.splitlines().index("[stacks.spare.pins]") + 1
+    assert (error.what, error.where) == ("no row uses the stack 'spare'", f"dockerfiles/matrix.toml:{line}")
+
+
+def test_an_unknown_stack(tree: Path, edit: Edit) -> None:
+    edit(tree / "dockerfiles/matrix.toml", r'^stack = "single-node"', 'stack = "singel-node"')
+    error, text = refused(tree), (tree / "dockerfiles/matrix.toml").read_text()
+    line = text.splitlines().index('stack = "singel-node"') + 1
+    assert (error.what, error.where) == ("unknown stack 'singel-node'", f"dockerfiles/matrix.toml:{line}")
+    assert "did you mean 'single-node'" in error.why
+
+
+def test_a_row_overrides_its_stack(tree: Path, edit: Edit) -> None:
+    edit(
+        tree / "dockerfiles/matrix.toml",
+        r'^pins = \{ torch = "2.15.0", cuda',
+        'pins = { openmpi = "none", torch = "2.15.0", cuda',
+    )
+    pins = {variant.id: variant.pins for variant in load_intent(tree).variants}
+    assert "openmpi" not in pins["pytorch-2.15-cu132-py313-ec2-single-node"]
+    assert "openmpi" in pins["pytorch-2.14-cu130-py313-ec2-single-node"]
 
 
 @pytest.mark.parametrize(
@@ -314,7 +347,10 @@ def test_unknown_instance_type_is_named_by_its_row(tree: Path, edit: Edit, patte
 def test_instance_type_that_sagemaker_does_not_have(tree: Path, edit: Edit) -> None:
     edit(tree / "dockerfiles/matrix.toml", r'"c6i.32xlarge"', '"hpc7a.96xlarge"')
     error, lines = refused(tree), (tree / "dockerfiles/matrix.toml").read_text().splitlines()
-    assert "SageMaker trains on no hpc7a.96xlarge, and base-1.0-cpu-py313-sagemaker-mpi-efa is for it" in error.what
+    assert (
+        "base-1.0-cpu-py313-sagemaker-mpi-efa is for hpc7a.96xlarge, which SageMaker does not offer for training"
+        in error.what
+    )
     file, _, line = error.where.partition(":")
     assert file == "dockerfiles/matrix.toml"
     assert '"hpc7a.96xlarge"' in lines[int(line) - 1]
@@ -330,7 +366,7 @@ def test_two_components_that_are_one_python_package(tree: Path, edit: Edit) -> N
     edit(tree / "dockerfiles/matrix.toml", r"^cmake = ", 'cmake2 = "4.4.4"\ncmake = ')
     error = refused(tree)
     assert error.exit_code == 2
-    assert "one Python package, 'cmake'" in error.what
+    assert "the same Python package, 'cmake'" in error.what
     assert {"dockerfiles/layers/cmake.toml", "dockerfiles/layers/cmake2.toml"} <= set(error.where.split())
 
 
@@ -351,19 +387,25 @@ def test_requirement_with_an_unknown_placeholder(tree: Path, edit: Edit) -> None
     assert error.where == f"dockerfiles/layers/mpi4py.toml:{line}"
 
 
-CPU, SINGLE = 'torch = "2.13.0",', 'cuda = "13.2.2", nccl'
+CPU, SINGLE = 'torch = "2.13.0" }', 'cuda = "13.2.2" }'
 ROW = 'accelerators = ["cu132"]\npythons = ["3.13"]\ntargets = ["ec2", "sagemaker"]\nbases = ["debian-13"]\n'
-ROW += 'flavour = "distro"'
+ROW += 'stack = "distro-efa"\nflavour = "distro"'
 
 
 @pytest.mark.parametrize(
     ("said", "new", "blamed", "what", "why"),
     [
-        (ROW, ROW.replace("132", "130"), r"^cuda = ", "-cu130-py313-ec2-distro pins cuda = '13.2.2'", "which is cu132"),
-        (SINGLE, 'cuda = "13.3", nccl', " cuda = ", "-ec2-single-node pins cuda = '13.3'", "another CUDA than the pin"),
-        (SINGLE, 'cuda = "12.2.2", nccl', " cuda = ", "-ec2-single-node pins cuda = '12.2.2'", "which is cu122"),
-        (CPU, f'{CPU} cuda = "13.2.2",', " cuda = ", "-cpu-py311-ec2 pins cuda", "without a GPU"),
-        (CPU, f'{CPU} nccl = "source 2.29.7",', " nccl = ", "-cpu-py311-ec2 pins nccl", "without a GPU"),
+        (
+            ROW,
+            ROW.replace("132", "130"),
+            r'stack = "distro-efa".*? cuda = ',
+            "-cu130-py313-ec2-distro pins cuda = '13.2.2'",
+            "which is cu132",
+        ),
+        (SINGLE, 'cuda = "13.3" }', " cuda = ", "-ec2-single-node pins cuda = '13.3'", "another CUDA than the pin"),
+        (SINGLE, 'cuda = "12.2.2" }', " cuda = ", "-ec2-single-node pins cuda = '12.2.2'", "which is cu122"),
+        (CPU, CPU.replace(" }", ', cuda = "13.2.2" }'), " cuda = ", "-cpu-py311-ec2 pins cuda", "without a GPU"),
+        (CPU, CPU.replace(" }", ', nccl = "source 2.29.7" }'), " nccl = ", "-cpu-py311-ec2 pins nccl", "without a GPU"),
     ],
     ids=["accelerator", "pin", "another major", "CUDA for the CPU", "NCCL for the CPU"],
 )
@@ -372,7 +414,10 @@ def test_an_accelerator_and_the_pins_mean_one_cuda(
 ) -> None:
     path = tree / "dockerfiles/matrix.toml"
     edit(path, re.escape(said), new)
-    line = next(n for n, text in enumerate(path.read_text().splitlines(), 1) if re.search(blamed, text))
+    text = path.read_text()
+    found = re.search(blamed, text, re.DOTALL)
+    assert found
+    line = text.count("\n", 0, found.end()) + 1
     error = refused(tree)
     assert what in error.what
     assert why in error.why
@@ -383,5 +428,5 @@ def test_an_accelerator_and_the_pins_mean_one_cuda(
 
 def test_cuda_that_only_the_framework_says(tree: Path, edit: Edit) -> None:
     """No pin, no contradiction: whether its templates can do without is their affair."""
-    edit(tree / "dockerfiles/matrix.toml", r'cuda = "13.2.2", nccl', "nccl")
+    edit(tree / "dockerfiles/matrix.toml", r', cuda = "13.2.2" \}', " }")
     assert load_intent(tree).variants

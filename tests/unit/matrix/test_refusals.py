@@ -21,7 +21,11 @@ MATRIX = "dockerfiles/matrix.toml"
 @pytest.fixture
 def blocked(tree: Path, edit: Edit, settle: Callable[[Path], None]) -> Path:
     """A checkout with an EFA installer of which neither the sha256 nor all that it brings is established."""
-    edit(tree / MATRIX, r'^efa-installer = ".*"', 'efa-installer = "1.51.0"')
+    edit(
+        tree / MATRIX,
+        r'^stack = "efa"\ndevel = true\npins = \{',
+        'stack = "efa"\ndevel = true\npins = { efa-installer = "1.51.0",',
+    )
     settle(tree)
     return tree
 
@@ -120,12 +124,12 @@ COMMANDS = (["plan"], ["render"], ["build"], ["lock"], ["lock", "--check"], ["lo
     ("pattern", "new", "identity", "blamed", "says"),
     [
         (
-            r'nccl = "wheel 2.30.7", openmpi',
-            'nccl = "wheel 2.29.7", openmpi',
+            r'cuda = "13.2.2" \}',
+            'cuda = "13.2.2", nccl = "wheel 2.29.7" }',
             SINGLE,
-            'nccl = "wheel 2.29.7", openmpi',
+            'nccl = "wheel 2.29.7" }',
             [
-                "torch 2.15.0 (of ==2.15.0) needs nccl ==2.30.7, and there is 2.29.7",
+                "torch 2.15.0 (of ==2.15.0) requires nccl ==2.30.7, and the image has 2.29.7",
                 "nearest that works: nccl 2.30.7",
                 '# nccl = "wheel 2.30.7"',  # as it is written there: without the provider it would be refused again
             ],
@@ -162,10 +166,14 @@ def test_versions_that_do_not_go_together(
 
 
 def test_a_refusal_because_of_an_instance_type_names_it(tree: Path, edit: Edit, cli: Cli) -> None:
-    edit(tree / MATRIX, r'instances = \["p4d.24xlarge",', 'instances = ["p3dn.24xlarge", "p4d.24xlarge",')
+    edit(
+        tree / MATRIX,
+        r'^flavour = "single-node"',
+        'flavour = "single-node"\ninstances = ["p3dn.24xlarge", "p4d.24xlarge"]',
+    )
     ended = cli(tree, "plan", "--only", SINGLE)
     assert ended.code == 3
-    assert "sm >=75, and there is 70" in ended.err
+    assert "sm >=75, and the image has 70" in ended.err
     assert "p3dn.24xlarge (V100) is sm 70" in ended.err
     assert "p4d" not in ended.err
 

@@ -83,7 +83,7 @@ def test_exports_of_nothing_named(cli: Any, tree: Path, monkeypatch: pytest.Monk
     intent = load_intent(tree)
     ended = cli(tree, "ci", "exports")
     assert ended.code == 7
-    assert "nothing was pushed from here with its present inputs" in ended.err
+    assert "no image was pushed from this checkout with its present inputs" in ended.err
     for variant in intent.variants:
         if variant.id in (DEFAULT, "jax-0.12-cpu-py313-ec2", "base-1.0-cpu-py313-ec2"):
             key = inputs.load(intent, variant).key if variant.framework != "base" else "0" * 64
@@ -100,7 +100,7 @@ def test_exports_of_nothing_named(cli: Any, tree: Path, monkeypatch: pytest.Monk
             ended = cli(tree, "ci", "exports", "--json")
         assert ended.code == 0, ended.err
         assert sorted(json.loads(ended.out)["IMAGE_ID"].split()) == sorted(found.split())
-        assert ("not base-1.0-cpu-py313-ec2: it was pushed, and then its inputs changed" in ended.err) == (
+        assert ("left out base-1.0-cpu-py313-ec2: its inputs changed after it was pushed" in ended.err) == (
             not environment
         )
 

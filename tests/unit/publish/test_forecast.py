@@ -51,7 +51,7 @@ def test_what_is_not_built_is_shown_to_its_end(
     assert ended.code == 7
     order(
         ended.out,
-        f"1. build: it is not there to be pushed: trainwright build --only {CPU}",
+        f"1. build: the image is not built: trainwright build --only {CPU}",
         f"repository: {held.address}/trainwright/pytorch",
         "push by digest",
         "verify: ",
@@ -187,7 +187,7 @@ def test_what_is_probed_as_another_image_is_not_signed(
     signer.probed = OTHER
     ended = cli(tree, "push", "--registry", held.address, "--only", CPU, *release)
     assert ended.code == 8
-    assert "cannot be proved as the registry holds it; it was not signed" in ended.err
+    assert "in the registry is not the image that was probed; it was not signed" in ended.err
     assert (signer.signed, "1.0" in {tag for _, tag in held.tags}) == (set(), False)
 
 
@@ -213,12 +213,12 @@ def test_what_needs_no_registry_comes_after_the_steps_too(
     edit(tree / "dockerfiles/publish.toml", '^required = "never"', 'required = "release"')
     ended = dry("--only", CPU, "--release", "1.0", "--json")
     assert ended.code == 7
-    assert "a release has to be signed" in json.loads(ended.err.splitlines()[-1])["error"]
+    assert "a release requires a signature" in json.loads(ended.err.splitlines()[-1])["error"]
     assert json.loads(ended.out)[0]["steps"]
     edit(tree / "dockerfiles/publish.toml", "^moving = .*", 'moving = ["sha256-*", "cache-*"]')
     ended = dry("--only", CPU, "--release", "cache-1", "--json")
     said = [row["error"] for row in json.loads(ended.err.splitlines()[-1])["refusals"]]
-    for part in ("is a name that may move", "a release has to be signed", "is wrong about the tag"):
+    for part in ("is a tag that may move", "a release requires a signature", "has wrong patterns for the tag"):
         assert [what for what in said if part in what], part
     assert (ended.code, len(said)) == (2, 3)
     assert json.loads(ended.out)[0]["steps"]
@@ -239,6 +239,6 @@ def test_places_that_disagree_leave_the_other_rows(
     ended = dry("--only", "pytorch-2.13-cpu-py311-*", "--json")
     rows = {row["id"]: row for row in json.loads(ended.out)}
     assert ended.code == 8
-    assert "does not mean one image" in ended.err
+    assert "points to different images" in ended.err
     assert rows[CPU]["steps"]
     assert rows["pytorch-2.13-cpu-py311-sagemaker"]["action"] == "refused"

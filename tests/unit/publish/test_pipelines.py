@@ -215,7 +215,7 @@ def test_a_file_that_cannot_be_written(cli: Any, tree: Path, tmp_path: Path) -> 
 def test_a_commit_that_is_not_there(cli: Any, committed: Path) -> None:
     ended = cli(committed, "ci", "github", "--since", "nowhere")
     assert (ended.code, ended.out) == (2, "")
-    assert "knows no commit" in ended.err
+    assert "does not exist in this checkout" in ended.err
 
 
 def test_the_file_is_written_whole_and_read_back(cli: Any, tree: Path, tmp_path: Path) -> None:
@@ -331,14 +331,14 @@ def test_compiling_gets_more_cores() -> None:
 def test_a_batch_has_a_limit() -> None:
     most = SETTINGS.codebuild.most_builds
     assert len(pipelines.codebuild(graph(most), SETTINGS.codebuild, {})["batch"]["build-graph"]) == most
-    with pytest.raises(ConfigError, match=f"{most + 1} images are to be built, and a batch"):
+    with pytest.raises(ConfigError, match=f"{most + 1} images are to be built, but a batch"):
         pipelines.codebuild(graph(most + 1), SETTINGS.codebuild, {})
 
 
 def test_ids_that_would_be_one_identifier_and_one_that_is_too_long() -> None:
-    with pytest.raises(ConfigError, match="would both be called"):
+    with pytest.raises(ConfigError, match="would both have the identifier"):
         pipelines.codebuild(graph(names=("a-1.2-cpu-b", "a-1-2-cpu-b")), SETTINGS.codebuild, {})
-    with pytest.raises(ConfigError, match="makes no identifier"):
+    with pytest.raises(ConfigError, match="does not give a valid CodeBuild identifier"):
         pipelines.codebuild(graph(names=("a-cpu-" + "b" * 128,)), SETTINGS.codebuild, {})
 
 

@@ -118,7 +118,7 @@ def test_a_dry_run_has_the_steps_of_the_real_one(
     told = steps(True)
     assert done == []
     assert [action for _, action, _ in told] == ["would sign"] * 2 + ["would release"] * 2
-    assert told[0][2] == "what the key has not signed: SBOM, image; it is pulled and probed here first"
+    assert told[0][2] == "not signed by the key yet: SBOM, image; it is pulled and probed here first"
     real = steps(False)
     assert [(place, action.replace("would release", "released"), why) for place, action, why in told[2:]] == real[2:]
     assert [(place, action, why) for place, action, why in real[:2]] == [(p, "signed", w) for p, _, w in told[:2]]
@@ -143,7 +143,7 @@ def test_no_alias_moves_before_all_of_them_have_the_tag(here: Path, two: tuple[R
 def test_another_image_in_one_of_them(here: Path, two: tuple[Registry, Registry]) -> None:
     digests = hold(two[0], ID), hold(two[1], ID, b'{"a": 2}')
     error = refused(two)
-    assert "not the same image everywhere" in error.what
+    assert "differs between registries" in error.what
     assert all(digest in error.why for digest in digests)
     assert error.where.startswith(two[1].address)
 
@@ -182,9 +182,9 @@ def test_all_refusals_at_once(here: Path, two: tuple[Registry, Registry], edit: 
         (2, "the tree is not clean: dockerfiles/publish.toml"),
         (7, f"{ID} is not published"),
         (7, f"{OTHER} is not published"),
-        (8, f"{OTHER} is out as 2026.11.1 already"),
-        (2, "there is no train 2026.11"),
-        (7, "a release has to be signed"),
+        (8, f"{OTHER} was already released as 2026.11.1"),
+        (2, "2026.11.1 is a patch of the train 2026.11, which does not exist"),
+        (7, "a release requires a signature"),
     ):
         assert [row for row in said if row[0] == code and part in row[1]], (part, said)
     assert len(said) == 6
@@ -201,7 +201,7 @@ def test_the_command_line_says_each_with_its_fix(cli: Any, here: Path, two: tupl
         assert f"trainwright push --only {name}\n" in ended.err
     error = json.loads(cli(here, *words, "--json").err.splitlines()[-1])
     assert (error["exit_code"], len(error["refusals"])) == (7, 2)
-    assert error["error"] == f"nothing was released as {NAME}: 2 refusals"
+    assert error["error"] == f"nothing was released as {NAME}: 2 errors"
 
 
 def test_a_registry_that_does_not_answer_is_asked_once(here: Path, two: tuple[Registry, Registry]) -> None:

@@ -37,7 +37,7 @@ def test_names(name: str) -> None:
     ],
 )
 def test_what_is_no_name(name: str) -> None:
-    with pytest.raises(ConfigError, match="no name of a release"):
+    with pytest.raises(ConfigError, match="not a release name"):
         trains.version(name)
 
 

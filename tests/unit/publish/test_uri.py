@@ -49,7 +49,7 @@ def test_what_was_published_with_other_inputs_is_not_this_image(cli: Cli, tree: 
     written(tree, HERE, key="b" * 64)
     ended = cli(tree, "uri", ID)
     assert (ended.code, ended.out) == (7, "")
-    assert "was published, and then its inputs changed" in ended.err
+    assert "changed after it was published" in ended.err
     assert f"make build push ONLY={ID}" in ended.err
 
 
@@ -100,12 +100,12 @@ def test_as_it_went_out_under_a_release(cli: Cli, tree: Path) -> None:
     ("words", "code", "said"),
     [
         (["pytorch-2.13-cpu-py311-sagemakr"], 2, f"did you mean '{ID}'"),
-        ([ID, "--release", "2026.11"], 2, "is no name of a release"),
-        (["pytorch-2.5-cu124-py311-sagemaker-smddp"], 7, "is blocked: nobody could publish it"),
+        ([ID, "--release", "2026.11"], 2, "is not a release name"),
+        (["pytorch-2.5-cu124-py311-sagemaker-smddp"], 7, "is blocked, so it cannot be published"),
         ([ID, "--registry", "127.0.0.1:1"], 8, "cannot be read"),
         ([ID], 8, "make registry"),
         ([ID, "--registry", "ECR"], 2, "did you mean 'ecr'"),
-        ([ID, "--region", "us-east-1", "--registry", "registry.example.com"], 2, "is no Amazon ECR"),
+        ([ID, "--region", "us-east-1", "--registry", "registry.example.com"], 2, "is not an Amazon ECR registry"),
         ([ID, "--instance", "p5.48xlarg"], 2, "did you mean 'p5.48xlarge'"),
     ],
 )

@@ -35,7 +35,7 @@ def test_an_explicit_deny_is_not_mended_by_allowing() -> None:
         "with an explicit deny in a service control policy"
     )
     error = explain(CALL, "AccessDenied", message)
-    assert error.fix == f"a policy denies it outright: find that one, for ecr:PutImage on {ARN}"
+    assert error.fix == f"a policy explicitly denies ecr:PutImage on {ARN}: find and change that policy"
 
 
 def test_a_denial_that_says_nothing_names_what_was_called() -> None:
@@ -65,9 +65,9 @@ def test_every_known_code_says_what_and_what_to_do(code: str) -> None:
 @pytest.mark.parametrize(
     ("code", "status", "said"),
     [
-        ("ThrottlingException", 400, "throttles the account, after 3 attempts"),
-        ("ServerException", 500, "Amazon failed, after 3 attempts"),
-        ("503", 503, "Amazon failed, after 3 attempts"),
+        ("ThrottlingException", 400, "throttles the account after 3 attempts"),
+        ("ServerException", 500, "Amazon still fails after 3 attempts"),
+        ("503", 503, "Amazon still fails after 3 attempts"),
         ("BrandNewException", 400, "Amazon refused CreateRepository"),
     ],
 )

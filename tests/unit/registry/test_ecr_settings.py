@@ -68,12 +68,12 @@ def test_tags_of_keys_and_releases_never_move_and_aliases_do(intent: Intent, set
     ],
 )
 def test_filters_that_would_let_a_fixed_tag_move(moving: list[str], settings: Repository) -> None:
-    with pytest.raises(ConfigError, match="is wrong about the tag pytorch-2"):
+    with pytest.raises(ConfigError, match="has wrong patterns for the tag pytorch-2"):
         ecr_settings.refuse_filters(changed(settings, moving=moving), ["pytorch-2.15-cpu-py311-ec2"])
 
 
 def test_an_id_that_looks_like_a_cache(settings: Repository) -> None:
-    with pytest.raises(ConfigError, match="is wrong about the tag cache-1"):
+    with pytest.raises(ConfigError, match="has wrong patterns for the tag cache-1"):
         ecr_settings.refuse_filters(settings, ["cache-1.0-cpu-py311-ec2"])
 
 

@@ -17,7 +17,7 @@ AMAZON = "111122223333.dkr.ecr.eu-west-1.amazonaws.com"
 @pytest.mark.parametrize("given", ["ECR", "ecr_", "ECR/team", "registry", "registry/team", "http"])
 def test_a_word_that_is_no_host(tmp_path: Path, given: str) -> None:
     """Docker takes a host without dot and port for a part of Docker Hub: so would whoever pulls it later."""
-    with pytest.raises(ConfigError, match=f"REGISTRY={given} names no registry") as raised:
+    with pytest.raises(ConfigError, match=f"REGISTRY={given} is not a registry address") as raised:
         locations.hosts(tmp_path, given)
     assert ("did you mean 'ecr'" in raised.value.why) == given.lower().startswith("ecr")
     assert "REGISTRY=ecr" in raised.value.fix
@@ -31,7 +31,7 @@ def test_what_is_a_host(tmp_path: Path, given: str) -> None:
 
 @pytest.mark.parametrize("given", ["", "registry.example.com", "127.0.0.1:5000/team", AMAZON])
 def test_regions_of_what_has_none_or_another(tmp_path: Path, given: str) -> None:
-    with pytest.raises(ConfigError, match="regions were named: us-east-1,eu-west-1") as raised:
+    with pytest.raises(ConfigError, match="not in these regions: us-east-1,eu-west-1") as raised:
         locations.hosts(tmp_path, given, "us-east-1,eu-west-1")
     assert given in raised.value.why
 

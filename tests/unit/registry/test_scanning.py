@@ -52,7 +52,7 @@ def test_an_allowed_finding_passes_up_to_its_last_day_and_is_named() -> None:
     assert GRAVE.id in check.detail
     late = scanning.judge(complete(GRAVE), policy(row()), TODAY + timedelta(days=1))
     assert late.state == "failed"
-    assert f"allowed until {TODAY} and no longer" in late.detail
+    assert f"allowed only until {TODAY}" in late.detail
 
 
 def test_a_row_for_another_package_or_finding_allows_nothing() -> None:

@@ -112,5 +112,5 @@ def test_nothing_is_locked_yet(tree: Path, machine: dict[str, str], monkeypatch:
             lock.unlink()
     with pytest.raises(EnvironmentProblem, match="debian-12 cannot be resolved on this host") as raised:
         apt_container.apt_of(load_intent(tree), "debian-12")
-    assert "no base of debian for amd64 is locked yet" in raised.value.why
+    assert "no debian base for amd64 is locked yet" in raised.value.why
     assert raised.value.fix.startswith("trainwright lock")

@@ -198,7 +198,7 @@ def test_a_package_that_is_lost(deb: Deb, tree: Path, tmp_path: Path, monkeypatc
     assert locked(own)["tool"]["Licence"] == "see usr/share/doc/common/copyright"
     with pytest.raises(LockError) as raised:
         locked(below)
-    assert "cannot be had" in raised.value.what
+    assert "cannot be fetched" in raised.value.what
 
 
 def test_every_locked_package_has_one() -> None:

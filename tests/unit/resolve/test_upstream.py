@@ -223,7 +223,7 @@ def test_tags(upstream: Upstream, mirrored: Any) -> None:
         "v2": upstream.last,
     }  # an annotated one by its commit
     mirrored("http://127.0.0.1:1")
-    with pytest.raises(EnvironmentProblem, match="cannot be asked"):
+    with pytest.raises(EnvironmentProblem, match="cannot be queried"):
         resolve_upstream.tags(URL)
 
 
@@ -237,7 +237,7 @@ def test_a_mirror_that_holds_other_bytes_names_both_commits(upstream: Upstream, 
     git(forged, "commit", "--quiet", "--allow-empty", "--message", "another thing")
     git(forged, "tag", "v1")
     mirrored(forged)
-    with pytest.raises(BuildError, match=r"the tag v1 .* is another commit") as raised:
+    with pytest.raises(BuildError, match=r"the tag v1 .* names another commit") as raised:
         fetch(upstream.first, "v1")
     assert raised.value.exit_code == 5
     assert upstream.first in raised.value.why
@@ -249,7 +249,7 @@ def test_a_mirror_that_holds_other_bytes_names_both_commits(upstream: Upstream, 
 @pytest.mark.parametrize("tag", ["", "v9"])
 def test_a_commit_that_is_not_there(mirrored: Any, upstream: Upstream, tag: str) -> None:
     mirrored(upstream.bare)
-    with pytest.raises(LockError, match=f"has no commit {'1' * 40}"):
+    with pytest.raises(LockError, match=f"no longer has the commit {'1' * 40}"):
         fetch("1" * 40, tag)
     assert kept() == []
 
@@ -356,7 +356,7 @@ def test_a_file_by_its_mirror(site: Any, tmp_path: Path, monkeypatch: pytest.Mon
     with pytest.raises(BuildError, match=r"the checksum of installer-1\.tar\.gz does not match"):
         resolve_upstream.fetch(other, lambda _: None, lambda _: None)
     lost = source.model_copy(update={"sha256": "0" * 64, "url": "https://efa.invalid/gone"})
-    with pytest.raises(LockError, match="cannot be had any more"):
+    with pytest.raises(LockError, match="can no longer be fetched"):
         resolve_upstream.fetch(lost, lambda _: None, lambda _: None)
 
 

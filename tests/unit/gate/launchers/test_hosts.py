@@ -46,14 +46,14 @@ def test_the_largest_message_is_one_that_a_floor_asks_for(make: Make, table: dic
     ("asked", "said"),
     [
         ({"instance": "p5.48xlrge"}, "did you mean 'p5.48xlarge'"),
-        ({"efa": 33}, "33 EFA interfaces are asked for, p5.48xlarge has 32"),
-        ({"gpus": 9}, "9 GPUs are asked for, p5.48xlarge has 8"),
-        ({"instance": ""}, "how many GPUs a host has"),
+        ({"efa": 33}, "33 EFA interfaces were requested, but p5.48xlarge has 32"),
+        ({"gpus": 9}, "9 GPUs were requested, but p5.48xlarge has 8"),
+        ({"instance": ""}, "the number of GPUs per host is unknown"),
         ({"instance": "c5n.18xlarge"}, "has no GPU"),
         ({"collectives": ["allreduce"]}, "did you mean 'all_reduce'"),
         ({"hosts": ["one"]}, "1 hosts are named"),
         ({"hosts": ["one", "one"]}, "named twice"),
-        ({"hosts": ["one", "two; reboot"]}, "is no host"),
+        ({"hosts": ["one", "two; reboot"]}, "is not a host name"),
     ],
 )
 def test_what_does_not_go_together_is_refused(make: Make, asked: dict[str, Any], said: str) -> None:

@@ -179,7 +179,7 @@ def test_the_interfaces_asked_for_are_those_that_are_judged(asked: dict[str, Any
     assert resources.limits["vpc.amazonaws.com/efa"] == str(wanted)
     said = gate_run.advice(run, "kubernetes", what, "gate.yaml")
     assert (f"--nics {wanted}" in said) is (wanted != 16)
-    assert f"{wanted} EFA interfaces of each" in said
+    assert f"{wanted} EFA interfaces each" in said
 
 
 def test_without_efa_none_is_asked_for(make: Make) -> None:

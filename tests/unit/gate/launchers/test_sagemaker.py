@@ -79,8 +79,8 @@ def test_a_training_job_lies_where_it_was_put(make: Make) -> None:
         (ROLE, "bucket/gate", [], [], "--output"),
         (ROLE, OUTPUT, ["vpc-1"], ["sg-1"], "--subnet"),
         (ROLE, OUTPUT, ["subnet-1"], ["default"], "--security-group"),
-        (ROLE, OUTPUT, ["subnet-1"], ["sg-1"] * 6, "6 are too many"),
-        (ROLE, OUTPUT, ["subnet-1"], [], "come together"),
+        (ROLE, OUTPUT, ["subnet-1"], ["sg-1"] * 6, "6 values are too many"),
+        (ROLE, OUTPUT, ["subnet-1"], [], "must be given together"),
     ],
 )
 def test_a_place_that_no_training_job_takes_is_refused(
