@@ -6,7 +6,7 @@ SCRIPT := scripts/python.sh scripts
 TRAINWRIGHT := .venv/bin/trainwright
 # Given but empty is an error that lists the valid names, never "everything".
 given = $(filter-out undefined,$(origin $1))
-CHOSEN = $(if $(call given,ONLY),--only '$(ONLY)',$(if $(call given,FRAMEWORK),--framework '$(FRAMEWORK)'))
+CHOSEN = $(if $(call given,ONLY),'$(ONLY)',$(if $(call given,FRAMEWORK),--framework '$(FRAMEWORK)'))
 
 # With it every command would compile anew what it imports, which takes as long as all else that `plan` does.
 unexport PYTHONDONTWRITEBYTECODE

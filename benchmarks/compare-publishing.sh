@@ -29,7 +29,7 @@ timed() { # words command…: one row of the table
     'BEGIN { printf "| %s | %.1f | %.3f |\n", words, to - from, (after - before) / 1e6 }'
 }
 
-ours() { (cd "$SCRATCH/tree" && "$TW_ROOT/.venv/bin/trainwright" "$1" --only "$ID"); }
+ours() { (cd "$SCRATCH/tree" && "$TW_ROOT/.venv/bin/trainwright" "$1" "$ID"); }
 publish_ours() { ours build && ours push; }
 
 bake() { # tag

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Every test but those of the goals test-cluster, test-ci, test-sdk, test-slurm, test-terraform, test-gpu and test-slow:
-# test-all.sh [--framework NAME | --only '<id or glob>']; without either, with the images that matrix.toml says `make test`
+# test-all.sh [--framework NAME | '<id or glob>']; without either, with the images that matrix.toml says `make test`
 # builds. A test that cannot run here fails: --require-engine.
 # shellcheck source=scripts/lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -20,7 +20,7 @@ stage() { # words command…: run it, and say how long it took
 
 build() { # the images, which are tested at the end; most of a build is downloads and one core of the engine
   local id rest
-  while read -r id rest; do "$trainwright" build --only "$id" </dev/null || return; done <<<"$chosen"
+  while read -r id rest; do "$trainwright" build "$id" </dev/null || return; done <<<"$chosen"
 }
 
 chosen=$("${images[@]}" --dry-run) # a name that is none ends it here, not after the tests

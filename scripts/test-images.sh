@@ -2,7 +2,7 @@
 # Images, one after the other: built if need be, tested, pushed to the registry on loopback, trained with from there,
 # and taken out of the engine again unless it held them before. What `trainwright record` reads stays in out/<id>/.
 #   test-images.sh [--dry-run] [--keep] [--cluster | --without-jobs] [--began SECONDS]
-#                  (--by 'make test'|CI | --framework NAME | --only '<id or glob>')
+#                  (--by 'make test'|CI | --framework NAME | '<id or glob>')
 # --by: those that matrix.toml says are built and tested by it; of CI's, what `trainwright ci proofs` says is to be proved.
 # --keep: nothing leaves the engine. Jobs of several hosts follow the training, for images that need no GPU.
 # --cluster: build, and run those jobs alone, and break and stop some. --without-jobs: somebody else runs them.
@@ -26,7 +26,7 @@ while [ $# -gt 0 ]; do
   esac
   shift
 done
-[ -n "$by" ] || [ ${#choice[@]} -gt 0 ] || die "$TW_USAGE" "no image was asked for" "Say --by CI, or --only '<id or glob>'."
+[ -n "$by" ] || [ ${#choice[@]} -gt 0 ] || die "$TW_USAGE" "no image was asked for" "Say --by CI, or '<id or glob>'."
 
 # A name that is none ends it here, not after an hour.
 chosen=$("$trainwright" list "${choice[@]}" --json | "$python" -c '
@@ -72,7 +72,7 @@ train() { # id target uri
 
 same_digest() { # id key digest: what is recorded of these inputs must come out again
   "$python" - "$@" <<'PY' || die "$TW_FAILED" "$1 came out as another image than the recorded one" \
-    "The same inputs must give the same digest: trainwright rebuild --compare --only $1; or trainwright record --only $1, and say why."
+    "The same inputs must give the same digest: trainwright rebuild --compare $1; or trainwright record $1, and say why."
 import pathlib, sys, tomllib
 identity, key, digest = sys.argv[1:]
 file = pathlib.Path("dockerfiles/proofs", f"{identity}.toml")
@@ -116,13 +116,13 @@ while read -r id target accelerator; do
   fi
   began=$SECONDS
   held=$(docker image ls --quiet --no-trunc) || held='' # the build's "skip" does not say
-  built=$("$trainwright" build --only "$id" --json </dev/null)
+  built=$("$trainwright" build "$id" --json </dev/null)
   if [ -n "$cluster" ]; then
     several_hosts "$id" "$(first uri <<<"$built")" tests/cluster
     continue
   fi
-  "$trainwright" test --only "$id" </dev/null
-  pushed=$("$trainwright" push --only "$id" --json </dev/null)
+  "$trainwright" test "$id" </dev/null
+  pushed=$("$trainwright" push "$id" --json </dev/null)
   uri=$(first uri <<<"$pushed")
   same_digest "$id" "$(first key <<<"$pushed")" "${uri##*@}"
   train "$id" "$target" "$uri"

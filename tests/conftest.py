@@ -169,7 +169,7 @@ def image(pytestconfig: pytest.Config, declared: "Inputs") -> str:
     if engine.image_id(name) is None and "@sha256:" in name:
         engine.client().images.pull(name)
     if engine.image_id(name) is None:
-        pytest.skip(f"{NOT_RUN}the engine holds no image {name}; trainwright build --only {declared.variant.id}")
+        pytest.skip(f"{NOT_RUN}the engine holds no image {name}; trainwright build {declared.variant.id}")
     says = engine.client().images.get(name).labels.get("io.trainwright.id")
     if says != declared.variant.id:
         raise pytest.UsageError(f"{name} calls itself {says}, not {declared.variant.id}: say --variant {says}")

@@ -211,7 +211,7 @@ class Stage:
             os.utime(path, (time.time() - 2 * YOUNG,) * 2)
         self.reset("published")
         self.registry.tags, self.registry.manifests, self.registry.blobs = {}, {}, {}
-        ended = self.run("push", "--only", ID)
+        ended = self.run("push", ID)
         assert ended.returncode == 0, ended.stderr
         found = [path for path in self.store.rglob("*") if hidden(path.name) or "/uploads/" in str(path)]
         return sorted(str(path.relative_to(self.store)) for path in found)
@@ -250,7 +250,7 @@ def checkout(built: Path, folder: Path, registry: Registry) -> Stage:
     shutil.copytree(Path(os.environ["TRAINWRIGHT_STORE"]), store, copy_function=_linked, ignore=_others)
     (tree / "tests/image/test_stub.py").write_text("def test_it(): pass\n")
     (tree / ".gitignore").write_text("/out/\n__pycache__/\n.pytest_cache/\n")
-    made = Stage("push", tree, store, folder / "tmp", shim(folder), registry, ["push", "--only", ID])
+    made = Stage("push", tree, store, folder / "tmp", shim(folder), registry, ["push", ID])
     git(tree, "init", "--quiet")
     git(tree, "add", "--all")
     git(tree, "commit", "--quiet", "--message", "as it was")
@@ -264,7 +264,7 @@ def checkout(built: Path, folder: Path, registry: Registry) -> Stage:
 def stage(made: Stage, command: str) -> Stage:
     """The checkout before a command, where everything is there that it needs, and nothing that it makes."""
     made.reset("published")
-    words = [command, *(["2026.11.0"] if command == "release" else []), "--only", ID]
+    words = [command, *(["2026.11.0"] if command == "release" else []), ID]
     own = replace(made, command=command, words=words, held=dict(made.held), images=dict(made.images))
     if command in BEFORE:
         BEFORE[command](own)

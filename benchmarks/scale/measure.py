@@ -54,7 +54,7 @@ def command(tree: Path, environment: dict[str, str], *words: str) -> tuple[str, 
 
 
 def plan(tree: Path, environment: dict[str, str], count: int) -> dict[str, Any]:
-    said, seconds, megabytes = command(tree, environment, "plan", "--only", COPIES, "--json")
+    said, seconds, megabytes = command(tree, environment, "plan", COPIES, "--json")
     rows = json.loads(said)
     assert len(rows) == count
     return {
@@ -86,7 +86,7 @@ def plain(tree: Path, found: list[inputs.Inputs], round_trip: float, environment
 
 def baked(tree: Path, environment: dict[str, str], count: int) -> dict[str, Any]:
     """Every bake file, as rendered; each read by buildx, and all of them as one file with a target for each."""
-    _, seconds, _ = command(tree, environment, "render", "--only", COPIES, "--json")
+    _, seconds, _ = command(tree, environment, "render", COPIES, "--json")
     files = sorted((tree / "out").glob(f"{COPIES}/docker-bake.json"))
     assert len(files) == count
     row: dict[str, Any] = {"render_seconds": round(seconds, 2), "bytes": sum(file.stat().st_size for file in files)}
@@ -194,7 +194,7 @@ def main() -> None:
     held = published(known)
     if not held:
         raise SystemExit(
-            f"not run: the originals of scale.toml are not all published at {LOCAL}: scripts/test-images.sh --only <id>"
+            f"not run: the originals of scale.toml are not all published at {LOCAL}: scripts/test-images.sh <id>"
         )
     rows = []
     for count in known.sizes:

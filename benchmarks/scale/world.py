@@ -46,7 +46,7 @@ def _row(row: Any, original: Variant, number: str, pins: dict[str, str]) -> dict
     one = {"accelerators": original.accelerator, "pythons": original.python, "targets": original.target}
     kept = {name: value for name, value in row.unwrap().items() if name not in ("devel", "awaits")}
     lists = {name: [value] for name, value in one.items()}
-    return kept | lists | {"bases": [original.base], "flavour": flavour, "pins": kept["pins"] | pins}
+    return kept | lists | {"bases": [original.base], "flavour": flavour, "pins": kept.get("pins", {}) | pins}
 
 
 @contextmanager

@@ -146,7 +146,7 @@ def test_the_command_line_plans_by_what_ecr_holds(amazon: Emulator, twenty: list
     one = twenty[0]
     publish([one], all_places([one], HERE))
     amazon.calls.clear()
-    done = command("plan", "--only", one.variant.id, "--registry", "ecr", "--json")
+    done = command("plan", one.variant.id, "--registry", "ecr", "--json")
     assert done.returncode == 0, done.stderr
     (row,) = json.loads(done.stdout)
     assert (row["id"], row["action"]) == (one.variant.id, "skip")

@@ -56,7 +56,7 @@ def push(built: Path, tmp_path: Path, amazon: Emulator, trusting: None, monkeypa
 
     def run(*words: str, regions: str = ",".join(REGIONS), **more: str) -> subprocess.CompletedProcess[str]:
         environment = {"REGISTRY": "ecr", "TRAINWRIGHT_REGIONS": regions, **more}
-        return trainwright(tree, "push", "--only", ID, "--json", *words, **environment)
+        return trainwright(tree, "push", ID, "--json", *words, **environment)
 
     monkeypatch.chdir(tree)
     return run
@@ -183,7 +183,7 @@ def test_from_no_repository_to_the_second_image_and_the_first_one_gone(
     first = row(push(regions=REGIONS[0]))
     assert "CreateRepository" not in calls("push")
     add(Path.cwd(), 'ENV SECOND="1"')
-    built = trainwright(Path.cwd(), "build", "--only", ID)
+    built = trainwright(Path.cwd(), "build", ID)
     assert built.returncode == 0, built.stderr
     scanned(amazon, times=1)
     second = row(push(regions=REGIONS[0]))

@@ -49,7 +49,7 @@ def image(tree: Path) -> dict[str, object]:
 
 
 def build(tree: Path) -> subprocess.CompletedProcess[str]:
-    return trainwright(tree, "build", "--only", ID)
+    return trainwright(tree, "build", ID)
 
 
 def test_built_image_is_what_the_lock_says(built: Path) -> None:
@@ -63,7 +63,7 @@ def test_built_image_is_what_the_lock_says(built: Path) -> None:
 
 
 def test_another_checkout_reuses_the_image(tree: Path) -> None:
-    done = trainwright(tree, "build", "--only", ID, "--json")
+    done = trainwright(tree, "build", ID, "--json")
     assert [row["action"] for row in json.loads(done.stdout)] == ["reuse"], done.stderr
 
 
@@ -174,10 +174,10 @@ def test_a_mirror_that_moved_on_is_drift_and_blocks_only_a_release(tree: Path) -
     assert f"drift: tzdata 1999a-0 -> {version[1]}" in done.stderr
     made = image(tree)
     assert made["drift"] == [{"package": "tzdata", "locked": "1999a-0", "used": version[1]}]
-    again = trainwright(tree, "build", "--only", ID, "--json")
+    again = trainwright(tree, "build", ID, "--json")
     assert json.loads(again.stdout)[0]["action"] == "reuse"
 
-    released = trainwright(tree, "push", "--only", ID, "--release", "1.0", REGISTRY="127.0.0.1:1")
+    released = trainwright(tree, "push", ID, "--release", "1.0", REGISTRY="127.0.0.1:1")
     assert released.returncode == 8
     assert "cannot be released" in released.stderr
 
@@ -188,7 +188,7 @@ def test_no_space_left(tree: Path, tmp_path: Path) -> None:
     if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", small], capture_output=True).returncode:
         pytest.skip("not run: mounting a small disk takes root")
     try:
-        done = trainwright(tree, "fetch", "--only", ID, TRAINWRIGHT_STORE=str(small))
+        done = trainwright(tree, "fetch", ID, TRAINWRIGHT_STORE=str(small))
     finally:
         subprocess.run(["umount", small], check=True)
     assert done.returncode == 10
@@ -200,8 +200,7 @@ def test_two_builds_at_once(tree: Path) -> None:
     add(tree, "RUN sleep 2 && touch /two-at-once")
     program = Path(sys.executable).with_name("trainwright")
     both = [
-        subprocess.Popen([program, "build", "--only", ID, "--json"], cwd=tree, stdout=-1, stderr=-1, text=True)
-        for _ in range(2)
+        subprocess.Popen([program, "build", ID, "--json"], cwd=tree, stdout=-1, stderr=-1, text=True) for _ in range(2)
     ]
     results = [child.communicate(timeout=300) for child in both]
     assert [child.returncode for child in both] == [0, 0], results
@@ -216,7 +215,7 @@ def test_two_builds_at_once(tree: Path) -> None:
 def test_ctrl_c_in_the_middle_of_a_build(tree: Path) -> None:
     add(tree, "RUN sleep 600")
     child = subprocess.Popen(
-        [Path(sys.executable).with_name("trainwright"), "build", "--only", ID],
+        [Path(sys.executable).with_name("trainwright"), "build", ID],
         cwd=tree,
         stderr=subprocess.PIPE,
         text=True,

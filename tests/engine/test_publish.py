@@ -46,7 +46,7 @@ class Checkout(NamedTuple):
     registry: str
 
     def run(self, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        return trainwright(self.tree, *words, "--only", ID, "--json", REGISTRY=self.registry, **environment)
+        return trainwright(self.tree, *words, ID, "--json", REGISTRY=self.registry, **environment)
 
     def push(self, *words: str, **environment: str) -> dict[str, Any]:
         done = self.run("push", *words, **environment)
@@ -183,7 +183,7 @@ def test_a_proof_does_not_survive_an_interrupted_run(checkout: Checkout) -> None
     checkout.claim("passed")
     checkout.image_tests(HANGS)
     child = subprocess.Popen(
-        [Path(sys.executable).with_name("trainwright"), "test", "--only", ID],
+        [Path(sys.executable).with_name("trainwright"), "test", ID],
         cwd=checkout.tree,
         env={**os.environ, "REGISTRY": checkout.registry},
         stderr=subprocess.PIPE,
@@ -242,7 +242,7 @@ def test_a_dry_run_of_what_is_not_built(checkout: Checkout) -> None:
     template.write_text(template.read_text() + "# more\n")
     done = checkout.run("push", "--dry-run")
     assert done.returncode == 7
-    assert f"trainwright build --only {ID}" in done.stderr
+    assert f"trainwright build {ID}" in done.stderr
     [row] = json.loads(done.stdout)
     assert row["action"] == "not built"
     assert any(step.startswith(f"tag {ID}-") for step in row["steps"])
@@ -332,7 +332,7 @@ def test_a_taken_release_tag_is_refused_before_anything_is_sent(checkout: Checko
 
 def test_a_registry_that_does_not_answer_ends_a_push_before_the_tests(checkout: Checkout) -> None:
     for dry_run in ([], ["--dry-run"]):
-        done = trainwright(checkout.tree, "push", "--only", ID, *dry_run, REGISTRY="127.0.0.1:1")
+        done = trainwright(checkout.tree, "push", ID, *dry_run, REGISTRY="127.0.0.1:1")
         assert done.returncode == 8, done.stderr
         assert "refused" in done.stderr
         assert checkout.state == "not run"

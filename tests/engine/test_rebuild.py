@@ -62,7 +62,7 @@ def rebuild(tree: Path, *words: str, code: int = 0, **environment: str) -> dict[
 def test_an_image_that_is_built_again_is_the_same_one(built: Path) -> None:
     name = name_of(built)
     before = engine.image_id(name)
-    found = rebuild(built, "--only", ID)
+    found = rebuild(built, ID)
     assert (found["same"], found["rebuilt"], found["where"]) == (True, before, name)
     assert engine.image_id(name) == before
 
@@ -72,10 +72,10 @@ def test_what_a_step_does_otherwise_each_time_is_named(tree: Path) -> None:
     """A file with a time in it, and one with a name by chance; each in the layer that made it; no times."""
     steps = ("date +%N > /etc/moment", "touch -d @1 /etc/$(cat /proc/sys/kernel/random/uuid)", "true > /etc/silent")
     add(tree, "\n".join(f"RUN {step}" for step in steps))
-    assert trainwright(tree, "build", "--only", ID).returncode == 0
+    assert trainwright(tree, "build", ID).returncode == 0
     name = name_of(tree)
     held = engine.image_id(name)
-    found = rebuild(tree, "--only", ID, code=5)
+    found = rebuild(tree, ID, code=5)
     assert (found["same"], found["held"]) == (False, held)
     assert engine.image_id(name) == held
     rows = {(row["path"], row["what"]) for row in found["differences"]}
@@ -85,7 +85,7 @@ def test_what_a_step_does_otherwise_each_time_is_named(tree: Path) -> None:
     assert {re.sub(r"^\d+ ", "", row["layer"]) for row in found["differences"]} == {
         f"RUN {step}"[:60] for step in steps[:2]
     }
-    table = trainwright(tree, "rebuild", "--only", ID, "--compare")
+    table = trainwright(tree, "rebuild", ID, "--compare")
     assert "etc/moment" in table.stdout
     assert "from the same inputs has another digest" in table.stderr
 
@@ -95,7 +95,7 @@ def test_what_a_step_does_otherwise_each_time_is_named(tree: Path) -> None:
 def test_with_what_a_registry_holds(tree: Path, registry: str) -> None:
     """By its digest alone: the labels say which image it is. Pulled only where it differs, and gone again."""
     add(tree, "RUN date +%N > /etc/moment")
-    assert trainwright(tree, "build", "--only", ID).returncode == 0
+    assert trainwright(tree, "build", ID).returncode == 0
     held, repository = engine.image_id(name_of(tree)), f"{registry}/trainwright/rebuilt"
     for words in (["tag", name_of(tree), f"{repository}:1"], ["push", f"{repository}:1"], ["rmi", f"{repository}:1"]):
         subprocess.run(["docker", *words], check=True, capture_output=True)
@@ -133,8 +133,8 @@ def test_two_engines_two_folders_two_users(built: Path, classic: Engine, tmp_pat
     }
     before = os.umask(0o077)
     try:
-        done = trainwright(copy, "build", "--only", ID, **differently)
-        again = trainwright(copy, "rebuild", "--only", ID, "--compare", "--json", **differently)
+        done = trainwright(copy, "build", ID, **differently)
+        again = trainwright(copy, "rebuild", ID, "--compare", "--json", **differently)
     finally:
         os.umask(before)
     assert done.returncode == 0, done.stderr
@@ -152,7 +152,7 @@ def test_a_cache_in_a_registry_spares_another_host_every_step(tree: Path, other:
     add(tree, "RUN date > /etc/moment")  # another digest, were it not for the cache
 
     def build(*words: str, **environment: str) -> str:
-        done = trainwright(tree, "build", "--only", ID, *words, DOCKER_HOST=other.host, **environment)
+        done = trainwright(tree, "build", ID, *words, DOCKER_HOST=other.host, **environment)
         assert done.returncode == 0, done.stderr
         return done.stderr
 
@@ -193,13 +193,13 @@ def call(name: str, made: Engine, config: Path) -> dict[str, str]:
 @pytest.mark.slow
 def test_what_another_builder_made_comes_into_this_engine(tree: Path, other: Engine, builders: Path) -> None:
     add(tree, 'LABEL io.trainwright.elsewhere="yes"')
-    done = trainwright(tree, "build", "--only", ID, **call("far", other, builders))
+    done = trainwright(tree, "build", ID, **call("far", other, builders))
     assert done.returncode == 0, done.stderr
     brought = engine.image_id(name_of(tree))
     assert brought
     assert not list((tree / "out" / ID).glob(".built-*"))
     assert name_of(tree) not in other.docker("images", "--format", "{{.Repository}}:{{.Tag}}")
-    assert rebuild(tree, "--only", ID)["rebuilt"] == brought  # here, too
+    assert rebuild(tree, ID)["rebuilt"] == brought  # here, too
 
 
 @pytest.mark.slow
@@ -207,11 +207,11 @@ def test_a_builder_that_cannot_says_so_before_it_builds(tree: Path, builders: Pa
     add(tree, 'LABEL io.trainwright.elsewhere="no"')
     with engine_of_its_own(containerd=False) as poor:
         settings = call("poor", poor, builders)
-        done = trainwright(tree, "build", "--only", ID, **settings)
+        done = trainwright(tree, "build", ID, **settings)
         assert done.returncode == 10, done.stderr
         assert "images of the builder poor cannot be loaded into this engine" in done.stderr
         (builders / "contexts").rename(builders / "gone")
-        unknown = trainwright(tree, "build", "--only", ID, **settings)
+        unknown = trainwright(tree, "build", ID, **settings)
         assert unknown.returncode == 10
         assert "buildx cannot describe its builder" in unknown.stderr
     assert not (tree / "out" / ID / "docker-bake.json").exists()

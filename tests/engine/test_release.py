@@ -47,10 +47,10 @@ class Checkout(NamedTuple):
         return json.loads(done.stderr.splitlines()[-1] if code else done.stdout)
 
     def release(self, name: str, *words: str, code: int = 0) -> Any:
-        return self.run("release", name, "--only", ID, *words, code=code)
+        return self.run("release", name, ID, *words, code=code)
 
     def publish(self) -> str:
-        (row,) = self.run("push", "--only", ID)
+        (row,) = self.run("push", ID)
         return str(row["digest"])
 
     def commit(self, message: str = "more") -> None:
@@ -118,9 +118,9 @@ def test_a_new_release_of_what_is_pinned_end_to_end(checkout: Checkout) -> None:
     (changed,) = checkout.run("changes", "--since", "HEAD")
     assert changed["id"] == ID
     assert changed["why"] == f"component pip wheel {pinned[1]} -> wheel {ANOTHER_PIP}"
-    (row,) = checkout.run("build", "--only", ID)
+    (row,) = checkout.run("build", ID)
     assert (row["action"], row["key"], row["versions"]["pip"]) == ("build", changed["new"], ANOTHER_PIP)
-    (row,) = checkout.run("test", "--only", ID)
+    (row,) = checkout.run("test", ID)
     assert row["action"] == "tested"
     new = checkout.publish()
     assert new != old
@@ -202,7 +202,7 @@ def test_a_dry_run_writes_nothing(checkout: Checkout) -> None:
 
 def test_what_is_not_published_is_not_released(checkout: Checkout) -> None:
     refused = checkout.release("2026.11.0", code=7)
-    assert f"trainwright push --only {ID}" in refused["fix"]
+    assert f"trainwright push {ID}" in refused["fix"]
     assert not checkout.record("2026.11.0").exists()
 
 
@@ -254,7 +254,7 @@ def test_interrupted_between_two_tags(checkout: Checkout, flaky: Flaky, after: i
         registries.tag(f"{checkout.registry}/trainwright/tiny", digest, f"{ID}-2026.11.0")
     faults.hang = "PUT"
     child = subprocess.Popen(
-        [Path(sys.executable).with_name("trainwright"), "release", "2026.11.0", "--only", ID],
+        [Path(sys.executable).with_name("trainwright"), "release", "2026.11.0", ID],
         cwd=checkout.tree,
         env={**os.environ, "REGISTRY": hanging.registry},
         stderr=subprocess.PIPE,
@@ -316,7 +316,7 @@ def test_newer_versions_come_as_a_branch(lagging: Checkout) -> None:
     assert "the branch newer exists" in refused["error"]
     git(lagging.tree, "checkout", "--quiet", "newer")
     assert {row["state"] for row in lagging.run("lock", "--check")} == {"current"}
-    (row,) = lagging.run("plan", "--only", ID)
+    (row,) = lagging.run("plan", ID)
     assert row["key"] == image["new"]
 
 

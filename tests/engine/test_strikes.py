@@ -116,7 +116,7 @@ def test_two_builds_of_one_checkout_at_once(on_stage: Callable[[str], Stage]) ->
     stage = on_stage("push")
     stage.reset()
     add(stage.tree, f'LABEL io.trainwright.round="{uuid4().hex}"')
-    words: list[str | Path] = [Path(sys.executable).with_name("trainwright"), "build", "--push", "--only", ID]
+    words: list[str | Path] = [Path(sys.executable).with_name("trainwright"), "build", "--push", ID]
     both = [
         subprocess.Popen(words, cwd=stage.tree, env=stage.environment(), stderr=subprocess.PIPE, text=True)
         for _ in range(2)

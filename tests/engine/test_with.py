@@ -47,7 +47,7 @@ class Team:
         return self.tree / "out" / CHILD
 
     def run(self, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        own = ("--only", ID, "--with", str(self.file), "--name", "team")
+        own = (ID, "--with", str(self.file), "--name", "team")
         return trainwright(self.tree, *words, *own, PIP_FIND_LINKS=str(self.folder), **environment)
 
     def row(self, *words: str, **environment: str) -> dict[str, str]:
@@ -99,7 +99,7 @@ def test_what_was_compiled_is_not_compiled_again(team: Team) -> None:
     """Another image on the same one, with the same extension: its wheel comes out of the store."""
     other = team.file.with_name("other.txt")
     other.write_text("trainwright-ops  # trainwright: compile OPS_FAST=yes\n")
-    words = ("--only", ID, "--with", str(other), "--name", "team")
+    words = (ID, "--with", str(other), "--name", "team")
     for command in ("lock", "build"):
         done = trainwright(team.tree, command, *words, PIP_FIND_LINKS=str(team.folder))
         assert done.returncode == 0, done.stderr
@@ -145,7 +145,7 @@ def test_an_addition_that_changes_the_image_below_fails_by_name(team: Team, tmp_
         "RUN sed -i 's/^Version: .*/Version: 1.0/' /opt/venv/lib/python3*/site-packages/pip-*.dist-info/METADATA"
     )
     template.write_text(template.read_text().replace("FROM parent\n", f"FROM parent\n{rewritten}\n"))
-    own = ("--only", ID, "--with", str(team.file), "--name", "team")
+    own = (ID, "--with", str(team.file), "--name", "team")
     done = trainwright(tree, "build", *own, PIP_FIND_LINKS=str(team.folder))
     assert done.returncode == 5
     assert "Python package pip: the lock says" in done.stderr
@@ -159,7 +159,7 @@ def test_a_compilation_that_gives_something_else_is_refused(team: Team, tmp_path
     sdist(folder, "trainwright_ops", "1.0", {"setup.py": OPS.replace('version="1.0"', 'version="1.1"')})
     file = folder / "requirements.txt"
     file.write_text("trainwright-ops  # trainwright: compile OPS_FAST=yes\n")
-    own = ("--only", ID, "--with", str(file), "--name", "team")
+    own = (ID, "--with", str(file), "--name", "team")
     assert trainwright(tree, "lock", *own, PIP_FIND_LINKS=str(folder)).returncode == 0
     done = trainwright(tree, "build", *own, PIP_FIND_LINKS=str(folder))
     assert done.returncode == 5
@@ -170,7 +170,7 @@ def test_a_source_that_needs_the_image_and_does_not_say_so(team: Team, tmp_path:
     """Without the word `compile` it is built alone, and cannot find what it asks."""
     file = tmp_path / "requirements.txt"
     file.write_text("trainwright-ops\n")
-    own = ("--only", ID, "--with", str(file), "--name", "team")
+    own = (ID, "--with", str(file), "--name", "team")
     tree = tmp_path / "tree"
     shutil.copytree(team.tree, tree, ignore=shutil.ignore_patterns("out", "tests"))
     assert trainwright(tree, "lock", *own, PIP_FIND_LINKS=str(team.folder)).returncode == 0

@@ -45,7 +45,7 @@ def test_a_requirements_file_that_nobody_writes(attack: str, tmp_path: Path) -> 
 @pytest.mark.parametrize("command", ["lock", "build"])
 def test_the_commands_that_take_one(command: str, cli: Any, tree: Path) -> None:
     (tree / "requirements.txt").write_text(REQUIREMENTS["one requirement a million times"]())
-    ended = cli(tree, command, "--only", ONE, "--with", "requirements.txt", "--name", "large")
+    ended = cli(tree, command, ONE, "--with", "requirements.txt", "--name", "large")
     assert ended.code == 2
     assert "the requirements file is too long" in ended.err
 
@@ -61,6 +61,6 @@ def test_the_commands_that_read_one(file: str, cli: Any, tree: Path) -> None:
     (tree / "log").write_text("nothing\n")
     with (tree / file).open("a") as more:
         more.write(TABLES["a list of 100 MB"]())
-    ended = cli(tree, *(["diagnose", "log"] if "causes" in file else ["plan", "--only", ONE]))
+    ended = cli(tree, *(["diagnose", "log"] if "causes" in file else ["plan", ONE]))
     assert ended.code == (4 if "locks" in file else 2)
     assert f"{file} is too large" in ended.err

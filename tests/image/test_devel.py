@@ -108,7 +108,7 @@ def runtime(intent: Intent, declared: Inputs) -> Iterator[Any]:
     twin = next(variant for variant in intent.variants if variant.id == declared.variant.lock)
     name = inputs.load(intent, twin).name
     if engine.image_id(name) is None:
-        pytest.skip(f"not run: the engine holds no image {name}; trainwright build --only {twin.id}")
+        pytest.skip(f"not run: the engine holds no image {name}; trainwright build {twin.id}")
     with engine.container(name, command=["sleep", "infinity"], init=True, network_mode="none") as running:
         yield running
 

@@ -39,7 +39,7 @@ def test_by_whom_is_what_the_matrix_says() -> None:
 
 
 def test_by_name() -> None:
-    assert chosen("--keep", "--only", "pytorch-2.13-cpu-py311-ec2") == ["pytorch-2.13-cpu-py311-ec2"]
+    assert chosen("--keep", "pytorch-2.13-cpu-py311-ec2") == ["pytorch-2.13-cpu-py311-ec2"]
 
 
 DOCKER = """#!/usr/bin/env bash
@@ -153,6 +153,6 @@ def test_nothing_and_nobody_are_errors() -> None:
         2,
         True,
     )
-    ended = run("--only", "pytroch-*")
+    ended = run("pytroch-*")
     assert ended.returncode != 0
     assert "no image matches" in ended.stderr

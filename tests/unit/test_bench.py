@@ -103,8 +103,8 @@ def test_rows_are_what_can_be_run() -> None:
 def test_the_registry_is_that_of_this_host(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its port is another one where somebody else had the usual one."""
     monkeypatch.setenv("TRAINWRIGHT_REGISTRY_PORT", "5123")
-    command = row("REGISTRY={registry} {trainwright} plan --only {id}").told("an-id", "/x/bin/")
-    assert command == "REGISTRY=127.0.0.1:5123 /x/bin/trainwright plan --only an-id"
+    command = row("REGISTRY={registry} {trainwright} plan {id}").told("an-id", "/x/bin/")
+    assert command == "REGISTRY=127.0.0.1:5123 /x/bin/trainwright plan an-id"
 
 
 def test_the_page_is_that_of_the_results() -> None:

@@ -322,7 +322,7 @@ def dry_run(*words: str) -> str:
 def test_make_hands_over_what_was_asked_for() -> None:
     assert "trainwright build --set-up --framework 'pytorch'" in dry_run("build", "FRAMEWORK=pytorch")
     assert "trainwright build --set-up --framework ''" in dry_run("build", "FRAMEWORK=")
-    assert "trainwright build --set-up --only '*-ec2'" in dry_run("build", "ONLY=*-ec2")
+    assert "trainwright build --set-up '*-ec2'" in dry_run("build", "ONLY=*-ec2")
     assert re.search(r"trainwright build --set-up *$", dry_run("build"), re.MULTILINE)
 
 

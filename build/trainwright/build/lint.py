@@ -58,7 +58,7 @@ def judge(rows: Iterable[Row], require_check: bool, say: Callable[[str], None]) 
     why = f"{missing[0].finding}; not run for {len(missing)} image(s)" if missing else ""
     if failed:
         images = [row.subject for row in failed if row.check != "shellcheck"]
-        fix = f"trainwright render --only {images[0]}, and look at the line" if images else "look at the line"
+        fix = f"trainwright render {images[0]}, and look at the line" if images else "look at the line"
         raise ConfigError(f"lint has {len(failed)} finding(s)", where=failed[0].where, why=failed[0].finding, fix=fix)
     if missing and require_check:
         raise NotRunError("BuildKit's check was not run", why=why, fix="see 'A newer engine' in docs/how-to.md")

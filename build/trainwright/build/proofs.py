@@ -37,7 +37,7 @@ def read(intent: Intent, variant: Variant) -> Record | None:
     try:
         return load(path, Record)
     except ConfigError as error:
-        fix = f"git checkout -- dockerfiles/proofs/{path.name}, or trainwright record --only {variant.id}"
+        fix = f"git checkout -- dockerfiles/proofs/{path.name}, or trainwright record {variant.id}"
         raise LockError(error.what, where=error.where, why=error.why, fix=fix) from None
 
 

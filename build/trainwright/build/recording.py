@@ -56,7 +56,7 @@ def proof_of(intent: Intent, variant: Variant, training: Path | None = None) -> 
     `training` is the report of the training tests; the default is out/<id>/training.xml, if it exists.
     """
     found, out = inputs.load(intent, variant, as_locked=True), out_folder(intent, variant)
-    image, again = read_image(out), f"trainwright test --only {variant.id}, then trainwright push --only {variant.id}"
+    image, again = read_image(out), f"trainwright test {variant.id}, then trainwright push {variant.id}"
     where = f"out/{variant.id}/image.json"
     if image and image.drift:
         raise NotRunError(
@@ -71,20 +71,18 @@ def proof_of(intent: Intent, variant: Variant, training: Path | None = None) -> 
             why=f"its key is {image.key[:12]}, the key of the inputs is {found.key[:12]}"
             if image
             else "the file does not exist",
-            fix=f"trainwright build --only {variant.id}, then {again}",
+            fix=f"trainwright build {variant.id}, then {again}",
         )
     if image.proof is None or {image.proof.probe.state, image.proof.tests.state} != {"passed"}:
         raise NotRunError(f"{variant.id} is not probed and tested here", where=where, fix=again)
     if image.digest is None:
-        raise NotRunError(
-            f"{variant.id} is proved, but not pushed", where=where, fix=f"trainwright push --only {variant.id}"
-        )
+        raise NotRunError(f"{variant.id} is proved, but not pushed", where=where, fix=f"trainwright push {variant.id}")
     if image.proof.image != image.digest:
         raise NotRunError(
             f"the pushed image of {variant.id} is not the proved one",
             where=where,
             why=f"the engine holds {image.proof.image}, the registry {image.digest}, with the same inputs",
-            fix=f"trainwright rebuild --compare --only {variant.id}",
+            fix=f"trainwright rebuild --compare {variant.id}",
         )
     if image.proof.probe.code != proof_code.digest_of(intent.root, variant, "probe"):
         raise NotRunError(f"the code of the probe changed since {variant.id} was probed", where=where, fix=again)
@@ -95,7 +93,7 @@ def _record(intent: Intent, variant: Variant, image: Image, training: Path | Non
     assert image.proof is not None  # proof_of() refuses everything else
     assert image.digest is not None
     out = out_folder(intent, variant)
-    again = f"trainwright test --only {variant.id}"
+    again = f"trainwright test {variant.id}"
     day, passed, said = _report(out / "tests.xml", again)
     if said.get("image") != image.proof.image:
         raise NotRunError(
@@ -106,7 +104,7 @@ def _record(intent: Intent, variant: Variant, image: Image, training: Path | Non
         )
     _of_present_code(intent, variant, "image", said, out / "tests.xml", again)
     tests = {"image": passed}
-    again = f"scripts/test-images.sh --only {variant.id}"
+    again = f"scripts/test-images.sh {variant.id}"
     reports: dict[proof_code.Kind, Path] = {
         "training": training or out / "training.xml",
         "cluster": out / "cluster.xml",

@@ -47,7 +47,7 @@ def read_image(out: Path) -> Image | None:
     path, name = out / "image.json", f"out/{out.name}/image.json"
     if not path.exists():
         return None
-    fix = f"rm -r {name}; trainwright push --only {out.name} writes it again from the registry"
+    fix = f"rm -r {name}; trainwright push {out.name} writes it again from the registry"
     said = toml.parse_json(toml.read(path, name, fix=fix), name, fix)
     try:
         return Image.model_validate(said)

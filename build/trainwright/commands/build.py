@@ -9,6 +9,7 @@ import typer
 
 from trainwright.commands.options import (
     Framework,
+    Images,
     Json,
     Name,
     NoWait,
@@ -18,6 +19,7 @@ from trainwright.commands.options import (
     With,
     app,
     asked_for,
+    named,
 )
 
 CACHE = "TRAINWRIGHT_CACHE"  # a cache to read and to write
@@ -26,6 +28,7 @@ ENGINE = "scripts/engine.py"
 
 @app.command()
 def build(
+    images: Images = None,
     only: Only = None,
     framework: Framework = None,
     with_: With = None,
@@ -55,7 +58,7 @@ def build(
     from trainwright.resolve import fetch as resolve_fetch
 
     cache = Cache(to=cache_to, sources=cache_from or [])
-    intent, variants = asked_for(framework, only, with_, name)
+    intent, variants = asked_for(framework, named(images, only), with_, name)
     with console.alone(intent.root, no_wait):
         if set_up and and_push and not registry:
             _set_up_registry(intent.root)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from trainwright.commands.options import Framework, Json, Only, Region, app, chosen, find_root
+from trainwright.commands.options import Framework, Images, Json, Only, Region, app, chosen, find_root, named
 
 if TYPE_CHECKING:
     from trainwright.publish.pipelines import Graph, Settings
@@ -29,6 +29,7 @@ Output = Annotated[Path | None, typer.Option(metavar="FILE", help="Write to this
 
 @ci.command()
 def codebuild(
+    images: Images = None,
     only: Only = None,
     framework: Framework = None,
     since: Since = "",
@@ -41,13 +42,14 @@ def codebuild(
     """Write a buildspec with a batch. It builds exactly the images that `trainwright plan` would build."""
     from trainwright.publish import pipelines
 
-    found, settings, notes = _graph(only, framework, since, registry, region, cache)
+    found, settings, notes = _graph(named(images, only), framework, since, registry, region, cache)
     document = pipelines.codebuild(found, settings.codebuild, _variables(registry, region, cache))
     _show(document, found, notes, output, as_json)
 
 
 @ci.command()
 def github(
+    images: Images = None,
     only: Only = None,
     framework: Framework = None,
     since: Since = "",
@@ -60,16 +62,16 @@ def github(
     """Write the same as a GitHub Actions workflow. It uses no third-party action, and gets its role by OIDC."""
     from trainwright.publish import pipelines
 
-    found, settings, notes = _graph(only, framework, since, registry, region, cache)
+    found, settings, notes = _graph(named(images, only), framework, since, registry, region, cache)
     document = pipelines.github(found, settings.github, _variables(registry, region, cache))
     _show(document, found, notes, output, as_json)
 
 
 @ci.command()
-def exports(only: Only = None, framework: Framework = None, as_json: Json = False) -> None:
+def exports(images: Images = None, only: Only = None, framework: Framework = None, as_json: Json = False) -> None:
     """Print what was pushed, as shell exports. Sets IMAGE_ID, IMAGE_KEY, IMAGE_DIGEST and IMAGE_URI.
 
-    Without --only and --framework, the variables ONLY or FRAMEWORK choose, as in make; without those, all images that
+    Without and --framework, the variables ONLY or FRAMEWORK choose, as in make; without those, all images that
     were pushed from this checkout.
     """
     import os
@@ -80,6 +82,7 @@ def exports(only: Only = None, framework: Framework = None, as_json: Json = Fals
     from trainwright.core.errors import NotRunError
     from trainwright.matrix.matrix import load_intent
 
+    only = named(images, only)
     if not (only or framework):
         only = os.environ.get("ONLY") or None
         framework = None if only else os.environ.get("FRAMEWORK") or None
@@ -91,7 +94,7 @@ def exports(only: Only = None, framework: Framework = None, as_json: Json = Fals
         for name in other:
             typer.echo(f"left out {name}: its inputs changed after it was pushed", err=True)
         if not variants:
-            fix = "make build push FRAMEWORK=pytorch; or name it: --only, --framework"
+            fix = "make build push FRAMEWORK=pytorch; or name it: an id or glob, --framework"
             raise NotRunError("no image was pushed from this checkout with its present inputs", where="out/", fix=fix)
         values = state.exported(intent, variants)
     if as_json:

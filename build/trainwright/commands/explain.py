@@ -1,23 +1,22 @@
 """The command `trainwright explain`."""
 
-from typing import Annotated
-
 import typer
 
-from trainwright.commands.options import Json, app, chosen
+from trainwright.commands.options import Framework, Images, Json, app, asked_for, named
 from trainwright.core.errors import ConfigError, did_you_mean
 
 
 @app.command()
-def explain(image: Annotated[str, typer.Argument(metavar="ID")], as_json: Json = False) -> None:
+def explain(images: Images = None, framework: Framework = None, as_json: Json = False) -> None:
     """Explain the version of each component of an image. Shows its declaration, its resolution and its rules."""
     from trainwright.core import console
     from trainwright.image import inputs
     from trainwright.inspect import explain as inspect_explain
 
-    intent, variants = chosen(None, image)
+    intent, variants = asked_for(framework, named(images))
     if len(variants) > 1:
-        raise ConfigError(f"{image!r} matches {len(variants)} images", why=did_you_mean("", [v.id for v in variants]))
+        names = [variant.id for variant in variants]
+        raise ConfigError(f"explain requires one image, but {len(names)} were chosen", why=did_you_mean("", names))
     (variant,) = variants
     locked, packages, build_packages = inputs.known(intent, variant)
     rows = inspect_explain.explain(intent, variant, locked, packages, build_packages)
@@ -29,4 +28,4 @@ def explain(image: Annotated[str, typer.Argument(metavar="ID")], as_json: Json =
     if missing := inputs.awaited(intent, variant):
         typer.echo(f"\n{variant.id} is blocked: {'; '.join(missing)}", err=True)
     elif any(row.resolved == inspect_explain.NOT_LOCKED for row in rows):
-        typer.echo(f"\na lock is missing or stale: trainwright lock --only {variant.id}", err=True)
+        typer.echo(f"\na lock is missing or stale: trainwright lock {variant.id}", err=True)

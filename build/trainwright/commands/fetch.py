@@ -4,21 +4,23 @@ import typer
 
 from trainwright.commands.options import (
     Framework,
+    Images,
     Json,
     Only,
     app,
     chosen,
+    named,
 )
 
 
 @app.command()
-def fetch(only: Only = None, framework: Framework = None, as_json: Json = False) -> None:
+def fetch(images: Images = None, only: Only = None, framework: Framework = None, as_json: Json = False) -> None:
     """Download every locked file into the store, and verify it."""
     from trainwright.core import console
     from trainwright.resolve import fetch as resolve_fetch
     from trainwright.resolve import resolve
 
-    intent, variants = chosen(framework, only)
+    intent, variants = chosen(framework, named(images, only))
     if framework is None and only is None:
         variants, blocked = resolve.waiting(intent, variants)
         if blocked:

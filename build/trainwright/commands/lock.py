@@ -6,6 +6,7 @@ import typer
 
 from trainwright.commands.options import (
     Framework,
+    Images,
     Json,
     Name,
     NoWait,
@@ -13,6 +14,7 @@ from trainwright.commands.options import (
     With,
     app,
     chosen,
+    named,
     on_top,
 )
 from trainwright.core.errors import ConfigError
@@ -20,6 +22,7 @@ from trainwright.core.errors import ConfigError
 
 @app.command()
 def lock(
+    images: Images = None,
     only: Only = None,
     framework: Framework = None,
     check: Annotated[bool, typer.Option("--check", help="Only check that the locks are current; no network.")] = False,
@@ -36,7 +39,7 @@ def lock(
 
     if (write and not update) or (check and update):
         raise ConfigError("--write requires --update, and --check goes with neither", fix="trainwright lock --help")
-    intent, variants = chosen(framework, only)
+    intent, variants = chosen(framework, named(images, only))
     reads = check or (update and not write)
     if with_ or name:
         with console.alone(intent.root, no_wait, reads):

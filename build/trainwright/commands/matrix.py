@@ -7,12 +7,14 @@ import typer
 
 from trainwright.commands.options import (
     Framework,
+    Images,
     Instance,
     Json,
     Only,
     State,
     app,
     chosen,
+    named,
 )
 from trainwright.core.errors import ConfigError, did_you_mean
 
@@ -48,6 +50,7 @@ def rows_of(
 
 @app.command()
 def matrix(
+    images: Images = None,
     only: Only = None,
     framework: Framework = None,
     state: State = None,
@@ -61,7 +64,7 @@ def matrix(
     from trainwright.core.files import write_named
     from trainwright.inspect import matrix_page
 
-    rows = rows_of(framework, only, state, instance)
+    rows = rows_of(framework, named(images, only), state, instance)
     for path, text in ((markdown, matrix_page.markdown), (html, matrix_page.html)):
         if path:
             write_named(path, text(rows))

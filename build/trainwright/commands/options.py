@@ -1,5 +1,6 @@
 """Shared by the commands: the program itself, common options, and the choice of images."""
 
+import shlex
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,7 +17,18 @@ app = typer.Typer(
 )
 
 Framework = Annotated[str | None, typer.Option(help="Choose the default image of this framework.")]
-Only = Annotated[str | None, typer.Option(metavar="GLOB", help="Choose images by id or glob; see `trainwright list`.")]
+Images = Annotated[
+    list[str] | None, typer.Argument(metavar="[IMAGE]...", help="Ids or globs of images; see `trainwright list`.")
+]
+
+
+def _deprecated(only: str | None) -> str | None:
+    if only is not None:
+        typer.echo(f"note: --only is deprecated; name the images as arguments: {shlex.quote(only)}", err=True)
+    return only
+
+
+Only = Annotated[str | None, typer.Option(metavar="GLOB", hidden=True, callback=_deprecated)]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON to standard output.")]
 Registry = Annotated[
     str, typer.Option(envvar="REGISTRY", help="host[:port][/prefix], or ecr[/prefix]; empty: the registry on loopback.")
@@ -57,6 +69,11 @@ def find_root() -> Path:
     )
 
 
+def named(images: list[str] | None, only: str | None = None) -> str | None:
+    """Return the globs of a command line, separated by spaces, as select() takes them; None for none."""
+    return " ".join([*(images or ()), *([only] if only is not None else ())]) if images or only is not None else None
+
+
 def chosen(framework: str | None, only: str | None) -> tuple[Any, Any]:
     from trainwright.matrix.matrix import load_intent, select
 
@@ -73,7 +90,7 @@ def asked_for(
         raise ConfigError(
             "no image was chosen",
             why=did_you_mean("", {variant.framework for variant in intent.variants}),
-            fix=f"the same command with --framework {intent.variants[0].framework} or --only '<id or glob>' "
+            fix=f"the same command with --framework {intent.variants[0].framework} or '<id or glob>' "
             f"(of make: FRAMEWORK={intent.variants[0].framework})",
         )
     return intent, on_top(variants, requirements, name) if requirements or name else variants
@@ -89,6 +106,6 @@ def on_top(variants: Any, requirements: Path | None, name: str) -> Any:
         raise ConfigError(
             f"--with requires one image, but {len(variants)} were chosen",
             why=", ".join(variant.id for variant in variants[:5]),
-            fix=f"--only {variants[0].id}",
+            fix=f"name one: {variants[0].id}",
         )
     return [additions.on_top(variants[0], str(requirements), name)]

@@ -2,11 +2,12 @@
 
 import typer
 
-from trainwright.commands.options import Framework, Json, Only, Region, Registry, app, chosen
+from trainwright.commands.options import Framework, Images, Json, Only, Region, Registry, app, chosen, named
 
 
 @app.command()
 def plan(
+    images: Images = None,
     only: Only = None,
     framework: Framework = None,
     registry: Registry = "",
@@ -18,7 +19,7 @@ def plan(
     from trainwright.core import console
     from trainwright.image import names
 
-    intent, variants = chosen(framework, only)
+    intent, variants = chosen(framework, named(images, only))
     rows, why = state.planned(intent, variants, registry, region)
     if why:
         typer.echo(why, err=True)

@@ -6,6 +6,7 @@ import typer
 
 from trainwright.commands.options import (
     Framework,
+    Images,
     Json,
     Name,
     NoWait,
@@ -16,6 +17,7 @@ from trainwright.commands.options import (
     With,
     app,
     asked_for,
+    named,
 )
 
 
@@ -36,6 +38,7 @@ def pushed(
 
 @app.command()
 def push(
+    images: Images = None,
     only: Only = None,
     framework: Framework = None,
     with_: With = None,
@@ -54,7 +57,7 @@ def push(
     from trainwright.image import child
     from trainwright.lock.lockfile import refuse_blocked
 
-    intent, variants = asked_for(framework, only, with_, name)
+    intent, variants = asked_for(framework, named(images, only), with_, name)
     with console.alone(intent.root, no_wait, reads=dry_run):
         found = [child.load(intent, variant) for variant in variants]
         if dry_run:

@@ -4,7 +4,19 @@ from typing import Annotated
 
 import typer
 
-from trainwright.commands.options import Framework, Json, Name, NoWait, Only, Registry, With, app, asked_for, chosen
+from trainwright.commands.options import (
+    Framework,
+    Json,
+    Name,
+    NoWait,
+    Only,
+    Registry,
+    With,
+    app,
+    asked_for,
+    chosen,
+    named,
+)
 from trainwright.core.errors import ConfigError
 
 SHOWN = 40  # differences in the table; --json has all
@@ -12,12 +24,13 @@ SHOWN = 40  # differences in the table; --json has all
 
 @app.command()
 def rebuild(
-    reference: Annotated[
-        str,
+    images: Annotated[
+        list[str] | None,
         typer.Argument(
-            metavar="[REFERENCE]", help="Compare with it: repository@digest, repository:tag, or an engine name."
+            metavar="IMAGE|REFERENCE",
+            help="An id; or with --compare repository@digest, repository:tag or an engine name to compare with.",
         ),
-    ] = "",
+    ] = None,
     compare: Annotated[
         bool, typer.Option("--compare", help="Compare with the published image, else with the built one.")
     ] = False,
@@ -35,6 +48,9 @@ def rebuild(
     from trainwright.core import console
     from trainwright.resolve import fetch
 
+    words = images or []
+    reference = next((word for word in words if set(word) & set("/@:")), "")  # no id has one of these
+    only = named([word for word in words if word != reference] or None, only)
     if reference and not compare:
         raise ConfigError("a reference requires --compare", fix=f"trainwright rebuild --compare {reference}")
     if reference and not only and not framework:
@@ -44,7 +60,7 @@ def rebuild(
         intent, variants = asked_for(framework, only, with_, name)
     if len(variants) != 1:
         raise ConfigError(
-            f"rebuild requires one image, but {len(variants)} were chosen", fix=f"--only {variants[0].id}"
+            f"rebuild requires one image, but {len(variants)} were chosen", fix=f"trainwright rebuild {variants[0].id}"
         )
     variant = variants[0]
     with console.alone(intent.root, no_wait), console.progress(fetch.to_fetch(intent, variants)) as (say, advance):

@@ -7,17 +7,20 @@ import typer
 
 from trainwright.commands.options import (
     Framework,
+    Images,
     Json,
     NoWait,
     Only,
     app,
     chosen,
+    named,
 )
 from trainwright.core.errors import ConfigError
 
 
 @app.command()
 def record(
+    images: Images = None,
     only: Only = None,
     framework: Framework = None,
     training: Annotated[
@@ -28,16 +31,16 @@ def record(
 ) -> None:
     """Record in dockerfiles/proofs/ what was proved here. That is: probed, tested and pushed with the present inputs.
 
-    Without --only and --framework, every image with results in out/ is recorded.
+    Without and --framework, every image with results in out/ is recorded.
     """
     from trainwright.build import recording
     from trainwright.core import console
 
-    intent, variants = chosen(framework, only)
+    intent, variants = chosen(framework, named(images, only))
     if framework is None and only is None:
         variants = recording.candidates(intent, variants)
     if training and len(variants) != 1:
-        raise ConfigError(f"--training requires one image, but {len(variants)} were chosen", fix="add --only <id>")
+        raise ConfigError(f"--training requires one image, but {len(variants)} were chosen", fix="add <id>")
     with console.alone(intent.root, no_wait):
         rows, error = recording.record(intent, variants, training)
     console.show(rows, as_json)

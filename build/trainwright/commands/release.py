@@ -7,6 +7,7 @@ import typer
 from trainwright.commands.options import (
     DryRun,
     Framework,
+    Images,
     Json,
     NoWait,
     Only,
@@ -15,6 +16,7 @@ from trainwright.commands.options import (
     WaiveGate,
     app,
     asked_for,
+    named,
 )
 
 
@@ -23,6 +25,7 @@ def release(
     name: Annotated[
         str, typer.Argument(metavar="NAME", help="2026.11.0: a new train; 2026.11.1: security updates of it.")
     ],
+    images: Images = None,
     only: Only = None,
     framework: Framework = None,
     registry: Registry = "",
@@ -39,7 +42,7 @@ def release(
     from trainwright.registry import locations
 
     trains.version(name)  # before anything is read
-    intent, variants = asked_for(framework, only)
+    intent, variants = asked_for(framework, named(images, only))
     with console.alone(intent.root, no_wait, reads=dry_run), console.progress() as (say, _):
         hosts = locations.hosts(intent.root, registry, region)
         rows = publish_release.release(intent, variants, name, list(map(str, hosts)), dry_run, say, waive_gate)

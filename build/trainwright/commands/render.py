@@ -1,16 +1,22 @@
 """The command `trainwright render`."""
 
-from trainwright.commands.options import Framework, Json, NoWait, Only, app, chosen
+from trainwright.commands.options import Framework, Images, Json, NoWait, Only, app, chosen, named
 
 
 @app.command()
-def render(only: Only = None, framework: Framework = None, no_wait: NoWait = False, as_json: Json = False) -> None:
+def render(
+    images: Images = None,
+    only: Only = None,
+    framework: Framework = None,
+    no_wait: NoWait = False,
+    as_json: Json = False,
+) -> None:
     """Write the Dockerfile, the bake file and the requirement files to out/<id>/."""
     from trainwright.build import build, state
     from trainwright.core import console
     from trainwright.image import inputs
 
-    intent, variants = chosen(framework, only)
+    intent, variants = chosen(framework, named(images, only))
     rows = []
     with console.alone(intent.root, no_wait):
         for variant in variants:

@@ -4,11 +4,12 @@ from typing import Annotated
 
 import typer
 
-from trainwright.commands.options import Framework, Json, Only, Region, Registry, app, chosen
+from trainwright.commands.options import Framework, Images, Json, Only, Region, Registry, app, chosen, named
 
 
 @app.command()
 def repositories(
+    images: Images = None,
     only: Only = None,
     framework: Framework = None,
     registry: Registry = "ecr",
@@ -22,7 +23,7 @@ def repositories(
     from trainwright.build import state
     from trainwright.core import console
 
-    intent, variants = chosen(framework, only)
+    intent, variants = chosen(framework, named(images, only))
     places = [place for variant in variants for place in state.places(intent, variant, registry or "ecr", region)]
     rows = state.settle(intent, variants, places, create=apply, change=apply)
     console.show([row.model_dump() for row in rows], as_json)

@@ -6,6 +6,7 @@ import typer
 
 from trainwright.commands.options import (
     DryRun,
+    Images,
     Json,
     NoWait,
     Only,
@@ -13,12 +14,14 @@ from trainwright.commands.options import (
     Registry,
     app,
     find_root,
+    named,
 )
 
 
 @app.command()
 def rollback(
     to: Annotated[str, typer.Option(metavar="NAME", help="The release that the aliases will point to.")],
+    images: Images = None,
     only: Only = None,
     registry: Registry = "",
     region: Region = "",
@@ -32,8 +35,8 @@ def rollback(
     from trainwright.registry import locations
 
     root = find_root()
-    publish_release.released(root, to, only or "*")  # before waiting for the lock
+    publish_release.released(root, to, named(images, only) or "*")  # before waiting for the lock
     with console.alone(root, no_wait, reads=dry_run):
         hosts = locations.hosts(root, registry, region)
-        rows = publish_release.rollback(root, to, only or "*", list(map(str, hosts)), dry_run)
+        rows = publish_release.rollback(root, to, named(images, only) or "*", list(map(str, hosts)), dry_run)
     console.show([row.model_dump() for row in rows], as_json)

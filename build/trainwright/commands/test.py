@@ -6,6 +6,7 @@ import typer
 
 from trainwright.commands.options import (
     Framework,
+    Images,
     Json,
     Name,
     NoWait,
@@ -15,12 +16,14 @@ from trainwright.commands.options import (
     app,
     asked_for,
     chosen,
+    named,
 )
 from trainwright.core.errors import ConfigError
 
 
 @app.command("test")
 def test_(
+    images: Images = None,
     only: Only = None,
     framework: Framework = None,
     with_: With = None,
@@ -38,7 +41,7 @@ def test_(
     if image:
         if only or framework or with_:
             raise ConfigError(
-                "--image excludes --only, --framework and --with",
+                "--image excludes ids, --framework and --with",
                 why="its labels name the parent",
                 fix="trainwright test --help",
             )
@@ -47,7 +50,7 @@ def test_(
             passed = verify_child.test(intent, image, say)
         console.show([{"image": image, "tests": f"{passed} passed"}], as_json)
         return
-    intent, variants = asked_for(framework, only, with_, name)
+    intent, variants = asked_for(framework, named(images, only), with_, name)
     with console.alone(intent.root, no_wait), console.progress() as (say, _):
         done = [
             image_tests.test(intent, variant, state.repository_if_any(intent, variant, registry), say)

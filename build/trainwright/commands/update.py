@@ -8,10 +8,12 @@ import typer
 from trainwright.commands.options import (
     DryRun,
     Framework,
+    Images,
     Json,
     Only,
     app,
     find_root,
+    named,
 )
 
 
@@ -19,6 +21,7 @@ from trainwright.commands.options import (
 def update(
     branch: Annotated[str, typer.Option(metavar="NAME", help="The branch to create; it must not exist.")],
     pins: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Move only this pin; repeat for more.")] = None,
+    images: Images = None,
     only: Only = None,
     framework: Framework = None,
     diff: Annotated[
@@ -32,7 +35,7 @@ def update(
     from trainwright.image import names
     from trainwright.resolve import update_branch
 
-    asked = update_branch.Asked(framework=framework, only=only, pins=tuple(pins or ()))
+    asked = update_branch.Asked(framework=framework, only=named(images, only), pins=tuple(pins or ()))
     with console.progress() as (say, advance):
         found = update_branch.update(find_root(), branch, asked, dry_run, say, advance)
         say(

@@ -209,7 +209,7 @@ def known(intent: Intent, variant: Variant) -> tuple[Lock | None, dict[str, Pack
 def awaited(intent: Intent, variant: Variant) -> list[str]:
     """Return the reasons in the intent, one sentence each, why an image has no lock; empty if the intent gives none.
 
-    An `awaits` counts only while its lock is missing: on a host with the awaited input, `trainwright lock --only`
+    An `awaits` counts only while its lock is missing: on a host with the awaited input, `trainwright lock`
     writes it.
     """
     base, found = intent.components.bases[variant.base], lockfile.without_digest(intent, variant)
@@ -229,10 +229,10 @@ def refuse_awaiting(intent: Intent, variant: Variant) -> None:
     if not missing:
         return
     base, bases = intent.components.bases[variant.base], (intent.root / BASES).read_text()
-    fix = f"trainwright lock --only {variant.id}   # on a host that reaches it"
+    fix = f"trainwright lock {variant.id}   # on a host that reaches it"
     if lockfile.without_digest(intent, variant):
         where = _without_digest(intent, variant, bases)
-        fix = edit(where, f"its digest; then trainwright lock --only {variant.id} on a host that reaches it")
+        fix = edit(where, f"its digest; then trainwright lock {variant.id} on a host that reaches it")
     elif base.awaits in missing:
         where = in_base(bases, variant.base, "awaits")
     else:

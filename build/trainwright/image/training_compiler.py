@@ -50,7 +50,7 @@ def hyperparameters(
             where="--training-compiler",
             why="AWS discontinued it, and only containers that AWS published before contain it; other images ignore "
             "its hyperparameters silently",
-            fix="trainwright list --only '*-training-compiler', or launch without --training-compiler",
+            fix="trainwright list '*-training-compiler', or launch without --training-compiler",
         )
     family = instance.removeprefix("ml.").partition(".")[0]
     if not any(family.startswith(one) for one in families):

@@ -55,7 +55,7 @@ def _published(intent: Intent, identity: str, given: str) -> Parent:
     raise NotRunError(
         f"{identity} is not published, so it has no digest to start from",
         where=repository,
-        fix=f"trainwright push --only {identity}",
+        fix=f"trainwright push {identity}",
     )
 
 

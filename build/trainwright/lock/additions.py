@@ -168,7 +168,7 @@ def compiler_of(intent: Intent, parent: Variant, name: str) -> Variant:
             f"{name} must be compiled against torch and CUDA, and {parent.id} has no twin with compilers",
             where=f"{where}:{line}",
             why="the image itself does not contain nvcc",
-            fix=f"devel = true in that row, then trainwright lock --only {parent.id}",
+            fix=f"devel = true in that row, then trainwright lock {parent.id}",
         )
     return twin
 

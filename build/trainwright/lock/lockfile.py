@@ -15,7 +15,7 @@ from trainwright.matrix.matrix import Intent, once_per_intent, provider_of
 from trainwright.matrix.model import Base, Lock, Package, Pin, PythonFile, Release, Source, Toolkit, Variant
 from trainwright.matrix.providers import bundled, for_accelerator, is_compiled, packages_of, requirement
 
-RELOCK = "trainwright lock --only {id}"
+RELOCK = "trainwright lock {id}"
 DIGEST = re.compile(r"@sha256:[0-9a-f]{64}$")
 NOT_ESTABLISHED = "not established"  # replaces the version of a component that a known release bundles
 
@@ -308,8 +308,7 @@ def refuse_blocked(variant: Variant, missing: list[str], where: str = "", fix: s
             f"{variant.id} is blocked: {'; '.join(missing)}",
             where=where or f"dockerfiles/locks/{variant.lock}.toml",
             why="every input of an image must have a checksum, a commit or a signature",
-            fix=fix
-            or f"add what is missing to dockerfiles/, with the evidence; then trainwright lock --only {variant.id}",
+            fix=fix or f"add what is missing to dockerfiles/, with the evidence; then trainwright lock {variant.id}",
         )
 
 

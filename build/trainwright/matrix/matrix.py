@@ -227,7 +227,7 @@ def provider_of(intent: Intent, variant: Variant, pin: str) -> Provider:
 
 
 def select(variants: list[Variant], framework: str | None, only: str | None) -> list[Variant]:
-    """Select variants: `framework` means its one default, `only` is an id or a glob; without both, all.
+    """Select variants: `framework` means its one default, `only` has ids and globs with spaces between. Neither: all.
 
     Raises ConfigError with the valid names if nothing matches.
     """
@@ -243,15 +243,13 @@ def select(variants: list[Variant], framework: str | None, only: str | None) -> 
         )
     if framework is not None and only is None:
         return [variant for variant in variants if variant.framework == framework and variant.default]
-    chosen = [
-        variant
-        for variant in variants
-        if fnmatchcase(variant.id, only if only is not None else "*") and framework in (None, variant.framework)
-    ]
-    if not chosen:
-        raise ConfigError(
-            f"no image matches {only!r}",
-            why=did_you_mean(only or "", [variant.id for variant in variants]),
-            fix="trainwright list",
-        )
-    return chosen
+    globs = (only.split() or [only]) if only is not None else ["*"]
+    held = [variant for variant in variants if framework in (None, variant.framework)]
+    for glob in globs:
+        if not any(fnmatchcase(variant.id, glob) for variant in held):
+            raise ConfigError(
+                f"no image matches {glob!r}",
+                why=did_you_mean(glob, [variant.id for variant in variants]),
+                fix="trainwright list",
+            )
+    return [variant for variant in held if any(fnmatchcase(variant.id, glob) for glob in globs)]

@@ -297,8 +297,8 @@ class Variant(Model):
     def words(self) -> str:
         """Return the command line's options that select this image."""
         if not self.parent:
-            return f"--only {self.id}"
-        return f"--only {self.parent} --with {self.requirements} --name {self.name}"
+            return self.id
+        return f"{self.parent} --with {self.requirements} --name {self.name}"
 
     @property
     def name(self) -> str:

@@ -143,7 +143,7 @@ def codebuild(found: Graph, said: CodeBuild, variables: Mapping[str, str]) -> di
         raise ConfigError(
             f"{len(found.builds)} images are to be built, but a batch has at most {said.most_builds} builds",
             where=f"{FILE}: most_builds",
-            fix="trainwright ci codebuild --only '<glob>', once for each part: 'pytorch-*', 'jax-*', ...",
+            fix="trainwright ci codebuild '<glob>', once for each part: 'pytorch-*', 'jax-*', ...",
         )
     names = {build.id: identifier(build.id, said) for build in found.builds}
     if len(set(names.values())) < len(names):

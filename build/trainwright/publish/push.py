@@ -136,7 +136,7 @@ def one_digest(found: Inputs, held: Held) -> tuple[str, list[Place]]:
             f"{found.tag} points to different images",
             where=", ".join(f"{place}: {digest}" for place, digest in held.items() if digest),
             why="the tag of a key is immutable, so none of them can be moved",
-            fix=f"trainwright rebuild --compare --only {found.variant.id}   # shows which of them the inputs give",
+            fix=f"trainwright rebuild --compare {found.variant.id}   # shows which of them the inputs give",
         )
     return next(iter(named), ""), [place for place, digest in held.items() if not digest]
 
@@ -303,7 +303,7 @@ def _refuse_alias(intent: Intent, release: str) -> None:
     if release in {name for variant in intent.variants for name in (variant.id, names.alias(variant.id))}:
         raise ConfigError(
             f"--release {release} is an image's alias, and aliases move",
-            fix=f"trainwright release <year>.<month>.0 --only {release}",
+            fix=f"trainwright release <year>.<month>.0 {release}",
         )
     settings = publication(intent.root).repository
     if movable(release, [*settings.moving, settings.caches]):

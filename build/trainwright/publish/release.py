@@ -111,7 +111,11 @@ def released(root: Path, name: str, only: str) -> dict[str, Shipped]:
     records = trains.known(root)
     if name not in records:
         raise ConfigError(f"release {name!r} does not exist", why=did_you_mean(name, records), fix=f"ls {FOLDER}")
-    images = {identity: image for identity, image in records[name].images.items() if fnmatchcase(identity, only)}
+    images = {
+        identity: image
+        for identity, image in records[name].images.items()
+        if any(fnmatchcase(identity, glob) for glob in only.split() or [only])
+    }
     if not images:
         raise ConfigError(f"{name} has no image {only!r}", why=did_you_mean(only, records[name].images))
     return images
@@ -211,7 +215,7 @@ def _all_proved(
                     f"{variant.id} differs between registries and cannot be released",
                     where=f"{host}/{image.repository}",
                     why=f"{image.digest} here, {shipped[variant.id].digest} in {hosts[0]}",
-                    fix=f"trainwright rebuild --compare --only {variant.id}   # shows which of them the inputs give",
+                    fix=f"trainwright rebuild --compare {variant.id}   # shows which of them the inputs give",
                 )
     for identity, digests in held_by.items():
         if not any(digests):  # published nowhere: report its gate now rather than after publishing
@@ -248,7 +252,7 @@ def _proved(
             f"{variant.id} is not published with its present inputs",
             where=f"{repository}:{found.tag}",
             why="only an image that the registry holds under its key is proved",
-            fix=f"trainwright build --only {variant.id} && trainwright push --only {variant.id}",
+            fix=f"trainwright build {variant.id} && trainwright push {variant.id}",
         )
     out, gate = record.images.get(variant.id) if record else None, ""
     with collected(refused):

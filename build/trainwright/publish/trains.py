@@ -58,7 +58,7 @@ def version(name: str) -> Version:
             f"{name!r} is not a release name",
             why="a release is <year>.<month>.<patch> without leading zeros; patch 0 starts a train, others hold "
             "security updates only",
-            fix="trainwright release 2026.11.0 --only '<id or glob>'",
+            fix="trainwright release 2026.11.0 '<id or glob>'",
         )
     return found
 

@@ -96,13 +96,13 @@ def _released(root: Path, variant: Variant, registry: str, regions: str, release
             f"{variant.id} is not in {release}",
             where=f"{trains.FOLDER}/{release}.toml",
             why=did_you_mean(variant.id, records[release].images),
-            fix=f"trainwright release {release} --only {variant.id}",
+            fix=f"trainwright release {release} {variant.id}",
         )
     tag = names.release_tag(variant.id, release)
     hosts = locations.hosts(root, registry or (ECR if regions else ""), regions)
     below = state.below_registry(variant)
     held = locations.look_up({variant.id: [(host.place(below), tag) for host in hosts]})[variant.id]
-    fix = f"trainwright release {release} --only {variant.id}"
+    fix = f"trainwright release {release} {variant.id}"
     _all_hold(held, f"{variant.id} of {release} is not in the registry", fix)
     for place, digest in held.items():
         if digest != shipped.digest:

@@ -67,7 +67,7 @@ def solved(intent: Intent, variant: Variant, say: Say, progress: Progress) -> Lo
             raise ConfigError(
                 f"{variant.parent} already has all of these packages",
                 where=variant.requirements,
-                fix=f"trainwright build --only {variant.parent}",
+                fix=f"trainwright build {variant.parent}",
             )
         files = _files(question, offers, "added", progress)
         for line in asked.lines:

@@ -96,7 +96,7 @@ def test_what_is_recorded_is_proved(tree: Path, out: Path, cli: Cli) -> None:
     )
     text = (tree / f"dockerfiles/proofs/{ID}.toml").read_text()
     assert str(tree) not in text
-    said = json.loads(cli(tree, "list", "--only", ID, "--json").out)
+    said = json.loads(cli(tree, "list", ID, "--json").out)
     assert said["counts"] == {"proved": 1, "unproved": 0, "blocked": 0, "all": 1}
     assert (said["images"][0]["digest"], said["images"][0]["state"]) == (DIGEST, "proved")
 
@@ -152,7 +152,7 @@ def test_one_proof_says_nothing_of_another_image(tree: Path, out: Path) -> None:
 
 
 def test_stale_and_missing_locks_and_edited_proofs_are_shown(tree: Path, out: Path, edit: Edit, cli: Cli) -> None:
-    assert cli(tree, "record", "--only", ID).code == 0
+    assert cli(tree, "record", ID).code == 0
     edit(tree / f"dockerfiles/proofs/{ID}.toml", r"^digest = .*", 'digest = "sha256:1"')
     (tree / "dockerfiles/locks/pytorch-2.13-cpu-py311-ec2.toml").unlink()
     said = {row["id"]: row for row in json.loads(cli(tree, "list", "--json").out)["images"]}
@@ -170,9 +170,9 @@ def test_stale_and_missing_locks_and_edited_proofs_are_shown(tree: Path, out: Pa
     assert (found.state, found.reason) == (
         "unproved",
         f"the lock of {ID} is stale; was proved on 2026-11-21 with other inputs (key {found.record.key[:SHORT]}); "
-        f"trainwright lock --only {ID}",
+        f"trainwright lock {ID}",
     )
-    (row,) = json.loads(cli(tree, "matrix", "--only", ID, "--json").out)["images"]
+    (row,) = json.loads(cli(tree, "matrix", ID, "--json").out)["images"]
     assert (row["state"], row["day"], row["digest"], row["where"]) == ("unproved", "", "", None)
     assert row["tested"] == "make test"
 
@@ -246,7 +246,7 @@ SPOILT: dict[str, tuple[Spoil, str]] = {
 def test_what_is_not_proved_is_not_recorded(tree: Path, out: Path, cli: Cli, why: str) -> None:
     spoil, what = SPOILT[why]
     spoil(out)
-    ended = cli(tree, "record", "--only", ID, "--json")
+    ended = cli(tree, "record", ID, "--json")
     assert ended.code == NotRunError.exit_code, ended.err
     assert what in json.loads(ended.err)["why"]
     assert json.loads(ended.err)["fix"]
@@ -255,7 +255,7 @@ def test_what_is_not_proved_is_not_recorded(tree: Path, out: Path, cli: Cli, why
 
 
 def test_what_is_proved_beside_it_is_recorded(tree: Path, out: Path, cli: Cli) -> None:
-    ended = cli(tree, "record", "--only", "pytorch-2.13-*-py311-*", "--json")
+    ended = cli(tree, "record", "pytorch-2.13-*-py311-*", "--json")
     assert ended.code == NotRunError.exit_code
     states = {row["id"]: row["state"] for row in json.loads(ended.out)}
     assert states == {ID: "recorded", "pytorch-2.13-cpu-py311-ec2": "not recorded"}
@@ -285,14 +285,14 @@ def test_tests_may_differ_in_what_they_measured(tree: Path, out: Path, cli: Cli)
         "</properties>",
         '<property name="case" value="a" /><property name="case" value="b" /></properties>',
     )
-    assert cli(tree, "record", "--only", ID).code == 0
+    assert cli(tree, "record", ID).code == 0
 
 
 def test_a_report_of_training_is_about_one_image(tree: Path, out: Path, cli: Cli) -> None:
     mine = out / "mine.xml"
     report(mine, tests=3, name=f"registry/x@{DIGEST}")
-    assert cli(tree, "record", "--only", "*", "--training", str(mine)).code == 2
-    assert cli(tree, "record", "--only", ID, "--training", str(mine)).code == 0
+    assert cli(tree, "record", "*", "--training", str(mine)).code == 2
+    assert cli(tree, "record", ID, "--training", str(mine)).code == 0
     found = standing(tree).record
     assert found
     assert found.tests == {"image": 79, "training": 3, "cluster": 9}
@@ -323,7 +323,7 @@ def test_a_record_counts_for_its_key_and_its_proof(tree: Path, out: Path, cli: C
     proofs.record_path(intent, variant).write_text(proofs.dump(held.model_copy(update=change)))
     said = proofs.due(intent, variant, standing(tree))
     assert why in said if why else said == ""
-    (row,) = json.loads(cli(tree, "list", "--only", ID, "--json").out)["images"]
+    (row,) = json.loads(cli(tree, "list", ID, "--json").out)["images"]
     assert row["state"] == ("unproved" if case == "another key" else "proved")
     assert why in row["reason"]
 

@@ -31,7 +31,7 @@ def rebuild(cli: Any, tree: Path, monkeypatch: pytest.MonkeyPatch) -> Rebuild:
     def run(again: str, *words: str) -> Any:
         (tree / "out" / ID).mkdir(parents=True, exist_ok=True)
         monkeypatch.setattr(engine, "image_id", lambda name: again if "/rebuild:" in name else HELD)
-        return cli(tree, "rebuild", "--only", ID, *words)
+        return cli(tree, "rebuild", ID, *words)
 
     return run
 

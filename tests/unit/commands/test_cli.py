@@ -154,7 +154,7 @@ def test_the_registry_on_loopback_has_the_engine_set_up_where_it_does_not_run(
 
 
 def test_render(cli: Cli, tree: Path) -> None:
-    ended = cli(tree, "render", "--only", DEFAULT, "--json")
+    ended = cli(tree, "render", DEFAULT, "--json")
     (row,) = json.loads(ended.out)
     out = tree / row["folder"]
     assert (out / "Dockerfile").read_text().startswith(f"# {DEFAULT}:")
@@ -188,7 +188,7 @@ def test_lock_check_shows_every_lock_and_not_only_the_first_that_is_wrong(cli: C
 def test_lock_check_blames_the_lock_that_is_wrong(cli: Cli, tree: Path) -> None:
     """Where the packages' lock is stale, that of an image over them is not."""
     (tree / "dockerfiles/locks/debian-12.packages").unlink()
-    ended = cli(tree, "lock", "--check", "--only", "pytorch-2.13-*-py311-*", "--json")
+    ended = cli(tree, "lock", "--check", "pytorch-2.13-*-py311-*", "--json")
     assert ended.code == 4
     rows = {row["lock"]: row["state"] for row in json.loads(ended.out)}
     assert rows == {"debian-12": "missing", "pytorch-2.13-cpu-py311-ec2": "current", DEFAULT: "current"}
@@ -235,7 +235,7 @@ def test_wrong_usage_names_the_help_of_that_command(cli: Cli, tree: Path, words:
 def test_unused_pin(cli: Cli, tree: Path, edit: Edit) -> None:
     edit(tree / "dockerfiles/layers/libfabric.j2", r"\{\{ pins.libfabric \}\}", "1")
     for command in ("plan", "render", "fetch", "build", "lock"):
-        ended = cli(tree, command, "--only", DEFAULT)
+        ended = cli(tree, command, DEFAULT)
         assert (ended.code, ended.out) == (2, ""), command
         assert "pin 'libfabric'" in ended.err
 
@@ -278,7 +278,7 @@ def test_flipped_checksum(
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     host_settings.pip_settings.cache_clear()
-    ended = cli(tree, "fetch", "--only", found.variant.id)
+    ended = cli(tree, "fetch", found.variant.id)
     assert (ended.code, ended.out) == (5, "")
     assert f"the checksum of {entry.file} does not match" in ended.err
     assert not list(store.root().glob(".partial*"))
@@ -287,7 +287,7 @@ def test_flipped_checksum(
 
 @pytest.mark.parametrize(
     "words",
-    [("--nonsense",), ("nonsense",), ("list", "--nonsense"), ("list", "extra"), ("list", "--only"), ("plann",)],
+    [("--nonsense",), ("nonsense",), ("list", "--nonsense"), ("list", "--only"), ("plann",)],
 )
 def test_wrong_usage(cli: Cli, tree: Path, words: tuple[str, ...]) -> None:
     ended = cli(tree, *words)
@@ -449,8 +449,8 @@ def test_who_only_reads_waits_for_nobody(tree: Path) -> None:
     nobody = ["--registry", "127.0.0.1:1"]
     with only_one(tree / "out", print):
         for words in (
-            ["release", "2026.11.0", "--only", "pytorch-2.13-cpu-py311-ec2", "--dry-run", *nobody],
-            ["push", "--only", "pytorch-2.13-cpu-py311-ec2", "--dry-run", *nobody],
+            ["release", "2026.11.0", "pytorch-2.13-cpu-py311-ec2", "--dry-run", *nobody],
+            ["push", "pytorch-2.13-cpu-py311-ec2", "--dry-run", *nobody],
             ["rollback", "--to", "nosuch"],
             ["prune", *nobody],
             ["lock", "--check"],
@@ -473,7 +473,7 @@ def test_what_cannot_be_written_is_one_error(tree: Path) -> None:
     """A folder that is a file, and a disk that takes nothing more, wherever a command writes."""
     (tree / "file").touch()
     (tree / "kept.md").write_text("of before")
-    only = ["--only", "pytorch-2.13-cpu-py311-ec2"]
+    only = ["pytorch-2.13-cpu-py311-ec2"]
     nothing = partial(resource.setrlimit, resource.RLIMIT_FSIZE, (0, 0))
     for words, limit, says in (
         (["matrix", *only, "--markdown", "file/matrix.md"], None, "file/matrix.md cannot be written"),
@@ -554,3 +554,24 @@ def test_a_remedy_is_what_was_meant_and_a_refusal_has_a_reason(cli: Cli, tree: P
         launchers.place("arn:aws:iam::123456789012:role/x", "s3://b/x", [], [])
     assert "3 to 63" in error.value.why
     assert [progress.counted(number, "requirement") for number in (1, 2)] == ["1 requirement", "2 requirements"]
+
+
+@pytest.mark.parametrize(
+    ("words", "number"),
+    [
+        (["pytorch-2.13-cpu-py311-*"], 2),
+        (["pytorch-2.13-cpu-py311-ec2", "jax-0.12-cpu-*"], 3),
+        (["--only", "jax-0.12-cpu-*"], 2),
+        (["pytorch-2.13-cpu-py311-ec2", "--only", "jax-0.12-cpu-*"], 3),
+    ],
+)
+def test_images_are_named_as_arguments(cli: Cli, tree: Path, words: list[str], number: int) -> None:
+    ended = cli(tree, "list", *words, "--json")
+    assert len(json.loads(ended.out)["images"]) == number
+    assert ("--only is deprecated; name the images as arguments" in ended.err) == ("--only" in words)
+
+
+def test_each_of_the_named_images_has_to_be_there(cli: Cli, tree: Path) -> None:
+    ended = cli(tree, "list", "pytorch-2.13-cpu-py311-ec2", "jax-0.13-*")
+    assert (ended.code, ended.out) == (2, "")
+    assert "no image matches 'jax-0.13-*'" in ended.err

@@ -128,7 +128,7 @@ def test_an_address_that_means_the_container_is_said(pip_here: dict[str, str]) -
     pip_here |= {"index-url": "https://user:password@127.0.0.1:3141/simple", "proxy": "localhost:3128"}
     pip_here["extra-index-url"] = "https://index.example/simple http://[::1]:80/simple"
     said = pip_files.notes()
-    for part in ("index-url here is https://***@127.0.0.1:3141/", "proxy here is localhost:3128", "http://[::1]:80/"):
+    for part in ("index-url is https://***@127.0.0.1:3141/", "proxy is localhost:3128", "http://[::1]:80/"):
         assert [note for note in said if part in note], part
     assert len(said) == 3
     assert b"127.0.0.1:3141" in pip_files.contents("/ca")[pip_files.CONF]

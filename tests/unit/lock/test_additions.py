@@ -63,7 +63,7 @@ def lock(cli: Cli, tree: Path, team: Path) -> Callable[..., Any]:
     def run(text: str, *words: str, image: str = CPU) -> Any:
         if text:
             team.write_text(text)
-        return cli(tree, "lock", "--only", image, "--with", str(team), *words)
+        return cli(tree, "lock", image, "--with", str(team), *words)
 
     return run
 
@@ -109,7 +109,7 @@ def test_a_lock_answers_its_file_and_its_image(
     ended = lock("alpha\nfine\n", "--check")
     assert ended.code == 4
     assert "stale" in ended.out
-    assert f"trainwright lock --only {CPU} --with {team} --name requirements" in ended.err
+    assert f"trainwright lock {CPU} --with {team} --name requirements" in ended.err
     assert "stale" in lock("alpha<1.5\n", "--check").out  # what is locked would do, and nobody has asked
     assert lock("alpha\n", "--check").code == 0
     template = tree / "dockerfiles/frameworks/image.j2"
@@ -124,22 +124,22 @@ def test_a_lock_answers_its_file_and_its_image(
 
 def test_build_refuses_what_is_not_locked(cli: Cli, tree: Path, team: Path) -> None:
     team.write_text("alpha\n")
-    ended = cli(tree, "build", "--only", CPU, "--with", str(team), "--name", "team")
+    ended = cli(tree, "build", CPU, "--with", str(team), "--name", "team")
     assert (ended.code, ended.out) == (4, "")
     assert f"the lock requirements.{CPU}.lock.toml does not exist" in ended.err
-    assert f"trainwright lock --only {CPU} --with {team} --name team" in ended.err
+    assert f"trainwright lock {CPU} --with {team} --name team" in ended.err
 
 
 @pytest.mark.parametrize(
     ("words", "what"),
     [
         (
-            ["--only", "pytorch-2.13*-py311-*", "--with", "{team}"],
+            ["pytorch-2.13*-py311-*", "--with", "{team}"],
             "--with requires one image, but 2 were chosen",
         ),
-        (["--only", CPU, "--name", "team"], "--name requires --with"),
-        (["--only", CPU, "--with", "{team}", "--name", "My Team"], "cannot be part of an image's name"),
-        (["--only", CPU, "--with", "nowhere.txt"], "cannot be read"),
+        ([CPU, "--name", "team"], "--name requires --with"),
+        ([CPU, "--with", "{team}", "--name", "My Team"], "cannot be part of an image's name"),
+        ([CPU, "--with", "nowhere.txt"], "cannot be read"),
     ],
 )
 def test_wrong_words(cli: Cli, tree: Path, team: Path, words: list[str], what: str) -> None:
@@ -234,7 +234,7 @@ def test_an_update_shows_what_would_change_and_writes_when_told(
     ended = lock("", "--update", "--json")
     assert ended.code == 0, ended.err
     assert [(row["name"], row["old"], row["new"]) for row in json.loads(ended.out)] == [("fine", "1.0", "2.0")]
-    assert f"trainwright lock --only {CPU} --with {team} --name requirements --update --write" in ended.err
+    assert f"trainwright lock {CPU} --with {team} --name requirements --update --write" in ended.err
     assert path.read_text() == before
     assert lock("", "--update", "--write").code == 0
     assert loaded(tree, team).wheels["added"][0].version == "2.0"

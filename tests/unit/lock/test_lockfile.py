@@ -101,7 +101,7 @@ def test_stale_intent(tree: Path, edit: Edit, file: str, pattern: str, new: str)
         error = refused(tree)
         assert "stale" in error.what
         packages = any(word in new for word in ("vim", "suite"))  # of a base: all its images share them
-        assert error.fix == ("trainwright lock" if packages else f"trainwright lock --only {ID}")
+        assert error.fix == ("trainwright lock" if packages else f"trainwright lock {ID}")
 
 
 @pytest.mark.parametrize("word", ["licence", "summary"])
@@ -340,7 +340,7 @@ def test_a_source_that_is_not_the_one_of_its_component(
     with pytest.raises(LockError) as raised:
         inputs.load(intent, of(intent, DISTRO))
     assert says in f"{raised.value.what} {raised.value.why}"
-    assert raised.value.fix == f"trainwright lock --only {DISTRO}"
+    assert raised.value.fix == f"trainwright lock {DISTRO}"
 
 
 def test_another_commit_for_the_same_version_makes_its_locks_stale(tree: Path, edit: Edit) -> None:

@@ -31,7 +31,7 @@ def blocked(tree: Path, edit: Edit, settle: Callable[[Path], None]) -> Path:
 
 
 def test_a_blocked_image_is_planned_with_what_is_missing(blocked: Path, cli: Cli) -> None:
-    ended = cli(blocked, "plan", "--only", f"{FLAGSHIP}*", "--json")
+    ended = cli(blocked, "plan", f"{FLAGSHIP}*", "--json")
     assert ended.code == 0, ended.err
     rows = {row["id"]: row for row in json.loads(ended.out)}
     assert {name for name, row in rows.items() if row["action"] == "blocked"} == {FLAGSHIP, f"{FLAGSHIP}-devel"}
@@ -42,7 +42,7 @@ def test_a_blocked_image_is_planned_with_what_is_missing(blocked: Path, cli: Cli
 
 
 def test_a_blocked_image_is_listed_rendered_and_its_lock_is_current(blocked: Path, cli: Cli) -> None:
-    for words in (["list"], ["render", "--only", FLAGSHIP], ["lock", "--check", "--only", FLAGSHIP]):
+    for words in (["list"], ["render", FLAGSHIP], ["lock", "--check", FLAGSHIP]):
         assert cli(blocked, *words).code == 0, words
     assert "1.51.0" in (blocked / "out" / FLAGSHIP / "Dockerfile").read_text()
 
@@ -57,7 +57,7 @@ def test_a_blocked_image_is_listed_rendered_and_its_lock_is_current(blocked: Pat
     ],
 )
 def test_a_blocked_image_is_neither_built_nor_published(blocked: Path, cli: Cli, words: str, identity: str) -> None:
-    ended = cli(blocked, *words.split(), "--only", identity)
+    ended = cli(blocked, *words.split(), identity)
     assert (ended.code, ended.out) == (4, "")
     assert f"{identity} is blocked: efa-installer 1.51.0: sha256 not established" in ended.err
     assert f"dockerfiles/locks/{FLAGSHIP}.toml" in ended.err
@@ -69,7 +69,7 @@ def test_a_blocked_image_is_fetched_up_to_what_is_missing(
     from trainwright.resolve import fetch
 
     monkeypatch.setattr(fetch, "_fetch_packages", lambda *_: None)
-    ended = cli(blocked, "fetch", "--only", FLAGSHIP)
+    ended = cli(blocked, "fetch", FLAGSHIP)
     assert ended.code == 4
     assert "efa-installer 1.51.0" in ended.err
 
@@ -87,7 +87,7 @@ def test_what_awaits_something_says_where_that_is_written(
     tree: Path, cli: Cli, identity: str, file: str, line: str
 ) -> None:
     variant = next(v for v in load_intent(tree).variants if v.id == identity)
-    ended = cli(tree, "build", "--only", identity)
+    ended = cli(tree, "build", identity)
     assert (ended.code, ended.out) == (4, "")
     assert f"{identity} is blocked: " in ended.err
     number = int(re.search(rf"where: {file}:(\d+)", ended.err)[1])  # type: ignore[index]
@@ -99,7 +99,7 @@ def test_what_awaits_something_says_where_that_is_written(
         owner = variant.base if key in said else said["like"]
         header = next(text for text in reversed(lines[:number]) if text.startswith("[bases."))
         assert header.split("]")[0] == f'[bases."{owner}"'
-    assert f"trainwright lock --only {identity}" in ended.err
+    assert f"trainwright lock {identity}" in ended.err
     assert "on a host that reaches it" in ended.err
     ended = cli(tree, "explain", identity)
     assert ended.code == 0
@@ -110,7 +110,7 @@ def test_what_awaits_something_says_where_that_is_written(
 def test_compilers_without_a_digest_are_named_where_they_are_written(tree: Path, edit: Edit, cli: Cli) -> None:
     file, identity = "dockerfiles/layers/cuda.toml", "pytorch-2.10-cu128-py311-ec2"
     edit(tree / file, r'(?<=devel-ubuntu22.04)@sha256:\w+"$', '"')
-    ended = cli(tree, "build", "--only", identity)
+    ended = cli(tree, "build", identity)
     assert ended.code == 4
     number = int(re.search(rf"where: {file}:(\d+)", ended.err)[1])  # type: ignore[index]
     assert (tree / file).read_text().splitlines()[number - 1].startswith("reference = ")
@@ -156,13 +156,13 @@ def test_versions_that_do_not_go_together(
     edit(tree / MATRIX, pattern, new)
     line = next(n for n, row in enumerate((tree / MATRIX).read_text().splitlines(), 1) if blamed in row)
     for words in COMMANDS:
-        ended = cli(tree, *words, "--only", identity)
+        ended = cli(tree, *words, identity)
         assert (ended.code, ended.out) == (3, ""), words
         for part in [*says, f"{MATRIX}:{line}", "evidence: ", "checked 2026-"]:
             assert part in ended.err, words
         assert f"$EDITOR +{line} {MATRIX}" in ended.err
     assert cli(tree, "list").code == 0
-    assert cli(tree, "plan", "--only", f"{FLAGSHIP}-distro").code == 0  # the others are as before
+    assert cli(tree, "plan", f"{FLAGSHIP}-distro").code == 0  # the others are as before
 
 
 def test_a_refusal_because_of_an_instance_type_names_it(tree: Path, edit: Edit, cli: Cli) -> None:
@@ -171,7 +171,7 @@ def test_a_refusal_because_of_an_instance_type_names_it(tree: Path, edit: Edit, 
         r'^flavour = "single-node"',
         'flavour = "single-node"\ninstances = ["p3dn.24xlarge", "p4d.24xlarge"]',
     )
-    ended = cli(tree, "plan", "--only", SINGLE)
+    ended = cli(tree, "plan", SINGLE)
     assert ended.code == 3
     assert "sm >=75, and the image has 70" in ended.err
     assert "p3dn.24xlarge (V100) is sm 70" in ended.err
@@ -185,6 +185,6 @@ def test_a_refusal_that_only_the_lock_can_tell(
     path = tree / "dockerfiles/locks/debian-13.packages"
     edit(path, r"^Package: libfabric-bin\nVersion: .*", "Package: libfabric-bin\nVersion: 1.17.0-3")
     settle(tree)
-    ended = cli(tree, "plan", "--only", f"{FLAGSHIP}-distro")
+    ended = cli(tree, "plan", f"{FLAGSHIP}-distro")
     assert ended.code == 3
     assert "libfabric" in ended.err

@@ -47,11 +47,11 @@ def test_what_is_not_built_is_shown_to_its_end(
     dry: Callable[..., Any], held: Registry, monkeypatch: pytest.MonkeyPatch, tree: Path
 ) -> None:
     built(monkeypatch, None)
-    ended = dry("--only", CPU, "--release", "1.0")
+    ended = dry(CPU, "--release", "1.0")
     assert ended.code == 7
     order(
         ended.out,
-        f"1. build: the image is not built: trainwright build --only {CPU}",
+        f"1. build: the image is not built: trainwright build {CPU}",
         f"repository: {held.address}/trainwright/pytorch",
         "push by digest",
         "verify: ",
@@ -62,21 +62,21 @@ def test_what_is_not_built_is_shown_to_its_end(
         f". tag 1.0 in {held.address}",
     )
     assert f"{CPU} is not built with its present inputs" in ended.err
-    assert f"trainwright build --only {CPU}\n" in ended.err
+    assert f"trainwright build {CPU}\n" in ended.err
     assert not (tree / "out" / CPU).exists()
     assert {request.split()[0] for request in held.asked} == {"GET"}
 
 
 def test_what_is_built_and_tested(dry: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tree: Path) -> None:
     built(monkeypatch, DIGEST)
-    (plain,) = json.loads(dry("--only", CPU, "--json").out)
+    (plain,) = json.loads(dry(CPU, "--json").out)
     assert [step for step in plain["steps"] if "probe and image tests run on it" in step]
     intent = load_intent(tree)
     variant = next(variant for variant in intent.variants if variant.id == CPU)
     passed = Check(state="passed", detail="85 tests")
     image = Image(id=CPU, key=plain["key"], proof=Proof(image=DIGEST, probe=passed, tests=passed))
     state.write_image(state.out_folder(intent, variant), image)
-    ended = dry("--only", CPU, "--json")
+    ended = dry(CPU, "--json")
     (row,) = json.loads(ended.out)
     assert (ended.code, row["action"], row["steps"][0]) == (0, "would push", f"build: the engine holds it, {DIGEST}")
     assert [step for step in row["steps"] if "85 tests passed on it" in step]
@@ -84,7 +84,7 @@ def test_what_is_built_and_tested(dry: Callable[..., Any], monkeypatch: pytest.M
 
 
 def test_without_an_engine_nobody_knows_whether_it_is_built(dry: Callable[..., Any]) -> None:
-    ended = dry("--only", CPU, "--json")
+    ended = dry(CPU, "--json")
     assert ended.code == 10
     assert json.loads(ended.out)[0]["steps"]
 
@@ -97,9 +97,9 @@ def test_what_is_published_has_no_steps_but_those_of_its_release(
     held.manifests["trainwright/pytorch", digest_of(b"{}")] = b"{}", MANIFEST
     held.tags["trainwright/pytorch", found.tag] = digest_of(b"{}")
     # No engine is there, and none is asked.
-    (row,) = json.loads(dry("--only", CPU, "--json").out)
+    (row,) = json.loads(dry(CPU, "--json").out)
     assert (row["action"], "steps" in row) == ("skip", False)
-    ended = dry("--only", CPU, "--release", "1.0", "--json")
+    ended = dry(CPU, "--release", "1.0", "--json")
     (row,) = json.loads(ended.out)
     assert (ended.code, row["action"]) == (0, "would tag")
     assert [step.split()[0] for step in row["steps"]] == ["sign", "tag", "no"]
@@ -158,14 +158,14 @@ def test_a_push_with_a_key_probes_and_signs_what_is_published(
 ) -> None:
     """Published unsigned, perhaps by another checkout; once for each key and place, as image.json says afterwards."""
     first = "; it is pulled and probed here first"
-    (row,) = json.loads(dry("--only", CPU, "--json").out)
+    (row,) = json.loads(dry(CPU, "--json").out)
     assert (row["action"], row["steps"]) == ("would sign", [f"sign what is published: SBOM, image: by our.key{first}"])
     assert signer.steps == ["ask"]
 
     def push(*more: Registry) -> tuple[str, list[str]]:
         signer.steps.clear()
         address = (more or (held,))[0].address
-        (row,) = json.loads(cli(tree, "push", "--registry", address, "--only", CPU, "--json").out)
+        (row,) = json.loads(cli(tree, "push", "--registry", address, CPU, "--json").out)
         assert row["proof"]["signature"]["state"] == "passed"
         return row["action"], signer.steps
 
@@ -185,7 +185,7 @@ def test_what_is_probed_as_another_image_is_not_signed(
 ) -> None:
     """The tag of the key names what whoever may push has put there; packed anew, it is something else."""
     signer.probed = OTHER
-    ended = cli(tree, "push", "--registry", held.address, "--only", CPU, *release)
+    ended = cli(tree, "push", "--registry", held.address, CPU, *release)
     assert ended.code == 8
     assert "in the registry is not the image that was probed; it was not signed" in ended.err
     assert (signer.signed, "1.0" in {tag for _, tag in held.tags}) == (set(), False)
@@ -197,7 +197,7 @@ def test_all_that_would_end_it_comes_after_the_steps(
     built(monkeypatch, None)
     held.manifests["trainwright/pytorch", digest_of(b"{}")] = b"{}", MANIFEST
     held.tags["trainwright/pytorch", "1.0"] = digest_of(b"{}")
-    ended = dry("--only", GPU, "--release", "1.0", "--json")
+    ended = dry(GPU, "--release", "1.0", "--json")
     error = json.loads(ended.err.splitlines()[-1])
     assert [row["exit_code"] for row in error["refusals"]] == [7, 8, 7]  # not built, the tag is taken, no gate
     assert ended.code == 8
@@ -211,12 +211,12 @@ def test_what_needs_no_registry_comes_after_the_steps_too(
     """As the shipped publish.toml has it, without a key; and a name and a filter that are wrong."""
     built(monkeypatch, DIGEST)
     edit(tree / "dockerfiles/publish.toml", '^required = "never"', 'required = "release"')
-    ended = dry("--only", CPU, "--release", "1.0", "--json")
+    ended = dry(CPU, "--release", "1.0", "--json")
     assert ended.code == 7
     assert "a release requires a signature" in json.loads(ended.err.splitlines()[-1])["error"]
     assert json.loads(ended.out)[0]["steps"]
     edit(tree / "dockerfiles/publish.toml", "^moving = .*", 'moving = ["sha256-*", "cache-*"]')
-    ended = dry("--only", CPU, "--release", "cache-1", "--json")
+    ended = dry(CPU, "--release", "cache-1", "--json")
     said = [row["error"] for row in json.loads(ended.err.splitlines()[-1])["refusals"]]
     for part in ("is a tag that may move", "a release requires a signature", "has wrong patterns for the tag"):
         assert [what for what in said if part in what], part
@@ -236,7 +236,7 @@ def test_places_that_disagree_leave_the_other_rows(
 
     built(monkeypatch, DIGEST)
     monkeypatch.setattr(state, "published", published)
-    ended = dry("--only", "pytorch-2.13-cpu-py311-*", "--json")
+    ended = dry("pytorch-2.13-cpu-py311-*", "--json")
     rows = {row["id"]: row for row in json.loads(ended.out)}
     assert ended.code == 8
     assert "points to different images" in ended.err

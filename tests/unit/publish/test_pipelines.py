@@ -125,15 +125,15 @@ def test_a_moved_pin_and_what_was_never_published(
     ask: Ask, registry: Registry, committed: Path, edit: Any, settle: Any
 ) -> None:
     """Every image has the pin that moves. One is published with the new key already, another one never was."""
-    before = ask(committed, "plan", "--only", "*-cpu-*")
+    before = ask(committed, "plan", "*-cpu-*")
     publish(registry, [row for row in before if row["id"] != DEFAULT])
     move_mpi4py(committed, edit, settle)
-    now = ask(committed, "plan", "--only", "*-cpu-*")
+    now = ask(committed, "plan", "*-cpu-*")
     publish(registry, [row for row in now if row["id"] == "base-1.0-cpu-py313-ec2"])
-    planned = to_build(ask(committed, "plan", "--only", "*-cpu-*"))
+    planned = to_build(ask(committed, "plan", "*-cpu-*"))
     assert DEFAULT in planned
     assert "base-1.0-cpu-py313-ec2" not in planned
-    said = ask(committed, "ci", "codebuild", "--only", "*-cpu-*")
+    said = ask(committed, "ci", "codebuild", "*-cpu-*")
     assert sorted(built(said["document"])) == sorted(planned)
 
 
@@ -144,9 +144,9 @@ def test_what_only_this_engine_holds_is_built(
     """A pipeline's builders do not have it, and nobody else would publish it."""
     monkeypatch.setattr(engine, "answers", lambda: True)
     monkeypatch.setattr(engine, "image_id", lambda _: f"sha256:{'1' * 64}")
-    (row,) = ask(committed, "plan", "--only", DEFAULT)
+    (row,) = ask(committed, "plan", DEFAULT)
     assert row["action"] == "reuse"
-    said = ask(committed, "ci", kind, "--only", DEFAULT)
+    said = ask(committed, "ci", kind, DEFAULT)
     assert built(said["document"]) == [DEFAULT]
     assert said["left"] == []
 
@@ -178,12 +178,12 @@ def test_who_names_a_registry_gets_its_error(cli: Any, tree: Path) -> None:
     """All would be built again otherwise, for hours, because of a token that ran out."""
     for words, code in ((("--registry", "ecr"), 9), (("--registry", "127.0.0.1:1"), 8)):
         for kind in ("codebuild", "github"):
-            ended = cli(tree, "ci", kind, "--only", DEFAULT, *words)
+            ended = cli(tree, "ci", kind, DEFAULT, *words)
             assert (ended.code, ended.out) == (code, "")
 
 
 def test_without_one_the_registry_is_asked_that_the_builds_push_to(cli: Any, tree: Path) -> None:
-    ended = cli(tree, "ci", "codebuild", "--only", DEFAULT)
+    ended = cli(tree, "ci", "codebuild", DEFAULT)
     assert ended.code == 0
     (note,) = [line for line in ended.out.splitlines() if line.startswith("# what is published is unknown: ")]
     assert "region" in note  # of ECR, which nobody named here; the registry on loopback was not asked
@@ -194,7 +194,7 @@ def test_without_one_the_registry_is_asked_that_the_builds_push_to(cli: Any, tre
 
 
 def test_the_head_says_which_commit_and_keys_it_is_of(ask: Ask, cli: Any, registry: Registry, committed: Path) -> None:
-    words = ("ci", "github", "--only", DEFAULT)
+    words = ("ci", "github", DEFAULT)
     (build,) = ask(committed, *words)["builds"]
     head = subprocess.run(["git", "-C", committed, "rev-parse", "HEAD"], capture_output=True, text=True).stdout.strip()
     out = cli(committed, *words, "--registry", registry.address).out.splitlines()
@@ -207,7 +207,7 @@ def test_the_head_says_which_commit_and_keys_it_is_of(ask: Ask, cli: Any, regist
 
 
 def test_a_file_that_cannot_be_written(cli: Any, tree: Path, tmp_path: Path) -> None:
-    ended = cli(tree, "ci", "codebuild", "--only", DEFAULT, "--output", str(tmp_path))
+    ended = cli(tree, "ci", "codebuild", DEFAULT, "--output", str(tmp_path))
     assert (ended.code, ended.out) == (10, "")
     assert "cannot be written" in ended.err
 
@@ -220,7 +220,7 @@ def test_a_commit_that_is_not_there(cli: Any, committed: Path) -> None:
 
 def test_the_file_is_written_whole_and_read_back(cli: Any, tree: Path, tmp_path: Path) -> None:
     file = tmp_path / "batch.yml"
-    ended = cli(tree, "ci", "codebuild", "--only", DEFAULT, "--output", str(file))
+    ended = cli(tree, "ci", "codebuild", DEFAULT, "--output", str(file))
     assert (ended.code, ended.out) == (0, "")
     assert built(yaml.safe_load(file.read_text())) == [DEFAULT]
     assert [path.name for path in tmp_path.iterdir() if "batch" in path.name] == ["batch.yml"]

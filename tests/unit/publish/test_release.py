@@ -147,7 +147,7 @@ def test_a_commit_that_is_not_there(tree: Path, released: Train) -> None:
     [
         (["2026.11"], "not a release name"),
         (["2026.11.0"], "no image was chosen"),
-        (["2026.11.0", "--only", "nothing"], "no image matches"),
+        (["2026.11.0", "nothing"], "no image matches"),
     ],
 )
 def test_what_is_no_release(cli: Any, tree: Path, words: list[str], says: str) -> None:
@@ -159,17 +159,17 @@ def test_what_is_no_release(cli: Any, tree: Path, words: list[str], says: str) -
 @pytest.mark.parametrize("path", ["dockerfiles/layers/mine.j2", "notes", "dockerfiles/matrix.toml"])
 def test_a_tree_that_is_not_clean(cli: Any, tree: Path, released: Train, path: str) -> None:
     """The record of a release alone is no dirt: it is written before it can be committed."""
-    ended = cli(tree, "release", "2026.11.0", "--only", ID, "--registry", "127.0.0.1:1")
+    ended = cli(tree, "release", "2026.11.0", ID, "--registry", "127.0.0.1:1")
     assert ended.code == 8
     with (tree / path).open("a") as file:
         file.write("\n")
-    ended = cli(tree, "release", "2026.11.0", "--only", ID, "--registry", "127.0.0.1:1")
+    ended = cli(tree, "release", "2026.11.0", ID, "--registry", "127.0.0.1:1")
     assert ended.code == 2
     assert f"not clean: {path}" in ended.err
 
 
 def test_an_image_joins_a_release_only_from_the_same_tree(cli: Any, tree: Path, released: Train) -> None:
-    other = ("release", "2026.11.0", "--only", "pytorch-2.13-cpu-py311-sagemaker", "--registry", "127.0.0.1:1")
+    other = ("release", "2026.11.0", "pytorch-2.13-cpu-py311-sagemaker", "--registry", "127.0.0.1:1")
     git(tree, "add", "--all")
     git(tree, "commit", "--quiet", "--message", "the record")
     assert cli(tree, *other).code == 8  # as far as the registry
@@ -194,14 +194,14 @@ def test_a_rollback_to_what_is_not_recorded(cli: Any, tree: Path, released: Trai
     ended = cli(tree, "rollback", "--to", "2026.10.0", "--registry", "127.0.0.1:1")
     assert ended.code == 2
     assert "did you mean '2026.11.0'" in ended.err
-    ended = cli(tree, "rollback", "--to", "2026.11.0", "--only", "tensorflow-*", "--registry", "127.0.0.1:1")
+    ended = cli(tree, "rollback", "--to", "2026.11.0", "tensorflow-*", "--registry", "127.0.0.1:1")
     assert ended.code == 2
     assert ID in ended.err
 
 
 @pytest.mark.parametrize("name", [ID, f"{ID}-latest"])
 def test_a_push_does_not_take_the_name_of_an_alias(name: str, cli: Any, tree: Path) -> None:
-    ended = cli(tree, "push", "--only", ID, "--release", name, "--registry", "127.0.0.1:1")
+    ended = cli(tree, "push", ID, "--release", name, "--registry", "127.0.0.1:1")
     assert ended.code == 2
     assert "is an image's alias" in ended.err
 

@@ -92,7 +92,7 @@ def test_as_it_went_out_under_a_release(cli: Cli, tree: Path) -> None:
         del held.tags[BELOW, tag]
         gone = cli(tree, "uri", ID, *words)
         assert (gone.code, gone.out) == (7, "")
-        assert f"trainwright release 2026.11.0 --only {ID}" in gone.err
+        assert f"trainwright release 2026.11.0 {ID}" in gone.err
     assert "did you mean '2026.11.0'" in cli(tree, "uri", ID, "--release", "2026.11.1").err
 
 

@@ -81,7 +81,7 @@ def written(tree: Path) -> dict[str, str]:
 def test_nothing_has_moved(cli: Cli, tree: Path, now: dict[str, str]) -> None:
     before = written(tree)
     for words in ((), ("--write",)):  # another date of the mirror alone would be another key
-        ended = cli(tree, "lock", "--update", *words, "--only", ONLY, "--json")
+        ended = cli(tree, "lock", "--update", *words, ONLY, "--json")
         assert (ended.code, json.loads(ended.out)) == (0, [])
         assert "no lock would change" in ended.err
         assert written(tree) == before
@@ -91,7 +91,7 @@ def test_shown_and_not_written(cli: Cli, tree: Path, now: dict[str, str], monkey
     before = written(tree)
     monkeypatch.delattr(resolve_resolve, "with_licences")  # to compare, no package is fetched
     now |= {"numpy": "2.99.0", "libc6": "9.9-1", "uv": "99.0"}
-    rows = json.loads(cli(tree, "lock", "--update", "--only", ONLY, "--json").out)
+    rows = json.loads(cli(tree, "lock", "--update", ONLY, "--json").out)
     assert {(row["lock"], row["kind"], row["name"], row["new"]) for row in rows} == {
         ("debian-12", "distribution", "libc6", "9.9-1"),
         (ONLY, "python", "numpy", "2.99.0"),
@@ -99,7 +99,7 @@ def test_shown_and_not_written(cli: Cli, tree: Path, now: dict[str, str], monkey
     }
     assert all(row["old"] and row["old"] != row["new"] for row in rows)
     assert written(tree) == before
-    ended = cli(tree, "lock", "--update", "--only", ONLY)
+    ended = cli(tree, "lock", "--update", ONLY)
     assert "3 changes; `trainwright lock --update --write` writes them" in ended.err
     assert "libc6" in ended.out
 
@@ -107,7 +107,7 @@ def test_shown_and_not_written(cli: Cli, tree: Path, now: dict[str, str], monkey
 def test_written_on_request(cli: Cli, tree: Path, now: dict[str, str], variant: Variant) -> None:
     now |= {"libc6": "9.9-1"}
     before = written(tree)
-    ended = cli(tree, "lock", "--update", "--write", "--only", ONLY)
+    ended = cli(tree, "lock", "--update", "--write", ONLY)
     assert ended.code == 0, ended.err
     assert "1 changes; written" in ended.err
     after = written(tree)
@@ -125,7 +125,7 @@ def test_nothing_is_written_where_a_part_fails(
     """All or nothing: here a wheel of the new solution cannot be had."""
     now |= {"libc6": "9.9-1", "numpy": "2.99.0"}
     before = written(tree)
-    ended = cli(tree, "lock", "--update", "--write", "--only", ONLY)
+    ended = cli(tree, "lock", "--update", "--write", ONLY)
     assert ended.code == 4
     assert "cannot be fetched" in ended.err
     assert written(tree) == before
@@ -135,7 +135,7 @@ def test_nothing_is_written_where_a_part_fails(
 def test_a_lock_that_is_not_there(cli: Cli, tree: Path, now: dict[str, str], damage: str) -> None:
     for path in (tree / f"dockerfiles/locks/{ONLY}.toml", tree / "dockerfiles/locks/debian-12.packages"):
         path.unlink() if damage == "missing" else path.write_text("<<<<<<< HEAD\n")
-    rows = json.loads(cli(tree, "lock", "--update", "--only", ONLY, "--json").out)
+    rows = json.loads(cli(tree, "lock", "--update", ONLY, "--json").out)
     assert {row["kind"] for row in rows} == {"distribution", "python"}
     assert all(row["old"] == "" for row in rows)
 
@@ -143,11 +143,11 @@ def test_a_lock_that_is_not_there(cli: Cli, tree: Path, now: dict[str, str], dam
 def test_plain_lock_touches_nothing_that_is_current(cli: Cli, tree: Path, now: dict[str, str]) -> None:
     now |= {"libc6": "9.9-1"}
     before = written(tree)
-    rows = json.loads(cli(tree, "lock", "--only", ONLY, "--json").out)
+    rows = json.loads(cli(tree, "lock", ONLY, "--json").out)
     assert {row["state"] for row in rows} == {"current"}
     assert written(tree) == before
     (tree / "dockerfiles/locks/debian-12.packages").unlink()
-    rows = json.loads(cli(tree, "lock", "--only", ONLY, "--json").out)
+    rows = json.loads(cli(tree, "lock", ONLY, "--json").out)
     assert [row["state"] for row in rows] == ["written", "current"]
     _, stanzas = packages.parse(written(tree)["debian-12.packages"], "debian-12.packages")
     assert (stanzas["libc6"]["Version"], stanzas["libc6"]["Licence"]) == ("9.9-1", "read")
@@ -165,6 +165,6 @@ def test_a_misspelt_mirror_is_said_before_anything_is_asked(
 ) -> None:
     monkeypatch.setenv("TRAINWRIGHT_MIRRORS", "debain=http://127.0.0.1:1")
     for words in (["lock"], ["lock", "--update"], ["outdated"], ["fetch"]):
-        ended = cli(tree, *words, "--only", ONLY)
+        ended = cli(tree, *words, ONLY)
         assert ended.code == 2, words
         assert "did you mean 'debian'?" in ended.err
