@@ -18,7 +18,7 @@ from check_jsonschema.builtin_schemas import get_builtin_schema
 from hostile.words import HOSTILE, WORDS
 from ruamel.yaml import YAML
 
-from trainwright.gate import launchers
+from trainwright.core import yaml_text
 from trainwright.inspect import matrix_page
 from trainwright.publish import pipelines
 from trainwright.publish.pipelines import Build, Graph, Left
@@ -29,7 +29,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.mark.parametrize("name", WORDS)
 def test_a_key_of_a_manifest_is_the_word_that_it_was(name: str) -> None:
     manifest = {"kind": "ConfigMap", "data": {name: "x", "b": {name: name}}, "list": [{name: name}], "flow": [[name]]}
-    assert readings(launchers.yaml(manifest)) == [manifest, manifest]
+    assert readings(yaml_text.dump(manifest)) == [manifest, manifest]
 
 
 def readings(text: str) -> list[Any]:

@@ -32,6 +32,7 @@ ORDER = [
     "resolve",
     "build",
     "diagnose",
+    "schedulers",
     "gate",
     "publish",
     "inspect",
@@ -44,7 +45,11 @@ LARGEST = 20  # modules of a package; `commands` has a file for each command
 # Modules that compute alone: without programs, sockets, clocks, random, environment and current folder.
 PURE = {
     "core.errors",
+    "core.pairs",
+    "core.yaml_text",
     "core.progress",
+    "schedulers.kubernetes",
+    "schedulers.slurm",
     "core.toml",
     "core.versions",
     "matrix.compat",

@@ -133,7 +133,7 @@ def build(
 ) -> Done:
     """Build one image if it can be neither skipped nor reused, and prove that it matches its lock. Raises BuildError.
 
-    `held` is the result of images.published() for it; without it, `repository` is queried if it is not None.
+    `held` is the result of state.published() for it; without it, `repository` is queried if it is not None.
     """
     began = time.monotonic()
     found = child.load(intent, variant)

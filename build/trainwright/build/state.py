@@ -179,7 +179,7 @@ def below_registry(variant: Variant) -> str:
 
 
 def places(intent: Intent, variant: Variant, given: str, regions: str = "") -> list[Place]:
-    """Return every repository that the variant's images go to. Raises as places.hosts() does."""
+    """Return every repository that the variant's images go to. Raises as locations.hosts() does."""
     return [host.place(below_registry(variant)) for host in places_module.hosts(intent.root, given, regions)]
 
 

@@ -71,7 +71,7 @@ def github(
 def exports(images: Images = None, only: Only = None, framework: Framework = None, as_json: Json = False) -> None:
     """Print what was pushed, as shell exports. Sets IMAGE_ID, IMAGE_KEY, IMAGE_DIGEST and IMAGE_URI.
 
-    Without and --framework, the variables ONLY or FRAMEWORK choose, as in make; without those, all images that
+    Without an image and --framework, the variables ONLY or FRAMEWORK choose, as in make; without those, all images that
     were pushed from this checkout.
     """
     import os

@@ -31,7 +31,7 @@ def record(
 ) -> None:
     """Record in dockerfiles/proofs/ what was proved here. That is: probed, tested and pushed with the present inputs.
 
-    Without and --framework, every image with results in out/ is recorded.
+    Without an image and --framework, every image with results in out/ is recorded.
     """
     from trainwright.build import recording
     from trainwright.core import console

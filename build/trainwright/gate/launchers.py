@@ -13,11 +13,12 @@ from pydantic import Field
 from trainwright.core.errors import ConfigError
 from trainwright.core.toml import Model
 from trainwright.gate.spec import Run
+from trainwright.schedulers import kubernetes as objects
+from trainwright.schedulers import slurm as slurm_files
 
 END = "END_OF_GATE"
 END_OF_RUN = "END_OF_RUN"
 BASH = ["bash", "-s", "--"]
-REGION = re.compile(r"\.dkr\.ecr(?:-fips)?\.([a-z0-9-]+)\.")
 HOST_SCRIPT = """\
 #!/usr/bin/env bash
 # {title}
@@ -160,22 +161,19 @@ def slurm(run: Run, script: str) -> str:
 def slurm_options(run: Run, name: str, seconds: int, runs: Sequence[Run]) -> str:
     """Return the head of the sbatch file for one image or several; an exit trap removes their containers."""
     minutes = -(-seconds // 60)
-    lines = [
-        "#!/bin/bash",
-        f"#SBATCH --job-name={name}",
-        f"#SBATCH --nodes={run.nodes}",
-        f"#SBATCH --ntasks-per-node={run.gpus}",
-        f"#SBATCH --gpus-per-node={run.gpus}",
-        "#SBATCH --exclusive",
-        f"#SBATCH --time={minutes // 60:02}:{minutes % 60:02}:00",
-        f"#SBATCH --output={name}.log",
+    options = [
+        f"--job-name={name}",
+        f"--nodes={run.nodes}",
+        f"--ntasks-per-node={run.gpus}",
+        f"--gpus-per-node={run.gpus}",
+        "--exclusive",
+        f"--time={minutes // 60:02}:{minutes % 60:02}:00",
+        f"--output={name}.log",
     ]
+    lines = slurm_files.head(options)
     images = [one for one in runs if one.image]
-    for host in sorted({one.image.partition("/")[0] for one in images if enroot(one.image) != one.image}):
-        lines += [
-            f"# Every node pulls from {host}: enroot 3.3 or newer, and in its ~/.config/enroot/.credentials",
-            f"# {credentials(host)}",
-        ]
+    for host in sorted({one.image.partition("/")[0] for one in images if slurm_files.enroot(one.image) != one.image}):
+        lines += slurm_files.pull(host)
     if images:
         names = " ".join(f'"pyxis_{one.name}-$SLURM_JOB_ID"' for one in images)
         remove = f"srun --nodes={run.nodes} --ntasks={run.nodes} --ntasks-per-node=1 enroot remove --force {names}"
@@ -187,30 +185,8 @@ def slurm_script(run: Run, script: str) -> str:
     """Return the commands that run in the allocation."""
     words = [*BASH, *run.words, "--srun", str(run.nodes)]
     if run.image:
-        words += ["--container", enroot(run.image)]
+        words += ["--container", slurm_files.enroot(run.image)]
     return with_script(shlex.join([*words, *run.variables]), script)
-
-
-def enroot(reference: str) -> str:
-    """Convert Docker's registry/path:tag@digest to enroot's form: registry#path:digest.
-
-    Every enroot from 3.0.1 to 4.1.2 reads the digest in the place of a tag (src/docker.sh); behind an @ only enroot 4
-    does.
-    """
-    reference, _, digest = reference.partition("@")
-    if digest:
-        folder, slash, name = reference.rpartition("/")
-        reference = f"{folder}{slash}{name.partition(':')[0]}:{digest}"
-    host, _, path = reference.partition("/")
-    return f"{host}#{path}" if path and ("." in host or ":" in host or host == "localhost") else reference
-
-
-def credentials(host: str) -> str:
-    """Return a registry's line in enroot's credentials file; enroot runs what begins with $ (doc/cmd/import.md)."""
-    host, region = host.partition(":")[0], REGION.search(host)
-    if region:
-        return f"machine {host} login AWS password $(aws ecr get-login-password --region {region[1]})"
-    return f"machine {host} login <user> password <token>"
 
 
 # --- two images in turn ----------------------------------------------------------------------------------------------
@@ -245,8 +221,6 @@ done
 # Because the images deliberately have no host keys, sshd generates them; StrictModes is off because of the modes of the
 # keys that the operator mounts.
 SSHD = "ssh-keygen -A && mkdir -p /run/sshd && exec /usr/sbin/sshd -De -o StrictModes=no"
-INSTANCE_LABEL = "node.kubernetes.io/instance-type"
-ARCHITECTURE_LABEL = "kubernetes.io/arch"
 
 
 MOUNTED = "/gate"
@@ -257,8 +231,7 @@ def kubernetes(run: Run, script: str) -> list[dict[str, Any]]:
     because Kubernetes expands $(...) in a command.
     """
     metadata = {"name": run.name, "labels": {"app.kubernetes.io/name": "trainwright-gate"}}
-    config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"gate.sh": script}}
-    return [config, _job(run, metadata)]
+    return [objects.config_map(metadata, {"gate.sh": script}), _job(run, metadata)]
 
 
 def _job(run: Run, metadata: dict[str, Any]) -> dict[str, Any]:
@@ -275,7 +248,7 @@ def _job(run: Run, metadata: dict[str, Any]) -> dict[str, Any]:
                 "template": {"spec": _pod(run, [*command, *words])},
             },
         }
-    hosts = ["--hostfile", "/etc/mpi/hostfile", "--trust-hosts"]
+    hosts = ["--hostfile", f"{objects.MPI_HOSTS}/hostfile", "--trust-hosts"]
     launcher = {
         "name": "gate",
         "image": run.image,
@@ -284,123 +257,40 @@ def _job(run: Run, metadata: dict[str, Any]) -> dict[str, Any]:
     }
     volumes = [{"name": "script", "configMap": {"name": run.name}}]
     # The launcher may run on any node with the image's architecture.
-    where = {"nodeSelector": {ARCHITECTURE_LABEL: run.architecture}} if run.architecture else {}
+    where = {"nodeSelector": {objects.ARCHITECTURE_LABEL: run.architecture}} if run.architecture else {}
     pod = {"containers": [launcher], "volumes": volumes, "tolerations": _tolerations(run), **where}
-    return {
-        "apiVersion": "kubeflow.org/v2beta1",
-        "kind": "MPIJob",
-        "metadata": metadata,
-        "spec": {
-            "slotsPerWorker": run.gpus,
-            "runPolicy": {"backoffLimit": 0, "cleanPodPolicy": "Running", "activeDeadlineSeconds": run.seconds},
-            "mpiReplicaSpecs": {
-                "Launcher": {
-                    "replicas": 1,
-                    "restartPolicy": "Never",
-                    "template": {"spec": pod},
-                },
-                "Worker": {
-                    "replicas": run.nodes,
-                    "restartPolicy": "Never",
-                    "template": {"spec": _pod(run, ["bash", "-c", SSHD])},
-                },
-            },
-        },
+    policy = {"backoffLimit": 0, "cleanPodPolicy": "Running", "activeDeadlineSeconds": run.seconds}
+    replicas = {
+        "Launcher": objects.replica(1, "Never", pod),
+        "Worker": objects.replica(run.nodes, "Never", _pod(run, ["bash", "-c", SSHD])),
     }
+    return objects.mpijob(metadata, run.gpus, policy, replicas)
 
 
 def _pod(run: Run, command: list[str]) -> dict[str, Any]:
     settings = run.settings.kubernetes
-    needs = {"nvidia.com/gpu": str(run.gpus), "memory": settings.memory}
-    if run.efa:
-        needs |= {"vpc.amazonaws.com/efa": str(run.efa), "hugepages-2Mi": settings.hugepages}
+    needs = {**objects.devices(run.gpus, run.efa, settings.hugepages), "memory": settings.memory}
+    volume, mount = objects.shared_memory(settings.shm)
     container: dict[str, Any] = {
         "name": "gate",
         "image": run.image,
         "command": command,
-        "securityContext": {"capabilities": {"add": ["IPC_LOCK"]}},
+        "securityContext": objects.IPC_LOCK,
         "resources": {"limits": needs, "requests": needs},
-        "volumeMounts": [{"name": "shm", "mountPath": "/dev/shm"}],
+        "volumeMounts": [mount],
     }
-    pod: dict[str, Any] = {
-        "containers": [container],
-        "volumes": [{"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": settings.shm}}],
-        "tolerations": _tolerations(run),
-    }
+    pod: dict[str, Any] = {"containers": [container], "volumes": [volume], "tolerations": _tolerations(run)}
     if run.nodes == 1:
         container["volumeMounts"].append({"name": "script", "mountPath": MOUNTED})
         pod["volumes"].append({"name": "script", "configMap": {"name": run.name}})
         pod["restartPolicy"] = "Never"
     if run.instance:
-        pod["nodeSelector"] = {INSTANCE_LABEL: run.instance}
+        pod["nodeSelector"] = {objects.INSTANCE_LABEL: run.instance}
     return pod
 
 
-def _tolerations(run: Run) -> list[dict[str, str]]:
-    return [{"key": key, "operator": "Exists", "effect": "NoSchedule"} for key in run.settings.kubernetes.tolerations]
-
-
-PLAIN = re.compile(r"(--?)?[A-Za-z/][\w./@=+-]*", re.ASCII)
-NO_STRINGS = ("true", "false", "yes", "no", "on", "off", "null", "y", "n")  # of YAML 1.1 and 1.2
-BEYOND = re.compile(r"[^\x20-\x7e]")  # includes characters that some readers take for line ends
-FLOW = 90  # most characters of a list or mapping on one line
-
-
-def yaml(value: Any, indent: int = 0) -> str:
-    """Return a value as readable YAML: block style, short lists and mappings on one line, a script as a block scalar. A
-    string that YAML could read as a number, a boolean or syntax is quoted as in JSON.
-    """
-    pad = "  " * indent
-    if isinstance(value, dict) and value:
-        return "".join(f"{pad}{_scalar(key)}:{_below(one, indent)}" for key, one in value.items())
-    if isinstance(value, list) and value:
-        return "".join(f"{pad}- {_row(one, indent)}" for one in value)
-    return f"{pad}{_scalar(value)}\n"
-
-
-def _row(value: Any, indent: int) -> str:
-    if isinstance(value, dict) and (line := _flow(value)):
-        return f"{line}\n"
-    return yaml(value, indent + 1).removeprefix("  " * (indent + 1))
-
-
-def _flow(value: Any) -> str:
-    """Return the value in flow style on one line, or "" if it is too long or contains nested values."""
-    parts = list(value.values()) if isinstance(value, dict) else value
-    if not parts or any(isinstance(part, dict | list) or "\n" in str(part) for part in parts):
-        return ""
-    words = [_scalar(part) for part in parts]
-    if isinstance(value, dict):
-        line = f"{{{', '.join(f'{_scalar(key)}: {word}' for key, word in zip(value, words, strict=True))}}}"
-    else:
-        line = f"[{', '.join(words)}]"
-    return line if len(line) <= FLOW else ""
-
-
-def _scalar(value: Any) -> str:
-    plain = isinstance(value, str) and PLAIN.fullmatch(value) and value.lower() not in NO_STRINGS
-    if plain:
-        return str(value)
-    # JSON escapes a character beyond 16 bits as two surrogates; YAML has one escape for it.
-    return BEYOND.sub(lambda found: f"\\U{ord(found[0]):08x}", json.dumps(value, ensure_ascii=False))
-
-
-def _below(value: Any, indent: int) -> str:
-    if isinstance(value, str) and "\n" in value and _is_block(value):
-        pad = "  " * (indent + 1)
-        lines = "".join(f"{pad}{line}\n" if line else "\n" for line in value.removesuffix("\n").split("\n"))
-        return f" |{'' if value.endswith(chr(10)) else '-'}\n{lines}"
-    if isinstance(value, list) and (line := _flow(value)):
-        return f" {line}\n"
-    if isinstance(value, dict | list) and value:
-        return "\n" + yaml(value, indent + 1)
-    return f" {_scalar(value)}\n"
-
-
-def _is_block(value: str) -> bool:
-    """Return whether a block scalar preserves a text: printable characters, and at most one newline at its end."""
-    marks = all(mark in "\n\t" or mark.isprintable() for mark in value)
-    return marks and not value.startswith((" ", "\n", "\t")) and not value.endswith("\n\n")
+def _tolerations(run: Run) -> list[dict[str, Any]]:
+    return objects.tolerations(run.settings.kubernetes.tolerations)
 
 
 def json_text(value: Any) -> str:

@@ -17,14 +17,13 @@ from pathlib import Path
 from pydantic import Field
 
 from trainwright.build.state import read_image
-from trainwright.core import toml
+from trainwright.core import toml, yaml_text
 from trainwright.core.errors import ConfigError, EnvironmentProblem, NotRunError, did_you_mean
 from trainwright.core.process import run as call
 from trainwright.core.toml import Model
 from trainwright.gate import floors, launchers, read, spec
 from trainwright.gate.evidence import Declared
 from trainwright.gate.judge import Verdict
-from trainwright.gate.launchers import REGION
 from trainwright.gate.spec import Run
 from trainwright.image import names
 from trainwright.matrix import instances
@@ -32,6 +31,7 @@ from trainwright.matrix.instances import Instance
 from trainwright.matrix.matrix import Intent, load_intent
 from trainwright.matrix.model import Variant
 from trainwright.registry.http import is_loopback
+from trainwright.schedulers.slurm import ECR
 
 TESTS = "nccl-tests"
 
@@ -81,7 +81,7 @@ def check_hosts(image: str, on: str, hosts: list[str]) -> None:
             why=f"{address} is a loopback address",
             fix="push it to a registry that they reach: make push REGISTRY=ecr, or REGISTRY=<host>[:<port>]",
         )
-    if on == "sagemaker" and not REGION.search(image.partition("/")[0]):
+    if on == "sagemaker" and not ECR.search(image.partition("/")[0]):
         raise ConfigError(
             f"SageMaker does not pull from {address}",
             where="--on sagemaker",
@@ -272,7 +272,7 @@ def emit(
     if on == "slurm":
         return launchers.slurm(run, text)
     if on == "kubernetes":
-        return "---\n".join(launchers.yaml(one) for one in launchers.kubernetes(run, text))
+        return yaml_text.dump(*launchers.kubernetes(run, text))
     assert at
     row = instances.load_instances(root).get(run.instance)
     key = "" if run.nodes == 1 else ephemeral_key() if secret else "***"

@@ -8,12 +8,13 @@ PyTorchJob. Slurm: sbatch(1) and srun(1) of 22.05 and later; pyxis. HyperPod: wh
 import shlex
 from typing import Any
 
-from trainwright.gate import launchers
+from trainwright.core import yaml_text
 from trainwright.jobs.spec import VARIABLE, Job, Mount
+from trainwright.schedulers import kubernetes as objects
+from trainwright.schedulers import slurm as slurm_files
 
 MAKE = 'mkdir -p "$SM_MODEL_DIR" && exec "$@"'  # the image lacks this folder
 SECRET = "secret"  # the key in the Secret, and the file's name
-HOSTS = "/etc/mpi"  # where mpi-operator mounts its list of hosts, into the launcher's pod alone
 LOST = "{folder} (SM_MODEL_DIR) is lost with its container: --model SOURCE keeps what a script saves there"
 RANDOM = "head -c 32 /dev/urandom | od -An -v -tx1 | tr -d ' \\n'"
 
@@ -23,7 +24,7 @@ def text(job: Job) -> str:
     if not job.kubernetes:
         return slurm(job)
     comments = "".join(f"# {line}".rstrip() + "\n" for line in [*_title(job), "", *commands(job, "THIS-FILE")])
-    return comments + "---\n".join(launchers.yaml(one) for one in kubernetes(job))
+    return comments + yaml_text.dump(*kubernetes(job))
 
 
 def commands(job: Job, file: str) -> list[str]:
@@ -65,9 +66,10 @@ def _nodes(job: Job) -> str:
 
 def kubernetes(job: Job) -> list[dict[str, Any]]:
     """Return the job's objects: a ConfigMap with the script, if the script is included, and the job."""
-    config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": _metadata(job, f"{job.name}-code")}
     one = _mpijob(job) if job.on == "mpijob" else _pytorchjob(job)
-    return [config | {"data": {job.script.path: job.script.text}}, one] if job.script.text is not None else [one]
+    if job.script.text is None:
+        return [one]
+    return [objects.config_map(_metadata(job, f"{job.name}-code"), {job.script.path: job.script.text}), one]
 
 
 def _metadata(job: Job, name: str) -> dict[str, Any]:
@@ -81,7 +83,7 @@ def _policy(job: Job, retries: int) -> dict[str, Any]:
 
 
 def _replica(job: Job, count: int, restart: str, name: str, worker: bool = False) -> dict[str, Any]:
-    return {"replicas": count, "restartPolicy": restart, "template": {"spec": _pod(job, name, worker)}}
+    return objects.replica(count, restart, _pod(job, name, worker))
 
 
 def _mpijob(job: Job) -> dict[str, Any]:
@@ -92,17 +94,7 @@ def _mpijob(job: Job) -> dict[str, Any]:
     replicas = {"Launcher": _replica(job, 1, "Never", "mpi")}
     if job.nodes > 1:
         replicas["Worker"] = _replica(job, job.nodes - 1, "Never", "mpi", worker=True)
-    return {
-        "apiVersion": "kubeflow.org/v2beta1",
-        "kind": "MPIJob",
-        "metadata": _metadata(job, job.name),
-        "spec": {
-            "slotsPerWorker": job.processes,
-            "runLauncherAsWorker": True,
-            "runPolicy": _policy(job, 0),
-            "mpiReplicaSpecs": replicas,
-        },
-    }
+    return objects.mpijob(_metadata(job, job.name), job.processes, _policy(job, 0), replicas, launcher_works=True)
 
 
 def _pytorchjob(job: Job) -> dict[str, Any]:
@@ -138,13 +130,13 @@ def _pod(job: Job, name: str, worker: bool) -> dict[str, Any]:
     if not job.keeps_model:  # the image lacks this folder
         volumes.append({"name": "model", "emptyDir": {}})
         mounts.append({"name": "model", "mountPath": folders.model})
-    size = f"{job.settings.kubernetes.shm_gib * job.processes}Gi"
-    volumes.append({"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": size}})
-    mounts.append({"name": "shm", "mountPath": "/dev/shm"})
+    volume, mount = objects.shared_memory(f"{job.settings.kubernetes.shm_gib * job.processes}Gi")
+    volumes.append(volume)
+    mounts.append(mount)
     if worker:
         items = [{"key": "hostfile", "path": "hostfile"}]
         volumes.append({"name": "hosts", "configMap": {"name": f"{job.name}-config", "items": items}})
-        mounts.append({"name": "hosts", "mountPath": HOSTS, "readOnly": True})
+        mounts.append({"name": "hosts", "mountPath": objects.MPI_HOSTS, "readOnly": True})
     variables = {"TRAINWRIGHT_JOB_SECRET_FILE": f"{folders.secret}/{SECRET}", **_variables(job)}
     container = {
         "name": name,
@@ -154,17 +146,15 @@ def _pod(job: Job, name: str, worker: bool) -> dict[str, Any]:
         **({"workingDir": folders.code} if _has_code(job) else {}),
         "env": [{"name": key, "value": _plain(value)} for key, value in variables.items()],
         "resources": _resources(job),
-        "securityContext": {"capabilities": {"add": ["IPC_LOCK"]}},
+        "securityContext": objects.IPC_LOCK,
         "volumeMounts": mounts,
     }
-    named = {launchers.INSTANCE_LABEL: job.sagemaker if job.hyperpod else job.instance} if job.instance else {}
+    named = {objects.INSTANCE_LABEL: job.sagemaker if job.hyperpod else job.instance} if job.instance else {}
     selector = {**named, **(job.settings.hyperpod.healthy if job.hyperpod else {})}
     return {
         "terminationGracePeriodSeconds": job.settings.stop_seconds,
         **({"nodeSelector": selector} if selector else {}),
-        "tolerations": [
-            {"key": key, "operator": "Exists", "effect": "NoSchedule"} for key in job.devices.tolerations if job.gpus
-        ],
+        "tolerations": objects.tolerations(job.devices.tolerations if job.gpus else ()),
         "containers": [container],
         "volumes": volumes,
     }
@@ -176,11 +166,10 @@ def _resources(job: Job) -> dict[str, Any]:
     Memory has no limit, because /dev/shm would count against it. No memory is requested for an instance type without a
     description, because it may have less.
     """
-    limits = {"nvidia.com/gpu": str(job.gpus)} if job.gpus else {}
-    more = {"vpc.amazonaws.com/efa": str(job.efa), "hugepages-2Mi": job.devices.hugepages} if job.efa else {}
+    limits = objects.devices(job.gpus, job.efa, job.devices.hugepages)
     memory = {"memory": job.devices.memory} if job.devices.memory else {}
-    found = {"requests": {**limits, **more, **memory}} if limits or more or memory else {}
-    return {"limits": {**limits, **more}, **found} if limits or more else found
+    found = {"requests": {**limits, **memory}} if limits or memory else {}
+    return {"limits": limits, **found} if limits else found
 
 
 def _plain(word: str) -> str:
@@ -239,7 +228,7 @@ def slurm(job: Job) -> str:
         f"--output={job.name}-%j.log",
         "--open-mode=append",
     ]
-    image = launchers.enroot(job.image)
+    image = slurm_files.enroot(job.image)
     mounts = ",".join(f"{_folder(one)}:{one.target}{':ro' if one.read_only else ''}" for one in job.mounts)
     words = [
         "--kill-on-bad-exit=1",
@@ -255,13 +244,11 @@ def slurm(job: Job) -> str:
     # SageMaker's spelling SM_CHANNEL_MY-DATA needs env, because no shell exports such a name and dash drops it.
     srun += [shlex.join([*(["env", *odd] if odd else []), *job.launcher, job.script.path, *job.words])]
     where = "Slurm of HyperPod, which replaces a broken node and starts the step again" if job.hyperpod else "Slurm"
+    title = f"{job.script.path} ({job.distribution}) on {_nodes(job)}, in containers of pyxis and enroot; "
+    needs_password = image != job.image and slurm_files.ECR.search(job.image)
     lines = [
-        "#!/bin/bash",
-        f"# {job.script.path} ({job.distribution}) on {_nodes(job)}, in containers of pyxis and enroot; "
-        f"for {where}:  sbatch THIS-FILE",
-        *(f"# {line}" for line in _lost(job)),
-        *(f"#SBATCH {option}" for option in options),
-        *_pull(job, image),
+        *slurm_files.head(options, [f"{title}for {where}:  sbatch THIS-FILE", *_lost(job)]),
+        *(slurm_files.pull(job.image.partition("/")[0]) if needs_password else []),
         "set -euo pipefail",
         "",
         "# The job's secret is made here, on the first node, and travels in the environment of this one step: it is in",
@@ -279,18 +266,6 @@ def slurm(job: Job) -> str:
         "exec " + " \\\n  ".join(srun),
     ]
     return "\n".join(lines) + "\n"
-
-
-def _pull(job: Job, image: str) -> list[str]:
-    """Return the comment on what every node needs to pull from a registry that requires credentials."""
-    if image == job.image or not launchers.REGION.search(job.image):
-        return []
-    host = job.image.partition("/")[0]
-    line = launchers.credentials(host)
-    return [
-        f"# Every node pulls from {host}: enroot 3.3 or newer, and in its ~/.config/enroot/.credentials",
-        f"# {line}",
-    ]
 
 
 def _folder(mount: Mount) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 from trainwright.core.errors import ConfigError
 from trainwright.gate import run
 from trainwright.gate import spec as gate_spec
+from trainwright.image import names
 from trainwright.jobs import cluster_files, contract, fit, source, submit
 from trainwright.jobs import spec as jobs_spec
 from trainwright.jobs.spec import Job, Script
@@ -59,7 +60,7 @@ def job(
         said.append(f"{made.script.path} does not exist here: it is used as a path in the image")
     if not made.keeps_model:
         said.append(cluster_files.LOST.format(folder=settings.folders.model))
-    if "@sha256:" not in made.image:
+    if "@sha256:" not in made.image and not names.is_immutable(made.image):
         said.append(f"{made.image} has no digest: its tag may change between two starts")
     return made, said
 

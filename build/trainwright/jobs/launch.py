@@ -94,7 +94,7 @@ def prepare(
     compiler: bool = False,
     compiler_debug: bool = False,
 ) -> Job:
-    """Validate all arguments before any upload. Raises ConfigError, NotRunError, and what addressing.uris() raises."""
+    """Validate all arguments before any upload. Raises ConfigError, NotRunError, and what uri.uris() raises."""
     intent, settings = load_intent(root), jobs_request.load_settings(root)
     at = launchers.place(role, output.rstrip("/"), list(subnet), list(security_group))
     folder, program = _program(script, source)

@@ -26,7 +26,7 @@ class Forecast(NamedTuple):
 
 
 def forecast(intent: Intent, variant: Variant, held: Held, release: str, waiver: str = "") -> Forecast:
-    """Forecast publishing.push() for an image that is not blocked.
+    """Forecast push.push() for an image that is not blocked.
 
     If two places hold different digests, the push stops there and has no steps.
     """
@@ -132,7 +132,7 @@ def _until_it_is_proved(
 
 
 def _repository(place: Place, settings: Repository) -> list[str]:
-    """Return the steps for a repository. Raises the errors of publishing.settled()."""
+    """Return the steps for a repository. Raises the errors of push.settled()."""
     rows = push.settled(place, settings, create=False)
     own = [row for row in rows if row.repository == place.path]
     others = [f"{row.setting} of {row.repository}: {row.held or 'as wanted'}" for row in rows if row not in own]

@@ -6,9 +6,9 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from trainwright.core import yaml_text
 from trainwright.core.errors import ConfigError, printable
 from trainwright.core.toml import Model, load
-from trainwright.gate.launchers import yaml
 from trainwright.image.names import SHORT
 from trainwright.matrix.model import Base, Variant
 from trainwright.matrix.records import PlanEntry
@@ -279,7 +279,7 @@ def text(document: Mapping[str, Any], found: Graph, command: str, notes: Iterabl
         rows = [row for row in found.left if row.action == action]
         lines.append(f"{action}: {len(rows)}")
         lines += [f"  {row.id}: {' '.join(row.reason.split())}" for row in rows]
-    return "".join(f"# {_comment(line)}\n" for line in lines) + yaml(document)
+    return "".join(f"# {_comment(line)}\n" for line in lines) + yaml_text.dump(document)
 
 
 def _comment(text: str) -> str:

@@ -92,9 +92,9 @@ def probed_here(image: Image, digest: str) -> bool:
 
 
 def attested(intent: Intent, found: Inputs, repository: str, digest: str, say: Say) -> Attested:
-    """Call attesting.attest(). An image that is to be signed and was not probed here is pulled and probed first.
+    """Call attest.attest(). An image that is to be signed and was not probed here is pulled and probed first.
 
-    Raises as building.prove(), too.
+    Raises as build.prove(), too.
     """
     out = out_folder(intent, found.variant)
     image = known_image(found, out)
@@ -269,7 +269,7 @@ def refuse(intent: Intent, found: Inputs, release: str) -> None:
 
 
 def refusals(intent: Intent, found: Inputs, release: str) -> list[TrainwrightError]:
-    """Return ConfigError (an alias as the release), RegistryError (drift), attesting.must_be_possible()'s error."""
+    """Return ConfigError (an alias as the release), RegistryError (drift), attest.must_be_possible()'s error."""
     refused = list[TrainwrightError]()
     if release:
         with collected(refused):
@@ -282,7 +282,7 @@ def refusals(intent: Intent, found: Inputs, release: str) -> list[TrainwrightErr
 
 
 def gated(intent: Intent, variant: Variant, digest: str, waiver: str) -> Check:
-    """Call gates.check(); without nccl-tests in the image no gate can run on it, so that the only fix is the waiver."""
+    """Call passed.check(); without nccl-tests in the image no gate can run, so that the only fix is the waiver."""
     from trainwright.gate import passed  # needed by releases only, and it imports everything that judges a log
 
     try:

@@ -282,7 +282,7 @@ def _gate(intent: Intent, variant: Variant, digest: str, record: Train | None, w
 def _signed(
     intent: Intent, one: Inputs, image: Shipped, name: str, host: str, why: str, dry_run: bool, say: Say
 ) -> Step:
-    """Sign what our key has not signed of an image, also of another publisher's. Raises as publishing.attested()."""
+    """Sign what our key has not signed of an image, also of another publisher's. Raises as push.attested()."""
     if not dry_run:
         attested(intent, one, f"{host}/{image.repository}", image.digest, say)
     action = "would sign" if dry_run else "signed"
@@ -294,7 +294,7 @@ def _note_gate(intent: Intent, variant: Variant, shipped: Shipped) -> None:
     out = out_folder(intent, variant)
     image = read_image(out)
     if image and image.digest == shipped.digest and image.proof:
-        passed = re.match(r"\d+ x ", shipped.gate)  # gates.check()'s result begins so; a waiver with "waived by ..."
+        passed = re.match(r"\d+ x ", shipped.gate)  # passed.check()'s result begins so; a waiver with "waived by ..."
         gate = Check(state="passed" if passed else "not run", detail=shipped.gate)
         write_image(out, image.model_copy(update={"proof": image.proof.model_copy(update={"gate": gate})}))
 

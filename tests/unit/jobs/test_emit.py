@@ -427,6 +427,15 @@ def test_a_script_elsewhere_brings_its_folder(emit: Emit, tmp_path: Path) -> Non
         assert f'--container-mounts="{tmp_path}/elsewhere:/opt/ml/code"' in emit("slurm", *TWO, script=script).out
 
 
+@pytest.mark.parametrize(
+    ("tag", "noted"),
+    [("latest", True), (f"{IMAGE.partition('@')[0].rpartition('/')[2]}-0123456789ab", False), ("id-2026.11.0", False)],
+)
+def test_a_tag_that_may_move_is_noted(emit: Emit, tag: str, noted: bool) -> None:
+    said = emit("slurm", *TWO, image=f"registry.example.com/trainwright/pytorch:{tag}").err
+    assert ("its tag may change between two starts" in said) == noted
+
+
 # --- the examples ----------------------------------------------------------------------------------------------------
 
 TRAIN = ("train.py", "--code", "shared/train", "--model", "shared/model")

@@ -13,6 +13,7 @@ from trainwright.build import lint
 from trainwright.core.errors import ConfigError
 from trainwright.gate import floors, launchers, spec
 from trainwright.matrix.instances import Instance
+from trainwright.schedulers import slurm
 
 
 def test_a_run_has_what_its_instance_type_has(make: Make) -> None:
@@ -150,13 +151,13 @@ ENROOT = re.compile(r"(?:([^#/@]+)#)?([a-z0-9/._-]+)(?::([A-Za-z0-9._:-]+))?")
     ],
 )
 def test_enroot_reads_a_reference_to_its_digest(reference: str, read: tuple[str | None, str, str]) -> None:
-    found = ENROOT.fullmatch(launchers.enroot(reference))
+    found = ENROOT.fullmatch(slurm.enroot(reference))
     assert found
     assert found.groups() == read
 
 
 def test_the_credentials_of_a_registry_are_said_as_enroot_takes_them() -> None:
-    assert launchers.credentials("x.example:5000") == "machine x.example login <user> password <token>"
+    assert slurm.credentials("x.example:5000") == "machine x.example login <user> password <token>"
 
 
 def test_ssh_scripts_are_sound(make: Make, tmp_path: Path) -> None:

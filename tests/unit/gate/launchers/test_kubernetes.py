@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field
 from unit.gate.launchers.conftest import IMAGE, SCRIPT, Make
 
+from trainwright.core import yaml_text
 from trainwright.gate import launchers
 from trainwright.gate import run as gate_run
 from trainwright.gate.spec import Run
@@ -134,7 +135,7 @@ class Job(Strict):
 
 
 def documents(run: Run) -> list[dict[str, Any]]:
-    return list(yaml.safe_load_all("---\n".join(launchers.yaml(one) for one in launchers.kubernetes(run, SCRIPT))))
+    return list(yaml.safe_load_all(yaml_text.dump(*launchers.kubernetes(run, SCRIPT))))
 
 
 def test_an_mpijob_gives_each_worker_its_devices(make: Make) -> None:
@@ -227,7 +228,7 @@ def test_without_efa_none_is_asked_for(make: Make) -> None:
     ],
 )
 def test_yaml_is_read_back_as_it_was(value: Any) -> None:
-    assert yaml.safe_load(launchers.yaml(value)) == value
+    assert yaml.safe_load(yaml_text.dump(value)) == value
 
 
 @example("print()\n\n", "\n")
@@ -235,4 +236,4 @@ def test_yaml_is_read_back_as_it_was(value: Any) -> None:
 @given(st.text(), st.text("a \n\t\f\r\x85\u2028\U0001f600:#-", max_size=12))
 def test_a_script_comes_back_from_yaml_to_the_mark(one: str, other: str) -> None:
     value = {"data": {"train.py": one, "b": other}, "args": [one, other], "env": [{"name": "A", "value": other}]}
-    assert yaml.safe_load(launchers.yaml(value)) == value
+    assert yaml.safe_load(yaml_text.dump(value)) == value
