@@ -111,7 +111,12 @@ PURE = {
     "inspect.image_config",
     "inspect.matrix_page",
     "jobs.cloudwatch",
-    "jobs.cluster_files",
+    "jobs.pods",
+    "jobs.schedulers.hyperpod_eks",
+    "jobs.schedulers.hyperpod_slurm",
+    "jobs.schedulers.mpijob",
+    "jobs.schedulers.pytorchjob",
+    "jobs.schedulers.slurm",
     "jobs.contract",
     "jobs.fit",
     "jobs.request",
@@ -166,7 +171,7 @@ def imports(tree: ast.AST) -> Iterator[str]:
 def own(name: str) -> str:
     """Return the module of ours that an import names: `trainwright.lock.lockfile.digest` is of lock.lockfile."""
     parts = name.split(".")
-    found = (".".join(parts[1:end]) for end in (3, 2)) if parts[0] == "trainwright" else ()
+    found = (".".join(parts[1:end]) for end in (4, 3, 2)) if parts[0] == "trainwright" else ()
     return next((module for module in found if module in MODULES), "")
 
 

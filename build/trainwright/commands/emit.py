@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from trainwright.commands.options import Json, app, find_root
+from trainwright.jobs.schedulers import NAMES
 
 Words = list[str] | None
 
@@ -18,9 +19,7 @@ def emit(
     words: Annotated[
         Words, typer.Argument(metavar="[ARGUMENTS]...", help="Of the script. Put -- before any that emit has as well.")
     ] = None,
-    on: Annotated[
-        str, typer.Option("--on", help="slurm, mpijob, pytorchjob, hyperpod-slurm or hyperpod-eks.")
-    ] = "slurm",
+    on: Annotated[str, typer.Option("--on", help=f"One of {', '.join(NAMES)}.")] = "slurm",
     nodes: Annotated[int, typer.Option(min=1, help="Number of hosts.")] = 1,
     instance: Annotated[
         str, typer.Option(metavar="TYPE", help="Such as p5.48xlarge: sets GPUs and EFA interfaces. Not for CPU images.")
@@ -53,8 +52,8 @@ def emit(
     """Write a training job for a cluster's scheduler. For Slurm, Kubernetes (MPIJob, PyTorchJob) or HyperPod."""
     from trainwright.core import console
     from trainwright.core.files import write_named
-    from trainwright.jobs import cluster_files
     from trainwright.jobs import emit as jobs_emit
+    from trainwright.jobs import schedulers
 
     jobs_emit.refuse_near(words or [], [one[2:] for param in context.command.params for one in param.opts])
     job, said = jobs_emit.job(
@@ -76,8 +75,8 @@ def emit(
         namespace=namespace,
         hours=hours,
     )
-    text, here = cluster_files.text(job), output in ("", "-")
-    commands = cluster_files.commands(job, "FILE" if here else output)
+    text, here = schedulers.named(job.on).text(job), output in ("", "-")
+    commands = schedulers.named(job.on).commands(job, "FILE" if here else output)
     for sentence in said:
         typer.echo(sentence, err=True)
     if not here:

@@ -9,7 +9,7 @@ from trainwright.core.errors import ConfigError
 from trainwright.gate import run
 from trainwright.gate import spec as gate_spec
 from trainwright.image import names
-from trainwright.jobs import cluster_files, contract, fit, source, submit
+from trainwright.jobs import contract, fit, source, submit
 from trainwright.jobs import spec as jobs_spec
 from trainwright.jobs.spec import Job, Script
 from trainwright.matrix import instances
@@ -58,8 +58,7 @@ def job(
         said.append(f"only {made.script.path} is sent, not {', '.join(left)} beside it: --code CLAIM mounts a folder")
     if made.script.text is None and not made.script.code:
         said.append(f"{made.script.path} does not exist here: it is used as a path in the image")
-    if not made.keeps_model:
-        said.append(cluster_files.LOST.format(folder=settings.folders.model))
+    said += made.lost
     if "@sha256:" not in made.image and not names.is_immutable(made.image):
         said.append(f"{made.image} has no digest: its tag may change between two starts")
     return made, said

@@ -11,19 +11,10 @@ from trainwright.core.errors import ConfigError, did_you_mean, nearest
 from trainwright.core.pairs import pairs
 from trainwright.core.toml import Model, load
 from trainwright.gate import spec
-from trainwright.jobs import contract
+from trainwright.jobs import contract, schedulers
 from trainwright.matrix.instances import Instance
 
 FILE = "dockerfiles/clusters.toml"
-# The distributions that each scheduler can start, its default first: an MPIJob's workers wait for MPI, and of a
-# PyTorchJob's pods only the main one has a name that the others must know.
-ON = {
-    "slurm": ("torchrun", "mpi", "tensorflow", "none"),
-    "mpijob": ("mpi",),
-    "pytorchjob": ("torchrun", "none"),
-    "hyperpod-slurm": ("torchrun", "mpi", "tensorflow", "none"),
-    "hyperpod-eks": ("torchrun", "none"),
-}
 WORDS = {"none": "plain"}  # the launcher's name for it; `run` calls it none
 # DNS-1035; the pods' names, job-worker-999, have at most 63 characters (mpi-operator, pkg/apis/kubeflow/validation).
 NAME = re.compile(r"[a-z]([a-z0-9-]{0,50}[a-z0-9])?")
@@ -31,6 +22,7 @@ NAMESPACE = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 CLAIM = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?(/[A-Za-z0-9_.@+=-]+)*")  # a claim, and a folder in it
 FOLDER = re.compile(r"[A-Za-z0-9_./@+=-]+")  # pyxis splits mounts at : and ,
 KEY = re.compile(r"(?!\.\.?$)[A-Za-z0-9._-]{1,253}")  # of a ConfigMap
+LOST = "{folder} (SM_MODEL_DIR) is lost with its container: --model SOURCE keeps what a script saves there"
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -120,7 +112,31 @@ class Job(Model):
 
     @property
     def hyperpod(self) -> bool:
-        return self.on.startswith("hyperpod")
+        return schedulers.named(self.on).HYPERPOD
+
+    @property
+    def title(self) -> str:
+        """Return what the job is, for the head of its file."""
+        ranks = f"{self.processes} {'process' if self.processes == 1 else 'processes'} each"
+        hosts = self.instance or ("host" if self.nodes == 1 else "hosts")
+        return f"{self.script.path} ({self.distribution}) on {self.nodes} {hosts}" + f", {ranks}" * self.kubernetes
+
+    @property
+    def lost(self) -> list[str]:
+        """Return the note on what is not kept, [] for none."""
+        return [] if self.keeps_model else [LOST.format(folder=self.settings.folders.model)]
+
+    @property
+    def has_code(self) -> bool:
+        return bool(self.script.code) or self.script.text is not None
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """Return the environment, with SM_MODEL_DIR and the SM_CHANNEL_* that SageMaker's toolkit sets for a script."""
+        prefix = f"{self.settings.folders.channel}/"
+        channels = [mount.target for mount in self.mounts if mount.target.startswith(prefix)]
+        named = {f"SM_CHANNEL_{target.removeprefix(prefix).upper()}": target for target in channels}
+        return {"SM_MODEL_DIR": self.settings.folders.model, **named, **self.environment}
 
     @property
     def secret(self) -> str:
@@ -142,7 +158,7 @@ def load_settings(root: Path) -> Settings:
 
 
 def on_kubernetes(on: str) -> bool:
-    return on in ("mpijob", "pytorchjob", "hyperpod-eks")
+    return schedulers.named(on).KUBERNETES
 
 
 def make(
@@ -172,7 +188,7 @@ def make(
     Raises ConfigError.
     """
     check_on(on)
-    if on == "hyperpod-eks" and instance and not row.sagemaker:
+    if on_kubernetes(on) and schedulers.named(on).HYPERPOD and instance and not row.sagemaker:
         raise ConfigError(f"HyperPod does not offer {instance}", where="--instance", why="SageMaker cannot train on it")
     kind = _distribution(on, distribution, components, nodes * (processes or row.count or 1))
     return Job(
@@ -198,9 +214,9 @@ def make(
 
 
 def check_on(on: str) -> None:
-    if on not in ON:
-        fix = f"--on {nearest(on, ON, 'slurm')}"
-        raise ConfigError(f"unknown scheduler {on!r}", where="--on", why=did_you_mean(on, ON), fix=fix)
+    if on not in schedulers.NAMES:
+        fix = f"--on {nearest(on, schedulers.NAMES, 'slurm')}"
+        raise ConfigError(f"unknown scheduler {on!r}", where="--on", why=did_you_mean(on, schedulers.NAMES), fix=fix)
 
 
 def _name(name: str, nodes: int) -> str:
@@ -211,12 +227,12 @@ def _name(name: str, nodes: int) -> str:
 
 
 def _distribution(on: str, asked: str, components: Mapping[str, str], ranks: int) -> str:
-    able = ON[on]
+    able = schedulers.named(on).STARTS
     asked = {word: kind for kind, word in WORDS.items()}.get(asked, asked)
     if asked and asked not in contract.DISTRIBUTIONS:
         raise ConfigError(f"unknown distribution {asked!r}", why=did_you_mean(asked, contract.DISTRIBUTIONS))
     if asked and asked not in able:
-        others = [other for other, kinds in ON.items() if asked in kinds]
+        others = [other for other in schedulers.NAMES if asked in schedulers.named(other).STARTS]
         raise ConfigError(
             f"--on {on} does not start {asked}",
             where="--distribution",
@@ -286,7 +302,7 @@ def _namespace(hyperpod: HyperPod, on: str, asked: str) -> str:
         raise ConfigError("--namespace only applies to Kubernetes", where="--namespace", why=f"--on {on} has none")
     if asked and not NAMESPACE.fullmatch(asked):
         raise ConfigError(f"{asked!r} is not a namespace", where="--namespace", why="lower-case letters, digits and -")
-    if on != "hyperpod-eks":
+    if not schedulers.named(on).HYPERPOD:
         return asked
     if asked and asked != hyperpod.namespace and not asked.startswith(hyperpod.namespace_prefix):
         raise ConfigError(
