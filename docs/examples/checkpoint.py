@@ -6,7 +6,7 @@ each rank's random numbers. The next start with the same folder takes the very n
 word goes on from the last checkpoint that was written on the way.
 
     trainwright run IMAGE checkpoint.py --checkpoints kept --steps 300             # one process
-    trainwright run IMAGE checkpoint.py --checkpoints kept --steps 300 --hosts 2   # torchrun
+    trainwright run IMAGE checkpoint.py --checkpoints kept --steps 300 --nodes 2   # torchrun
 """
 
 import argparse

@@ -4,7 +4,7 @@ Three steps are recorded after two that are not. Each rank writes a trace for ht
 where the platform brings it back (SageMaker: output.tar.gz), and rank 0 prints the table.
 
     trainwright run IMAGE step_profile.py --output kept             # kept/algo-1/output/data/trace-0.json.gz
-    trainwright run IMAGE step_profile.py --output kept-2 --hosts 2 # one from each host
+    trainwright run IMAGE step_profile.py --output kept-2 --nodes 2 # one from each host
 """
 
 import os

@@ -149,7 +149,7 @@ def test_a_secret_of_secrets_manager_is_handed_over_the_same_way(
 
 
 def test_a_dry_run_sends_nothing(job: Callable[..., launch.Job], amazon: Emulator, tmp_path: Path) -> None:
-    words = ["--role", ROLE, "--output", "s3://bucket/jobs", "--instance", "p5.48xlarge", "--hosts", "2", "--dry-run"]
+    words = ["--role", ROLE, "--output", "s3://bucket/jobs", "--instance", "p5.48xlarge", "--nodes", "2", "--dry-run"]
     ended = cli("launch", IMAGE, str(tmp_path / "job/train.py"), *words)
     assert ended.returncode == 0, ended.stderr
     assert json.loads(ended.stdout)["ResourceConfig"]["InstanceCount"] == 2
@@ -163,7 +163,7 @@ def cli(*words: str, root: Path = ROOT) -> "subprocess.CompletedProcess[str]":
 
 
 def test_without_waiting_it_says_how_to_follow(job: Callable[..., launch.Job], s3: Any, tmp_path: Path) -> None:
-    words = ["--role", ROLE, "--output", "s3://bucket/jobs", "--instance", "p5.48xlarge", "--hosts", "2", "--no-wait"]
+    words = ["--role", ROLE, "--output", "s3://bucket/jobs", "--instance", "p5.48xlarge", "--nodes", "2", "--no-wait"]
     ended = cli("launch", IMAGE, str(tmp_path / "job/train.py"), *words, "--name", "one", "--json")
     assert ended.returncode == 0, ended.stderr
     said = json.loads(ended.stdout)
@@ -178,7 +178,7 @@ def test_a_job_that_ends_takes_its_secret_with_it(
 ) -> None:
     missing(amazon)
     ends(amazon, status)
-    words = ["--role", ROLE, "--output", "s3://bucket/jobs", "--instance", "p5.48xlarge", "--hosts", "2"]
+    words = ["--role", ROLE, "--output", "s3://bucket/jobs", "--instance", "p5.48xlarge", "--nodes", "2"]
     ended = cli("launch", IMAGE, str(tmp_path / "job/train.py"), *words, "--name", "one", root=checkout(tmp_path))
     assert ended.returncode == code, ended.stderr
     assert keys(s3) == [SOURCE]

@@ -36,7 +36,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def launch(jobs: Jobs, root: Path, *words: str, **environment: str) -> Any:
-    given = ["--instance", "ml.p5.48xlarge", "--hosts", "2", "--name", "one", "--region", REGION]
+    given = ["--instance", "ml.p5.48xlarge", "--nodes", "2", "--name", "one", "--region", REGION]
     given += ["--role", ACCOUNT_ARN, "--output", "s3://bucket/jobs"]
     return start(jobs, root, "launch", IMAGE, "code/train.py", *given, *words, **environment)
 

@@ -32,7 +32,7 @@ def emit(
         str, typer.Option(metavar="SOURCE", help="Location of the script: a claim[/folder]; for Slurm a shared folder.")
     ] = "",
     data: Annotated[
-        Words, typer.Option(metavar="[CHANNEL=]SOURCE", help="Read-only input, located like --code; repeat.")
+        Words, typer.Option("--channel", metavar="[NAME=]SOURCE", help="Read-only input, located like --code; repeat.")
     ] = None,
     checkpoints: Annotated[
         str, typer.Option(metavar="SOURCE", help="/opt/ml/checkpoints of all hosts, located like --code.")

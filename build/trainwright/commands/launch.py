@@ -22,7 +22,7 @@ def launch(
         typer.Argument(metavar="[--NAME VALUE]...", help="Hyperparameters. Put -- before any that launch has as well."),
     ] = None,
     instance: Annotated[str, typer.Option(metavar="TYPE", help="Instance type: ml.p5.48xlarge, or without ml.")] = "",
-    hosts: Annotated[int, typer.Option(min=1, help="Number of instances.")] = 1,
+    hosts: Annotated[int, typer.Option("--nodes", min=1, help="Number of hosts, which are instances.")] = 1,
     role: Annotated[str, typer.Option(envvar=f"{OURS}_ROLE", metavar="ARN", help="The job's role.")] = "",
     output: Annotated[
         str, typer.Option(envvar=f"{OURS}_OUTPUT", metavar="s3://...", help="Location for source, model and output.")
@@ -42,7 +42,7 @@ def launch(
     ] = None,
     channel: Annotated[Words, typer.Option(metavar="NAME=s3://...", help="Input data; repeat for more.")] = None,
     environment: Annotated[
-        Words, typer.Option("--environment", "--env", metavar="NAME=VALUE", help="DescribeTrainingJob shows it.")
+        Words, typer.Option("--env", metavar="NAME=VALUE", help="DescribeTrainingJob shows it.")
     ] = None,
     secret: Annotated[
         str,

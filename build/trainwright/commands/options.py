@@ -1,6 +1,8 @@
 """Shared by the commands: the program itself, common options, and the choice of images."""
 
 import shlex
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -55,6 +57,28 @@ Logs = Annotated[
 State = Annotated[str | None, typer.Option(metavar="STATE", help="Only proved, unproved or blocked images.")]
 Instance = Annotated[str | None, typer.Option(metavar="TYPE", help="Only images for this type, such as p5.48xlarge.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would happen; change nothing.")]
+
+
+# The same words for the same thing in run, emit, launch and gate. Old names work for one release more.
+RENAMED = {
+    "run": {"--hosts": "--nodes"},
+    "launch": {"--hosts": "--nodes", "--environment": "--env"},
+    "emit": {"--data": "--channel"},
+}
+
+
+def renamed(words: Sequence[str]) -> list[str]:
+    """Return a command line with the present names of options that were renamed, and print a note for each."""
+    command = next((word for word in words if not word.startswith("-")), "")
+    names, found = RENAMED.get(command, {}), list[str]()
+    for number, word in enumerate(words):
+        option, equals, value = word.partition("=")
+        own = "--" not in words[:number]  # what follows -- is the script's
+        new = names.get(option, "") if own else ""
+        if new and "--json" not in words:
+            print(f"note: {option} of {command} is deprecated; it is {new}", file=sys.stderr)
+        found.append(f"{new}{equals}{value}" if new else word)
+    return found
 
 
 def find_root() -> Path:

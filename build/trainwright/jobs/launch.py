@@ -149,7 +149,7 @@ def prepare(
         hyperparameters={**started, **said, **pairs("--hyperparameter", hyperparameter)},
         channels=pairs("--channel", channel),
         environment={
-            **pairs("--environment", environment),
+            **pairs("--env", environment),
             **({fit.ALLOW_TCP: "1"} if allow_tcp else {}),
         },
         tags=pairs("--tag", tag),

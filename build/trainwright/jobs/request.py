@@ -262,7 +262,7 @@ def check(job: Submission) -> None:
     for what, option, found, allowed in (
         ("hyperparameters", "--hyperparameter", asked["HyperParameters"], most.hyperparameters),
         ("channels", "--channel", asked.get("InputDataConfig", []), most.channels),
-        ("variables", "--environment", asked.get("Environment", {}), most.environment),
+        ("variables", "--env", asked.get("Environment", {}), most.environment),
         ("tags", "--tag", job.tags, most.tags),
     ):
         if len(found) > allowed:
@@ -275,11 +275,11 @@ def check(job: Submission) -> None:
 def _check_environment(job: Submission) -> None:
     for name in job.environment:
         if not VARIABLE.fullmatch(name):
-            raise ConfigError(f"{name!r} is not a variable name", where="--environment", why="letters, digits and _")
+            raise ConfigError(f"{name!r} is not a variable name", where="--env", why="letters, digits and _")
         if name in (SECRET, contract.SECRET_FILE):
             raise ConfigError(
                 f"{name} must not be in the environment of a training job",
-                where="--environment",
+                where="--env",
                 why="DescribeTrainingJob and the console show it to everybody with access to jobs"
                 if name == SECRET
                 else "it is set to the path of this job's secret",

@@ -263,12 +263,12 @@ def _mounts(
     found = [Mount(name="code", source=script.code, target=folders.code, read_only=on_kubernetes(on))]
     found = found if script.code else []
     named = [word if "=" in word else f"training={word}" for word in data]
-    for channel, source in pairs("--data", named).items():
+    for channel, source in pairs("--channel", named).items():
         if not contract.CHANNEL.fullmatch(channel):
-            raise ConfigError(f"{channel!r} is not a channel name", where="--data", why="letters, digits, . _ and -")
+            raise ConfigError(f"{channel!r} is not a channel name", where="--channel", why="letters, digits, . _ and -")
         name = f"data-{re.sub('[^a-z0-9]', '-', channel.lower())}"
         if name in {mount.name for mount in found}:
-            raise ConfigError(f"the channel {channel} is given twice", where="--data", fix="--data NAME=SOURCE")
+            raise ConfigError(f"the channel {channel} is given twice", where="--channel", fix="--channel NAME=SOURCE")
         found.append(Mount(name=name, source=source, target=f"{folders.channel}/{channel}", read_only=True))
     if checkpoints:
         found.append(Mount(name="checkpoints", source=checkpoints, target=folders.checkpoints, read_only=False))

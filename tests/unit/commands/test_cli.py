@@ -23,7 +23,7 @@ from filelock import FileLock
 from trainwright import cli as command_line
 from trainwright import commands
 from trainwright.build import loopback
-from trainwright.commands.options import app
+from trainwright.commands.options import app, renamed
 from trainwright.core import host_settings, progress
 from trainwright.core.errors import ConfigError, EnvironmentProblem, NotRunError
 from trainwright.core.files import only_one
@@ -575,3 +575,37 @@ def test_each_of_the_named_images_has_to_be_there(cli: Cli, tree: Path) -> None:
     ended = cli(tree, "list", "pytorch-2.13-cpu-py311-ec2", "jax-0.13-*")
     assert (ended.code, ended.out) == (2, "")
     assert "no image matches 'jax-0.13-*'" in ended.err
+
+
+@pytest.mark.parametrize(
+    ("words", "found", "note"),
+    [
+        (
+            "run IMAGE train.py --hosts 2",
+            "run IMAGE train.py --nodes 2",
+            "--hosts of run is deprecated; it is --nodes",
+        ),
+        ("launch --environment=A=b X", "launch --env=A=b X", "--environment of launch is deprecated; it is --env"),
+        ("emit X --data a=b", "emit X --channel a=b", "--data of emit is deprecated; it is --channel"),
+        ("run IMAGE train.py -- --hosts 2", "run IMAGE train.py -- --hosts 2", ""),
+        ("gate X --on ssh --hosts f", "gate X --on ssh --hosts f", ""),
+        ("run IMAGE train.py --hosts 2 --json", "run IMAGE train.py --nodes 2 --json", ""),
+    ],
+)
+def test_options_that_were_renamed(words: str, found: str, note: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert renamed(words.split()) == found.split()
+    assert note in (said := capsys.readouterr().err)
+    assert bool(said) == bool(note)
+
+
+def test_the_same_thing_has_the_same_name_in_every_command() -> None:
+    found = {
+        words: {option for one in command.params for option in one.opts} for words, command in registered().items()
+    }
+    for words in ("run", "launch", "emit", "gate"):
+        assert "--nodes" in found[words]
+    for words in ("run", "launch", "emit"):
+        assert found[words] >= {"--channel", "--env", "--distribution", "--processes", "--checkpoints"}
+        assert not found[words] & {"--hosts", "--data", "--environment"}
+    for words in ("launch", "emit", "gate"):
+        assert "--instance" in found[words]

@@ -38,7 +38,18 @@ SBATCH = {
 
 WORDS = (
     (),
-    ("--data", "shared/images", "--data", "more=shared/more", "--checkpoints", "kept", "--model", "m", "--hours", "3"),
+    (
+        "--channel",
+        "shared/images",
+        "--channel",
+        "more=shared/more",
+        "--checkpoints",
+        "kept",
+        "--model",
+        "m",
+        "--hours",
+        "3",
+    ),
     ("--code", "shared/code", "--name", "x", "--namespace", "hyperpod-team"),
 )
 
@@ -219,7 +230,7 @@ def test_words_reach_the_script_as_they_are(emit: Emit) -> None:
 
 
 def test_claims_and_their_folders(emit: Emit) -> None:
-    words = ("--data", "fsx/images", "--data", "Val.1=fsx/val", "--checkpoints", "kept.one", "--code", "fsx/code")
+    words = ("--channel", "fsx/images", "--channel", "Val.1=fsx/val", "--checkpoints", "kept.one", "--code", "fsx/code")
     (job,) = documents(emit("pytorchjob", *TWO, *words, script="sub/x.py"))
     for pod in pods(job):
         (container,) = pod["containers"]
@@ -310,7 +321,7 @@ def test_a_channel_whose_variable_no_shell_can_export(emit: Emit, tmp_path: Path
         (tmp_path / name).write_text(f"#!/bin/bash\n{said}\n")
         (tmp_path / name).chmod(0o755)
     model = ("--env", f"SM_MODEL_DIR={tmp_path}/model")
-    text = emit("slurm", *TWO, *model, "--data", "my-data=/fsx/a", "--data", "val=/fsx/b").out
+    text = emit("slurm", *TWO, *model, "--channel", "my-data=/fsx/a", "--channel", "val=/fsx/b").out
     environment = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
     ran = subprocess.run(["bash"], input=text, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert (ran.returncode, ran.stderr) == (0, "")
@@ -373,7 +384,7 @@ def test_the_command_for_the_secret_makes_one(emit: Emit) -> None:
 # --- Slurm -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("words", [(), ("--data", "/fsx/images", "--checkpoints", "kept")], ids=["bare", "mounts"])
+@pytest.mark.parametrize("words", [(), ("--channel", "/fsx/images", "--checkpoints", "kept")], ids=["bare", "mounts"])
 @pytest.mark.parametrize("on", SLURM)
 def test_a_file_for_sbatch(emit: Emit, tmp_path: Path, on: str, words: tuple[str, ...]) -> None:
     ended = emit(on, *TWO, *words)
@@ -399,7 +410,7 @@ def test_slurm_starts_one_launcher_with_a_new_secret(emit: Emit, tmp_path: Path)
     srun = tmp_path / "srun"
     srun.write_text('#!/bin/sh\nprintf "%s\\n" "$TRAINWRIGHT_JOB_SECRET" "$SM_CHANNEL_VAL" "$SM_MODEL_DIR" "$@"\n')
     srun.chmod(0o755)
-    kept = ("--data", "val=/fsx/val", "--checkpoints", "kept", "--model", "made")
+    kept = ("--channel", "val=/fsx/val", "--checkpoints", "kept", "--model", "made")
     text = emit("slurm", *TWO, *kept, "--distribution", "mpi").out
     environment = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
     said = [
@@ -497,9 +508,9 @@ def test_a_tag_is_said_to_move(emit: Emit) -> None:
         ("slurm", (*TWO, "--distribution", "plain", "--processes", "2"), "one process on each node"),
         ("slurm", (*TWO, "--distribution", "torchrn"), "did you mean 'torchrun'"),
         ("slurm", (*TWO, "--node", "3"), "did you mean --nodes?"),
-        ("slurm", (*TWO, "--data", "a:b"), "not a folder that can be mounted"),
-        ("slurm", (*TWO, "--data", "a/b=c"), "is not a channel name"),
-        ("slurm", (*TWO, "--data", "a", "--data", "b"), "training is given twice"),
+        ("slurm", (*TWO, "--channel", "a:b"), "not a folder that can be mounted"),
+        ("slurm", (*TWO, "--channel", "a/b=c"), "is not a channel name"),
+        ("slurm", (*TWO, "--channel", "a", "--channel", "b"), "training is given twice"),
         ("slurm", (*TWO, "--env", "A"), "--env NAME=VALUE"),
         ("slurm", (*TWO, "--env", "TRAINWRIGHT_JOB_SECRET=x"), "the job's secret must not be in --env"),
         ("mpijob", (*TWO, "--env", "TRAINWRIGHT_JOB_SECRET_FILE=/x"), "the job's secret must not be in --env"),

@@ -87,7 +87,7 @@ def refused(cli: Cli, script: Path, *words: str, image: str = "", instance: str 
 
 
 def test_two_hosts(asked: Callable[..., dict[str, Any]]) -> None:
-    said = asked("--hosts", "2", "--epochs", "3", "--name", "one", "--channel", "training=s3://data/set")
+    said = asked("--nodes", "2", "--epochs", "3", "--name", "one", "--channel", "training=s3://data/set")
     request, below = said["request"], said["uploads"][0]["uri"].removesuffix("/source/sourcedir.tar.gz")
     assert re.fullmatch("s3://bucket/jobs/one/[0-9a-f]{16}", below)
     assert request["HyperParameters"] == {
@@ -121,7 +121,7 @@ def test_one_host_has_no_secret(asked: Callable[..., dict[str, Any]]) -> None:
 def test_all_at_once(asked: Callable[..., dict[str, Any]]) -> None:
     words = "--spot --checkpoints s3://bucket/kept --max-run 3600 --subnet subnet-0a --subnet subnet-0b "
     words += "--security-group sg-0 --encrypt-traffic --volume 100 --kms-key alias/train --tag team=vision "
-    words += "--environment NCCL_DEBUG=INFO --hosts 4 --processes 8 --distribution mpi"
+    words += "--env NCCL_DEBUG=INFO --hosts 4 --processes 8 --distribution mpi"
     request = asked(*words.split())["request"]
     assert request["StoppingCondition"] == {"MaxRuntimeInSeconds": 3600, "MaxWaitTimeInSeconds": 7200}
     assert request["EnableManagedSpotTraining"] is True
@@ -143,9 +143,9 @@ def test_all_at_once(asked: Callable[..., dict[str, Any]]) -> None:
     [
         (EFA, "p5.48xlarge", [], "sagemaker_torch_distributed_enabled"),  # it has eight GPUs
         (EFA, "p5.48xlarge", ["--distribution", "plain"], ""),
-        (CPU, "m5.xlarge", ["--hosts", "2"], "sagemaker_torch_distributed_enabled"),
-        (HOROVOD, "m5.xlarge", ["--hosts", "2"], "sagemaker_mpi_enabled"),
-        ("tensorflow-2.21-cpu-py313-sagemaker", "m5.xlarge", ["--hosts", "2"], "sagemaker_multi_worker"),
+        (CPU, "m5.xlarge", ["--nodes", "2"], "sagemaker_torch_distributed_enabled"),
+        (HOROVOD, "m5.xlarge", ["--nodes", "2"], "sagemaker_mpi_enabled"),
+        ("tensorflow-2.21-cpu-py313-sagemaker", "m5.xlarge", ["--nodes", "2"], "sagemaker_multi_worker"),
         (COMPILER, "p3dn.24xlarge", ["--training-compiler"], "sagemaker_training_compiler_enabled"),
     ],
 )
@@ -182,21 +182,21 @@ def test_what_starts_the_ranks(
         (["--checkpoints", "/tmp/kept"], "is not an S3 URI"),
         (["--channel", "training=/tmp/data"], "is not an S3 URI"),
         (["--channel", "a b=s3://bucket/c"], "is not a channel name"),
-        (["--hosts", "2", "--channel", "secret=s3://bucket/c"], "reserved for the job's secret"),
-        (["--environment", "TRAINWRIGHT_JOB_SECRET=x"], "DescribeTrainingJob and the console show it"),
-        (["--environment", "A-B=x"], "is not a variable name"),
+        (["--nodes", "2", "--channel", "secret=s3://bucket/c"], "reserved for the job's secret"),
+        (["--env", "TRAINWRIGHT_JOB_SECRET=x"], "DescribeTrainingJob and the console show it"),
+        (["--env", "A-B=x"], "is not a variable name"),
         (["--name", "a--b-"], "is not a training job name"),
         (["--name", "a" * 64], "is not a training job name"),
         (["--tag", "a"], "--tag a has no value"),
         (["--secret", "secretsmanager:x"], "--secret requires several hosts"),
-        (["--hosts", "2", "--secret", "x"], "is not a location of a secret"),
+        (["--nodes", "2", "--secret", "x"], "is not a location of a secret"),
         (["--hyperparameter", f"a={'x' * 2499}"], "2501 characters, SageMaker accepts 2500"),
         (["--hyperparameter", "sagemaker_program=x.py"], "reserved for the location of this job's script"),
         (["--spot", "--checkpoints", "s3://bucket/c", "--max-wait", "0"], "--max-wait 0 is less"),
         (["--distribution", "torchrn"], "did you mean 'torchrun'"),
         (["--distribution", "tensorflow"], "this image does not support tensorflow"),
         (["--distribution", "plain", "--processes", "2"], "plain starts one on each host"),
-        (["--host", "2"], "did you mean --hosts?"),
+        (["--node", "2"], "did you mean --nodes?"),
         (["--region", "us-east-1"], "pulls from Amazon ECR in its own region"),
         (["--training-compiler"], "does not extend a container of the Training Compiler"),
         (["--training-compiler-debug"], "requires --training-compiler"),
@@ -214,7 +214,7 @@ def test_what_sagemaker_refuses_is_refused_here(cli: Cli, script: Path, words: l
     [
         ("registry.example.com/a:b", "p5.48xlarge", [], "SageMaker does not pull from registry.example.com"),
         ("pytorch-2.15-cu132-py313-sagemakr", "p5.48xlarge", [], "did you mean"),
-        (uri(SINGLE), "p5.48xlarge", ["--hosts", "2"], "--allow-tcp"),
+        (uri(SINGLE), "p5.48xlarge", ["--nodes", "2"], "--allow-tcp"),
         (f"{BELOW}:other", "p5.48xlarge", [], "the launcher of 8 ranks is unknown"),
         (uri("pytorch-2.15-cu132-py313-sagemaker-arm64"), "p5.48xlarge", [], "is for arm64"),
     ],
@@ -224,7 +224,7 @@ def test_images_that_cannot(cli: Cli, script: Path, image: str, instance: str, w
 
 
 def test_tcp_is_the_users_word(asked: Callable[..., dict[str, Any]]) -> None:
-    said = asked("--hosts", "2", "--allow-tcp", image=SINGLE)
+    said = asked("--nodes", "2", "--allow-tcp", image=SINGLE)
     assert said["request"]["Environment"]["TRAINWRIGHT_ALLOW_TCP"] == "1"
     assert "would use TCP" in said["notes"][0]
 
