@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from trainwright.gate import read
-from trainwright.gate.evidence import Declared
+from trainwright.gate.case import Declared
 from trainwright.gate.judge import Verdict
 
 ROOT = Path(__file__).parents[1]

@@ -17,7 +17,7 @@ from tiny import ROOT, built_in_this_run, store_of_this_run, trainwright
 
 from trainwright.image import inputs
 from trainwright.matrix.matrix import load_intent
-from trainwright.publish.trains import Shipped, Train, dump
+from trainwright.publish.release_records import Shipped, Train, dump
 from trainwright.registry import client as registries
 
 pytestmark = pytest.mark.registry

@@ -16,7 +16,7 @@ from trainwright.core.errors import RegistryError
 from trainwright.image import inputs
 from trainwright.matrix.matrix import load_intent
 from trainwright.publish import prune
-from trainwright.publish.trains import Shipped, Train, dump
+from trainwright.publish.release_records import Shipped, Train, dump
 from trainwright.registry import client as registries
 from trainwright.registry import settings
 

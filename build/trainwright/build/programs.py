@@ -71,7 +71,7 @@ def _place(files: Path) -> Path:
         locked = sha256((files / PACKAGES).read_bytes()).hexdigest()
     except OSError as error:
         raise EnvironmentProblem(
-            f"the locked packages of {files.name} are only available in a checkout", where=str(files), why=str(error)
+            f"the locked {files.name} requires a checkout of trainwright", where=str(files), why=str(error)
         ) from None
     return store.root() / "programs" / f"{locked}-{platform.machine()}"
 

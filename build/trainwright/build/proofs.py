@@ -9,7 +9,7 @@ from trainwright.core.errors import ConfigError, LockError, TrainwrightError
 from trainwright.core.toml import load
 from trainwright.image import inputs
 from trainwright.image.inputs import Inputs
-from trainwright.image.names import SHORT
+from trainwright.image.tags import SHORT
 from trainwright.lock import facts
 from trainwright.matrix.matrix import Intent
 from trainwright.matrix.model import Variant
@@ -76,7 +76,7 @@ def due(intent: Intent, variant: Variant, found: Standing) -> str:
 
 
 def in_turn(rows: Sequence[str], commit: str) -> str:
-    """Return the image that a commit proves although nothing changed.
+    """Return the image that this commit proves in rotation, even if nothing changed.
 
     Because the commit's hash selects it, nearly every commit proves another one.
     """

@@ -16,7 +16,7 @@ from trainwright.core.progress import Progress, Say
 from trainwright.docker import engine, oci_layout
 from trainwright.image import child
 from trainwright.image.inputs import Inputs
-from trainwright.image.names import ID_LABEL, KEY_LABEL
+from trainwright.image.tags import ID_LABEL, KEY_LABEL
 from trainwright.lock import lockfile
 from trainwright.matrix.matrix import Intent
 from trainwright.matrix.model import Variant

@@ -26,7 +26,7 @@ from trainwright.registry.settings import Place, publication
 
 @dataclass
 class Done:
-    """One row of the final table."""
+    """What a command did with one image: one row of the table that it prints at the end."""
 
     image: Image
     action: str

@@ -171,7 +171,7 @@ def _unexplained(ended: "Ended") -> str:
 
 
 def _moment(text: str) -> int:
-    """Milliseconds since 1970. Raises ConfigError."""
+    """Parse the value of --since (`30m`, or an ISO time) into milliseconds since 1970. Raises ConfigError."""
     from datetime import UTC, datetime, timedelta
 
     try:

@@ -26,7 +26,7 @@ def record(
     """Record how fast an image is, as a file to commit."""
     from trainwright.core import console
     from trainwright.gate import measure
-    from trainwright.gate.evidence import Declared
+    from trainwright.gate.case import Declared
 
     declared = Declared(instance=instance, nodes=nodes, collective=collective)
     found = measure.record(find_root(), name, logs, declared, unproved, replace)

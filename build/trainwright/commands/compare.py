@@ -42,7 +42,7 @@ def compare(
     """
     from trainwright.core import console
     from trainwright.gate import measure
-    from trainwright.gate.evidence import Declared
+    from trainwright.gate.case import Declared
 
     declared = Declared(instance=instance, nodes=nodes, world_size=world_size, nics=nics, collective=collective)
     found = measure.compare(find_root(), a, b, declared, same_hosts)

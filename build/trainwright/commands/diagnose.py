@@ -8,7 +8,7 @@ from trainwright.commands.options import Json, Logs, app, find_root
 from trainwright.core.errors import printable
 
 if TYPE_CHECKING:
-    from trainwright.gate.evidence import Case
+    from trainwright.gate.case import Case
     from trainwright.gate.judge import Verdict
 
 
@@ -17,7 +17,7 @@ def diagnose(logs: Logs, as_json: Json = False) -> None:
     """Find out why a job over NCCL failed. Shows cause, the line that proves it, and the fix; or "unknown"."""
     from trainwright.core import console
     from trainwright.gate import read
-    from trainwright.gate.evidence import Declared
+    from trainwright.gate.case import Declared
 
     rows = [_diagnosis(verdict, case) for verdict, case in read.examined(find_root(), logs, Declared())]
     if as_json:

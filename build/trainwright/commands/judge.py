@@ -48,7 +48,7 @@ def judge(
     from trainwright.core.errors import ConfigError, TrainwrightError
     from trainwright.gate import baseline as gate_baseline
     from trainwright.gate import read, reports
-    from trainwright.gate.evidence import Declared
+    from trainwright.gate.case import Declared
 
     if tolerance is not None and not baseline:
         why = "a tolerance is the allowed loss against a baseline"

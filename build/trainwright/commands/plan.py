@@ -17,7 +17,7 @@ def plan(
     """Show what a build would do. Per image: skip, reuse, build or blocked, with the reason and the input key."""
     from trainwright.build import state
     from trainwright.core import console
-    from trainwright.image import names
+    from trainwright.image import tags
 
     intent, variants = chosen(framework, named(images, only))
     rows, why = state.planned(intent, variants, registry, region)
@@ -25,7 +25,7 @@ def plan(
         typer.echo(why, err=True)
     shown = None if as_json else {"id", "action", "reason", "key"}
     table = [row.model_dump(include=shown) for row in rows]
-    console.show(table if as_json else [row | {"key": row["key"][: names.SHORT]} for row in table], as_json)
+    console.show(table if as_json else [row | {"key": row["key"][: tags.SHORT]} for row in table], as_json)
     for entry in () if as_json else rows:
         for warning in entry.warnings:
             typer.echo(f"warning: {entry.id}: {warning}", err=True)

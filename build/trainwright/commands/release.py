@@ -38,14 +38,14 @@ def release(
     """Release published and proved images. Tags them, writes the record, and last moves the alias of each."""
     from trainwright.core import console
     from trainwright.publish import release as publish_release
-    from trainwright.publish import trains
+    from trainwright.publish import release_records
     from trainwright.registry import locations
 
-    trains.version(name)  # before anything is read
+    release_records.version(name)  # before anything is read
     intent, variants = asked_for(framework, named(images, only))
     with console.alone(intent.root, no_wait, reads=dry_run), console.progress() as (say, _):
         hosts = locations.hosts(intent.root, registry, region)
         rows = publish_release.release(intent, variants, name, list(map(str, hosts)), dry_run, say, waive_gate)
     console.show([row.model_dump() for row in rows], as_json)
     if not dry_run:
-        typer.echo(f"commit {trains.FOLDER}/{name}.toml: it is the record of {name}", err=True)
+        typer.echo(f"commit {release_records.FOLDER}/{name}.toml: it is the record of {name}", err=True)

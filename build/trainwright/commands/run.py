@@ -23,9 +23,7 @@ def run(
         Pairs,
         typer.Argument(metavar="[--NAME VALUE]...", help="Hyperparameters. Put -- before any that run has as well."),
     ] = None,
-    hosts: Annotated[
-        int, typer.Option("--nodes", min=1, help="Number of hosts, which are containers.")
-    ] = 1,
+    hosts: Annotated[int, typer.Option("--nodes", min=1, help="Number of hosts, which are containers.")] = 1,
     processes: Annotated[int, typer.Option(min=1, metavar="N", help="Ranks per host.")] = 1,
     distribution: Annotated[str, typer.Option(help="torchrun, mpi, tensorflow or plain; default: the image's.")] = "",
     hyperparameter: Annotated[

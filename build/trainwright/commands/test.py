@@ -42,7 +42,7 @@ def test_(
         if only or framework or with_:
             raise ConfigError(
                 "--image excludes ids, --framework and --with",
-                why="its labels name the parent",
+                why="the labels of the image determine which tests run",
                 fix="trainwright test --help",
             )
         intent, _ = chosen(None, None)

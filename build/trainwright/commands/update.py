@@ -32,14 +32,14 @@ def update(
 ) -> None:
     """Move pins to what `outdated` allows, on a new branch. One commit with locks and golden texts; this tree stays."""
     from trainwright.core import console, files
-    from trainwright.image import names
+    from trainwright.image import tags
     from trainwright.resolve import update_branch
 
     asked = update_branch.Asked(framework=framework, only=named(images, only), pins=tuple(pins or ()))
     with console.progress() as (say, advance):
         found = update_branch.update(find_root(), branch, asked, dry_run, say, advance)
         say(
-            f"{branch}: {found.commit[: names.SHORT]}"
+            f"{branch}: {found.commit[: tags.SHORT]}"
             if found.commit
             else f"nothing was written: branch {branch} was not created"
         )
@@ -49,7 +49,7 @@ def update(
         console.show([found.model_dump()], as_json=True)
         return
     console.show([move.model_dump() for move in found.moves], as_json=False)
-    short = [row.model_dump() | {"old": row.old[: names.SHORT], "new": row.new[: names.SHORT]} for row in found.images]
+    short = [row.model_dump() | {"old": row.old[: tags.SHORT], "new": row.new[: tags.SHORT]} for row in found.images]
     if short:
         print()
         console.show(short, as_json=False)

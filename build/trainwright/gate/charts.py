@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from trainwright.gate import floors as floor_rows
-from trainwright.gate.evidence import Case, solve
+from trainwright.gate.case import Case, solve
 from trainwright.gate.output import Table
 
 Curve = tuple[tuple[int, float], ...]  # bytes, GB/s

@@ -8,7 +8,7 @@ from itertools import islice, pairwise
 
 from trainwright.diagnose.nccl_debug import LIBFABRIC, SOCKETS
 from trainwright.gate import floors
-from trainwright.gate.evidence import ONE, Case, Result, complete, exact, header_ranks, shares
+from trainwright.gate.case import ONE, Case, Result, complete, exact, header_ranks, shares
 from trainwright.gate.output import BYTES, Header, Row, Side, Table
 
 ROUNDING = 0.005  # of algbw: allowed deviation from size/time beyond rounding, as a fraction

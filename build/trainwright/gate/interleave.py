@@ -9,7 +9,7 @@ from trainwright.core.errors import ConfigError, NotRunError, did_you_mean
 from trainwright.core.toml import Model
 from trainwright.gate import floors, launchers, measure, regression, spec
 from trainwright.gate import run as gate_run
-from trainwright.gate.evidence import Declared
+from trainwright.gate.case import Declared
 from trainwright.gate.regression import Compared
 from trainwright.gate.spec import Run
 

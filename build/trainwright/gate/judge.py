@@ -15,7 +15,7 @@ from trainwright.diagnose.causes import Cause, Signatures
 from trainwright.diagnose.log_lines import unprefixed
 from trainwright.diagnose.nccl_debug import SOCKETS, Seen
 from trainwright.gate import checks
-from trainwright.gate.evidence import Case, Log, Result, State, header_ranks, solve
+from trainwright.gate.case import Case, Log, Result, State, header_ranks, solve
 from trainwright.gate.output import Reader
 
 STARTED = re.compile(r"gate: started at (\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z)$")

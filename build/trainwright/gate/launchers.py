@@ -361,7 +361,7 @@ def sagemaker(run: Run, script: str, sagemaker_name: str, at: Place, key: str) -
     arguments = [UNPACK, "gate", str(len(chunks)), *chunks, "--sagemaker", *run.words]
     if len(arguments) > MOST_ARGUMENTS:
         raise ConfigError(
-            f"{len(arguments)} arguments are too many, SageMaker accepts {MOST_ARGUMENTS}", why="the script is too long"
+            f"SageMaker accepts at most {MOST_ARGUMENTS} arguments, not {len(arguments)}", why="the script is too long"
         )
     long = next((one for one in arguments if len(one) > LONGEST_ARGUMENT), "")
     if long:

@@ -15,7 +15,7 @@ from trainwright.core.errors import ConfigError, NotRunError, TestError
 from trainwright.diagnose import log_lines
 from trainwright.gate import baseline, charts, read, regression
 from trainwright.gate.baseline import FOLDER, NAME, Baseline, Point
-from trainwright.gate.evidence import Case, Declared, header_ranks
+from trainwright.gate.case import Case, Declared, header_ranks
 from trainwright.gate.floors import load_floors
 from trainwright.gate.judge import Verdict
 from trainwright.gate.regression import Compared, Run

@@ -11,7 +11,7 @@ from pydantic import Field
 from trainwright.core.errors import ConfigError, NotRunError
 from trainwright.core.files import write
 from trainwright.core.toml import Model, load
-from trainwright.gate.evidence import Declared
+from trainwright.gate.case import Declared
 from trainwright.gate.judge import Verdict
 from trainwright.matrix.model import Variant
 from trainwright.matrix.records import Check

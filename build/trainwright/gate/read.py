@@ -11,7 +11,7 @@ from trainwright.diagnose.log_lines import STANDARD_INPUT, cut, opened
 from trainwright.diagnose.nccl_debug import Seen
 from trainwright.gate import floors, judge, output, passed, spec
 from trainwright.gate.baseline import Baseline
-from trainwright.gate.evidence import Case, Declared, Log
+from trainwright.gate.case import Case, Declared, Log
 from trainwright.gate.judge import Verdict
 from trainwright.matrix import instances
 from trainwright.matrix.instances import Instance
@@ -139,7 +139,9 @@ def recordable(root: Path, identity: str, files: list[str]) -> Variant:
     if identity not in variants:
         raise ConfigError(f"unknown image {identity!r}", where="--record", why=did_you_mean(identity, variants))
     if STANDARD_INPUT in files:
-        raise ConfigError("--record does not accept standard input", where="--record", fix="judge FILE --record ...")
+        raise ConfigError(
+            "--record requires a file, not standard input", where="--record", fix="trainwright judge FILE --record ..."
+        )
     return variants[identity]
 
 

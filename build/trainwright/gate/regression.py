@@ -30,7 +30,7 @@ class Run(Model):
 
 
 class Spread(Model):
-    """The runs of one image in numbers."""
+    """Statistics of the busbw of one image over its runs."""
 
     runs: int
     median: float  # GB/s

@@ -9,7 +9,7 @@ from trainwright.core.errors import EnvironmentProblem, printable
 from trainwright.gate import charts, junit
 from trainwright.gate import html as gate_html
 from trainwright.gate import png as gate_png
-from trainwright.gate.evidence import Case
+from trainwright.gate.case import Case
 from trainwright.gate.html import ORDER, SIGNS, VERDICTS, ranks
 from trainwright.gate.judge import Verdict
 

@@ -22,10 +22,10 @@ from trainwright.core.errors import ConfigError, EnvironmentProblem, NotRunError
 from trainwright.core.process import run as call
 from trainwright.core.toml import Model
 from trainwright.gate import floors, launchers, read, spec
-from trainwright.gate.evidence import Declared
+from trainwright.gate.case import Declared
 from trainwright.gate.judge import Verdict
 from trainwright.gate.spec import Run
-from trainwright.image import names
+from trainwright.image import tags
 from trainwright.matrix import instances
 from trainwright.matrix.instances import Instance
 from trainwright.matrix.matrix import Intent, load_intent
@@ -142,7 +142,7 @@ def subject(root: Path, image: str, on: str) -> Subject:
     found = read_image(root / "out" / image)
     reference = found.uri if found else None
     if found and not reference and on == "docker":
-        reference = names.engine_name(variants[image].framework, names.key_tag(image, found.key))
+        reference = tags.engine_name(variants[image].framework, tags.key_tag(image, found.key))
     if found is None or not reference:
         why = "other hosts pull it from a registry" if found else f"out/{image}/image.json does not exist"
         raise NotRunError(f"{image} was not pushed from here", why=why, fix=f"make build push ONLY={image}")

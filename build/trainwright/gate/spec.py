@@ -99,7 +99,7 @@ class Run(Model):
 
     @property
     def words(self) -> list[str]:
-        """Return the arguments of scripts/gate.sh, except those for a launcher's hosts."""
+        """Return the arguments of scripts/gate.sh, except those that name hosts: the launcher adds them."""
         sweep = self.sweep
         words = ["--name", self.name]
         if self.image:

@@ -8,7 +8,7 @@ from trainwright.core import store
 from trainwright.core.errors import ConfigError, LockError
 from trainwright.core.files import write
 from trainwright.core.toml import parse, read
-from trainwright.image import bake, declared, inputs, names, render, templates
+from trainwright.image import bake, declared, inputs, render, tags, templates
 from trainwright.image import key as image_key
 from trainwright.image.inputs import Compilation, Inputs
 from trainwright.lock import additions, lockfile, requirements
@@ -75,8 +75,8 @@ def _inputs(intent: Intent, variant: Variant, below: Inputs, own: Lock, jobs: li
     folders = [*(f"wheels/{folder}" for folder in wheels), "requirements"]
     unnamed = bake.bake(base, epoch, folders)
     key = image_key.input_key({**text, "docker-bake.json": unnamed}, files, "", below.key)
-    tag = names.key_tag(variant.id, key)
-    name = names.engine_name(variant.framework, tag)
+    tag = tags.key_tag(variant.id, key)
+    name = tags.engine_name(variant.framework, tag)
     text["docker-bake.json"] = bake.bake(base, epoch, folders, name, key, {"parent": below.name})
     if known := [job.wheel for job in jobs if job.wheel]:
         wheels["added"] = sorted(wheels["added"] + known, key=lambda entry: entry.name)

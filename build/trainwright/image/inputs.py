@@ -8,7 +8,7 @@ from trainwright.core import store
 from trainwright.core.errors import ConfigError, DamagedLock, LockError
 from trainwright.core.files import write
 from trainwright.core.toml import Model, line_of, parse, read
-from trainwright.image import bake, bootstrap, names, probe, render
+from trainwright.image import bake, bootstrap, probe, render, tags
 from trainwright.image import key as image_key
 from trainwright.lock import facts, lockfile, packages
 from trainwright.matrix.compat import Verdict
@@ -320,8 +320,8 @@ def load(intent: Intent, variant: Variant, as_locked: bool = False) -> Inputs:
     folders += ["build-packages"] if tools else []
     unnamed = bake.bake(base, distribution.epoch, folders)
     key = image_key.input_key({**text, "docker-bake.json": unnamed}, files, manifest)
-    tag = names.key_tag(variant.id, key)
-    name = names.engine_name(variant.framework, tag)
+    tag = tags.key_tag(variant.id, key)
+    name = tags.engine_name(variant.framework, tag)
     text["docker-bake.json"] = bake.bake(base, distribution.epoch, folders, name, key)
     return Inputs(
         variant=variant,

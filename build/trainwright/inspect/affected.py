@@ -11,14 +11,14 @@ from trainwright.core import checkout
 from trainwright.core.errors import ConfigError, EnvironmentProblem, RegistryError, TrainwrightError
 from trainwright.core.toml import Model
 from trainwright.image import inputs
-from trainwright.image import names as image_names
+from trainwright.image import tags as image_names
 from trainwright.inspect import find
 from trainwright.inspect.find import Held, Query
 from trainwright.lock import packages
 from trainwright.matrix.matrix import Intent, load_intent
 from trainwright.matrix.model import Variant
-from trainwright.publish import trains
-from trainwright.publish.trains import Train
+from trainwright.publish import release_records
+from trainwright.publish.release_records import Train
 from trainwright.registry import client
 
 UNKNOWN = "unknown"
@@ -56,7 +56,7 @@ def affected(intent: Intent, queries: list[Query], host: str | None) -> tuple[li
     """
     ask = _asking(host)
     places = [*_of_the_matrix(intent)]
-    for train in trains.known(intent.root).values():
+    for train in release_records.known(intent.root).values():
         places += _of_a_release(intent, train)
     everything = {f"{place.release}/{place.id}": place.held for place in places}
     components, exists = {*intent.components.components}, ""

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from trainwright.core.errors import ConfigError
 from trainwright.core.toml import Model
-from trainwright.image.names import PARENT_LABEL
+from trainwright.image.tags import PARENT_LABEL
 
 FILE = "derived.toml"
 SECRETS = "/run/secrets"  # where a build step finds them

@@ -13,8 +13,8 @@ from trainwright.core.errors import ConfigError, NotRunError, RegistryError, Tra
 from trainwright.core.progress import Say
 from trainwright.core.toml import parse_json, read
 from trainwright.docker import engine
-from trainwright.image import inputs, names, probe
-from trainwright.image import names as image_names
+from trainwright.image import inputs, probe, tags
+from trainwright.image import tags as image_names
 from trainwright.image.inputs import Inputs
 from trainwright.inspect import diff_model, parent
 from trainwright.inspect.child_check import OwnFiles
@@ -23,7 +23,7 @@ from trainwright.inspect.verify_child import OWN_FILES, PROBE
 from trainwright.lock import diff
 from trainwright.matrix.matrix import Intent, load_intent
 from trainwright.matrix.model import Variant
-from trainwright.publish import sbom, trains
+from trainwright.publish import release_records, sbom
 from trainwright.registry import client, locations
 
 RELEASE = re.compile(r"(?P<name>\d{4}\.\d{1,2}\.\d+):(?P<id>.+)|(?P<id2>.+)-(?P<name2>\d{4}\.\d{1,2}\.\d+)")
@@ -64,11 +64,11 @@ def sentences(found: Comparison) -> list[str]:
 def _side(intent: Intent, said: str, given: str, regions: str) -> Side:
     if any(variant.id == said for variant in intent.variants):
         return _of_the_matrix(intent, said, given, regions)
-    records = trains.known(intent.root)
+    records = release_records.known(intent.root)
     if (found := RELEASE.fullmatch(said)) and "/" not in said:
         identity, name = found["id"] or found["id2"], found["name"] or found["name2"]
         if name not in records:
-            fix = f"ls {trains.FOLDER}"
+            fix = f"ls {release_records.FOLDER}"
             raise ConfigError(f"release {name!r} does not exist", why=did_you_mean(name, records), fix=fix)
         shipped = records[name].images
         if identity not in shipped:
@@ -125,8 +125,8 @@ def _published(intent: Intent, said: str, uri: str) -> Side:
     return Side(
         said=said,
         name=f"{repository}@{digest}",
-        id=labels.get(names.ID_LABEL, ""),
-        key=labels.get(names.KEY_LABEL, ""),
+        id=labels.get(tags.ID_LABEL, ""),
+        key=labels.get(tags.KEY_LABEL, ""),
         digest=digest,
         config=config.get("config") or {},
         layers=[Blob(digest=blob["digest"], size=blob["size"]) for blob in manifest["layers"]],
@@ -140,8 +140,8 @@ def _in_the_engine(name: str) -> Side:
     return Side(
         said=name,
         name=name,
-        id=labels.get(names.ID_LABEL, ""),
-        key=labels.get(names.KEY_LABEL, ""),
+        id=labels.get(tags.ID_LABEL, ""),
+        key=labels.get(tags.KEY_LABEL, ""),
         config=engine.config(name),
         unpacked=engine.layers(name),
         contents=Contents(by="not looked up yet"),
@@ -198,7 +198,7 @@ def _by_locks(intent: Intent, side: Side) -> Contents | None:
         found = inputs.load(intent, _variant(intent, side.id), as_locked=True)
         if found.key == side.key:
             return _locked(found, "the locks of this tree")
-    for train in trains.known(intent.root).values():
+    for train in release_records.known(intent.root).values():
         shipped = train.images.get(side.id)
         if shipped and side.digest == shipped.digest:
             with suppress(TrainwrightError, StopIteration):
@@ -224,8 +224,8 @@ def _locked(found: Inputs, by: str) -> Contents:
 
 def _by_labels(side: Side) -> Contents:
     labels = (side.config or {}).get("Labels") or {}
-    said = {name: labels[name] for name in labels if name.startswith(names.VERSION_LABEL)}
-    versions = {name.removeprefix(names.VERSION_LABEL): version for name, version in said.items()}
+    said = {name: labels[name] for name in labels if name.startswith(tags.VERSION_LABEL)}
+    versions = {name.removeprefix(tags.VERSION_LABEL): version for name, version in said.items()}
     return Contents(by="its labels", versions=versions or None)
 
 

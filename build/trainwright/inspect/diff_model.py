@@ -6,7 +6,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from trainwright.core.toml import Model
-from trainwright.image.names import VERSION_LABEL
+from trainwright.image.tags import VERSION_LABEL
 from trainwright.inspect.image_config import environment, user
 from trainwright.lock import diff
 

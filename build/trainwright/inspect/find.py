@@ -107,7 +107,7 @@ def _once(hits: Iterable[Held]) -> list[Held]:
 
 
 def _exists(asked: Query, everything: list[Held]) -> str:
-    """Return a sentence with the versions of a name that exist, oldest first."""
+    """Return a sentence that lists which versions of a name the locks have, oldest first."""
     any_version = Query(asked.name, ">=0")
     there = sorted({held.version for held in everything if any_version.fits(held)}, key=versions.parse)
     if not there:

@@ -9,8 +9,8 @@ from trainwright.build import state
 from trainwright.core.errors import ConfigError, NotRunError, RegistryError, TrainwrightError, did_you_mean
 from trainwright.core.toml import load
 from trainwright.docker import engine
-from trainwright.image import inputs, names
-from trainwright.image.names import ID_LABEL, KEY_LABEL, PARENT_LABEL
+from trainwright.image import inputs, tags
+from trainwright.image.tags import ID_LABEL, KEY_LABEL, PARENT_LABEL
 from trainwright.inspect.derived import FILE, Derived, Parent
 from trainwright.matrix.matrix import Intent
 from trainwright.registry import client
@@ -94,8 +94,8 @@ def reference(intent: Intent | None, labels: Mapping[str, str], given: str) -> s
             image = state.read_image(path.parent)
             if image and image.key == key and image.uri and lies_in(given, image.uri):
                 return image.uri
-        tag = names.key_tag(identity, key)
-        local = names.engine_name(identity.partition("-")[0], tag)
+        tag = tags.key_tag(identity, key)
+        local = tags.engine_name(identity.partition("-")[0], tag)
         if engine.image_id(local):
             return local
         for variant in intent.variants:
@@ -106,6 +106,7 @@ def reference(intent: Intent | None, labels: Mapping[str, str], given: str) -> s
                         return f"{repository}@{digest}"
     raise NotRunError(
         "cannot determine the parent of this image",
-        why=f"it has no label {PARENT_LABEL}" + (f", and its key {key[:12]} is neither here nor published" * bool(key)),
+        why=f"it has no label {PARENT_LABEL}"
+        + (f", and no image with its key {key[:12]} is in this checkout, the engine or the registry" * bool(key)),
         fix="trainwright verify <image> --parent <repository@digest>",
     )

@@ -17,7 +17,7 @@ from trainwright.core.files import write
 from trainwright.core.progress import Say
 from trainwright.core.toml import Model
 from trainwright.docker import engine
-from trainwright.image import declared, inputs, names
+from trainwright.image import declared, inputs, tags
 from trainwright.inspect import child_check, image_config
 from trainwright.inspect import parent as inspect_parent
 from trainwright.inspect.child_check import Look, Row
@@ -64,7 +64,7 @@ def verify(intent: Intent, target: str, parent: str, given: str, say: Say) -> Ve
             fix="trainwright verify <image> --parent <repository@sha256:...>",
         )
     labels = engine.labels(parent)
-    say(f"asking {labels.get(names.ID_LABEL, parent)} and {name}")
+    say(f"asking {labels.get(tags.ID_LABEL, parent)} and {name}")
     declared, before = _parent_look(intent, parent, labels)
     # The parent's entrypoint is used, so that the child's own does not run.
     after = _look(intent, name, declared, engine.config(parent).get("Entrypoint") or [])
@@ -74,7 +74,7 @@ def verify(intent: Intent, target: str, parent: str, given: str, say: Say) -> Ve
     if any(child_check.differs(row) for row in rows[1:]) and not rows[0].refused:
         say("looking for the instructions that changed it")
         rows = child_check.blame(rows, _steps(name, len(below)))
-    key = labels.get(names.KEY_LABEL, "")
+    key = labels.get(tags.KEY_LABEL, "")
     return Verdict(
         image=name,
         parent=parent,
@@ -113,7 +113,7 @@ def _parent_look(intent: Intent, parent: str, labels: dict[str, str]) -> tuple[d
     known = store.root() / "looks" / f"{name}.json"
     own = _own_files(intent, parent)
     declared = (
-        json.loads(own.declared) if own.declared else _declared_here(intent, labels.get(names.ID_LABEL, ""), parent)
+        json.loads(own.declared) if own.declared else _declared_here(intent, labels.get(tags.ID_LABEL, ""), parent)
     )
     with suppress(FileNotFoundError, ValidationError):
         return declared, Look.model_validate_json(known.read_bytes())
@@ -217,16 +217,16 @@ def test(intent: Intent, name: str, say: Say) -> int:
     if engine.image_id(name) is None:
         raise NotRunError(f"the engine holds no image {name}", fix=f"docker pull {name}, or build it")
     labels = engine.labels(name)
-    variant = next((v for v in intent.variants if v.id == labels.get(names.ID_LABEL)), None)
+    variant = next((v for v in intent.variants if v.id == labels.get(tags.ID_LABEL)), None)
     if variant is None:
         raise ConfigError(
             f"{name} does not start from an image of this checkout",
-            why=f"label {names.ID_LABEL}: {labels.get(names.ID_LABEL)}",
+            why=f"label {tags.ID_LABEL}: {labels.get(tags.ID_LABEL)}",
         )
-    if (own := inputs.load(intent, variant).key) != labels.get(names.KEY_LABEL):
+    if (own := inputs.load(intent, variant).key) != labels.get(tags.KEY_LABEL):
         raise NotRunError(
             f"the tests of this checkout do not match the {variant.id} that {name} starts from",
-            why=f"its key is {labels.get(names.KEY_LABEL, '')[:12]}, this checkout's is {own[:12]}",
+            why=f"its key is {labels.get(tags.KEY_LABEL, '')[:12]}, this checkout's is {own[:12]}",
             fix="git checkout the revision that built the parent, and run the same command there",
         )
     say(f"{name}: the image tests of {variant.id}")

@@ -22,9 +22,9 @@ from trainwright.core.errors import (
 from trainwright.core.progress import Say
 from trainwright.core.toml import Model
 from trainwright.docker import engine, oci_layout
-from trainwright.image import inputs, names, probe
+from trainwright.image import inputs, probe, tags
 from trainwright.image.inputs import Inputs
-from trainwright.image.names import PARENT_LABEL
+from trainwright.image.tags import PARENT_LABEL
 from trainwright.matrix.matrix import Intent
 from trainwright.publish import attest, provenance, sign
 from trainwright.publish import sbom as sboms
@@ -77,7 +77,7 @@ def is_published(target: str) -> bool:
         if engine.answers() and engine.image_id(target):
             return False
         raise
-    return bool(labels.get(names.ID_LABEL)) and PARENT_LABEL not in labels
+    return bool(labels.get(tags.ID_LABEL)) and PARENT_LABEL not in labels
 
 
 def inspect(intent: Intent, target: str, public: str, contents: bool, say: Say) -> Report:
@@ -88,12 +88,12 @@ def inspect(intent: Intent, target: str, public: str, contents: bool, say: Say) 
     """
     repository, tag, digest = _asked(target)
     labels = _labels(repository, digest)
-    identity, key = labels.get(names.ID_LABEL, ""), labels.get(names.KEY_LABEL, "")
+    identity, key = labels.get(tags.ID_LABEL, ""), labels.get(tags.KEY_LABEL, "")
     if not (identity and key):
         raise ConfigError(
             f"{target} was not built by trainwright",
             where=f"{repository}@{digest}",
-            why=f"it lacks the labels {names.ID_LABEL} and .key",
+            why=f"it lacks the labels {tags.ID_LABEL} and .key",
         )
     say(f"{identity}: reading what {repository} holds beside {digest}")
     found, unknown = _inputs(intent, identity, key)
@@ -156,7 +156,7 @@ def _inputs(intent: Intent, identity: str, key: str) -> tuple[Inputs | None, str
         return None, f"this checkout cannot compute the key of {identity}: {error.what}"
     return (
         None,
-        f"this checkout builds {identity} with key {found.key[: names.SHORT]}, the image has {key[: names.SHORT]}",
+        f"this checkout builds {identity} with key {found.key[: tags.SHORT]}, the image has {key[: tags.SHORT]}",
     )
 
 
@@ -183,7 +183,7 @@ def _row(check: Any, why: str, ask: Callable[[], str]) -> Row:
 
 def _tags(repository: str, digest: str, tag: str, identity: str, key: str) -> Row:
     """Check the immutable tag of the image's key, which only a proved image gets, and the requested tag."""
-    own = names.key_tag(identity, key)
+    own = tags.key_tag(identity, key)
     held = client.resolve_all(repository, list(filter(None, dict.fromkeys((own, tag)))))
     wrong = [f"{name} points to {found or 'nothing'}, not {digest}" for name, found in held.items() if found != digest]
     if wrong:
@@ -217,7 +217,7 @@ def _provenance(
     statements, why = sign.attested(place, public, "provenance")
     if not statements:
         raise BuildError(f"there is none by this key: {why}")
-    label = {"id": labels[names.ID_LABEL], "key": labels[names.KEY_LABEL]}
+    label = {"id": labels[tags.ID_LABEL], "key": labels[tags.KEY_LABEL]}
     ours = [said for said in statements if provenance.parameters(said) == label]
     if not ours:
         raise BuildError(f"it is about {provenance.parameters(statements[0])}, but the image's labels say {label}")
@@ -231,7 +231,7 @@ def _provenance(
     problems = [provenance.differences(intent, found, builder, said, place.digest) for said in ours]
     _refuse(min(problems, key=len))
     count = len(provenance.dependencies(intent, found))
-    return f"the {count} sources of this checkout's lock" + (f", commit {commit[: names.SHORT]}" if commit else "")
+    return f"the {count} sources of this checkout's lock" + (f", commit {commit[: tags.SHORT]}" if commit else "")
 
 
 def _sbom(intent: Intent, found: Inputs | None, unknown: str, place: Place, public: str) -> str:

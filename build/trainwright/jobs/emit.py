@@ -8,7 +8,7 @@ from typing import Any
 from trainwright.core.errors import ConfigError
 from trainwright.gate import run
 from trainwright.gate import spec as gate_spec
-from trainwright.image import names
+from trainwright.image import tags
 from trainwright.jobs import contract, fit, source, submit
 from trainwright.jobs import spec as jobs_spec
 from trainwright.jobs.spec import Job, Script
@@ -59,7 +59,7 @@ def job(
     if made.script.text is None and not made.script.code:
         said.append(f"{made.script.path} does not exist here: it is used as a path in the image")
     said += made.lost
-    if "@sha256:" not in made.image and not names.is_immutable(made.image):
+    if "@sha256:" not in made.image and not tags.is_immutable(made.image):
         said.append(f"{made.image} has no digest: its tag may change between two starts")
     return made, said
 
@@ -117,7 +117,7 @@ def _fit(root: Path, identity: str, made: Job, row: Instance | None) -> list[str
 
 
 def refuse_near(words: Iterable[str], options: Iterable[str]) -> None:
-    """Refuse a word of the script that nearly matches an option. Raises ConfigError.
+    """Refuse an argument of the user's script that looks like a misspelt option of this command. Raises ConfigError.
 
     Because a user who asks for four nodes must get four, a misspelt option is not passed on silently. A word with =
     always belongs to the script, and so does one of our options after --.

@@ -14,7 +14,7 @@ from trainwright.core.toml import Model
 from trainwright.diagnose.causes import Cause
 from trainwright.diagnose.watch import Watch, minutes
 from trainwright.image import training_compiler
-from trainwright.jobs.cloudwatch import Event, Merged
+from trainwright.jobs.log_merge import Event, Merged
 from trainwright.registry.aws import client, told, training_job
 from trainwright.registry.aws_errors import Call
 

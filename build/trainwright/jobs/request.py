@@ -266,7 +266,7 @@ def check(job: Submission) -> None:
         ("tags", "--tag", job.tags, most.tags),
     ):
         if len(found) > allowed:
-            raise ConfigError(f"{len(found)} {what} are too many, SageMaker accepts {allowed}", where=option)
+            raise ConfigError(f"SageMaker accepts at most {allowed} {what}, not {len(found)}", where=option)
     _check_lengths("hyperparameter", asked["HyperParameters"], most.hyperparameter_name, most.hyperparameter)
     _check_lengths("variable", asked.get("Environment", {}), most.environment_name, most.environment_value)
     _check_lengths("tag", job.tags, most.tag_name, most.tag_value)
@@ -275,7 +275,9 @@ def check(job: Submission) -> None:
 def _check_environment(job: Submission) -> None:
     for name in job.environment:
         if not VARIABLE.fullmatch(name):
-            raise ConfigError(f"{name!r} is not a variable name", where="--env", why="letters, digits and _")
+            raise ConfigError(
+                f"{name!r} is not a variable name", where="--env", why="letters, digits and _; not a digit first"
+            )
         if name in (SECRET, contract.SECRET_FILE):
             raise ConfigError(
                 f"{name} must not be in the environment of a training job",
@@ -309,7 +311,7 @@ def _check_times(job: Submission) -> None:
         )
     if job.spot and not job.checkpoints:
         raise ConfigError(
-            "a spot job without checkpoints starts from the beginning after each interruption",
+            "--spot requires --checkpoints: otherwise each interruption starts the job from the beginning",
             where="--spot",
             fix="--checkpoints s3://<bucket>/<prefix>; docs/examples/checkpoint.py shows what the script must do",
         )

@@ -16,7 +16,7 @@ from trainwright.core.pairs import pairs
 from trainwright.core.toml import Model
 from trainwright.docker import engine
 from trainwright.gate import run as gate_run
-from trainwright.image.names import VERSION_LABEL
+from trainwright.image.tags import VERSION_LABEL
 from trainwright.jobs import containers, contract, source
 from trainwright.jobs.containers import LABEL, Ended, Line
 from trainwright.resolve import pip_files

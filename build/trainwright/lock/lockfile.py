@@ -328,7 +328,9 @@ def without_digest(intent: Intent, variant: Variant) -> list[str]:
 
 
 def blocked(lock: Lock, versions: Mapping[str, str]) -> list[str]:
-    """Return facts not established, one sentence each: such an image can be shown, but not built or published."""
+    """Return what the lock does not establish (a checksum, commit or version), one sentence each.
+
+    An image with any can be shown, but not built or published."""
     missing = [
         f"{source.name} {source.version}: {'commit' if source.tag else 'sha256'} not established"
         for source in lock.sources

@@ -26,7 +26,7 @@ def requirement(provider: Provider, accelerator: str, version: str) -> str:
 
 
 def packages_of(said: Names, variant: Variant, base: Base) -> list[str]:
-    """Return the distribution packages by this base's names, for the variant's Python; [] if there are none."""
+    """Return the names that a provider's packages have in this base's distribution, for the variant's Python."""
     if not isinstance(said, list):
         place = f"{base.distribution}-{base.suite}"
         said = next((names for glob, names in said.items() if fnmatchcase(place, glob)), [])

@@ -49,7 +49,7 @@ def _installer(facts: Facts, name: str, bundles: Bundles) -> str:
 
 
 def _changed(facts: Facts, name: str, version: str, bundles: Bundles) -> Facts:
-    """Return the facts with another version of one component and of what it bundles."""
+    """Return the facts as they are with another version of one component, and the versions that it then bundles."""
     carried = {part for part, held in _brings(bundles, name, facts[name]).items() if facts.get(part) == held}
     brings = _brings(bundles, name, version)
     return {**facts, name: version, **{part: brings[part] for part in brings if part in carried}}

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from trainwright.core import yaml_text
 from trainwright.core.errors import ConfigError, printable
 from trainwright.core.toml import Model, load
-from trainwright.image.names import SHORT
+from trainwright.image.tags import SHORT
 from trainwright.matrix.model import Base, Variant
 from trainwright.matrix.records import PlanEntry
 

@@ -12,7 +12,7 @@ from trainwright.core.progress import Say
 from trainwright.core.toml import Model
 from trainwright.image import child, inputs
 from trainwright.matrix.matrix import Intent
-from trainwright.publish import retention, trains
+from trainwright.publish import release_records, retention
 from trainwright.publish.retention import ACCOUNTS, JOBS, WAIVABLE, Known, Listed, Verdict
 from trainwright.registry import client, ecr
 from trainwright.registry.retry import side_by_side
@@ -85,7 +85,7 @@ def _refuse_unasked(known: Known, what: str) -> None:
 def _known(intent: Intent, places: Iterable[Place], waived: set[str]) -> Known:
     released = {
         image.digest: f"the release {train.name}"
-        for train in trains.known(intent.root).values()
+        for train in release_records.known(intent.root).values()
         for image in train.images.values()
     }
     policy = publication(intent.root)

@@ -20,7 +20,7 @@ from trainwright.core.errors import (
 )
 from trainwright.core.progress import Say
 from trainwright.docker import engine
-from trainwright.image import child, key, names
+from trainwright.image import child, key, tags
 from trainwright.image.inputs import Inputs
 from trainwright.lock import lockfile
 from trainwright.matrix.matrix import Intent
@@ -300,7 +300,7 @@ def _refuse_alias(intent: Intent, release: str) -> None:
 
     Raises ConfigError if it is an alias, an id or another movable name: a release is permanent.
     """
-    if release in {name for variant in intent.variants for name in (variant.id, names.alias(variant.id))}:
+    if release in {name for variant in intent.variants for name in (variant.id, tags.alias(variant.id))}:
         raise ConfigError(
             f"--release {release} is an image's alias, and aliases move",
             fix=f"trainwright release <year>.<month>.0 {release}",

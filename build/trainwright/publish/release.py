@@ -25,15 +25,15 @@ from trainwright.core.progress import Say
 from trainwright.core.toml import Model
 from trainwright.gate import passed
 from trainwright.image import changes, inputs
-from trainwright.image import names as image_names
+from trainwright.image import tags as image_names
 from trainwright.image.inputs import Inputs
 from trainwright.lock import lockfile
 from trainwright.matrix.matrix import Intent, load_intent
 from trainwright.matrix.model import Variant
 from trainwright.matrix.records import Check
-from trainwright.publish import attest, trains
+from trainwright.publish import attest, release_records
 from trainwright.publish.push import PROBED_FIRST, attested, gated, probed_here, refuse_drift
-from trainwright.publish.trains import FOLDER, Shipped, Train
+from trainwright.publish.release_records import FOLDER, Shipped, Train
 from trainwright.registry import client
 from trainwright.registry.retry import Refused, Wrong
 
@@ -61,7 +61,7 @@ def release(
     updates), NotRunError (not published, no key though one is needed), LockError (blocked), RegistryError (drift, a tag
     that is taken, registries that hold different images).
     """
-    patch, records = trains.version(name).micro, trains.known(intent.root)
+    patch, records = release_records.version(name).micro, release_records.known(intent.root)
     record, commit, refused = records.get(name), "", list[TrainwrightError]()
     with collected(refused):
         commit = _clean(intent.root)
@@ -96,7 +96,7 @@ def release(
         for (identity, image), host in product(shipped.items(), hosts):
             client.tag(f"{host}/{image.repository}", image.digest, image_names.release_tag(identity, name))
         if new != record:
-            write(intent.root / FOLDER / f"{name}.toml", trains.dump(new))
+            write(intent.root / FOLDER / f"{name}.toml", release_records.dump(new))
     return signed + [
         _aliased(identity, image, name, records, host, dry_run)
         for (identity, image), host in product(shipped.items(), hosts)
@@ -108,7 +108,7 @@ def released(root: Path, name: str, only: str) -> dict[str, Shipped]:
 
     Raises ConfigError if the release or the image is not recorded.
     """
-    records = trains.known(root)
+    records = release_records.known(root)
     if name not in records:
         raise ConfigError(f"release {name!r} does not exist", why=did_you_mean(name, records), fix=f"ls {FOLDER}")
     images = {
@@ -306,9 +306,9 @@ def _refuse_more_than_security(
 
     Raises ConfigError, IncompatibleError.
     """
-    before = trains.earlier(name, records)
+    before = release_records.earlier(name, records)
     if not before:
-        train = ".".join(map(str, trains.version(name).release[:2]))
+        train = ".".join(map(str, release_records.version(name).release[:2]))
         raise ConfigError(
             f"{name} is a patch of the train {train}, which does not exist",
             why=did_you_mean(name, records),
@@ -328,7 +328,7 @@ def _refuse_more_than_security(
             f"{name} would contain more than security updates",
             where=f"{FOLDER}/{before[0].name}.toml",
             why="\n".join(lines),
-            fix=f"trainwright release {trains.next_train(records)}   # a new train, with the same images",
+            fix=f"trainwright release {release_records.next_train(records)}   # a new train, with the same images",
         )
 
 
@@ -344,9 +344,9 @@ def _beyond(intent: Intent, variant: Variant, base: Train) -> list[str]:
                 return found
             rows = changes.differ(old, one, intent, other)
             found += [f"{row.kind} {row}" for row in rows if row.kind != "distribution package"]
-            found += trains.beyond_security(one.distribution.locked, other.distribution.locked)
+            found += release_records.beyond_security(one.distribution.locked, other.distribution.locked)
             if one.tools and other.tools:
-                found += trains.beyond_security(one.tools.locked, other.tools.locked)
+                found += release_records.beyond_security(one.tools.locked, other.tools.locked)
             if not found:  # the old tree with the present packages must make this very image
                 for tools in (False, True) if other.tools else (False,):
                     source = inputs.packages_path(intent, variant.base, tools)
@@ -367,7 +367,7 @@ def _of_the_builder(one: Inputs, shipped: Shipped) -> list[str]:
 
 def _aliased(identity: str, image: Shipped, name: str, records: Mapping[str, Train], host: str, dry_run: bool) -> Step:
     """Move the alias of a released image, unless a newer release has it: it never moves back by itself."""
-    newest = trains.newest(identity, records.values())
+    newest = release_records.newest(identity, records.values())
     if newest != name:
         why = f"the alias stays: {newest} is newer; `trainwright rollback --to {name}` moves it"
         action = "would release" if dry_run else "released"

@@ -8,11 +8,10 @@ from typing import Literal
 from pydantic import Field
 
 from trainwright.core.toml import Model
-from trainwright.image import names
-from trainwright.image.names import ID_LABEL, KEY_LABEL, PARENT_LABEL
+from trainwright.image import tags as image_tags
+from trainwright.image.tags import ID_LABEL, KEY_LABEL, PARENT_LABEL
 
 BESIDE = re.compile(r"sha256-([0-9a-f]{64})\.(sig|att|sbom)")  # cosign's tags for what is about an image
-RELEASED = re.compile(r"-\d{4}\.\d{1,2}\.\d+$")
 # Facts that may be unknown, and that a person can waive: --waive NAME.
 JOBS, ACCOUNTS, AGE = "running-jobs", "other-accounts", "age"
 WAIVABLE = {
@@ -124,11 +123,11 @@ def _kept(row: Listed, known: Known) -> tuple[bool, str]:
 
 def _by_tag(tag: str, identity: str, key: str) -> str:
     """Return why a tag keeps its image; "" for the tag of a key, which does not."""
-    if tag == names.alias(identity):
+    if tag == image_tags.alias(identity):
         return f"the alias {tag} points to it"
-    if RELEASED.search(tag):
+    if image_tags.is_of_release(tag):
         return f"the tag {tag} is of a release, although no record here names it"
-    return "" if tag == names.key_tag(identity, key) else f"unknown: the tag {tag} has an unknown purpose"
+    return "" if tag == image_tags.key_tag(identity, key) else f"unknown: the tag {tag} has an unknown purpose"
 
 
 def _used(row: Listed, used: Collection[str]) -> str:

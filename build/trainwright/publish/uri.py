@@ -7,10 +7,10 @@ from pathlib import Path
 from trainwright.build import state
 from trainwright.core.errors import ConfigError, NotRunError, RegistryError, did_you_mean
 from trainwright.core.toml import Model
-from trainwright.image import inputs, names
+from trainwright.image import inputs, tags
 from trainwright.matrix.matrix import Intent, load_intent
 from trainwright.matrix.model import Variant
-from trainwright.publish import trains
+from trainwright.publish import release_records
 from trainwright.registry import locations
 from trainwright.registry.settings import Place
 
@@ -57,7 +57,7 @@ def uris(
             f"{identity} is blocked, so it cannot be published", why="; ".join(waiting), fix="trainwright list"
         )
     key = inputs.load(intent, variant).key
-    tag = names.key_tag(identity, key)
+    tag = tags.key_tag(identity, key)
     if not registry and (said := _written_down(root, variant, key, regions)):
         return [_uri(identity, repository, digest, tag, "image.json", by_digest) for repository, digest in said]
     registry = registry or (ECR if regions else otherwise)
@@ -77,7 +77,7 @@ def _written_down(root: Path, variant: Variant, key: str, regions: str) -> list[
         raise NotRunError(
             f"the inputs of {variant.id} changed after it was published",
             where=f"out/{variant.id}/image.json",
-            why=f"{image.uri} has the key {image.key[: names.SHORT]}, the present one is {key[: names.SHORT]}",
+            why=f"{image.uri} has the key {image.key[: tags.SHORT]}, the present one is {key[: tags.SHORT]}",
             fix=f"make build push ONLY={variant.id}; or --release NAME for a released image",
         )
     found = [match.group("repository", "digest") for one in image.uris or [image.uri] if (match := PINNED.match(one))]
@@ -86,19 +86,21 @@ def _written_down(root: Path, variant: Variant, key: str, regions: str) -> list[
 
 
 def _released(root: Path, variant: Variant, registry: str, regions: str, release: str, by_digest: bool) -> list[Uri]:
-    trains.version(release)
-    records = trains.known(root)
+    release_records.version(release)
+    records = release_records.known(root)
     if release not in records:
-        raise ConfigError(f"release {release} does not exist", where=trains.FOLDER, why=did_you_mean(release, records))
+        raise ConfigError(
+            f"release {release} does not exist", where=release_records.FOLDER, why=did_you_mean(release, records)
+        )
     shipped = records[release].images.get(variant.id)
     if shipped is None:
         raise ConfigError(
             f"{variant.id} is not in {release}",
-            where=f"{trains.FOLDER}/{release}.toml",
+            where=f"{release_records.FOLDER}/{release}.toml",
             why=did_you_mean(variant.id, records[release].images),
             fix=f"trainwright release {release} {variant.id}",
         )
-    tag = names.release_tag(variant.id, release)
+    tag = tags.release_tag(variant.id, release)
     hosts = locations.hosts(root, registry or (ECR if regions else ""), regions)
     below = state.below_registry(variant)
     held = locations.look_up({variant.id: [(host.place(below), tag) for host in hosts]})[variant.id]
@@ -108,7 +110,7 @@ def _released(root: Path, variant: Variant, registry: str, regions: str, release
         if digest != shipped.digest:
             raise RegistryError(
                 f"{place.repository}:{tag} is not what was released",
-                where=f"{trains.FOLDER}/{release}.toml",
+                where=f"{release_records.FOLDER}/{release}.toml",
                 why=f"released: {shipped.digest}, in the registry: {digest}",
                 fix=f"trainwright verify {place.repository}@{digest}",
             )
@@ -164,13 +166,10 @@ def identity_of(root: Path, intent: Intent, uri: str) -> str:
     if match := PINNED.fullmatch(uri):
         written = {name: state.read_image(root / "out" / name) for name in names}
         found = [name for name, image in written.items() if image and image.digest == match["digest"]]
-        shipped = [record.images for record in trains.known(root).values()]
+        shipped = [record.images for record in release_records.known(root).values()]
         found += [name for one in shipped for name, image in one.items() if image.digest == match["digest"]]
         return found[0] if found and found[0] in names else ""
     tag = uri.rpartition(":")[2]
-    return next((name for name in names if tag.startswith(f"{name}-") and _ours(tag.removeprefix(f"{name}-"))), "")
-
-
-def _ours(rest: str) -> bool:
-    """Return whether the rest of a tag behind an id is one that trainwright writes: a key, a release or an alias."""
-    return bool(re.fullmatch(rf"[0-9a-f]{{{names.SHORT}}}|\d{{4}}\.\d{{1,2}}\.\d+|latest", rest))
+    return next(
+        (name for name in names if tag.startswith(f"{name}-") and tags.is_ending(tag.removeprefix(f"{name}-"))), ""
+    )

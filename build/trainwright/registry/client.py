@@ -16,7 +16,7 @@ import httpx
 
 from trainwright.core.errors import EnvironmentProblem, RegistryError
 from trainwright.docker.oci_layout import CONFIG, LAYER, MANIFEST
-from trainwright.image import names
+from trainwright.image import tags as image_tags
 from trainwright.registry import documents, http, notes, uploads
 from trainwright.registry.retry import AGAIN, Refused, Wrong, end_if_stopped, side_by_side, tried
 
@@ -399,7 +399,7 @@ def move(repository: str, digest: str, alias: str) -> None:
 
     Raises RegistryError if it is the name of a key or a release, which never move.
     """
-    if names.is_immutable(alias):
+    if image_tags.is_immutable(alias):
         raise RegistryError(
             f"{alias} is the tag of a key or of a release, and never moves",
             where=f"{repository}:{alias}",

@@ -8,8 +8,8 @@ from typing import Any, Literal
 
 from trainwright.core.errors import ConfigError
 from trainwright.core.toml import Model
-from trainwright.image import names
-from trainwright.image.names import SHORT
+from trainwright.image import tags as image_tags
+from trainwright.image.tags import SHORT
 from trainwright.registry.settings import FILE, Repository
 
 PULL = ["ecr:BatchCheckLayerAvailability", "ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer"]
@@ -53,10 +53,14 @@ def movable(tag: str, filters: Iterable[str]) -> bool:
 def refuse_filters(settings: Repository, identities: Iterable[str]) -> None:
     """Raise ConfigError if immutable tags could move, aliases could not, or the caches' rule matches an image."""
     for identity in identities:
-        fixed = [f"{identity}-{'0' * SHORT}", f"{identity}-{'f' * SHORT}", names.release_tag(identity, "2026.11.0")]
+        fixed = [
+            f"{identity}-{'0' * SHORT}",
+            f"{identity}-{'f' * SHORT}",
+            image_tags.release_tag(identity, "2026.11.0"),
+        ]
         wrong = [tag for tag in fixed if movable(tag, settings.moving)]
-        wrong += [tag for tag in [names.alias(identity)] if not movable(tag, settings.moving)]
-        wrong += [tag for tag in [*fixed, names.alias(identity)] if movable(tag, [settings.caches])]
+        wrong += [tag for tag in [image_tags.alias(identity)] if not movable(tag, settings.moving)]
+        wrong += [tag for tag in [*fixed, image_tags.alias(identity)] if movable(tag, [settings.caches])]
         if wrong:
             raise ConfigError(
                 f"[repository] of {FILE} has wrong patterns for the tag {wrong[0]}",

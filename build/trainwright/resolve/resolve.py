@@ -257,7 +257,7 @@ def check_locks(intent: Intent, variants: list[Variant]) -> tuple[list[dict[str,
 
 def _answers(intent: Intent, variant: Variant) -> None:
     if inputs.read_lock(intent, variant).intent != lockfile.intent_digest(intent, variant):
-        raise LockError("the lock was written for another intent")
+        raise LockError("the lock is stale: the matrix or a component changed since it was written")
 
 
 def _complaint(read: Callable[..., object], *words: object) -> LockError | None:

@@ -13,7 +13,7 @@ import pytest
 from trainwright.build import proof_code, proofs, recording
 from trainwright.core.errors import NotRunError
 from trainwright.image import inputs
-from trainwright.image.names import SHORT
+from trainwright.image.tags import SHORT
 from trainwright.inspect import matrix_page
 from trainwright.matrix.matrix import load_intent, select
 from trainwright.matrix.records import Check, Drift, Image, Proof, Record, Standing, Where

@@ -56,7 +56,7 @@ def test_interfaces_that_nothing_is_held_against_are_refused(cli: Cli, words: li
 def test_an_image_that_nobody_knows_is_refused_before_anything_is_judged(cli: Cli) -> None:
     for words, said in (
         (["nope", GOOD], "unknown image 'nope'"),
-        (["pytorch-2.15-cu132-py313-ec2", "-"], "does not accept standard input"),
+        (["pytorch-2.15-cu132-py313-ec2", "-"], "requires a file, not standard input"),
     ):
         ended = cli(ROOT, "judge", "--record", *words)
         assert (ended.code, ended.out) == (2, "")

@@ -15,7 +15,7 @@ from trainwright.commands import judge as _judge  # noqa: F401
 from trainwright.commands.options import app
 from trainwright.core.errors import ConfigError, NotRunError
 from trainwright.gate import baseline, charts, measure, read
-from trainwright.gate.evidence import Declared
+from trainwright.gate.case import Declared
 from trainwright.gate.floors import load_floors
 from trainwright.gate.judge import Verdict
 

@@ -9,7 +9,7 @@ import pytest
 from hosts import DIGEST, GOOD, HANGS, ROOT, SCRIPT, Host
 
 from trainwright.gate import read
-from trainwright.gate.evidence import Declared
+from trainwright.gate.case import Declared
 from trainwright.gate.judge import Verdict
 
 

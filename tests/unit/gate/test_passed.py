@@ -8,7 +8,7 @@ import pytest
 
 from trainwright.core.errors import ConfigError, NotRunError
 from trainwright.gate import passed, read
-from trainwright.gate.evidence import Declared
+from trainwright.gate.case import Declared
 from trainwright.gate.judge import Verdict
 from trainwright.matrix.matrix import load_intent
 from trainwright.matrix.model import Variant

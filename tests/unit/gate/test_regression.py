@@ -16,7 +16,7 @@ from trainwright.commands import compare as commands
 from trainwright.commands.options import app
 from trainwright.core.errors import ConfigError, NotRunError, TestError
 from trainwright.gate import measure, regression
-from trainwright.gate.evidence import Declared
+from trainwright.gate.case import Declared
 from trainwright.gate.floors import load_floors
 from trainwright.gate.regression import Compared, Run, abba, interleaved
 

@@ -15,7 +15,7 @@ from trainwright.commands.options import app
 from trainwright.core.errors import ConfigError, EnvironmentProblem
 from trainwright.gate import charts, junit, png, read
 from trainwright.gate import html as gate_html
-from trainwright.gate.evidence import Case, Declared
+from trainwright.gate.case import Case, Declared
 from trainwright.gate.judge import Check, Verdict
 
 ROOT = Path(__file__).parents[3]

@@ -15,7 +15,7 @@ from trainwright.core import files
 from trainwright.core.errors import ConfigError, EnvironmentProblem, NotRunError
 from trainwright.core.toml import load
 from trainwright.docker import buildx, engine
-from trainwright.image import names
+from trainwright.image import tags
 from trainwright.inspect import derive, derived, parent
 from trainwright.inspect.derived import Derived, Parent
 from trainwright.matrix.matrix import load_intent
@@ -159,7 +159,7 @@ def test_what_an_image_starts_from_is_in_the_registry_that_is_named(
     intent = load_intent(tree)
     image = state.read_image(tree / "out" / published)
     assert image
-    labels = {names.ID_LABEL: published, names.KEY_LABEL: image.key}
+    labels = {tags.ID_LABEL: published, tags.KEY_LABEL: image.key}
     assert parent.reference(intent, labels, "") == URI
     assert parent.reference(intent, labels, "127.0.0.1:1") == URI
     for other in ("127.0.0.1:1/team", "127.0.0.1"):

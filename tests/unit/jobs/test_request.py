@@ -200,9 +200,9 @@ def test_what_starts_the_ranks(
         (["--region", "us-east-1"], "pulls from Amazon ECR in its own region"),
         (["--training-compiler"], "does not extend a container of the Training Compiler"),
         (["--training-compiler-debug"], "requires --training-compiler"),
-        ([word for n in range(101) for word in ("--hyperparameter", f"h{n}=1")], "too many, SageMaker accepts 100"),
-        ([word for n in range(21) for word in ("--channel", f"c{n}=s3://bucket/c")], "too many, SageMaker accepts 20"),
-        ([word for n in range(51) for word in ("--tag", f"t{n}=1")], "too many, SageMaker accepts 50"),
+        ([word for n in range(101) for word in ("--hyperparameter", f"h{n}=1")], "SageMaker accepts at most 100 "),
+        ([word for n in range(21) for word in ("--channel", f"c{n}=s3://bucket/c")], "SageMaker accepts at most 20 "),
+        ([word for n in range(51) for word in ("--tag", f"t{n}=1")], "SageMaker accepts at most 50 "),
     ],
 )
 def test_what_sagemaker_refuses_is_refused_here(cli: Cli, script: Path, words: list[str], said: str) -> None:

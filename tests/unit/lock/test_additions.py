@@ -13,7 +13,7 @@ from sdists import sdist
 from trainwright.core import store
 from trainwright.core.errors import ConfigError
 from trainwright.image import child as image_child
-from trainwright.image import inputs, names
+from trainwright.image import inputs, tags
 from trainwright.image.inputs import Inputs
 from trainwright.lock import additions
 from trainwright.matrix.matrix import Intent, load_intent
@@ -93,7 +93,7 @@ def test_what_the_image_lacks_is_locked_and_nothing_else(lock: Callable[..., Any
     assert found.variant.id == f"{CPU}-with-requirements"
     assert found.parent
     assert f'io.trainwright.on.key="{found.parent.key}"' in found.text["Dockerfile"]
-    assert names.PARENT_LABEL not in found.text["Dockerfile"]  # there it is repository@digest, and pulled
+    assert tags.PARENT_LABEL not in found.text["Dockerfile"]  # there it is repository@digest, and pulled
     assert found.parent.name in found.text["docker-bake.json"]
 
 

@@ -116,7 +116,7 @@ def lacks(intent: Intent, variant: Variant) -> str:
     try:
         render.check(intent, variant)
     except ConfigError as error:
-        if "on a stage 'cuda-compiler'" in error.what:
+        if "uses the stage 'cuda-compiler'" in error.what:
             return "cuda"
         missing = re.search(r"has no (?:attribute|element) '([\w-]+)'", error.why)
         return missing[1] if missing else str(error)

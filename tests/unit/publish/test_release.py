@@ -16,8 +16,8 @@ from trainwright.inspect import affected, find
 from trainwright.lock import lockfile, packages
 from trainwright.matrix.matrix import Intent, load_intent
 from trainwright.matrix.model import Lock, Variant
-from trainwright.publish import release, trains
-from trainwright.publish.trains import Shipped, Train
+from trainwright.publish import release, release_records
+from trainwright.publish.release_records import Shipped, Train
 
 ID = "pytorch-2.13-cpu-py311-ec2"
 Edit = Callable[[Path, str, str], None]
@@ -54,7 +54,7 @@ def record(tree: Path, name: str, **changes: str) -> Train:
     image = Shipped(key=found.key, digest="sha256:" + "d" * 64, repository="trainwright/pytorch")
     facts = {"name": name, "date": "2026-11-21", "commit": git(tree, "rev-parse", "HEAD"), **changes}
     train = Train(**facts, images={ID: image})
-    (tree / f"dockerfiles/releases/{name}.toml").write_text(trains.dump(train))
+    (tree / f"dockerfiles/releases/{name}.toml").write_text(release_records.dump(train))
     return train
 
 

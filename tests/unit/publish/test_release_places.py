@@ -13,11 +13,12 @@ from trainwright.build import state as build_state
 from trainwright.core import errors
 from trainwright.core.errors import IncompatibleError, NotRunError, Refusals, RegistryError, TrainwrightError
 from trainwright.docker import engine
-from trainwright.image import inputs, names
+from trainwright.image import inputs
+from trainwright.image import tags as image_tags
 from trainwright.matrix.matrix import load_intent
 from trainwright.matrix.records import Check, Image, Proof
 from trainwright.publish import attest as publish_attest
-from trainwright.publish import push, trains
+from trainwright.publish import push, release_records
 from trainwright.publish import release as publish_release
 from trainwright.registry import retry
 
@@ -137,7 +138,7 @@ def test_no_alias_moves_before_all_of_them_have_the_tag(here: Path, two: tuple[R
     assert not (here / f"dockerfiles/releases/{NAME}.toml").exists()
     release(two)
     assert [len(tags(one)) for one in two] == [2, 2]
-    assert names.release_tag(ID, NAME) in tags(two[1])
+    assert image_tags.release_tag(ID, NAME) in tags(two[1])
 
 
 def test_another_image_in_one_of_them(here: Path, two: tuple[Registry, Registry]) -> None:
@@ -257,7 +258,9 @@ def test_a_waiver_is_no_pass_whatever_it_says(here: Path, gate: str, state: str)
     build_state.write_image(
         out, Image(id=ID, key=key, digest=digest, proof=Proof(image=digest, probe=none, tests=none))
     )
-    publish_release._note_gate(intent, variant, trains.Shipped(key=key, digest=digest, repository="x", gate=gate))
+    publish_release._note_gate(
+        intent, variant, release_records.Shipped(key=key, digest=digest, repository="x", gate=gate)
+    )
     held = build_state.read_image(out)
     assert held
     assert held.proof

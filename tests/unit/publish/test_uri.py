@@ -9,10 +9,10 @@ import pytest
 from registries import MANIFEST, Registry, digest_of, serving
 
 from trainwright.build import state
-from trainwright.image import inputs, names
+from trainwright.image import inputs, tags
 from trainwright.matrix.matrix import load_intent
 from trainwright.matrix.records import Image
-from trainwright.publish import trains, uri
+from trainwright.publish import release_records, uri
 
 Cli = Callable[..., Any]
 ID = "pytorch-2.13-cpu-py311-sagemaker"
@@ -75,11 +75,11 @@ def hold(held: Registry, tag: str, content: bytes = b'{"a": 1}') -> tuple[str, s
 
 def test_as_it_went_out_under_a_release(cli: Cli, tree: Path) -> None:
     with serving() as held:
-        digest, tag = hold(held, names.release_tag(ID, "2026.11.0"))
-        shipped = trains.Shipped(key="c" * 64, digest=digest, repository=BELOW)
-        record = trains.Train(name="2026.11.0", date="2026-11-20", commit="d" * 40, images={ID: shipped})
-        (tree / trains.FOLDER).mkdir(exist_ok=True)
-        (tree / trains.FOLDER / "2026.11.0.toml").write_text(trains.dump(record))
+        digest, tag = hold(held, tags.release_tag(ID, "2026.11.0"))
+        shipped = release_records.Shipped(key="c" * 64, digest=digest, repository=BELOW)
+        record = release_records.Train(name="2026.11.0", date="2026-11-20", commit="d" * 40, images={ID: shipped})
+        (tree / release_records.FOLDER).mkdir(exist_ok=True)
+        (tree / release_records.FOLDER / "2026.11.0.toml").write_text(release_records.dump(record))
         words = ["--registry", held.address, "--release", "2026.11.0"]
         assert cli(tree, "uri", ID, *words).out == f"{held.address}/{BELOW}:{tag}\n"
         other = cli(tree, "uri", "tensorflow-2.21-cpu-py313-sagemaker", *words)

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from trainwright.core.errors import ConfigError
-from trainwright.image import names
-from trainwright.image.names import key_tag
+from trainwright.image import tags
+from trainwright.image.tags import key_tag
 from trainwright.matrix.matrix import Intent
 from trainwright.registry import ecr_settings
 from trainwright.registry import settings as registry_settings
@@ -48,13 +48,13 @@ def test_tags_of_keys_and_releases_never_move_and_aliases_do(intent: Intent, set
     for variant in intent.variants:
         fixed = [
             key_tag(variant.id, "0123456789abcdef"),
-            names.release_tag(variant.id, "2026.11.0"),
+            tags.release_tag(variant.id, "2026.11.0"),
             variant.id,
             "nightly",
         ]
         assert not any(ecr_settings.movable(tag, settings.moving) for tag in fixed)
-        assert ecr_settings.movable(names.alias(variant.id), settings.moving)
-        assert not names.is_immutable(names.alias(variant.id))
+        assert ecr_settings.movable(tags.alias(variant.id), settings.moving)
+        assert not tags.is_immutable(tags.alias(variant.id))
     assert ecr_settings.movable(f"sha256-{'0' * 64}.sig", settings.moving)
     assert ecr_settings.movable("cache-x", settings.moving)
 

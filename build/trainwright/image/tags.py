@@ -12,6 +12,7 @@
 import re
 
 SHORT = 12  # hex digits of a key in a tag
+KEY, RELEASE = rf"[0-9a-f]{{{SHORT}}}", r"\d{4}\.\d{1,2}\.\d+"
 ID_LABEL, KEY_LABEL = "io.trainwright.id", "io.trainwright.key"
 PARENT_LABEL = "io.trainwright.parent"  # of an image that was built on top of one of ours: the parent's URI
 VERSION_LABEL = "io.trainwright.version."  # labels that repeat a component's row
@@ -37,7 +38,16 @@ def alias(identity: str) -> str:
 
 def is_immutable(tag: str) -> bool:
     """Return whether a tag never moves: that of a key or of a release."""
-    return bool(re.search(rf"-([0-9a-f]{{{SHORT}}}|\d{{4}}\.\d{{1,2}}\.\d+)$", tag))
+    return bool(re.search(rf"-({KEY}|{RELEASE})$", tag))
+
+
+def is_of_release(tag: str) -> bool:
+    return bool(re.search(rf"-{RELEASE}$", tag))
+
+
+def is_ending(rest: str) -> bool:
+    """Return whether the part of a tag after `<id>-` is one that trainwright writes: a key, a release or `latest`."""
+    return bool(re.fullmatch(rf"{KEY}|{RELEASE}|latest", rest))
 
 
 def engine_name(framework: str, tag: str) -> str:

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from trainwright.core.errors import ConfigError
 from trainwright.core.toml import parse
-from trainwright.image import names
+from trainwright.image import tags
 from trainwright.lock.packages import Stanzas
-from trainwright.publish import trains
-from trainwright.publish.trains import Shipped, Train
+from trainwright.publish import release_records
+from trainwright.publish.release_records import Shipped, Train
 
 IMAGE = Shipped(key="a" * 64, digest="sha256:" + "b" * 64, repository="trainwright/tiny")
 
@@ -26,7 +26,7 @@ def by_name(*found: Train) -> dict[str, Train]:
 
 @pytest.mark.parametrize("name", ["2026.11.0", "2026.1.12", "2027.12.1"])
 def test_names(name: str) -> None:
-    assert str(trains.version(name)) == name
+    assert str(release_records.version(name)) == name
 
 
 @pytest.mark.parametrize(
@@ -38,21 +38,25 @@ def test_names(name: str) -> None:
 )
 def test_what_is_no_name(name: str) -> None:
     with pytest.raises(ConfigError, match="not a release name"):
-        trains.version(name)
+        release_records.version(name)
 
 
 def test_earlier_is_of_the_same_train_and_by_number() -> None:
     known = by_name(*map(train, ["2026.11.0", "2026.11.2", "2026.11.10", "2026.1.1", "2026.12.0", "2025.11.5"]))
-    assert [found.name for found in trains.earlier("2026.11.11", known)] == ["2026.11.10", "2026.11.2", "2026.11.0"]
-    assert trains.earlier("2026.11.0", known) == []
-    assert trains.earlier("2026.10.1", known) == []
+    assert [found.name for found in release_records.earlier("2026.11.11", known)] == [
+        "2026.11.10",
+        "2026.11.2",
+        "2026.11.0",
+    ]
+    assert release_records.earlier("2026.11.0", known) == []
+    assert release_records.earlier("2026.10.1", known) == []
 
 
 def test_newest_is_by_image_and_by_number() -> None:
     known = [train("2026.9.0", "one", "two"), train("2026.10.0", "one"), train("2026.10.1", "one")]
-    assert trains.newest("one", known) == "2026.10.1"
-    assert trains.newest("two", known) == "2026.9.0"
-    assert trains.newest("three", known) == ""
+    assert release_records.newest("one", known) == "2026.10.1"
+    assert release_records.newest("two", known) == "2026.9.0"
+    assert release_records.newest("three", known) == ""
 
 
 @pytest.mark.parametrize(
@@ -65,14 +69,14 @@ def test_newest_is_by_image_and_by_number() -> None:
     ],
 )
 def test_next_train(names: list[str], following: str) -> None:
-    assert trains.next_train(names) == following
+    assert release_records.next_train(names) == following
 
 
 @given(st.integers(2000, 9999), st.integers(1, 12), st.integers(0, 999))
 def test_next_train_is_a_name_and_newer(year: int, month: int, patch: int) -> None:
     name = f"{year}.{month}.{patch}"
     if (year, month) != (9999, 12):
-        assert trains.version(trains.next_train([name])) > trains.version(name)
+        assert release_records.version(release_records.next_train([name])) > release_records.version(name)
 
 
 @pytest.mark.parametrize(
@@ -87,19 +91,19 @@ def test_next_train_is_a_name_and_newer(year: int, month: int, patch: int) -> No
     ],
 )
 def test_which_tags_are_fixed(name: str, fixed: bool) -> None:
-    assert names.is_immutable(name) is fixed
+    assert tags.is_immutable(name) is fixed
 
 
 def test_no_image_of_the_matrix_looks_like_a_fixed_tag(intent: object) -> None:
-    assert [variant.id for variant in intent.variants if names.is_immutable(variant.id)] == []  # type: ignore[attr-defined]
+    assert [variant.id for variant in intent.variants if tags.is_immutable(variant.id)] == []  # type: ignore[attr-defined]
 
 
 def test_a_record_is_read_as_it_was_written_and_sorted() -> None:
     wanted = train("2026.11.0", "two-1.0-cpu", "one-2.13-cpu")
-    text = trains.dump(wanted)
+    text = release_records.dump(wanted)
     assert parse(text, Train, "x") == wanted
     assert list(tomllib.loads(text)["images"]) == ["one-2.13-cpu", "two-1.0-cpu"]
-    assert trains.dump(parse(text, Train, "x")) == text
+    assert release_records.dump(parse(text, Train, "x")) == text
 
 
 # --- security alone ------------------------------------------------------------------------------------------------
@@ -146,9 +150,9 @@ OLD = stanzas("libssl 3.0.1 debian", "tzdata 2026a debian", "curl 8.1 debian-sec
     ],
 )
 def test_beyond_security(new: list[str], problems: list[str]) -> None:
-    assert trains.beyond_security(OLD, stanzas(*new)) == problems
+    assert release_records.beyond_security(OLD, stanzas(*new)) == problems
 
 
 def test_the_same_version_with_other_bytes_is_another_package() -> None:
     rebuilt = {**OLD, "libssl": {**OLD["libssl"], "SHA256": "other"}}
-    assert trains.beyond_security(OLD, rebuilt) == ["libssl 3.0.1 -> 3.0.1 (debian)"]
+    assert release_records.beyond_security(OLD, rebuilt) == ["libssl 3.0.1 -> 3.0.1 (debian)"]

@@ -72,7 +72,7 @@ def earlier(name: str, trains: Mapping[str, Train]) -> list[Train]:
 
 
 def newest(identity: str, trains: Iterable[Train]) -> str:
-    """Return the newest release that has an image; "" for none."""
+    """Return the newest release that contains this image; "" if none does."""
     names = [train.name for train in trains if identity in train.images]
     return max(names, key=version, default="")
 

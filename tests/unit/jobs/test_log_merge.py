@@ -7,7 +7,7 @@ from typing import NamedTuple
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from trainwright.jobs.cloudwatch import Event, Merged
+from trainwright.jobs.log_merge import Event, Merged
 
 LOOK_BACK, MARGIN = 100, 20
 END = 2000
