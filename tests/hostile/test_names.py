@@ -20,6 +20,7 @@ from ruamel.yaml import YAML
 
 from trainwright.core import yaml_text
 from trainwright.inspect import matrix_page
+from trainwright.jobs import schedulers
 from trainwright.publish import pipelines
 from trainwright.publish.pipelines import Build, Graph, Left
 
@@ -154,7 +155,7 @@ for word in "$@"; do printf '%s\\0' "$word"; done >>"$SAID"
 
 
 @pytest.mark.parametrize("word", [word for word in HOSTILE if word.isprintable()])
-@pytest.mark.parametrize("on", ["slurm", "hyperpod-slurm", "mpijob", "pytorchjob", "hyperpod-eks"])
+@pytest.mark.parametrize("on", schedulers.NAMES)
 def test_a_job_gets_the_words_that_were_given(on: str, word: str, cli: Any, tmp_path: Path) -> None:
     """Its script runs beside stand-ins for what it would start: these get the words, and nothing else runs."""
     (tmp_path / "train.py").touch()

@@ -5,9 +5,11 @@ from typing import Any
 
 import yaml
 
+from trainwright.jobs import schedulers
+
 DIGEST = "sha256:" + "5" * 64
 IMAGE = f"123456789012.dkr.ecr.us-east-1.amazonaws.com/trainwright/pytorch@{DIGEST}"
-KUBERNETES = ("mpijob", "pytorchjob", "hyperpod-eks")
+KUBERNETES = tuple(name for name in schedulers.NAMES if schedulers.named(name).KUBERNETES)
 SLURM = ("slurm", "hyperpod-slurm")
 Emit = Callable[..., Any]
 Json = dict[str, Any]

@@ -20,7 +20,8 @@ def fetch(images: Images = None, only: Only = None, framework: Framework = None,
     from trainwright.resolve import fetch as resolve_fetch
     from trainwright.resolve import resolve
 
-    intent, variants = chosen(framework, named(images, only))
+    only = named(images, only)
+    intent, variants = chosen(framework, only)
     if framework is None and only is None:
         variants, blocked = resolve.waiting(intent, variants)
         if blocked:

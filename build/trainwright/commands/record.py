@@ -36,7 +36,8 @@ def record(
     from trainwright.build import recording
     from trainwright.core import console
 
-    intent, variants = chosen(framework, named(images, only))
+    only = named(images, only)
+    intent, variants = chosen(framework, only)
     if framework is None and only is None:
         variants = recording.candidates(intent, variants)
     if training and len(variants) != 1:

@@ -39,7 +39,7 @@ def test_(
     from trainwright.inspect import verify_child
 
     if image:
-        if only or framework or with_:
+        if images or only or framework or with_:
             raise ConfigError(
                 "--image excludes ids, --framework and --with",
                 why="the labels of the image determine which tests run",

@@ -2,26 +2,25 @@
 
 import re
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 
 from trainwright.core.errors import NotRunError, TrainwrightError
-from trainwright.doctor import buildx, ca, disk, engine, image_store, indexes, locks, mirrors, registry, signing, tools
 from trainwright.doctor.context import Context, Finding
 
 Check = Callable[[Context], Finding]
 
+FIRST = ("engine", "buildx", "image_store", "tools")  # the others build on these
+
+
+def _names() -> list[str]:
+    names = {path.stem for path in Path(__file__).parent.glob("[a-z]*.py")} - {"context"}
+    return sorted(names, key=lambda name: (FIRST.index(name) if name in FIRST else len(FIRST), name))
+
+
+# Found in this folder, so that a new check is a new file and nothing else.
 CHECKS: dict[str, Check] = {
-    "engine": engine.check,
-    "buildx": buildx.check,
-    "image store": image_store.check,
-    "tools": tools.check,
-    "locks": locks.check,
-    "disk": disk.check,
-    "ca": ca.check,
-    "indexes": indexes.check,
-    "mirrors": mirrors.check,
-    "registry": registry.check,
-    "signing": signing.check,
+    name.replace("_", " "): import_module(f"trainwright.doctor.{name}").check for name in _names()
 }
 
 

@@ -345,3 +345,10 @@ def test_ci_says_what_it_proves_and_what_it_leaves_out(tree: Path, out: Path, cl
     assert (rows[-1]["id"], rows[-1]["action"]) == (ID, "prove")  # of one, it is always its turn
     assert rows[-1]["reason"].startswith("chosen in turn by the commit ")
     assert {(row["action"], row["reason"]) for row in rows[:-1]} == {("prove", "no proof of it is recorded")}
+
+
+def test_an_image_that_is_named_is_the_only_one(tree: Path, cli: Cli) -> None:
+    """Named as an argument it is not one of many, of which those without results are left out."""
+    assert cli(tree, "record", ID).code == 7
+    assert cli(tree, "record").code == 0
+    assert "excludes ids" in cli(tree, "test", ID, "--image", "x").err
