@@ -33,7 +33,7 @@ building=$!
 set +m
 trap 'kill -- "-$building" 2>/dev/null || true; rm -f "$log"' EXIT
 stage lint "$trainwright" lint --require-check
-stage "unit tests" "${pytest[@]}" tests/unit tests/golden tests/hostile -m 'not slurm' --numprocesses auto --dist worksteal
+stage "unit tests" "${pytest[@]}" tests/unit tests/golden tests/hostile -m 'not slurm and not png' --numprocesses auto --dist worksteal
 code=0
 wait "$building" || code=$?
 [ "$code" = 0 ] || { cat "$log" >&2 && exit "$code"; }

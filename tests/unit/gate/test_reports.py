@@ -181,10 +181,10 @@ def test_what_is_not_established_never_looks_like_a_pass() -> None:
 # --- the picture -----------------------------------------------------------------------------------------------------
 
 
-# It is an extra of the package; tests/engine/test_picture.py installs it and runs these.
 needs_matplotlib = pytest.mark.skipif(find_spec("matplotlib") is None, reason="not run: no matplotlib")
 
 
+@pytest.mark.png
 @needs_matplotlib
 def test_the_picture_is_one() -> None:
     found = [examined("07", "p4d.24xlarge", 2), examined("37"), evil()]
@@ -195,6 +195,7 @@ def test_the_picture_is_one() -> None:
     assert (width, height) == (1430, 3 * 506)
 
 
+@pytest.mark.png
 @needs_matplotlib
 def test_a_picture_of_too_many_logs_is_refused() -> None:
     verdict, case = examined("05")
@@ -249,6 +250,7 @@ def test_the_command_writes_all_of_them_also_for_a_fail(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b.xml"]  # no halves
 
 
+@pytest.mark.png
 @needs_matplotlib
 def test_the_command_writes_the_picture(tmp_path: Path) -> None:
     log = str(next(LOGS.glob("30*.txt")))
