@@ -207,7 +207,7 @@ def test_every_call_is_refused_at_first(jobs: Jobs, root: Path, refusal: Refusal
     jobs.first = None
     job.put("algo-1", [(0.0, DOUBLE)])
     jobs.first = refusal
-    second = until("the job is stopped", process)
+    second = until("stopping the job", process)
     deadline = time.monotonic() + LIMIT
     while ("sagemaker", "StopTrainingJob") not in jobs.calls and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -396,7 +396,7 @@ def test_the_policy_allows_what_following_uses(jobs: Jobs, root: Path) -> None:
     job.step("Training", "Training in progress")
     job.put("algo-1", [(0.0, DOUBLE)])
     process = attach(jobs, root, "kept", "--stop-on-cause")
-    until("the job is stopped", process)
+    until("stopping the job", process)
     deadline = time.monotonic() + LIMIT
     while ("sagemaker", "StopTrainingJob") not in jobs.calls and time.monotonic() < deadline:
         time.sleep(0.05)

@@ -196,7 +196,7 @@ def test_who_attaches_later_takes_it(job: Callable[..., launch.Job], s3: Any, am
     amazon.refuse("DescribeTrainingJob", "AccessDeniedException", "no")
     said = list[str]()
     begin.clear(HERE, "one", "", said.append)
-    assert "is not known" in said[0]
+    assert "cannot check whether a secret" in said[0]
     ends(amazon, "Completed")
     ends(amazon, "Completed")
     ended = cli("attach", "one", root=checkout(tmp_path))

@@ -82,7 +82,7 @@ def test_every_call_is_throttled_at_first(jobs: Jobs, s3: Any, root: Path) -> No
     job.step("Training", "Training in progress")
     job.put("algo-1", [(1.0, f"line {n}") for n in range(7)])
     job.put("algo-2", [(2.0, DOUBLE)])
-    first += until("the job is stopped", process)
+    first += until("stopping the job", process)
     deadline = time.monotonic() + LIMIT
     while ("sagemaker", "StopTrainingJob") not in jobs.calls and time.monotonic() < deadline:
         time.sleep(0.05)

@@ -419,7 +419,7 @@ def test_an_sbom_that_was_tampered_with(published: Pushed, keys: dict[str, Path]
     published.put_beside("att", manifest)
     rows = verified(published, keys["ours.pub"])
     assert failed(rows) == {"sbom"}, rows
-    assert "there is none by this key" in rows["sbom"][1]
+    assert "no SBOM is signed with this cosign key" in rows["sbom"][1]
 
 
 def test_an_sbom_that_lists_something_else_than_the_lock(published: Pushed, keys: dict[str, Path]) -> None:
@@ -430,7 +430,7 @@ def test_an_sbom_that_lists_something_else_than_the_lock(published: Pushed, keys
     rows = verified(published, keys["ours.pub"])
     assert failed(rows) == {"sbom", "provenance"}
     assert bill["components"][-1]["name"] in rows["sbom"][1].lower()
-    assert "there is none" in rows["provenance"][1]
+    assert "no provenance is signed with this cosign key" in rows["provenance"][1]
 
 
 def test_a_provenance_that_lists_something_else_than_the_lock(published: Pushed, keys: dict[str, Path]) -> None:

@@ -42,7 +42,7 @@ def read(intent: Intent, variant: Variant) -> Record | None:
 
 
 def standing(intent: Intent, variant: Variant) -> Standing:
-    """Return an image's standing without engine, registry and network; drift of this host's store is ignored.
+    """Return whether an image is proved, from this checkout alone; drift recorded in this host's store is ignored.
 
     Never raises for one image: an input that is missing or cannot be rendered is shown with its reason.
     """

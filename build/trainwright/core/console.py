@@ -147,7 +147,7 @@ def progress(total: int = 0) -> Iterator[tuple[Callable[[str], None], Callable[[
         done = 0
 
         def count(size: int) -> None:
-            """Print a line for every quarter."""
+            """Print a line after each quarter of the download."""
             nonlocal done
             before, done = done, done + size
             if total and 4 * before // total != 4 * done // total:

@@ -102,6 +102,7 @@ class AwsError(TrainwrightError):
 
     exit_code = 9
     code = ""  # the error code of Amazon or botocore
+    denied = False  # a permission is missing
     passes = False  # throttling, a fault of Amazon's or of the network: a retry of the call may succeed
 
 

@@ -114,7 +114,7 @@ def redirect(url: str) -> str:
 
 
 def check_names(archives: Iterable[str]) -> None:
-    """Validate the names in the setting.
+    """Validate the names of archives and indexes in TRAINWRIGHT_MIRRORS.
 
     Raises ConfigError if one is unknown, because a misspelt name would have no effect.
     """

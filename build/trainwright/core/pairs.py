@@ -11,7 +11,7 @@ def pairs(option: str, words: Sequence[str]) -> dict[str, str]:
     for word in words:
         name, equals, value = word.partition("=")
         if not (name and equals):
-            raise ConfigError(f"{option} {word} has no value", where=option, fix=f"{option} NAME=VALUE")
+            raise ConfigError(f"{option} {word} is not NAME=VALUE", where=option, fix=f"{option} NAME=VALUE")
         if name in found:
             raise ConfigError(f"{option} {name} is given twice", where=option, fix=f"{option} {name}=VALUE once")
         found[name] = value

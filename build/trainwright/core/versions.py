@@ -48,7 +48,7 @@ def specifiers(text: str) -> SpecifierSet:
 
 @cache
 def within(version: str, range_: str) -> bool:
-    """Return whether a version is in a range; a pre-release is in if its numbers are, because the image holds it."""
+    """Return whether a version is in a range; pre-releases are not excluded, because an image may hold one."""
     return specifiers(range_).contains(parse(version), prereleases=True)
 
 

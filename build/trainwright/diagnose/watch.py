@@ -117,7 +117,7 @@ class Watch:
         return next(iter(self._found(final=True)), None)
 
     def stops(self, final: bool = False) -> tuple[Cause, str] | None:
-        """Return the first cause that no program survives, with its evidence; `final` if the log is over."""
+        """Return the first cause that no program survives, with its evidence. `final` says that the log is over."""
         return next((one for one in self._found(final) if one[0].stops), None)
 
     def _found(self, final: bool) -> list[tuple[Cause, str]]:

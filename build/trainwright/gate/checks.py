@@ -160,7 +160,7 @@ def _sizes_of(table: Table) -> Result:
 
 
 def _wanted(header: Header) -> Iterator[int]:
-    """Yield the sweep of -b, -e, -f or -i."""
+    """Yield the message sizes that -b, -e, and -f or -i ask for."""
     size = header.least
     while size <= header.most:
         yield size

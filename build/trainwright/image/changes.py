@@ -20,7 +20,7 @@ UNKNOWN, BLOCKED = "unknown", "blocked"  # in place of a key
 
 
 class Moved(Model):
-    """An image whose key changed. A key is "" in a tree without the image; "unknown" and "blocked" are not keys."""
+    """An image whose key changed. A key is "" without the image; "unknown" or "blocked" if it cannot be computed."""
 
     id: str
     old: str

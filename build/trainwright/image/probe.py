@@ -138,7 +138,7 @@ def file_differences(compiled: Iterable[str], found: Findings) -> Iterator[str]:
 
 
 def installed_by_pins(intent: Intent, variant: Variant, found: Mapping[str, str]) -> dict[str, str]:
-    """Return the packages in the image that providers of its pins install without apt's archive, as found.
+    """Return the packages found in the image that its pins install from a source other than apt's archives.
 
     They are part of a locked file, so its sha256 covers them; `image.json` records which they were.
     """

@@ -120,7 +120,7 @@ def _links_lost(component: str, was: Mapping[str, Library], now: Mapping[str, Li
 
 
 def _matters(facts: Mapping[str, Any]) -> bool:
-    """Return whether ranks compute or communicate with it; a child may change the rest (pip, a shell's tools)."""
+    """Return whether ranks use the component to compute or communicate; a child may change others, such as pip."""
     return bool(facts["at_start"] or facts["compiled"] or facts["libraries"])
 
 

@@ -21,7 +21,7 @@ NOT_SET = {
 def compare(
     declared: Mapping[str, Any], look: Look, parent: Mapping[str, Any], child: Mapping[str, Any]
 ) -> Iterable[Row]:
-    """Yield what the child must not change; nothing if all is kept.
+    """Yield each setting that the child changed and must keep; nothing if it kept all.
 
     `declared` and `look` are the parent's; `parent` and `child` are image `Config`s.
     """

@@ -216,7 +216,7 @@ def _provenance(
 ) -> str:
     statements, why = sign.attested(place, public, "provenance")
     if not statements:
-        raise BuildError(f"there is none by this key: {why}")
+        raise BuildError(f"no provenance is signed with this cosign key: {why}")
     label = {"id": labels[tags.ID_LABEL], "key": labels[tags.KEY_LABEL]}
     ours = [said for said in statements if provenance.parameters(said) == label]
     if not ours:
@@ -237,7 +237,7 @@ def _provenance(
 def _sbom(intent: Intent, found: Inputs | None, unknown: str, place: Place, public: str) -> str:
     statements, why = sign.attested(place, public, "sbom")
     if not statements:
-        raise BuildError(f"there is none by this key: {why}")
+        raise BuildError(f"no SBOM is signed with this cosign key: {why}")
     if found is None:
         raise NotRunError("signed, and not compared with a lock", why=unknown)
     _refuse(min((sboms.differences(intent, found, said["predicate"], place.digest) for said in statements), key=len))

@@ -53,7 +53,7 @@ def _free(job: Job) -> None:
     try:
         taken = aws.training_job(job.region, name)
     except AwsError as error:
-        if "may not" in error.what:
+        if error.denied:
             return
         raise
     if taken:

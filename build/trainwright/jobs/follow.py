@@ -253,7 +253,7 @@ class _Following:
         except AwsError as error:
             if error.code in NO_LOG:
                 return 0
-            if "may not" not in error.what:
+            if not error.denied:
                 raise
             self.denied = f"the log is not shown: {error.what}"  # following the job goes on without its log
             self.say(JOB, self.denied)

@@ -103,7 +103,7 @@ def prepare(
         raise ConfigError("--secret requires several hosts", where="--secret", fix="leave --secret out")
     if secret and not (secret.startswith(MANAGER) and secret.removeprefix(MANAGER)):
         raise ConfigError(
-            f"{secret!r} is not a location of a secret", where="--secret", fix=f"--secret {MANAGER}NAME, or none"
+            f"{secret!r} is not a location of a secret", where="--secret", fix=f"--secret {MANAGER}NAME, or omit it"
         )
     variant = next((one for one in intent.variants if one.id == image), None)
     uri, identity = image, image

@@ -154,7 +154,7 @@ def refused(harms: Mapping[str, str], names: Sequence[str]) -> tuple[str, str]:
 
 
 def compiler_of(intent: Intent, parent: Variant, name: str) -> Variant:
-    """Return the image that compiles `name` against the torch of `parent`: its devel twin; `parent` without CUDA.
+    """Return the image that compiles `name` against the torch of `parent`: its devel twin; without CUDA, `parent`.
 
     Raises ConfigError if it has no devel twin.
     """

@@ -65,7 +65,7 @@ class Rule(Model):
 
 
 class Interface(Model):
-    """The range of net API versions, first to last, that a range of a component supports."""
+    """The NCCL net API versions, first to last, that a component supports in a range of its own versions."""
 
     component: str
     range: Said

@@ -10,6 +10,7 @@ from pydantic import Field
 
 from trainwright.core.errors import ConfigError
 from trainwright.core.toml import Model, load
+from trainwright.image import tags
 from trainwright.lock.packages import Stanzas, requires
 from trainwright.matrix.model import Sha256
 
@@ -52,7 +53,7 @@ def version(name: str) -> Version:
         found = Version(name)
     except InvalidVersion:
         found = Version("0")
-    shaped = re.fullmatch(r"\d{4}\.\d{1,2}\.\d+", name) and str(found) == name and 1 <= found.minor <= MONTHS
+    shaped = re.fullmatch(tags.RELEASE, name) and str(found) == name and 1 <= found.minor <= MONTHS
     if not shaped:
         raise ConfigError(
             f"{name!r} is not a release name",

@@ -35,7 +35,7 @@ def authenticate(host: str, provider: Provider) -> None:
 
 
 def recognise(hosts: re.Pattern[str], provider: Callable[[re.Match[str]], Provider]) -> None:
-    """Register a provider for registries by host, used if authenticate() and docker have no credentials for one."""
+    """Register a credential provider for all matching hosts, used if authenticate() and docker have none for a host."""
     _recognised.append((hosts, provider))
 
 

@@ -173,7 +173,7 @@ def _denied(call: Call, message: str) -> AwsError:
     action = parts.get("action") or f"{call.service}:{call.operation}"
     resource = (parts.get("resource") or call.resource or "*").rstrip(".")
     explicit = "explicit deny" in message
-    return AwsError(
+    error = AwsError(
         f"{parts.get('who') or 'these credentials'} may not {action}",
         where=f"{resource} {call.region}".rstrip(),
         why=message or "access denied",
@@ -181,6 +181,8 @@ def _denied(call: Call, message: str) -> AwsError:
         if explicit
         else f"allow {action} on {resource}; {_policy(call)} lists all permissions that are needed",
     )
+    error.denied = True
+    return error
 
 
 def _policy(call: Call) -> str:

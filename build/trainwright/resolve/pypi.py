@@ -330,7 +330,7 @@ class _Capped:
 
     def read(self, size: int = -1) -> bytes:
         if not 0 <= size <= METADATA_BYTES:
-            raise ValueError(f"it asks for {size} bytes at once")
+            raise ValueError(f"one of its headers asks for {size} bytes at once; at most {METADATA_BYTES} are read")
         return self._stream.read(size)
 
     def seek(self, place: int) -> int:

@@ -187,7 +187,7 @@ def test_what_starts_the_ranks(
         (["--env", "A-B=x"], "is not a variable name"),
         (["--name", "a--b-"], "is not a training job name"),
         (["--name", "a" * 64], "is not a training job name"),
-        (["--tag", "a"], "--tag a has no value"),
+        (["--tag", "a"], "--tag a is not NAME=VALUE"),
         (["--secret", "secretsmanager:x"], "--secret requires several hosts"),
         (["--nodes", "2", "--secret", "x"], "is not a location of a secret"),
         (["--hyperparameter", f"a={'x' * 2499}"], "2501 characters, SageMaker accepts 2500"),
