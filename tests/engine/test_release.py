@@ -313,7 +313,7 @@ def test_newer_versions_come_as_a_branch(lagging: Checkout) -> None:
     assert f'+pip = "{move["new"]}"' in done["diff"]
     assert f'+version = "{move["new"]}"' in done["diff"]
     refused = lagging.run(*words, code=2)
-    assert "the branch newer exists" in refused["error"]
+    assert "the branch newer already exists" in refused["error"]
     git(lagging.tree, "checkout", "--quiet", "newer")
     assert {row["state"] for row in lagging.run("lock", "--check")} == {"current"}
     (row,) = lagging.run("plan", ID)
