@@ -7,20 +7,7 @@ from typing import Annotated
 
 import typer
 
-from trainwright.commands.options import (
-    Framework,
-    Images,
-    Json,
-    Name,
-    NoWait,
-    Only,
-    Region,
-    Registry,
-    With,
-    app,
-    asked_for,
-    named,
-)
+from trainwright.commands.options import Framework, Images, Json, Name, NoWait, Region, Registry, With, app, asked_for
 
 CACHE = "TRAINWRIGHT_CACHE"  # a cache to read and to write
 ENGINE = "scripts/engine.py"
@@ -29,7 +16,6 @@ ENGINE = "scripts/engine.py"
 @app.command()
 def build(
     images: Images = None,
-    only: Only = None,
     framework: Framework = None,
     with_: With = None,
     name: Name = "",
@@ -58,7 +44,7 @@ def build(
     from trainwright.resolve import fetch as resolve_fetch
 
     cache = Cache(to=cache_to, sources=cache_from or [])
-    intent, variants = asked_for(framework, named(images, only), with_, name)
+    intent, variants = asked_for(framework, images, with_, name)
     with console.alone(intent.root, no_wait):
         if set_up and and_push and not registry:
             _set_up_registry(intent.root)

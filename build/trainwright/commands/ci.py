@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from trainwright.commands.options import Framework, Images, Json, Only, Region, app, chosen, find_root, named
+from trainwright.commands.options import Framework, Images, Json, Region, app, chosen, find_root
 
 if TYPE_CHECKING:
     from trainwright.publish.pipelines import Graph, Settings
@@ -30,7 +30,6 @@ Output = Annotated[Path | None, typer.Option(metavar="FILE", help="Write to this
 @ci.command()
 def codebuild(
     images: Images = None,
-    only: Only = None,
     framework: Framework = None,
     since: Since = "",
     registry: Asked = "",
@@ -42,7 +41,7 @@ def codebuild(
     """Write a buildspec with a batch. It builds exactly the images that `trainwright plan` would build."""
     from trainwright.publish import pipelines
 
-    found, settings, notes = _graph(named(images, only), framework, since, registry, region, cache)
+    found, settings, notes = _graph(images, framework, since, registry, region, cache)
     document = pipelines.codebuild(found, settings.codebuild, _variables(registry, region, cache))
     _show(document, found, notes, output, as_json)
 
@@ -50,7 +49,6 @@ def codebuild(
 @ci.command()
 def github(
     images: Images = None,
-    only: Only = None,
     framework: Framework = None,
     since: Since = "",
     registry: Asked = "",
@@ -62,13 +60,13 @@ def github(
     """Write the same as a GitHub Actions workflow. It uses no third-party action, and gets its role by OIDC."""
     from trainwright.publish import pipelines
 
-    found, settings, notes = _graph(named(images, only), framework, since, registry, region, cache)
+    found, settings, notes = _graph(images, framework, since, registry, region, cache)
     document = pipelines.github(found, settings.github, _variables(registry, region, cache))
     _show(document, found, notes, output, as_json)
 
 
 @ci.command()
-def exports(images: Images = None, only: Only = None, framework: Framework = None, as_json: Json = False) -> None:
+def exports(images: Images = None, framework: Framework = None, as_json: Json = False) -> None:
     """Print what was pushed, as shell exports. Sets IMAGE_ID, IMAGE_KEY, IMAGE_DIGEST and IMAGE_URI.
 
     Without an image and --framework, the variables ONLY or FRAMEWORK choose, as in make; without those, all images that
@@ -82,12 +80,11 @@ def exports(images: Images = None, only: Only = None, framework: Framework = Non
     from trainwright.core.errors import NotRunError
     from trainwright.matrix.matrix import load_intent
 
-    only = named(images, only)
-    if not (only or framework):
-        only = os.environ.get("ONLY") or None
-        framework = None if only else os.environ.get("FRAMEWORK") or None
-    if only or framework:
-        values = state.exported(*chosen(framework, only))
+    if not (images or framework):
+        images = [only] if (only := os.environ.get("ONLY")) else None
+        framework = None if images else os.environ.get("FRAMEWORK") or None
+    if images or framework:
+        values = state.exported(*chosen(framework, images))
     else:
         intent = load_intent(find_root())
         variants, other = state.pushed_here(intent)
@@ -133,7 +130,7 @@ def proofs(as_json: Json = False) -> None:
 
 
 def _graph(
-    only: str | None, framework: str | None, since: str, registry: str, region: str, cache: str
+    images: list[str] | None, framework: str | None, since: str, registry: str, region: str, cache: str
 ) -> "tuple[Graph, Settings, list[str]]":
     """Return the graph, the settings and the notes for the head of the file.
 
@@ -143,7 +140,7 @@ def _graph(
     from trainwright.image import changes
     from trainwright.publish import pipelines
 
-    intent, variants = chosen(framework, only)
+    intent, variants = chosen(framework, images)
     settings = pipelines.settings(intent.root)
     changed = {row.id for row in changes.since(intent, since)} if since else None
     named = bool(registry or region)

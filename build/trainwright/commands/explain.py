@@ -2,7 +2,7 @@
 
 import typer
 
-from trainwright.commands.options import Framework, Images, Json, app, asked_for, named
+from trainwright.commands.options import Framework, Images, Json, app, asked_for
 from trainwright.core.errors import ConfigError, did_you_mean
 
 
@@ -13,7 +13,7 @@ def explain(images: Images = None, framework: Framework = None, as_json: Json = 
     from trainwright.image import inputs
     from trainwright.inspect import explain as inspect_explain
 
-    intent, variants = asked_for(framework, named(images))
+    intent, variants = asked_for(framework, images)
     if len(variants) > 1:
         names = [variant.id for variant in variants]
         raise ConfigError(f"explain requires one image, but {len(names)} were chosen", why=did_you_mean("", names))

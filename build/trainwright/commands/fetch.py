@@ -2,27 +2,18 @@
 
 import typer
 
-from trainwright.commands.options import (
-    Framework,
-    Images,
-    Json,
-    Only,
-    app,
-    chosen,
-    named,
-)
+from trainwright.commands.options import Framework, Images, Json, app, chosen
 
 
 @app.command()
-def fetch(images: Images = None, only: Only = None, framework: Framework = None, as_json: Json = False) -> None:
+def fetch(images: Images = None, framework: Framework = None, as_json: Json = False) -> None:
     """Download every locked file into the store, and verify it."""
     from trainwright.core import console
     from trainwright.resolve import fetch as resolve_fetch
     from trainwright.resolve import resolve
 
-    only = named(images, only)
-    intent, variants = chosen(framework, only)
-    if framework is None and only is None:
+    intent, variants = chosen(framework, images)
+    if framework is None and images is None:
         variants, blocked = resolve.waiting(intent, variants)
         if blocked:
             typer.echo(f"{len(blocked)} locks are blocked and are not fetched: trainwright plan", err=True)

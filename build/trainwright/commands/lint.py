@@ -4,13 +4,12 @@ from typing import Annotated
 
 import typer
 
-from trainwright.commands.options import Framework, Images, Json, Only, app, chosen, named
+from trainwright.commands.options import Framework, Images, Json, app, chosen
 
 
 @app.command()
 def lint(
     images: Images = None,
-    only: Only = None,
     framework: Framework = None,
     require_check: Annotated[
         bool, typer.Option("--require-check", help="Fail (7) if the engine does not support the check.")
@@ -21,7 +20,7 @@ def lint(
     from trainwright.build import lint as build_lint
     from trainwright.core import console
 
-    rows = build_lint.lint(*chosen(framework, named(images, only)))
+    rows = build_lint.lint(*chosen(framework, images))
     console.show([row.model_dump() for row in rows], as_json)
     with console.progress() as (say, _):
         build_lint.judge(rows, require_check, say)

@@ -2,13 +2,12 @@
 
 import typer
 
-from trainwright.commands.options import Framework, Images, Instance, Json, Only, State, app, named
+from trainwright.commands.options import Framework, Images, Instance, Json, State, app
 
 
 @app.command("list")
 def list_(
     images: Images = None,
-    only: Only = None,
     framework: Framework = None,
     state: State = None,
     instance: Instance = None,
@@ -19,7 +18,7 @@ def list_(
     from trainwright.core import console
     from trainwright.inspect import matrix_page
 
-    rows = rows_of(framework, named(images, only), state, instance, moved=True)
+    rows = rows_of(framework, images, state, instance, moved=True)
     if as_json:
         fields = ("id", "framework", "accelerator", "target", "default", "tested", "state", "reason", "digest")
         console.data({**matrix_page.summary(rows), "images": [{name: row[name] for name in fields} for row in rows]})

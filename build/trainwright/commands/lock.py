@@ -4,26 +4,13 @@ from typing import Annotated, Any
 
 import typer
 
-from trainwright.commands.options import (
-    Framework,
-    Images,
-    Json,
-    Name,
-    NoWait,
-    Only,
-    With,
-    app,
-    chosen,
-    named,
-    on_top,
-)
+from trainwright.commands.options import Framework, Images, Json, Name, NoWait, With, app, chosen, on_top
 from trainwright.core.errors import ConfigError
 
 
 @app.command()
 def lock(
     images: Images = None,
-    only: Only = None,
     framework: Framework = None,
     check: Annotated[bool, typer.Option("--check", help="Only check that the locks are current; no network.")] = False,
     update: Annotated[bool, typer.Option("--update", help="Show how every lock would change; write nothing.")] = False,
@@ -39,7 +26,7 @@ def lock(
 
     if (write and not update) or (check and update):
         raise ConfigError("--write requires --update, and --check goes with neither", fix="trainwright lock --help")
-    intent, variants = chosen(framework, named(images, only))
+    intent, variants = chosen(framework, images)
     reads = check or (update and not write)
     if with_ or name:
         with console.alone(intent.root, no_wait, reads):
@@ -52,7 +39,7 @@ def lock(
         return None
     with console.alone(intent.root, no_wait, reads), console.progress() as (say, advance):
         if not update:
-            rows = resolve.lock_all(intent, variants, only is not None, say, advance)
+            rows = resolve.lock_all(intent, variants, images is not None, say, advance)
         else:
             rows = [change.model_dump() for change in relock.update(intent, variants, write, say, advance)]
             say(_changes(len(rows), write, "lock"))

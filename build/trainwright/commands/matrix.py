@@ -5,22 +5,12 @@ from typing import Annotated, Any
 
 import typer
 
-from trainwright.commands.options import (
-    Framework,
-    Images,
-    Instance,
-    Json,
-    Only,
-    State,
-    app,
-    chosen,
-    named,
-)
+from trainwright.commands.options import Framework, Images, Instance, Json, State, app, chosen
 from trainwright.core.errors import ConfigError, did_you_mean
 
 
 def rows_of(
-    framework: str | None, only: str | None, state: str | None, instance: str | None, moved: bool = False
+    framework: str | None, images: list[str] | None, state: str | None, instance: str | None, moved: bool = False
 ) -> list[dict[str, Any]]:
     """Return all facts of the chosen images. Raises ConfigError for an unknown name.
 
@@ -30,7 +20,7 @@ def rows_of(
     from trainwright.inspect import matrix_page
     from trainwright.matrix import instances
 
-    intent, variants = chosen(framework, only)
+    intent, variants = chosen(framework, images)
     if state is not None and state not in matrix_page.STATES:
         raise ConfigError(
             f"unknown state {state!r}", why=did_you_mean(state, matrix_page.STATES), fix="trainwright list"
@@ -51,7 +41,6 @@ def rows_of(
 @app.command()
 def matrix(
     images: Images = None,
-    only: Only = None,
     framework: Framework = None,
     state: State = None,
     instance: Instance = None,
@@ -64,7 +53,7 @@ def matrix(
     from trainwright.core.files import write_named
     from trainwright.inspect import matrix_page
 
-    rows = rows_of(framework, named(images, only), state, instance)
+    rows = rows_of(framework, images, state, instance)
     for path, text in ((markdown, matrix_page.markdown), (html, matrix_page.html)):
         if path:
             write_named(path, text(rows))

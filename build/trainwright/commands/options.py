@@ -20,17 +20,8 @@ app = typer.Typer(
 
 Framework = Annotated[str | None, typer.Option(help="Choose the default image of this framework.")]
 Images = Annotated[
-    list[str] | None, typer.Argument(metavar="[IMAGE]...", help="Ids or globs of images; see `trainwright list`.")
+    list[str] | None, typer.Argument(metavar="IMAGE", help="Ids or globs of images; see `trainwright list`.")
 ]
-
-
-def _deprecated(only: str | None) -> str | None:
-    if only is not None:
-        typer.echo(f"note: --only is deprecated; name the images as arguments: {shlex.quote(only)}", err=True)
-    return only
-
-
-Only = Annotated[str | None, typer.Option(metavar="GLOB", hidden=True, callback=_deprecated)]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON to standard output.")]
 Registry = Annotated[
     str, typer.Option(envvar="REGISTRY", help="host[:port][/prefix], or ecr[/prefix]; empty: the registry on loopback.")
@@ -65,20 +56,31 @@ RENAMED = {
     "launch": {"--hosts": "--nodes", "--environment": "--env"},
     "emit": {"--data": "--channel"},
 }
+# The commands whose --only named images; it works for one release more, too.
+HAD_ONLY = {"build", "ci", "fetch", "lint", "list", "lock", "matrix", "outdated", "plan", "push", "rebuild", "record"}
+HAD_ONLY |= {"release", "render", "repositories", "rollback", "test", "update"}
 
 
 def renamed(words: Sequence[str]) -> list[str]:
-    """Return a command line with the present names of options that were renamed, and print a note for each."""
+    """Return a command line with the present form of options that were renamed, and print a note for each."""
     command = next((word for word in words if not word.startswith("-")), "")
-    names, found = RENAMED.get(command, {}), list[str]()
-    for number, word in enumerate(words):
-        option, equals, value = word.partition("=")
-        own = "--" not in words[:number]  # what follows -- is the script's
-        new = names.get(option, "") if own else ""
-        if new and "--json" not in words:
-            print(f"note: {option} of {command} is deprecated; it is {new}", file=sys.stderr)
-        found.append(f"{new}{equals}{value}" if new else word)
-    return found
+    rest, found, last, notes = list(words), list[str](), list[str](), list[str]()
+    while rest and rest[0] != "--":  # what follows -- are a script's words, or images
+        option, equals, value = (word := rest.pop(0)).partition("=")
+        if new := RENAMED.get(command, {}).get(option):
+            notes.append(f"{option} of {command} is deprecated; it is {new}")
+            found.append(f"{new}{equals}{value}")
+        elif option == "--only" and command in HAD_ONLY and (equals or (rest and not rest[0].startswith("-"))):
+            value = value if equals else rest.pop(0)
+            images = value.split() or [value]
+            notes.append(f"--only of {command} is deprecated; name the images as arguments: {shlex.join(images)}")
+            # The images of `release` follow its NAME, which may have stood after --only.
+            (last if command == "release" else found).extend(images)
+        else:  # also an --only without a value, which typer refuses
+            found.append(word)
+    for note in notes if "--json" not in words else ():
+        print(f"note: {note}", file=sys.stderr)
+    return [*found, *rest, *last]
 
 
 def find_root() -> Path:
@@ -93,24 +95,19 @@ def find_root() -> Path:
     )
 
 
-def named(images: list[str] | None, only: str | None = None) -> str | None:
-    """Return the globs of a command line, separated by spaces, as select() takes them; None for none."""
-    return " ".join([*(images or ()), *([only] if only is not None else ())]) if images or only is not None else None
-
-
-def chosen(framework: str | None, only: str | None) -> tuple[Any, Any]:
+def chosen(framework: str | None, images: Sequence[str] | None) -> tuple[Any, Any]:
     from trainwright.matrix.matrix import load_intent, select
 
     intent = load_intent(find_root())
-    return intent, select(intent.variants, framework, only)
+    return intent, select(intent.variants, framework, images)
 
 
 def asked_for(
-    framework: str | None, only: str | None, requirements: Path | None = None, name: str = ""
+    framework: str | None, images: Sequence[str] | None, requirements: Path | None = None, name: str = ""
 ) -> tuple[Any, Any]:
     """Return the chosen images for a command that takes hours: without a choice it fails instead of taking all."""
-    intent, variants = chosen(framework, only)
-    if framework is None and only is None:
+    intent, variants = chosen(framework, images)
+    if framework is None and images is None:
         raise ConfigError(
             "no image was chosen",
             why=did_you_mean("", {variant.framework for variant in intent.variants}),

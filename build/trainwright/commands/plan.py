@@ -2,13 +2,12 @@
 
 import typer
 
-from trainwright.commands.options import Framework, Images, Json, Only, Region, Registry, app, chosen, named
+from trainwright.commands.options import Framework, Images, Json, Region, Registry, app, chosen
 
 
 @app.command()
 def plan(
     images: Images = None,
-    only: Only = None,
     framework: Framework = None,
     registry: Registry = "",
     region: Region = "",
@@ -19,7 +18,7 @@ def plan(
     from trainwright.core import console
     from trainwright.image import tags
 
-    intent, variants = chosen(framework, named(images, only))
+    intent, variants = chosen(framework, images)
     rows, why = state.planned(intent, variants, registry, region)
     if why:
         typer.echo(why, err=True)

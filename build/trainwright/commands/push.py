@@ -10,14 +10,12 @@ from trainwright.commands.options import (
     Json,
     Name,
     NoWait,
-    Only,
     Region,
     Registry,
     WaiveGate,
     With,
     app,
     asked_for,
-    named,
 )
 
 
@@ -39,7 +37,6 @@ def pushed(
 @app.command()
 def push(
     images: Images = None,
-    only: Only = None,
     framework: Framework = None,
     with_: With = None,
     name: Name = "",
@@ -57,7 +54,7 @@ def push(
     from trainwright.image import child
     from trainwright.lock.lockfile import refuse_blocked
 
-    intent, variants = asked_for(framework, named(images, only), with_, name)
+    intent, variants = asked_for(framework, images, with_, name)
     with console.alone(intent.root, no_wait, reads=dry_run):
         found = [child.load(intent, variant) for variant in variants]
         if dry_run:

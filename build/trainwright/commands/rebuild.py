@@ -4,19 +4,7 @@ from typing import Annotated
 
 import typer
 
-from trainwright.commands.options import (
-    Framework,
-    Json,
-    Name,
-    NoWait,
-    Only,
-    Registry,
-    With,
-    app,
-    asked_for,
-    chosen,
-    named,
-)
+from trainwright.commands.options import Framework, Json, Name, NoWait, Registry, With, app, asked_for, chosen
 from trainwright.core.errors import ConfigError
 
 SHOWN = 40  # differences in the table; --json has all
@@ -34,7 +22,6 @@ def rebuild(
     compare: Annotated[
         bool, typer.Option("--compare", help="Compare with the published image, else with the built one.")
     ] = False,
-    only: Only = None,
     framework: Framework = None,
     with_: With = None,
     name: Name = "",
@@ -50,14 +37,14 @@ def rebuild(
 
     words = images or []
     reference = next((word for word in words if set(word) & set("/@:")), "")  # no id has one of these
-    only = named([word for word in words if word != reference] or None, only)
+    images = [word for word in words if word != reference] or None
     if reference and not compare:
         raise ConfigError("a reference requires --compare", fix=f"trainwright rebuild --compare {reference}")
-    if reference and not only and not framework:
+    if reference and not images and not framework:
         intent, _ = chosen(None, None)
         variants = [build_rebuild.variant_of(intent, reference)]
     else:
-        intent, variants = asked_for(framework, only, with_, name)
+        intent, variants = asked_for(framework, images, with_, name)
     if len(variants) != 1:
         raise ConfigError(
             f"rebuild requires one image, but {len(variants)} were chosen", fix=f"trainwright rebuild {variants[0].id}"

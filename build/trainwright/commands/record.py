@@ -5,23 +5,13 @@ from typing import Annotated
 
 import typer
 
-from trainwright.commands.options import (
-    Framework,
-    Images,
-    Json,
-    NoWait,
-    Only,
-    app,
-    chosen,
-    named,
-)
+from trainwright.commands.options import Framework, Images, Json, NoWait, app, chosen
 from trainwright.core.errors import ConfigError
 
 
 @app.command()
 def record(
     images: Images = None,
-    only: Only = None,
     framework: Framework = None,
     training: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Report of the training tests on one image.")
@@ -36,9 +26,8 @@ def record(
     from trainwright.build import recording
     from trainwright.core import console
 
-    only = named(images, only)
-    intent, variants = chosen(framework, only)
-    if framework is None and only is None:
+    intent, variants = chosen(framework, images)
+    if framework is None and images is None:
         variants = recording.candidates(intent, variants)
     if training and len(variants) != 1:
         raise ConfigError(f"--training requires one image, but {len(variants)} were chosen", fix="add <id>")

@@ -10,13 +10,11 @@ from trainwright.commands.options import (
     Images,
     Json,
     NoWait,
-    Only,
     Region,
     Registry,
     WaiveGate,
     app,
     asked_for,
-    named,
 )
 
 
@@ -26,7 +24,6 @@ def release(
         str, typer.Argument(metavar="NAME", help="2026.11.0: a new train; 2026.11.1: security updates of it.")
     ],
     images: Images = None,
-    only: Only = None,
     framework: Framework = None,
     registry: Registry = "",
     region: Region = "",
@@ -42,7 +39,7 @@ def release(
     from trainwright.registry import locations
 
     release_records.version(name)  # before anything is read
-    intent, variants = asked_for(framework, named(images, only))
+    intent, variants = asked_for(framework, images)
     with console.alone(intent.root, no_wait, reads=dry_run), console.progress() as (say, _):
         hosts = locations.hosts(intent.root, registry, region)
         rows = publish_release.release(intent, variants, name, list(map(str, hosts)), dry_run, say, waive_gate)

@@ -1,12 +1,11 @@
 """The command `trainwright render`."""
 
-from trainwright.commands.options import Framework, Images, Json, NoWait, Only, app, chosen, named
+from trainwright.commands.options import Framework, Images, Json, NoWait, app, chosen
 
 
 @app.command()
 def render(
     images: Images = None,
-    only: Only = None,
     framework: Framework = None,
     no_wait: NoWait = False,
     as_json: Json = False,
@@ -16,7 +15,7 @@ def render(
     from trainwright.core import console
     from trainwright.image import inputs
 
-    intent, variants = chosen(framework, named(images, only))
+    intent, variants = chosen(framework, images)
     rows = []
     with console.alone(intent.root, no_wait):
         for variant in variants:

@@ -4,13 +4,12 @@ from typing import Annotated
 
 import typer
 
-from trainwright.commands.options import Framework, Images, Json, Only, Region, Registry, app, chosen, named
+from trainwright.commands.options import Framework, Images, Json, Region, Registry, app, chosen
 
 
 @app.command()
 def repositories(
     images: Images = None,
-    only: Only = None,
     framework: Framework = None,
     registry: Registry = "ecr",
     region: Region = "",
@@ -23,7 +22,7 @@ def repositories(
     from trainwright.build import state
     from trainwright.core import console
 
-    intent, variants = chosen(framework, named(images, only))
+    intent, variants = chosen(framework, images)
     places = [place for variant in variants for place in state.places(intent, variant, registry or "ecr", region)]
     rows = state.settle(intent, variants, places, create=apply, change=apply)
     console.show([row.model_dump() for row in rows], as_json)

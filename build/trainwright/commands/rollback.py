@@ -4,25 +4,13 @@ from typing import Annotated
 
 import typer
 
-from trainwright.commands.options import (
-    DryRun,
-    Images,
-    Json,
-    NoWait,
-    Only,
-    Region,
-    Registry,
-    app,
-    find_root,
-    named,
-)
+from trainwright.commands.options import DryRun, Images, Json, NoWait, Region, Registry, app, find_root
 
 
 @app.command()
 def rollback(
     to: Annotated[str, typer.Option(metavar="NAME", help="The release that the aliases will point to.")],
     images: Images = None,
-    only: Only = None,
     registry: Registry = "",
     region: Region = "",
     dry_run: DryRun = False,
@@ -35,8 +23,8 @@ def rollback(
     from trainwright.registry import locations
 
     root = find_root()
-    publish_release.released(root, to, named(images, only) or "*")  # before waiting for the lock
+    publish_release.released(root, to, images or ["*"])  # before waiting for the lock
     with console.alone(root, no_wait, reads=dry_run):
         hosts = locations.hosts(root, registry, region)
-        rows = publish_release.rollback(root, to, named(images, only) or "*", list(map(str, hosts)), dry_run)
+        rows = publish_release.rollback(root, to, images or ["*"], list(map(str, hosts)), dry_run)
     console.show([row.model_dump() for row in rows], as_json)

@@ -4,27 +4,13 @@ from typing import Annotated
 
 import typer
 
-from trainwright.commands.options import (
-    Framework,
-    Images,
-    Json,
-    Name,
-    NoWait,
-    Only,
-    Registry,
-    With,
-    app,
-    asked_for,
-    chosen,
-    named,
-)
+from trainwright.commands.options import Framework, Images, Json, Name, NoWait, Registry, With, app, asked_for, chosen
 from trainwright.core.errors import ConfigError
 
 
 @app.command("test")
 def test_(
     images: Images = None,
-    only: Only = None,
     framework: Framework = None,
     with_: With = None,
     name: Name = "",
@@ -39,7 +25,7 @@ def test_(
     from trainwright.inspect import verify_child
 
     if image:
-        if images or only or framework or with_:
+        if images or framework or with_:
             raise ConfigError(
                 "--image excludes ids, --framework and --with",
                 why="the labels of the image determine which tests run",
@@ -50,7 +36,7 @@ def test_(
             passed = verify_child.test(intent, image, say)
         console.show([{"image": image, "tests": f"{passed} passed"}], as_json)
         return
-    intent, variants = asked_for(framework, named(images, only), with_, name)
+    intent, variants = asked_for(framework, images, with_, name)
     with console.alone(intent.root, no_wait), console.progress() as (say, _):
         done = [
             image_tests.test(intent, variant, state.repository_if_any(intent, variant, registry), say)

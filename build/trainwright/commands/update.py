@@ -5,16 +5,7 @@ from typing import Annotated
 
 import typer
 
-from trainwright.commands.options import (
-    DryRun,
-    Framework,
-    Images,
-    Json,
-    Only,
-    app,
-    find_root,
-    named,
-)
+from trainwright.commands.options import DryRun, Framework, Images, Json, app, find_root
 
 
 @app.command()
@@ -22,7 +13,6 @@ def update(
     branch: Annotated[str, typer.Option(metavar="NAME", help="The branch to create; it must not exist.")],
     pins: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Move only this pin; repeat for more.")] = None,
     images: Images = None,
-    only: Only = None,
     framework: Framework = None,
     diff: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the diff to this file, not after the table.")
@@ -35,7 +25,7 @@ def update(
     from trainwright.image import tags
     from trainwright.resolve import update_branch
 
-    asked = update_branch.Asked(framework=framework, only=named(images, only), pins=tuple(pins or ()))
+    asked = update_branch.Asked(framework=framework, images=images, pins=tuple(pins or ()))
     with console.progress() as (say, advance):
         found = update_branch.update(find_root(), branch, asked, dry_run, say, advance)
         say(

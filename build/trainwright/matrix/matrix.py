@@ -1,6 +1,6 @@
 """Expand the intent into variants: multiply the axes, name each image, select by framework, id or glob."""
 
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from functools import cached_property, wraps
@@ -226,8 +226,13 @@ def provider_of(intent: Intent, variant: Variant, pin: str) -> Provider:
     return intent.components.components[pin].provider(variant.pins[pin].provider)
 
 
-def select(variants: list[Variant], framework: str | None, only: str | None) -> list[Variant]:
-    """Select variants: `framework` means its one default, `only` has ids and globs with spaces between. Neither: all.
+def globs(images: str | Sequence[str]) -> list[str]:
+    """Return the ids and globs of a text or of several; each may have spaces between them, as make's ONLY may."""
+    return [glob for text in ([images] if isinstance(images, str) else images) for glob in text.split() or [text]]
+
+
+def select(variants: list[Variant], framework: str | None, images: str | Sequence[str] | None) -> list[Variant]:
+    """Select variants: `framework` means its one default, `images` has ids and globs, see globs(). Neither: all.
 
     Raises ConfigError with the valid names if nothing matches.
     """
@@ -241,15 +246,15 @@ def select(variants: list[Variant], framework: str | None, only: str | None) -> 
             if near
             else "add one to dockerfiles/matrix.toml",
         )
-    if framework is not None and only is None:
+    if framework is not None and images is None:
         return [variant for variant in variants if variant.framework == framework and variant.default]
-    globs = (only.split() or [only]) if only is not None else ["*"]
+    asked = globs("*" if images is None else images)
     held = [variant for variant in variants if framework in (None, variant.framework)]
-    for glob in globs:
+    for glob in asked:
         if not any(fnmatchcase(variant.id, glob) for variant in held):
             raise ConfigError(
                 f"no image matches {glob!r}",
                 why=did_you_mean(glob, [variant.id for variant in variants]),
                 fix="trainwright list",
             )
-    return [variant for variant in held if any(fnmatchcase(variant.id, glob) for glob in globs)]
+    return [variant for variant in held if any(fnmatchcase(variant.id, glob) for glob in asked)]

@@ -2,7 +2,7 @@
 
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from itertools import product
@@ -28,7 +28,7 @@ from trainwright.image import changes, inputs
 from trainwright.image import tags as image_names
 from trainwright.image.inputs import Inputs
 from trainwright.lock import lockfile
-from trainwright.matrix.matrix import Intent, load_intent
+from trainwright.matrix.matrix import Intent, globs, load_intent
 from trainwright.matrix.model import Variant
 from trainwright.matrix.records import Check
 from trainwright.publish import attest, release_records
@@ -103,32 +103,33 @@ def release(
     ]
 
 
-def released(root: Path, name: str, only: str) -> dict[str, Shipped]:
-    """Return the images of a release that match a glob.
+def released(root: Path, name: str, images: Sequence[str]) -> dict[str, Shipped]:
+    """Return the images of a release that match one of the globs.
 
     Raises ConfigError if the release or the image is not recorded.
     """
     records = release_records.known(root)
     if name not in records:
         raise ConfigError(f"release {name!r} does not exist", why=did_you_mean(name, records), fix=f"ls {FOLDER}")
-    images = {
+    found = {
         identity: image
         for identity, image in records[name].images.items()
-        if any(fnmatchcase(identity, glob) for glob in only.split() or [only])
+        if any(fnmatchcase(identity, glob) for glob in globs(images))
     }
-    if not images:
-        raise ConfigError(f"{name} has no image {only!r}", why=did_you_mean(only, records[name].images))
-    return images
+    if not found:
+        asked = " ".join(globs(images))
+        raise ConfigError(f"{name} has no image {asked!r}", why=did_you_mean(asked, records[name].images))
+    return found
 
 
-def rollback(root: Path, name: str, only: str, hosts: list[str], dry_run: bool) -> list[Step]:
+def rollback(root: Path, name: str, images: Sequence[str], hosts: list[str], dry_run: bool) -> list[Step]:
     """Point aliases at the digests that a release names; its tags, and those of other releases, stay.
 
     Raises ConfigError if the release or the image is not recorded, RegistryError if the registry holds something else
     than the record names; no alias has moved then.
     """
-    images = released(root, name, only)
-    for (identity, image), host in product(images.items(), hosts):
+    found = released(root, name, images)
+    for (identity, image), host in product(found.items(), hosts):
         repository, tag = f"{host}/{image.repository}", image_names.release_tag(identity, name)
         client.manifest(repository, image.digest)
         if (held := client.resolve(repository, tag)) != image.digest:
@@ -140,7 +141,7 @@ def rollback(root: Path, name: str, only: str, hosts: list[str], dry_run: bool) 
             )
     return [
         _moved(identity, image, name, host, dry_run, "by request")
-        for (identity, image), host in product(images.items(), hosts)
+        for (identity, image), host in product(found.items(), hosts)
     ]
 
 

@@ -27,7 +27,7 @@ class Asked(Model):
     """The pins that are considered; all, if nothing is named."""
 
     framework: str | None = None
-    only: str | None = None
+    images: list[str] | None = None
     pins: tuple[str, ...] = ()
 
 
@@ -60,7 +60,7 @@ def update(root: Path, branch: str, asked: Asked, dry_run: bool, say: Say, advan
     refuse_branch(root, branch)
     with checkout.worktree(root, "HEAD") as tree:
         old = load_intent(tree)
-        held, _ = resolve.waiting(old, select(old.variants, asked.framework, asked.only))
+        held, _ = resolve.waiting(old, select(old.variants, asked.framework, asked.images))
         pinned = outdated.pins_of(old, held)
         if lacking := set(asked.pins) - {_plain(pin.name) for pin in pinned}:
             why = did_you_mean(min(lacking), {_plain(pin.name) for pin in pinned})

@@ -9,21 +9,17 @@ import resource
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from hashlib import sha256
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 from filelock import FileLock
 
 from trainwright import cli as command_line
-from trainwright import commands
 from trainwright.build import loopback
-from trainwright.commands.options import app, renamed
 from trainwright.core import host_settings, progress
 from trainwright.core.errors import ConfigError, EnvironmentProblem, NotRunError
 from trainwright.core.files import only_one
@@ -212,14 +208,6 @@ def test_empty_framework(cli: Cli, tree: Path, command: str) -> None:
     assert "FRAMEWORK is empty" in ended.err
 
 
-@pytest.mark.parametrize("command", ["build", "test", "push"])
-def test_nothing_asked_for_is_never_everything(cli: Cli, tree: Path, command: str) -> None:
-    ended = cli(tree, command)
-    assert (ended.code, ended.out) == (2, "")
-    assert "no image was chosen" in ended.err
-    assert "the same command with --framework" in ended.err
-
-
 @pytest.mark.parametrize(
     ("words", "fix"),
     [
@@ -344,31 +332,17 @@ def test_help_lists_every_command(cli: Cli, tree: Path) -> None:
     assert all(command in ended.out for command in (*COMMANDS, "doctor"))
 
 
-def registered() -> dict[str, Any]:
-    """Every command by its words, as typer knows it."""
-    for module in commands.NAMES:
-        import_module(f"trainwright.commands.{module}")
-
-    def below(command: Any, words: str) -> Iterator[tuple[str, Any]]:
-        for name, one in getattr(command, "commands", {}).items():
-            yield from below(one, f"{words} {name}".strip())
-        if not hasattr(command, "commands"):
-            yield words, command
-
-    return dict(below(typer.main.get_command(app), ""))
-
-
-def test_every_command_has_json() -> None:
+def test_every_command_has_json(registered: dict[str, Any]) -> None:
     """But cosign: what it prints is cosign's own."""
-    without = {name for name, one in registered().items() if not any("--json" in option.opts for option in one.params)}
+    without = {name for name, one in registered.items() if not any("--json" in option.opts for option in one.params)}
     assert without == {"cosign"}
 
 
-def test_the_page_of_commands_has_every_command() -> None:
+def test_the_page_of_commands_has_every_command(registered: dict[str, Any]) -> None:
     table = (ROOT / "docs/commands.md").read_text()
     cells = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
     spans, said = [re.findall("`([^`]+)`", cell) for cell in cells], set[str]()
-    names = registered().keys()
+    names = registered.keys()
     groups = {name.partition(" ")[0] for name in names if " " in name}
     for first, *others in spans:  # `registry up`, `down`: the group is said once
         group = first.split()[0]
@@ -554,58 +528,3 @@ def test_a_remedy_is_what_was_meant_and_a_refusal_has_a_reason(cli: Cli, tree: P
         launchers.place("arn:aws:iam::123456789012:role/x", "s3://b/x", [], [])
     assert "3 to 63" in error.value.why
     assert [progress.counted(number, "requirement") for number in (1, 2)] == ["1 requirement", "2 requirements"]
-
-
-@pytest.mark.parametrize(
-    ("words", "number"),
-    [
-        (["pytorch-2.13-cpu-py311-*"], 2),
-        (["pytorch-2.13-cpu-py311-ec2", "jax-0.12-cpu-*"], 3),
-        (["--only", "jax-0.12-cpu-*"], 2),
-        (["pytorch-2.13-cpu-py311-ec2", "--only", "jax-0.12-cpu-*"], 3),
-    ],
-)
-def test_images_are_named_as_arguments(cli: Cli, tree: Path, words: list[str], number: int) -> None:
-    ended = cli(tree, "list", *words, "--json")
-    assert len(json.loads(ended.out)["images"]) == number
-    assert ("--only is deprecated; name the images as arguments" in ended.err) == ("--only" in words)
-
-
-def test_each_of_the_named_images_has_to_be_there(cli: Cli, tree: Path) -> None:
-    ended = cli(tree, "list", "pytorch-2.13-cpu-py311-ec2", "jax-0.13-*")
-    assert (ended.code, ended.out) == (2, "")
-    assert "no image matches 'jax-0.13-*'" in ended.err
-
-
-@pytest.mark.parametrize(
-    ("words", "found", "note"),
-    [
-        (
-            "run IMAGE train.py --hosts 2",
-            "run IMAGE train.py --nodes 2",
-            "--hosts of run is deprecated; it is --nodes",
-        ),
-        ("launch --environment=A=b X", "launch --env=A=b X", "--environment of launch is deprecated; it is --env"),
-        ("emit X --data a=b", "emit X --channel a=b", "--data of emit is deprecated; it is --channel"),
-        ("run IMAGE train.py -- --hosts 2", "run IMAGE train.py -- --hosts 2", ""),
-        ("gate X --on ssh --hosts f", "gate X --on ssh --hosts f", ""),
-        ("run IMAGE train.py --hosts 2 --json", "run IMAGE train.py --nodes 2 --json", ""),
-    ],
-)
-def test_options_that_were_renamed(words: str, found: str, note: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert renamed(words.split()) == found.split()
-    assert note in (said := capsys.readouterr().err)
-    assert bool(said) == bool(note)
-
-
-def test_the_same_thing_has_the_same_name_in_every_command() -> None:
-    found = {
-        words: {option for one in command.params for option in one.opts} for words, command in registered().items()
-    }
-    for words in ("run", "launch", "emit", "gate"):
-        assert "--nodes" in found[words]
-    for words in ("run", "launch", "emit"):
-        assert found[words] >= {"--channel", "--env", "--distribution", "--processes", "--checkpoints"}
-        assert not found[words] & {"--hosts", "--data", "--environment"}
-    for words in ("launch", "emit", "gate"):
-        assert "--instance" in found[words]
