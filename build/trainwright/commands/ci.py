@@ -27,8 +27,16 @@ Cache = Annotated[
 Output = Annotated[Path | None, typer.Option(metavar="FILE", help="Write to this file instead of standard output.")]
 
 
-@ci.command()
-def codebuild(
+@ci.command(
+    "codebuild",
+    help="Write a buildspec with a batch. It builds exactly the images that `trainwright plan` would build.",
+)
+@ci.command(
+    "github",
+    help="Write the same as a GitHub Actions workflow. It uses no third-party action, and gets its role by OIDC.",
+)
+def _pipeline(
+    context: typer.Context,
     images: Images = None,
     framework: Framework = None,
     since: Since = "",
@@ -38,30 +46,14 @@ def codebuild(
     output: Output = None,
     as_json: Json = False,
 ) -> None:
-    """Write a buildspec with a batch. It builds exactly the images that `trainwright plan` would build."""
     from trainwright.publish import pipelines
 
     found, settings, notes = _graph(images, framework, since, registry, region, cache)
-    document = pipelines.codebuild(found, settings.codebuild, _variables(registry, region, cache))
-    _show(document, found, notes, output, as_json)
-
-
-@ci.command()
-def github(
-    images: Images = None,
-    framework: Framework = None,
-    since: Since = "",
-    registry: Asked = "",
-    region: Region = "",
-    cache: Cache = "",
-    output: Output = None,
-    as_json: Json = False,
-) -> None:
-    """Write the same as a GitHub Actions workflow. It uses no third-party action, and gets its role by OIDC."""
-    from trainwright.publish import pipelines
-
-    found, settings, notes = _graph(images, framework, since, registry, region, cache)
-    document = pipelines.github(found, settings.github, _variables(registry, region, cache))
+    variables = _variables(registry, region, cache)
+    if context.info_name == "codebuild":
+        document = pipelines.codebuild(found, settings.codebuild, variables)
+    else:
+        document = pipelines.github(found, settings.github, variables)
     _show(document, found, notes, output, as_json)
 
 
