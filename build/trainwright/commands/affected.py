@@ -4,12 +4,7 @@ from typing import Annotated
 
 import typer
 
-from trainwright.commands.options import (
-    Json,
-    Registry,
-    app,
-    chosen,
-)
+from trainwright.commands.options import Json, Registry, app, chosen
 
 
 @app.command()

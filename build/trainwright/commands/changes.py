@@ -4,11 +4,7 @@ from typing import Annotated
 
 import typer
 
-from trainwright.commands.options import (
-    Json,
-    app,
-    chosen,
-)
+from trainwright.commands.options import Json, app, chosen
 
 
 @app.command()

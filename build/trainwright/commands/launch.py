@@ -5,7 +5,18 @@ from typing import Annotated
 
 import typer
 
-from trainwright.commands.options import Json, OneRegion, Registry, StopOnCause, StopOnSilence, app, find_root
+from trainwright.commands.options import (
+    Distribution,
+    Hyperparameter,
+    Json,
+    OneRegion,
+    Registry,
+    Script,
+    StopOnCause,
+    StopOnSilence,
+    app,
+    find_root,
+)
 
 OURS = "TRAINWRIGHT_JOB"  # settings of launch
 EXAMPLE = "trainwright launch IMAGE SCRIPT --instance ml.g5.xlarge --role ARN --output s3://..."
@@ -16,7 +27,7 @@ Words = list[str] | None
 def launch(
     context: typer.Context,
     image: Annotated[str, typer.Argument(metavar="IMAGE", help="Id of the matrix, or an Amazon ECR URI.")],
-    script: Annotated[Path, typer.Argument(metavar="SCRIPT", help="Script to run; its folder becomes /opt/ml/code.")],
+    script: Script,
     words: Annotated[
         Words,
         typer.Argument(metavar="[--NAME VALUE]...", help="Hyperparameters. Put -- before any that launch has as well."),
@@ -33,13 +44,11 @@ def launch(
     source: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Upload this instead of the script's folder.")
     ] = None,
-    distribution: Annotated[str, typer.Option(help="torchrun, mpi, tensorflow or plain; default: the image's.")] = "",
+    distribution: Distribution = "",
     processes: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Ranks per host; default: its GPUs.")
     ] = None,
-    hyperparameter: Annotated[
-        Words, typer.Option(metavar="NAME=VALUE", help="Like --NAME VALUE after the script, for any name.")
-    ] = None,
+    hyperparameter: Hyperparameter = None,
     channel: Annotated[Words, typer.Option(metavar="NAME=s3://...", help="Input data; repeat for more.")] = None,
     environment: Annotated[
         Words, typer.Option("--env", metavar="NAME=VALUE", help="DescribeTrainingJob shows it.")

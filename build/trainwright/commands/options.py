@@ -42,6 +42,11 @@ Name = Annotated[str, typer.Option(metavar="NAME", help="With --with: call the i
 StopOnCause = Annotated[bool, typer.Option("--stop-on-cause", help="Stop the job at a cause that no job survives.")]
 StopOnSilence = Annotated[bool, typer.Option("--stop-on-silence", help="Stop the job when no host logs anything.")]
 OneRegion = Annotated[str, typer.Option(envvar="AWS_REGION", metavar="NAME", help="The job's; default: the account's.")]
+Script = Annotated[Path, typer.Argument(metavar="SCRIPT", help="Script to run; its folder becomes /opt/ml/code.")]
+Distribution = Annotated[str, typer.Option(help="torchrun, mpi, tensorflow or plain; default: the image's.")]
+Hyperparameter = Annotated[
+    list[str] | None, typer.Option(metavar="NAME=VALUE", help="Like --NAME VALUE after the script, for any name.")
+]
 Logs = Annotated[
     list[str], typer.Argument(metavar="LOG...", help="Output of nccl-tests, also of its -J; - is standard input.")
 ]

@@ -5,6 +5,7 @@ from typing import Annotated, Any
 import typer
 
 from trainwright.commands.options import (
+    DryRun,
     Framework,
     Images,
     Json,
@@ -44,7 +45,7 @@ def push(
     region: Region = "",
     release: Annotated[str, typer.Option(metavar="TAG", help="One more tag, for people; it is immutable.")] = "",
     waive_gate: WaiveGate = "",
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would happen.")] = False,
+    dry_run: DryRun = False,
     no_wait: NoWait = False,
     as_json: Json = False,
 ) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated, TextIO
 
 import typer
 
-from trainwright.commands.options import Json, app, find_root
+from trainwright.commands.options import Distribution, Hyperparameter, Json, Script, app, find_root
 
 COLOURS = (36, 33, 35, 32, 34, 31)  # of a terminal, one host after the other
 Pairs = list[str] | None
@@ -18,17 +18,15 @@ Pairs = list[str] | None
 def run(
     context: typer.Context,
     image: Annotated[str, typer.Argument(metavar="IMAGE", help="Id of an image built here, or any reference.")],
-    script: Annotated[Path, typer.Argument(metavar="SCRIPT", help="Script to run; its folder becomes /opt/ml/code.")],
+    script: Script,
     words: Annotated[
         Pairs,
         typer.Argument(metavar="[--NAME VALUE]...", help="Hyperparameters. Put -- before any that run has as well."),
     ] = None,
     hosts: Annotated[int, typer.Option("--nodes", min=1, help="Number of hosts, which are containers.")] = 1,
     processes: Annotated[int, typer.Option(min=1, metavar="N", help="Ranks per host.")] = 1,
-    distribution: Annotated[str, typer.Option(help="torchrun, mpi, tensorflow or plain; default: the image's.")] = "",
-    hyperparameter: Annotated[
-        Pairs, typer.Option(metavar="NAME=VALUE", help="Like --NAME VALUE after the script, for any name.")
-    ] = None,
+    distribution: Distribution = "",
+    hyperparameter: Hyperparameter = None,
     channel: Annotated[Pairs, typer.Option(metavar="NAME=FOLDER", help="Input data, read-only.")] = None,
     env: Annotated[Pairs, typer.Option("--env", metavar="NAME=VALUE", help="Environment of the job.")] = None,
     checkpoints: Annotated[
