@@ -142,7 +142,7 @@ def declared(pytestconfig: pytest.Config) -> "Inputs":
     from trainwright.image import child
 
     intent = _intent()
-    return child.load(intent, _variant(pytestconfig, intent))
+    return child.load(intent.recipe(_variant(pytestconfig, intent)))
 
 
 @pytest.fixture(scope="session")
@@ -151,7 +151,7 @@ def held(declared: "Inputs") -> list[str]:
     from trainwright.lock.lockfile import python_name
 
     intent, variant = _intent(), declared.variant
-    packages = {pin: python_name(intent, variant, pin) for pin in variant.pins}
+    packages = {pin: python_name(intent.recipe(variant), pin) for pin in variant.pins}
     own = [packages[pin] for pin in packages if intent.components.components[pin].position == "framework"]
     return sorted(filter(None, own)) or sorted(filter(None, packages.values()))
 

@@ -68,7 +68,7 @@ def plan(tree: Path, environment: dict[str, str], count: int) -> dict[str, Any]:
 
 def keys(intent: Intent) -> tuple[list[inputs.Inputs], float]:
     began = time.monotonic()
-    found = [inputs.load(intent, variant) for variant in world.copies(intent)]
+    found = [inputs.load(intent.recipe(variant)) for variant in world.copies(intent)]
     return found, time.monotonic() - began
 
 
@@ -183,7 +183,9 @@ def published(known: Settings) -> dict[str, list[sizes.Layer]]:
     for variant in intent.variants:
         if variant.id in known.originals:
             place = f"{LOCAL}/{state.below_registry(variant)}"
-            if not client.answers(LOCAL) or not (digest := client.resolve(place, inputs.load(intent, variant).tag)):
+            if not client.answers(LOCAL) or not (
+                digest := client.resolve(place, inputs.load(intent.recipe(variant)).tag)
+            ):
                 return {}
             found[variant.id] = sizes.layers(client.manifest(place, digest), client.config(place, digest))
     return found

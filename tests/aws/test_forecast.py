@@ -34,8 +34,8 @@ def told(amazon: Emulator, monkeypatch: pytest.MonkeyPatch) -> Told:
 
     def forecast() -> Forecast:
         amazon.calls.clear()
-        held = state.published(INTENT, [inputs.load(INTENT, VARIANT)], "ecr", ",".join(REGIONS))[VARIANT.id]
-        said = publish_forecast.forecast(INTENT, VARIANT, held, "")
+        held = state.published(INTENT, [inputs.load(INTENT.recipe(VARIANT))], "ecr", ",".join(REGIONS))[VARIANT.id]
+        said = publish_forecast.forecast(INTENT.recipe(VARIANT), held, "")
         assert [name for _, name in amazon.calls if name.startswith(WRITES)] == []
         assert {method for method, _ in amazon.requests} <= {"GET"}
         return said
@@ -64,7 +64,7 @@ def test_every_region_and_the_settings_of_what_is_created(amazon: Emulator, told
 
 def test_one_that_is_there_as_wanted_and_one_that_differs(told: Told) -> None:
     variants = [VARIANT]
-    places = state.places(INTENT, VARIANT, "ecr", ",".join(REGIONS))
+    places = state.places(INTENT.recipe(VARIANT), "ecr", ",".join(REGIONS))
     state.settle(INTENT, variants, places, create=True, change=False)
     aws.client("ecr", THERE).put_image_scanning_configuration(
         repositoryName=NAME, imageScanningConfiguration={"scanOnPush": False}

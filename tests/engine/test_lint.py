@@ -41,7 +41,7 @@ def test_nothing_to_say_of_every_template() -> None:
         brings = {variant.framework, variant.target} | {(name, pin.provider) for name, pin in variant.pins.items()}
         chosen += [variant] if brings - seen else []
         seen |= brings
-    rows = lint.buildkit(ROOT, {variant.id: inputs.text_of(intent, variant) for variant in chosen})
+    rows = lint.buildkit(ROOT, {variant.id: inputs.text_of(intent.recipe(variant)) for variant in chosen})
     assert {row.subject for row in rows} == {variant.id for variant in chosen}
     assert red(rows), rows
 

@@ -35,7 +35,7 @@ def image() -> str:
     """The default image, whose own program plays the stranger's."""
     intent = load_intent(ROOT)
     variant = next(one for one in intent.variants if one.default and "openmpi" in one.pins)
-    name = inputs.load(intent, variant).name
+    name = inputs.load(intent.recipe(variant)).name
     if engine.image_id(name) is None:
         pytest.skip(f"not run: the engine holds no {name}")
     return name

@@ -33,13 +33,13 @@ def test_licences_are_labelled(config: dict[str, Any], intent: Intent, declared:
 @pytest.fixture(scope="module")
 def found(intent: Intent, declared: Inputs, image: str) -> Findings:
     """What the image answers: the same one, asked the same by the same script on the same host, is asked once."""
-    return build.findings(intent, declared, image)[0]
+    return build.findings(declared, image)[0]
 
 
 def test_labels_say_what_the_probe_finds(
     intent: Intent, declared: Inputs, labelled: dict[str, str], found: Findings
 ) -> None:
-    assert probe.version_differences(intent, declared.variant, labelled, found.versions) == []
+    assert probe.version_differences(intent.recipe(declared.variant), labelled, found.versions) == []
 
 
 @pytest.mark.component("nccl")

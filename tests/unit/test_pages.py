@@ -36,4 +36,4 @@ def test_readme_says_which_images_are_proved(intent: Intent) -> None:
     """A row is about its first id; what it says of the others is not judged here."""
     rows = re.findall(r"^\| `(\S+)`.*\| (.*) \|$", (ROOT / "README.md").read_text(), re.MULTILINE)
     said = {name for name, state in rows if state.startswith("proved")}
-    assert said == {v.id for v in intent.variants if proofs.standing(intent, v).state == "proved"}
+    assert said == {v.id for v in intent.variants if proofs.standing(intent.recipe(v)).state == "proved"}

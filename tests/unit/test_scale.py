@@ -25,7 +25,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def keys(intent: Intent) -> dict[str, str]:
-    return {variant.id: inputs.load(intent, variant).key for variant in world.copies(intent)}
+    return {variant.id: inputs.load(intent.recipe(variant)).key for variant in world.copies(intent)}
 
 
 def test_every_copy_is_an_image_of_its_own(tree: Path) -> None:

@@ -355,7 +355,7 @@ def test_every_lock_has_a_variant(intent: Intent) -> None:
     held = inputs.held(intent)
     wanted = {f"{variant.lock}.toml" for variant in held}
     wanted |= {f"{variant.base}.packages" for variant in held}
-    wanted |= {f"{variant.base}.build.packages" for variant in held if lockfile.compiles(intent, variant)}
+    wanted |= {f"{variant.base}.build.packages" for variant in held if lockfile.compiles(intent.recipe(variant))}
     assert {path.name for path in (ROOT / "dockerfiles/locks").iterdir()} == wanted
 
 

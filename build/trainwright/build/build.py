@@ -19,8 +19,8 @@ from trainwright.docker.buildx import Cache
 from trainwright.image import bootstrap, child, probe
 from trainwright.image.inputs import Distribution, Inputs
 from trainwright.lock import lockfile
-from trainwright.matrix.matrix import Intent
-from trainwright.matrix.model import Base, Variant
+from trainwright.matrix.matrix import Intent, Recipe
+from trainwright.matrix.model import Base
 from trainwright.matrix.records import Check, Image, Proof
 from trainwright.registry import auth, client
 from trainwright.registry.locations import home
@@ -31,7 +31,7 @@ from trainwright.resolve.fetch import fetch, fetch_packages, to_fetch
 KEY = "key"  # out/<id>/key: the key of the sources in this folder
 
 
-def lay_out(intent: Intent, found: Inputs, out: Path) -> None:
+def lay_out(found: Inputs, out: Path) -> None:
     """Lay out the build context out/<id>/: text, wheels, base, rootfs. Files of an earlier lock are removed."""
     clear(out, found)
     for folder, entries in found.wheels.items():
@@ -46,16 +46,16 @@ def lay_out(intent: Intent, found: Inputs, out: Path) -> None:
         shutil.copyfile(path, target)
         target.chmod(0o755 if path.stat().st_mode & 0o100 else 0o644)
     if found.parent is None:
-        lay_out_base(intent, found, out)
+        lay_out_base(found, out)
     write_text(found.text, out)
     for copied in [path for part in ("rootfs", "requirements") for path in (out / part).rglob("") if path.is_dir()]:
         copied.chmod(0o755)  # the image's content must not depend on this user's umask
     write(out / KEY, found.key + "\n")  # written last, so that an incomplete folder has no key
 
 
-def lay_out_base(intent: Intent, found: Inputs, out: Path) -> None:
+def lay_out_base(found: Inputs, out: Path) -> None:
     """Lay out what an image of the matrix starts from, and the additional packages of its compile stages."""
-    definition = intent.components.bases[found.variant.base]
+    definition = found.recipe.base
     lay_out_packages(definition, found.distribution, out / "packages")
     if definition.provider == "packages":
         store.place(first_tar(found), out / "base" / "first.tar", f"the start of the base {found.variant.base}")
@@ -102,9 +102,9 @@ def known_start(found: Inputs) -> Path:
     return store.root() / "base" / found.base_key
 
 
-def has_start(intent: Intent, found: Inputs) -> bool:
+def has_start(found: Inputs) -> bool:
     known = known_start(found)
-    given = found.parent is not None or intent.components.bases[found.variant.base].provider == "image"
+    given = found.parent is not None or found.recipe.base.provider == "image"
     return given or (known.exists() and store.has(known.read_text().strip()))
 
 
@@ -123,8 +123,7 @@ def first_tar(found: Inputs) -> str:
 
 
 def build(
-    intent: Intent,
-    variant: Variant,
+    recipe: Recipe,
     repository: str | None,
     say: Say,
     progress: Progress,
@@ -136,54 +135,54 @@ def build(
     `held` is the result of state.published() for it; without it, `repository` is queried if it is not None.
     """
     began = time.monotonic()
-    found = child.load(intent, variant)
-    lockfile.refuse_blocked(variant, found.blocked)
+    found = child.load(recipe)
+    lockfile.refuse_blocked(recipe.variant, found.blocked)
     place, digest = home(held) if held else (None, "")
     repository, key = place.repository if place else repository, found.key
     entry = plan_one(found, repository, engine.answers, held)
     for warning in entry.warnings:
-        say(f"{variant.id}: warning: {warning}")
+        say(f"{recipe.id}: warning: {warning}")
     if entry.action == "build":
-        must_be_able(intent, variant, cache)
+        must_be_able(recipe, cache)
         engine.client()  # raises now rather than after fetching hundreds of megabytes
-        fetch_packages(intent, [variant], say, progress)
-        found = child.load(intent, variant)  # drift that the fetch found changes the key
+        fetch_packages(recipe.intent, [recipe.variant], say, progress)
+        found = child.load(recipe)  # drift that the fetch found changes the key
         with ThreadPoolExecutor(1) as beside:  # unpack (seconds) while the wheels are fetched
-            start = None if has_start(intent, found) else beside.submit(first_tar, found)
-            fetch(intent, [variant], say, progress)
+            start = None if has_start(found) else beside.submit(first_tar, found)
+            fetch(recipe.intent, [recipe.variant], say, progress)
         if start:
             start.result()
         if found.key != key:
             held, digest = None, ""
         entry = plan_one(found, repository, engine.answers, held)
-    out = out_folder(intent, variant)
+    out = out_folder(recipe)
     if entry.action == "build" and found.parent:
-        found = stand_on(intent, found, repository, say, progress)
+        found = stand_on(found, repository, say, progress)
     if entry.action == "skip":
         if not is_laid_out(found, out):
-            if to_fetch(intent, [variant]) == 0 and has_start(intent, found):
-                lay_out(intent, found, out)
+            if to_fetch(recipe.intent, [recipe.variant]) == 0 and has_start(found):
+                lay_out(found, out)
             else:  # because the image is published, do not fetch gigabytes of sources
                 clear(out, found)
-                say(f"{variant.id}: published, so its sources are not fetched; out/{variant.id}/ only holds text")
+                say(f"{recipe.id}: published, so its sources are not fetched; out/{recipe.id}/ only holds text")
         write_text(found.text, out)
         return Done(
             published_image(found, out, str(repository), digest), "skip", entry.reason, time.monotonic() - began
         )
     if entry.action == "build" or not is_laid_out(found, out):
-        fetch(intent, [variant], say, progress)
-        say(f"{variant.id}: laying out its sources")
-        lay_out(intent, found, out)
+        fetch(recipe.intent, [recipe.variant], say, progress)
+        say(f"{recipe.id}: laying out its sources")
+        lay_out(found, out)
     write_text(found.text, out)
     if entry.action == "build":
-        say(f"{variant.id}: building in {out}")
-        baking.bake(out, words=buildx.cache_words(cache, variant.id, export_of(intent)) if cache else [])
-    return Done(at_hand(intent, found, say), entry.action, entry.reason, time.monotonic() - began)
+        say(f"{recipe.id}: building in {out}")
+        baking.bake(out, words=buildx.cache_words(cache, recipe.id, export_of(recipe.intent)) if cache else [])
+    return Done(at_hand(found, say), entry.action, entry.reason, time.monotonic() - began)
 
 
-def must_be_able(intent: Intent, variant: Variant, cache: Cache | None = None) -> None:
+def must_be_able(recipe: Recipe, cache: Cache | None = None) -> None:
     """Check that engine and builder can do what the build needs, before hours of work. Raises EnvironmentProblem."""
-    buildx.must_build_for(engine.builder(), intent.components.bases[variant.base].architecture)
+    buildx.must_build_for(engine.builder(), recipe.base.architecture)
     if not engine.builds_itself():
         buildx.must_hand_over(engine.builder())
     if cache and cache.to:
@@ -194,25 +193,26 @@ def export_of(intent: Intent) -> str:
     return publication(intent.root).cache.export
 
 
-def stand_on(intent: Intent, found: Inputs, repository: str | None, say: Say, progress: Progress) -> Inputs:
+def stand_on(found: Inputs, repository: str | None, say: Say, progress: Progress) -> Inputs:
     """Bring the parent and compiler images into the engine, and compile the wheels that only a compiler image makes."""
-    out = out_folder(intent, found.variant)
+    out = out_folder(found.recipe)
     jobs = [job for job in found.compile if job.wheel is None]
     wanted = {job.image for job in jobs} | {found.variant.parent}
-    for variant in (other for other in intent.variants if other.id in wanted):
-        build(intent, variant, repository, say, progress)
-        at_hand(intent, child.load(intent, variant), say, repository)
+    for variant in (other for other in found.recipe.intent.variants if other.id in wanted):
+        other = found.recipe.intent.recipe(variant)
+        build(other, repository, say, progress)
+        at_hand(child.load(other), say, repository)
     for job in jobs:
-        build_compile.compile_wheel(intent, found, job, out, say)
-    return child.load(intent, found.variant)  # with the compiled wheels
+        build_compile.compile_wheel(found, job, out, say)
+    return child.load(found.recipe)  # with the compiled wheels
 
 
-def at_hand(intent: Intent, found: Inputs, say: Say, repository: str | None = None) -> Image:
+def at_hand(found: Inputs, say: Say, repository: str | None = None) -> Image:
     """Return the proved image that the engine holds under this key; pull it if only `repository` has it.
 
     Raises NotRunError if it is not built, BuildError if it does not match its lock.
     """
-    identity, out = engine.image_id(found.name), out_folder(intent, found.variant)
+    identity, out = engine.image_id(found.name), out_folder(found.recipe)
     if identity is None and repository and (digest := client.resolve(repository, found.tag)):
         say(f"{found.variant.id}: pulling {digest}")
         identity = engine.pull(f"{repository}@{digest}", found.name, auth.credentials(repository))
@@ -223,36 +223,36 @@ def at_hand(intent: Intent, found: Inputs, say: Say, repository: str | None = No
         )
     image = read_image(out)
     if image and image.proof and (image.key, image.proof.image) == (found.key, identity):
-        code = proof_code.digest_of(intent.root, found.variant, "probe")
+        code = proof_code.digest_of(found.recipe.root, found.variant, "probe")
         if image.proof.probe.code == code:
             return image
     baking.settle(found.name)  # it may have been baked by hand
     say(f"{found.variant.id}: probing the image, and listing its packages")
-    return prove(intent, found, out)
+    return prove(found, out)
 
 
-def findings(intent: Intent, found: Inputs, name: str) -> tuple[probe.Findings, str]:
+def findings(found: Inputs, name: str) -> tuple[probe.Findings, str]:
     """Probe an image in the engine about these inputs; return the findings and when they were made, "" for just now.
 
     Findings of the same image, questions and host are reused. Raises BuildError.
     """
-    script = (intent.root / "scripts/probe.py").read_text()
-    questions = json.dumps(probe.questions(intent, found.pins))
+    script = (found.recipe.root / "scripts/probe.py").read_text()
+    questions = json.dumps(probe.questions(found.recipe.intent, found.pins))
     on = {"image": engine.image_id(name), "script": script, "questions": questions, "host": kept.host()}
     said, when = kept.outcome("probe", on, lambda: engine.ask(name, script, questions))
     return probe.Findings.model_validate(said), when
 
 
-def prove(intent: Intent, found: Inputs, out: Path) -> Image:
+def prove(found: Inputs, out: Path) -> Image:
     """Probe the finished image, compare it with the lock, write SBOM and image.json. Raises BuildError."""
     with store.scratch() as folder, ThreadPoolExecutor(1) as beside:
         engine.save(found.name, folder / "layout")
         _, manifest = client.manifest_of(folder / "layout")
         # syft reads the saved layers, without the engine, while the image is probed.
         listing = beside.submit(engine.sbom, folder / "layout", folder / "sbom.json", found.variant.id)
-        said, when = findings(intent, found, found.name)
+        said, when = findings(found, found.name)
         packages = found.distribution.packages()
-        differences = probe.compare(intent, found.variant, found.pins, found.lock, packages, said)
+        differences = probe.compare(found.recipe, found.pins, found.lock, packages, said)
         before = known_image(found, out)  # with the fields that a push wrote, which later proofs keep
         if differences and before.uri:
             write_image(out, before.model_copy(update={"proof": None}))
@@ -267,7 +267,7 @@ def prove(intent: Intent, found: Inputs, out: Path) -> Image:
             state="passed",
             detail=f"{len(said.packages)} distribution and {len(said.python_packages)} Python packages"
             + (f", kept from {when}" if when else ""),
-            code=proof_code.digest_of(intent.root, found.variant, "probe"),
+            code=proof_code.digest_of(found.recipe.root, found.variant, "probe"),
         ),
         tests=Check(state="not run"),
     )

@@ -14,12 +14,11 @@ from trainwright.core.files import write
 from trainwright.core.progress import Say
 from trainwright.image import child
 from trainwright.image.inputs import Compilation, Inputs
-from trainwright.matrix.matrix import Intent
 from trainwright.matrix.model import PythonFile
 from trainwright.resolve import pypi
 
 
-def compile_wheel(intent: Intent, found: Inputs, job: Compilation, out: Path, say: Say) -> None:
+def compile_wheel(found: Inputs, job: Compilation, out: Path, say: Say) -> None:
     """Compile one source distribution in out/<id>/compile/<name>/, and keep the wheel. Raises BuildError."""
     folder = out / "compile" / job.name
     shutil.rmtree(folder, ignore_errors=True)
@@ -31,19 +30,19 @@ def compile_wheel(intent: Intent, found: Inputs, job: Compilation, out: Path, sa
         write(folder / name, text)
     say(f"{found.variant.id}: compiling {job.sdist.file} in {job.image}")
     baking.bake(folder)
-    wheel = _made(intent, found, job, folder)
+    wheel = _made(found, job, folder)
     with store.scratch() as place:
         shutil.copyfile(folder / "wheel" / wheel.file, place / wheel.file)
         store.add(place / wheel.file, wheel.sha256)
     child.remember(job.key, wheel)
 
 
-def _made(intent: Intent, found: Inputs, job: Compilation, folder: Path) -> PythonFile:
+def _made(found: Inputs, job: Compilation, folder: Path) -> PythonFile:
     """Return the one wheel of a compilation.
 
     Raises BuildError unless name, version, Python and machine are the image's.
     """
-    base = intent.components.bases[found.variant.base]
+    base = found.recipe.base
     made = sorted((folder / "wheel").glob("*.whl"))
     wanted = (str(canonicalize_name(job.sdist.name)), Version(job.sdist.version))
     named = [parse_wheel_filename(path.name) for path in made]

@@ -17,29 +17,28 @@ from trainwright.docker import engine
 from trainwright.image import child
 from trainwright.image.inputs import Inputs
 from trainwright.lock.lockfile import digest
-from trainwright.matrix.matrix import Intent
-from trainwright.matrix.model import Variant
+from trainwright.matrix.matrix import Recipe
 from trainwright.matrix.records import Check, Image
 
 # While one process reads the layers, which takes minutes for those of CUDA, the other one queries the container.
 SIDE_BY_SIDE = ("--numprocesses=auto", "--maxprocesses=2", "--dist=loadgroup", "--no-loadscope-reorder")
 
 
-def test(intent: Intent, variant: Variant, repository: str | None, say: Say) -> Done:
+def test(recipe: Recipe, repository: str | None, say: Say) -> Done:
     """Run the image tests on the engine's image, and write the outcome into image.json. Raises as tested()."""
     began = time.monotonic()
-    found = child.load(intent, variant)
-    image = at_hand(intent, found, say, repository)
-    image, passed = tested(intent, found, image, found.name, say)
+    found = child.load(recipe)
+    image = at_hand(found, say, repository)
+    image, passed = tested(found, image, found.name, say)
     return Done(image, "tested", f"image tests passed: {passed}", time.monotonic() - began)
 
 
-def tested(intent: Intent, found: Inputs, image: Image, name: str, say: Say) -> tuple[Image, str]:
+def tested(found: Inputs, image: Image, name: str, say: Say) -> tuple[Image, str]:
     """Run the image tests on `name`, which the engine holds and which is `image`; return it and the number passed.
 
     The outcome of an earlier run is discarded first. Raises TestError, and NotRunError if a test was skipped.
     """
-    variant, out = found.variant, out_folder(intent, found.variant)
+    variant, out = found.variant, out_folder(found.recipe)
     report = out / "tests.xml"
     report.unlink(missing_ok=True)
     _write_outcome(out, image, "not run", "started, but not finished")
@@ -48,21 +47,19 @@ def tested(intent: Intent, found: Inputs, image: Image, name: str, say: Say) -> 
         words += ["--with", str(Path(variant.requirements).absolute()), "--name", variant.name]
     say(f"{variant.id}: image tests")
     try:
-        passed, old = image_tests(intent, variant, name, words, report, variant.id, f"trainwright test {variant.words}")
+        passed, old = image_tests(found.recipe, name, words, report, variant.id, f"trainwright test {variant.words}")
     except TestError as error:
         _write_outcome(out, image, "failed", error.why)
         raise
     except NotRunError as error:
         _write_outcome(out, image, "not run", error.what)
         raise
-    code = proof_code.digest_of(intent.root, variant, "image")
+    code = proof_code.digest_of(found.recipe.root, variant, "image")
     said = f"{passed} tests" + (f", {old} of them kept: they passed on this image before" if old else "")
     return _write_outcome(out, image, "passed", said, code), said
 
 
-def image_tests(
-    intent: Intent, variant: Variant, name: str, words: Sequence[str], report: Path, who: str, fix: str
-) -> tuple[int, int]:
+def image_tests(recipe: Recipe, name: str, words: Sequence[str], report: Path, who: str, fix: str) -> tuple[int, int]:
     """Run tests/image on an image that the engine holds; write JUnit to `report`.
 
     Returns how many passed, and how many of these were kept: passed on this very image before, with the same tests,
@@ -71,10 +68,10 @@ def image_tests(
     """
     run(
         [
-            *(sys.executable, "-m", "pytest", "--quiet", intent.root / "tests/image", "--image", name),
-            *(*words, f"--junitxml={report}", f"--kept={depends_on(intent, variant, name, words)}", *SIDE_BY_SIDE),
+            *(sys.executable, "-m", "pytest", "--quiet", recipe.root / "tests/image", "--image", name),
+            *(*words, f"--junitxml={report}", f"--kept={depends_on(recipe, name, words)}", *SIDE_BY_SIDE),
         ],
-        cwd=intent.root,
+        cwd=recipe.root,
         error=TestError,
         what=f"{who} failed its image tests",
         fix=fix,
@@ -93,13 +90,13 @@ def image_tests(
     return int(counts["tests"]), len(suite.findall("testcase/properties/property[@name='kept']"))
 
 
-def depends_on(intent: Intent, variant: Variant, name: str, words: Sequence[str]) -> str:
+def depends_on(recipe: Recipe, name: str, words: Sequence[str]) -> str:
     """Return the digest of everything that the outcomes of the image tests depend on."""
-    data = sorted(path for path in (intent.root / "dockerfiles").iterdir() if path.name != "proofs")
-    lock = intent.root / "requirements.lock"
+    data = sorted(path for path in (recipe.root / "dockerfiles").iterdir() if path.name != "proofs")
+    lock = recipe.root / "requirements.lock"
     on = {
         "image": engine.image_id(name),
-        "code": proof_code.digest_of(intent.root, variant, "image"),
+        "code": proof_code.digest_of(recipe.root, recipe.variant, "image"),
         "data": kept.code(*data),
         "given": [kept.code(Path(word)) if Path(word).is_file() else word for word in words],
         "tools": [sys.version, kept.code(lock) if lock.is_file() else "", engine.facts()["version"]],

@@ -46,7 +46,7 @@ def lint(intent: Intent, variants: Iterable[Variant]) -> list[Row]:
     Also raises ConfigError for a component that is only partly added.
     """
     check_components(intent.root, intent.variants)
-    texts = {variant.id: inputs.text_of(intent, variant) for variant in variants}
+    texts = {variant.id: inputs.text_of(intent.recipe(variant)) for variant in variants}
     dockerfiles = {identity: text["Dockerfile"] for identity, text in texts.items()}
     return hadolint(intent.root, dockerfiles) + buildkit(intent.root, texts) + shellcheck(intent.root)
 

@@ -11,13 +11,12 @@ from trainwright.image import inputs
 from trainwright.image.inputs import Inputs
 from trainwright.image.tags import SHORT
 from trainwright.lock import facts
-from trainwright.matrix.matrix import Intent
-from trainwright.matrix.model import Variant
+from trainwright.matrix.matrix import Recipe
 from trainwright.matrix.records import Record, Standing, State
 
 
-def record_path(intent: Intent, variant: Variant) -> Path:
-    return intent.root / "dockerfiles/proofs" / f"{variant.id}.toml"
+def record_path(recipe: Recipe) -> Path:
+    return recipe.root / "dockerfiles/proofs" / f"{recipe.id}.toml"
 
 
 def dump(record: Record) -> str:
@@ -29,49 +28,49 @@ def dump(record: Record) -> str:
     return tomlkit.dumps(document)
 
 
-def read(intent: Intent, variant: Variant) -> Record | None:
+def read(recipe: Recipe) -> Record | None:
     """Read the record; None if there is none. Raises LockError for a file that `trainwright record` would not write."""
-    path = record_path(intent, variant)
+    path = record_path(recipe)
     if not path.exists():
         return None
     try:
         return load(path, Record)
     except ConfigError as error:
-        fix = f"git checkout -- dockerfiles/proofs/{path.name}, or trainwright record {variant.id}"
+        fix = f"git checkout -- dockerfiles/proofs/{path.name}, or trainwright record {recipe.id}"
         raise LockError(error.what, where=error.where, why=error.why, fix=fix) from None
 
 
-def standing(intent: Intent, variant: Variant) -> Standing:
+def standing(recipe: Recipe) -> Standing:
     """Return whether an image is proved, from this checkout alone; drift recorded in this host's store is ignored.
 
     Never raises for one image: an input that is missing or cannot be rendered is shown with its reason.
     """
-    record, missing = None, inputs.awaited(intent, variant)
+    record, missing = None, inputs.awaited(recipe)
     try:
-        record = read(intent, variant)
-        found = None if missing else inputs.load(intent, variant, as_locked=True)
+        record = read(recipe)
+        found = None if missing else inputs.load(recipe, as_locked=True)
     except TrainwrightError as error:
         reason = "; ".join(filter(None, (error.named, _before(record), error.fix)))
-        said: dict[str, Any] = {"state": "unproved", "reason": reason, "versions": _known(intent, variant)}
-        return Standing(id=variant.id, record=record, **said)
+        said: dict[str, Any] = {"state": "unproved", "reason": reason, "versions": _known(recipe)}
+        return Standing(id=recipe.id, record=record, **said)
     if found is None:
-        said = {"state": "blocked", "reason": "; ".join(missing), "versions": _known(intent, variant)}
-        return Standing(id=variant.id, record=record, **said)
+        said = {"state": "blocked", "reason": "; ".join(missing), "versions": _known(recipe)}
+        return Standing(id=recipe.id, record=record, **said)
     state, reason = _judge(record, found)
-    versions = facts.versions_of(intent, variant, found.lock, found.distribution.held) | found.versions
-    return Standing(id=variant.id, state=state, reason=reason, key=found.key, record=record, versions=versions)
+    versions = facts.versions_of(recipe, found.lock, found.distribution.held) | found.versions
+    return Standing(id=recipe.id, state=state, reason=reason, key=found.key, record=record, versions=versions)
 
 
-def due(intent: Intent, variant: Variant, found: Standing) -> str:
+def due(recipe: Recipe, found: Standing) -> str:
     """Return why CI proves an image again; "" if its record matches the present key and the present proving code."""
     if found.state != "proved" or found.record is None:
         return found.reason
     record = found.record
     if record.proof is None:
         return f"the record of {record.day} does not say which tests and which code proved it"
-    if record.proof != proof_code.digest(intent.root, variant):
+    if record.proof != proof_code.digest(recipe.root, recipe.variant):
         return f"its tests or the code that proves it changed since {record.day}"
-    lacking = [kind for kind in proof_code.kinds(variant) if kind != "probe" and kind not in record.tests]
+    lacking = [kind for kind in proof_code.kinds(recipe.variant) if kind != "probe" and kind not in record.tests]
     return f"the record of {record.day} has no {' and no '.join(lacking)} tests" if lacking else ""
 
 
@@ -100,10 +99,10 @@ def _before(record: Record | None) -> str:
     return f"was proved on {record.day} with other inputs (key {record.key[:SHORT]})" if record else ""
 
 
-def _known(intent: Intent, variant: Variant) -> dict[str, str]:
+def _known(recipe: Recipe) -> dict[str, str]:
     """Return the versions that the intent and current locks contain; {} if they cannot be read."""
     try:
-        locked, packages, _ = inputs.known(intent, variant)
-        return facts.versions_of(intent, variant, locked, packages)
+        locked, packages, _ = inputs.known(recipe)
+        return facts.versions_of(recipe, locked, packages)
     except TrainwrightError:
         return {}

@@ -18,7 +18,7 @@ from trainwright.image import child
 from trainwright.image.inputs import Inputs
 from trainwright.image.tags import ID_LABEL, KEY_LABEL
 from trainwright.lock import lockfile
-from trainwright.matrix.matrix import Intent
+from trainwright.matrix.matrix import Intent, Recipe
 from trainwright.matrix.model import Variant
 from trainwright.registry import auth, client
 from trainwright.resolve.fetch import fetch
@@ -68,7 +68,7 @@ def variant_of(intent: Intent, reference: str) -> Variant:
     )
 
 
-def _held(intent: Intent, found: Inputs, reference: str, repository: str | None) -> tuple[str, str]:
+def _held(found: Inputs, reference: str, repository: str | None) -> tuple[str, str]:
     """Return digest and place of the image to compare with. Raises NotRunError if there is none."""
     if reference:
         digest, where = held_by_name(reference)
@@ -80,7 +80,7 @@ def _held(intent: Intent, found: Inputs, reference: str, repository: str | None)
                 fix="git checkout <the commit that it was built from>",
             )
         return digest, where
-    image = read_image(out_folder(intent, found.variant))
+    image = read_image(out_folder(found.recipe))
     if image and image.key == found.key and image.digest and image.uri:
         return image.digest, image.uri
     if identity := engine.image_id(found.name):
@@ -94,13 +94,7 @@ def _held(intent: Intent, found: Inputs, reference: str, repository: str | None)
 
 
 def rebuild(
-    intent: Intent,
-    variant: Variant,
-    repository: str | None,
-    compare: bool,
-    reference: str,
-    say: Say,
-    progress: Progress,
+    recipe: Recipe, repository: str | None, compare: bool, reference: str, say: Say, progress: Progress
 ) -> tuple[Rebuilt, BuildError | None]:
     """Build without any cache, under a temporary name; with `compare`, return the differences from `reference`.
 
@@ -108,27 +102,27 @@ def rebuild(
     NotRunError if there is nothing to compare with, BuildError.
     """
     began = time.monotonic()
-    found = child.load(intent, variant)
-    lockfile.refuse_blocked(variant, found.blocked)
-    build.must_be_able(intent, variant)
-    fetch(intent, [variant], say, progress)
-    found = child.load(intent, variant)  # a drift found by the fetch changes the key
-    held = _held(intent, found, reference, repository) if compare else ("", "")
-    out = out_folder(intent, variant)
+    found = child.load(recipe)
+    lockfile.refuse_blocked(recipe.variant, found.blocked)
+    build.must_be_able(recipe)
+    fetch(recipe.intent, [recipe.variant], say, progress)
+    found = child.load(recipe)  # a drift found by the fetch changes the key
+    held = _held(found, reference, repository) if compare else ("", "")
+    out = out_folder(recipe)
     if found.parent:
-        found = build.stand_on(intent, found, repository, say, progress)
+        found = build.stand_on(found, repository, say, progress)
     if not build.is_laid_out(found, out):
-        say(f"{variant.id}: laying out its sources")
-        build.lay_out(intent, found, out)
+        say(f"{recipe.id}: laying out its sources")
+        build.lay_out(found, out)
     build.write_text(found.text, out)
     with _gone_afterwards(f"trainwright/rebuild:{secrets.token_hex(6)}") as name:
-        say(f"{variant.id}: building again in {out}, without cache, as {name}")
+        say(f"{recipe.id}: building again in {out}, without cache, as {name}")
         baking.bake(out, name, ["--no-cache"])
         digest = str(engine.image_id(name))
         differs = compare and digest != held[0]
         rows = _differences(name, *held, say) if differs else []
     seconds = round(time.monotonic() - began, 1)
-    result = Rebuilt(id=variant.id, key=found.key, rebuilt=digest, seconds=seconds)
+    result = Rebuilt(id=recipe.id, key=found.key, rebuilt=digest, seconds=seconds)
     if not compare:
         return result, None
     result = result.model_copy(update={"held": held[0], "where": held[1], "same": not differs, "differences": rows})

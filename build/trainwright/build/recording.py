@@ -11,7 +11,7 @@ from trainwright.build.state import out_folder, read_image
 from trainwright.core.errors import NotRunError, TrainwrightError
 from trainwright.core.files import write
 from trainwright.image import inputs
-from trainwright.matrix.matrix import Intent
+from trainwright.matrix.matrix import Intent, Recipe
 from trainwright.matrix.model import Variant
 from trainwright.matrix.records import Image, Record, Where
 
@@ -21,7 +21,7 @@ ABOUT = {"image", "name", *Where.model_fields}
 
 def candidates(intent: Intent, variants: Iterable[Variant]) -> list[Variant]:
     """Return the variants that have an out/<id>/image.json."""
-    return [variant for variant in variants if (out_folder(intent, variant) / "image.json").exists()]
+    return [variant for variant in variants if (out_folder(intent.recipe(variant)) / "image.json").exists()]
 
 
 def record(
@@ -31,12 +31,12 @@ def record(
     rows, missing = [], []
     for variant in variants:
         try:
-            proved = proof_of(intent, variant, training)
+            proved = proof_of(intent.recipe(variant), training)
         except TrainwrightError as error:
             missing.append(error)
             rows.append({"id": variant.id, "state": "not recorded", "digest": "", "why": error.what})
             continue
-        write(proofs.record_path(intent, variant), proofs.dump(proved))
+        write(proofs.record_path(intent.recipe(variant)), proofs.dump(proved))
         tests = ", ".join(f"{count} {kind} tests" for kind, count in proved.tests.items())
         rows.append({"id": variant.id, "state": "recorded", "digest": proved.digest, "why": tests})
     if not missing:
@@ -50,61 +50,61 @@ def record(
     )
 
 
-def proof_of(intent: Intent, variant: Variant, training: Path | None = None) -> Record:
+def proof_of(recipe: Recipe, training: Path | None = None) -> Record:
     """Return what image.json and the reports prove of the present inputs. Raises NotRunError if anything is not proved.
 
     `training` is the report of the training tests; the default is out/<id>/training.xml, if it exists.
     """
-    found, out = inputs.load(intent, variant, as_locked=True), out_folder(intent, variant)
-    image, again = read_image(out), f"trainwright test {variant.id}, then trainwright push {variant.id}"
-    where = f"out/{variant.id}/image.json"
+    found, out = inputs.load(recipe, as_locked=True), out_folder(recipe)
+    image, again = read_image(out), f"trainwright test {recipe.id}, then trainwright push {recipe.id}"
+    where = f"out/{recipe.id}/image.json"
     if image and image.drift:
         raise NotRunError(
-            f"{variant.id} was built with {len(image.drift)} packages that differ from the lock",
+            f"{recipe.id} was built with {len(image.drift)} packages that differ from the lock",
             where=where,
             fix="trainwright lock --update, review the difference, lock --update --write, and build again",
         )
     if image is None or image.key != found.key:
         raise NotRunError(
-            f"{variant.id} is not built with its present inputs",
+            f"{recipe.id} is not built with its present inputs",
             where=where,
             why=f"its key is {image.key[:12]}, the key of the inputs is {found.key[:12]}"
             if image
             else "the file does not exist",
-            fix=f"trainwright build {variant.id}, then {again}",
+            fix=f"trainwright build {recipe.id}, then {again}",
         )
     if image.proof is None or {image.proof.probe.state, image.proof.tests.state} != {"passed"}:
-        raise NotRunError(f"{variant.id} is not probed and tested here", where=where, fix=again)
+        raise NotRunError(f"{recipe.id} is not probed and tested here", where=where, fix=again)
     if image.digest is None:
-        raise NotRunError(f"{variant.id} is proved, but not pushed", where=where, fix=f"trainwright push {variant.id}")
+        raise NotRunError(f"{recipe.id} is proved, but not pushed", where=where, fix=f"trainwright push {recipe.id}")
     if image.proof.image != image.digest:
         raise NotRunError(
-            f"the pushed image of {variant.id} is not the proved one",
+            f"the pushed image of {recipe.id} is not the proved one",
             where=where,
             why=f"the engine holds {image.proof.image}, the registry {image.digest}, with the same inputs",
-            fix=f"trainwright rebuild --compare {variant.id}",
+            fix=f"trainwright rebuild --compare {recipe.id}",
         )
-    if image.proof.probe.code != proof_code.digest_of(intent.root, variant, "probe"):
-        raise NotRunError(f"the code of the probe changed since {variant.id} was probed", where=where, fix=again)
-    return _record(intent, variant, image, training)
+    if image.proof.probe.code != proof_code.digest_of(recipe.root, recipe.variant, "probe"):
+        raise NotRunError(f"the code of the probe changed since {recipe.id} was probed", where=where, fix=again)
+    return _record(recipe, image, training)
 
 
-def _record(intent: Intent, variant: Variant, image: Image, training: Path | None) -> Record:
+def _record(recipe: Recipe, image: Image, training: Path | None) -> Record:
     assert image.proof is not None  # proof_of() refuses everything else
     assert image.digest is not None
-    out = out_folder(intent, variant)
-    again = f"trainwright test {variant.id}"
+    out = out_folder(recipe)
+    again = f"trainwright test {recipe.id}"
     day, passed, said = _report(out / "tests.xml", again)
     if said.get("image") != image.proof.image:
         raise NotRunError(
-            f"the report of the image tests of {variant.id} is about another image",
+            f"the report of the image tests of {recipe.id} is about another image",
             where=str(out / "tests.xml"),
             why=f"it names {said.get('image', 'none')}, image.json {image.proof.image}",
             fix=again,
         )
-    _of_present_code(intent, variant, "image", said, out / "tests.xml", again)
+    _of_present_code(recipe, "image", said, out / "tests.xml", again)
     tests = {"image": passed}
-    again = f"scripts/test-images.sh {variant.id}"
+    again = f"scripts/test-images.sh {recipe.id}"
     reports: dict[proof_code.Kind, Path] = {
         "training": training or out / "training.xml",
         "cluster": out / "cluster.xml",
@@ -115,24 +115,22 @@ def _record(intent: Intent, variant: Variant, image: Image, training: Path | Non
         _, tests[kind], trained = _report(report, again)
         if not trained.get("name", "").endswith(f"@{image.digest}"):
             raise NotRunError(
-                f"the report of the {kind} tests is not about the pushed image of {variant.id}",
+                f"the report of the {kind} tests is not about the pushed image of {recipe.id}",
                 where=str(report),
                 why=f"it names {trained.get('name', 'none')}, image.json {image.digest}",
                 fix=again,
             )
-        _of_present_code(intent, variant, kind, trained, report, again)
+        _of_present_code(recipe, kind, trained, report, again)
     where = Where.model_validate({name: said[name] for name in Where.model_fields if name in said})
-    proof = proof_code.digest(intent.root, variant)
+    proof = proof_code.digest(recipe.root, recipe.variant)
     return Record(key=image.key, proof=proof, digest=image.digest, day=day, size=image.size, tests=tests, where=where)
 
 
-def _of_present_code(
-    intent: Intent, variant: Variant, kind: proof_code.Kind, said: dict[str, str], report: Path, fix: str
-) -> None:
+def _of_present_code(recipe: Recipe, kind: proof_code.Kind, said: dict[str, str], report: Path, fix: str) -> None:
     """Raise NotRunError if a report was made by other tests than the present ones, or by other code."""
-    if said.get(f"code-{kind}") != proof_code.digest_of(intent.root, variant, kind):
+    if said.get(f"code-{kind}") != proof_code.digest_of(recipe.root, recipe.variant, kind):
         raise NotRunError(
-            f"the {kind} tests of {variant.id}, or the code behind them, changed since they ran",
+            f"the {kind} tests of {recipe.id}, or the code behind them, changed since they ran",
             where=str(report),
             fix=fix,
         )

@@ -14,7 +14,7 @@ from trainwright.core.files import write
 from trainwright.docker import engine
 from trainwright.image import inputs, key
 from trainwright.image.inputs import Inputs
-from trainwright.matrix.matrix import Intent
+from trainwright.matrix.matrix import Intent, Recipe
 from trainwright.matrix.model import Variant
 from trainwright.matrix.records import Image, PlanEntry
 from trainwright.matrix.remedy import sentence
@@ -35,8 +35,8 @@ class Done:
     steps: list[str] = field(default_factory=list)  # of a dry run: the planned steps in order
 
 
-def out_folder(intent: Intent, variant: Variant) -> Path:
-    return intent.root / "out" / variant.id
+def out_folder(recipe: Recipe) -> Path:
+    return recipe.root / "out" / recipe.id
 
 
 def read_image(out: Path) -> Image | None:
@@ -129,8 +129,8 @@ def planned(
     engine.
     """
     variants = list(variants)
-    missing = {variant.id: inputs.awaited(intent, variant) for variant in variants}
-    found = {variant.id: inputs.load(intent, variant) for variant in variants if not missing[variant.id]}
+    missing = {variant.id: inputs.awaited(intent.recipe(variant)) for variant in variants}
+    found = {variant.id: inputs.load(intent.recipe(variant)) for variant in variants if not missing[variant.id]}
     answers = (lambda: False) if elsewhere else cache(engine.answers)
     look = (lambda *asked: (published(*asked), "")) if must_know else published_if_known
     held, why = look(intent, found.values(), given, regions)
@@ -145,12 +145,12 @@ def planned(
 
 def pushed_here(intent: Intent) -> tuple[list[Variant], list[str]]:
     """Return the images that out/ records as pushed with their present inputs, and the ids of those with others."""
-    said = [(variant, read_image(out_folder(intent, variant))) for variant in intent.variants]
+    said = [(variant, read_image(out_folder(intent.recipe(variant)))) for variant in intent.variants]
     pushed = {variant.id: (variant, image.key) for variant, image in said if image and image.digest and image.uri}
     fresh = [
         variant
         for variant, key in pushed.values()
-        if not inputs.awaited(intent, variant) and inputs.load(intent, variant).key == key
+        if not inputs.awaited(intent.recipe(variant)) and inputs.load(intent.recipe(variant)).key == key
     ]
     return fresh, sorted(pushed.keys() - {variant.id for variant in fresh})
 
@@ -162,7 +162,7 @@ def exported(intent: Intent, variants: Iterable[Variant]) -> dict[str, str]:
     """
     rows: list[dict[str, str]] = []
     for variant in variants:
-        image, key = read_image(out_folder(intent, variant)), inputs.load(intent, variant).key
+        image, key = read_image(out_folder(intent.recipe(variant))), inputs.load(intent.recipe(variant)).key
         if not image or image.key != key or not image.digest or not image.uri:
             raise NotRunError(
                 f"{variant.id} was not pushed from here with its present inputs",
@@ -178,9 +178,9 @@ def below_registry(variant: Variant) -> str:
     return f"trainwright/{variant.framework}"
 
 
-def places(intent: Intent, variant: Variant, given: str, regions: str = "") -> list[Place]:
+def places(recipe: Recipe, given: str, regions: str = "") -> list[Place]:
     """Return every repository that the variant's images go to. Raises as locations.hosts() does."""
-    return [host.place(below_registry(variant)) for host in places_module.hosts(intent.root, given, regions)]
+    return [host.place(below_registry(recipe.variant)) for host in places_module.hosts(recipe.root, given, regions)]
 
 
 def published(intent: Intent, found: Iterable[Inputs], given: str, regions: str = "") -> dict[str, dict[Place, str]]:
@@ -231,9 +231,9 @@ def settle(
     ]
 
 
-def repository_if_any(intent: Intent, variant: Variant, given: str) -> str | None:
+def repository_if_any(recipe: Recipe, given: str) -> str | None:
     """Return the first of its places, for finding out what is published; None if the places are unknown."""
     try:
-        return places(intent, variant, given)[0].repository
+        return places(recipe, given)[0].repository
     except (RegistryError, AwsError):
         return None

@@ -48,7 +48,7 @@ def build(
     with console.alone(intent.root, no_wait):
         if set_up and and_push and not registry:
             _set_up_registry(intent.root)
-        found = [child.load(intent, variant) for variant in variants]
+        found = [child.load(intent.recipe(variant)) for variant in variants]
         held, why = state.published_if_known(intent, found, registry, region)
         lacking = state.lacking(variants, held, everywhere=and_push)
         if set_up and lacking:
@@ -57,13 +57,13 @@ def build(
             if why:
                 say(why)
             done = [
-                build_build.build(intent, variant, None, say, advance, cache, held.get(variant.id))
+                build_build.build(intent.recipe(variant), None, say, advance, cache, held.get(variant.id))
                 for variant in variants
             ]
         if not (and_push and as_json):
             console.final(done, as_json)
         if and_push and lacking:  # the build may have met a drift, which changes the key
-            found, held = [child.load(intent, variant) for variant in variants], {}
+            found, held = [child.load(intent.recipe(variant)) for variant in variants], {}
         if and_push:
             from trainwright.commands.push import pushed
 

@@ -105,8 +105,8 @@ def proofs(as_json: Json = False) -> None:
 
     intent, variants = chosen(None, None)
     by_id = {variant.id: variant for variant in variants}
-    found = {name: proofs.standing(intent, by_id[name]) for name in intent.matrix.tested.ci}
-    due = {name: proofs.due(intent, by_id[name], standing) for name, standing in found.items()}
+    found = {name: proofs.standing(intent.recipe(by_id[name])) for name in intent.matrix.tested.ci}
+    due = {name: proofs.due(intent.recipe(by_id[name]), standing) for name, standing in found.items()}
     commit = checkout.commit_of(intent.root, "HEAD")
     turn = proofs.in_turn([name for name, why in due.items() if not why], commit)
     rows = []

@@ -21,8 +21,8 @@ def find(
     queries = [inspect_find.query(text) for text in has]
     images = {}
     for variant in variants:
-        locked, packages, _ = inputs.known(intent, variant)
-        images[variant.id] = inspect_find.holdings(intent, variant, locked, packages)
+        locked, packages, _ = inputs.known(intent.recipe(variant))
+        images[variant.id] = inspect_find.holdings(intent.recipe(variant), locked, packages)
     rows, exists = inspect_find.find(queries, images, intent.components.components)
     if rows or as_json:
         console.show([row.model_dump() for row in rows], as_json)

@@ -30,7 +30,7 @@ def lock(
     reads = check or (update and not write)
     if with_ or name:
         with console.alone(intent.root, no_wait, reads):
-            return _lock_additions(intent, on_top(variants, with_, name)[0], check, update, write, as_json)
+            return _lock_additions(intent.recipe(on_top(variants, with_, name)[0]), check, update, write, as_json)
     if check:
         rows, error = resolve.check_locks(intent, variants)
         console.show(rows, as_json)
@@ -52,20 +52,20 @@ def _changes(count: int, written: bool, words: str) -> str:
     return f"{count} changes" + ("; written" if written else f"; `trainwright {words} --update --write` writes them")
 
 
-def _lock_additions(intent: Any, variant: Any, check: bool, update: bool, write: bool, as_json: bool) -> None:
+def _lock_additions(recipe: Any, check: bool, update: bool, write: bool, as_json: bool) -> None:
     from trainwright.core import console
     from trainwright.resolve import with_packages
 
     if check:
-        rows, error = with_packages.check_lock(intent, variant)
+        rows, error = with_packages.check_lock(recipe)
         console.show(rows, as_json)
         if error:
             raise error
         return
     with console.progress() as (say, advance):
         if not update:
-            rows = with_packages.lock_additions(intent, variant, say, advance)
+            rows = with_packages.lock_additions(recipe, say, advance)
         else:
-            rows = [change.model_dump() for change in with_packages.update(intent, variant, write, say, advance)]
-            say(_changes(len(rows), write, f"lock {variant.words}"))
+            rows = [change.model_dump() for change in with_packages.update(recipe, write, say, advance)]
+            say(_changes(len(rows), write, f"lock {recipe.variant.words}"))
     console.show(rows, as_json)

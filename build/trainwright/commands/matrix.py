@@ -29,11 +29,11 @@ def rows_of(
         instances.architectures([instance], intent.instances)
     rows = list[dict[str, Any]]()
     for variant in (one for one in variants if instance is None or instance in one.instances):
-        standing = proofs.standing(intent, variant)
+        standing = proofs.standing(intent.recipe(variant))
         if state not in (None, standing.state):
             continue
-        rows.append(matrix_page.row(intent, variant, standing))
-        if moved and standing.state == "proved" and (why := proofs.due(intent, variant, standing)):
+        rows.append(matrix_page.row(intent.recipe(variant), standing))
+        if moved and standing.state == "proved" and (why := proofs.due(intent.recipe(variant), standing)):
             rows[-1]["reason"] += f"; but {why}"
     return rows
 

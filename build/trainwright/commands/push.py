@@ -30,9 +30,9 @@ def pushed(
 
     with console.progress() as (say, _):
         for one in found:
-            publish_push.refuse(intent, one, release)
+            publish_push.refuse(one, release)
         held = held or state.published(intent, found, registry, region)
-        return [publish_push.push(intent, one.variant, held[one.variant.id], release, say, waive_gate) for one in found]
+        return [publish_push.push(one.recipe, held[one.variant.id], release, say, waive_gate) for one in found]
 
 
 @app.command()
@@ -57,14 +57,14 @@ def push(
 
     intent, variants = asked_for(framework, images, with_, name)
     with console.alone(intent.root, no_wait, reads=dry_run):
-        found = [child.load(intent, variant) for variant in variants]
+        found = [child.load(intent.recipe(variant)) for variant in variants]
         if dry_run:
             from trainwright.publish import forecast
 
             for one in found:  # a blocked image has no steps; other errors are reported after the steps
                 refuse_blocked(one.variant, one.blocked)
             held = state.published(intent, found, registry, region)
-            told = [forecast.forecast(intent, each, held[each.id], release, waive_gate) for each in variants]
+            told = [forecast.forecast(intent.recipe(each), held[each.id], release, waive_gate) for each in variants]
             console.final([each.done for each in told], as_json)
             return errors.refuse_all("a push would fail", [error for each in told for error in each.refused])
         done = pushed(intent, found, {}, registry, region, release, waive_gate)

@@ -51,8 +51,8 @@ def rebuild(
         )
     variant = variants[0]
     with console.alone(intent.root, no_wait), console.progress(fetch.to_fetch(intent, variants)) as (say, advance):
-        repository = build_state.repository_if_any(intent, variant, registry)
-        found, error = build_rebuild.rebuild(intent, variant, repository, compare, reference, say, advance)
+        repository = build_state.repository_if_any(intent.recipe(variant), registry)
+        found, error = build_rebuild.rebuild(intent.recipe(variant), repository, compare, reference, say, advance)
     if as_json:
         console.data(found.model_dump())
     else:

@@ -19,8 +19,8 @@ def render(
     rows = []
     with console.alone(intent.root, no_wait):
         for variant in variants:
-            blocked = "; ".join(inputs.awaited(intent, variant))
-            build.write_text(inputs.text_of(intent, variant), state.out_folder(intent, variant))
-            key = "" if blocked else inputs.load(intent, variant).key
+            blocked = "; ".join(inputs.awaited(intent.recipe(variant)))
+            build.write_text(inputs.text_of(intent.recipe(variant)), state.out_folder(intent.recipe(variant)))
+            key = "" if blocked else inputs.load(intent.recipe(variant)).key
             rows.append({"id": variant.id, "key": key, "folder": f"out/{variant.id}", "blocked": blocked})
     console.show(rows, as_json)

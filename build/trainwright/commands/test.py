@@ -39,7 +39,7 @@ def test_(
     intent, variants = asked_for(framework, images, with_, name)
     with console.alone(intent.root, no_wait), console.progress() as (say, _):
         done = [
-            image_tests.test(intent, variant, state.repository_if_any(intent, variant, registry), say)
+            image_tests.test(intent.recipe(variant), state.repository_if_any(intent.recipe(variant), registry), say)
             for variant in variants
         ]
     console.final(done, as_json)

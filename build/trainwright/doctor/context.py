@@ -54,7 +54,7 @@ class Context:
 
     def _load(self, variant: Variant) -> Inputs | LockError:
         try:
-            return inputs.load(self.intent, variant)
+            return inputs.load(self.intent.recipe(variant))
         except LockError as error:
             return error
 
@@ -82,7 +82,7 @@ class Context:
                 if isinstance(given, LockError):
                     raise given
                 asked = self.registry_answers  # None for a registry beyond loopback
-                repository = state.repository_if_any(self.intent, variant, self.registry) if asked else None
+                repository = state.repository_if_any(self.intent.recipe(variant), self.registry) if asked else None
                 entry = state.plan_one(given, repository, lambda: isinstance(self.engine, dict))
                 found += [given] if entry.action == "build" else []
         except (LockError, RegistryError, EnvironmentProblem) as error:

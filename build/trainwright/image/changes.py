@@ -11,7 +11,7 @@ from trainwright.core.toml import Model
 from trainwright.image import inputs
 from trainwright.image.inputs import Inputs
 from trainwright.lock import diff
-from trainwright.matrix.matrix import Intent, load_intent
+from trainwright.matrix.matrix import Intent, Recipe, load_intent
 from trainwright.matrix.model import Variant
 
 Kind = Literal["component", "Python package", "source", "distribution package", "file"]
@@ -70,17 +70,17 @@ def since(intent: Intent, reference: str) -> list[Moved]:
 
 def between(old: Intent, new: Intent) -> list[Moved]:
     """Return every image whose key differs or is unknown; an image that is blocked in both only if its text differs."""
-    return compare(old, load_all(old), new, load_all(new))
+    return compare(load_all(old), load_all(new))
 
 
-def compare(old: Intent, before: Mapping[str, State], new: Intent, after: Mapping[str, State]) -> list[Moved]:
+def compare(before: Mapping[str, State], after: Mapping[str, State]) -> list[Moved]:
     rows = []
     for identity in dict.fromkeys([*before, *after]):
         one, other = before.get(identity, ABSENT), after.get(identity, ABSENT)
         if one.key == other.key != UNKNOWN and one.text == other.text:
             continue
         if one.inputs and other.inputs:
-            why = sentence(differ(old, one.inputs, new, other.inputs))
+            why = sentence(differ(one.inputs, other.inputs))
         elif ABSENT in (one, other):
             why = "a new image" if one is ABSENT else "not in the matrix any more"
         else:
@@ -90,20 +90,20 @@ def compare(old: Intent, before: Mapping[str, State], new: Intent, after: Mappin
 
 
 def load_all(intent: Intent) -> dict[str, State]:
-    return {variant.id: _load(intent, variant) for variant in intent.variants}
+    return {variant.id: _load(intent.recipe(variant)) for variant in intent.variants}
 
 
-def _load(intent: Intent, variant: Variant) -> State:
+def _load(recipe: Recipe) -> State:
     try:
-        if reasons := inputs.awaited(intent, variant):
-            return State(BLOCKED, inputs.text_of(intent, variant), f"blocked: {'; '.join(reasons)}")
-        found = inputs.load(intent, variant, as_locked=True)
+        if reasons := inputs.awaited(recipe):
+            return State(BLOCKED, inputs.text_of(recipe), f"blocked: {'; '.join(reasons)}")
+        found = inputs.load(recipe, as_locked=True)
         return State(found.key, found.text, inputs=found)
     except TrainwrightError as error:  # for example a stale lock
         return State(UNKNOWN, {}, " ".join(f"{error.what}: {error.why}".split()))
 
 
-def differ(old: Intent, one: Inputs, new: Intent, other: Inputs) -> list[Difference]:
+def differ(one: Inputs, other: Inputs) -> list[Difference]:
     """Return all differences that explain another key, declared pins first."""
     found = _pins(one.variant, other.variant)
     declared = {difference.name for difference in found}
@@ -116,7 +116,7 @@ def differ(old: Intent, one: Inputs, new: Intent, other: Inputs) -> list[Differe
             if row.name not in declared:
                 found.append(Difference(kind, row.name, row.old, row.new))  # type: ignore[arg-type]  # of these
     files = [
-        *_files(_templates(old, one.variant), _templates(new, other.variant)),
+        *_files(_templates(one.recipe), _templates(other.recipe)),
         *_files(_rootfs(one), _rootfs(other)),
     ]
     found += [Difference("file", name, "", "") for name in files]
@@ -170,12 +170,15 @@ def _packages(found: Inputs) -> diff.Held:
     return {**diff.packages_held(found.distribution.effective), **build}
 
 
-def _templates(intent: Intent, variant: Variant) -> Iterator[tuple[str, Path]]:
+def _templates(recipe: Recipe) -> Iterator[tuple[str, Path]]:
     """Yield the templates that may render an image: not those of other components and frameworks."""
-    others = {*intent.components.components, *intent.matrix.frameworks} - {*variant.pins, variant.framework}
-    for path in sorted((intent.root / "dockerfiles").rglob("*.j2")):
+    others = {*recipe.intent.components.components, *recipe.intent.matrix.frameworks} - {
+        *recipe.pins,
+        recipe.variant.framework,
+    }
+    for path in sorted((recipe.root / "dockerfiles").rglob("*.j2")):
         if path.stem not in others:
-            yield str(path.relative_to(intent.root)), path
+            yield str(path.relative_to(recipe.root)), path
 
 
 def _rootfs(found: Inputs) -> Iterator[tuple[str, Path]]:

@@ -14,22 +14,22 @@ from trainwright.image.inputs import Compilation, Inputs
 from trainwright.lock import additions, lockfile, requirements
 from trainwright.lock.wheels import is_wheel
 from trainwright.matrix.instances import architectures
-from trainwright.matrix.matrix import Intent
+from trainwright.matrix.matrix import Recipe
 from trainwright.matrix.model import Lock, PythonFile, Variant
 
 
-def load(intent: Intent, variant: Variant) -> Inputs:
+def load(recipe: Recipe) -> Inputs:
     """Read the locks and render. Raises LockError (stale, missing) and ConfigError (templates, the requirements)."""
-    if not variant.parent:
-        return inputs.load(intent, variant)
-    below = inputs.load(intent, additions.parent_of(intent, variant))
-    asked, known = requirements.read(Path(variant.requirements)), additions.settings(intent.root)
+    if not recipe.variant.parent:
+        return inputs.load(recipe)
+    below = inputs.load(additions.parent_of(recipe))
+    asked, known = requirements.read(Path(recipe.variant.requirements)), additions.settings(recipe.root)
     rows = additions.to_compile(known, asked)
-    own = read_lock(variant)
-    additions.check(intent, variant, below.lock, own, asked, known)
+    own = read_lock(recipe.variant)
+    additions.check(recipe, below.lock, own, asked, known)
     by_name = {entry.name: entry for entry in own.python if entry.group == "added"}
-    jobs = [compilation(intent, below, own, by_name[entry.name], rows[entry.name]) for entry in own.compiled]
-    return _inputs(intent, variant, below, own, jobs)
+    jobs = [compilation(below, own, by_name[entry.name], rows[entry.name]) for entry in own.compiled]
+    return _inputs(recipe, below, own, jobs)
 
 
 def read_lock(variant: Variant) -> Lock:
@@ -43,17 +43,17 @@ def read_lock(variant: Variant) -> Lock:
         raise LockError(error.what, where=error.where, why=error.why, fix=fix) from None
 
 
-def _inputs(intent: Intent, variant: Variant, below: Inputs, own: Lock, jobs: list[Compilation]) -> Inputs:
+def _inputs(recipe: Recipe, below: Inputs, own: Lock, jobs: list[Compilation]) -> Inputs:
     compiled = {job.name for job in jobs}
     wheels = {"tools": below.wheels["tools"], "sdist-build": [e for e in own.python if e.group == "sdist-build"]}
     wheels["added"] = [e for e in own.python if e.group == "added" and e.name not in compiled]
-    held = additions.held(variant, below.lock)
+    held = additions.held(recipe.variant, below.lock)
     merged = below.lock.model_copy(update={"python": held + own.python, "sources": []})
-    installed = sorted((entry for entry in merged.python if entry.group in variant.groups), key=lambda e: e.name)
-    base, epoch = intent.components.bases[variant.base], below.distribution.epoch
+    installed = sorted((entry for entry in merged.python if entry.group in recipe.variant.groups), key=lambda e: e.name)
+    base, epoch = recipe.base, below.distribution.epoch
     sdists = {"added": [entry for entry in wheels["added"] if not is_wheel(entry)]}
     context = {
-        "variant": variant,
+        "variant": recipe.variant,
         "pins": below.pins,
         "epoch": epoch,
         "sdists": sdists,
@@ -61,11 +61,9 @@ def _inputs(intent: Intent, variant: Variant, below: Inputs, own: Lock, jobs: li
         "parent_key": below.key,
     }
     text = {
-        "Dockerfile": templates.fill(intent, "with/image.j2", context),
-        "requirements/constraints.txt": render.constraint_lines(installed, render.refused(intent, variant)),
-        "requirements/declared.json": declared.text(
-            intent, variant, below.pins, installed, below.distribution.packages()
-        ),
+        "Dockerfile": templates.fill(recipe.intent, "with/image.j2", context),
+        "requirements/constraints.txt": render.constraint_lines(installed, render.refused(recipe)),
+        "requirements/declared.json": declared.text(recipe, below.pins, installed, below.distribution.packages()),
     }
     for folder, entries in wheels.items():
         text[f"requirements/{folder}.txt"] = render.requirement_lines([entry for entry in entries if is_wheel(entry)])
@@ -75,8 +73,8 @@ def _inputs(intent: Intent, variant: Variant, below: Inputs, own: Lock, jobs: li
     folders = [*(f"wheels/{folder}" for folder in wheels), "requirements"]
     unnamed = bake.bake(base, epoch, folders)
     key = image_key.input_key({**text, "docker-bake.json": unnamed}, files, "", below.key)
-    tag = tags.key_tag(variant.id, key)
-    name = tags.engine_name(variant.framework, tag)
+    tag = tags.key_tag(recipe.id, key)
+    name = tags.engine_name(recipe.variant.framework, tag)
     text["docker-bake.json"] = bake.bake(base, epoch, folders, name, key, {"parent": below.name})
     if known := [job.wheel for job in jobs if job.wheel]:
         wheels["added"] = sorted(wheels["added"] + known, key=lambda entry: entry.name)
@@ -85,7 +83,7 @@ def _inputs(intent: Intent, variant: Variant, below: Inputs, own: Lock, jobs: li
         del text["requirements/added.txt"]
     return below.model_copy(
         update={
-            "variant": variant,
+            "recipe": recipe,
             "lock": merged,
             "parent": below,
             "compile": tuple(jobs),
@@ -101,14 +99,14 @@ def _inputs(intent: Intent, variant: Variant, below: Inputs, own: Lock, jobs: li
     )
 
 
-def compilation(intent: Intent, below: Inputs, own: Lock, sdist: PythonFile, row: additions.Compilable) -> Compilation:
+def compilation(below: Inputs, own: Lock, sdist: PythonFile, row: additions.Compilable) -> Compilation:
     """Return what compiles a source distribution, and the wheel if the same torch and CUDA compiled it before."""
-    compiler = additions.compiler_of(intent, below.variant, sdist.name)
-    base, gpus = intent.components.bases[compiler.base], architectures(compiler.instances, intent.instances)
+    compiler = additions.compiler_of(below.recipe, sdist.name)
+    base, gpus = compiler.base, architectures(compiler.variant.instances, compiler.intent.instances)
     needed = next(entry.build for entry in own.compiled if entry.name == sdist.name)
     build = [entry for entry in own.python if entry.group == "compile-build" and entry.name in needed]
     context = {
-        "variant": compiler,
+        "variant": compiler.variant,
         "pins": below.pins,
         "sdists": {},
         "epoch": below.distribution.epoch,
@@ -117,17 +115,17 @@ def compilation(intent: Intent, below: Inputs, own: Lock, sdist: PythonFile, row
         "gigabytes_per_job": row.gigabytes_per_job,
     }
     text = {
-        "Dockerfile": templates.fill(intent, "with/wheel.j2", context),
+        "Dockerfile": templates.fill(compiler.intent, "with/wheel.j2", context),
         "requirements/compile-build.txt": render.requirement_lines(build),
     }
     # Without the compiler's id and target, so that a second image of the same torch and CUDA reuses the wheel.
     against = sorted((e.name, e.version, e.sha256) for e in below.lock.python if e.group in ("framework", "devel"))
-    place = [base.architecture, base.glibc, compiler.python, below.pins.get("compiler", "")]
-    if toolkit := lockfile.toolkit_of(intent, compiler):  # CUDA 12's nvcc is not in these wheels
+    place = [base.architecture, base.glibc, compiler.variant.python, below.pins.get("compiler", "")]
+    if toolkit := lockfile.toolkit_of(compiler):  # CUDA 12's nvcc is not in these wheels
         place += [toolkit.reference, toolkit.path]
     key = lockfile.digest([image_key.SCHEMA, text, sdist.sha256, against, place])
     folders = [f"wheels/{folder}" for folder in ("tools", "compile-build", "sdist")] + ["requirements"]
-    name = inputs.load(intent, compiler).name if compiler.id != below.variant.id else below.name
+    name = inputs.load(compiler).name if compiler.id != below.variant.id else below.name
     epoch = below.distribution.epoch
     text["docker-bake.json"] = bake.bake(base, epoch, folders, images={"compiler": name}, target_folder="wheel")
     wheels = {"tools": below.wheels["tools"], "compile-build": build, "sdist": [sdist]}

@@ -6,45 +6,41 @@ from typing import Any
 from pydantic_core import to_json
 
 from trainwright.image import probe
-from trainwright.matrix.matrix import Intent
-from trainwright.matrix.model import Package, PythonFile, Variant
+from trainwright.matrix.matrix import Intent, Recipe
+from trainwright.matrix.model import Package, PythonFile
 
 PLACE = "/opt/trainwright/declared.json"
 LIBRARIES = "/opt/trainwright/libraries.json"  # written by the image's last step: path to component and sha256
 
 
 def declaration(
-    intent: Intent,
-    variant: Variant,
-    pins: Mapping[str, str],
-    installed: Iterable[PythonFile],
-    packages: Mapping[str, Package],
+    recipe: Recipe, pins: Mapping[str, str], installed: Iterable[PythonFile], packages: Mapping[str, Package]
 ) -> dict[str, Any]:
     """Return the part of the lock that an image can be checked against, and how; comparing needs no checkout.
 
     `pins` is component to exact version, `installed` the image's Python packages, `packages` the distribution's.
     """
-    components, says = intent.components.components, probe.expected_versions(intent, variant, pins)
+    components, says = recipe.intent.components.components, probe.expected_versions(recipe, pins)
     return {
         "schema": 1,
-        "id": variant.id,
-        "accelerator": variant.accelerator,
+        "id": recipe.id,
+        "accelerator": recipe.variant.accelerator,
         "components": {
             name: {
                 "version": pins[name],
                 "says": says[name],
                 "position": components[name].position,
-                "compiled": components[name].providers[variant.pins[name].provider].kind == "source",
-                "probe": probe.questions(intent, [name])[name],
+                "compiled": components[name].providers[recipe.pins[name].provider].kind == "source",
+                "probe": probe.questions(recipe.intent, [name])[name],
                 "at_start": components[name].probe.at_start,
                 "libraries": components[name].libraries,
                 "symbol": components[name].symbol,
                 "variables": components[name].variables,
             }
-            for name in sorted(pins, key=lambda name: (*_weight(intent, name), name))
+            for name in sorted(pins, key=lambda name: (*_weight(recipe.intent, name), name))
         },
         "python": {entry.name: entry.version for entry in installed},
-        "may_move": intent.components.tools.may_move,
+        "may_move": recipe.intent.components.tools.may_move,
         "packages": {name: packages[name].version for name in sorted(packages)},
     }
 
@@ -56,12 +52,8 @@ def _weight(intent: Intent, name: str) -> tuple[bool, bool]:
 
 
 def text(
-    intent: Intent,
-    variant: Variant,
-    pins: Mapping[str, str],
-    installed: Iterable[PythonFile],
-    packages: Mapping[str, Package],
+    recipe: Recipe, pins: Mapping[str, str], installed: Iterable[PythonFile], packages: Mapping[str, Package]
 ) -> str:
     """Render it as json.dumps(indent=1) would, which is slow: each image has hundreds of packages."""
-    said = declaration(intent, variant, pins, installed, packages)
+    said = declaration(recipe, pins, installed, packages)
     return to_json(said, indent=1, ensure_ascii=True).decode() + "\n"

@@ -12,7 +12,7 @@ from trainwright.image import bake, bootstrap, probe, render, tags
 from trainwright.image import key as image_key
 from trainwright.lock import facts, lockfile, packages
 from trainwright.matrix.compat import Verdict
-from trainwright.matrix.matrix import Intent, once_per_intent
+from trainwright.matrix.matrix import Intent, Recipe, once_per_intent
 from trainwright.matrix.model import IN_BASE, Lock, Package, PythonFile, Variant
 from trainwright.matrix.records import Drift
 from trainwright.matrix.validate import BASES, MATRIX, edit, in_base, in_row
@@ -67,7 +67,7 @@ class Compilation(Model):
 class Inputs(Model):
     """One image, ready to be laid out and built."""
 
-    variant: Variant
+    recipe: Recipe
     lock: Lock
     distribution: Distribution
     pins: dict[str, str]  # component to exact version
@@ -86,13 +86,17 @@ class Inputs(Model):
     compile: tuple[Compilation, ...] = ()  # the added packages that are compiled against the parent
 
     @property
+    def variant(self) -> Variant:
+        return self.recipe.variant
+
+    @property
     def drift(self) -> list[Drift]:
         """Return the drift of the base's packages and of those that compile stages add to them."""
         return self.distribution.drift + (self.tools.drift if self.tools else [])
 
 
-def lock_path(intent: Intent, variant: Variant) -> Path:
-    return intent.root / "dockerfiles/locks" / f"{variant.lock}.toml"
+def lock_path(recipe: Recipe) -> Path:
+    return recipe.root / "dockerfiles/locks" / f"{recipe.variant.lock}.toml"
 
 
 def packages_path(intent: Intent, base: str, tools: bool = False) -> Path:
@@ -113,12 +117,12 @@ def _read(path: Path) -> str:
     return read(path, name, DamagedLock, f"git checkout -- {name}, or trainwright lock")
 
 
-def read_lock(intent: Intent, variant: Variant) -> Lock:
+def read_lock(recipe: Recipe) -> Lock:
     try:
-        return parse(_read(lock_path(intent, variant)), Lock, f"dockerfiles/locks/{variant.lock}.toml")
+        return parse(_read(lock_path(recipe)), Lock, f"dockerfiles/locks/{recipe.variant.lock}.toml")
     except ConfigError as error:  # locks are not edited by hand, so the remedy is to lock again
         raise DamagedLock(
-            error.what, where=error.where, why=error.why, fix=lockfile.RELOCK.format(id=variant.id)
+            error.what, where=error.where, why=error.why, fix=lockfile.RELOCK.format(id=recipe.id)
         ) from None
 
 
@@ -180,7 +184,7 @@ def current_distribution(intent: Intent, base: str, tools: bool = False, as_lock
     return found
 
 
-def known(intent: Intent, variant: Variant) -> tuple[Lock | None, dict[str, Package], dict[str, Package]]:
+def known(recipe: Recipe) -> tuple[Lock | None, dict[str, Package], dict[str, Package]]:
     """Return the contents of the current locks: the variant's, its base's packages, and those of compile stages.
 
     A missing or stale lock gives None or {}, because it differs from what would be built. Raises DamagedLock for an
@@ -189,128 +193,128 @@ def known(intent: Intent, variant: Variant) -> tuple[Lock | None, dict[str, Pack
 
     def packages_of(tools: bool) -> dict[str, Package]:
         try:
-            return packages.to_packages(current_distribution(intent, variant.base, tools).locked)
+            return packages.to_packages(current_distribution(recipe.intent, recipe.variant.base, tools).locked)
         except DamagedLock:
             raise
         except LockError:
             return {}
 
     try:
-        locked: Lock | None = read_lock(intent, variant)
+        locked: Lock | None = read_lock(recipe)
     except DamagedLock:
         raise
     except LockError:
         locked = None
-    if locked and locked.intent != lockfile.intent_digest(intent, variant):
+    if locked and locked.intent != lockfile.intent_digest(recipe):
         locked = None
-    return locked, packages_of(False), packages_of(True) if lockfile.compiles(intent, variant) else {}
+    return locked, packages_of(False), packages_of(True) if lockfile.compiles(recipe) else {}
 
 
-def awaited(intent: Intent, variant: Variant) -> list[str]:
+def awaited(recipe: Recipe) -> list[str]:
     """Return the reasons in the intent, one sentence each, why an image has no lock; empty if the intent gives none.
 
     An `awaits` counts only while its lock is missing: on a host with the awaited input, `trainwright lock`
     writes it.
     """
-    base, found = intent.components.bases[variant.base], lockfile.without_digest(intent, variant)
-    parts = (False, True) if lockfile.compiles(intent, variant) else (False,)
-    if base.awaits and not all(packages_path(intent, variant.base, tools).exists() for tools in parts):
+    base, found = recipe.base, lockfile.without_digest(recipe)
+    parts = (False, True) if lockfile.compiles(recipe) else (False,)
+    if base.awaits and not all(packages_path(recipe.intent, recipe.variant.base, tools).exists() for tools in parts):
         found.append(base.awaits)
-    if variant.awaits and not lock_path(intent, variant).exists():
-        found.append(variant.awaits)
-    if "python" in variant.pins and variant.pins["python"].provider == IN_BASE:
+    if recipe.variant.awaits and not lock_path(recipe).exists():
+        found.append(recipe.variant.awaits)
+    if "python" in recipe.pins and recipe.pins["python"].provider == IN_BASE:
         found.append("a lock of what the base's own Python holds: such a base could not be had, so none is written yet")
     return found
 
 
-def refuse_awaiting(intent: Intent, variant: Variant) -> None:
+def refuse_awaiting(recipe: Recipe) -> None:
     """Raise LockError, with the line of the reason, if the image awaits something."""
-    missing = awaited(intent, variant)
+    missing = awaited(recipe)
     if not missing:
         return
-    base, bases = intent.components.bases[variant.base], (intent.root / BASES).read_text()
-    fix = f"trainwright lock {variant.id}   # on a host that reaches it"
-    if lockfile.without_digest(intent, variant):
-        where = _without_digest(intent, variant, bases)
-        fix = edit(where, f"its digest; then trainwright lock {variant.id} on a host that reaches it")
+    base, bases = recipe.base, (recipe.root / BASES).read_text()
+    fix = f"trainwright lock {recipe.id}   # on a host that reaches it"
+    if lockfile.without_digest(recipe):
+        where = _without_digest(recipe, bases)
+        fix = edit(where, f"its digest; then trainwright lock {recipe.id} on a host that reaches it")
     elif base.awaits in missing:
-        where = in_base(bases, variant.base, "awaits")
+        where = in_base(bases, recipe.variant.base, "awaits")
     else:
-        where = in_row(variant.framework, variant.row, (intent.root / MATRIX).read_text(), "awaits")
-    lockfile.refuse_blocked(variant, missing, where, fix)
+        where = in_row(recipe.variant.framework, recipe.variant.row, (recipe.root / MATRIX).read_text(), "awaits")
+    lockfile.refuse_blocked(recipe.variant, missing, where, fix)
 
 
-def _without_digest(intent: Intent, variant: Variant, bases: str) -> str:
+def _without_digest(recipe: Recipe, bases: str) -> str:
     """Return file:line of an image reference without a digest: the base's, else that of the compilers."""
-    base = intent.components.bases[variant.base]
+    base = recipe.base
     if base.provider == "image" and not lockfile.DIGEST.search(base.reference):
-        return in_base(bases, variant.base, "reference")
-    for name, pin in variant.pins.items():
-        if pin.version in intent.components.components[name].toolkits:
+        return in_base(bases, recipe.variant.base, "reference")
+    for name, pin in recipe.pins.items():
+        if pin.version in recipe.components[name].toolkits:
             file = f"dockerfiles/layers/{name}.toml"
-            return f"{file}:{line_of((intent.root / file).read_text(), ('toolkits', pin.version, 'reference'))}"
-    raise AssertionError(f"{variant.id} has a digest of everything")
+            return f"{file}:{line_of((recipe.root / file).read_text(), ('toolkits', pin.version, 'reference'))}"
+    raise AssertionError(f"{recipe.id} has a digest of everything")
 
 
 def held(intent: Intent) -> list[Variant]:
     """Return the matrix images that await nothing: each must have a lock."""
-    return [variant for variant in intent.variants if not awaited(intent, variant)]
+    return [variant for variant in intent.variants if not awaited(intent.recipe(variant))]
 
 
-def text_of(intent: Intent, variant: Variant) -> dict[str, str]:
+def text_of(recipe: Recipe) -> dict[str, str]:
     """Map paths below out/<id>/ to rendered text; if the image awaits something, only what the intent determines.
 
     Raises what `load` raises.
     """
-    reasons = awaited(intent, variant)
+    reasons = awaited(recipe)
     if not reasons:
-        return load(intent, variant).text
-    facts.admit(intent, variant, None, {}, {})
+        return load(recipe).text
+    facts.admit(recipe, None, {}, {})
     said = "".join(f"# Blocked, and not built: {reason}\n" for reason in reasons)
-    return {"Dockerfile": said + render.check(intent, variant)}
+    return {"Dockerfile": said + render.check(recipe)}
 
 
-def _read_locks(intent: Intent, variant: Variant, as_locked: bool) -> tuple[Distribution, Distribution | None, Lock]:
+def _read_locks(recipe: Recipe, as_locked: bool) -> tuple[Distribution, Distribution | None, Lock]:
     """Return the locks of one image if they match the intent and are complete. Raises LockError."""
-    refuse_awaiting(intent, variant)
-    distribution = current_distribution(intent, variant.base, as_locked=as_locked)
-    compiling = lockfile.compiles(intent, variant)
-    tools = current_distribution(intent, variant.base, True, as_locked) if compiling else None
-    locked = read_lock(intent, variant)
-    lockfile.check(intent, variant, locked, distribution.packages().values())
+    refuse_awaiting(recipe)
+    distribution = current_distribution(recipe.intent, recipe.variant.base, as_locked=as_locked)
+    compiling = lockfile.compiles(recipe)
+    tools = current_distribution(recipe.intent, recipe.variant.base, True, as_locked) if compiling else None
+    locked = read_lock(recipe)
+    lockfile.check(recipe, locked, distribution.packages().values())
     return distribution, tools, locked
 
 
-def load(intent: Intent, variant: Variant, as_locked: bool = False) -> Inputs:
+def load(recipe: Recipe, as_locked: bool = False) -> Inputs:
     """Read the locks and render. Raises LockError (stale, missing, blocked) and ConfigError (templates, unused pin).
 
     `as_locked`: ignore the drift that this host's store records, so that the result is the same on every host.
     """
     try:
-        distribution, tools, locked = _read_locks(intent, variant, as_locked)
+        distribution, tools, locked = _read_locks(recipe, as_locked)
     except LockError:
-        render.check(intent, variant)  # checked first: a new lock would not fix these errors,
-        facts.admit(intent, variant, None, {}, {})  # nor incompatible pins
+        render.check(recipe)  # checked first: a new lock would not fix these errors,
+        facts.admit(recipe, None, {}, {})  # nor incompatible pins
         raise
-    base, found = intent.components.bases[variant.base], distribution.packages()
+    base, found = recipe.base, distribution.packages()
     build = tools.packages() if tools else {}
-    warnings = facts.admit(intent, variant, locked, found, build)
+    warnings = facts.admit(recipe, locked, found, build)
     if base.provider == "packages" and (lacking := distribution.unmet):
         raise LockError(
             f"package {lacking[1]} is missing from the lock",
-            where=f"dockerfiles/locks/{variant.base}.packages",
+            where=f"dockerfiles/locks/{recipe.variant.base}.packages",
             why=f"{lacking[0]} requires it",
             fix="trainwright lock --update --write",
         )
 
-    wheels, pins = render.folders_of(intent, variant, locked), lockfile.pin_versions(intent, variant, locked, found)
-    text = render.render(intent, variant, locked, pins, wheels, found, build, distribution.epoch)
+    wheels, pins = render.folders_of(recipe, locked), lockfile.pin_versions(recipe, locked, found)
+    text = render.render(recipe, locked, pins, wheels, found, build, distribution.epoch)
     text["requirements/packages.txt"] = distribution.lines
-    rootfs = _rootfs(intent, {"common", variant.target, *variant.pins})
+    rootfs = _rootfs(recipe.intent, {"common", recipe.variant.target, *recipe.pins})
     manifest = distribution.manifest
-    base_key = _base_key(intent, variant.base, manifest, distribution.epoch)
+    base_key = _base_key(recipe.intent, recipe.variant.base, manifest, distribution.epoch)
     files = {f"wheels/{folder}/{entry.file}": entry.sha256 for folder in wheels for entry in wheels[folder]}
-    files |= {f"rootfs/{name}": _fingerprint(intent, path) for name, path in rootfs.items()}
+    files |= {f"rootfs/{name}": _fingerprint(recipe.intent, path) for name, path in rootfs.items()}
     files |= {f"sources/{source.name}": source.commit or source.sha256 for source in locked.sources}
     files["base"] = base_key
     if tools:
@@ -320,17 +324,17 @@ def load(intent: Intent, variant: Variant, as_locked: bool = False) -> Inputs:
     folders += ["build-packages"] if tools else []
     unnamed = bake.bake(base, distribution.epoch, folders)
     key = image_key.input_key({**text, "docker-bake.json": unnamed}, files, manifest)
-    tag = tags.key_tag(variant.id, key)
-    name = tags.engine_name(variant.framework, tag)
+    tag = tags.key_tag(recipe.id, key)
+    name = tags.engine_name(recipe.variant.framework, tag)
     text["docker-bake.json"] = bake.bake(base, distribution.epoch, folders, name, key)
     return Inputs(
-        variant=variant,
+        recipe=recipe,
         lock=locked,
         distribution=distribution,
         tools=tools,
         wheels=wheels,
         pins=pins,
-        versions=probe.expected_versions(intent, variant, pins),
+        versions=probe.expected_versions(recipe, pins),
         text=text,
         rootfs=rootfs,
         base_key=base_key,

@@ -8,7 +8,7 @@ from packaging.utils import canonicalize_name
 
 from trainwright.core.errors import BuildError
 from trainwright.core.toml import Model
-from trainwright.matrix.matrix import Intent, provider_of
+from trainwright.matrix.matrix import Intent, Recipe
 from trainwright.matrix.model import Lock, Package, Variant
 from trainwright.matrix.providers import is_compiled
 
@@ -46,26 +46,24 @@ def shown(pattern: str, version: str) -> str:
     return pattern.format(version=version, **parts)
 
 
-def expected_versions(intent: Intent, variant: Variant, pins: Mapping[str, str]) -> dict[str, str]:
+def expected_versions(recipe: Recipe, pins: Mapping[str, str]) -> dict[str, str]:
     """Return the version that each component's program or module should report."""
     expected = {}
     for name, version in pins.items():
-        component = intent.components.components[name]
-        kind = component.provider(variant.pins[name].provider).kind
+        component = recipe.components[name]
+        kind = component.provider(recipe.pins[name].provider).kind
         expected[name] = shown(component.probe.shows, upstream_version(version) if kind == "distro" else version)
     return expected
 
 
-def version_differences(
-    intent: Intent, variant: Variant, pins: Mapping[str, str], found: Mapping[str, str]
-) -> list[str]:
+def version_differences(recipe: Recipe, pins: Mapping[str, str], found: Mapping[str, str]) -> list[str]:
     """Return the components that report another version than their pin."""
-    wanted = expected_versions(intent, variant, pins)
+    wanted = expected_versions(recipe, pins)
     said = {}
     for name in wanted.keys() & found.keys():
         # A wheel of the public index is built for one accelerator, which only the module reports.
         public, _, local = found[name].partition("+")
-        own = local == variant.accelerator and "+" not in wanted[name]
+        own = local == recipe.variant.accelerator and "+" not in wanted[name]
         said[name] = public if own else found[name]
     return list(_differences("component", wanted, said))
 
@@ -137,34 +135,31 @@ def file_differences(compiled: Iterable[str], found: Findings) -> Iterator[str]:
                 yield f"component {name}: {path} is not the file that was built: {built}, in the image {there}"
 
 
-def installed_by_pins(intent: Intent, variant: Variant, found: Mapping[str, str]) -> dict[str, str]:
+def installed_by_pins(recipe: Recipe, found: Mapping[str, str]) -> dict[str, str]:
     """Return the packages found in the image that its pins install from a source other than apt's archives.
 
     They are part of a locked file, so its sha256 covers them; `image.json` records which they were.
     """
-    globs = [glob for pin in variant.pins for glob in provider_of(intent, variant, pin).installs]
+    globs = [glob for pin in recipe.pins for glob in recipe.provider(pin).installs]
     return {name: version for name, version in found.items() if any(fnmatchcase(name, glob) for glob in globs)}
 
 
 def compare(
-    intent: Intent,
-    variant: Variant,
-    pins: Mapping[str, str],
-    lock: Lock,
-    packages: Mapping[str, Package],
-    found: Findings,
+    recipe: Recipe, pins: Mapping[str, str], lock: Lock, packages: Mapping[str, Package], found: Findings
 ) -> list[str]:
     """Return every difference between lock and image, one sentence each; empty means declared = shipped."""
-    components = intent.components.components
+    components = recipe.intent.components.components
     python = {
-        str(canonicalize_name(entry.name)): entry.version for entry in lock.python if entry.group in variant.groups
+        str(canonicalize_name(entry.name)): entry.version
+        for entry in lock.python
+        if entry.group in recipe.variant.groups
     }
     distribution = {name: package.version for name, package in packages.items()}
-    distribution |= installed_by_pins(intent, variant, found.packages)  # missing packages of the base are excluded
+    distribution |= installed_by_pins(recipe, found.packages)  # missing packages of the base are excluded
     frameworks = [name for name in pins if components[name].position == "framework"]
-    compiled = [name for name in pins if is_compiled(provider_of(intent, variant, name))]
+    compiled = [name for name in pins if is_compiled(recipe.provider(name))]
     return [
-        *version_differences(intent, variant, pins, found.versions),
+        *version_differences(recipe, pins, found.versions),
         *_differences("Python package", python, found.python_packages),
         *_differences("distribution package", distribution, found.packages),
         *nccl_differences(pins.get("nccl"), frameworks, "nccl-tests" in pins, found),

@@ -11,8 +11,8 @@ from trainwright.lock.lockfile import build_packages, compiles, distribution_pac
 from trainwright.lock.wheels import LIBRARIES, SDISTS, folders, is_wheel
 from trainwright.matrix.compat import floor
 from trainwright.matrix.instances import architectures
-from trainwright.matrix.matrix import Intent, provider_of
-from trainwright.matrix.model import Base, Lock, Package, Position, PythonFile, Variant
+from trainwright.matrix.matrix import Recipe
+from trainwright.matrix.model import Base, Lock, Package, Position, PythonFile
 from trainwright.matrix.providers import for_accelerator, is_compiled
 
 
@@ -44,19 +44,18 @@ def constraint_lines(files: list[PythonFile], refused: list[str]) -> str:
     return held + "".join(f"{name}<0\n" for name in refused)
 
 
-def check(intent: Intent, variant: Variant) -> str:
+def check(recipe: Recipe) -> str:
     """Render the Dockerfile as far as it is known without a lock.
 
     Raises ConfigError for errors that no lock can fix: an undefined variable, a pin that no template consumes.
     """
-    versions = {name: pin.version or pin.provider for name, pin in variant.pins.items()}
+    versions = {name: pin.version or pin.provider for name, pin in recipe.pins.items()}
     empty: dict[str, list[PythonFile]] = {"framework-1": [], LIBRARIES: [], "toolkit": [], "devel": [], SDISTS: []}
-    return _dockerfile(intent, variant, versions, empty, {}, {}, 0)
+    return _dockerfile(recipe, versions, empty, {}, {}, 0)
 
 
 def render(
-    intent: Intent,
-    variant: Variant,
+    recipe: Recipe,
     lock: Lock,
     versions: dict[str, str],
     folders: Mapping[str, list[PythonFile]],
@@ -70,80 +69,81 @@ def render(
     compile stages have beyond them; `epoch` is SOURCE_DATE_EPOCH in seconds. Raises ConfigError, with template and
     line, for an undefined variable and for a pin that no template consumed.
     """
-    text = _dockerfile(intent, variant, versions, folders, packages, tools, epoch)
-    installed = sorted((entry for entry in lock.python if entry.group in variant.groups), key=lambda entry: entry.name)
+    text = _dockerfile(recipe, versions, folders, packages, tools, epoch)
+    installed = sorted(
+        (entry for entry in lock.python if entry.group in recipe.variant.groups), key=lambda entry: entry.name
+    )
     rendered = {
         "Dockerfile": text,
-        "requirements/constraints.txt": constraint_lines(installed, refused(intent, variant)),
-        "requirements/declared.json": declared.text(intent, variant, versions, installed, packages),
-        "requirements/preflight.json": preflight_settings.text(intent, versions),
+        "requirements/constraints.txt": constraint_lines(installed, refused(recipe)),
+        "requirements/declared.json": declared.text(recipe, versions, installed, packages),
+        "requirements/preflight.json": preflight_settings.text(recipe.intent, versions),
     }
     for folder, entries in folders.items():
         rendered[f"requirements/{folder}.txt"] = requirement_lines([entry for entry in entries if is_wheel(entry)])
     return rendered
 
 
-def refused(intent: Intent, variant: Variant) -> list[str]:
+def refused(recipe: Recipe) -> list[str]:
     """Return the Python packages that have the content of a pinned one under another name."""
-    said = {for_accelerator(provider_of(intent, variant, pin).refuses, variant.accelerator) for pin in variant.pins}
+    said = {for_accelerator(recipe.provider(pin).refuses, recipe.variant.accelerator) for pin in recipe.pins}
     return sorted(said - {""})
 
 
-def folders_of(intent: Intent, variant: Variant, lock: Lock) -> dict[str, list[PythonFile]]:
+def folders_of(recipe: Recipe, lock: Lock) -> dict[str, list[PythonFile]]:
     """Return the files of each folder below out/<id>/wheels/."""
-    own = {python_name(intent, variant, pin) for pin in variant.pins}
-    replaced = {
-        for_accelerator(provider_of(intent, variant, pin).replaces, variant.accelerator) for pin in variant.pins
-    }
-    compiled = {python_name(intent, variant, pin) for pin in variant.pins if provider_of(intent, variant, pin).compile}
-    compiling = compiles(intent, variant)
-    return folders(lock.python, own, replaced, intent.components.tools.layers, variant.devel, compiling, compiled)
+    own = {python_name(recipe, pin) for pin in recipe.pins}
+    replaced = {for_accelerator(recipe.provider(pin).replaces, recipe.variant.accelerator) for pin in recipe.pins}
+    compiled = {python_name(recipe, pin) for pin in recipe.pins if recipe.provider(pin).compile}
+    compiling = compiles(recipe)
+    return folders(
+        lock.python, own, replaced, recipe.intent.components.tools.layers, recipe.variant.devel, compiling, compiled
+    )
 
 
 def _dockerfile(
-    intent: Intent,
-    variant: Variant,
+    recipe: Recipe,
     versions: dict[str, str],
     folders: Mapping[str, list[PythonFile]],
     packages: Mapping[str, Package],
     tools: Mapping[str, Package],
     epoch: int,
 ) -> str:
-    components = intent.components.components
+    components = recipe.intent.components.components
     pins, held = Pins(versions), {**packages, **tools}
-    installers = {provider_of(intent, variant, pin).bundled_by for pin in variant.pins}
+    installers = {recipe.provider(pin).bundled_by for pin in recipe.pins}
     context = {
-        "variant": variant,
-        "base": intent.components.bases[variant.base],
+        "variant": recipe.variant,
+        "base": recipe.base,
         "pins": pins,
-        "providers": {name: pin.provider for name, pin in variant.pins.items()},
-        "components": {name: components[name] for name in _stage_order(intent, variant)},
+        "providers": {name: pin.provider for name, pin in recipe.pins.items()},
+        "components": {name: components[name] for name in _stage_order(recipe)},
         "positions": {
             place: sorted(
-                (name for name in variant.pins if components[name].position == place),
+                (name for name in recipe.pins if components[name].position == place),
                 key=lambda name: (name not in installers, name),  # a component that bundles others comes before them
             )
             for place in get_args(Position)
         },
-        "architectures": architectures(variant.instances, intent.instances),
-        "toolkit": toolkit_of(intent, variant),
-        "driver_floor": floor(intent.compat, "cuda", versions.get("cuda", ""), "driver"),
-        "site": f"/opt/venv/lib/python{variant.python}/site-packages",
+        "architectures": architectures(recipe.variant.instances, recipe.intent.instances),
+        "toolkit": toolkit_of(recipe),
+        "driver_floor": floor(recipe.intent.compat, "cuda", versions.get("cuda", ""), "driver"),
+        "site": f"/opt/venv/lib/python{recipe.variant.python}/site-packages",
         "parts": [folder for folder in folders if folder.startswith("framework-")],
         "sdists": {name: [entry for entry in entries if not is_wheel(entry)] for name, entries in folders.items()},
-        "compiles": compiles(intent, variant),
-        "build_packages": [_exactly(name, held) for name in build_packages(intent, variant.base)],
+        "compiles": compiles(recipe),
+        "build_packages": [_exactly(name, held) for name in build_packages(recipe.intent, recipe.variant.base)],
         "epoch": epoch,
-        "licences": licences(intent, variant),
-        "packages": _beyond(intent.components.bases[variant.base], packages)
-        or [_exactly(name, held) for name in distribution_packages(intent, variant.base)],
+        "licences": licences(recipe),
+        "packages": _beyond(recipe.base, packages)
+        or [_exactly(name, held) for name in distribution_packages(recipe.intent, recipe.variant.base)],
     }
-    text = fill(intent, f"frameworks/{variant.framework}.j2", context)
-    _check_stages(intent, variant, text)
+    text = fill(recipe.intent, f"frameworks/{recipe.variant.framework}.j2", context)
+    _check_stages(recipe, text)
     if unused := sorted(set(pins) - pins.asked):
         raise ConfigError(
-            f"pin {unused[0]!r} of {variant.id} is not used by any template",
-            where=f"dockerfiles/frameworks/{variant.framework}.j2",
+            f"pin {unused[0]!r} of {recipe.id} is not used by any template",
+            where=f"dockerfiles/frameworks/{recipe.variant.framework}.j2",
             why="a version that no template installs must not be advertised",
             fix=f"use pins[{unused[0]!r}] in dockerfiles/layers/{unused[0]}.j2, or remove the pin from matrix.toml",
         )
@@ -161,36 +161,36 @@ def _exactly(name: str, held: Mapping[str, Package]) -> str:
     return f"{name}={held[name].version}" if name in held else f"{name}=awaited"
 
 
-def _check_stages(intent: Intent, variant: Variant, text: str) -> None:
+def _check_stages(recipe: Recipe, text: str) -> None:
     """Check that each stage is defined above its use, because the engine would otherwise pull an image of that name."""
-    known = {"scratch", intent.components.bases[variant.base].reference}
+    known = {"scratch", recipe.base.reference}
     for below, stage in re.findall(r"^FROM (\S+)(?: AS (\S+))?$", text, re.MULTILINE):
         if below not in known:
             raise ConfigError(
-                f"{variant.id} uses the stage {below!r}, which none of its components defines",
-                where=f"dockerfiles/frameworks/{variant.framework}.j2",
+                f"{recipe.id} uses the stage {below!r}, which none of its components defines",
+                where=f"dockerfiles/frameworks/{recipe.variant.framework}.j2",
                 why=f"{did_you_mean(below, known - {''})}; the engine would look for an image of that name",
                 fix="pin the component that defines the stage in dockerfiles/matrix.toml",
             )
         known.add(stage)
 
 
-def _stage_order(intent: Intent, variant: Variant) -> list[str]:
+def _stage_order(recipe: Recipe) -> list[str]:
     """Return components in stage order: the interpreter's installer, what others are compiled with, what is compiled.
 
     Because a stage can name only those above it, the order in which pins are written is not used.
     """
 
     def place(name: str) -> tuple[bool, bool, str]:
-        compiled = is_compiled(provider_of(intent, variant, name))
-        return compiled, intent.components.components[name].position != "interpreter", name
+        compiled = is_compiled(recipe.provider(name))
+        return compiled, recipe.components[name].position != "interpreter", name
 
-    return sorted(variant.pins, key=place)
+    return sorted(recipe.pins, key=place)
 
 
-def licences(intent: Intent, variant: Variant) -> str:
+def licences(recipe: Recipe) -> str:
     """Return the SPDX expression of what the variant pins."""
-    said = [intent.components.components[pin].licence for pin in variant.pins]
+    said = [recipe.components[pin].licence for pin in recipe.pins]
     found = {f"({text})" if " OR " in text else text for text in said if " AND " not in text}
     found |= {part for text in said if " AND " in text for part in text.split(" AND ")}
     return " AND ".join(sorted(found))

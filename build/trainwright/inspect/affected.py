@@ -103,7 +103,11 @@ def _published(intent: Intent, place: Place, ask: Ask) -> str:
     """Return the digest of a matrix image under its present key, or "" if the image is blocked."""
     variant = next(variant for variant in intent.variants if variant.id == place.id)
     try:
-        return "" if inputs.awaited(intent, variant) else ask(place.repository, inputs.load(intent, variant).tag)
+        return (
+            ""
+            if inputs.awaited(intent.recipe(variant))
+            else ask(place.repository, inputs.load(intent.recipe(variant)).tag)
+        )
     except TrainwrightError:
         return UNKNOWN
 
@@ -111,9 +115,9 @@ def _published(intent: Intent, place: Place, ask: Ask) -> str:
 def _of_the_matrix(intent: Intent) -> Iterator[Place]:
     """Yield the matrix images by the locks of this tree; a blocked image, which was never published, by its pins."""
     for variant in intent.variants:
-        locked, found, _ = inputs.known(intent, variant)
-        readable = (locked and found) or inputs.awaited(intent, variant)
-        held = find.holdings(intent, variant, locked, found) if readable else []
+        locked, found, _ = inputs.known(intent.recipe(variant))
+        readable = (locked and found) or inputs.awaited(intent.recipe(variant))
+        held = find.holdings(intent.recipe(variant), locked, found) if readable else []
         why = "" if readable else "its lock is missing or stale: trainwright lock"
         yield Place(variant.id, "", "", below_registry(variant), held, why)
 
@@ -139,9 +143,9 @@ def _as_it_was(old: Intent, variant: Variant | None) -> tuple[list[Held], str]:
     if variant is None:
         return [], "the matrix of that commit has no such image"
     try:
-        locked = inputs.read_lock(old, variant)
+        locked = inputs.read_lock(old.recipe(variant))
         found = packages.to_packages(inputs.read_distribution(old, variant.base).locked)
-        return find.holdings(old, variant, locked, found), ""
+        return find.holdings(old.recipe(variant), locked, found), ""
     except TrainwrightError as error:
         return [], _line(error)
 

@@ -90,10 +90,10 @@ def _side(intent: Intent, said: str, given: str, regions: str) -> Side:
 def _of_the_matrix(intent: Intent, identity: str, given: str, regions: str) -> Side:
     """Return the image with its present inputs: as pushed, else from the engine, else from its locks."""
     variant = _variant(intent, identity)
-    if missing := inputs.awaited(intent, variant):
+    if missing := inputs.awaited(intent.recipe(variant)):
         raise NotRunError(f"{identity} is blocked", why="; ".join(missing), fix="trainwright plan")
-    found = inputs.load(intent, variant)
-    image = state.read_image(state.out_folder(intent, variant))
+    found = inputs.load(intent.recipe(variant))
+    image = state.read_image(state.out_folder(intent.recipe(variant)))
     if image and image.key == found.key and image.uri and parent.lies_in(given, image.uri):
         with suppress(RegistryError):  # if the registry does not answer, try the engine
             return _published(intent, identity, image.uri)
@@ -195,7 +195,7 @@ def _by_probe(intent: Intent, side: Side, say: Say) -> Contents | None:
 def _by_locks(intent: Intent, side: Side) -> Contents | None:
     """Return the locked contents: this tree's locks if the key matches, else those of the release with this digest."""
     with suppress(TrainwrightError, StopIteration):
-        found = inputs.load(intent, _variant(intent, side.id), as_locked=True)
+        found = inputs.load(intent.recipe(_variant(intent, side.id)), as_locked=True)
         if found.key == side.key:
             return _locked(found, "the locks of this tree")
     for train in release_records.known(intent.root).values():
@@ -206,7 +206,7 @@ def _by_locks(intent: Intent, side: Side) -> Contents | None:
                 with checkout.exported(intent.root, commit) as folder:
                     old = load_intent(folder)
                     return _locked(
-                        inputs.load(old, _variant(old, side.id), as_locked=True), f"the locks of {train.name}"
+                        inputs.load(old.recipe(_variant(old, side.id)), as_locked=True), f"the locks of {train.name}"
                     )
     return None
 

@@ -6,8 +6,8 @@ from trainwright.core.toml import Model
 from trainwright.lock.facts import came_along, facts_of, installed
 from trainwright.lock.lockfile import python_name
 from trainwright.matrix.compat import Verdict, judge
-from trainwright.matrix.matrix import Intent, provider_of
-from trainwright.matrix.model import Lock, Package, PythonFile, Source, Variant
+from trainwright.matrix.matrix import Intent, Recipe
+from trainwright.matrix.model import Lock, Package, PythonFile, Source
 from trainwright.matrix.providers import packages_of
 from trainwright.matrix.validate import MATRIX, declared
 
@@ -29,23 +29,21 @@ class Explained(Model):
 
 
 def explain(
-    intent: Intent,
-    variant: Variant,
-    locked: Lock | None,
-    packages: Mapping[str, Package],
-    build_packages: Mapping[str, Package],
+    recipe: Recipe, locked: Lock | None, packages: Mapping[str, Package], build_packages: Mapping[str, Package]
 ) -> list[Explained]:
     """Return every component, pinned or required by a wheel; `packages` and the locks come from `inputs.known`."""
-    found = facts_of(intent, variant, locked, packages, build_packages, intent.instances)
-    judged, text, rows = list(judge(intent.compat, found)), (intent.root / MATRIX).read_text(), []
-    for name, pin in variant.pins.items():
-        what, where = declared(intent.matrix, variant, name, text)
-        resolved, digest = _resolved(intent, variant, name, locked, packages)
-        rows.append(_row(intent, name, found.get(name, ""), pin.provider, (what, where), (resolved, digest), judged))
-    for name, entry in came_along(intent, variant, locked).items():
-        users = [other.name for other in installed(variant, locked).values() if entry.name in other.needs]
+    found = facts_of(recipe, locked, packages, build_packages)
+    judged, text, rows = list(judge(recipe.intent.compat, found)), (recipe.root / MATRIX).read_text(), []
+    for name, pin in recipe.pins.items():
+        what, where = declared(recipe.intent.matrix, recipe.variant, name, text)
+        resolved, digest = _resolved(recipe, name, locked, packages)
+        rows.append(
+            _row(recipe.intent, name, found.get(name, ""), pin.provider, (what, where), (resolved, digest), judged)
+        )
+    for name, entry in came_along(recipe, locked).items():
+        users = [other.name for other in installed(recipe.variant, locked).values() if entry.name in other.needs]
         why = f"required by {', '.join(users) or 'another wheel'}"
-        rows.append(_row(intent, name, entry.version, "wheel", (why, ""), _wheel(entry), judged))
+        rows.append(_row(recipe.intent, name, entry.version, "wheel", (why, ""), _wheel(entry), judged))
     return rows
 
 
@@ -71,24 +69,20 @@ def _row(
     )
 
 
-def _resolved(
-    intent: Intent, variant: Variant, name: str, locked: Lock | None, packages: Mapping[str, Package]
-) -> tuple[str, str]:
+def _resolved(recipe: Recipe, name: str, locked: Lock | None, packages: Mapping[str, Package]) -> tuple[str, str]:
     """Return the resolution of a pin, and its digest."""
-    provider, nothing = provider_of(intent, variant, name), (NOT_LOCKED, "")
+    provider, nothing = recipe.provider(name), (NOT_LOCKED, "")
     sources = {source.name: source for source in locked.sources} if locked else {}
     if provider.kind == "bundled":
-        installer, held = provider.bundled_by, variant.pins.get(provider.bundled_by)
+        installer, held = provider.bundled_by, recipe.pins.get(provider.bundled_by)
         what = f"bundled by {installer}" + (f" {held.version}" if held else "")
         return what, _source(sources[installer])[1] if installer in sources else ""
     if provider.kind == "distro":
-        package = packages.get(
-            next(iter(packages_of(provider.packages, variant, intent.components.bases[variant.base])), "")
-        )
+        package = packages.get(next(iter(packages_of(provider.packages, recipe.variant, recipe.base)), ""))
         return (f"{package.name} {package.version}", f"sha256:{package.sha256}") if package else nothing
     if name in sources:
         return _source(sources[name])
-    entry = installed(variant, locked).get(python_name(intent, variant, name))
+    entry = installed(recipe.variant, locked).get(python_name(recipe, name))
     return _wheel(entry) if entry else nothing
 
 

@@ -11,8 +11,8 @@ from trainwright.core import versions
 from trainwright.core.errors import ConfigError, did_you_mean
 from trainwright.core.toml import Model
 from trainwright.lock.facts import installed, versions_of
-from trainwright.matrix.matrix import Intent
-from trainwright.matrix.model import Lock, Package, Variant
+from trainwright.matrix.matrix import Recipe
+from trainwright.matrix.model import Lock, Package
 
 
 class Held(Model):
@@ -62,14 +62,14 @@ def query(text: str, option: str = "--has") -> Query:
     return Query(name, rest or ">=0")
 
 
-def holdings(intent: Intent, variant: Variant, locked: Lock | None, packages: Mapping[str, Package]) -> list[Held]:
+def holdings(recipe: Recipe, locked: Lock | None, packages: Mapping[str, Package]) -> list[Held]:
     """Return everything in one image that has a name and a version."""
-    components = versions_of(intent, variant, locked, packages)
-    found = [Held(id=variant.id, what="component", name=name, version=components[name]) for name in components]
-    for entry in installed(variant, locked).values():
-        found.append(Held(id=variant.id, what="Python package", name=entry.name, version=entry.version))
+    components = versions_of(recipe, locked, packages)
+    found = [Held(id=recipe.id, what="component", name=name, version=components[name]) for name in components]
+    for entry in installed(recipe.variant, locked).values():
+        found.append(Held(id=recipe.id, what="Python package", name=entry.name, version=entry.version))
     for package in packages.values():
-        found.append(Held(id=variant.id, what="distribution package", name=package.name, version=package.version))
+        found.append(Held(id=recipe.id, what="distribution package", name=package.name, version=package.version))
     return found
 
 

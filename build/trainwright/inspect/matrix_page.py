@@ -7,7 +7,7 @@ from typing import Any
 
 from jinja2 import Environment, StrictUndefined
 
-from trainwright.matrix.matrix import Intent
+from trainwright.matrix.matrix import Recipe
 from trainwright.matrix.model import Variant
 from trainwright.matrix.records import Standing
 
@@ -56,30 +56,30 @@ def transport(variant: Variant) -> str:
     return "tcp" if variant.accelerator == "cpu" else "single-node"
 
 
-def version(intent: Intent, variant: Variant, standing: Standing) -> str:
+def version(recipe: Recipe, standing: Standing) -> str:
     """Return the framework's version: of the pinned framework component whose version is of this release."""
-    components = intent.components.components
+    components = recipe.intent.components.components
     held = [
         standing.versions[name]
-        for name in variant.pins
+        for name in recipe.pins
         if components[name].position == "framework" and name in standing.versions
     ]
-    return next((text for text in held if text.startswith(f"{variant.release}.")), variant.release)
+    return next((text for text in held if text.startswith(f"{recipe.variant.release}.")), recipe.variant.release)
 
 
-def row(intent: Intent, variant: Variant, standing: Standing) -> dict[str, Any]:
+def row(recipe: Recipe, standing: Standing) -> dict[str, Any]:
     """Return all facts of one image that a table or a program may need."""
-    base = intent.components.bases[variant.base]
+    base = recipe.base
     proved = standing.record if standing.state == "proved" else None  # the reason states a proof of earlier inputs
     return {
-        **variant.model_dump(include={"id", "framework", "release"}),
-        "version": version(intent, variant, standing),
-        **variant.model_dump(include={"accelerator", "python", "target", "base"}),
+        **recipe.variant.model_dump(include={"id", "framework", "release"}),
+        "version": version(recipe, standing),
+        **recipe.variant.model_dump(include={"accelerator", "python", "target", "base"}),
         "architecture": base.architecture,
-        "transport": transport(variant),
+        "transport": transport(recipe.variant),
         **{name: standing.versions.get(name, "") for name in COMPONENTS},
-        **variant.model_dump(include={"devel", "default", "instances"}),
-        "tested": tested_where(variant, standing),
+        **recipe.variant.model_dump(include={"devel", "default", "instances"}),
+        "tested": tested_where(recipe.variant, standing),
         "state": standing.state,
         "reason": standing.reason,
         "day": str(proved.day) if proved else "",

@@ -126,7 +126,7 @@ def _declared_here(intent: Intent, identity: str, parent: str) -> dict[str, Any]
     """Return this checkout's declaration, for an image from before declarations existed. Raises NotRunError."""
     for variant in intent.variants:
         if variant.id == identity:
-            content: dict[str, Any] = json.loads(inputs.load(intent, variant).text["requirements/declared.json"])
+            content: dict[str, Any] = json.loads(inputs.load(intent.recipe(variant)).text["requirements/declared.json"])
             return content
     raise NotRunError(
         f"{parent} has no declaration, and this checkout does not know {identity or 'it'}",
@@ -199,7 +199,7 @@ def _checkout(intent: Intent, identity: str, key: str) -> str:
     for variant in intent.variants:
         if variant.id == identity:
             try:
-                own = inputs.load(intent, variant).key
+                own = inputs.load(intent.recipe(variant)).key
             except TrainwrightError as error:
                 return f"this checkout cannot compute its own key: {error.what}"
             if own == key:
@@ -223,7 +223,7 @@ def test(intent: Intent, name: str, say: Say) -> int:
             f"{name} does not start from an image of this checkout",
             why=f"label {tags.ID_LABEL}: {labels.get(tags.ID_LABEL)}",
         )
-    if (own := inputs.load(intent, variant).key) != labels.get(tags.KEY_LABEL):
+    if (own := inputs.load(intent.recipe(variant)).key) != labels.get(tags.KEY_LABEL):
         raise NotRunError(
             f"the tests of this checkout do not match the {variant.id} that {name} starts from",
             why=f"its key is {labels.get(tags.KEY_LABEL, '')[:12]}, this checkout's is {own[:12]}",
@@ -233,4 +233,4 @@ def test(intent: Intent, name: str, say: Say) -> int:
     with tempfile.TemporaryDirectory(prefix="trainwright-tests-") as folder:
         words = ("--variant", variant.id, "--derived")
         fix = f"trainwright test --image {name}"
-        return image_tests(intent, variant, name, words, Path(folder, "tests.xml"), name, fix)[0]
+        return image_tests(intent.recipe(variant), name, words, Path(folder, "tests.xml"), name, fix)[0]

@@ -106,7 +106,7 @@ def inspect(intent: Intent, target: str, public: str, contents: bool, say: Say) 
     rows.append(_row("provenance", why, lambda: _provenance(intent, found, unknown, place, public, labels)))
     rows.append(_row("sbom", why, lambda: _sbom(intent, found, unknown, place, public)))
     why = unknown or ("" if contents else "--no-contents") or _may_not_start(intent, found, signature)
-    rows.append(_row("contents", why, lambda: _contents(intent, found, place.uri, say)))
+    rows.append(_row("contents", why, lambda: _contents(found, place.uri, say)))
     return Report(uri=place.uri, id=identity, key=key, rows=rows)
 
 
@@ -150,7 +150,7 @@ def _inputs(intent: Intent, identity: str, key: str) -> tuple[Inputs | None, str
         return None, f"this checkout does not know {identity}"
     try:
         for as_locked in (True, False):  # the second pass includes the drift that this host's store recorded
-            if (found := inputs.load(intent, variant, as_locked)).key == key:
+            if (found := inputs.load(intent.recipe(variant), as_locked)).key == key:
                 return found, ""
     except TrainwrightError as error:
         return None, f"this checkout cannot compute the key of {identity}: {error.what}"
@@ -257,14 +257,14 @@ def _may_not_start(intent: Intent, found: Inputs | None, signature: Row) -> str:
     return ""
 
 
-def _contents(intent: Intent, found: Inputs | None, uri: str, say: Say) -> str:
+def _contents(found: Inputs | None, uri: str, say: Say) -> str:
     assert found is not None  # inspect() ensures it
     if engine.image_id(uri) is None:
         say(f"pulling {uri}")
         engine.pull_only(uri, auth.credentials(uri))
     say(f"{found.variant.id}: probing")
-    findings, when = build.findings(intent, found, uri)
-    _refuse(probe.compare(intent, found.variant, found.pins, found.lock, found.distribution.packages(), findings))
+    findings, when = build.findings(found, uri)
+    _refuse(probe.compare(found.recipe, found.pins, found.lock, found.distribution.packages(), findings))
     how = f" (asked {when})" if when else ""
     return f"{len(findings.packages)} distribution and {len(findings.python_packages)} Python packages, as locked{how}"
 

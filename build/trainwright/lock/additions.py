@@ -12,10 +12,10 @@ from pydantic import Field
 
 from trainwright.core.errors import ConfigError, IncompatibleError, LockError
 from trainwright.core.toml import Model, line_of, load
-from trainwright.lock.lockfile import digest, entries_digest
+from trainwright.lock.lockfile import digest, entries_digest, twins
 from trainwright.lock.requirements import Asked, Line
 from trainwright.lock.wheels import is_wheel, marker_environment
-from trainwright.matrix.matrix import Intent
+from trainwright.matrix.matrix import Recipe
 from trainwright.matrix.model import IN_BASE, Base, Lock, PythonFile, Variant
 
 FILE = "dockerfiles/additions.toml"
@@ -65,8 +65,9 @@ def on_top(parent: Variant, requirements: str, name: str = "") -> Variant:
     return parent.model_copy(update={**own, "default": False, "tested": False})
 
 
-def parent_of(intent: Intent, variant: Variant) -> Variant:
-    return next(other for other in intent.variants if other.id == variant.parent)
+def parent_of(recipe: Recipe) -> Recipe:
+    variants = recipe.intent.variants
+    return recipe.intent.recipe(next(other for other in variants if other.id == recipe.variant.parent))
 
 
 def lock_path(variant: Variant) -> Path:
@@ -96,14 +97,16 @@ def to_compile(known: Additions, asked: Asked) -> dict[str, Compilable]:
     return found
 
 
-def intent_digest(intent: Intent, variant: Variant, lock: Lock, asked: Asked, known: Additions) -> str:
+def intent_digest(recipe: Recipe, lock: Lock, asked: Asked, known: Additions) -> str:
     """Return the digest of what a lock is resolved from: the file's lines, and the versions in the image below."""
-    base = intent.components.bases[variant.base]
+    base = recipe.base
     lines = [[line.text, sorted(line.hashes), line.compile] for line in asked.lines]
     rows = {name: row.build_requirements for name, row in known.packages.items()}
-    image = [f"{entry.name}=={entry.version}" for entry in sorted(held(variant, lock), key=lambda entry: entry.name)]
-    place = [variant.python, base.glibc, base.architecture]
-    tools = intent.components.tools.sdist_build
+    image = [
+        f"{entry.name}=={entry.version}" for entry in sorted(held(recipe.variant, lock), key=lambda entry: entry.name)
+    ]
+    place = [recipe.variant.python, base.glibc, base.architecture]
+    tools = recipe.intent.components.tools.sdist_build
     return digest([lines, [line.text for line in asked.constraints], rows, image, place, tools])
 
 
@@ -127,20 +130,20 @@ def _any_extras(requirement: Requirement) -> str:
     return f"[{','.join(sorted(requirement.extras))}]" if requirement.extras else ""
 
 
-def harms(known: Additions, intent: Intent, variant: Variant, lock: Lock) -> dict[str, str]:
+def harms(known: Additions, recipe: Recipe, lock: Lock) -> dict[str, str]:
     """Map globs of package names to why such a package cannot be added: the image already holds one of that kind.
 
     If the image's base brings the framework, the image's content is not listed, so all globs apply.
     """
-    names = [entry.name for entry in held(variant, lock)]
-    components = intent.components.components
+    names = [entry.name for entry in held(recipe.variant, lock)]
+    components = recipe.intent.components.components
     unknown = any(
-        pin.provider == IN_BASE and components[name].position == "framework" for name, pin in variant.pins.items()
+        pin.provider == IN_BASE and components[name].position == "framework" for name, pin in recipe.pins.items()
     )
     return {
         glob: row.why
         for glob, row in known.refused.items()
-        if unknown or row.component in variant.pins or any(fnmatchcase(name, glob) for name in names)
+        if unknown or row.component in recipe.pins or any(fnmatchcase(name, glob) for name in names)
     }
 
 
@@ -153,17 +156,18 @@ def refused(harms: Mapping[str, str], names: Sequence[str]) -> tuple[str, str]:
     return "", ""
 
 
-def compiler_of(intent: Intent, parent: Variant, name: str) -> Variant:
-    """Return the image that compiles `name` against the torch of `parent`: its devel twin; without CUDA, `parent`.
+def compiler_of(recipe: Recipe, name: str) -> Recipe:
+    """Return the image that compiles `name` against an image's torch: its devel twin; without CUDA, the image itself.
 
     Raises ConfigError if it has no devel twin.
     """
+    parent = recipe.variant
     if parent.devel or "cuda" not in parent.pins:
-        return parent
-    twin = next((other for other in intent.variants if other.lock == parent.lock and other.devel), None)
+        return recipe
+    twin = next((other for other in twins(recipe) if other.variant.devel), None)
     if twin is None:
         where = "dockerfiles/matrix.toml"
-        line = line_of((intent.root / where).read_text(), ("frameworks", parent.framework, "rows", parent.row))
+        line = line_of((recipe.root / where).read_text(), ("frameworks", parent.framework, "rows", parent.row))
         raise ConfigError(
             f"{name} must be compiled against torch and CUDA, and {parent.id} has no twin with compilers",
             where=f"{where}:{line}",
@@ -181,23 +185,23 @@ def environment(row: Compilable, architectures: Sequence[str]) -> dict[str, str]
     return ({"TORCH_CUDA_ARCH_LIST": torch} if torch else {}) | own
 
 
-def check(intent: Intent, variant: Variant, image: Lock, found: Lock, asked: Asked, known: Additions) -> None:
+def check(recipe: Recipe, image: Lock, found: Lock, asked: Asked, known: Additions) -> None:
     """Validate a lock. Raises LockError if it is for another file or another image, or lacks a package."""
-    where, fix = str(lock_path(variant)), f"trainwright lock {variant.words}"
-    if found.intent != intent_digest(intent, variant, image, asked, known):
+    where, fix = str(lock_path(recipe.variant)), f"trainwright lock {recipe.variant.words}"
+    if found.intent != intent_digest(recipe, image, asked, known):
         raise LockError(
-            f"the lock of {variant.id} is stale",
+            f"the lock of {recipe.id} is stale",
             where=where,
-            why=f"{variant.requirements}, or what {variant.parent} holds, has changed since",
+            why=f"{recipe.variant.requirements}, or what {recipe.variant.parent} holds, has changed since",
             fix=fix,
         )
     if entries_digest(found.python) != found.entries:
-        raise LockError(f"the lock of {variant.id} was changed by hand", where=where, fix=fix)
-    base = intent.components.bases[variant.base]
+        raise LockError(f"the lock of {recipe.id} was changed by hand", where=where, fix=fix)
+    base = recipe.base
     added = {entry.name: entry for entry in found.python if entry.group == "added"}
-    present = {entry.name for entry in held(variant, image)} | added.keys()
+    present = {entry.name for entry in held(recipe.variant, image)} | added.keys()
     for line in asked.lines:
-        if applies(line, variant.python, base) and line.name not in present:
+        if applies(line, recipe.variant.python, base) and line.name not in present:
             raise LockError(f"{line.text} is missing from the lock", where=where, why=line.where, fix=fix)
     for entry in added.values():
         for need in entry.needs:
@@ -211,7 +215,7 @@ def check(intent: Intent, variant: Variant, image: Lock, found: Lock, asked: Ask
     held_compiled = {entry.name for entry in found.compiled}
     wanted = {name for name in added.keys() & to_compile(known, asked).keys() if not is_wheel(added[name])}
     if held_compiled != wanted:
-        raise LockError(f"the lock of {variant.id} lists the wrong packages as compiled", where=where, fix=fix)
+        raise LockError(f"the lock of {recipe.id} lists the wrong packages as compiled", where=where, fix=fix)
 
 
 def check_hashes(line: Line, entry: PythonFile) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from trainwright.lock.lockfile import compiles, name_of, python_name
 from trainwright.matrix.compat import Verdict, violations
 from trainwright.matrix.instances import Instance, architectures
-from trainwright.matrix.matrix import Intent, provider_of
+from trainwright.matrix.matrix import Intent, Recipe
 from trainwright.matrix.model import Component, Lock, Package, PythonFile, Variant
 from trainwright.matrix.providers import VERSIONLESS, bundled, packages_of, requirement
 from trainwright.matrix.remedy import nearest, refuse
@@ -19,30 +19,28 @@ def installed(variant: Variant, locked: Lock | None) -> dict[str, PythonFile]:
     return {entry.name: entry for entry in (locked.python if locked else []) if entry.group in variant.groups}
 
 
-def came_along(intent: Intent, variant: Variant, locked: Lock | None) -> dict[str, PythonFile]:
+def came_along(recipe: Recipe, locked: Lock | None) -> dict[str, PythonFile]:
     """Return components that are not pinned but are wheels of the lock, such as a framework's NCCL and CUDA."""
-    files, found = installed(variant, locked), {}
-    for name, component in intent.components.components.items():
-        for provider in component.providers.values() if name not in variant.pins else ():
-            text = requirement(provider, variant.accelerator, "0")
+    files, found = installed(recipe.variant, locked), {}
+    for name, component in recipe.intent.components.components.items():
+        for provider in component.providers.values() if name not in recipe.pins else ():
+            text = requirement(provider, recipe.variant.accelerator, "0")
             if text and (entry := files.get(name_of(text))):
                 found[name] = entry
     return found
 
 
-def versions_of(
-    intent: Intent, variant: Variant, locked: Lock | None, packages: Mapping[str, Package]
-) -> dict[str, str]:
+def versions_of(recipe: Recipe, locked: Lock | None, packages: Mapping[str, Package]) -> dict[str, str]:
     """Map components to exact versions: without locks, the pins'; versions that only a lock knows are left out."""
-    files = installed(variant, locked)
-    found = {name: entry.version for name, entry in came_along(intent, variant, locked).items()}
-    for name, pin in variant.pins.items():
-        provider = provider_of(intent, variant, name)
-        entry = files.get(python_name(intent, variant, name))
+    files = installed(recipe.variant, locked)
+    found = {name: entry.version for name, entry in came_along(recipe, locked).items()}
+    for name, pin in recipe.pins.items():
+        provider = recipe.provider(name)
+        entry = files.get(python_name(recipe, name))
         if provider.kind == "bundled":
-            found |= {name: version} if (version := bundled(intent.components, variant, name)) else {}
+            found |= {name: version} if (version := bundled(recipe.intent.components, recipe.variant, name)) else {}
         elif provider.kind == "distro":
-            first = next(iter(packages_of(provider.packages, variant, intent.components.bases[variant.base])), "")
+            first = next(iter(packages_of(provider.packages, recipe.variant, recipe.base)), "")
             found |= {name: packages[first].version} if first in packages else {}
         else:
             found[name] = entry.version if entry else pin.version
@@ -50,43 +48,41 @@ def versions_of(
 
 
 def facts_of(
-    intent: Intent,
-    variant: Variant,
+    recipe: Recipe,
     locked: Lock | None,
     packages: Mapping[str, Package],
     build_packages: Mapping[str, Package],
-    table: Mapping[str, Instance],
 ) -> dict[str, str]:
     """Return all facts for compat.toml. `packages` are those of the base, `build_packages` of compile stages."""
-    facts = versions_of(intent, variant, locked, packages)
-    base = intent.components.bases[variant.base]
-    facts |= {"base": variant.base, "glibc": base.glibc}
-    if capabilities := architectures(variant.instances, table):
+    facts = versions_of(recipe, locked, packages)
+    base = recipe.base
+    facts |= {"base": recipe.variant.base, "glibc": base.glibc}
+    if capabilities := architectures(recipe.variant.instances, recipe.intent.instances):
         facts |= dict(zip(CAPABILITIES, (capabilities[0], capabilities[-1]), strict=True))
-    if "cuda" in facts and (variant.devel or compiles(intent, variant)):
+    if "cuda" in facts and (recipe.variant.devel or compiles(recipe)):
         facts["nvcc"] = facts["cuda"]
-    if variant.driver:
-        facts["driver"] = variant.driver
-    if compiled := _plugin_libfabric(intent, variant, build_packages):
+    if recipe.variant.driver:
+        facts["driver"] = recipe.variant.driver
+    if compiled := _plugin_libfabric(recipe, build_packages):
         facts["plugin-libfabric"] = compiled
     return facts
 
 
-def _plugin_libfabric(intent: Intent, variant: Variant, build_packages: Mapping[str, Package]) -> str:
+def _plugin_libfabric(recipe: Recipe, build_packages: Mapping[str, Package]) -> str:
     """Return the libfabric that the plugin was compiled against: its installer's, or the headers of the compile stage.
 
     The headers come from the provider of libfabric's pin, not the plugin's: the plugin uses those that are installed.
     """
     plugin, library = "aws-ofi-nccl", "libfabric"
-    if plugin not in variant.pins:
+    if plugin not in recipe.pins:
         return ""
-    brought = [provider_of(intent, variant, name) for name in (plugin, library) if name in variant.pins]
+    brought = [recipe.provider(name) for name in (plugin, library) if name in recipe.pins]
     if installer := next((provider.bundled_by for provider in brought if provider.bundled_by), ""):
-        held = variant.pins.get(installer)
-        releases = intent.components.components[installer].releases
+        held = recipe.pins.get(installer)
+        releases = recipe.components[installer].releases
         return releases[held.version].bundles.get(library, "") if held and held.version in releases else ""
-    base = intent.components.bases[variant.base]
-    wanted = (name for provider in brought for name in packages_of(provider.build_packages, variant, base))
+    base = recipe.base
+    wanted = (name for provider in brought for name in packages_of(provider.build_packages, recipe.variant, base))
     names = [name for name in wanted if name.startswith(library)]
     return next((build_packages[name].version for name in names if name in build_packages), "")
 
@@ -96,7 +92,7 @@ def lockable(component: Component) -> list[str]:
     return [version for version, release in component.releases.items() if release.commit or release.sha256]
 
 
-def known_releases(intent: Intent, variant: Variant) -> dict[str, list[str]]:
+def known_releases(recipe: Recipe) -> dict[str, list[str]]:
     """Map each component to the versions that the variant could use: those in the component's file or in any pin.
 
     For a component fetched as a file or a git tree, only lockable releases count; others would be wrong advice.
@@ -104,11 +100,14 @@ def known_releases(intent: Intent, variant: Variant) -> dict[str, list[str]]:
     return {
         name: sorted(
             lockable(component)
-            if name in variant.pins and provider_of(intent, variant, name).kind in ("source", "file")
-            else {*component.releases, *(held.pins[name].version for held in intent.variants if name in held.pins)}
+            if name in recipe.pins and recipe.provider(name).kind in ("source", "file")
+            else {
+                *component.releases,
+                *(held.pins[name].version for held in recipe.intent.variants if name in held.pins),
+            }
             - {""}
         )
-        for name, component in intent.components.components.items()
+        for name, component in recipe.intent.components.components.items()
     }
 
 
@@ -122,31 +121,27 @@ def bundles(intent: Intent) -> dict[str, dict[str, dict[str, str]]]:
 
 
 def admit(
-    intent: Intent,
-    variant: Variant,
-    locked: Lock | None,
-    packages: Mapping[str, Package],
-    build_packages: Mapping[str, Package],
+    recipe: Recipe, locked: Lock | None, packages: Mapping[str, Package], build_packages: Mapping[str, Package]
 ) -> list[Verdict]:
     """Return a variant's rule warnings; without locks, by its pins. Raises IncompatibleError if it breaks a rule."""
-    facts = facts_of(intent, variant, locked, packages, build_packages, intent.instances)
-    found = violations(intent.compat, facts)
+    facts = facts_of(recipe, locked, packages, build_packages)
+    found = violations(recipe.intent.compat, facts)
     first = next((verdict for verdict in found if verdict.severity == "refuse"), None)
     if first is None:
         return found  # the rest is for refusals only, and takes longer than judging the rules
-    known, brought = known_releases(intent, variant), bundles(intent)
-    text = (intent.root / MATRIX).read_text()
-    remedy = nearest(intent.compat, facts, first, known, brought)
-    sides = [remedy[0]] if remedy and _as_pinned(intent, variant, *remedy) else []  # the pin to change, if there is one
+    known, brought = known_releases(recipe), bundles(recipe.intent)
+    text = (recipe.root / MATRIX).read_text()
+    remedy = nearest(recipe.intent.compat, facts, first, known, brought)
+    sides = [remedy[0]] if remedy and _as_pinned(recipe, *remedy) else []  # the pin to change, if there is one
     sides += [side.name for verdict in found for side in (verdict.a, verdict.b) if side]
-    pinned = next((name for name in sides if name in variant.pins), next(iter(variant.pins)))
+    pinned = next((name for name in sides if name in recipe.pins), next(iter(recipe.pins)))
     return refuse(
-        variant.id,
-        declared(intent.matrix, variant, pinned, text)[1],
+        recipe.id,
+        declared(recipe.intent.matrix, recipe.variant, pinned, text)[1],
         found,
         lambda _: remedy,
-        lambda name, version: _as_pinned(intent, variant, name, version),
-        lambda verdict: _of_instances(variant, verdict, intent.instances),
+        lambda name, version: _as_pinned(recipe, name, version),
+        lambda verdict: _of_instances(recipe.variant, verdict, recipe.intent.instances),
     )
 
 
@@ -157,9 +152,9 @@ def _of_instances(variant: Variant, verdict: Verdict, table: Mapping[str, Instan
     return ", ".join(text for text in found if text.rpartition(" ")[2] in held)
 
 
-def _as_pinned(intent: Intent, variant: Variant, name: str, version: str) -> str:
+def _as_pinned(recipe: Recipe, name: str, version: str) -> str:
     """Return the matrix.toml line that pins this version with the variant's provider; "" if that takes no version."""
-    if name not in variant.pins or provider_of(intent, variant, name).kind in VERSIONLESS:
+    if name not in recipe.pins or recipe.provider(name).kind in VERSIONLESS:
         return ""
-    several = len(intent.components.components[name].providers) > 1
-    return f'{name} = "{variant.pins[name].provider + " " if several else ""}{version}"'
+    several = len(recipe.components[name].providers) > 1
+    return f'{name} = "{recipe.pins[name].provider + " " if several else ""}{version}"'

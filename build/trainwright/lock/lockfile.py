@@ -11,7 +11,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from trainwright.core.errors import ConfigError, LockError
-from trainwright.matrix.matrix import Intent, once_per_intent, provider_of
+from trainwright.matrix.matrix import Intent, Recipe, once_per_intent
 from trainwright.matrix.model import Base, Lock, Package, Pin, PythonFile, Release, Source, Toolkit, Variant
 from trainwright.matrix.providers import bundled, for_accelerator, is_compiled, packages_of, requirement
 
@@ -25,12 +25,12 @@ def digest(value: object) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
-def requirements(intent: Intent, variant: Variant) -> dict[str, str]:
+def requirements(recipe: Recipe) -> dict[str, str]:
     """Map each component to the Python requirement of its pin, with the extras that other components ask for."""
     found = {}
-    providers = {name: provider_of(intent, variant, name) for name in variant.pins}
-    for name, pin in variant.pins.items():
-        if text := requirement(providers[name], variant.accelerator, pin.version):
+    providers = {name: recipe.provider(name) for name in recipe.pins}
+    for name, pin in recipe.pins.items():
+        if text := requirement(providers[name], recipe.variant.accelerator, pin.version):
             asked = [part for provider in providers.values() for part in provider.extras.get(name, [])]
             found[name] = _with_extras(text, asked) if asked else text
     return found
@@ -42,24 +42,26 @@ def _with_extras(text: str, extras: list[str]) -> str:
     return str(wanted)
 
 
-def build_requirements(intent: Intent, variant: Variant) -> list[str]:
+def build_requirements(recipe: Recipe) -> list[str]:
     """Return what compile stages and the devel twin install, for components that are compiled or compiled against.
 
     The list is empty if there is neither, because no image would install them.
     """
-    if not any(twin.devel or compiles(intent, twin) for twin in twins(intent, variant)):
+    if not any(twin.variant.devel or compiles(twin) for twin in twins(recipe)):
         return []
     said = [
-        for_accelerator(text, variant.accelerator).format(version=pin.version, accelerator=variant.accelerator)
-        for name, pin in variant.pins.items()
-        for text in provider_of(intent, variant, name).build_requirements
+        for_accelerator(text, recipe.variant.accelerator).format(
+            version=pin.version, accelerator=recipe.variant.accelerator
+        )
+        for name, pin in recipe.pins.items()
+        for text in recipe.provider(name).build_requirements
     ]
     return [text for text in said if text]
 
 
-def twins(intent: Intent, variant: Variant) -> list[Variant]:
+def twins(recipe: Recipe) -> list[Recipe]:
     """Return the images that share a lock: the one without compilers, and its twin with them."""
-    return list(_twins(intent, variant.lock))
+    return [recipe.intent.recipe(twin) for twin in _twins(recipe.intent, recipe.variant.lock)]
 
 
 @once_per_intent
@@ -79,7 +81,7 @@ def distribution_packages(intent: Intent, base: str) -> list[str]:
 def _distribution_packages(intent: Intent, base: str) -> tuple[str, ...]:
     found = set(intent.components.bases[base].packages)
     for variant, pin in _pins_on(intent, base):
-        found.update(packages_of(provider_of(intent, variant, pin).packages, variant, intent.components.bases[base]))
+        found.update(packages_of(intent.recipe(variant).provider(pin).packages, variant, intent.components.bases[base]))
     return tuple(sorted(found))
 
 
@@ -92,7 +94,7 @@ def build_packages(intent: Intent, base: str) -> list[str]:
 def _build_packages(intent: Intent, base: str) -> tuple[str, ...]:
     definition, found = intent.components.bases[base], set[str]()
     for variant, pin in _pins_on(intent, base):
-        found.update(packages_of(provider_of(intent, variant, pin).build_packages, variant, definition))
+        found.update(packages_of(intent.recipe(variant).provider(pin).build_packages, variant, definition))
     return tuple(sorted(found))
 
 
@@ -100,14 +102,14 @@ def _pins_on(intent: Intent, base: str) -> Iterator[tuple[Variant, str]]:
     return ((variant, pin) for variant in intent.variants if variant.base == base for pin in variant.pins)
 
 
-def compiles(intent: Intent, variant: Variant) -> bool:
+def compiles(recipe: Recipe) -> bool:
     """Return whether the image has a stage that compiles."""
-    return any(is_compiled(provider_of(intent, variant, pin)) for pin in variant.pins)
+    return any(is_compiled(recipe.provider(pin)) for pin in recipe.pins)
 
 
-def intent_digest(intent: Intent, variant: Variant) -> str:
+def intent_digest(recipe: Recipe) -> str:
     """Return the digest of what a lock was resolved from; the lock is stale as soon as it changes."""
-    return _intent_digest(intent, variant.lock, variant.base)
+    return _intent_digest(recipe.intent, recipe.variant.lock, recipe.variant.base)
 
 
 @once_per_intent
@@ -139,9 +141,9 @@ def _resolved(intent: Intent, name: str, pin: Pin, accelerator: str) -> list[obj
     return [pin.model_dump(), [facts | chosen, release.commit, release.sha256]]
 
 
-def release_of(intent: Intent, variant: Variant, name: str) -> Release:
+def release_of(recipe: Recipe, name: str) -> Release:
     """Return the known facts of the pinned version; an empty Release if none are declared."""
-    return intent.components.components[name].releases.get(variant.pins[name].version, Release())
+    return recipe.components[name].releases.get(recipe.pins[name].version, Release())
 
 
 def packages_digest(intent: Intent, base: str, names: list[str], below: str = "") -> str:
@@ -187,10 +189,10 @@ def entries_digest(files: Iterable[PythonFile]) -> str:
     return digest(sorted(words, key=lambda entry: (entry["group"], entry["name"])))
 
 
-def python_name(intent: Intent, variant: Variant, name: str) -> str:
+def python_name(recipe: Recipe, name: str) -> str:
     """Return the Python package of a pinned component, or "" if it has none."""
-    pin = variant.pins[name]
-    return name_of(requirement(provider_of(intent, variant, name), variant.accelerator, pin.version))
+    pin = recipe.pins[name]
+    return name_of(requirement(recipe.provider(name), recipe.variant.accelerator, pin.version))
 
 
 @cache
@@ -199,45 +201,45 @@ def name_of(text: str) -> str:
     return canonicalize_name(Requirement(text).name) if text else ""
 
 
-def check(intent: Intent, variant: Variant, lock: Lock, packages: Iterable[Package]) -> None:
+def check(recipe: Recipe, lock: Lock, packages: Iterable[Package]) -> None:
     """Check that the lock matches the intent and has everything that the image needs. Raises LockError."""
-    where = f"dockerfiles/locks/{variant.lock}.toml"
-    if lock.intent != intent_digest(intent, variant):
+    where = f"dockerfiles/locks/{recipe.variant.lock}.toml"
+    if lock.intent != intent_digest(recipe):
         raise LockError(
-            f"the lock of {variant.id} is stale",
+            f"the lock of {recipe.id} is stale",
             where=where,
             why="what it was resolved from has changed since: matrix.toml, bases.toml, tools.toml or layers/*.toml",
-            fix=RELOCK.format(id=variant.id),
+            fix=RELOCK.format(id=recipe.id),
         )
     # Tools and build requirements of source distributions never reach the image, so they do not satisfy any other need.
-    installed = {entry.name: entry for entry in lock.python if entry.group in variant.groups}
+    installed = {entry.name: entry for entry in lock.python if entry.group in recipe.variant.groups}
     groups = {group: {e.name for e in lock.python if e.group == group} for group in ("tools", "sdist-build")}
     whole = {entry.name for entry in lock.python if entry.group not in groups}
     sources = {source.name: source for source in lock.sources}
     present = {package.name for package in packages}
 
     def missing(what: str, why: str) -> LockError:
-        return LockError(f"{what} is missing from the lock", where=where, why=why, fix=RELOCK.format(id=variant.id))
+        return LockError(f"{what} is missing from the lock", where=where, why=why, fix=RELOCK.format(id=recipe.id))
 
-    for name, pin in variant.pins.items():
-        provider = provider_of(intent, variant, name)
-        if package := python_name(intent, variant, name):
+    for name, pin in recipe.pins.items():
+        provider = recipe.provider(name)
+        if package := python_name(recipe, name):
             entry = installed.get(package)
             if entry is None:
-                raise missing(f"pin {name}", f"{variant.id} pins {name} = {pin.version}")
+                raise missing(f"pin {name}", f"{recipe.id} pins {name} = {pin.version}")
             if Version(Version(entry.version).public) != Version(pin.version):
                 raise missing(f"pin {name} {pin.version}", f"the lock holds {entry.version}")
         if provider.kind in ("source", "file"):
-            _check_source(variant, name, sources.pop(name, None), release_of(intent, variant, name), missing)
-        for package in packages_of(provider.packages, variant, intent.components.bases[variant.base]):
+            _check_source(recipe.variant, name, sources.pop(name, None), release_of(recipe, name), missing)
+        for package in packages_of(provider.packages, recipe.variant, recipe.base):
             if package not in present:
                 raise missing(f"package {package}", f"component {name} takes it from the distribution")
-    for package in distribution_packages(intent, variant.base):
+    for package in distribution_packages(recipe.intent, recipe.variant.base):
         if package not in present:
-            raise missing(f"package {package}", f"base {variant.base} requires it")
+            raise missing(f"package {package}", f"base {recipe.variant.base} requires it")
     for group, tools in (
-        ("tools", intent.components.tools.python_tools),
-        ("sdist-build", intent.components.tools.sdist_build),
+        ("tools", recipe.intent.components.tools.python_tools),
+        ("sdist-build", recipe.intent.components.tools.sdist_build),
     ):
         for tool in tools:
             if canonicalize_name(tool) not in groups[group]:
@@ -250,15 +252,15 @@ def check(intent: Intent, variant: Variant, lock: Lock, packages: Iterable[Packa
         raise LockError(
             f"the lock contains a source that is not pinned: {min(sources)}",
             where=where,
-            why=f"{variant.id} is not built from it: the lock was edited",
-            fix=RELOCK.format(id=variant.id),
+            why=f"{recipe.id} is not built from it: the lock was edited",
+            fix=RELOCK.format(id=recipe.id),
         )
     if entries_digest(lock.python) != lock.entries:
         raise LockError(
-            f"the lock of {variant.id} was changed by hand",
+            f"the lock of {recipe.id} was changed by hand",
             where=where,
             why="its files are not the ones that `trainwright lock` wrote: one was removed or edited",
-            fix=RELOCK.format(id=variant.id),
+            fix=RELOCK.format(id=recipe.id),
         )
 
 
@@ -277,18 +279,18 @@ def _check_source(
         )
 
 
-def pin_versions(intent: Intent, variant: Variant, lock: Lock, packages: Mapping[str, Package]) -> dict[str, str]:
+def pin_versions(recipe: Recipe, lock: Lock, packages: Mapping[str, Package]) -> dict[str, str]:
     """Map components to exact versions: of the Python file, the source, the bundle, or the first package."""
     locked = {entry.name: entry.version for entry in lock.python}
     versions = {}
-    for name, pin in variant.pins.items():
-        provider = provider_of(intent, variant, name)
-        if package := python_name(intent, variant, name):
+    for name, pin in recipe.pins.items():
+        provider = recipe.provider(name)
+        if package := python_name(recipe, name):
             versions[name] = locked[package]
         elif provider.kind == "bundled":
-            versions[name] = bundled(intent.components, variant, name) or NOT_ESTABLISHED
+            versions[name] = bundled(recipe.intent.components, recipe.variant, name) or NOT_ESTABLISHED
         elif provider.kind == "distro":
-            names = packages_of(provider.packages, variant, intent.components.bases[variant.base])
+            names = packages_of(provider.packages, recipe.variant, recipe.base)
             if not names:
                 raise ConfigError(
                     f"component {name!r} does not name a distribution package",
@@ -312,17 +314,17 @@ def refuse_blocked(variant: Variant, missing: list[str], where: str = "", fix: s
         )
 
 
-def toolkit_of(intent: Intent, variant: Variant) -> Toolkit | None:
+def toolkit_of(recipe: Recipe) -> Toolkit | None:
     """Return the image that compilers are copied from; None if packages provide them, or if nothing is compiled."""
-    if not (variant.devel or compiles(intent, variant)):
+    if not (recipe.variant.devel or compiles(recipe)):
         return None
-    found = (intent.components.components[name].toolkits.get(pin.version) for name, pin in variant.pins.items())
+    found = (recipe.components[name].toolkits.get(pin.version) for name, pin in recipe.pins.items())
     return next(filter(None, found), None)
 
 
-def without_digest(intent: Intent, variant: Variant) -> list[str]:
+def without_digest(recipe: Recipe) -> list[str]:
     """Return images of other registries that are not pinned by digest, one sentence each."""
-    base, toolkit = intent.components.bases[variant.base], toolkit_of(intent, variant)
+    base, toolkit = recipe.base, toolkit_of(recipe)
     references = [base.reference if base.provider == "image" else "", toolkit.reference if toolkit else ""]
     return [f"{name}: digest {NOT_ESTABLISHED}" for name in references if name and not DIGEST.search(name)]
 

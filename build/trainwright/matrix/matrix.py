@@ -1,6 +1,7 @@
 """Expand the intent into variants: multiply the axes, name each image, select by framework, id or glob."""
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from functools import cached_property, wraps
@@ -14,6 +15,7 @@ from trainwright.matrix.compat import Compat, load_rules
 from trainwright.matrix.instances import Instance, load_instances
 from trainwright.matrix.model import (
     IN_BASE,
+    Base,
     Bases,
     Component,
     Components,
@@ -56,6 +58,42 @@ class Intent(Model):
         made = super().__copy__()
         made.__dict__.pop("derived", None)
         return made
+
+    def recipe(self, variant: Variant) -> "Recipe":
+        return Recipe(self, variant)
+
+
+@dataclass(frozen=True, eq=False)
+class Recipe:
+    """One image with everything that people wrote about it: known before a lock, without network and engine."""
+
+    intent: Intent
+    variant: Variant
+
+    @property
+    def id(self) -> str:
+        return self.variant.id
+
+    @property
+    def root(self) -> Path:
+        return self.intent.root
+
+    @property
+    def pins(self) -> Mapping[str, Pin]:
+        return self.variant.pins
+
+    @property
+    def base(self) -> Base:
+        return self.intent.components.bases[self.variant.base]
+
+    @property
+    def components(self) -> Mapping[str, Component]:
+        """Return every component, pinned or not, by name."""
+        return self.intent.components.components
+
+    def provider(self, pin: str) -> Provider:
+        """Return what supplies a pinned component."""
+        return self.components[pin].provider(self.pins[pin].provider)
 
 
 def once_per_intent(work: Callable[[Intent, *Words], R]) -> Callable[[Intent, *Words], R]:
@@ -220,10 +258,6 @@ def load_intent(root: Path) -> Intent:
     return Intent(
         root=root, matrix=matrix, components=components, variants=variants, compat=compat, instances=instances
     )
-
-
-def provider_of(intent: Intent, variant: Variant, pin: str) -> Provider:
-    return intent.components.components[pin].provider(variant.pins[pin].provider)
 
 
 def globs(images: str | Sequence[str]) -> list[str]:

@@ -16,7 +16,6 @@ from trainwright.core.errors import BuildError, NotRunError, RegistryError, Trai
 from trainwright.core.progress import Say
 from trainwright.core.toml import Model
 from trainwright.image.inputs import Inputs
-from trainwright.matrix.matrix import Intent
 from trainwright.matrix.records import Check, Proof
 from trainwright.publish import provenance, sbom, sign
 from trainwright.publish.sign import Place
@@ -61,7 +60,7 @@ def must_be_possible(root: Path, purpose: Purpose) -> None:
         )
 
 
-def attest(intent: Intent, found: Inputs, repository: str, digest: str, bill: Path, say: Say) -> Attested:
+def attest(found: Inputs, repository: str, digest: str, bill: Path, say: Say) -> Attested:
     """Sign the image, its SBOM (the file `bill`) and its provenance where that was not done before; then verify.
 
     Without a key nothing is signed, and each state is "not run": must_be_possible() decides whether that is acceptable.
@@ -71,12 +70,14 @@ def attest(intent: Intent, found: Inputs, repository: str, digest: str, bill: Pa
     if not key:
         unsigned = Check(state="not run", detail=NO_KEY)
         return Attested(sbom=unsigned, provenance=unsigned, signature=unsigned)
-    policy = settings.publication(intent.root).signature
+    policy = settings.publication(found.recipe.root).signature
     place = place_of(repository, digest, policy)
     with tempfile.TemporaryDirectory(prefix="trainwright-attest-") as folder:
-        lacks = _lacks(intent, found, place, policy, Path(folder))
+        lacks = _lacks(found, place, policy, Path(folder))
         made = Path(folder, "provenance.json")
-        made.write_text(json.dumps(provenance.predicate(intent, found, policy.builder, commit_of(intent.root))))
+        made.write_text(
+            json.dumps(provenance.predicate(found.recipe.intent, found, policy.builder, commit_of(found.recipe.root)))
+        )
         if lacks["sbom"]() and (about := bill_of(bill)) != digest:
             raise BuildError(
                 f"{found.variant.id} cannot be signed: its SBOM is missing here",
@@ -94,27 +95,25 @@ def attest(intent: Intent, found: Inputs, repository: str, digest: str, bill: Pa
     return Attested(**{name: Check(state="passed", detail=done[name]) for name in steps})
 
 
-def lacking(intent: Intent, found: Inputs, repository: str, digest: str) -> list[str]:
+def lacking(found: Inputs, repository: str, digest: str) -> list[str]:
     """Return what attest() would sign, in its order; [] without a key. Changes nothing."""
     if not (key := signing_key()):
         return []
     sign.public_key(key)
-    policy = settings.publication(intent.root).signature
+    policy = settings.publication(found.recipe.root).signature
     with tempfile.TemporaryDirectory(prefix="trainwright-attest-") as folder:
-        lacks = _lacks(intent, found, place_of(repository, digest, policy), policy, Path(folder))
+        lacks = _lacks(found, place_of(repository, digest, policy), policy, Path(folder))
         names = [name for name, why in lacks.items() if why()]
     return [{"sbom": "SBOM", "signature": "image"}.get(name, name) for name in names]
 
 
-def _lacks(
-    intent: Intent, found: Inputs, place: Place, policy: Signature, folder: Path
-) -> dict[str, Callable[[], str]]:
+def _lacks(found: Inputs, place: Place, policy: Signature, folder: Path) -> dict[str, Callable[[], str]]:
     """Return, per attestation, a function that says why the one in the registry is insufficient, or "" if it is not."""
     public = folder / "key.pub"
     public.write_text(sign.public_key(signing_key()))
     return {
         "sbom": lambda: _no_sbom(place, public),
-        "provenance": lambda: _no_provenance(intent, found, place, public, policy),
+        "provenance": lambda: _no_provenance(found, place, public, policy),
         "signature": lambda: sign.unsigned(place, public),
     }
 
@@ -172,9 +171,11 @@ def _no_sbom(place: Place, public: Path) -> str:
     return why or "the SBOM in the registry describes another image"
 
 
-def _no_provenance(intent: Intent, found: Inputs, place: Place, public: Path, policy: Signature) -> str:
+def _no_provenance(found: Inputs, place: Place, public: Path, policy: Signature) -> str:
     statements, why = sign.attested(place, public, "provenance")
-    problems = [provenance.differences(intent, found, policy.builder, said, place.digest) for said in statements]
+    problems = [
+        provenance.differences(found.recipe.intent, found, policy.builder, said, place.digest) for said in statements
+    ]
     if [] in problems:
         return ""
     return why or provenance.few(problems[-1])

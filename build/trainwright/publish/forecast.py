@@ -9,8 +9,7 @@ from trainwright.core.errors import EnvironmentProblem, NotRunError, RegistryErr
 from trainwright.docker import engine
 from trainwright.image import child, key
 from trainwright.image.inputs import Inputs
-from trainwright.matrix.matrix import Intent
-from trainwright.matrix.model import Variant
+from trainwright.matrix.matrix import Recipe
 from trainwright.matrix.records import Image
 from trainwright.publish import attest, push
 from trainwright.publish.push import Held
@@ -25,14 +24,14 @@ class Forecast(NamedTuple):
     refused: list[TrainwrightError]
 
 
-def forecast(intent: Intent, variant: Variant, held: Held, release: str, waiver: str = "") -> Forecast:
+def forecast(recipe: Recipe, held: Held, release: str, waiver: str = "") -> Forecast:
     """Forecast push.push() for an image that is not blocked.
 
     If two places hold different digests, the push stops there and has no steps.
     """
-    began, found = time.monotonic(), child.load(intent, variant)
-    image = state.known_image(found, state.out_folder(intent, variant))
-    refused = push.refusals(intent, found, release)
+    began, found = time.monotonic(), child.load(recipe)
+    image = state.known_image(found, state.out_folder(recipe))
+    refused = push.refusals(found, release)
     try:
         digest, missing = push.one_digest(found, held)
     except RegistryError as error:
@@ -43,21 +42,21 @@ def forecast(intent: Intent, variant: Variant, held: Held, release: str, waiver:
             with collected(refused):
                 push.refuse_taken(found, place.repository, release, digest)
         with collected(refused):
-            push.gated(intent, variant, own, waiver)
+            push.gated(recipe, own, waiver)
     image = image.model_copy(update={"digest": digest or image.digest})
     if not missing and not release:
-        why, names = key.decide(variant.id, found.key, digest, None).reason, list[str]()
+        why, names = key.decide(recipe.id, found.key, digest, None).reason, list[str]()
         with collected(refused):
-            names = push.unsigned(intent, found, image, held)
+            names = push.unsigned(found, image, held)
         if names:
             first = "" if push.probed_here(image, digest) else f"; {push.PROBED_FIRST}"
             steps = [f"sign what is published: {', '.join(names)}: by {attest.signing_key()}{first}"]
             return Forecast(Done(image, "would sign", why, time.monotonic() - began, steps), refused)
         return Forecast(Done(image, "skip", why, time.monotonic() - began), refused)
-    policy, steps = publication(intent.root), list[str]()
+    policy, steps = publication(recipe.root), list[str]()
     if missing:
         with collected(refused):
-            refuse_filters(policy.repository, [variant.id])
+            refuse_filters(policy.repository, [recipe.id])
         steps = _until_it_is_proved(found, image, held, missing, digest, own, policy, refused)
     steps += _told(policy, held, missing, found.tag, release)
     tags = ", ".join(filter(None, [found.tag if missing else "", release]))
@@ -66,7 +65,7 @@ def forecast(intent: Intent, variant: Variant, held: Held, release: str, waiver:
     else:
         action = "would push" if own else "not built"
         to = ", ".join(map(str, missing))
-        why = f"{own or f'trainwright build {variant.words}; then it goes'} to {to}; then prove and attest it"
+        why = f"{own or f'trainwright build {recipe.variant.words}; then it goes'} to {to}; then prove and attest it"
         why += f"; then tag {tags}"
     return Forecast(Done(image, action, why, time.monotonic() - began, steps), refused)
 

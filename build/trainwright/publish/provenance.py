@@ -49,7 +49,7 @@ def _dependencies(intent: Intent, found: "Inputs") -> Iterator[dict[str, Any]]:
     base = intent.components.bases[found.variant.base]
     if base.provider == "image":
         yield _image(base.reference)
-    if toolkit := lockfile.toolkit_of(intent, found.variant):
+    if toolkit := lockfile.toolkit_of(found.recipe):
         yield _image(toolkit.reference)
     for state in filter(None, (found.distribution, found.tools)):
         yield from (_package(package, base.distribution) for package in state.packages().values())

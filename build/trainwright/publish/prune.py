@@ -130,9 +130,9 @@ def _keys(intent: Intent) -> dict[str, str]:
     found = {}
     for variant in intent.variants:
         found[variant.id] = ""
-        if not inputs.awaited(intent, variant):
+        if not inputs.awaited(intent.recipe(variant)):
             with suppress(TrainwrightError):
-                found[variant.id] = child.load(intent, variant).tag
+                found[variant.id] = child.load(intent.recipe(variant)).tag
     return found
 
 

@@ -23,8 +23,7 @@ from trainwright.docker import engine
 from trainwright.image import child, key, tags
 from trainwright.image.inputs import Inputs
 from trainwright.lock import lockfile
-from trainwright.matrix.matrix import Intent
-from trainwright.matrix.model import Variant
+from trainwright.matrix.matrix import Intent, Recipe
 from trainwright.matrix.records import Check, Image
 from trainwright.publish import attest, sign
 from trainwright.publish.attest import Attested
@@ -36,7 +35,7 @@ PROBED_FIRST = "it is pulled and probed here first"
 Held = Mapping[Place, str]  # digest behind the key's tag in each place, "" if it has none
 
 
-def push(intent: Intent, variant: Variant, held: Held, release: str, say: Say, waiver: str = "") -> Done:
+def push(recipe: Recipe, held: Held, release: str, say: Say, waiver: str = "") -> Done:
     """Push an image from the engine to each place, with all checks before the tag that means exactly its inputs.
 
     `held` is what the places hold under the key: a place that has it is left alone, one that lacks it gets the same
@@ -44,26 +43,26 @@ def push(intent: Intent, variant: Variant, held: Held, release: str, say: Say, w
     checks before that the image has no drift.
     """
     began = time.monotonic()
-    found = child.load(intent, variant)
-    out = out_folder(intent, variant)
+    found = child.load(recipe)
+    out = out_folder(recipe)
     digest, missing = one_digest(found, held)
     gate = Check(state="not run")
     if release:
         for place in held:
             refuse_taken(found, place.repository, release, digest)
-        gate = gated(intent, variant, digest or engine.image_id(found.name) or "", waiver)
+        gate = gated(recipe, digest or engine.image_id(found.name) or "", waiver)
     if not missing:
         image = published_image(found, out, next(iter(held)).repository, digest)
-        action, why = "skip", key.decide(variant.id, found.key, digest, None).reason
-        if not release and (names := unsigned(intent, found, image, held)):
-            image = _sign(intent, found, digest, held, say)
+        action, why = "skip", key.decide(recipe.id, found.key, digest, None).reason
+        if not release and (names := unsigned(found, image, held)):
+            image = _sign(found, digest, held, say)
             action, why = "signed", f"{why}; now signed: {', '.join(names)}"
     else:
-        image = _publish(intent, found, held, missing, digest, say)
+        image = _publish(found, held, missing, digest, say)
         action, why = "pushed", "pushed by digest, verified, proved, tagged"
     if release:
         if attest.signing_key():  # the image may have been published before the signing key existed
-            image = _sign(intent, found, str(image.digest), held, say)
+            image = _sign(found, str(image.digest), held, say)
         for place in held:
             client.tag(place.repository, str(image.digest), release)
         proof = image.proof.model_copy(update={"gate": gate}) if image.proof else None
@@ -73,7 +72,7 @@ def push(intent: Intent, variant: Variant, held: Held, release: str, say: Say, w
     return Done(image, action, why, time.monotonic() - began)
 
 
-def unsigned(intent: Intent, found: Inputs, image: Image, held: Held) -> list[str]:
+def unsigned(found: Inputs, image: Image, held: Held) -> list[str]:
     """Return what our key has yet to sign of a published image, also of another checkout's; [] without a key.
 
     The registry is queried until image.json records that this key has signed all of it in these places.
@@ -82,7 +81,7 @@ def unsigned(intent: Intent, found: Inputs, image: Image, held: Held) -> list[st
         return []
     if probed_here(image, str(image.digest)) and image.proof and image.proof.signature.code == _signer(held):
         return []
-    rows = [attest.lacking(intent, found, place.repository, digest) for place, digest in held.items()]
+    rows = [attest.lacking(found, place.repository, digest) for place, digest in held.items()]
     return list(dict.fromkeys(name for names in rows for name in names))
 
 
@@ -91,31 +90,31 @@ def probed_here(image: Image, digest: str) -> bool:
     return bool(image.proof and image.proof.image == digest and image.proof.probe.state == "passed")
 
 
-def attested(intent: Intent, found: Inputs, repository: str, digest: str, say: Say) -> Attested:
+def attested(found: Inputs, repository: str, digest: str, say: Say) -> Attested:
     """Call attest.attest(). An image that is to be signed and was not probed here is pulled and probed first.
 
     Raises as build.prove(), too.
     """
-    out = out_folder(intent, found.variant)
+    out = out_folder(found.recipe)
     image = known_image(found, out)
-    if not probed_here(image, digest) and attest.lacking(intent, found, repository, digest):
+    if not probed_here(image, digest) and attest.lacking(found, repository, digest):
         _take(repository, found, digest, say)
         say(f"{found.variant.id}: probing {digest} before it is signed")
-        image = prove(intent, found, out)
+        image = prove(found, out)
         if not probed_here(image, digest):
             raise _other_image(found, f"{repository}@{digest}", image, "signed")
-    return attest.attest(intent, found, repository, digest, out / "sbom.json", say)
+    return attest.attest(found, repository, digest, out / "sbom.json", say)
 
 
-def _sign(intent: Intent, found: Inputs, digest: str, held: Held, say: Say) -> Image:
+def _sign(found: Inputs, digest: str, held: Held, say: Say) -> Image:
     """Call attested() for every place, and note it in image.json if that is about this very image."""
-    done = [attested(intent, found, place.repository, digest, say) for place in held][-1]
-    image = known_image(found, out_folder(intent, found.variant))
+    done = [attested(found, place.repository, digest, say) for place in held][-1]
+    image = known_image(found, out_folder(found.recipe))
     if image.proof and image.proof.image == digest:
         signature = done.signature.model_copy(update={"code": _signer(held)})
         proof = done.model_copy(update={"signature": signature}).into(image.proof)
         image = image.model_copy(update={"proof": proof})
-        write_image(out_folder(intent, found.variant), image)
+        write_image(out_folder(found.recipe), image)
     return image
 
 
@@ -141,15 +140,15 @@ def one_digest(found: Inputs, held: Held) -> tuple[str, list[Place]]:
     return next(iter(named), ""), [place for place, digest in held.items() if not digest]
 
 
-def _publish(intent: Intent, found: Inputs, held: Held, missing: list[Place], digest: str, say: Say) -> Image:
+def _publish(found: Inputs, held: Held, missing: list[Place], digest: str, say: Say) -> Image:
     """Publish: each step in all places before the next one.
 
     The tag comes last; until then nothing points at the image.
     """
-    policy, identity, out = publication(intent.root), found.variant.id, out_folder(intent, found.variant)
+    policy, identity, out = publication(found.recipe.root), found.variant.id, out_folder(found.recipe)
     if digest:  # a digest that one place has is the one for all, built here or not
         _take(next(place.repository for place in held if held[place]), found, digest, say)
-    image = at_hand(intent, found, say)
+    image = at_hand(found, say)
     refuse_filters(policy.repository, [identity])
     for place in filter(lambda place: place.region, missing):
         for row in settled(place, policy.repository, create=True):
@@ -164,9 +163,9 @@ def _publish(intent: Intent, found: Inputs, held: Held, missing: list[Place], di
         for place in missing:
             client.verify(place.repository, digest, manifest)
     uri = f"{missing[0].repository}@{digest}"
-    _prove(intent, found, image, missing[0], digest, say)
+    _prove(found, image, missing[0], digest, say)
     scan = _scanned(found, missing, digest, policy, say)
-    image = _sign(intent, found, digest, held, say)
+    image = _sign(found, digest, held, say)
     assert image.proof is not None  # written by the tests
     for place in missing:
         client.tag(place.repository, digest, found.tag)
@@ -207,15 +206,15 @@ def _take(repository: str, found: Inputs, digest: str, say: Say) -> None:
         engine.pull(f"{repository}@{digest}", found.name, auth.credentials(repository))
 
 
-def _prove(intent: Intent, found: Inputs, image: Image, place: Place, digest: str, say: Say) -> None:
+def _prove(found: Inputs, image: Image, place: Place, digest: str, say: Say) -> None:
     """Check that the image tests passed on this digest of the registry, or run them now. Raises as tested()."""
     uri = f"{place.repository}@{digest}"
     engine.pull_only(uri, auth.credentials(place.host))
     if engine.image_id(uri) != digest or image.proof is None or image.proof.image != digest:
         raise _other_image(found, uri, image, "tagged")
     tests = image.proof.tests
-    if tests.state != "passed" or tests.code != proof_code.digest_of(intent.root, found.variant, "image"):
-        tested(intent, found, image, uri, say)
+    if tests.state != "passed" or tests.code != proof_code.digest_of(found.recipe.root, found.variant, "image"):
+        tested(found, image, uri, say)
 
 
 def _other_image(found: Inputs, uri: str, image: Image, done: str) -> RegistryError:
@@ -262,33 +261,33 @@ def _scanned(found: Inputs, places: list[Place], digest: str, policy: Publicatio
     return Check(state=state, detail="; ".join(check.detail for check in checks))
 
 
-def refuse(intent: Intent, found: Inputs, release: str) -> None:
+def refuse(found: Inputs, release: str) -> None:
     """Check what needs no registry: raises LockError (blocked), and all of refusals() at once."""
     lockfile.refuse_blocked(found.variant, found.blocked)
-    refuse_all(f"{found.variant.id} was not pushed", refusals(intent, found, release))
+    refuse_all(f"{found.variant.id} was not pushed", refusals(found, release))
 
 
-def refusals(intent: Intent, found: Inputs, release: str) -> list[TrainwrightError]:
+def refusals(found: Inputs, release: str) -> list[TrainwrightError]:
     """Return ConfigError (an alias as the release), RegistryError (drift), attest.must_be_possible()'s error."""
     refused = list[TrainwrightError]()
     if release:
         with collected(refused):
-            _refuse_alias(intent, release)
+            _refuse_alias(found.recipe.intent, release)
         with collected(refused):
             refuse_drift(found)
     with collected(refused):
-        attest.must_be_possible(intent.root, "release" if release else "push")
+        attest.must_be_possible(found.recipe.root, "release" if release else "push")
     return refused
 
 
-def gated(intent: Intent, variant: Variant, digest: str, waiver: str) -> Check:
+def gated(recipe: Recipe, digest: str, waiver: str) -> Check:
     """Call passed.check(); without nccl-tests in the image no gate can run, so that the only fix is the waiver."""
     from trainwright.gate import passed  # needed by releases only, and it imports everything that judges a log
 
     try:
-        return passed.check(intent.root, variant, digest, waiver)
+        return passed.check(recipe.root, recipe.variant, digest, waiver)
     except NotRunError as error:
-        if "nccl-tests" in variant.pins:
+        if "nccl-tests" in recipe.pins:
             raise
         why = f"{error.why}; it has NCCL but no nccl-tests, so no gate can run on it"
         fix = f"the same command with {passed.WAIVE}, by the person responsible"

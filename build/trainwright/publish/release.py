@@ -28,7 +28,7 @@ from trainwright.image import changes, inputs
 from trainwright.image import tags as image_names
 from trainwright.image.inputs import Inputs
 from trainwright.lock import lockfile
-from trainwright.matrix.matrix import Intent, globs, load_intent
+from trainwright.matrix.matrix import Intent, Recipe, globs, load_intent
 from trainwright.matrix.model import Variant
 from trainwright.matrix.records import Check
 from trainwright.publish import attest, release_records
@@ -67,7 +67,7 @@ def release(
         commit = _clean(intent.root)
     with collected(refused):
         _refuse_additions(intent.root, record, variants)
-    found = {variant.id: one for variant in variants if (one := _loaded(intent, variant, refused))}
+    found = {variant.id: one for variant in variants if (one := _loaded(intent.recipe(variant), refused))}
     shipped = _all_proved(intent, found, name, hosts, record, waiver, refused, say)
     if patch:
         with collected(refused):
@@ -77,8 +77,8 @@ def release(
         attest.must_be_possible(intent.root, "release")
         for (identity, image), host in product(shipped.items(), hosts):
             one = found[identity]
-            if names := attest.lacking(intent, one, f"{host}/{image.repository}", image.digest):
-                held = known_image(one, out_folder(intent, one.variant))
+            if names := attest.lacking(one, f"{host}/{image.repository}", image.digest):
+                held = known_image(one, out_folder(one.recipe))
                 first = "" if probed_here(held, image.digest) else f"; {PROBED_FIRST}"
                 unsigned[identity, host] = f"not signed by the key yet: {', '.join(names)}{first}"
     refuse_all(f"nothing was released as {name}", refused)
@@ -87,12 +87,12 @@ def release(
     new = old.model_copy(update={"images": old.images | shipped})
     records[name] = new
     signed = [
-        _signed(intent, found[identity], shipped[identity], name, host, why, dry_run, say)
+        _signed(found[identity], shipped[identity], name, host, why, dry_run, say)
         for (identity, host), why in unsigned.items()
     ]
     if not dry_run:
         for variant in variants:
-            _note_gate(intent, variant, shipped[variant.id])
+            _note_gate(intent.recipe(variant), shipped[variant.id])
         for (identity, image), host in product(shipped.items(), hosts):
             client.tag(f"{host}/{image.repository}", image.digest, image_names.release_tag(identity, name))
         if new != record:
@@ -170,11 +170,11 @@ def _refuse_additions(root: Path, record: Train | None, variants: list[Variant])
         )
 
 
-def _loaded(intent: Intent, variant: Variant, refused: list[TrainwrightError]) -> Inputs | None:
+def _loaded(recipe: Recipe, refused: list[TrainwrightError]) -> Inputs | None:
     """Return an image's inputs; None, with the error in `refused`, for a stale lock or a blocked input."""
     with collected(refused):
-        found = inputs.load(intent, variant)
-        lockfile.refuse_blocked(variant, found.blocked)
+        found = inputs.load(recipe)
+        lockfile.refuse_blocked(recipe.variant, found.blocked)
         with collected(refused):
             refuse_drift(found)
         return found
@@ -210,7 +210,7 @@ def _all_proved(
             continue
         held_by.setdefault(variant.id, []).append(held[0])
         with collected(refused):
-            image = _proved(intent, one, name, host, held, record, waiver, refused)
+            image = _proved(one, name, host, held, record, waiver, refused)
             if shipped.setdefault(variant.id, image) != image:
                 raise RegistryError(
                     f"{variant.id} differs between registries and cannot be released",
@@ -221,8 +221,8 @@ def _all_proved(
     for identity, digests in held_by.items():
         if not any(digests):  # published nowhere: report its gate now rather than after publishing
             with collected(refused):
-                image_json = known_image(found[identity], out_folder(intent, found[identity].variant))
-                _gate(intent, found[identity].variant, image_json.digest or "", record, waiver)
+                image_json = known_image(found[identity], out_folder(intent.recipe(found[identity].variant)))
+                _gate(intent.recipe(found[identity].variant), image_json.digest or "", record, waiver)
     return shipped
 
 
@@ -236,7 +236,6 @@ def _held(found: Inputs, name: str, host: str) -> tuple[str, str]:
 
 
 def _proved(
-    intent: Intent,
     found: Inputs,
     name: str,
     host: str,
@@ -257,7 +256,7 @@ def _proved(
         )
     out, gate = record.images.get(variant.id) if record else None, ""
     with collected(refused):
-        gate = _gate(intent, variant, digest, record, waiver)
+        gate = _gate(found.recipe, digest, record, waiver)
     image = Shipped(key=found.key, digest=digest, repository=path, gate=gate)
     if (out and out != image) or taken not in ("", digest):
         said = (
@@ -274,25 +273,23 @@ def _proved(
     return image
 
 
-def _gate(intent: Intent, variant: Variant, digest: str, record: Train | None, waiver: str) -> str:
+def _gate(recipe: Recipe, digest: str, record: Train | None, waiver: str) -> str:
     """Return the gate as the release's record has it for this very digest; otherwise the present result of gated()."""
-    out = record.images.get(variant.id) if record else None
-    return out.gate if out and out.digest == digest else gated(intent, variant, digest, waiver).detail
+    out = record.images.get(recipe.id) if record else None
+    return out.gate if out and out.digest == digest else gated(recipe, digest, waiver).detail
 
 
-def _signed(
-    intent: Intent, one: Inputs, image: Shipped, name: str, host: str, why: str, dry_run: bool, say: Say
-) -> Step:
+def _signed(one: Inputs, image: Shipped, name: str, host: str, why: str, dry_run: bool, say: Say) -> Step:
     """Sign what our key has not signed of an image, also of another publisher's. Raises as push.attested()."""
     if not dry_run:
-        attested(intent, one, f"{host}/{image.repository}", image.digest, say)
+        attested(one, f"{host}/{image.repository}", image.digest, say)
     action = "would sign" if dry_run else "signed"
     return Step(id=one.variant.id, release=name, registry=host, action=action, digest=image.digest, why=why)
 
 
-def _note_gate(intent: Intent, variant: Variant, shipped: Shipped) -> None:
+def _note_gate(recipe: Recipe, shipped: Shipped) -> None:
     """Write the gate into image.json if this checkout has that of the image."""
-    out = out_folder(intent, variant)
+    out = out_folder(recipe)
     image = read_image(out)
     if image and image.digest == shipped.digest and image.proof:
         passed = re.match(r"\d+ x ", shipped.gate)  # passed.check()'s result begins so; a waiver with "waived by ..."
@@ -322,7 +319,7 @@ def _refuse_more_than_security(
             found[variant.id] = [f"it is new: {before[0].name} does not have it"]
             continue
         say(f"{variant.id}: comparing with {base.name}")
-        found[variant.id] = _beyond(intent, variant, base)
+        found[variant.id] = _beyond(intent.recipe(variant), base)
     if any(found.values()):
         lines = [f"{identity}: {', '.join(problems)}" for identity, problems in found.items() if problems]
         raise IncompatibleError(
@@ -333,27 +330,27 @@ def _refuse_more_than_security(
         )
 
 
-def _beyond(intent: Intent, variant: Variant, base: Train) -> list[str]:
+def _beyond(recipe: Recipe, base: Train) -> list[str]:
     """Return an image's differences from a release that are not security updates, one phrase each."""
-    with checkout.exported(intent.root, checkout.commit_of(intent.root, base.commit)) as folder:
+    with checkout.exported(recipe.root, checkout.commit_of(recipe.root, base.commit)) as folder:
         try:
             old = load_intent(folder)
-            twin = next(other for other in old.variants if other.id == variant.id)
-            one, other = inputs.load(old, twin, as_locked=True), inputs.load(intent, variant, as_locked=True)
-            found = _of_the_builder(one, base.images[variant.id])
+            twin = next(other for other in old.variants if other.id == recipe.id)
+            one, other = inputs.load(old.recipe(twin), as_locked=True), inputs.load(recipe, as_locked=True)
+            found = _of_the_builder(one, base.images[recipe.id])
             if one.key == other.key:
                 return found
-            rows = changes.differ(old, one, intent, other)
+            rows = changes.differ(one, other)
             found += [f"{row.kind} {row}" for row in rows if row.kind != "distribution package"]
             found += release_records.beyond_security(one.distribution.locked, other.distribution.locked)
             if one.tools and other.tools:
                 found += release_records.beyond_security(one.tools.locked, other.tools.locked)
             if not found:  # the old tree with the present packages must make this very image
                 for tools in (False, True) if other.tools else (False,):
-                    source = inputs.packages_path(intent, variant.base, tools)
-                    shutil.copyfile(source, inputs.packages_path(old, variant.base, tools))
-                patched = inputs.load(old, twin, as_locked=True)
-                found += [str(row) for row in changes.differ(old, patched, intent, other)] * (patched.key != other.key)
+                    source = inputs.packages_path(recipe.intent, recipe.variant.base, tools)
+                    shutil.copyfile(source, inputs.packages_path(old, recipe.variant.base, tools))
+                patched = inputs.load(old.recipe(twin), as_locked=True)
+                found += [str(row) for row in changes.differ(patched, other)] * (patched.key != other.key)
         except TrainwrightError as error:
             return [f"it cannot be compared with {base.name}: {' '.join(f'{error.what}: {error.why}'.split())}"]
     return found

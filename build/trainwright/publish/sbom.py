@@ -46,7 +46,7 @@ def differences(intent: Intent, found: "Inputs", sbom: Mapping[str, Any], digest
     problems = [] if (about := image(sbom)) == digest else [f"it is about {about or 'no image'}, not about {digest}"]
     variant, debs = found.variant, packages(sbom, "deb")
     wanted = {name: package.version for name, package in found.distribution.packages().items()}
-    wanted |= probe.installed_by_pins(intent, variant, debs)
+    wanted |= probe.installed_by_pins(intent.recipe(variant), debs)
     problems += _differ("distribution package", wanted, debs)
     python = {str(canonicalize_name(e.name)): e.version for e in found.lock.python if e.group in variant.groups}
     return problems + list(_differ("Python package", python, packages(sbom, "pypi")))

@@ -52,11 +52,11 @@ def uris(
     variant = variant_of(intent, identity)
     if release:
         return _released(root, variant, registry, regions, release, by_digest)
-    if waiting := inputs.awaited(intent, variant):
+    if waiting := inputs.awaited(intent.recipe(variant)):
         raise NotRunError(
             f"{identity} is blocked, so it cannot be published", why="; ".join(waiting), fix="trainwright list"
         )
-    key = inputs.load(intent, variant).key
+    key = inputs.load(intent.recipe(variant)).key
     tag = tags.key_tag(identity, key)
     if not registry and (said := _written_down(root, variant, key, regions)):
         return [_uri(identity, repository, digest, tag, "image.json", by_digest) for repository, digest in said]

@@ -11,8 +11,8 @@ from trainwright.core.toml import Model
 from trainwright.image.inputs import Inputs
 from trainwright.lock import additions
 from trainwright.lock.requirements import Asked, Line
-from trainwright.matrix.matrix import Intent
-from trainwright.matrix.model import Base, Variant
+from trainwright.matrix.matrix import Recipe
+from trainwright.matrix.model import Base
 from trainwright.resolve import pypi
 from trainwright.resolve.fetch import own_index
 from trainwright.resolve.pypi import Beside, Offer
@@ -35,17 +35,17 @@ class Question(Model):
     beside: Beside
 
     @classmethod
-    def of(cls, intent: Intent, variant: Variant, below: Inputs, asked: Asked, folder: Path) -> "Question":
-        base = intent.components.bases[variant.base]
+    def of(cls, recipe: Recipe, below: Inputs, asked: Asked, folder: Path) -> "Question":
+        base = recipe.base
         return cls(
-            file=variant.requirements,
-            parent=variant.parent,
+            file=recipe.variant.requirements,
+            parent=recipe.variant.parent,
             below=below,
-            python=variant.python,
+            python=recipe.variant.python,
             base=base,
-            index=own_index(intent, variant),
-            lines=[line for line in asked.lines if additions.applies(line, variant.python, base)],
-            held={entry.name: entry.version for entry in additions.held(variant, below.lock)},
+            index=own_index(recipe),
+            lines=[line for line in asked.lines if additions.applies(line, recipe.variant.python, base)],
+            held={entry.name: entry.version for entry in additions.held(recipe.variant, below.lock)},
             constraints=[line.text for line in asked.constraints],
             beside=Beside(folder=str(folder)),
         )

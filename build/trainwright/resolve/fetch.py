@@ -10,15 +10,15 @@ from trainwright.image import child, inputs
 from trainwright.image.inputs import Inputs
 from trainwright.lock import lockfile, packages
 from trainwright.lock.wheels import is_wheel
-from trainwright.matrix.matrix import Intent, provider_of
+from trainwright.matrix.matrix import Intent, Recipe
 from trainwright.matrix.model import Base, Package, PythonFile, Variant
 from trainwright.resolve import apt as resolve_apt
 from trainwright.resolve import apt_container, pypi, upstream
 
 
-def own_index(intent: Intent, variant: Variant) -> str:
+def own_index(recipe: Recipe) -> str:
     """Return the framework's wheel index for the variant's accelerator, or "" if it has none."""
-    indexed = (provider_of(intent, variant, pin).index.get(variant.accelerator, "") for pin in variant.pins)
+    indexed = (recipe.provider(pin).index.get(recipe.variant.accelerator, "") for pin in recipe.pins)
     return next(filter(None, indexed), "")
 
 
@@ -63,7 +63,7 @@ def to_fetch(intent: Intent, variants: list[Variant]) -> int:
     """Return the bytes that are not in the store yet, of files with a known size."""
     sizes: dict[str, int] = {}
     for variant in variants:
-        found = child.load(intent, variant)
+        found = child.load(intent.recipe(variant))
         sizes |= {entry.sha256: entry.size for entry in wheels_of(found)}
         sizes |= {source.sha256: source.size or 0 for source in found.lock.sources if source.sha256}
         for state in filter(None, (found.distribution, found.tools) if found.parent is None else ()):
@@ -81,13 +81,13 @@ def fetch(intent: Intent, variants: list[Variant], say: Say, progress: Progress)
     """Fetch and verify every locked file; replace packages that have left the mirror, and record them as drift."""
     fetch_packages(intent, variants, say, progress)
     for variant in variants:
-        found = child.load(intent, variant)
+        found = child.load(intent.recipe(variant))
         for source in found.lock.sources:
             upstream.fetch(source, say, progress)
         missing = [entry for entry in wheels_of(found) if not store.has(entry.sha256)]
         if not missing:
             continue
-        offers = _offers(intent, variant, missing)
+        offers = _offers(intent.recipe(variant), missing)
         files = []
         for entry in missing:
             offer = offers.get(entry.file)
@@ -102,21 +102,21 @@ def fetch_packages(intent: Intent, variants: list[Variant], say: Say, progress: 
     whole = [variant for variant in variants if not variant.parent]  # an image on another one already has its base
     for base in sorted({variant.base for variant in whole}):
         _fetch_packages(intent, base, False, say, progress)
-    for base in sorted({variant.base for variant in whole if lockfile.compiles(intent, variant)}):
+    for base in sorted({variant.base for variant in whole if lockfile.compiles(intent.recipe(variant))}):
         _fetch_packages(intent, base, True, say, progress)
 
 
-def _offers(intent: Intent, variant: Variant, missing: list[PythonFile]) -> dict[str, pypi.Offer]:
+def _offers(recipe: Recipe, missing: list[PythonFile]) -> dict[str, pypi.Offer]:
     """Return the locked files that the indexes offer now, by name."""
     found: dict[str, pypi.Offer] = {}
-    definition, index = intent.components.bases[variant.base], own_index(intent, variant)
+    definition, index = recipe.base, own_index(recipe)
     # Two groups may hold two versions of one package, and a source distribution may be locked although there is a
     # wheel.
     for group, wheel in sorted({(entry.group, is_wheel(entry)) for entry in missing}):
         entries = [entry for entry in missing if (entry.group, is_wheel(entry)) == (group, wheel)]
         pinned = [f"{entry.name}=={entry.version}" for entry in entries]
         beside = pypi.Beside(from_source=() if wheel else tuple(entry.name for entry in entries))
-        offers = pypi.resolve(pinned, variant.python, definition, index, deps=False, beside=beside)
+        offers = pypi.resolve(pinned, recipe.variant.python, definition, index, deps=False, beside=beside)
         found |= {offer.file: offer for offer in offers}
     return found
 
@@ -147,7 +147,7 @@ def fetched(intent: Intent, variants: list[Variant]) -> list[dict[str, object]]:
     """Return one row per variant: what the store now holds for it."""
     rows = []
     for variant in variants:
-        found = child.load(intent, variant)
+        found = child.load(intent.recipe(variant))
         package_files = files_of(found.distribution.packages())
         python = wheels_of(found)
         sizes = [entry.size for entry in python] + [package.size for package in package_files]

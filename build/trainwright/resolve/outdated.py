@@ -16,7 +16,7 @@ from trainwright.core.toml import Model
 from trainwright.image import inputs
 from trainwright.lock import diff, facts
 from trainwright.matrix import compat
-from trainwright.matrix.matrix import Intent, provider_of
+from trainwright.matrix.matrix import Intent
 from trainwright.matrix.model import Variant
 from trainwright.matrix.providers import requirement
 from trainwright.resolve import fetch, pypi, resolve, upstream
@@ -76,7 +76,7 @@ def of_pins(intent: Intent, pinned: list[Pinned], say: Say) -> list[Update]:
 def _pinned(intent: Intent, variants: list[Variant]) -> Iterator[Pinned]:
     for variant in variants:
         for name, pin in variant.pins.items():
-            provider = provider_of(intent, variant, name)
+            provider = intent.recipe(variant).provider(name)
             ask = provider.git
             if text := requirement(provider, variant.accelerator, pin.version):
                 ask = canonicalize_name(Requirement(text).name)
@@ -179,8 +179,8 @@ def _judged(intent: Intent, pin: Pinned, known: list[str]) -> Update:
 
 def _breaks(intent: Intent, pin: Pinned) -> Callable[[str], str]:
     """Return a function from a version to the rule that it breaks, of those that hold now, or "" for none."""
-    locked, packages, build_packages = inputs.known(intent, pin.variant)
-    held = facts.facts_of(intent, pin.variant, locked, packages, build_packages, intent.instances)
+    locked, packages, build_packages = inputs.known(intent.recipe(pin.variant))
+    held = facts.facts_of(intent.recipe(pin.variant), locked, packages, build_packages)
 
     def refusals(version: str) -> dict[int, str]:
         found = compat.violations(intent.compat, {**held, **({pin.name: version} if version else {})})

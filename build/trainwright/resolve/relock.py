@@ -35,16 +35,20 @@ def update(intent: Intent, variants: list[Variant], keep: bool, say: Say, progre
             texts[path] = resolve.with_licences(intent, base, text, fresh[base], say, progress)
         rows += moved
     for variant in {variant.lock: variant for variant in variants}.values():
-        path, solved, before = inputs.lock_path(intent, variant), resolve.solve(intent, variant, say), None
+        path, solved, before = (
+            inputs.lock_path(intent.recipe(variant)),
+            resolve.solve(intent.recipe(variant), say),
+            None,
+        )
         with suppress(ConfigError):
             before = load(path, Lock)
         new = {diff.python_name(o.name, group): (o.version, o.sha256) for group, _, o in solved}
         moved = diff.changes(path.stem, "python", diff.python_held(before) if before else {}, new)
-        sources = diff.sources_held(resolve.lock_sources(intent, variant))
+        sources = diff.sources_held(resolve.lock_sources(intent.recipe(variant)))
         moved += diff.changes(path.stem, "source", diff.sources_held(before.sources) if before else {}, sources)
         rows += moved
-        if keep and (moved or not resolve.is_current(inputs.load, intent, variant)):
-            texts[path] = resolve.lock_python(intent, variant, solved, progress)[1]
+        if keep and (moved or not resolve.is_current(inputs.load, intent.recipe(variant))):
+            texts[path] = resolve.lock_python(intent.recipe(variant), solved, progress)[1]
     for path, text in texts.items():
         write(path, text)
     return rows

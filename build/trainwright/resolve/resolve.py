@@ -10,7 +10,7 @@ from trainwright.core.files import write
 from trainwright.core.progress import Progress, Say, counted
 from trainwright.image import inputs, render
 from trainwright.lock import facts, lockfile, packages
-from trainwright.matrix.matrix import Intent, provider_of
+from trainwright.matrix.matrix import Intent, Recipe
 from trainwright.matrix.model import Group, Lock, Package, PythonFile, Source, Variant
 from trainwright.resolve import apt, licences, pypi
 from trainwright.resolve.fetch import files_of, must, own_index, resolve_packages
@@ -62,31 +62,29 @@ class Solved(NamedTuple):
     offer: pypi.Offer
 
 
-def solve(intent: Intent, variant: Variant, say: Say) -> list[Solved]:
+def solve(recipe: Recipe, say: Say) -> list[Solved]:
     """Resolve a variant's Python packages; fetch metadata alone.
 
     The image, its twin and its compile stages share one solution. Solutions of fewer requirements, constrained to these
     versions, then show which package belongs to which of them.
     """
-    base, components = intent.components.bases[variant.base], intent.components
-    index = own_index(intent, variant)
-    twins = lockfile.twins(intent, variant)
-    image = next(twin for twin in twins if not twin.devel)
-    wanted, tools = lockfile.requirements(intent, image), lockfile.build_requirements(intent, image)
-    every = [
-        *wanted.values(),
-        *tools,
-        *(text for twin in twins for text in lockfile.requirements(intent, twin).values()),
-    ]
+    base, components = recipe.base, recipe.intent.components
+    index = own_index(recipe)
+    twins = lockfile.twins(recipe)
+    image = next(twin for twin in twins if not twin.variant.devel)
+    wanted, tools = lockfile.requirements(image), lockfile.build_requirements(image)
+    every = [*wanted.values(), *tools, *(text for twin in twins for text in lockfile.requirements(twin).values())]
     every = list(dict.fromkeys(every))
-    say(f"{variant.lock}: resolving {counted(len(every), 'Python requirement')}")
-    solved = pypi.resolve(every, variant.python, base, index)
+    say(f"{recipe.variant.lock}: resolving {counted(len(every), 'Python requirement')}")
+    solved = pypi.resolve(every, recipe.variant.python, base, index)
     held = [f"{offer.name}=={offer.version}" for offer in solved]
 
     def needed(requirements: list[str]) -> set[str]:
         if not requirements:
             return set()
-        return {offer.name for offer in pypi.resolve(requirements, variant.python, base, index, constraints=held)}
+        return {
+            offer.name for offer in pypi.resolve(requirements, recipe.variant.python, base, index, constraints=held)
+        }
 
     core = [text for pin, text in wanted.items() if components.components[pin].position != "toolkit"]
     framework, runtime, compiled = needed(core), needed(list(wanted.values())), needed(tools)
@@ -101,13 +99,13 @@ def solve(intent: Intent, variant: Variant, say: Say) -> list[Solved]:
     ]
     for group, table in tables:
         pinned = [f"{name}=={version}" for name, version in table.items()]
-        found += [Solved(group, False, offer) for offer in pypi.resolve(pinned, variant.python, base, index)]
+        found += [Solved(group, False, offer) for offer in pypi.resolve(pinned, recipe.variant.python, base, index)]
     return found
 
 
-def lock_python(intent: Intent, variant: Variant, solved: list[Solved], progress: Progress) -> tuple[Path, str]:
+def lock_python(recipe: Recipe, solved: list[Solved], progress: Progress) -> tuple[Path, str]:
     """Return the lock's path and text for a solution and the sources; fetch every file to verify size and existence."""
-    base = intent.components.bases[variant.base]
+    base = recipe.base
     files = [store.Wanted(name=offer.file, sha256=offer.sha256, size=0, urls=[offer.url]) for _, _, offer in solved]
     must(store.fetch(files, progress, **pypi.trust()), "cannot be fetched")
     entries = [
@@ -120,34 +118,34 @@ def lock_python(intent: Intent, variant: Variant, solved: list[Solved], progress
             group=group,
             compile=compiled,
             licence=pypi.licence(store.path_of(offer.sha256), offer.file),
-            needs=pypi.needs(store.path_of(offer.sha256), offer.file, variant.python, base),
+            needs=pypi.needs(store.path_of(offer.sha256), offer.file, recipe.variant.python, base),
         )
         for group, compiled, offer in solved
     ]
     text = lockfile.dump(
         Lock(
-            intent=lockfile.intent_digest(intent, variant),
+            intent=lockfile.intent_digest(recipe),
             entries=lockfile.entries_digest(entries),
             python=entries,
-            sources=lock_sources(intent, variant),
+            sources=lock_sources(recipe),
         )
     )
-    return inputs.lock_path(intent, variant), text
+    return inputs.lock_path(recipe), text
 
 
-def lock_sources(intent: Intent, variant: Variant) -> list[Source]:
-    image = next(twin for twin in lockfile.twins(intent, variant) if not twin.devel)
-    return [lock_source(intent, image, pin) for pin in image.pins if is_source(intent, image, pin)]
+def lock_sources(recipe: Recipe) -> list[Source]:
+    image = next(twin for twin in lockfile.twins(recipe) if not twin.variant.devel)
+    return [lock_source(image, pin) for pin in image.pins if is_source(image, pin)]
 
 
-def is_source(intent: Intent, variant: Variant, pin: str) -> bool:
-    return provider_of(intent, variant, pin).kind in ("source", "file")
+def is_source(recipe: Recipe, pin: str) -> bool:
+    return recipe.provider(pin).kind in ("source", "file")
 
 
-def lock_source(intent: Intent, variant: Variant, name: str) -> Source:
+def lock_source(recipe: Recipe, name: str) -> Source:
     """Return a component's source from its release's facts; without a fact, the lock lacks it and is blocked."""
-    pin, component = variant.pins[name], intent.components.components[name]
-    provider, release = provider_of(intent, variant, name), lockfile.release_of(intent, variant, name)
+    pin, component = recipe.pins[name], recipe.components[name]
+    provider, release = recipe.provider(name), lockfile.release_of(recipe, name)
     return Source(
         name=name,
         version=pin.version,
@@ -168,7 +166,7 @@ def admit(intent: Intent, variants: list[Variant]) -> None:
     """
     for variant in variants:
         base = intent.components.bases[variant.base]
-        if missing := lockfile.without_digest(intent, variant):
+        if missing := lockfile.without_digest(intent.recipe(variant)):
             raise LockError(
                 missing[0],
                 where="dockerfiles/bases.toml",
@@ -184,19 +182,19 @@ def admit(intent: Intent, variants: list[Variant]) -> None:
             )
     mirrors.check_names(archive for base in intent.components.bases.values() for archive in base.archives)
     for variant in variants:
-        render.check(intent, variant)
-        facts.admit(intent, variant, None, {}, {})
+        render.check(intent.recipe(variant))
+        facts.admit(intent.recipe(variant), None, {}, {})
 
 
 def bases_of(intent: Intent, variants: list[Variant]) -> list[tuple[str, bool]]:
     """List each base with False, then each base with compile stages with True: their packages beyond the base."""
-    compiling = {variant.base for variant in variants if lockfile.compiles(intent, variant)}
+    compiling = {variant.base for variant in variants if lockfile.compiles(intent.recipe(variant))}
     return [(base, False) for base in sorted({v.base for v in variants})] + [(base, True) for base in sorted(compiling)]
 
 
 def waiting(intent: Intent, variants: list[Variant]) -> tuple[list[Variant], list[dict[str, str]]]:
     """Return the variants that can be locked, and a row for each lock that waits for an unavailable input."""
-    reasons = {variant.id: inputs.awaited(intent, variant) for variant in variants}
+    reasons = {variant.id: inputs.awaited(intent.recipe(variant)) for variant in variants}
     rows = {v.lock: {"lock": v.lock, "state": "blocked", "why": "; ".join(reasons[v.id])} for v in variants}
     held = [variant for variant in variants if not reasons[variant.id]]
     return held, [row for name, row in rows.items() if name not in {variant.lock for variant in held}]
@@ -219,13 +217,13 @@ def lock_all(
             path, text = lock_packages(intent, base, tools, below, say)
             rows.append(_written(name, path, with_licences(intent, base, text, below, say, progress)))
     locks = {variant.lock: variant for variant in variants}
-    stale = [name for name, variant in locks.items() if not is_current(inputs.load, intent, variant)]
+    stale = [name for name, variant in locks.items() if not is_current(inputs.load, intent.recipe(variant))]
     rows += [_kept(name) for name in locks if name not in stale]
     for number, name in enumerate(stale, 1):
         if len(stale) > 1:
             say(f"lock {number} of {len(stale)}")
-        solved = solve(intent, locks[name], say)
-        rows.append(_written(name, *lock_python(intent, locks[name], solved, progress)))
+        solved = solve(intent.recipe(locks[name]), say)
+        rows.append(_written(name, *lock_python(intent.recipe(locks[name]), solved, progress)))
     return [row | {"why": row.get("why", "")} for row in rows] if any("why" in row for row in rows) else rows
 
 
@@ -239,13 +237,13 @@ def check_locks(intent: Intent, variants: list[Variant]) -> tuple[list[dict[str,
     for base, tools in bases_of(intent, variants):
         found[inputs.packages_path(intent, base, tools)] = _complaint(inputs.current_distribution, intent, base, tools)
     for variant in variants:
-        own, complaint = inputs.lock_path(intent, variant), _complaint(inputs.load, intent, variant)
+        own, complaint = inputs.lock_path(intent.recipe(variant)), _complaint(inputs.load, intent.recipe(variant))
         blamed = next(
             (path for path in found if complaint and complaint.where.partition(":")[0].endswith(f"/{path.name}")), own
         )
         found[blamed] = found.get(blamed) or complaint
         if blamed != own:  # its packages' lock is at fault; its own lock is checked for whether it matches the intent
-            found[own] = found.get(own) or _complaint(_answers, intent, variant)
+            found[own] = found.get(own) or _complaint(_answers, intent.recipe(variant))
     rows = [_state(path, complaint) for path, complaint in found.items()] + blocked
     wrong = [complaint for complaint in found.values() if complaint]
     if not wrong:
@@ -255,8 +253,8 @@ def check_locks(intent: Intent, variants: list[Variant]) -> tuple[list[dict[str,
     return rows, LockError(what, where="dockerfiles/locks", fix=lacking or "trainwright lock")
 
 
-def _answers(intent: Intent, variant: Variant) -> None:
-    if inputs.read_lock(intent, variant).intent != lockfile.intent_digest(intent, variant):
+def _answers(recipe: Recipe) -> None:
+    if inputs.read_lock(recipe).intent != lockfile.intent_digest(recipe):
         raise LockError("the lock is stale: the matrix or a component changed since it was written")
 
 

@@ -13,7 +13,7 @@ from trainwright.core.progress import Progress, Say
 from trainwright.core.toml import Model
 from trainwright.image import changes
 from trainwright.image.changes import Moved
-from trainwright.matrix.matrix import load_intent, provider_of, select
+from trainwright.matrix.matrix import load_intent, select
 from trainwright.matrix.providers import VERSIONLESS
 from trainwright.matrix.validate import MATRIX, last_word
 from trainwright.resolve import outdated, resolve
@@ -74,7 +74,7 @@ def update(root: Path, branch: str, asked: Asked, dry_run: bool, say: Say, advan
         moves += _apply(tree, able, say, advance)
         new = load_intent(tree)
         after = changes.load_all(new)
-        images = changes.compare(old, before, new, after)
+        images = changes.compare(before, after)
         _accept_golden(tree, say)
         checkout.git(tree, "add", "--all")
         diff = changes.rendered(before, after, images) + checkout.git(tree, "diff", "--cached", "--", "dockerfiles")
@@ -120,7 +120,7 @@ def edit(tree: Path, name: str, old: str, new: str) -> None:
     intent, places = load_intent(tree), dict[tuple[tuple[int | str, ...], str], None]()
     for variant in intent.variants:
         pin = variant.pins.get(name)
-        if pin and provider_of(intent, variant, name).kind not in VERSIONLESS:
+        if pin and intent.recipe(variant).provider(name).kind not in VERSIONLESS:
             if intent.components.components[name].position == "framework":
                 _refuse_another_release(variant.release, name, old, new)
             places[(*last_word(intent.matrix, variant, name)[1], "pins"), name] = None

@@ -13,93 +13,93 @@ from trainwright.image import child, inputs, render
 from trainwright.lock import additions, diff, lockfile, requirements
 from trainwright.lock.diff import Change
 from trainwright.lock.wheels import is_wheel
-from trainwright.matrix.matrix import Intent
-from trainwright.matrix.model import Compiled, Group, Lock, PythonFile, Variant
+from trainwright.matrix.matrix import Intent, Recipe
+from trainwright.matrix.model import Compiled, Group, Lock, PythonFile
 from trainwright.resolve import conflicts, pypi
 from trainwright.resolve.conflicts import Question
 from trainwright.resolve.fetch import must
 from trainwright.resolve.pypi import Beside, Offer
 
 
-def lock_additions(intent: Intent, variant: Variant, say: Say, progress: Progress) -> list[dict[str, str]]:
+def lock_additions(recipe: Recipe, say: Say, progress: Progress) -> list[dict[str, str]]:
     """Write the lock of one image's requirements file, unless it is current. Raises as `solved` does."""
-    path = additions.lock_path(variant)
-    if not check_lock(intent, variant)[1]:
+    path = additions.lock_path(recipe.variant)
+    if not check_lock(recipe)[1]:
         return [{"lock": str(path), "state": "current"}]
-    text = lockfile.dump(solved(intent, variant, say, progress))
+    text = lockfile.dump(solved(recipe, say, progress))
     same = path.is_file() and path.read_bytes() == text.encode()
     write_named(path, text)
     return [{"lock": str(path), "state": "unchanged" if same else "written"}]
 
 
-def update(intent: Intent, variant: Variant, keep: bool, say: Say, progress: Progress) -> list[Change]:
+def update(recipe: Recipe, keep: bool, say: Say, progress: Progress) -> list[Change]:
     """Resolve the lock anew and return its changes; with `keep`, write it if needed. Raises as `solved` does."""
-    path, before = additions.lock_path(variant), None
+    path, before = additions.lock_path(recipe.variant), None
     with suppress(LockError):  # a missing or broken lock leaves nothing to compare with
-        before = child.read_lock(variant)
-    new = solved(intent, variant, say, progress)
+        before = child.read_lock(recipe.variant)
+    new = solved(recipe, say, progress)
     held = diff.python_held(before) if before else {}
     moved = diff.changes(path.name, "python", held, diff.python_held(new))
-    if keep and (moved or check_lock(intent, variant)[1]):
+    if keep and (moved or check_lock(recipe)[1]):
         write_named(path, lockfile.dump(new))
     return moved
 
 
-def solved(intent: Intent, variant: Variant, say: Say, progress: Progress) -> Lock:
+def solved(recipe: Recipe, say: Say, progress: Progress) -> Lock:
     """Resolve a requirements file against the versions that the image was proved with.
 
     Raises ConfigError if a line cannot be locked or the parent holds all of it already, IncompatibleError if a line
     would change a version that the image was proved with, LockError if a package exists nowhere.
     """
-    below = inputs.load(intent, additions.parent_of(intent, variant))
-    asked, known = requirements.read(Path(variant.requirements)), additions.settings(intent.root)
+    below = inputs.load(additions.parent_of(recipe))
+    asked, known = requirements.read(Path(recipe.variant.requirements)), additions.settings(recipe.root)
     table = additions.to_compile(known, asked)
-    say(f"{variant.id}: resolving {counted(len(asked.lines), 'requirement')} against {variant.parent}")
+    say(f"{recipe.id}: resolving {counted(len(asked.lines), 'requirement')} against {recipe.variant.parent}")
     with stand_ins(below.lock.python) as folder:
-        question = Question.of(intent, variant, below, asked, folder)
+        question = Question.of(recipe, below, asked, folder)
         conflicts.check_lines(question)
         question = _with_sources(question, table, progress)
         offers = conflicts.solve(question)
-        conflicts.check_refused(
-            question, additions.harms(known, intent, variant, below.lock) | _twice(intent, variant), offers
-        )
+        conflicts.check_refused(question, additions.harms(known, recipe, below.lock) | _twice(recipe), offers)
         if not offers:
             raise ConfigError(
-                f"{variant.parent} already has all of these packages",
-                where=variant.requirements,
-                fix=f"trainwright build {variant.parent}",
+                f"{recipe.variant.parent} already has all of these packages",
+                where=recipe.variant.requirements,
+                fix=f"trainwright build {recipe.variant.parent}",
             )
         files = _files(question, offers, "added", progress)
         for line in asked.lines:
             for entry in files:
                 additions.check_hashes(line, entry)
         sources = [entry for entry in files if not is_wheel(entry)]
-        plain = _built_with(intent, question, [entry for entry in sources if entry.name not in table], progress)
-        compiled, tools = _compiled_with(intent, question, [e for e in sources if e.name in table], table, progress)
+        plain = _built_with(recipe.intent, question, [entry for entry in sources if entry.name not in table], progress)
+        compiled, tools = _compiled_with(
+            recipe.intent, question, [e for e in sources if e.name in table], table, progress
+        )
     entries = [*files, *plain, *tools]
     return Lock(
-        intent=additions.intent_digest(intent, variant, below.lock, asked, known),
+        intent=additions.intent_digest(recipe, below.lock, asked, known),
         entries=lockfile.entries_digest(entries),
         python=entries,
         compiled=compiled,
     )
 
 
-def check_lock(intent: Intent, variant: Variant) -> tuple[list[dict[str, str]], TrainwrightError | None]:
+def check_lock(recipe: Recipe) -> tuple[list[dict[str, str]], TrainwrightError | None]:
     """Return the lock's state and, if it is not current, the error to exit with; use no network."""
-    path = additions.lock_path(variant)
+    path = additions.lock_path(recipe.variant)
     try:
-        child.load(intent, variant)
+        child.load(recipe)
     except LockError as error:
         state = "stale" if path.exists() else "missing"
         return [{"lock": str(path), "state": state, "why": ": ".join(filter(None, (error.named, error.why)))}], error
     return [{"lock": str(path), "state": "current", "why": ""}], None
 
 
-def _twice(intent: Intent, variant: Variant) -> dict[str, str]:
+def _twice(recipe: Recipe) -> dict[str, str]:
     """Return the packages that no job may install on this image, so that no lock adds them either, with the reason."""
     harm = "it has the files of a package of the image under another name, and would overwrite them"
-    return dict.fromkeys(render.refused(intent, variant), harm)
+    return dict.fromkeys(render.refused(recipe), harm)
 
 
 @contextmanager
@@ -194,8 +194,8 @@ def _compiled_with(
             said = pypi.build_requirements(store.path_of(entry.sha256))
         wanted[entry.name] = tools if said is None else said
     below = question.below
-    compiler = additions.compiler_of(intent, below.variant, sources[0].name)
-    present = {entry.name: entry.version for entry in below.lock.python if entry.group in compiler.groups}
+    compiler = additions.compiler_of(below.recipe, sources[0].name)
+    present = {entry.name: entry.version for entry in below.lock.python if entry.group in compiler.variant.groups}
     held = [f"{name}=={version}" for name, version in present.items()]
     every = list(dict.fromkeys(text for texts in wanted.values() for text in texts))
     files = [e for e in _wheels(question, every, held, "compile-build", progress) if e.name not in present]

@@ -30,7 +30,7 @@ def found(tree: Path, monkeypatch: pytest.MonkeyPatch) -> Inputs:
     monkeypatch.setattr(build, "first_tar", lambda *_: digest)
     monkeypatch.setattr(build, "lay_out_packages", lambda _base, _state, folder: folder.mkdir())
     intent = load_intent(tree)
-    real = inputs.load(intent, next(variant for variant in intent.variants if variant.default))
+    real = inputs.load(intent.recipe(next(variant for variant in intent.variants if variant.default)))
     return real.model_copy(update={"wheels": {folder: [] for folder in real.wheels}})
 
 
@@ -42,7 +42,7 @@ def test_what_is_copied_into_an_image_does_not_depend_on_the_umask(
 ) -> None:
     before = os.umask(0o077)
     try:
-        build.lay_out(intent, found, tmp_path)
+        build.lay_out(found, tmp_path)
     finally:
         os.umask(before)
     for part in ("rootfs", "requirements"):
@@ -54,7 +54,7 @@ def test_what_is_copied_into_an_image_does_not_depend_on_the_umask(
 def test_what_is_half_laid_out_is_laid_out_again(
     found: Inputs, intent: Intent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    build.lay_out(intent, found, tmp_path)
+    build.lay_out(found, tmp_path)
     assert build.is_laid_out(found, tmp_path)
     (tmp_path / "image.json").write_text("{}")
 
@@ -63,13 +63,13 @@ def test_what_is_half_laid_out_is_laid_out_again(
 
     monkeypatch.setattr(build, "write_text", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        build.lay_out(intent, found, tmp_path)
+        build.lay_out(found, tmp_path)
     assert not build.is_laid_out(found, tmp_path)
     assert not (tmp_path / "image.json").exists()  # it told of what is there no more
 
 
 def test_another_key_is_not_laid_out(found: Inputs, intent: Intent, tmp_path: Path) -> None:
-    build.lay_out(intent, found, tmp_path)
+    build.lay_out(found, tmp_path)
     assert not build.is_laid_out(found.model_copy(update={"key": "0" * 64}), tmp_path)
 
 
@@ -78,7 +78,7 @@ def test_a_base_that_was_changed_in_the_store_is_refused(found: Inputs, intent: 
     held.chmod(0o644)
     held.write_bytes(b"another base")
     with pytest.raises(BuildError, match="has changed inside the store"):
-        build.lay_out(intent, found, tmp_path)
+        build.lay_out(found, tmp_path)
 
 
 @pytest.mark.parametrize("differences", [[], ["numpy: the lock says 1, the image 2"]])
@@ -97,7 +97,7 @@ def test_a_push_is_not_forgotten_by_a_later_probe(
         monkeypatch.setattr(engine, name, lambda *words: Path(words[1]).write_text("{}"))
     monkeypatch.setattr(engine, "image_id", lambda _: digest)
     try:
-        build.prove(intent, found, tmp_path)
+        build.prove(found, tmp_path)
     except BuildError:
         assert differences
     image = state.read_image(tmp_path)

@@ -54,7 +54,7 @@ def report(path: Path, **said: Any) -> None:
 
 def present_key(root: Path) -> str:
     intent = load_intent(root)
-    return inputs.load(intent, select(intent.variants, None, ID)[0]).key
+    return inputs.load(intent.recipe(select(intent.variants, None, ID)[0])).key
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ def out(tree: Path) -> Path:
 
 def standing(root: Path, identity: str = ID) -> Standing:
     intent = load_intent(root)
-    return proofs.standing(intent, select(intent.variants, None, identity)[0])
+    return proofs.standing(intent.recipe(select(intent.variants, None, identity)[0]))
 
 
 def test_what_is_recorded_is_proved(tree: Path, out: Path, cli: Cli) -> None:
@@ -131,7 +131,7 @@ def test_another_input_is_another_proof(tree: Path, out: Path, edit: Edit, file:
     found = standing(tree)
     assert found.state == "unproved"
     assert "was proved on 2026-11-21 with other inputs" in found.reason
-    (row,) = [matrix_page.row(i, v, found) for i in [load_intent(tree)] for v in i.variants if v.id == ID]
+    (row,) = [matrix_page.row(i.recipe(v), found) for i in [load_intent(tree)] for v in i.variants if v.id == ID]
     assert (row["day"], row["digest"]) == ("", "")
     assert found.record is not None  # when it last was proved is still said
 
@@ -273,9 +273,9 @@ def test_the_drift_of_a_store_does_not_count(
     newer = {name: {**stanza, "SHA256": "a" * 64} for name, stanza in newer.items()}
     inputs.record_drift({"Intent": held.intent, "Date": "Sat, 21 Nov 2026 00:00:00 UTC"}, held.locked, newer)
     variant = select(intent.variants, None, ID)[0]
-    assert inputs.load(intent, variant).drift
-    assert inputs.load(intent, variant).key != proofs.standing(intent, variant).key
-    assert proofs.standing(intent, variant).state == "proved"
+    assert inputs.load(intent.recipe(variant)).drift
+    assert inputs.load(intent.recipe(variant)).key != proofs.standing(intent.recipe(variant)).key
+    assert proofs.standing(intent.recipe(variant)).state == "proved"
 
 
 def test_tests_may_differ_in_what_they_measured(tree: Path, out: Path, cli: Cli) -> None:
@@ -320,8 +320,8 @@ def test_a_record_counts_for_its_key_and_its_proof(tree: Path, out: Path, cli: C
     recording.record(intent, [variant])
     held = standing(tree).record
     assert held
-    proofs.record_path(intent, variant).write_text(proofs.dump(held.model_copy(update=change)))
-    said = proofs.due(intent, variant, standing(tree))
+    proofs.record_path(intent.recipe(variant)).write_text(proofs.dump(held.model_copy(update=change)))
+    said = proofs.due(intent.recipe(variant), standing(tree))
     assert why in said if why else said == ""
     (row,) = json.loads(cli(tree, "list", ID, "--json").out)["images"]
     assert row["state"] == ("unproved" if case == "another key" else "proved")

@@ -158,7 +158,7 @@ def checkout(root: Path) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TRAINWRIGHT_STORE", str(root / "store"))
         patch.chdir(root)
-        found = inputs.load(load_intent(root), next(one for one in load_intent(root).variants if one.id == CPU))
+        found = inputs.load(load_intent(root).recipe(next(one for one in load_intent(root).variants if one.id == CPU)))
         _write_image(root / "out" / CPU, found.key)
     return root
 

@@ -31,7 +31,7 @@ def variant_of(intent: Intent, target: str) -> Variant:
 
 def rendered(root: Path, only: str = "*") -> dict[str, dict[str, str]]:
     intent = load_intent(root)
-    return {variant.id: inputs.load(intent, variant).text for variant in select(inputs.held(intent), None, only)}
+    return {variant.id: inputs.load(intent.recipe(variant)).text for variant in select(inputs.held(intent), None, only)}
 
 
 @pytest.fixture(scope="module")
@@ -171,10 +171,10 @@ def test_every_context_of_the_dockerfile_is_in_the_bake_file(texts: dict[str, di
 
 def test_requirements_admit_exactly_the_locked_files(intent: Intent, texts: dict[str, dict[str, str]]) -> None:
     for variant in inputs.held(intent):
-        found, files = inputs.load(intent, variant), texts[variant.id]
+        found, files = inputs.load(intent.recipe(variant)), texts[variant.id]
         admitted = "".join(text for name, text in files.items() if name.startswith("requirements/"))
         own = {"framework", "toolkit"} | ({"devel"} if variant.devel else set())
-        compiles = lockfile.compiles(intent, variant)
+        compiles = lockfile.compiles(intent.recipe(variant))
         for entry in found.lock.python:
             wanted = entry.group in own | {"tools", "sdist-build"} or (entry.compile and compiles)
             line = f"{entry.name}=={entry.version} --hash=sha256:{entry.sha256}\n"
@@ -194,7 +194,7 @@ def test_requirements_admit_exactly_the_locked_files(intent: Intent, texts: dict
 def refused(tree: Path, target: str = "sagemaker") -> ConfigError:
     intent = load_intent(tree)
     with pytest.raises(ConfigError) as raised:
-        inputs.load(intent, variant_of(intent, target))
+        inputs.load(intent.recipe(variant_of(intent, target)))
     assert raised.value.exit_code == 2
     return raised.value
 
@@ -284,7 +284,7 @@ def test_a_stage_that_nobody_defines(tree: Path, edit: Edit) -> None:
 def test_check_and_render_agree_on_what_is_consumed(intent: Intent) -> None:
     """The dry run of `check` must not be stricter, nor laxer, than the real one."""
     for variant in intent.variants:
-        render.check(intent, variant)
+        render.check(intent.recipe(variant))
 
 
 def test_what_is_compiled_against_the_others_comes_after_them(texts: dict[str, dict[str, str]]) -> None:

@@ -38,7 +38,7 @@ def check() -> ModuleType:
 def declared(intent: Intent) -> dict[str, Any]:
     """What the image with the whole stack says of itself."""
     variant = next(v for v in intent.variants if {"nccl", "aws-ofi-nccl", "torch"} <= v.pins.keys())
-    content: dict[str, Any] = json.loads(inputs.load(intent, variant).text["requirements/declared.json"])
+    content: dict[str, Any] = json.loads(inputs.load(intent.recipe(variant)).text["requirements/declared.json"])
     return content
 
 

@@ -24,7 +24,7 @@ A, B = "a" * 64, "b" * 64
 @pytest.fixture(scope="module")
 def declared(intent: Intent) -> dict[str, Any]:
     variant = next(v for v in intent.variants if {"nccl", "nccl-tests", "libfabric"} <= v.pins.keys())
-    content: dict[str, Any] = json.loads(inputs.load(intent, variant).text["requirements/declared.json"])
+    content: dict[str, Any] = json.loads(inputs.load(intent.recipe(variant)).text["requirements/declared.json"])
     return content
 
 

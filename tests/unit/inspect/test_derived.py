@@ -125,8 +125,8 @@ def published(tree: Path) -> str:
 
     intent = load_intent(tree)
     variant = next(variant for variant in intent.variants if variant.default)
-    image = Image(id=variant.id, key=inputs.load(intent, variant).key, digest=OWN.digest, uri=URI)
-    state.write_image(state.out_folder(intent, variant), image)
+    image = Image(id=variant.id, key=inputs.load(intent.recipe(variant)).key, digest=OWN.digest, uri=URI)
+    state.write_image(state.out_folder(intent.recipe(variant)), image)
     return variant.id
 
 

@@ -23,7 +23,9 @@ Rows = list[dict[str, Any]]
 
 @pytest.fixture(scope="module")
 def rows(intent: Intent) -> Rows:
-    return [matrix_page.row(intent, variant, proofs.standing(intent, variant)) for variant in intent.variants]
+    return [
+        matrix_page.row(intent.recipe(variant), proofs.standing(intent.recipe(variant))) for variant in intent.variants
+    ]
 
 
 @pytest.mark.parametrize(("name", "write"), [("matrix.md", matrix_page.markdown), ("matrix.html", matrix_page.html)])

@@ -24,7 +24,9 @@ Verify = Callable[[dict[str, Any]], Report]
 
 @pytest.fixture(scope="module")
 def found(intent: Intent) -> Inputs:
-    return inputs.load(intent, next(v for v in intent.variants if v.accelerator == "cpu" and v.target == "sagemaker"))
+    return inputs.load(
+        intent.recipe(next(v for v in intent.variants if v.accelerator == "cpu" and v.target == "sagemaker"))
+    )
 
 
 @pytest.fixture

@@ -16,8 +16,8 @@ from trainwright.image import child as image_child
 from trainwright.image import inputs, tags
 from trainwright.image.inputs import Inputs
 from trainwright.lock import additions
-from trainwright.matrix.matrix import Intent, load_intent
-from trainwright.matrix.model import Lock, PythonFile, Variant
+from trainwright.matrix.matrix import Intent, Recipe, load_intent
+from trainwright.matrix.model import Lock, PythonFile
 from trainwright.resolve import pypi, with_packages
 
 Cli = Callable[..., Any]
@@ -33,7 +33,7 @@ def folder(tmp_path: Path, wheel: Callable[..., str], intent: Intent, monkeypatc
     place = tmp_path / "wheels"
     place.mkdir()
     for variant in (v for v in intent.variants if v.id in (CPU, GPU.format("ec2"), BASE)):
-        for entry in inputs.load(intent, variant).lock.python:
+        for entry in inputs.load(intent.recipe(variant)).lock.python:
             if "+" not in entry.version:
                 wheel(place, entry.name.replace("-", "_"), entry.version)
     wheel(place, "numpy", "1.26.4")
@@ -68,13 +68,13 @@ def lock(cli: Cli, tree: Path, team: Path) -> Callable[..., Any]:
     return run
 
 
-def child(tree: Path, team: Path, image: str = CPU) -> tuple[Intent, Variant]:
+def child(tree: Path, team: Path, image: str = CPU) -> Recipe:
     intent = load_intent(tree)
-    return intent, additions.on_top(next(v for v in intent.variants if v.id == image), str(team))
+    return intent.recipe(additions.on_top(next(v for v in intent.variants if v.id == image), str(team)))
 
 
 def loaded(tree: Path, team: Path, image: str = CPU) -> Inputs:
-    return image_child.load(*child(tree, team, image))
+    return image_child.load(child(tree, team, image))
 
 
 # --- what is locked --------------------------------------------------------------------------------------------------
@@ -115,7 +115,7 @@ def test_a_lock_answers_its_file_and_its_image(
     template = tree / "dockerfiles/frameworks/image.j2"
     edit(template, r"^# What changes most comes last\.", "# What changes most comes last!")
     assert loaded(tree, team).key != before  # another image below
-    edit(additions.lock_path(child(tree, team)[1]), r"^size = \d+", "size = 1")
+    edit(additions.lock_path(child(tree, team).variant), r"^size = \d+", "size = 1")
     assert "changed by hand" in lock("", "--check").out
     edit(tree / "dockerfiles/locks" / f"{CPU}.toml", r'^version = "26.3"', 'version = "26.2"')  # the image has moved
     settled = lock("", "--check")
@@ -216,11 +216,11 @@ def test_of_an_image_that_brings_its_framework_nobody_knows_what_it_holds(intent
     known = additions.settings(intent.root)
     variant = next(v for v in intent.variants if v.pins.get("torch") and v.pins["torch"].provider == "base")
     empty = Lock(intent="0" * 64, entries="0" * 64, python=[])
-    assert additions.harms(known, intent, variant, empty).keys() == known.refused.keys()
+    assert additions.harms(known, intent.recipe(variant), empty).keys() == known.refused.keys()
     cpu = next(v for v in intent.variants if v.id == CPU)
-    assert additions.harms(known, intent, cpu, empty) == {}
+    assert additions.harms(known, intent.recipe(cpu), empty) == {}
     cuda = next(v for v in intent.variants if v.base == "ubuntu-24.04-cuda-12.8")  # a pin says so, and no wheel
-    assert additions.harms(known, intent, cuda, empty).keys() == {"nvidia-nccl-*", "nvidia-cuda-runtime*"}
+    assert additions.harms(known, intent.recipe(cuda), empty).keys() == {"nvidia-nccl-*", "nvidia-cuda-runtime*"}
 
 
 @pytest.mark.usefixtures("folder")
@@ -228,7 +228,7 @@ def test_an_update_shows_what_would_change_and_writes_when_told(
     lock: Callable[..., Any], tree: Path, team: Path, folder: Path, wheel: Callable[..., str]
 ) -> None:
     assert lock("fine\n").code == 0
-    path = additions.lock_path(child(tree, team)[1])
+    path = additions.lock_path(child(tree, team).variant)
     before = path.read_text()
     wheel(folder, "fine", "2.0")
     ended = lock("", "--update", "--json")
@@ -332,15 +332,15 @@ def test_the_key_counts_what_a_compiler_is_given_and_not_what_it_makes(
 def test_an_image_without_a_twin_compiles_nothing_against_cuda(tree: Path, edit: Edit) -> None:
     edit(tree / "dockerfiles/matrix.toml", r"^devel = true\n(?=pins)", "")
     intent = load_intent(tree)
-    variant = next(v for v in intent.variants if v.id == GPU.format("ec2"))
+    recipe = intent.recipe(next(v for v in intent.variants if v.id == GPU.format("ec2")))
     with pytest.raises(ConfigError, match="has no twin with compilers") as raised:
-        additions.compiler_of(intent, variant, "ops")
+        additions.compiler_of(recipe, "ops")
     assert "devel = true" in raised.value.fix
 
 
 def test_an_image_without_cuda_compiles_for_itself(intent: Intent) -> None:
-    variant = next(v for v in intent.variants if v.id == CPU)
-    assert additions.compiler_of(intent, variant, "ops") is variant
+    recipe = intent.recipe(next(v for v in intent.variants if v.id == CPU))
+    assert additions.compiler_of(recipe, "ops") is recipe
 
 
 def test_what_is_known_of_compiled_packages_is_well_formed(intent: Intent) -> None:
@@ -361,7 +361,7 @@ def test_what_packages_are_compiled_with_is_pinned_and_goes_together_with_every_
         for wanted in map(Requirement, row.build_requirements or []):
             assert str(wanted.specifier).startswith("=="), wanted
             for twin in twins:
-                found = [e for e in inputs.read_lock(intent, twin).python if e.group in twin.groups]
+                found = [e for e in inputs.read_lock(intent.recipe(twin)).python if e.group in twin.groups]
                 for entry in (e for e in found if e.name == wanted.name):
                     assert entry.version in wanted.specifier, f"{twin.id} holds {entry.name} {entry.version}"
 

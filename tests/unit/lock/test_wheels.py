@@ -124,7 +124,7 @@ def held(intent: Intent, identity: str, group: str = "devel", size: int = 40_000
         wheel("nvidia-nccl-cu13", 200_000_000, compile=True),
     ]
     lock = Lock(intent="0" * 64, entries="0" * 64, python=entries)
-    found = render.folders_of(intent, of(intent, identity), lock)
+    found = render.folders_of(intent.recipe(of(intent, identity)), lock)
     return {folder: [entry.name for entry in files] for folder, files in found.items()}
 
 

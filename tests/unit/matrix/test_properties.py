@@ -105,7 +105,7 @@ def refused(intent: Intent, variant: Variant) -> str:
     try:
         for name in variant.pins:
             validate.check_pin(intent.root, intent.matrix, intent.components, variant, name)
-        facts.admit(intent, variant, None, {}, {})
+        facts.admit(intent.recipe(variant), None, {}, {})
     except (ConfigError, IncompatibleError) as error:
         return type(error).__name__
     return ""
@@ -114,7 +114,7 @@ def refused(intent: Intent, variant: Variant) -> str:
 def lacks(intent: Intent, variant: Variant) -> str:
     """The component that a template asks for and that is not pinned; "" where nothing is missing."""
     try:
-        render.check(intent, variant)
+        render.check(intent.recipe(variant))
     except ConfigError as error:
         if "uses the stage 'cuda-compiler'" in error.what:
             return "cuda"
@@ -140,7 +140,7 @@ def test_any_matrix_that_is_admitted_renders_and_carries_what_it_declares(declar
             event("needs another component")
             assert lacking in COMPONENTS.keys() - variant.pins.keys()
             continue
-        dockerfile = render.check(intent, variant)
+        dockerfile = render.check(intent.recipe(variant))
         event("renders")
         assert order_of_stages(dockerfile) == []
         for name, pin in variant.pins.items():
@@ -161,7 +161,7 @@ KINDS = [
 @pytest.mark.parametrize("variant", KINDS, ids=lambda variant: variant.id)
 def test_keys_know_no_order(variant: Variant, rng: random.Random) -> None:
     """Of pins in matrix.toml, of entries and sources in a lock, of files in a folder: none of them is an input."""
-    found, held = inputs.load(INTENT, variant), inputs.read_lock(INTENT, variant)
+    found, held = inputs.load(INTENT.recipe(variant)), inputs.read_lock(INTENT.recipe(variant))
 
     def shuffled(rows: list[Any]) -> list[Any]:
         return rng.sample(rows, len(rows))
@@ -174,6 +174,6 @@ def test_keys_know_no_order(variant: Variant, rng: random.Random) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(inputs, "read_lock", lambda *_: lock)
         patch.setattr(inputs, "_rootfs", lambda *_: dict(shuffled(list(found.rootfs.items()))))
-        again = inputs.load(intent, other)
+        again = inputs.load(intent.recipe(other))
     assert again.key == found.key
     assert again.text == found.text

@@ -75,7 +75,7 @@ def test_what_is_built_and_tested(dry: Callable[..., Any], monkeypatch: pytest.M
     variant = next(variant for variant in intent.variants if variant.id == CPU)
     passed = Check(state="passed", detail="85 tests")
     image = Image(id=CPU, key=plain["key"], proof=Proof(image=DIGEST, probe=passed, tests=passed))
-    state.write_image(state.out_folder(intent, variant), image)
+    state.write_image(state.out_folder(intent.recipe(variant)), image)
     ended = dry(CPU, "--json")
     (row,) = json.loads(ended.out)
     assert (ended.code, row["action"], row["steps"][0]) == (0, "would push", f"build: the engine holds it, {DIGEST}")
@@ -93,7 +93,7 @@ def test_what_is_published_has_no_steps_but_those_of_its_release(
     dry: Callable[..., Any], held: Registry, tree: Path
 ) -> None:
     intent = load_intent(tree)
-    found = inputs.load(intent, next(variant for variant in intent.variants if variant.id == CPU))
+    found = inputs.load(intent.recipe(next(variant for variant in intent.variants if variant.id == CPU)))
     held.manifests["trainwright/pytorch", digest_of(b"{}")] = b"{}", MANIFEST
     held.tags["trainwright/pytorch", found.tag] = digest_of(b"{}")
     # No engine is there, and none is asked.
@@ -110,7 +110,7 @@ class Signer:
 
     def __init__(self, tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.intent = load_intent(tree)
-        self.found = inputs.load(self.intent, next(one for one in self.intent.variants if one.id == CPU))
+        self.found = inputs.load(self.intent.recipe(next(one for one in self.intent.variants if one.id == CPU)))
         self.content = json.dumps({"config": {"digest": DIGEST, "size": 1}, "layers": []}).encode()
         self.digest, self.probed, self.key = digest_of(self.content), digest_of(self.content), "our.key"
         self.steps, self.signed = list[str](), set[tuple[str, str]]()
@@ -129,9 +129,9 @@ class Signer:
 
     def lacking(self, *words: Any) -> list[str]:
         self.steps.append("ask")
-        return [] if (self.key, words[2]) in self.signed else ["SBOM", "image"]
+        return [] if (self.key, words[1]) in self.signed else ["SBOM", "image"]
 
-    def prove(self, _: Any, found: Any, out: Path) -> Image:
+    def prove(self, found: Any, out: Path) -> Image:
         self.steps.append("probe")
         passed, none = Check(state="passed"), Check(state="not run")
         proof = Proof(image=self.probed, probe=passed, tests=none)
@@ -141,7 +141,7 @@ class Signer:
 
     def attest(self, *words: Any) -> publish_attest.Attested:
         self.steps.append("sign")
-        self.signed.add((self.key, words[2]))
+        self.signed.add((self.key, words[1]))
         passed = Check(state="passed")
         return publish_attest.Attested(sbom=passed, provenance=passed, signature=passed)
 

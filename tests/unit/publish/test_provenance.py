@@ -25,7 +25,9 @@ def found(intent: Intent) -> Inputs:
 
 
 def of(intent: Intent, identity: str) -> Inputs:
-    return inputs.load(intent, next(variant for variant in intent.variants if variant.id == identity), as_locked=True)
+    return inputs.load(
+        intent.recipe(next(variant for variant in intent.variants if variant.id == identity)), as_locked=True
+    )
 
 
 def statement(intent: Intent, found: Inputs) -> dict[str, Any]:

@@ -14,8 +14,8 @@ from trainwright.core.toml import parse
 from trainwright.image import inputs
 from trainwright.inspect import affected, find
 from trainwright.lock import lockfile, packages
-from trainwright.matrix.matrix import Intent, load_intent
-from trainwright.matrix.model import Lock, Variant
+from trainwright.matrix.matrix import Recipe, load_intent
+from trainwright.matrix.model import Lock
 from trainwright.publish import release, release_records
 from trainwright.publish.release_records import Shipped, Train
 
@@ -43,14 +43,14 @@ def commit(tree: Path) -> str:
     return git(tree, "rev-parse", "HEAD")
 
 
-def one(tree: Path) -> tuple[Intent, Variant]:
+def one(tree: Path) -> Recipe:
     intent = load_intent(tree)
-    return intent, next(variant for variant in intent.variants if variant.id == ID)
+    return intent.recipe(next(variant for variant in intent.variants if variant.id == ID))
 
 
 def record(tree: Path, name: str, **changes: str) -> Train:
     """As `trainwright release` writes it, of the last commit."""
-    found = inputs.load(*one(tree))
+    found = inputs.load(one(tree))
     image = Shipped(key=found.key, digest="sha256:" + "d" * 64, repository="trainwright/pytorch")
     facts = {"name": name, "date": "2026-11-21", "commit": git(tree, "rev-parse", "HEAD"), **changes}
     train = Train(**facts, images={ID: image})
@@ -66,7 +66,7 @@ def released(tree: Path) -> Train:
 
 
 def beyond(tree: Path, train: Train) -> list[str]:
-    return release._beyond(*one(tree), train)
+    return release._beyond(one(tree), train)
 
 
 def move_package(tree: Path, name: str, version: str, archive: str) -> None:
@@ -83,7 +83,7 @@ def test_nothing_moved(tree: Path, released: Train) -> None:
 def test_a_security_update_and_what_follows(tree: Path, released: Train, settle: Any) -> None:
     move_package(tree, "libpython3.11-minimal", "99", "debian-security")
     move_package(tree, "python3.11", "99", "debian-security")  # its version is that of a component, and a label
-    assert inputs.load(*one(tree)).key != released.images[ID].key
+    assert inputs.load(one(tree)).key != released.images[ID].key
     assert beyond(tree, released) == []
 
 

@@ -49,7 +49,7 @@ def two() -> Iterator[tuple[Registry, Registry]]:
 def hold(held: Registry, identity: str, content: bytes = b'{"a": 1}') -> str:
     """An image under its present key; its digest."""
     intent = load_intent(Path.cwd())
-    found = inputs.load(intent, next(variant for variant in intent.variants if variant.id == identity))
+    found = inputs.load(intent.recipe(next(variant for variant in intent.variants if variant.id == identity)))
     digest = digest_of(content)
     held.manifests[REPOSITORY, digest] = content, MANIFEST
     held.tags[REPOSITORY, found.tag] = digest
@@ -94,10 +94,10 @@ def test_a_dry_run_has_the_steps_of_the_real_one(
     done, lacks = list[str](), {one.address: ["SBOM", "image"] for one in two}
 
     def attest(*words: Any) -> None:
-        done.append(words[2].partition("/")[0])
+        done.append(words[1].partition("/")[0])
         lacks[done[-1]] = []
 
-    def prove(_: Any, found: inputs.Inputs, out: Path) -> Image:
+    def prove(found: inputs.Inputs, out: Path) -> Image:
         done.append("probed")
         passed = Check(state="passed")
         image = Image(id=ID, key=found.key, proof=Proof(image=digest, probe=passed, tests=passed))
@@ -105,7 +105,7 @@ def test_a_dry_run_has_the_steps_of_the_real_one(
         return image
 
     monkeypatch.setattr(publish_attest, "must_be_possible", lambda *_: None)
-    monkeypatch.setattr(publish_attest, "lacking", lambda *words: lacks[words[2].partition("/")[0]])
+    monkeypatch.setattr(publish_attest, "lacking", lambda *words: lacks[words[1].partition("/")[0]])
     monkeypatch.setattr(publish_attest, "attest", attest)
     monkeypatch.setattr(engine, "image_id", lambda _: digest)
     monkeypatch.setattr(push, "prove", prove)
@@ -254,12 +254,12 @@ def test_a_waiver_is_no_pass_whatever_it_says(here: Path, gate: str, state: str)
     intent, digest = load_intent(here), digest_of(b"x")
     variant = next(variant for variant in intent.variants if variant.id == ID)
     none, key = Check(state="not run"), "0" * 64
-    out = build_state.out_folder(intent, variant)
+    out = build_state.out_folder(intent.recipe(variant))
     build_state.write_image(
         out, Image(id=ID, key=key, digest=digest, proof=Proof(image=digest, probe=none, tests=none))
     )
     publish_release._note_gate(
-        intent, variant, release_records.Shipped(key=key, digest=digest, repository="x", gate=gate)
+        intent.recipe(variant), release_records.Shipped(key=key, digest=digest, repository="x", gate=gate)
     )
     held = build_state.read_image(out)
     assert held

@@ -211,12 +211,12 @@ def test_nothing_but_the_lock_knows_it(tree: Path, tmp_path: Path) -> None:
     """Neither keys nor drift nor apt: an image does not change by what is said of its packages."""
     intent = load_intent(tree)
     compiled = next(variant for variant in intent.variants if variant.id.endswith("ec2-distro"))
-    before = inputs.load(intent, compiled)
+    before = inputs.load(intent.recipe(compiled))
     for path in (tree / "dockerfiles/locks").glob("*.packages"):
         header, stanzas = packages.parse(path.read_text(), path.name)
         other = {name: {**held, "Licence": f"of {name}"} for name, held in stanzas.items()}
         path.write_text(packages.dump(header, other))
-    after = inputs.load(intent, compiled)
+    after = inputs.load(intent.recipe(compiled))
     held, now = before.distribution.locked, after.distribution.locked
     assert (now["libc6"]["Licence"], held["libc6"]["Licence"]) == ("of libc6", held["libc6"]["Licence"])
     assert held["libc6"]["Licence"] != "of libc6"
