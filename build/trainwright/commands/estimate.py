@@ -23,8 +23,8 @@ def estimate(
 ) -> None:
     """Estimate the communication of data-parallel training. Bytes per step, time over EFA and TCP, lost efficiency."""
     from trainwright.core import console
-    from trainwright.gate import estimate as gate_estimate
     from trainwright.gate import floors
+    from trainwright.jobs import estimate as job_estimate
     from trainwright.matrix import instances
 
     root = find_root()
@@ -32,8 +32,8 @@ def estimate(
     name = instance.removeprefix("ml.")
     if name not in rows:
         raise instances.unknown(name, rows, "--instance")
-    count = gate_estimate.parameters(parameters)
-    found = gate_estimate.estimate(count, precision, name, rows[name], nodes, floors.load_floors(root), busbw, step)
+    count = job_estimate.parameters(parameters)
+    found = job_estimate.estimate(count, precision, name, rows[name], nodes, floors.load_floors(root), busbw, step)
     if as_json:
         console.data(found.model_dump())
         return

@@ -1,1 +1,1 @@
-"""Training jobs: run on this machine, emit for a scheduler, launch on SageMaker, follow."""
+"""Training jobs: estimate communication, run on this machine, emit for a scheduler, launch on SageMaker, follow."""
