@@ -61,7 +61,7 @@ def save(file: Path, step: int, model: nn.Module, optimizer: torch.optim.Optimiz
 
 
 def load(file: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> int:
-    """The step that comes next; 0 where there is no checkpoint. Every host must see the same folder."""
+    """Load the checkpoint and return the next step; 0 without a checkpoint. Every host must see the same folder."""
     if not file.exists():
         return 0
     state = torch.load(file, weights_only=True)
@@ -120,7 +120,7 @@ def train(args: argparse.Namespace) -> None:
     if RANK == 0:
         torch.save(model.state_dict(), args.model_dir / "model.pt")
     if WORLD > 1:
-        dist.barrier()  # rank 0 still writes: nobody leaves before it
+        dist.barrier()  # rank 0 still writes: no rank leaves before it
         dist.destroy_process_group()
         leave(0)
 

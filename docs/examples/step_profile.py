@@ -47,7 +47,7 @@ def main() -> None:
         order = "self_cuda_time_total" if cuda else "self_cpu_time_total"
         print(profiler.key_averages().table(sort_by=order, row_limit=12, max_name_column_width=40), flush=True)
     if WORLD > 1:
-        dist.barrier()  # nobody leaves while another one still writes
+        dist.barrier()  # no rank leaves while another one still writes
         dist.destroy_process_group()
 
 

@@ -162,9 +162,9 @@ def _commit(root: Path) -> list[str]:
         commit = checkout.commit_of(root, "HEAD")
         moved = [name for name in checkout.uncommitted(root) if name.startswith(checkout.PARTS)]
     except (ConfigError, EnvironmentProblem):
-        return ["It is of no commit: this is no checkout of git."]
-    rest = f", and what is not committed, which no build has: {', '.join(moved)}" if moved else ""
-    return [f"Of commit {commit}{rest}."]
+        return ["The commit is unknown: this folder is not a git checkout."]
+    rest = f" and from uncommitted changes, which the builds will not have: {', '.join(moved)}" if moved else ""
+    return [f"The keys are computed from commit {commit}{rest}."]
 
 
 def _variables(registry: str, region: str, cache: str) -> dict[str, str]:

@@ -68,7 +68,7 @@ class Watch:
         self._spoke: float | None = None  # when any host last spoke; None: the clock is stopped
 
     def line(self, host: str, text: str, now: float) -> list[str]:
-        """Process a line of a host; `host` is "" if there are no hosts."""
+        """Process a line of a host; `host` is "" if the log does not say which host wrote it."""
         self.lines += 1
         self._spoke, self.silent = now, False
         speaker = self._speakers.setdefault(host, Host(now))

@@ -106,7 +106,7 @@ def wrong_values(case: Case) -> Result:
         if table.out_of_bounds:
             return "fail", f"the table at line {table.line}: {table.out_of_bounds} out of bounds"
     if not any(table.rows for table in case.log.tables):
-        return "not established", "there are no rows"
+        return "not established", "the log has no result rows"
     if unchecked or not all(table.header.validated for table in case.log.tables):
         return "not established", "the values were not checked (-c 0)"
     return "pass", "none"
@@ -123,7 +123,11 @@ def sizes(case: Case) -> Result:
         for result in results:
             if result[0] == state:
                 return result
-    return ("pass", "; ".join(text for _, text in results)) if results else ("not established", "there are no rows")
+    return (
+        ("pass", "; ".join(text for _, text in results))
+        if results
+        else ("not established", "the log has no result rows")
+    )
 
 
 def _sizes_of(table: Table) -> Result:
@@ -246,7 +250,7 @@ def algbw(case: Case) -> Result:
                     text = f"line {row.line}: {row.size} bytes in {time:g} us are not {algbw:g} GB/s"
                     return "fail", text
                 count += 1
-    return ("pass", f"{count} values") if count else ("not established", "there are no rows")
+    return ("pass", f"{count} values") if count else ("not established", "the log has no result rows")
 
 
 def _is_size_over_time(row: Row, side: Side) -> bool:
@@ -439,7 +443,7 @@ def ceiling(case: Case) -> Result:
     top = floors.ceiling("net" if case.nodes > 1 else "nvlink", case.instance, case.floors)
     sides = [(side.busbw, row) for table in case.log.tables for row in table.rows for side in row.sides]
     if top is None or not sides or all(ranks.high == 1 for ranks in case.ranks):
-        return "not applicable", "the ceiling of this hardware is unknown" if sides else "there are no rows"
+        return "not applicable", "the ceiling of this hardware is unknown" if sides else "the log has no result rows"
     fastest, row = max(sides, key=lambda pair: pair[0].value)
     text = f"{fastest.value:g} GB/s at {row.size} bytes, of {top:g}"
     if fastest.value > top and case.nodes > 1:
@@ -483,7 +487,7 @@ def floor(case: Case) -> Result:
 
 
 def baseline(case: Case) -> Result:
-    """Check that busbw at the large sizes is no lower than the baseline, within the tolerance."""
+    """Check that busbw at the large sizes reaches the baseline, within the tolerance."""
     known = case.baseline
     assert known
     if (case.declared.instance, case.nodes) != (known.instance, known.nodes):

@@ -221,7 +221,7 @@ class Bases(Model):
         for name, own in said.items():
             model = own.get("like", "")
             if not isinstance(model, str) or (model and (model not in said or "like" in said[model])):
-                raise ValueError(f"{name} is like {model!r}, which is no base that says everything itself")
+                raise ValueError(f"{name} has like = {model!r}; it requires the name of a base without `like`")
             whole[name] = {key: value for key, value in {**said.get(model, {}), **own}.items() if key != "like"}
         return {**data, "bases": whole}
 

@@ -53,7 +53,7 @@ def must_be_possible(root: Path, purpose: Purpose) -> None:
     required = settings.publication(root).signature.required
     if required == "always" or required == purpose:
         raise NotRunError(
-            f"a {purpose} requires a signature, but there is no signing key",
+            f"a {purpose} requires a signature, but no signing key is set",
             where=f"{settings.FILE}: [signature] required = {required!r}",
             why=f"{sign.KEY} is not set",
             fix=f"export {sign.KEY}=<a file of `cosign generate-key-pair`, or awskms:///<ARN>>",

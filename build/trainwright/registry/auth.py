@@ -45,7 +45,7 @@ def header(host: str, name: str, write: bool) -> str:
 
 
 def renew(host: str, name: str, write: bool, challenges: Sequence[str], refused: str, fetch: Fetch) -> bool:
-    """Renew the Authorization header after a 401. Returns False if there are no suitable credentials.
+    """Renew the Authorization header after a 401. Returns False without suitable credentials.
 
     `refused` is the header that was rejected: if another thread has already replaced it, nothing is requested.
     """

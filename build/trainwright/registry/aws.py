@@ -89,7 +89,7 @@ def regions(given: str = "") -> list[str]:
 
 
 def training_job(region: str, name: str) -> dict[str, Any] | None:
-    """Return SageMaker's description of a job, or None if there is no job of that name. Raises AwsError."""
+    """Return SageMaker's description of a job, or None if no job has that name. Raises AwsError."""
     try:
         with told(Call("sagemaker", "DescribeTrainingJob", region, name)):
             return dict(client("sagemaker", region).describe_training_job(TrainingJobName=name))

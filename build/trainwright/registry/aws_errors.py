@@ -129,7 +129,7 @@ NO_JOB, NO_JOB_WORDS = "ResourceNotFound", ("resource not found", "does not exis
 
 
 def no_job(error: AwsError) -> bool:
-    """Return whether DescribeTrainingJob failed because there is no job of that name."""
+    """Return whether DescribeTrainingJob failed because no job has that name."""
     said = error.why.lower()
     return error.code == NO_JOB or (error.code == "ValidationException" and any(one in said for one in NO_JOB_WORDS))
 

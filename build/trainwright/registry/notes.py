@@ -20,7 +20,7 @@ class Note:
         self.path, self.repository, self.digest = path, repository, digest
 
     def read(self) -> tuple[str, int]:
-        """Return the upload's address and how many bytes the registry has taken; ("", 0) if there is no upload."""
+        """Return the upload's address and how many bytes the registry has taken; ("", 0) if no upload was begun."""
         try:
             held = json.loads(self.path.read_text()) if self.path else {}
             return (

@@ -172,7 +172,7 @@ def check_refused(question: Question, harms: Mapping[str, str], offers: Sequence
 
 
 def _graph(question: Question, lines: Sequence[Line], held: Sequence[str]) -> Graph | None:
-    """Return the solution of some lines under some constraints, or None if there is no solution."""
+    """Return the solution of some lines under some constraints, or None if they cannot be solved."""
     try:
         return pypi.who_wants(
             [line.text for line in lines],
@@ -186,7 +186,7 @@ def _graph(question: Question, lines: Sequence[Line], held: Sequence[str]) -> Gr
 
 
 def _words(question: Question, lines: Sequence[Line], held: Sequence[str]) -> str:
-    """Return the resolver's explanation of why there is no solution."""
+    """Return the resolver's explanation of why the lines cannot be solved."""
     texts = [line.text for line in lines]
     try:
         pypi.who_wants(texts, question.python, question.base, [*held, *question.constraints], question.beside)

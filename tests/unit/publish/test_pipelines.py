@@ -190,7 +190,7 @@ def test_without_one_the_registry_is_asked_that_the_builds_push_to(cli: Any, tre
     assert "all is built that is not blocked, and pushed to ecr" in note
     (task,) = yaml.safe_load(ended.out)["batch"]["build-graph"]
     assert task["env"]["variables"]["REGISTRY"] == "ecr"
-    assert "It is of no commit" in ended.out
+    assert "The commit is unknown" in ended.out
 
 
 def test_the_head_says_which_commit_and_keys_it_is_of(ask: Ask, cli: Any, registry: Registry, committed: Path) -> None:
@@ -198,12 +198,13 @@ def test_the_head_says_which_commit_and_keys_it_is_of(ask: Ask, cli: Any, regist
     (build,) = ask(committed, *words)["builds"]
     head = subprocess.run(["git", "-C", committed, "rev-parse", "HEAD"], capture_output=True, text=True).stdout.strip()
     out = cli(committed, *words, "--registry", registry.address).out.splitlines()
-    assert f"# Of commit {head}." in out
+    assert f"# The keys are computed from commit {head}." in out
     assert f"#   {DEFAULT}: {build['key'][:12]}" in out
     assert any("on loopback" in line for line in out if line.startswith("#"))
     (committed / "dockerfiles/other.toml").touch()
     out = cli(committed, *words, "--registry", registry.address).out.splitlines()
-    assert f"# Of commit {head}, and what is not committed, which no build has: dockerfiles/other.toml." in out
+    rest = "uncommitted changes, which the builds will not have: dockerfiles/other.toml."
+    assert f"# The keys are computed from commit {head} and from {rest}" in out
 
 
 def test_a_file_that_cannot_be_written(cli: Any, tree: Path, tmp_path: Path) -> None:
