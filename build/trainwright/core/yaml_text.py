@@ -12,10 +12,10 @@ def dump(*documents: Any) -> str:
     import yaml
 
     class Dumper(yaml.SafeDumper):  # type: ignore[misc]  # no types are installed
-        def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002
+        def ignore_aliases(self, *_: Any) -> bool:
             return True  # readers of manifests expect none
 
-        def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:  # noqa: ARG002
+        def increase_indent(self, flow: bool = False, **_: bool) -> None:
             super().increase_indent(flow, indentless=False)
 
     def written(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:

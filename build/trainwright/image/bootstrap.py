@@ -6,7 +6,7 @@ the host, in Python; a build step then has dpkg install the same packages proper
 
 import io
 import tarfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
@@ -56,7 +56,7 @@ def first_tar(stanzas: Stanzas, epoch: int, target: Path) -> None:
         _write(tar, written, _entry(STATUS, epoch), io.BytesIO())
 
 
-def _copy(package: Iterable[tarfile.TarInfo], tar: tarfile.TarFile, written: set[str], epoch: int) -> None:
+def _copy(package: tarfile.TarFile, tar: tarfile.TarFile, written: set[str], epoch: int) -> None:
     for member in package:
         path = _inside(str(member.name))
         for parent in _missing(path, written):
@@ -67,7 +67,7 @@ def _copy(package: Iterable[tarfile.TarInfo], tar: tarfile.TarFile, written: set
         hard = member.islnk()
         found.linkname = _merged(_inside(str(member.linkname))) if hard else str(member.linkname)
         if path and path not in written:
-            _write(tar, written, found, package.extractfile(member) if member.isreg() else None)  # type: ignore[attr-defined]
+            _write(tar, written, found, package.extractfile(member) if member.isreg() else None)
 
 
 def _missing(path: str, written: set[str]) -> Iterator[tarfile.TarInfo]:

@@ -372,7 +372,7 @@ def build_requirements(path: Path) -> list[str] | None:
     with _readable(path.name):
         said = tomllib.loads(_member(path, "pyproject.toml")).get("build-system", {}).get("requires")
         if not isinstance(said, list | None):
-            raise ValueError("its build requirements are not a list")  # noqa: TRY004
+            raise ValueError("its build requirements are not a list")  # noqa: TRY004  # _readable reports a ValueError
         return None if said is None else [str(row) for row in said]
 
 

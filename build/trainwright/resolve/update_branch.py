@@ -2,6 +2,7 @@
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import tomlkit
 
@@ -143,12 +144,12 @@ def _refuse_another_release(release: str, name: str, old: str, new: str) -> None
 def _replace(file: Path, places: list[tuple[tuple[int | str, ...], str]], old: str, new: str) -> None:
     document = tomlkit.parse(file.read_text())
     for path, key in places:
-        table: object = document
+        table: Any = document
         for part in path:
-            table = table[part]  # type: ignore[index]  # a table or an array of them
-        said = str(table.get(key, ""))  # type: ignore[attr-defined]
+            table = table[part]  # a table or an array of them
+        said = str(table.get(key, ""))
         if said.split()[-1:] == [old]:
-            table[key] = " ".join([*said.split()[:-1], new])  # type: ignore[index]
+            table[key] = " ".join([*said.split()[:-1], new])
     write(file, tomlkit.dumps(document))
 
 

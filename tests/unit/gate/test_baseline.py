@@ -10,8 +10,7 @@ import pytest
 from logs import complete
 from typer.testing import CliRunner
 
-from trainwright.commands import baseline as _baseline  # noqa: F401  # they register their commands
-from trainwright.commands import judge as _judge  # noqa: F401
+from trainwright.commands import register
 from trainwright.commands.options import app
 from trainwright.core.errors import ConfigError, NotRunError
 from trainwright.gate import baseline, charts, measure, read
@@ -23,6 +22,8 @@ ROOT = Path(__file__).parents[3]
 P4D: dict[str, Any] = {"instance": "p4d.24xlarge", "nodes": 2}
 DIGEST = "sha256:" + "a" * 64
 TOLERANCE = load_floors(ROOT).tolerance
+register(["baseline"])
+register(["judge"])
 
 
 @pytest.fixture

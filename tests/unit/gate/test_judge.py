@@ -9,11 +9,13 @@ import pytest
 from logs import EXPECTED, GOOD, LOGS, ROOT, complete, judged, log, planted, state
 from typer.testing import CliRunner
 
-from trainwright.commands import diagnose as _diagnose  # noqa: F401  # they register their commands
-from trainwright.commands import judge as _judge  # noqa: F401
+from trainwright.commands import register
 from trainwright.commands.options import app
 from trainwright.diagnose import causes
 from trainwright.gate import judge
+
+register(["diagnose"])
+register(["judge"])
 
 
 @pytest.fixture(autouse=True)

@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 import pytest
 from typer.testing import CliRunner
 
-from trainwright.commands import judge as _judge  # noqa: F401  # it registers its command
+from trainwright.commands import register
 from trainwright.commands.options import app
 from trainwright.core.errors import ConfigError, EnvironmentProblem
 from trainwright.gate import charts, junit, png, read
@@ -21,6 +21,7 @@ from trainwright.gate.judge import Check, Verdict
 ROOT = Path(__file__).parents[3]
 LOGS = ROOT / "tests/unit/nccl-tests"
 EVIL = "<script>alert(1)</script>&\"'\x1b[31m\x00$x^2$"
+register(["judge"])
 
 
 @pytest.fixture(autouse=True)
