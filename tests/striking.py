@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from commits import begin
 from registries import Registry, digest_of
 from tiny import ID, trainwright
 
@@ -251,9 +252,7 @@ def checkout(built: Path, folder: Path, registry: Registry) -> Stage:
     (tree / "tests/image/test_stub.py").write_text("def test_it(): pass\n")
     (tree / ".gitignore").write_text("/out/\n__pycache__/\n.pytest_cache/\n")
     made = Stage("push", tree, store, folder / "tmp", shim(folder), registry, ["push", ID])
-    git(tree, "init", "--quiet")
-    git(tree, "add", "--all")
-    git(tree, "commit", "--quiet", "--message", "as it was")
+    begin(tree)
     pushed = made.run()
     assert pushed.returncode == 0, pushed.stderr
     (tree / "out" / ID / "tests.xml").write_text(report_of(tree))
@@ -318,11 +317,6 @@ def report_of(tree: Path) -> str:
     rows = {"image": image["digest"], "code-image": proof_code.digest_of(tree, variant, "image")}
     rows |= {"architecture": "x86_64", "cpus": "2", "engine": "29.0"}
     return REPORT.format(rows="".join(f'<property name="{name}" value="{value}"/>' for name, value in rows.items()))
-
-
-def git(tree: Path, *words: str) -> None:
-    settings = ["-c", "user.name=A", "-c", "user.email=a@example.com"]
-    subprocess.run(["git", *settings, "-C", tree, *words], check=True, capture_output=True)
 
 
 def seed_of(command: str, number: int) -> int:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import httpx
 import layouts
 import pytest
+from commits import begin, git
 from layouts import Layout
 from tiny import ID as TINY
 from tiny import ROOT, built_in_this_run, store_of_this_run, trainwright
@@ -60,14 +61,7 @@ def place(tmp_path: Path, registry: str) -> Place:
     for name in ("dockerfiles", "scripts"):
         shutil.copytree(ROOT / name, tree / name)
     (tree / ".gitignore").write_text("out/\nlayouts/\n")
-    for words in (
-        ["init", "--quiet"],
-        ["config", "user.name", "A"],
-        ["config", "user.email", "a@example.com"],
-        ["add", "--all"],
-        ["commit", "--quiet", "--message", "as it is"],
-    ):
-        subprocess.run(["git", *words], cwd=tree, check=True)
+    begin(tree)
     return Place(tree, f"{registry}/{tmp_path.name.strip('_').lower()}")
 
 
@@ -123,9 +117,9 @@ def test_a_release_and_what_is_built_now(place: Place) -> None:
     released = place.push("released", "trainwright/base", f"{ID}-2026.10.0", [COMMON, OLD], {"Labels": labels})
     now = {"Labels": labels | {"io.trainwright.key": found.key}}
     built = place.push("built", "trainwright/base", found.tag, [COMMON, NEW], now)
-    commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=place.tree, capture_output=True, text=True, check=True)
     shipped = Shipped(key="0" * 64, digest=released.digest, repository="trainwright/base")
-    train = Train(name="2026.10.0", date="2026-10-01", commit=commit.stdout.strip(), images={ID: shipped})
+    commit = git(place.tree, "rev-parse", "HEAD")
+    train = Train(name="2026.10.0", date="2026-10-01", commit=commit, images={ID: shipped})
     (place.tree / "dockerfiles/releases/2026.10.0.toml").write_text(dump(train))
     packages = {name: package.version for name, package in found.distribution.packages().items()}
     image = {

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import httpx
 import pytest
+from commits import begin, commit, git
 from faults import Flaky
 from tiny import ID, built_in_this_run, store_of_this_run, trainwright
 
@@ -53,10 +54,6 @@ class Checkout(NamedTuple):
         (row,) = self.run("push", ID)
         return str(row["digest"])
 
-    def commit(self, message: str = "more") -> None:
-        git(self.tree, "add", "--all")
-        git(self.tree, "commit", "--quiet", "--message", message)
-
     @property
     def tags(self) -> dict[str, str]:
         """Tag to digest, as the registry itself says."""
@@ -72,13 +69,6 @@ class Checkout(NamedTuple):
         return self.tree / f"dockerfiles/releases/{name}.toml"
 
 
-def git(tree: Path, *words: str) -> str:
-    settings = ["-c", "user.name=A", "-c", "user.email=a@example.com"]
-    return subprocess.run(
-        ["git", *settings, "-C", tree, *words], check=True, capture_output=True, text=True
-    ).stdout.strip()
-
-
 @pytest.fixture
 def checkout(built: Path, tmp_path: Path, registry: str) -> Checkout:
     """Built and probed; nothing in the registry."""
@@ -88,10 +78,8 @@ def checkout(built: Path, tmp_path: Path, registry: str) -> Checkout:
     shutil.copyfile(built / "out" / ID / "image.json", tree / "out" / ID / "image.json")
     (tree / "tests/image/test_stub.py").write_text("def test_it(): pass\n")
     (tree / ".gitignore").write_text("/out/\n__pycache__/\n.pytest_cache/\n")
-    git(tree, "init", "--quiet")
-    made = Checkout(tree, f"{registry}/{tmp_path.name.strip('_').lower()}")
-    made.commit("as it was")
-    return made
+    begin(tree)
+    return Checkout(tree, f"{registry}/{tmp_path.name.strip('_').lower()}")
 
 
 def move_pip(tree: Path) -> None:
@@ -109,7 +97,7 @@ def test_a_new_release_of_what_is_pinned_end_to_end(checkout: Checkout) -> None:
     (row,) = checkout.release("2026.11.0")
     assert (row["action"], row["digest"]) == ("released", old)
     assert checkout.tags[ALIAS] == checkout.tags[f"{ID}-2026.11.0"] == old
-    checkout.commit("2026.11.0")
+    commit(checkout.tree, "2026.11.0")
 
     move_pip(checkout.tree)
     (unlocked,) = checkout.run("changes", "--since", "HEAD")
@@ -126,7 +114,7 @@ def test_a_new_release_of_what_is_pinned_end_to_end(checkout: Checkout) -> None:
     assert new != old
     assert checkout.tags[ALIAS] == old  # published is not released
 
-    checkout.commit("pip moves")
+    commit(checkout.tree, "pip moves")
     refused = checkout.release("2026.11.1", code=3)
     assert f"component pip wheel {pinned[1]} -> wheel {ANOTHER_PIP}" in refused["why"]
     assert refused["fix"].startswith("trainwright release 2026.12.0")
@@ -134,7 +122,7 @@ def test_a_new_release_of_what_is_pinned_end_to_end(checkout: Checkout) -> None:
     assert not checkout.record("2026.11.1").exists()
     checkout.release("2026.12.0")
     assert (checkout.tags[ALIAS], checkout.tags[f"{ID}-2026.12.0"]) == (new, new)
-    checkout.commit("2026.12.0")
+    commit(checkout.tree, "2026.12.0")
 
     (row,) = checkout.run("affected", "--by", f"pip={pinned[1]}")
     assert (row["release"], row["digest"], row["alias"]) == ("2026.11.0", old, "no")
@@ -160,7 +148,7 @@ def test_a_new_release_of_what_is_pinned_end_to_end(checkout: Checkout) -> None:
     (row,) = checkout.release("2026.12.0")
     assert checkout.tags == before
     git(checkout.tree, "checkout", "--quiet", "HEAD~2", "--", "dockerfiles/matrix.toml", "dockerfiles/locks")
-    checkout.commit("back")
+    commit(checkout.tree, "back")
     (row,) = checkout.release("2026.11.0")
     assert "2026.12.0 is newer" in row["why"]
     assert checkout.tags == before
@@ -175,7 +163,7 @@ def test_a_release_again_changes_nothing(checkout: Checkout) -> None:
         "dockerfiles/releases/2026.11.0.toml",
     ]
     checkout.release("2026.11.0")
-    checkout.commit("the record")
+    commit(checkout.tree, "the record")
     checkout.release("2026.11.0")
     assert (checkout.record("2026.11.0").read_bytes(), checkout.tags) == before
 
@@ -282,7 +270,7 @@ def lagging(checkout: Checkout) -> Checkout:
     checkout.run("lock")
     git(checkout.tree, "config", "user.name", "A")
     git(checkout.tree, "config", "user.email", "a@example.com")
-    checkout.commit("an older pip")
+    commit(checkout.tree, "an older pip")
     (checkout.tree / "notes").write_text("mine, not committed\n")
     return checkout
 
@@ -332,7 +320,7 @@ evidence = "this test"
 checked_on = 2026-11-21
 """)
     (lagging.tree / "notes").unlink()
-    lagging.commit("a rule")
+    commit(lagging.tree, "a rule")
     (done,) = lagging.run("update", "--branch", "newer", "--pins", "pip")
     (move,) = done["moves"]
     assert (move["state"], "needs a Python" in move["why"], done["commit"], done["images"]) == ("refused", True, "", [])

@@ -3,12 +3,12 @@
 import functools
 import json
 import shutil
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from commits import git
 
 from trainwright.build import proof_code, proofs, recording
 from trainwright.core.errors import NotRunError
@@ -338,9 +338,8 @@ def test_one_more_image_in_turn() -> None:
 def test_ci_says_what_it_proves_and_what_it_leaves_out(tree: Path, out: Path, cli: Cli, edit: Edit) -> None:
     edit(tree / "dockerfiles/matrix.toml", r"^ci = \[", f'ci = [\n    "{ID}",')
     recording.record(load_intent(tree), select(load_intent(tree).variants, None, ID))
-    run = functools.partial(subprocess.run, cwd=tree, check=True, capture_output=True)
-    run(["git", "init", "--quiet"])
-    run(["git", "-c", "user.name=a", "-c", "user.email=a@b", "commit", "--quiet", "--allow-empty", "--message=a"])
+    git(tree, "init", "--quiet")
+    git(tree, "commit", "--quiet", "--allow-empty", "--message=a")
     rows = json.loads(cli(tree, "ci", "proofs", "--json").out)
     assert (rows[-1]["id"], rows[-1]["action"]) == (ID, "prove")  # of one, it is always its turn
     assert rows[-1]["reason"].startswith("chosen in turn by the commit ")

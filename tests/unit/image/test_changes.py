@@ -1,13 +1,13 @@
 """`changes --since`: which images are other ones than at a commit, and why."""
 
 import json
-import subprocess
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+from commits import begin, git
 
 from trainwright.core import checkout
 from trainwright.core.errors import ConfigError
@@ -18,18 +18,9 @@ from trainwright.matrix.model import Lock
 DEFAULT = "pytorch-2.13-cpu-py311-sagemaker"
 
 
-def git(tree: Path, *words: str) -> str:
-    settings = ["-c", "user.name=A", "-c", "user.email=a@example.com"]
-    return subprocess.run(
-        ["git", *settings, "-C", tree, *words], check=True, capture_output=True, text=True
-    ).stdout.strip()
-
-
 @pytest.fixture
 def committed(few: Path) -> Path:
-    git(few, "init", "--quiet")
-    git(few, "add", "--all")
-    git(few, "commit", "--quiet", "--message", "as it was")
+    begin(few)
     return few
 
 

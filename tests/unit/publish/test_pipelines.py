@@ -15,6 +15,7 @@ from typing import Any
 import botocore
 import pytest
 import yaml
+from commits import begin, git
 from registries import MANIFEST, Registry, digest_of, serving
 
 from trainwright.core.errors import ConfigError
@@ -35,15 +36,8 @@ FIELD = re.compile(r"\$\{\{ [\w.]+ \}\}")  # of GitHub, where it stands for a va
 
 @pytest.fixture
 def committed(few: Path) -> Path:
-    git(few, "init", "--quiet")
-    git(few, "add", "--all")
-    git(few, "commit", "--quiet", "--message", "as it was")
+    begin(few)
     return few
-
-
-def git(tree: Path, *words: str) -> None:
-    settings = ["-c", "user.name=A", "-c", "user.email=a@example.com"]
-    subprocess.run(["git", *settings, "-C", tree, *words], check=True, capture_output=True)
 
 
 @pytest.fixture
@@ -196,7 +190,7 @@ def test_without_one_the_registry_is_asked_that_the_builds_push_to(cli: Any, tre
 def test_the_head_says_which_commit_and_keys_it_is_of(ask: Ask, cli: Any, registry: Registry, committed: Path) -> None:
     words = ("ci", "github", DEFAULT)
     (build,) = ask(committed, *words)["builds"]
-    head = subprocess.run(["git", "-C", committed, "rev-parse", "HEAD"], capture_output=True, text=True).stdout.strip()
+    head = git(committed, "rev-parse", "HEAD")
     out = cli(committed, *words, "--registry", registry.address).out.splitlines()
     assert f"# The keys are computed from commit {head}." in out
     assert f"#   {DEFAULT}: {build['key'][:12]}" in out
@@ -397,7 +391,7 @@ def test_the_commit_is_fetched_with_a_token_that_no_argument_shows(tmp_path: Pat
     (tmp_path / "them/it").mkdir(parents=True)
     git(tmp_path / "them/it", "init", "--quiet")
     git(tmp_path / "them/it", "commit", "--quiet", "--allow-empty", "--message", "a")
-    head = subprocess.run(["git", "-C", tmp_path / "them/it", "rev-parse", "HEAD"], capture_output=True, text=True)
+    head = git(tmp_path / "them/it", "rev-parse", "HEAD")
     (tmp_path / "bin").mkdir()
     own = tmp_path / "bin/git"
     own.write_text(f'#!/bin/sh\necho "$@" >>{tmp_path}/words\nexec {shutil.which("git")} "$@"\n')
@@ -409,12 +403,11 @@ def test_the_commit_is_fetched_with_a_token_that_no_argument_shows(tmp_path: Pat
         "TOKEN": "ghs_secret",
         "GITHUB_SERVER_URL": f"file://{tmp_path}",
         "GITHUB_REPOSITORY": "them/it",
-        "GITHUB_SHA": head.stdout.strip(),
+        "GITHUB_SHA": head,
     }
     run = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", pipelines.CHECKOUT]
     subprocess.run(run, cwd=tmp_path / "work", env=env, check=True)
-    found = subprocess.run(["git", "rev-parse", "HEAD"], cwd=tmp_path / "work", capture_output=True, text=True)
-    assert found.stdout == head.stdout
+    assert git(tmp_path / "work", "rev-parse", "HEAD") == head
     assert "Basic" not in (tmp_path / "words").read_text()
 
 

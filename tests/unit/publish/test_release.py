@@ -2,12 +2,12 @@
 
 import json
 import re
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from commits import begin, commit, git
 
 from trainwright.core.errors import ConfigError
 from trainwright.core.toml import parse
@@ -28,19 +28,9 @@ def tree(few: Path) -> Path:
     return few
 
 
-def git(tree: Path, *words: str) -> str:
-    settings = ["-c", "user.name=A", "-c", "user.email=a@example.com"]
-    return subprocess.run(
-        ["git", *settings, "-C", tree, *words], check=True, capture_output=True, text=True
-    ).stdout.strip()
-
-
-def commit(tree: Path) -> str:
+def first(tree: Path) -> str:
     (tree / ".gitignore").write_text("/out/\n")
-    git(tree, "init", "--quiet")
-    git(tree, "add", "--all")
-    git(tree, "commit", "--quiet", "--message", "as it was")
-    return git(tree, "rev-parse", "HEAD")
+    return begin(tree)
 
 
 def one(tree: Path) -> Recipe:
@@ -61,7 +51,7 @@ def record(tree: Path, name: str, **changes: str) -> Train:
 @pytest.fixture
 def released(tree: Path) -> Train:
     """2026.11.0, of one image."""
-    commit(tree)
+    first(tree)
     return record(tree, "2026.11.0")
 
 
@@ -170,12 +160,10 @@ def test_a_tree_that_is_not_clean(cli: Any, tree: Path, released: Train, path: s
 
 def test_an_image_joins_a_release_only_from_the_same_tree(cli: Any, tree: Path, released: Train) -> None:
     other = ("release", "2026.11.0", "pytorch-2.13-cpu-py311-sagemaker", "--registry", "127.0.0.1:1")
-    git(tree, "add", "--all")
-    git(tree, "commit", "--quiet", "--message", "the record")
+    commit(tree, "the record")
     assert cli(tree, *other).code == 8  # as far as the registry
     (tree / "notes").write_text("")
-    git(tree, "add", "--all")
-    git(tree, "commit", "--quiet", "--message", "more")
+    commit(tree)
     ended = cli(tree, *other)
     assert ended.code == 2
     assert "cannot join 2026.11.0" in ended.err
@@ -237,7 +225,7 @@ def test_affected_by_what_only_a_release_had(tree: Path, released: Train, edit: 
 
 
 def test_a_release_whose_commit_is_not_there_is_unknown_and_never_clean(tree: Path) -> None:
-    commit(tree)
+    first(tree)
     record(tree, "2026.11.0", commit="0" * 40)
     for text in ("mpi4py=4.1.2", "mpi4py=3", "what-nobody-has"):
         (row,) = [row for row in ask(tree, text) if row.release]

@@ -1,12 +1,12 @@
 """A release in several registries at once, and all that refuses one: said in one go, before anything is written."""
 
 import json
-import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from commits import begin
 from registries import MANIFEST, Registry, digest_of, serving
 
 from trainwright.build import state as build_state
@@ -34,8 +34,7 @@ def here(tree: Path, edit: Edit, monkeypatch: pytest.MonkeyPatch) -> Path:
     edit(tree / "dockerfiles/publish.toml", '^required = "release"', 'required = "never"')
     edit(tree / "dockerfiles/publish.toml", "^attempts = 6", "attempts = 1")
     (tree / ".gitignore").write_text("/out/\n")
-    for words in ("init --quiet", "add --all", "-c user.name=A -c user.email=a@b commit --quiet --message one"):
-        subprocess.run(["git", "-C", tree, *words.split()], check=True)
+    begin(tree)
     monkeypatch.chdir(tree)
     return tree
 

@@ -1,12 +1,12 @@
 """`outdated`: what answered is compared by number, what did not is unknown, and never current."""
 
 import json
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from commits import git
 
 from trainwright.core.errors import EnvironmentProblem, LockError
 from trainwright.image import inputs
@@ -43,14 +43,10 @@ def tagged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Non
     """The upstream of nccl-tests, as a mirror with these tags."""
 
     def make(*tags: str) -> None:
-        def git(*words: str) -> None:
-            settings = ["-c", "user.name=A", "-c", "user.email=a@example.com"]
-            subprocess.run(["git", *settings, "-C", str(tmp_path), *words], check=True, capture_output=True)
-
-        git("init", "--quiet")
-        git("commit", "--quiet", "--allow-empty", "--message", "all of it")
+        git(tmp_path, "init", "--quiet")
+        git(tmp_path, "commit", "--quiet", "--allow-empty", "--message", "all of it")
         for tag in tags:
-            git("tag", tag)
+            git(tmp_path, "tag", tag)
         monkeypatch.setenv("TRAINWRIGHT_MIRRORS", f"https://github.com/NVIDIA/nccl-tests={tmp_path}")
 
     return make

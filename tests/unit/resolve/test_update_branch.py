@@ -1,11 +1,11 @@
 """Pins moved on a branch: where they are written, what is refused, and what goes on."""
 
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from commits import begin, git
 
 from trainwright.core.errors import ConfigError, LockError
 from trainwright.matrix.matrix import load_intent
@@ -14,18 +14,9 @@ from trainwright.resolve.outdated import Update
 from trainwright.resolve.update_branch import Move
 
 
-def git(tree: Path, *words: str) -> str:
-    settings = ["-c", "user.name=A", "-c", "user.email=a@example.com"]
-    return subprocess.run(
-        ["git", *settings, "-C", tree, *words], check=True, capture_output=True, text=True
-    ).stdout.strip()
-
-
 @pytest.fixture
 def committed(tree: Path) -> Path:
-    git(tree, "init", "--quiet")
-    git(tree, "add", "--all")
-    git(tree, "commit", "--quiet", "--message", "as it was")
+    begin(tree)
     return tree
 
 

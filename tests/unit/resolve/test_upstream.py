@@ -13,6 +13,7 @@ from hashlib import sha1, sha256
 from pathlib import Path
 from typing import Any
 
+import commits
 import pytest
 from tenacity import stop_after_attempt, wait_none
 
@@ -55,26 +56,24 @@ def upstream(tmp_path_factory: pytest.TempPathFactory) -> Upstream:
     (work / "bin/run").chmod(0o755)
     (work / "link").symlink_to("src/deep")
     (work / "broken link").symlink_to("nowhere")
-    commits = []
+    made = []
     for number in range(3):
         (work / "version").write_text(f"{number}\n")
         git(work, "add", "--all")
         git(work, "commit", "--quiet", "--message", f"change {number}")
-        commits.append(git(work, "rev-parse", "HEAD"))
-    git(work, "tag", "--annotate", "--message", "one", "v1", commits[0])
-    git(work, "tag", "--annotate", "--message", "between", "v1.1", commits[1])
-    git(work, "tag", "v2", commits[2])
+        made.append(git(work, "rev-parse", "HEAD"))
+    git(work, "tag", "--annotate", "--message", "one", "v1", made[0])
+    git(work, "tag", "--annotate", "--message", "between", "v1.1", made[1])
+    git(work, "tag", "v2", made[2])
     bare = work / "bare"
     git(work, "clone", "--quiet", "--bare", str(work), str(bare))
     git(bare, "update-server-info")
-    return Upstream(bare, *commits)
+    return Upstream(bare, *made)
 
 
 def git(folder: Path, *words: str) -> str:
     own = {"GIT_CONFIG_GLOBAL": "/dev/null", "GIT_AUTHOR_DATE": f"{WHEN} +0200", "GIT_COMMITTER_DATE": f"{WHEN} +0200"}
-    settings = ["-c", "user.name=A", "-c", "user.email=a@example.com"]
-    words = ("git", *settings, "-C", str(folder), *words)
-    return subprocess.run(words, env={**os.environ, **own}, capture_output=True, check=True, text=True).stdout.strip()
+    return commits.git(folder, *words, **own)
 
 
 @pytest.fixture(autouse=True)
