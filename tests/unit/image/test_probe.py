@@ -1,7 +1,6 @@
 """The judgement over a finished image: equal means nothing to say, and every kind of difference is named."""
 
 import hashlib
-import importlib.util
 import os
 import re
 import sys
@@ -10,6 +9,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from programs import imported
 
 from trainwright.core.errors import BuildError
 from trainwright.image import inputs, probe
@@ -362,13 +362,7 @@ def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """As in an image, where the interpreter is called `python`."""
     (tmp_path / "python").symlink_to(sys.executable)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    path = Path(__file__).parents[3] / "scripts/probe.py"
-    spec = importlib.util.spec_from_file_location("probe_of_image", path)
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return imported(Path(__file__).parents[3] / "scripts/probe.py")
 
 
 def test_question_by_program_and_by_code(script: ModuleType) -> None:

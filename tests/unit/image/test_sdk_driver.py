@@ -1,11 +1,11 @@
 """A driver of SageMaker's SDK v3, in the words of our launcher: what the SDK says reaches the script unchanged."""
 
-import importlib.util
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from programs import imported
 
 FILE = Path(__file__).parents[3] / "dockerfiles/rootfs/sagemaker/sdk/driver.py"
 LAUNCHER = "/usr/local/bin/trainwright-launch"
@@ -13,12 +13,7 @@ LAUNCHER = "/usr/local/bin/trainwright-launch"
 
 @pytest.fixture(scope="module")
 def driver() -> Any:
-    spec = importlib.util.spec_from_file_location("sdk_driver", FILE)
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return imported(FILE)
 
 
 def said(driver: Any, kind: str, distributed: object = None, **hyperparameters: object) -> list[str]:

@@ -1,6 +1,5 @@
 """The judgement before a job: equal means nothing to say, and every kind of difference is named, with its way out."""
 
-import importlib.util
 import json
 import os
 import subprocess
@@ -10,6 +9,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from programs import imported
 
 from trainwright.image import inputs
 from trainwright.matrix.matrix import Intent
@@ -26,12 +26,7 @@ HASHES = {path: str(facts["sha256"]) for path, facts in RECORDED.items()}
 
 @pytest.fixture(scope="module")
 def check() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("startup_check", PROGRAM)
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return imported(PROGRAM)
 
 
 @pytest.fixture(scope="module")

@@ -1,12 +1,12 @@
 """Why a job's requirements.txt cannot be installed: of what pip says, the reason and not what follows from it."""
 
-import importlib.util
 import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
+from programs import imported
 
 FILE = Path(__file__).parents[3] / "dockerfiles/rootfs/sagemaker/trainwright_launch.py"
 NO_VERSION = (
@@ -39,13 +39,8 @@ def launch(monkeypatch: pytest.MonkeyPatch) -> Any:
         module.__dict__.update(dict.fromkeys(("MPI_ENABLED", "InstallRequirementsError", "Environment"), name))
         setattr(toolkit, name, module)
     monkeypatch.setitem(sys.modules, "sagemaker_training", toolkit)
-    spec = importlib.util.spec_from_file_location("trainwright_launch", FILE)
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
     monkeypatch.setattr(toolkit.errors, "InstallRequirementsError", Exception)
-    spec.loader.exec_module(module)
-    return module
+    return imported(FILE)
 
 
 @pytest.mark.parametrize(
