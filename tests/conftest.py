@@ -20,8 +20,7 @@ import state
 
 if TYPE_CHECKING:
     from trainwright.image.inputs import Inputs
-    from trainwright.matrix.matrix import Intent
-    from trainwright.matrix.model import Variant
+    from trainwright.matrix.matrix import Intent, Recipe
 
 ROOT = Path(__file__).parents[1]
 NOT_RUN = "not run: "
@@ -65,7 +64,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     needed = {item: {str(mark.args[0]) for mark in item.iter_markers("component")} for item in items}
     twins = {item for item in items if item.get_closest_marker("devel")}
     if twins or any(needed.values()):
-        variant = _variant(config, _intent())
+        variant = _recipe(config, _intent()).variant
         kept = [item for item in items if needed[item] <= variant.pins.keys() and (variant.devel or item not in twins)]
         if len(kept) < len(items):
             config.hook.pytest_deselected(items=[item for item in items if item not in kept])
@@ -125,12 +124,12 @@ def _intent() -> "Intent":
     return load_intent(ROOT)
 
 
-def _variant(config: pytest.Config, intent: "Intent") -> "Variant":
+def _recipe(config: pytest.Config, intent: "Intent") -> "Recipe":
     from trainwright.lock import additions
     from trainwright.matrix.matrix import select
 
     wanted = config.getoption("--variant")
-    found = select(intent.variants, None, wanted)[0] if wanted else next(v for v in intent.variants if v.default)
+    found = select(intent, None, wanted)[0] if wanted else next(one for one in intent.recipes if one.variant.default)
     if requirements := config.getoption("--with"):
         return additions.on_top(found, requirements, config.getoption("--name"))
     return found
@@ -142,7 +141,7 @@ def declared(pytestconfig: pytest.Config) -> "Inputs":
     from trainwright.image import child
 
     intent = _intent()
-    return child.load(intent.recipe(_variant(pytestconfig, intent)))
+    return child.load(_recipe(pytestconfig, intent))
 
 
 @pytest.fixture(scope="session")
@@ -150,9 +149,9 @@ def held(declared: "Inputs") -> list[str]:
     """Python packages that a job must not move: those of the framework, or of every component where there is none."""
     from trainwright.lock.lockfile import python_name
 
-    intent, variant = _intent(), declared.variant
-    packages = {pin: python_name(intent.recipe(variant), pin) for pin in variant.pins}
-    own = [packages[pin] for pin in packages if intent.components.components[pin].position == "framework"]
+    recipe = declared.recipe
+    packages = {pin: python_name(recipe, pin) for pin in recipe.pins}
+    own = [packages[pin] for pin in packages if recipe.components[pin].position == "framework"]
     return sorted(filter(None, own)) or sorted(filter(None, packages.values()))
 
 

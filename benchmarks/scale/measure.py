@@ -30,7 +30,7 @@ from scale.settings import Change, Settings, settings
 from trainwright.build import state
 from trainwright.core import host_settings
 from trainwright.image import inputs
-from trainwright.matrix.matrix import Intent, load_intent
+from trainwright.matrix.matrix import Intent, Recipe, load_intent
 from trainwright.registry import client
 
 RESULTS = ROOT / "docs/scale.json"
@@ -68,7 +68,7 @@ def plan(tree: Path, environment: dict[str, str], count: int) -> dict[str, Any]:
 
 def keys(intent: Intent) -> tuple[list[inputs.Inputs], float]:
     began = time.monotonic()
-    found = [inputs.load(intent.recipe(variant)) for variant in world.copies(intent)]
+    found = [inputs.load(Recipe(intent, variant)) for variant in world.copies(intent)]
     return found, time.monotonic() - began
 
 
@@ -184,7 +184,7 @@ def published(known: Settings) -> dict[str, list[sizes.Layer]]:
         if variant.id in known.originals:
             place = f"{LOCAL}/{state.below_registry(variant)}"
             if not client.answers(LOCAL) or not (
-                digest := client.resolve(place, inputs.load(intent.recipe(variant)).tag)
+                digest := client.resolve(place, inputs.load(Recipe(intent, variant)).tag)
             ):
                 return {}
             found[variant.id] = sizes.layers(client.manifest(place, digest), client.config(place, digest))

@@ -16,7 +16,7 @@ import tomlkit
 from trainwright.image import inputs
 from trainwright.lock import lockfile
 from trainwright.lock.lockfile import python_name
-from trainwright.matrix.matrix import Intent, load_intent
+from trainwright.matrix.matrix import Intent, Recipe, load_intent
 from trainwright.matrix.model import Lock, PythonFile, Variant
 
 ROOT = Path(__file__).parents[2]
@@ -70,13 +70,13 @@ def relocked(tree: Path) -> Intent:
     """What the intent is now; every stale or missing lock of an image that awaits nothing is written anew."""
     intent = load_intent(tree)
     for variant in intent.variants:
-        path = inputs.lock_path(intent.recipe(variant))
+        path = inputs.lock_path(Recipe(intent, variant))
         named = variant.lock.partition(f"-{FLAVOUR}-")[0]
         source = path if path.exists() else path.with_name(f"{named}.toml")
         if variant.devel or not source.exists():
             continue
-        held = inputs.read_lock(intent.recipe(variant)) if source == path else _read(source)
-        wanted = lockfile.intent_digest(intent.recipe(variant))
+        held = inputs.read_lock(Recipe(intent, variant)) if source == path else _read(source)
+        wanted = lockfile.intent_digest(Recipe(intent, variant))
         if held.intent != wanted:
             path.write_text(_text(source.read_text(), held, wanted, list(_moved(intent, variant, held))))
     return intent
@@ -90,7 +90,7 @@ def _read(path: Path) -> Lock:
 
 def _moved(intent: Intent, variant: Variant, held: Lock) -> Iterable[tuple[PythonFile, PythonFile]]:
     """Entries of a lock that the pins no longer mean, and what stands in for each: of that version, and of no file."""
-    pinned = {python_name(intent.recipe(variant), name): pin.version for name, pin in variant.pins.items()}
+    pinned = {python_name(Recipe(intent, variant), name): pin.version for name, pin in variant.pins.items()}
     for entry in held.python:
         version = pinned.get(entry.name, "")
         if version and entry.version.partition("+")[0] != version:

@@ -12,6 +12,7 @@ from trainwright.core.errors import AwsError, RegistryError
 from trainwright.docker import engine
 from trainwright.image import inputs
 from trainwright.matrix import matrix
+from trainwright.matrix.matrix import Recipe
 from trainwright.publish import forecast as publish_forecast
 from trainwright.publish import push
 from trainwright.publish.forecast import Forecast
@@ -34,8 +35,8 @@ def told(amazon: Emulator, monkeypatch: pytest.MonkeyPatch) -> Told:
 
     def forecast() -> Forecast:
         amazon.calls.clear()
-        held = state.published(INTENT, [inputs.load(INTENT.recipe(VARIANT))], "ecr", ",".join(REGIONS))[VARIANT.id]
-        said = publish_forecast.forecast(INTENT.recipe(VARIANT), held, "")
+        held = state.published(INTENT, [inputs.load(Recipe(INTENT, VARIANT))], "ecr", ",".join(REGIONS))[VARIANT.id]
+        said = publish_forecast.forecast(Recipe(INTENT, VARIANT), held, "")
         assert [name for _, name in amazon.calls if name.startswith(WRITES)] == []
         assert {method for method, _ in amazon.requests} <= {"GET"}
         return said
@@ -63,9 +64,9 @@ def test_every_region_and_the_settings_of_what_is_created(amazon: Emulator, told
 
 
 def test_one_that_is_there_as_wanted_and_one_that_differs(told: Told) -> None:
-    variants = [VARIANT]
-    places = state.places(INTENT.recipe(VARIANT), "ecr", ",".join(REGIONS))
-    state.settle(INTENT, variants, places, create=True, change=False)
+    recipe = Recipe(INTENT, VARIANT)
+    places = state.places(recipe, "ecr", ",".join(REGIONS))
+    state.settle(INTENT, [recipe], places, create=True, change=False)
     aws.client("ecr", THERE).put_image_scanning_configuration(
         repositoryName=NAME, imageScanningConfiguration={"scanOnPush": False}
     )

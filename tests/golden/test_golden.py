@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from trainwright.image import inputs
-from trainwright.matrix.matrix import Intent, load_intent
+from trainwright.matrix.matrix import Intent, Recipe, load_intent
 from trainwright.matrix.model import Variant
 
 HERE = Path(__file__).parent
@@ -39,7 +39,7 @@ def kinds(intent: Intent) -> list[str]:
     found: dict[tuple[str, ...], Variant] = {}
 
     def rank(variant: Variant) -> tuple[bool, bool]:
-        return bool(inputs.awaited(intent.recipe(variant))), (variant.target == "sagemaker") == variant.devel
+        return bool(inputs.awaited(Recipe(intent, variant))), (variant.target == "sagemaker") == variant.devel
 
     for variant in sorted(intent.variants, key=rank):
         found.setdefault(kind(variant), variant)
@@ -58,9 +58,9 @@ def _no_drift_of_this_host(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("identity", KINDS)
 def test_golden(identity: str) -> None:
     variant = next(variant for variant in INTENT.variants if variant.id == identity)
-    texts = inputs.text_of(INTENT.recipe(variant))
-    blocked = bool(inputs.awaited(INTENT.recipe(variant)))
-    key = "" if blocked else inputs.load(INTENT.recipe(variant)).key
+    texts = inputs.text_of(Recipe(INTENT, variant))
+    blocked = bool(inputs.awaited(Recipe(INTENT, variant)))
+    key = "" if blocked else inputs.load(Recipe(INTENT, variant)).key
     for name in FILES[: 1 if blocked else 2]:
         # The key follows from everything, a relock for instance: what it changes is shown by the locks already.
         text = texts[name].replace(key, "<key>").replace(key[:12], "<short key>") if key else texts[name]
@@ -82,7 +82,7 @@ def test_every_image_has_its_line() -> None:
     """`id sha256(Dockerfile) sha256(docker-bake.json)`; a bake file holds the key, and so all that goes in."""
 
     def line(variant: Variant) -> str:
-        texts = inputs.text_of(INTENT.recipe(variant))
+        texts = inputs.text_of(Recipe(INTENT, variant))
         sums = [hashlib.sha256(texts[name].encode()).hexdigest() if name in texts else "blocked" for name in FILES]
         return " ".join([variant.id, *sums])
 

@@ -11,7 +11,7 @@ import pytest
 from trainwright.docker import engine
 from trainwright.image import inputs
 from trainwright.image.inputs import Inputs
-from trainwright.matrix.matrix import Intent
+from trainwright.matrix.matrix import Intent, Recipe
 
 pytestmark = pytest.mark.devel
 BUILD = "/tmp/extension"
@@ -106,7 +106,7 @@ def test_extension_holds_code_for_that_gpu(host: Any, programs: str, extension: 
 def runtime(intent: Intent, declared: Inputs) -> Iterator[Any]:
     """A container of the image that this one is the twin of: same lock, no compiler of CUDA."""
     twin = next(variant for variant in intent.variants if variant.id == declared.variant.lock)
-    name = inputs.load(intent.recipe(twin)).name
+    name = inputs.load(Recipe(intent, twin)).name
     if engine.image_id(name) is None:
         pytest.skip(f"not run: the engine holds no image {name}; trainwright build {twin.id}")
     with engine.container(name, command=["sleep", "infinity"], init=True, network_mode="none") as running:

@@ -8,7 +8,7 @@ from trainwright.build import build
 from trainwright.image import probe
 from trainwright.image.inputs import Inputs
 from trainwright.image.probe import Findings
-from trainwright.matrix.matrix import Intent
+from trainwright.matrix.matrix import Intent, Recipe
 
 PREFIX = "io.trainwright.version."
 
@@ -39,7 +39,7 @@ def found(intent: Intent, declared: Inputs, image: str) -> Findings:
 def test_labels_say_what_the_probe_finds(
     intent: Intent, declared: Inputs, labelled: dict[str, str], found: Findings
 ) -> None:
-    assert probe.version_differences(intent.recipe(declared.variant), labelled, found.versions) == []
+    assert probe.version_differences(Recipe(intent, declared.variant), labelled, found.versions) == []
 
 
 @pytest.mark.component("nccl")

@@ -35,7 +35,7 @@ from trainwright.core.toml import parse
 from trainwright.docker import engine
 from trainwright.image import inputs, templates
 from trainwright.lock import lockfile, packages
-from trainwright.matrix.matrix import Intent, load_intent
+from trainwright.matrix.matrix import Intent, Recipe, load_intent
 from trainwright.matrix.model import Lock
 from trainwright.resolve import pypi, resolve
 
@@ -217,7 +217,7 @@ def few(whole: Path) -> Path:
     used = set(re.findall(r'^stack = "(.*)"', text, re.MULTILINE))
     path.write_text(STACK.sub(lambda found: found[0] if found[1] in used else "", text))
     intent = load_intent(whole)
-    locks = {inputs.lock_path(intent.recipe(variant)) for variant in intent.variants}
+    locks = {inputs.lock_path(Recipe(intent, variant)) for variant in intent.variants}
     for lock_file in (whole / "dockerfiles/locks").glob("*.toml"):
         if lock_file not in locks:
             lock_file.unlink()
@@ -256,7 +256,7 @@ def settle() -> Callable[[Path], None]:
     def rewrite(root: Path) -> None:
         intent = load_intent(root)
         bases = {(variant.base, False) for variant in intent.variants}
-        bases |= {(variant.base, True) for variant in intent.variants if lockfile.compiles(intent.recipe(variant))}
+        bases |= {(recipe.variant.base, True) for recipe in intent.recipes if lockfile.compiles(recipe)}
         for base, tools in sorted(bases):
             path = inputs.packages_path(intent, base, tools)
             if not path.exists():  # of a base whose images await something
@@ -265,11 +265,11 @@ def settle() -> Callable[[Path], None]:
             fresh = {**header, "Intent": inputs.packages_intent(intent, base, tools)}
             if fresh != header:
                 path.write_text(packages.dump(fresh, stanzas))
-        for variant in {variant.lock: variant for variant in inputs.held(intent)}.values():
-            path, digest = inputs.lock_path(intent.recipe(variant)), lockfile.intent_digest(intent.recipe(variant))
+        for recipe in {recipe.variant.lock: recipe for recipe in inputs.held(intent)}.values():
+            path, digest = inputs.lock_path(recipe), lockfile.intent_digest(recipe)
             held = parse(path.read_text(), Lock, path.name)
             if held.intent != digest:
-                sources = resolve.lock_sources(intent.recipe(variant))
+                sources = resolve.lock_sources(recipe)
                 path.write_text(lockfile.dump(held.model_copy(update={"intent": digest, "sources": sources})))
 
     return rewrite

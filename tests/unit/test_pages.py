@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from trainwright.build import proofs
-from trainwright.matrix.matrix import Intent
+from trainwright.matrix.matrix import Intent, Recipe
 
 ROOT = Path(__file__).parents[2]
 PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *ROOT.glob("dockerfiles/*/README.md")]
@@ -36,4 +36,4 @@ def test_readme_says_which_images_are_proved(intent: Intent) -> None:
     """A row is about its first id; what it says of the others is not judged here."""
     rows = re.findall(r"^\| `(\S+)`.*\| (.*) \|$", (ROOT / "README.md").read_text(), re.MULTILINE)
     said = {name for name, state in rows if state.startswith("proved")}
-    assert said == {v.id for v in intent.variants if proofs.standing(intent.recipe(v)).state == "proved"}
+    assert said == {v.id for v in intent.variants if proofs.standing(Recipe(intent, v)).state == "proved"}

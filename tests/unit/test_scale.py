@@ -9,7 +9,7 @@ from scale.settings import settings
 from scale.sizes import Layer
 
 from trainwright.image import inputs
-from trainwright.matrix.matrix import Intent
+from trainwright.matrix.matrix import Intent, Recipe
 
 ROOT = Path(__file__).parents[2]
 KNOWN = settings()
@@ -25,7 +25,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def keys(intent: Intent) -> dict[str, str]:
-    return {variant.id: inputs.load(intent.recipe(variant)).key for variant in world.copies(intent)}
+    return {variant.id: inputs.load(Recipe(intent, variant)).key for variant in world.copies(intent)}
 
 
 def test_every_copy_is_an_image_of_its_own(tree: Path) -> None:

@@ -353,9 +353,9 @@ def test_the_makefile_carries_no_version() -> None:
 
 def test_every_lock_has_a_variant(intent: Intent) -> None:
     held = inputs.held(intent)
-    wanted = {f"{variant.lock}.toml" for variant in held}
-    wanted |= {f"{variant.base}.packages" for variant in held}
-    wanted |= {f"{variant.base}.build.packages" for variant in held if lockfile.compiles(intent.recipe(variant))}
+    wanted = {f"{recipe.variant.lock}.toml" for recipe in held}
+    wanted |= {f"{recipe.variant.base}.packages" for recipe in held}
+    wanted |= {f"{recipe.variant.base}.build.packages" for recipe in held if lockfile.compiles(recipe)}
     assert {path.name for path in (ROOT / "dockerfiles/locks").iterdir()} == wanted
 
 

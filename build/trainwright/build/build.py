@@ -145,11 +145,11 @@ def build(
     if entry.action == "build":
         must_be_able(recipe, cache)
         engine.client()  # raises now rather than after fetching hundreds of megabytes
-        fetch_packages(recipe.intent, [recipe.variant], say, progress)
+        fetch_packages(recipe.intent, [recipe], say, progress)
         found = child.load(recipe)  # drift that the fetch found changes the key
         with ThreadPoolExecutor(1) as beside:  # unpack (seconds) while the wheels are fetched
             start = None if has_start(found) else beside.submit(first_tar, found)
-            fetch(recipe.intent, [recipe.variant], say, progress)
+            fetch(recipe.intent, [recipe], say, progress)
         if start:
             start.result()
         if found.key != key:
@@ -160,7 +160,7 @@ def build(
         found = stand_on(found, repository, say, progress)
     if entry.action == "skip":
         if not is_laid_out(found, out):
-            if to_fetch(recipe.intent, [recipe.variant]) == 0 and has_start(found):
+            if to_fetch([recipe]) == 0 and has_start(found):
                 lay_out(found, out)
             else:  # because the image is published, do not fetch gigabytes of sources
                 clear(out, found)
@@ -170,7 +170,7 @@ def build(
             published_image(found, out, str(repository), digest), "skip", entry.reason, time.monotonic() - began
         )
     if entry.action == "build" or not is_laid_out(found, out):
-        fetch(recipe.intent, [recipe.variant], say, progress)
+        fetch(recipe.intent, [recipe], say, progress)
         say(f"{recipe.id}: laying out its sources")
         lay_out(found, out)
     write_text(found.text, out)
@@ -198,8 +198,7 @@ def stand_on(found: Inputs, repository: str | None, say: Say, progress: Progress
     out = out_folder(found.recipe)
     jobs = [job for job in found.compile if job.wheel is None]
     wanted = {job.image for job in jobs} | {found.variant.parent}
-    for variant in (other for other in found.recipe.intent.variants if other.id in wanted):
-        other = found.recipe.intent.recipe(variant)
+    for other in (recipe for recipe in found.recipe.intent.recipes if recipe.id in wanted):
         build(other, repository, say, progress)
         at_hand(child.load(other), say, repository)
     for job in jobs:

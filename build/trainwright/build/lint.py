@@ -20,8 +20,7 @@ from trainwright.core.toml import Model
 from trainwright.core.versions import at_least
 from trainwright.docker import engine
 from trainwright.image import inputs
-from trainwright.matrix.matrix import Intent
-from trainwright.matrix.model import Variant
+from trainwright.matrix.matrix import Intent, Recipe
 from trainwright.matrix.validate import check_components
 
 SCRIPTS = ("scripts", "dockerfiles", "tests", "benchmarks", ".ci")  # folders with scripts, found by their first line
@@ -40,13 +39,13 @@ class Row(Model):
     finding: str = ""  # or the reason why it was not run
 
 
-def lint(intent: Intent, variants: Iterable[Variant]) -> list[Row]:
+def lint(intent: Intent, recipes: Iterable[Recipe]) -> list[Row]:
     """Run every check on the given images, and on all scripts. Raises the LockError and ConfigError of rendering.
 
     Also raises ConfigError for a component that is only partly added.
     """
     check_components(intent.root, intent.variants)
-    texts = {variant.id: inputs.text_of(intent.recipe(variant)) for variant in variants}
+    texts = {recipe.id: inputs.text_of(recipe) for recipe in recipes}
     dockerfiles = {identity: text["Dockerfile"] for identity, text in texts.items()}
     return hadolint(intent.root, dockerfiles) + buildkit(intent.root, texts) + shellcheck(intent.root)
 

@@ -19,7 +19,6 @@ from trainwright.image.inputs import Inputs
 from trainwright.image.tags import ID_LABEL, KEY_LABEL
 from trainwright.lock import lockfile
 from trainwright.matrix.matrix import Intent, Recipe
-from trainwright.matrix.model import Variant
 from trainwright.registry import auth, client
 from trainwright.resolve.fetch import fetch
 
@@ -55,12 +54,11 @@ def labels_of(digest: str, where: str) -> dict[str, str]:
     return dict(config.get("config", {}).get("Labels") or {})
 
 
-def variant_of(intent: Intent, reference: str) -> Variant:
-    """Return the variant that an image was built from. Raises ConfigError if it is not of this matrix."""
+def recipe_of(intent: Intent, reference: str) -> Recipe:
+    """Return the recipe that an image was built from. Raises ConfigError if it is not of this matrix."""
     identity = labels_of(*held_by_name(reference)).get(ID_LABEL, "")
-    for variant in intent.variants:
-        if variant.id == identity:
-            return variant
+    if found := intent.find(identity):
+        return found
     raise ConfigError(
         f"{reference} is not an image of this matrix",
         why=f"its label {ID_LABEL} says {identity or 'nothing'}",
@@ -105,7 +103,7 @@ def rebuild(
     found = child.load(recipe)
     lockfile.refuse_blocked(recipe.variant, found.blocked)
     build.must_be_able(recipe)
-    fetch(recipe.intent, [recipe.variant], say, progress)
+    fetch(recipe.intent, [recipe], say, progress)
     found = child.load(recipe)  # a drift found by the fetch changes the key
     held = _held(found, reference, repository) if compare else ("", "")
     out = out_folder(recipe)

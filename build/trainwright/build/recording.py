@@ -11,34 +11,33 @@ from trainwright.build.state import out_folder, read_image
 from trainwright.core.errors import NotRunError, TrainwrightError
 from trainwright.core.files import write
 from trainwright.image import inputs
-from trainwright.matrix.matrix import Intent, Recipe
-from trainwright.matrix.model import Variant
+from trainwright.matrix.matrix import Recipe
 from trainwright.matrix.records import Image, Record, Where
 
 # Properties that are equal in all tests of one image, besides `code-*`. Measured values may differ.
 ABOUT = {"image", "name", *Where.model_fields}
 
 
-def candidates(intent: Intent, variants: Iterable[Variant]) -> list[Variant]:
-    """Return the variants that have an out/<id>/image.json."""
-    return [variant for variant in variants if (out_folder(intent.recipe(variant)) / "image.json").exists()]
+def candidates(recipes: Iterable[Recipe]) -> list[Recipe]:
+    """Return the images that have an out/<id>/image.json."""
+    return [recipe for recipe in recipes if (out_folder(recipe) / "image.json").exists()]
 
 
 def record(
-    intent: Intent, variants: Iterable[Variant], training: Path | None = None
+    recipes: Iterable[Recipe], training: Path | None = None
 ) -> tuple[list[dict[str, Any]], TrainwrightError | None]:
     """Record what is proved of each image; return a row per image, and a NotRunError if one was not proved."""
     rows, missing = [], []
-    for variant in variants:
+    for recipe in recipes:
         try:
-            proved = proof_of(intent.recipe(variant), training)
+            proved = proof_of(recipe, training)
         except TrainwrightError as error:
             missing.append(error)
-            rows.append({"id": variant.id, "state": "not recorded", "digest": "", "why": error.what})
+            rows.append({"id": recipe.id, "state": "not recorded", "digest": "", "why": error.what})
             continue
-        write(proofs.record_path(intent.recipe(variant)), proofs.dump(proved))
+        write(proofs.record_path(recipe), proofs.dump(proved))
         tests = ", ".join(f"{count} {kind} tests" for kind, count in proved.tests.items())
-        rows.append({"id": variant.id, "state": "recorded", "digest": proved.digest, "why": tests})
+        rows.append({"id": recipe.id, "state": "recorded", "digest": proved.digest, "why": tests})
     if not missing:
         return rows, None
     first = missing[0]

@@ -117,7 +117,7 @@ def plan_one(
 
 def planned(
     intent: Intent,
-    variants: Iterable[Variant],
+    recipes: Iterable[Recipe],
     given: str,
     regions: str = "",
     must_know: bool = False,
@@ -128,46 +128,42 @@ def planned(
     With `must_know`, raises as published() does instead. `elsewhere` plans for a builder that does not have this
     engine.
     """
-    variants = list(variants)
-    missing = {variant.id: inputs.awaited(intent.recipe(variant)) for variant in variants}
-    found = {variant.id: inputs.load(intent.recipe(variant)) for variant in variants if not missing[variant.id]}
+    recipes = list(recipes)
+    missing = {recipe.id: inputs.awaited(recipe) for recipe in recipes}
+    found = {recipe.id: inputs.load(recipe) for recipe in recipes if not missing[recipe.id]}
     answers = (lambda: False) if elsewhere else cache(engine.answers)
     look = (lambda *asked: (published(*asked), "")) if must_know else published_if_known
     held, why = look(intent, found.values(), given, regions)
     rows = [
-        plan_one(found[variant.id], None, answers, held.get(variant.id))
-        if variant.id in found
-        else key.decide(variant.id, "", None, None, blocked=missing[variant.id])
-        for variant in variants
+        plan_one(found[recipe.id], None, answers, held.get(recipe.id))
+        if recipe.id in found
+        else key.decide(recipe.id, "", None, None, blocked=missing[recipe.id])
+        for recipe in recipes
     ]
     return rows, why
 
 
-def pushed_here(intent: Intent) -> tuple[list[Variant], list[str]]:
+def pushed_here(intent: Intent) -> tuple[list[Recipe], list[str]]:
     """Return the images that out/ records as pushed with their present inputs, and the ids of those with others."""
-    said = [(variant, read_image(out_folder(intent.recipe(variant)))) for variant in intent.variants]
-    pushed = {variant.id: (variant, image.key) for variant, image in said if image and image.digest and image.uri}
-    fresh = [
-        variant
-        for variant, key in pushed.values()
-        if not inputs.awaited(intent.recipe(variant)) and inputs.load(intent.recipe(variant)).key == key
-    ]
-    return fresh, sorted(pushed.keys() - {variant.id for variant in fresh})
+    said = [(recipe, read_image(out_folder(recipe))) for recipe in intent.recipes]
+    pushed = {recipe.id: (recipe, image.key) for recipe, image in said if image and image.digest and image.uri}
+    fresh = [recipe for recipe, key in pushed.values() if not inputs.awaited(recipe) and inputs.load(recipe).key == key]
+    return fresh, sorted(pushed.keys() - {recipe.id for recipe in fresh})
 
 
-def exported(intent: Intent, variants: Iterable[Variant]) -> dict[str, str]:
+def exported(recipes: Iterable[Recipe]) -> dict[str, str]:
     """Return the variables that a pipeline hands on of pushed images; of several images, one word each.
 
     Raises NotRunError if one was not pushed with its present inputs.
     """
     rows: list[dict[str, str]] = []
-    for variant in variants:
-        image, key = read_image(out_folder(intent.recipe(variant))), inputs.load(intent.recipe(variant)).key
+    for recipe in recipes:
+        image, key = read_image(out_folder(recipe)), inputs.load(recipe).key
         if not image or image.key != key or not image.digest or not image.uri:
             raise NotRunError(
-                f"{variant.id} was not pushed from here with its present inputs",
-                where=f"out/{variant.id}/image.json",
-                fix=f"make build push ONLY={variant.id}",
+                f"{recipe.id} was not pushed from here with its present inputs",
+                where=f"out/{recipe.id}/image.json",
+                fix=f"make build push ONLY={recipe.id}",
             )
         rows.append({"IMAGE_ID": image.id, "IMAGE_KEY": key, "IMAGE_DIGEST": image.digest, "IMAGE_URI": image.uri})
     return {name: " ".join(row[name] for row in rows) for name in rows[0]} if rows else {}
@@ -193,13 +189,13 @@ def published(intent: Intent, found: Iterable[Inputs], given: str, regions: str 
     return places_module.look_up(wanted)
 
 
-def lacking(variants: Iterable[Variant], held: Mapping[str, Mapping[Place, str]], everywhere: bool) -> list[Variant]:
+def lacking(recipes: Iterable[Recipe], held: Mapping[str, Mapping[Place, str]], everywhere: bool) -> list[Recipe]:
     """Return the images that no place holds under their key; with `everywhere`, that some place lacks.
 
     `held` is the result of published().
     """
     whole = all if everywhere else any
-    return [variant for variant in variants if not (held.get(variant.id) and whole(held[variant.id].values()))]
+    return [recipe for recipe in recipes if not (held.get(recipe.id) and whole(held[recipe.id].values()))]
 
 
 def published_if_known(
@@ -213,14 +209,14 @@ def published_if_known(
 
 
 def settle(
-    intent: Intent, variants: Iterable[Variant], places: Iterable[Place], create: bool, change: bool
+    intent: Intent, recipes: Iterable[Recipe], places: Iterable[Place], create: bool, change: bool
 ) -> list[Setting]:
     """Call ecr_repositories.ensure() for the Amazon ECR repositories among `places`; plain registries are not queried.
 
     Raises ConfigError if publish.toml would let the tag of a key or a release move. Raises AwsError.
     """
     settings, names = publication(intent.root).repository, dict[tuple[str, str], list[str]]()
-    refuse_filters(settings, [variant.id for variant in variants])
+    refuse_filters(settings, [recipe.id for recipe in recipes])
     for place in dict.fromkeys(places):
         if place.region:
             names.setdefault((place.region, place.account), []).append(place.path)

@@ -44,26 +44,23 @@ def build(
     from trainwright.resolve import fetch as resolve_fetch
 
     cache = Cache(to=cache_to, sources=cache_from or [])
-    intent, variants = asked_for(framework, images, with_, name)
+    intent, recipes = asked_for(framework, images, with_, name)
     with console.alone(intent.root, no_wait):
         if set_up and and_push and not registry:
             _set_up_registry(intent.root)
-        found = [child.load(intent.recipe(variant)) for variant in variants]
+        found = [child.load(recipe) for recipe in recipes]
         held, why = state.published_if_known(intent, found, registry, region)
-        lacking = state.lacking(variants, held, everywhere=and_push)
+        lacking = state.lacking(recipes, held, everywhere=and_push)
         if set_up and lacking:
             _set_up_engine(intent.root)
-        with console.progress(resolve_fetch.to_fetch(intent, lacking)) as (say, advance):
+        with console.progress(resolve_fetch.to_fetch(lacking)) as (say, advance):
             if why:
                 say(why)
-            done = [
-                build_build.build(intent.recipe(variant), None, say, advance, cache, held.get(variant.id))
-                for variant in variants
-            ]
+            done = [build_build.build(recipe, None, say, advance, cache, held.get(recipe.id)) for recipe in recipes]
         if not (and_push and as_json):
             console.final(done, as_json)
         if and_push and lacking:  # the build may have met a drift, which changes the key
-            found, held = [child.load(intent.recipe(variant)) for variant in variants], {}
+            found, held = [child.load(recipe) for recipe in recipes], {}
         if and_push:
             from trainwright.commands.push import pushed
 

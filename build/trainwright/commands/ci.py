@@ -76,16 +76,16 @@ def exports(images: Images = None, framework: Framework = None, as_json: Json = 
         images = [only] if (only := os.environ.get("ONLY")) else None
         framework = None if images else os.environ.get("FRAMEWORK") or None
     if images or framework:
-        values = state.exported(*chosen(framework, images))
+        values = state.exported(chosen(framework, images)[1])
     else:
         intent = load_intent(find_root())
-        variants, other = state.pushed_here(intent)
+        recipes, other = state.pushed_here(intent)
         for name in other:
             typer.echo(f"left out {name}: its inputs changed after it was pushed", err=True)
-        if not variants:
+        if not recipes:
             fix = "make build push FRAMEWORK=pytorch; or name it: an id or glob, --framework"
             raise NotRunError("no image was pushed from this checkout with its present inputs", where="out/", fix=fix)
-        values = state.exported(intent, variants)
+        values = state.exported(recipes)
     if as_json:
         console.data(values)
         return
@@ -102,11 +102,11 @@ def proofs(as_json: Json = False) -> None:
     """
     from trainwright.build import proofs
     from trainwright.core import checkout, console
+    from trainwright.matrix.matrix import load_intent
 
-    intent, variants = chosen(None, None)
-    by_id = {variant.id: variant for variant in variants}
-    found = {name: proofs.standing(intent.recipe(by_id[name])) for name in intent.matrix.tested.ci}
-    due = {name: proofs.due(intent.recipe(by_id[name]), standing) for name, standing in found.items()}
+    intent = load_intent(find_root())
+    found = {name: proofs.standing(intent.recipe(name)) for name in intent.matrix.tested.ci}
+    due = {name: proofs.due(intent.recipe(name), standing) for name, standing in found.items()}
     commit = checkout.commit_of(intent.root, "HEAD")
     turn = proofs.in_turn([name for name, why in due.items() if not why], commit)
     rows = []
@@ -132,12 +132,12 @@ def _graph(
     from trainwright.image import changes
     from trainwright.publish import pipelines
 
-    intent, variants = chosen(framework, images)
+    intent, recipes = chosen(framework, images)
     settings = pipelines.settings(intent.root)
     changed = {row.id for row in changes.since(intent, since)} if since else None
     named = bool(registry or region)
-    rows, why = state.planned(intent, variants, registry or PUSHED_TO, region, must_know=named, elsewhere=True)
-    found = pipelines.graph(rows, variants, intent.components.bases, changed, since, bool(cache))
+    rows, why = state.planned(intent, recipes, registry or PUSHED_TO, region, must_know=named, elsewhere=True)
+    found = pipelines.graph(rows, recipes, intent.components.bases, changed, since, bool(cache))
     return found, settings, _notes(intent.root, registry, region, why)
 
 

@@ -12,12 +12,12 @@ def fetch(images: Images = None, framework: Framework = None, as_json: Json = Fa
     from trainwright.resolve import fetch as resolve_fetch
     from trainwright.resolve import resolve
 
-    intent, variants = chosen(framework, images)
+    intent, recipes = chosen(framework, images)
     if framework is None and images is None:
-        variants, blocked = resolve.waiting(intent, variants)
+        recipes, blocked = resolve.waiting(recipes)
         if blocked:
             typer.echo(f"{len(blocked)} locks are blocked and are not fetched: trainwright plan", err=True)
-    with console.progress(resolve_fetch.to_fetch(intent, variants)) as (say, advance):
-        resolve_fetch.fetch(intent, variants, say, advance)
-        rows = resolve_fetch.fetched(intent, variants)
+    with console.progress(resolve_fetch.to_fetch(recipes)) as (say, advance):
+        resolve_fetch.fetch(intent, recipes, say, advance)
+        rows = resolve_fetch.fetched(recipes)
     console.show(rows, as_json)

@@ -17,12 +17,12 @@ def find(
     from trainwright.image import inputs
     from trainwright.inspect import find as inspect_find
 
-    intent, variants = chosen(None, None)
+    intent, recipes = chosen(None, None)
     queries = [inspect_find.query(text) for text in has]
     images = {}
-    for variant in variants:
-        locked, packages, _ = inputs.known(intent.recipe(variant))
-        images[variant.id] = inspect_find.holdings(intent.recipe(variant), locked, packages)
+    for recipe in recipes:
+        locked, packages, _ = inputs.known(recipe)
+        images[recipe.id] = inspect_find.holdings(recipe, locked, packages)
     rows, exists = inspect_find.find(queries, images, intent.components.components)
     if rows or as_json:
         console.show([row.model_dump() for row in rows], as_json)

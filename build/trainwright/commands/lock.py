@@ -26,22 +26,22 @@ def lock(
 
     if (write and not update) or (check and update):
         raise ConfigError("--write requires --update, and --check goes with neither", fix="trainwright lock --help")
-    intent, variants = chosen(framework, images)
+    intent, recipes = chosen(framework, images)
     reads = check or (update and not write)
     if with_ or name:
         with console.alone(intent.root, no_wait, reads):
-            return _lock_additions(intent.recipe(on_top(variants, with_, name)[0]), check, update, write, as_json)
+            return _lock_additions(on_top(recipes, with_, name)[0], check, update, write, as_json)
     if check:
-        rows, error = resolve.check_locks(intent, variants)
+        rows, error = resolve.check_locks(intent, recipes)
         console.show(rows, as_json)
         if error:
             raise error
         return None
     with console.alone(intent.root, no_wait, reads), console.progress() as (say, advance):
         if not update:
-            rows = resolve.lock_all(intent, variants, images is not None, say, advance)
+            rows = resolve.lock_all(intent, recipes, images is not None, say, advance)
         else:
-            rows = [change.model_dump() for change in relock.update(intent, variants, write, say, advance)]
+            rows = [change.model_dump() for change in relock.update(intent, recipes, write, say, advance)]
             say(_changes(len(rows), write, "lock"))
     return console.show(rows, as_json)
 

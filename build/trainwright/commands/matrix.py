@@ -20,7 +20,7 @@ def rows_of(
     from trainwright.inspect import matrix_page
     from trainwright.matrix import instances
 
-    intent, variants = chosen(framework, images)
+    intent, recipes = chosen(framework, images)
     if state is not None and state not in matrix_page.STATES:
         raise ConfigError(
             f"unknown state {state!r}", why=did_you_mean(state, matrix_page.STATES), fix="trainwright list"
@@ -28,12 +28,12 @@ def rows_of(
     if instance is not None:
         instances.architectures([instance], intent.instances)
     rows = list[dict[str, Any]]()
-    for variant in (one for one in variants if instance is None or instance in one.instances):
-        standing = proofs.standing(intent.recipe(variant))
+    for recipe in (one for one in recipes if instance is None or instance in one.variant.instances):
+        standing = proofs.standing(recipe)
         if state not in (None, standing.state):
             continue
-        rows.append(matrix_page.row(intent.recipe(variant), standing))
-        if moved and standing.state == "proved" and (why := proofs.due(intent.recipe(variant), standing)):
+        rows.append(matrix_page.row(recipe, standing))
+        if moved and standing.state == "proved" and (why := proofs.due(recipe, standing)):
             rows[-1]["reason"] += f"; but {why}"
     return rows
 

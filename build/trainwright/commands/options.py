@@ -4,11 +4,14 @@ import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from trainwright.core.errors import ConfigError, did_you_mean
+
+if TYPE_CHECKING:  # importing the matrix takes as long as --help itself
+    from trainwright.matrix.matrix import Intent, Recipe
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -100,18 +103,18 @@ def find_root() -> Path:
     )
 
 
-def chosen(framework: str | None, images: Sequence[str] | None) -> tuple[Any, Any]:
+def chosen(framework: str | None, images: Sequence[str] | None) -> tuple["Intent", list["Recipe"]]:
     from trainwright.matrix.matrix import load_intent, select
 
     intent = load_intent(find_root())
-    return intent, select(intent.variants, framework, images)
+    return intent, select(intent, framework, images)
 
 
 def asked_for(
     framework: str | None, images: Sequence[str] | None, requirements: Path | None = None, name: str = ""
-) -> tuple[Any, Any]:
+) -> tuple["Intent", list["Recipe"]]:
     """Return the chosen images for a command that takes hours: without a choice it fails instead of taking all."""
-    intent, variants = chosen(framework, images)
+    intent, recipes = chosen(framework, images)
     if framework is None and images is None:
         raise ConfigError(
             "no image was chosen",
@@ -119,19 +122,19 @@ def asked_for(
             fix=f"the same command with --framework {intent.variants[0].framework} or '<id or glob>' "
             f"(of make: FRAMEWORK={intent.variants[0].framework})",
         )
-    return intent, on_top(variants, requirements, name) if requirements or name else variants
+    return intent, on_top(recipes, requirements, name) if requirements or name else recipes
 
 
-def on_top(variants: Any, requirements: Path | None, name: str) -> Any:
+def on_top(recipes: list["Recipe"], requirements: Path | None, name: str) -> list["Recipe"]:
     """Return the image that consists of another one and the packages of a requirements file."""
     from trainwright.lock import additions
 
     if requirements is None:
         raise ConfigError("--name requires --with", fix="trainwright build --help")
-    if len(variants) != 1:
+    if len(recipes) != 1:
         raise ConfigError(
-            f"--with requires one image, but {len(variants)} were chosen",
-            why=", ".join(variant.id for variant in variants[:5]),
-            fix=f"name one: {variants[0].id}",
+            f"--with requires one image, but {len(recipes)} were chosen",
+            why=", ".join(recipe.id for recipe in recipes[:5]),
+            fix=f"name one: {recipes[0].id}",
         )
-    return [additions.on_top(variants[0], str(requirements), name)]
+    return [additions.on_top(recipes[0], str(requirements), name)]

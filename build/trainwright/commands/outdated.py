@@ -9,7 +9,7 @@ def outdated(images: Images = None, framework: Framework = None, as_json: Json =
     from trainwright.core import console
     from trainwright.resolve import outdated as resolve_outdated
 
-    intent, variants = chosen(framework, images)
+    intent, recipes = chosen(framework, images)
     with console.progress() as (say, _):
-        rows = resolve_outdated.outdated(intent, variants, say)
+        rows = resolve_outdated.outdated(intent, recipes, say)
     console.show([row.model_dump() for row in rows], as_json)

@@ -18,8 +18,8 @@ def plan(
     from trainwright.core import console
     from trainwright.image import tags
 
-    intent, variants = chosen(framework, images)
-    rows, why = state.planned(intent, variants, registry, region)
+    intent, recipes = chosen(framework, images)
+    rows, why = state.planned(intent, recipes, registry, region)
     if why:
         typer.echo(why, err=True)
     shown = None if as_json else {"id", "action", "reason", "key"}

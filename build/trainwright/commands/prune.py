@@ -28,10 +28,10 @@ def prune(
     from trainwright.registry import locations
 
     intent = load_intent(find_root())
-    variants = select(intent.variants, framework, "*")
+    recipes = select(intent, framework, "*")
     with console.alone(intent.root, no_wait, reads=not delete), console.progress() as (say, _):
         hosts = locations.hosts(intent.root, registry, region)
-        asked = [host.place(state.below_registry(variant)) for host in hosts for variant in variants]
+        asked = [host.place(state.below_registry(recipe.variant)) for host in hosts for recipe in recipes]
         found = publish_prune.prune(intent, asked, delete, set(waive or ()), say)
     if as_json:
         console.data(found.model_dump(mode="json"))

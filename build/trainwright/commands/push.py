@@ -55,16 +55,16 @@ def push(
     from trainwright.image import child
     from trainwright.lock.lockfile import refuse_blocked
 
-    intent, variants = asked_for(framework, images, with_, name)
+    intent, recipes = asked_for(framework, images, with_, name)
     with console.alone(intent.root, no_wait, reads=dry_run):
-        found = [child.load(intent.recipe(variant)) for variant in variants]
+        found = [child.load(recipe) for recipe in recipes]
         if dry_run:
             from trainwright.publish import forecast
 
             for one in found:  # a blocked image has no steps; other errors are reported after the steps
                 refuse_blocked(one.variant, one.blocked)
             held = state.published(intent, found, registry, region)
-            told = [forecast.forecast(intent.recipe(each), held[each.id], release, waive_gate) for each in variants]
+            told = [forecast.forecast(recipe, held[recipe.id], release, waive_gate) for recipe in recipes]
             console.final([each.done for each in told], as_json)
             return errors.refuse_all("a push would fail", [error for each in told for error in each.refused])
         done = pushed(intent, found, {}, registry, region, release, waive_gate)

@@ -42,17 +42,17 @@ def rebuild(
         raise ConfigError("a reference requires --compare", fix=f"trainwright rebuild --compare {reference}")
     if reference and not images and not framework:
         intent, _ = chosen(None, None)
-        variants = [build_rebuild.variant_of(intent, reference)]
+        recipes = [build_rebuild.recipe_of(intent, reference)]
     else:
-        intent, variants = asked_for(framework, images, with_, name)
-    if len(variants) != 1:
+        intent, recipes = asked_for(framework, images, with_, name)
+    if len(recipes) != 1:
         raise ConfigError(
-            f"rebuild requires one image, but {len(variants)} were chosen", fix=f"trainwright rebuild {variants[0].id}"
+            f"rebuild requires one image, but {len(recipes)} were chosen", fix=f"trainwright rebuild {recipes[0].id}"
         )
-    variant = variants[0]
-    with console.alone(intent.root, no_wait), console.progress(fetch.to_fetch(intent, variants)) as (say, advance):
-        repository = build_state.repository_if_any(intent.recipe(variant), registry)
-        found, error = build_rebuild.rebuild(intent.recipe(variant), repository, compare, reference, say, advance)
+    recipe = recipes[0]
+    with console.alone(intent.root, no_wait), console.progress(fetch.to_fetch(recipes)) as (say, advance):
+        repository = build_state.repository_if_any(recipe, registry)
+        found, error = build_rebuild.rebuild(recipe, repository, compare, reference, say, advance)
     if as_json:
         console.data(found.model_dump())
     else:

@@ -26,13 +26,13 @@ def record(
     from trainwright.build import recording
     from trainwright.core import console
 
-    intent, variants = chosen(framework, images)
+    intent, recipes = chosen(framework, images)
     if framework is None and images is None:
-        variants = recording.candidates(intent, variants)
-    if training and len(variants) != 1:
-        raise ConfigError(f"--training requires one image, but {len(variants)} were chosen", fix="add <id>")
+        recipes = recording.candidates(recipes)
+    if training and len(recipes) != 1:
+        raise ConfigError(f"--training requires one image, but {len(recipes)} were chosen", fix="add <id>")
     with console.alone(intent.root, no_wait):
-        rows, error = recording.record(intent, variants, training)
+        rows, error = recording.record(recipes, training)
     console.show(rows, as_json)
     if error:
         raise error

@@ -39,10 +39,10 @@ def release(
     from trainwright.registry import locations
 
     release_records.version(name)  # before anything is read
-    intent, variants = asked_for(framework, images)
+    intent, recipes = asked_for(framework, images)
     with console.alone(intent.root, no_wait, reads=dry_run), console.progress() as (say, _):
         hosts = locations.hosts(intent.root, registry, region)
-        rows = publish_release.release(intent, variants, name, list(map(str, hosts)), dry_run, say, waive_gate)
+        rows = publish_release.release(intent, recipes, name, list(map(str, hosts)), dry_run, say, waive_gate)
     console.show([row.model_dump() for row in rows], as_json)
     if not dry_run:
         typer.echo(f"commit {release_records.FOLDER}/{name}.toml: it is the record of {name}", err=True)

@@ -15,12 +15,12 @@ def render(
     from trainwright.core import console
     from trainwright.image import inputs
 
-    intent, variants = chosen(framework, images)
+    intent, recipes = chosen(framework, images)
     rows = []
     with console.alone(intent.root, no_wait):
-        for variant in variants:
-            blocked = "; ".join(inputs.awaited(intent.recipe(variant)))
-            build.write_text(inputs.text_of(intent.recipe(variant)), state.out_folder(intent.recipe(variant)))
-            key = "" if blocked else inputs.load(intent.recipe(variant)).key
-            rows.append({"id": variant.id, "key": key, "folder": f"out/{variant.id}", "blocked": blocked})
+        for recipe in recipes:
+            blocked = "; ".join(inputs.awaited(recipe))
+            build.write_text(inputs.text_of(recipe), state.out_folder(recipe))
+            key = "" if blocked else inputs.load(recipe).key
+            rows.append({"id": recipe.id, "key": key, "folder": f"out/{recipe.id}", "blocked": blocked})
     console.show(rows, as_json)

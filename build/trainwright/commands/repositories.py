@@ -22,11 +22,9 @@ def repositories(
     from trainwright.build import state
     from trainwright.core import console
 
-    intent, variants = chosen(framework, images)
-    places = [
-        place for variant in variants for place in state.places(intent.recipe(variant), registry or "ecr", region)
-    ]
-    rows = state.settle(intent, variants, places, create=apply, change=apply)
+    intent, recipes = chosen(framework, images)
+    places = [place for recipe in recipes for place in state.places(recipe, registry or "ecr", region)]
+    rows = state.settle(intent, recipes, places, create=apply, change=apply)
     console.show([row.model_dump() for row in rows], as_json)
     for host in dict.fromkeys(place.host for place in places if not place.region):
         typer.echo(

@@ -36,10 +36,7 @@ def test_(
             passed = verify_child.test(intent, image, say)
         console.show([{"image": image, "tests": f"{passed} passed"}], as_json)
         return
-    intent, variants = asked_for(framework, images, with_, name)
+    intent, recipes = asked_for(framework, images, with_, name)
     with console.alone(intent.root, no_wait), console.progress() as (say, _):
-        done = [
-            image_tests.test(intent.recipe(variant), state.repository_if_any(intent.recipe(variant), registry), say)
-            for variant in variants
-        ]
+        done = [image_tests.test(recipe, state.repository_if_any(recipe, registry), say) for recipe in recipes]
     console.final(done, as_json)

@@ -13,8 +13,7 @@ from trainwright.docker import engine
 from trainwright.image import inputs
 from trainwright.image.inputs import Inputs
 from trainwright.matrix import matrix
-from trainwright.matrix.matrix import Intent
-from trainwright.matrix.model import Variant
+from trainwright.matrix.matrix import Intent, Recipe
 from trainwright.registry import client, http
 
 
@@ -50,11 +49,11 @@ class Context:
     @cached_property
     def inputs(self) -> dict[str, Inputs | LockError]:
         """Map the id of each image that is not blocked to its inputs, or to the error of its lock."""
-        return {variant.id: self._load(variant) for variant in inputs.held(self.intent)}
+        return {recipe.id: self._load(recipe) for recipe in inputs.held(self.intent)}
 
-    def _load(self, variant: Variant) -> Inputs | LockError:
+    def _load(self, recipe: Recipe) -> Inputs | LockError:
         try:
-            return inputs.load(self.intent.recipe(variant))
+            return inputs.load(recipe)
         except LockError as error:
             return error
 
@@ -75,14 +74,14 @@ class Context:
         """
         found = []
         try:
-            for variant in self.intent.variants:
-                if not variant.default or variant.id not in self.inputs:
+            for recipe in self.intent.recipes:
+                if not recipe.variant.default or recipe.id not in self.inputs:
                     continue
-                given = self.inputs[variant.id]
+                given = self.inputs[recipe.id]
                 if isinstance(given, LockError):
                     raise given
                 asked = self.registry_answers  # None for a registry beyond loopback
-                repository = state.repository_if_any(self.intent.recipe(variant), self.registry) if asked else None
+                repository = state.repository_if_any(recipe, self.registry) if asked else None
                 entry = state.plan_one(given, repository, lambda: isinstance(self.engine, dict))
                 found += [given] if entry.action == "build" else []
         except (LockError, RegistryError, EnvironmentProblem) as error:

@@ -90,7 +90,7 @@ def compare(before: Mapping[str, State], after: Mapping[str, State]) -> list[Mov
 
 
 def load_all(intent: Intent) -> dict[str, State]:
-    return {variant.id: _load(intent.recipe(variant)) for variant in intent.variants}
+    return {recipe.id: _load(recipe) for recipe in intent.recipes}
 
 
 def _load(recipe: Recipe) -> State:

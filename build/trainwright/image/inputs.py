@@ -256,9 +256,9 @@ def _without_digest(recipe: Recipe, bases: str) -> str:
     raise AssertionError(f"{recipe.id} has a digest of everything")
 
 
-def held(intent: Intent) -> list[Variant]:
+def held(intent: Intent) -> list[Recipe]:
     """Return the matrix images that await nothing: each must have a lock."""
-    return [variant for variant in intent.variants if not awaited(intent.recipe(variant))]
+    return [recipe for recipe in intent.recipes if not awaited(recipe)]
 
 
 def text_of(recipe: Recipe) -> dict[str, str]:

@@ -15,8 +15,7 @@ from trainwright.image import tags as image_names
 from trainwright.inspect import find
 from trainwright.inspect.find import Held, Query
 from trainwright.lock import packages
-from trainwright.matrix.matrix import Intent, load_intent
-from trainwright.matrix.model import Variant
+from trainwright.matrix.matrix import Intent, Recipe, load_intent
 from trainwright.publish import release_records
 from trainwright.publish.release_records import Train
 from trainwright.registry import client
@@ -101,25 +100,21 @@ def _asking(host: str | None) -> Ask:
 
 def _published(intent: Intent, place: Place, ask: Ask) -> str:
     """Return the digest of a matrix image under its present key, or "" if the image is blocked."""
-    variant = next(variant for variant in intent.variants if variant.id == place.id)
+    recipe = intent.recipe(place.id)
     try:
-        return (
-            ""
-            if inputs.awaited(intent.recipe(variant))
-            else ask(place.repository, inputs.load(intent.recipe(variant)).tag)
-        )
+        return "" if inputs.awaited(recipe) else ask(place.repository, inputs.load(recipe).tag)
     except TrainwrightError:
         return UNKNOWN
 
 
 def _of_the_matrix(intent: Intent) -> Iterator[Place]:
     """Yield the matrix images by the locks of this tree; a blocked image, which was never published, by its pins."""
-    for variant in intent.variants:
-        locked, found, _ = inputs.known(intent.recipe(variant))
-        readable = (locked and found) or inputs.awaited(intent.recipe(variant))
-        held = find.holdings(intent.recipe(variant), locked, found) if readable else []
+    for recipe in intent.recipes:
+        locked, found, _ = inputs.known(recipe)
+        readable = (locked and found) or inputs.awaited(recipe)
+        held = find.holdings(recipe, locked, found) if readable else []
         why = "" if readable else "its lock is missing or stale: trainwright lock"
-        yield Place(variant.id, "", "", below_registry(variant), held, why)
+        yield Place(recipe.id, "", "", below_registry(recipe.variant), held, why)
 
 
 def _of_a_release(intent: Intent, train: Train) -> list[Place]:
@@ -133,19 +128,18 @@ def _of_a_release(intent: Intent, train: Train) -> list[Place]:
         commit = checkout.commit_of(intent.root, train.commit)
         with checkout.exported(intent.root, commit) as folder:
             old = load_intent(folder)
-            variants = {variant.id: variant for variant in old.variants}
-            return [place(identity, *_as_it_was(old, variants.get(identity))) for identity in train.images]
+            return [place(identity, *_as_it_was(old.find(identity))) for identity in train.images]
     except TrainwrightError as error:
         return [place(identity, [], _line(error)) for identity in train.images]
 
 
-def _as_it_was(old: Intent, variant: Variant | None) -> tuple[list[Held], str]:
-    if variant is None:
+def _as_it_was(recipe: Recipe | None) -> tuple[list[Held], str]:
+    if recipe is None:
         return [], "the matrix of that commit has no such image"
     try:
-        locked = inputs.read_lock(old.recipe(variant))
-        found = packages.to_packages(inputs.read_distribution(old, variant.base).locked)
-        return find.holdings(old.recipe(variant), locked, found), ""
+        locked = inputs.read_lock(recipe)
+        found = packages.to_packages(inputs.read_distribution(recipe.intent, recipe.variant.base).locked)
+        return find.holdings(recipe, locked, found), ""
     except TrainwrightError as error:
         return [], _line(error)
 

@@ -22,7 +22,6 @@ from trainwright.inspect.diff_model import Blob, Comparison, Contents, Side
 from trainwright.inspect.verify_child import OWN_FILES, PROBE
 from trainwright.lock import diff
 from trainwright.matrix.matrix import Intent, load_intent
-from trainwright.matrix.model import Variant
 from trainwright.publish import release_records, sbom
 from trainwright.registry import client, locations
 
@@ -62,7 +61,7 @@ def sentences(found: Comparison) -> list[str]:
 
 
 def _side(intent: Intent, said: str, given: str, regions: str) -> Side:
-    if any(variant.id == said for variant in intent.variants):
+    if intent.find(said):
         return _of_the_matrix(intent, said, given, regions)
     records = release_records.known(intent.root)
     if (found := RELEASE.fullmatch(said)) and "/" not in said:
@@ -89,11 +88,11 @@ def _side(intent: Intent, said: str, given: str, regions: str) -> Side:
 
 def _of_the_matrix(intent: Intent, identity: str, given: str, regions: str) -> Side:
     """Return the image with its present inputs: as pushed, else from the engine, else from its locks."""
-    variant = _variant(intent, identity)
-    if missing := inputs.awaited(intent.recipe(variant)):
+    recipe = intent.recipe(identity)
+    if missing := inputs.awaited(recipe):
         raise NotRunError(f"{identity} is blocked", why="; ".join(missing), fix="trainwright plan")
-    found = inputs.load(intent.recipe(variant))
-    image = state.read_image(state.out_folder(intent.recipe(variant)))
+    found = inputs.load(recipe)
+    image = state.read_image(state.out_folder(recipe))
     if image and image.key == found.key and image.uri and parent.lies_in(given, image.uri):
         with suppress(RegistryError):  # if the registry does not answer, try the engine
             return _published(intent, identity, image.uri)
@@ -194,20 +193,18 @@ def _by_probe(intent: Intent, side: Side, say: Say) -> Contents | None:
 
 def _by_locks(intent: Intent, side: Side) -> Contents | None:
     """Return the locked contents: this tree's locks if the key matches, else those of the release with this digest."""
-    with suppress(TrainwrightError, StopIteration):
-        found = inputs.load(intent.recipe(_variant(intent, side.id)), as_locked=True)
+    with suppress(TrainwrightError):
+        found = inputs.load(intent.recipe(side.id), as_locked=True)
         if found.key == side.key:
             return _locked(found, "the locks of this tree")
     for train in release_records.known(intent.root).values():
         shipped = train.images.get(side.id)
         if shipped and side.digest == shipped.digest:
-            with suppress(TrainwrightError, StopIteration):
+            with suppress(TrainwrightError):
                 commit = checkout.commit_of(intent.root, train.commit)
                 with checkout.exported(intent.root, commit) as folder:
                     old = load_intent(folder)
-                    return _locked(
-                        inputs.load(old.recipe(_variant(old, side.id)), as_locked=True), f"the locks of {train.name}"
-                    )
+                    return _locked(inputs.load(old.recipe(side.id), as_locked=True), f"the locks of {train.name}")
     return None
 
 
@@ -227,7 +224,3 @@ def _by_labels(side: Side) -> Contents:
     said = {name: labels[name] for name in labels if name.startswith(tags.VERSION_LABEL)}
     versions = {name.removeprefix(tags.VERSION_LABEL): version for name, version in said.items()}
     return Contents(by="its labels", versions=versions or None)
-
-
-def _variant(intent: Intent, identity: str) -> Variant:
-    return next(variant for variant in intent.variants if variant.id == identity)

@@ -44,12 +44,12 @@ def parent_of(intent: Intent, said: str, given: str) -> Parent:
 
 def _published(intent: Intent, identity: str, given: str) -> Parent:
     """Return the pushed image with its present inputs, from out/<id>/image.json or the registry. Raises NotRunError."""
-    variant = next(variant for variant in intent.variants if variant.id == identity)
-    found = inputs.load(intent.recipe(variant))
-    image = state.read_image(state.out_folder(intent.recipe(variant)))
+    recipe = intent.recipe(identity)
+    found = inputs.load(recipe)
+    image = state.read_image(state.out_folder(recipe))
     if image and image.key == found.key and image.digest and image.uri and lies_in(given, image.uri):
         return Parent(id=identity, key=found.key, digest=image.digest, uri=image.uri)
-    repository = state.places(intent.recipe(variant), given)[0].repository
+    repository = state.places(recipe, given)[0].repository
     if digest := client.resolve(repository, found.tag):
         return Parent(id=identity, key=found.key, digest=digest, uri=f"{repository}@{digest}")
     raise NotRunError(
@@ -98,12 +98,11 @@ def reference(intent: Intent | None, labels: Mapping[str, str], given: str) -> s
         local = tags.engine_name(identity.partition("-")[0], tag)
         if engine.image_id(local):
             return local
-        for variant in intent.variants:
-            if variant.id == identity:
-                with suppress(TrainwrightError):
-                    repository = state.places(intent.recipe(variant), given)[0].repository
-                    if digest := client.resolve(repository, tag):
-                        return f"{repository}@{digest}"
+        if recipe := intent.find(identity):
+            with suppress(TrainwrightError):
+                repository = state.places(recipe, given)[0].repository
+                if digest := client.resolve(repository, tag):
+                    return f"{repository}@{digest}"
     raise NotRunError(
         "cannot determine the parent of this image",
         why=f"it has no label {PARENT_LABEL}"

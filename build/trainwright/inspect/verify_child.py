@@ -124,10 +124,9 @@ def _parent_look(intent: Intent, parent: str, labels: dict[str, str]) -> tuple[d
 
 def _declared_here(intent: Intent, identity: str, parent: str) -> dict[str, Any]:
     """Return this checkout's declaration, for an image from before declarations existed. Raises NotRunError."""
-    for variant in intent.variants:
-        if variant.id == identity:
-            content: dict[str, Any] = json.loads(inputs.load(intent.recipe(variant)).text["requirements/declared.json"])
-            return content
+    if recipe := intent.find(identity):
+        content: dict[str, Any] = json.loads(inputs.load(recipe).text["requirements/declared.json"])
+        return content
     raise NotRunError(
         f"{parent} has no declaration, and this checkout does not know {identity or 'it'}",
         why=f"it has no {declared.PLACE}",
@@ -196,16 +195,16 @@ def _paths(layer: Path) -> list[str]:
 
 def _checkout(intent: Intent, identity: str, key: str) -> str:
     """Return whether this checkout builds the parent, as a sentence."""
-    for variant in intent.variants:
-        if variant.id == identity:
-            try:
-                own = inputs.load(intent.recipe(variant)).key
-            except TrainwrightError as error:
-                return f"this checkout cannot compute its own key: {error.what}"
-            if own == key:
-                return "this checkout builds the parent with the same key"
-            return f"this checkout builds {identity} with another key, {own[:12]}: the parent has {key[:12]}"
-    return f"this checkout does not know {identity}"
+    recipe = intent.find(identity)
+    if recipe is None:
+        return f"this checkout does not know {identity}"
+    try:
+        own = inputs.load(recipe).key
+    except TrainwrightError as error:
+        return f"this checkout cannot compute its own key: {error.what}"
+    if own == key:
+        return "this checkout builds the parent with the same key"
+    return f"this checkout builds {identity} with another key, {own[:12]}: the parent has {key[:12]}"
 
 
 def test(intent: Intent, name: str, say: Say) -> int:
@@ -217,20 +216,20 @@ def test(intent: Intent, name: str, say: Say) -> int:
     if engine.image_id(name) is None:
         raise NotRunError(f"the engine holds no image {name}", fix=f"docker pull {name}, or build it")
     labels = engine.labels(name)
-    variant = next((v for v in intent.variants if v.id == labels.get(tags.ID_LABEL)), None)
-    if variant is None:
+    recipe = intent.find(labels.get(tags.ID_LABEL, ""))
+    if recipe is None:
         raise ConfigError(
             f"{name} does not start from an image of this checkout",
             why=f"label {tags.ID_LABEL}: {labels.get(tags.ID_LABEL)}",
         )
-    if (own := inputs.load(intent.recipe(variant)).key) != labels.get(tags.KEY_LABEL):
+    if (own := inputs.load(recipe).key) != labels.get(tags.KEY_LABEL):
         raise NotRunError(
-            f"the tests of this checkout do not match the {variant.id} that {name} starts from",
+            f"the tests of this checkout do not match the {recipe.id} that {name} starts from",
             why=f"its key is {labels.get(tags.KEY_LABEL, '')[:12]}, this checkout's is {own[:12]}",
             fix="git checkout the revision that built the parent, and run the same command there",
         )
-    say(f"{name}: the image tests of {variant.id}")
+    say(f"{name}: the image tests of {recipe.id}")
     with tempfile.TemporaryDirectory(prefix="trainwright-tests-") as folder:
-        words = ("--variant", variant.id, "--derived")
+        words = ("--variant", recipe.id, "--derived")
         fix = f"trainwright test --image {name}"
-        return image_tests(intent.recipe(variant), name, words, Path(folder, "tests.xml"), name, fix)[0]
+        return image_tests(recipe, name, words, Path(folder, "tests.xml"), name, fix)[0]

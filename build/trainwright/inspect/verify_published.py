@@ -104,7 +104,7 @@ def inspect(intent: Intent, target: str, public: str, contents: bool, say: Say) 
     signature = _row("signature", why, lambda: _signature(place, public))
     rows.append(signature)
     rows.append(_row("provenance", why, lambda: _provenance(intent, found, unknown, place, public, labels)))
-    rows.append(_row("sbom", why, lambda: _sbom(intent, found, unknown, place, public)))
+    rows.append(_row("sbom", why, lambda: _sbom(found, unknown, place, public)))
     why = unknown or ("" if contents else "--no-contents") or _may_not_start(intent, found, signature)
     rows.append(_row("contents", why, lambda: _contents(found, place.uri, say)))
     return Report(uri=place.uri, id=identity, key=key, rows=rows)
@@ -145,12 +145,12 @@ def _labels(repository: str, digest: str) -> dict[str, str]:
 
 def _inputs(intent: Intent, identity: str, key: str) -> tuple[Inputs | None, str]:
     """Return this checkout's inputs of that image, or None and the reason if it does not know this key."""
-    variant = next((variant for variant in intent.variants if variant.id == identity), None)
-    if variant is None:
+    recipe = intent.find(identity)
+    if recipe is None:
         return None, f"this checkout does not know {identity}"
     try:
         for as_locked in (True, False):  # the second pass includes the drift that this host's store recorded
-            if (found := inputs.load(intent.recipe(variant), as_locked)).key == key:
+            if (found := inputs.load(recipe, as_locked)).key == key:
                 return found, ""
     except TrainwrightError as error:
         return None, f"this checkout cannot compute the key of {identity}: {error.what}"
@@ -234,13 +234,13 @@ def _provenance(
     return f"the {count} sources of this checkout's lock" + (f", commit {commit[: tags.SHORT]}" if commit else "")
 
 
-def _sbom(intent: Intent, found: Inputs | None, unknown: str, place: Place, public: str) -> str:
+def _sbom(found: Inputs | None, unknown: str, place: Place, public: str) -> str:
     statements, why = sign.attested(place, public, "sbom")
     if not statements:
         raise BuildError(f"no SBOM is signed with this cosign key: {why}")
     if found is None:
         raise NotRunError("signed, and not compared with a lock", why=unknown)
-    _refuse(min((sboms.differences(intent, found, said["predicate"], place.digest) for said in statements), key=len))
+    _refuse(min((sboms.differences(found, said["predicate"], place.digest) for said in statements), key=len))
     lists = [len(sboms.packages(statements[0]["predicate"], kind)) for kind in ("deb", "pypi")]
     return f"{lists[0]} distribution and {lists[1]} Python packages, as locked"
 

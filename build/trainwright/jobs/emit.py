@@ -70,8 +70,8 @@ def _named(root: Path, what: run.Subject) -> run.Subject:
     identity = what.id or uri.identity_of(root, intent, what.reference)
     if what.id or not identity:
         return what
-    pins = next(one.pins for one in intent.variants if one.id == identity)
-    return what.model_copy(update={"id": identity, "pins": dict.fromkeys(pins, "")})
+    pins = dict.fromkeys(intent.recipe(identity).pins, "")
+    return what.model_copy(update={"id": identity, "pins": pins})
 
 
 def _type(root: Path, identity: str, name: str) -> tuple[str, Instance | None]:
@@ -110,7 +110,7 @@ def _fit(root: Path, identity: str, made: Job, row: Instance | None) -> list[str
     if not identity:
         return [] if row else [fit.unknown(made.instance)]
     intent = load_intent(root)
-    variant = next(one for one in intent.variants if one.id == identity)
+    variant = intent.recipe(identity).variant
     architecture = run.architecture(intent, identity)
     tcp = "" if made.environment.get(fit.ALLOW_TCP) == "1" else f"--env {fit.ALLOW_TCP}=1"
     return fit.trains(variant, architecture, made.instance, row, made.nodes, tcp)

@@ -53,7 +53,7 @@ class Job(Model):
 def fitting_notes(root: Path, identity: str, instance: str, hosts: int = 2) -> list[str]:
     """Return notes on a matrix image on an instance type. Raises ConfigError if it cannot train there."""
     intent = load_intent(root)
-    variant = publish_uri.variant_of(intent, identity)
+    variant = intent.recipe(identity).variant
     name, row = fit.instance(instance, load_instances(root), submit.instance_types())
     return fit.fit(variant, run.architecture(intent, identity), name, row, hosts, allow_tcp=True)
 
@@ -109,7 +109,7 @@ def prepare(
     uri, identity = image, image
     if variant is None:
         if not re.search(r"[/:@]", image):
-            publish_uri.variant_of(intent, image)  # raises ConfigError with similar names
+            intent.recipe(image)  # raises ConfigError with similar names
         region, identity = _region_of(image, region), publish_uri.identity_of(root, intent, image)
         variant = next((one for one in intent.variants if one.id == identity), None)
     notes = _fits(intent, variant, image, type_, row, hosts, allow_tcp)

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -49,7 +50,7 @@ def settings(root: Path) -> Additions:
     return load(root / FILE, Additions)
 
 
-def on_top(parent: Variant, requirements: str, name: str = "") -> Variant:
+def on_top(parent: Recipe, requirements: str, name: str = "") -> Recipe:
     """Return the image that a requirements file makes of another one.
 
     Raises ConfigError if `name` does not match NAME.
@@ -62,12 +63,11 @@ def on_top(parent: Variant, requirements: str, name: str = "") -> Variant:
             fix=f"--with {requirements} --name team",
         )
     own = {"id": f"{parent.id}-with-{name}", "parent": parent.id, "requirements": requirements}
-    return parent.model_copy(update={**own, "default": False, "tested": False})
+    return replace(parent, variant=parent.variant.model_copy(update={**own, "default": False, "tested": False}))
 
 
 def parent_of(recipe: Recipe) -> Recipe:
-    variants = recipe.intent.variants
-    return recipe.intent.recipe(next(other for other in variants if other.id == recipe.variant.parent))
+    return recipe.intent.recipe(recipe.variant.parent)
 
 
 def lock_path(variant: Variant) -> Path:

@@ -61,12 +61,13 @@ def build_requirements(recipe: Recipe) -> list[str]:
 
 def twins(recipe: Recipe) -> list[Recipe]:
     """Return the images that share a lock: the one without compilers, and its twin with them."""
-    return [recipe.intent.recipe(twin) for twin in _twins(recipe.intent, recipe.variant.lock)]
+    return list(_twins(recipe.intent, recipe.variant.lock))
 
 
 @once_per_intent
-def _twins(intent: Intent, name: str) -> list[Variant]:
-    return sorted((other for other in intent.variants if other.lock == name), key=lambda other: other.devel)
+def _twins(intent: Intent, name: str) -> list[Recipe]:
+    found = (recipe for recipe in intent.recipes if recipe.variant.lock == name)
+    return sorted(found, key=lambda recipe: recipe.variant.devel)
 
 
 def distribution_packages(intent: Intent, base: str) -> list[str]:
@@ -80,8 +81,8 @@ def distribution_packages(intent: Intent, base: str) -> list[str]:
 @once_per_intent
 def _distribution_packages(intent: Intent, base: str) -> tuple[str, ...]:
     found = set(intent.components.bases[base].packages)
-    for variant, pin in _pins_on(intent, base):
-        found.update(packages_of(intent.recipe(variant).provider(pin).packages, variant, intent.components.bases[base]))
+    for recipe, pin in _pins_on(intent, base):
+        found.update(packages_of(recipe.provider(pin).packages, recipe.variant, recipe.base))
     return tuple(sorted(found))
 
 
@@ -92,14 +93,14 @@ def build_packages(intent: Intent, base: str) -> list[str]:
 
 @once_per_intent
 def _build_packages(intent: Intent, base: str) -> tuple[str, ...]:
-    definition, found = intent.components.bases[base], set[str]()
-    for variant, pin in _pins_on(intent, base):
-        found.update(packages_of(intent.recipe(variant).provider(pin).build_packages, variant, definition))
+    found = set[str]()
+    for recipe, pin in _pins_on(intent, base):
+        found.update(packages_of(recipe.provider(pin).build_packages, recipe.variant, recipe.base))
     return tuple(sorted(found))
 
 
-def _pins_on(intent: Intent, base: str) -> Iterator[tuple[Variant, str]]:
-    return ((variant, pin) for variant in intent.variants if variant.base == base for pin in variant.pins)
+def _pins_on(intent: Intent, base: str) -> Iterator[tuple[Recipe, str]]:
+    return ((recipe, pin) for recipe in intent.recipes if recipe.variant.base == base for pin in recipe.pins)
 
 
 def compiles(recipe: Recipe) -> bool:
@@ -115,7 +116,7 @@ def intent_digest(recipe: Recipe) -> str:
 @once_per_intent
 def _intent_digest(intent: Intent, name: str, base_name: str) -> str:
     facts = []
-    for twin in _twins(intent, name):
+    for twin in (recipe.variant for recipe in _twins(intent, name)):
         chosen = {name: _resolved(intent, name, pin, twin.accelerator) for name, pin in twin.pins.items()}
         facts.append([twin.accelerator, twin.python, chosen])
     tools = [intent.components.tools.python_tools, intent.components.tools.sdist_build]

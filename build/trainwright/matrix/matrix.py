@@ -56,19 +56,34 @@ class Intent(Model):
     def __copy__(self) -> Self:
         """Copy without the derived results, because model_copy() changes what they were derived from."""
         made = super().__copy__()
-        made.__dict__.pop("derived", None)
+        for name in ("derived", "recipes"):
+            made.__dict__.pop(name, None)
         return made
 
-    def recipe(self, variant: Variant) -> "Recipe":
-        return Recipe(self, variant)
+    @cached_property
+    def recipes(self) -> list["Recipe"]:
+        return [Recipe(self, variant) for variant in self.variants]
+
+    def find(self, identity: str) -> "Recipe | None":
+        return next((recipe for recipe in self.recipes if recipe.id == identity), None)
+
+    def recipe(self, identity: str) -> "Recipe":
+        """Return the image with this id. Raises ConfigError if the matrix has no such id."""
+        if found := self.find(identity):
+            return found
+        why = did_you_mean(identity, [variant.id for variant in self.variants])
+        raise ConfigError(f"unknown image {identity!r}", why=why, fix="trainwright list")
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Recipe:
     """One image with everything that people wrote about it: known before a lock, without network and engine."""
 
     intent: Intent
     variant: Variant
+
+    def __repr__(self) -> str:  # the intent alone would fill many screens of a failed test
+        return f"Recipe({self.id})"
 
     @property
     def id(self) -> str:
@@ -265,12 +280,12 @@ def globs(images: str | Sequence[str]) -> list[str]:
     return [glob for text in ([images] if isinstance(images, str) else images) for glob in text.split() or [text]]
 
 
-def select(variants: list[Variant], framework: str | None, images: str | Sequence[str] | None) -> list[Variant]:
-    """Select variants: `framework` means its one default, `images` has ids and globs, see globs(). Neither: all.
+def select(intent: Intent, framework: str | None, images: str | Sequence[str] | None) -> list[Recipe]:
+    """Select images: `framework` means its one default, `images` has ids and globs, see globs(). Neither: all.
 
     Raises ConfigError with the valid names if nothing matches.
     """
-    frameworks = {variant.framework for variant in variants}
+    frameworks = {variant.framework for variant in intent.variants}
     if framework is not None and framework not in frameworks:
         near = get_close_matches(framework, frameworks, 1) or sorted(frameworks)
         raise ConfigError(
@@ -281,14 +296,14 @@ def select(variants: list[Variant], framework: str | None, images: str | Sequenc
             else "add one to dockerfiles/matrix.toml",
         )
     if framework is not None and images is None:
-        return [variant for variant in variants if variant.framework == framework and variant.default]
+        return [one for one in intent.recipes if one.variant.framework == framework and one.variant.default]
     asked = globs("*" if images is None else images)
-    held = [variant for variant in variants if framework in (None, variant.framework)]
+    held = [recipe for recipe in intent.recipes if framework in (None, recipe.variant.framework)]
     for glob in asked:
-        if not any(fnmatchcase(variant.id, glob) for variant in held):
+        if not any(fnmatchcase(recipe.id, glob) for recipe in held):
             raise ConfigError(
                 f"no image matches {glob!r}",
-                why=did_you_mean(glob, [variant.id for variant in variants]),
+                why=did_you_mean(glob, [variant.id for variant in intent.variants]),
                 fix="trainwright list",
             )
-    return [variant for variant in held if any(fnmatchcase(variant.id, glob) for glob in asked)]
+    return [recipe for recipe in held if any(fnmatchcase(recipe.id, glob) for glob in asked)]

@@ -10,6 +10,7 @@ from trainwright.core import yaml_text
 from trainwright.core.errors import ConfigError, printable
 from trainwright.core.toml import Model, load
 from trainwright.image.tags import SHORT
+from trainwright.matrix.matrix import Recipe
 from trainwright.matrix.model import Base, Variant
 from trainwright.matrix.records import PlanEntry
 
@@ -83,7 +84,7 @@ def settings(root: Path) -> Settings:
 
 def graph(
     rows: Iterable[PlanEntry],
-    variants: Iterable[Variant],
+    recipes: Iterable[Recipe],
     bases: Mapping[str, Base],
     changed: Collection[str] | None = None,
     since: str = "",
@@ -94,7 +95,7 @@ def graph(
     Because no image of the matrix starts from another one, all are of level 1, with two exceptions: an image on top of
     another one, and, if builds share a cache, a devel twin, which reuses the stages that its image compiled.
     """
-    held = {variant.id: variant for variant in variants}
+    held = {recipe.id: recipe.variant for recipe in recipes}
     building, left = dict[str, PlanEntry](), list[Left]()
     for row in rows:
         if row.action != "build":

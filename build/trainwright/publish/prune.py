@@ -128,11 +128,11 @@ def _in_use(places: list[Place], settings: Repository) -> tuple[set[str], dict[s
 def _keys(intent: Intent) -> dict[str, str]:
     """Map each id to the tag of its present key; "", for unknown, if it is blocked or its lock is stale."""
     found = {}
-    for variant in intent.variants:
-        found[variant.id] = ""
-        if not inputs.awaited(intent.recipe(variant)):
+    for recipe in intent.recipes:
+        found[recipe.id] = ""
+        if not inputs.awaited(recipe):
             with suppress(TrainwrightError):
-                found[variant.id] = child.load(intent.recipe(variant)).tag
+                found[recipe.id] = child.load(recipe).tag
     return found
 
 

@@ -29,7 +29,6 @@ from trainwright.image import tags as image_names
 from trainwright.image.inputs import Inputs
 from trainwright.lock import lockfile
 from trainwright.matrix.matrix import Intent, Recipe, globs, load_intent
-from trainwright.matrix.model import Variant
 from trainwright.matrix.records import Check
 from trainwright.publish import attest, release_records
 from trainwright.publish.push import PROBED_FIRST, attested, gated, probed_here, refuse_drift
@@ -52,7 +51,7 @@ class Step(Model):
 
 
 def release(
-    intent: Intent, variants: list[Variant], name: str, hosts: list[str], dry_run: bool, say: Say, waiver: str = ""
+    intent: Intent, recipes: list[Recipe], name: str, hosts: list[str], dry_run: bool, say: Say, waiver: str = ""
 ) -> list[Step]:
     """Prove all, sign the unsigned, tag all, write the record, and last move the aliases, in every registry of `hosts`.
 
@@ -66,12 +65,12 @@ def release(
     with collected(refused):
         commit = _clean(intent.root)
     with collected(refused):
-        _refuse_additions(intent.root, record, variants)
-    found = {variant.id: one for variant in variants if (one := _loaded(intent.recipe(variant), refused))}
-    shipped = _all_proved(intent, found, name, hosts, record, waiver, refused, say)
+        _refuse_additions(intent.root, record, recipes)
+    found = {recipe.id: one for recipe in recipes if (one := _loaded(recipe, refused))}
+    shipped = _all_proved(found, name, hosts, record, waiver, refused, say)
     if patch:
         with collected(refused):
-            _refuse_more_than_security(intent, [one.variant for one in found.values()], name, records, say)
+            _refuse_more_than_security([one.recipe for one in found.values()], name, records, say)
     unsigned = dict[tuple[str, str], str]()  # (image, host) to why
     with collected(refused):
         attest.must_be_possible(intent.root, "release")
@@ -91,8 +90,8 @@ def release(
         for (identity, host), why in unsigned.items()
     ]
     if not dry_run:
-        for variant in variants:
-            _note_gate(intent.recipe(variant), shipped[variant.id])
+        for recipe in recipes:
+            _note_gate(recipe, shipped[recipe.id])
         for (identity, image), host in product(shipped.items(), hosts):
             client.tag(f"{host}/{image.repository}", image.digest, image_names.release_tag(identity, name))
         if new != record:
@@ -156,12 +155,12 @@ def _clean(root: Path) -> str:
     return checkout.commit_of(root, "HEAD")
 
 
-def _refuse_additions(root: Path, record: Train | None, variants: list[Variant]) -> None:
+def _refuse_additions(root: Path, record: Train | None, recipes: list[Recipe]) -> None:
     """Check that an image that joins a release has its commit's content, except records and proofs.
 
     Raises ConfigError.
     """
-    added = [variant.id for variant in variants if record and variant.id not in record.images]
+    added = [recipe.id for recipe in recipes if record and recipe.id not in record.images]
     if record and added and (files := checkout.changed(root, record.commit, FOLDER, *PROOFS)):
         raise ConfigError(
             f"{added[0]} cannot join {record.name}",
@@ -182,7 +181,6 @@ def _loaded(recipe: Recipe, refused: list[TrainwrightError]) -> Inputs | None:
 
 
 def _all_proved(
-    intent: Intent,
     found: Mapping[str, Inputs],
     name: str,
     hosts: list[str],
@@ -221,8 +219,8 @@ def _all_proved(
     for identity, digests in held_by.items():
         if not any(digests):  # published nowhere: report its gate now rather than after publishing
             with collected(refused):
-                image_json = known_image(found[identity], out_folder(intent.recipe(found[identity].variant)))
-                _gate(intent.recipe(found[identity].variant), image_json.digest or "", record, waiver)
+                image_json = known_image(found[identity], out_folder(found[identity].recipe))
+                _gate(found[identity].recipe, image_json.digest or "", record, waiver)
     return shipped
 
 
@@ -297,9 +295,7 @@ def _note_gate(recipe: Recipe, shipped: Shipped) -> None:
         write_image(out, image.model_copy(update={"proof": image.proof.model_copy(update={"gate": gate})}))
 
 
-def _refuse_more_than_security(
-    intent: Intent, variants: list[Variant], name: str, records: Mapping[str, Train], say: Say
-) -> None:
+def _refuse_more_than_security(recipes: list[Recipe], name: str, records: Mapping[str, Train], say: Say) -> None:
     """Check that a patch changes only packages of the distribution's security archive.
 
     Raises ConfigError, IncompatibleError.
@@ -313,13 +309,13 @@ def _refuse_more_than_security(
             fix=f"trainwright release {train}.0",
         )
     found: dict[str, list[str]] = {}
-    for variant in variants:
-        base = next((train for train in before if variant.id in train.images), None)
+    for recipe in recipes:
+        base = next((train for train in before if recipe.id in train.images), None)
         if base is None:
-            found[variant.id] = [f"it is new: {before[0].name} does not have it"]
+            found[recipe.id] = [f"it is new: {before[0].name} does not have it"]
             continue
-        say(f"{variant.id}: comparing with {base.name}")
-        found[variant.id] = _beyond(intent.recipe(variant), base)
+        say(f"{recipe.id}: comparing with {base.name}")
+        found[recipe.id] = _beyond(recipe, base)
     if any(found.values()):
         lines = [f"{identity}: {', '.join(problems)}" for identity, problems in found.items() if problems]
         raise IncompatibleError(
@@ -335,8 +331,8 @@ def _beyond(recipe: Recipe, base: Train) -> list[str]:
     with checkout.exported(recipe.root, checkout.commit_of(recipe.root, base.commit)) as folder:
         try:
             old = load_intent(folder)
-            twin = next(other for other in old.variants if other.id == recipe.id)
-            one, other = inputs.load(old.recipe(twin), as_locked=True), inputs.load(recipe, as_locked=True)
+            twin = old.recipe(recipe.id)
+            one, other = inputs.load(twin, as_locked=True), inputs.load(recipe, as_locked=True)
             found = _of_the_builder(one, base.images[recipe.id])
             if one.key == other.key:
                 return found
@@ -349,7 +345,7 @@ def _beyond(recipe: Recipe, base: Train) -> list[str]:
                 for tools in (False, True) if other.tools else (False,):
                     source = inputs.packages_path(recipe.intent, recipe.variant.base, tools)
                     shutil.copyfile(source, inputs.packages_path(old, recipe.variant.base, tools))
-                patched = inputs.load(old.recipe(twin), as_locked=True)
+                patched = inputs.load(twin, as_locked=True)
                 found += [str(row) for row in changes.differ(patched, other)] * (patched.key != other.key)
         except TrainwrightError as error:
             return [f"it cannot be compared with {base.name}: {' '.join(f'{error.what}: {error.why}'.split())}"]

@@ -7,7 +7,6 @@ from urllib.parse import unquote
 from packaging.utils import canonicalize_name
 
 from trainwright.image import probe
-from trainwright.matrix.matrix import Intent
 
 if TYPE_CHECKING:
     from trainwright.image.inputs import Inputs
@@ -41,14 +40,14 @@ def _vendored(component: Mapping[str, Any]) -> bool:
     return bool(places) and all(VENDORED in place for place in places)
 
 
-def differences(intent: Intent, found: "Inputs", sbom: Mapping[str, Any], digest: str) -> list[str]:
+def differences(found: "Inputs", sbom: Mapping[str, Any], digest: str) -> list[str]:
     """List every difference between an SBOM and these inputs for the image with this digest, one sentence each."""
     problems = [] if (about := image(sbom)) == digest else [f"it is about {about or 'no image'}, not about {digest}"]
-    variant, debs = found.variant, packages(sbom, "deb")
+    recipe, debs = found.recipe, packages(sbom, "deb")
     wanted = {name: package.version for name, package in found.distribution.packages().items()}
-    wanted |= probe.installed_by_pins(intent.recipe(variant), debs)
+    wanted |= probe.installed_by_pins(recipe, debs)
     problems += _differ("distribution package", wanted, debs)
-    python = {str(canonicalize_name(e.name)): e.version for e in found.lock.python if e.group in variant.groups}
+    python = {str(canonicalize_name(e.name)): e.version for e in found.lock.python if e.group in recipe.variant.groups}
     return problems + list(_differ("Python package", python, packages(sbom, "pypi")))
 
 

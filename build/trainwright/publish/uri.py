@@ -31,14 +31,6 @@ class Uri(Model):
     said_by: str  # the source of this entry: image.json, the registry or the release
 
 
-def variant_of(intent: Intent, identity: str) -> Variant:
-    """Return the variant with this id. Raises ConfigError if the matrix has no such id."""
-    found = {one.id: one for one in intent.variants}
-    if identity not in found:
-        raise ConfigError(f"unknown image {identity!r}", why=did_you_mean(identity, found), fix="trainwright list")
-    return found[identity]
-
-
 def uris(
     root: Path, identity: str, registry: str, regions: str, release: str, by_digest: bool, otherwise: str = ""
 ) -> list[Uri]:
@@ -49,20 +41,20 @@ def uris(
     ConfigError; NotRunError if the image is not published; RegistryError and AwsError if that cannot be determined.
     """
     intent = load_intent(root)
-    variant = variant_of(intent, identity)
+    recipe = intent.recipe(identity)
     if release:
-        return _released(root, variant, registry, regions, release, by_digest)
-    if waiting := inputs.awaited(intent.recipe(variant)):
+        return _released(root, recipe.variant, registry, regions, release, by_digest)
+    if waiting := inputs.awaited(recipe):
         raise NotRunError(
             f"{identity} is blocked, so it cannot be published", why="; ".join(waiting), fix="trainwright list"
         )
-    key = inputs.load(intent.recipe(variant)).key
+    key = inputs.load(recipe).key
     tag = tags.key_tag(identity, key)
-    if not registry and (said := _written_down(root, variant, key, regions)):
+    if not registry and (said := _written_down(root, recipe.variant, key, regions)):
         return [_uri(identity, repository, digest, tag, "image.json", by_digest) for repository, digest in said]
     registry = registry or (ECR if regions else otherwise)
     hosts = locations.hosts(root, registry, regions)
-    wanted = [(host.place(state.below_registry(variant)), tag) for host in hosts]
+    wanted = [(host.place(state.below_registry(recipe.variant)), tag) for host in hosts]
     held = locations.look_up({identity: wanted})[identity]
     _all_hold(held, f"{identity} is not published with its present inputs", _push(identity, registry, regions))
     return [_placed(identity, place, digest, tag, "the registry", by_digest) for place, digest in held.items()]

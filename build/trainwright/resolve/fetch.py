@@ -11,7 +11,7 @@ from trainwright.image.inputs import Inputs
 from trainwright.lock import lockfile, packages
 from trainwright.lock.wheels import is_wheel
 from trainwright.matrix.matrix import Intent, Recipe
-from trainwright.matrix.model import Base, Package, PythonFile, Variant
+from trainwright.matrix.model import Base, Package, PythonFile
 from trainwright.resolve import apt as resolve_apt
 from trainwright.resolve import apt_container, pypi, upstream
 
@@ -59,11 +59,11 @@ def must(lost: dict[str, str], what: str) -> None:
         raise LockError(f"{len(lost)} file(s) of the lock {what}", why=reason, fix="trainwright doctor")
 
 
-def to_fetch(intent: Intent, variants: list[Variant]) -> int:
+def to_fetch(recipes: list[Recipe]) -> int:
     """Return the bytes that are not in the store yet, of files with a known size."""
     sizes: dict[str, int] = {}
-    for variant in variants:
-        found = child.load(intent.recipe(variant))
+    for recipe in recipes:
+        found = child.load(recipe)
         sizes |= {entry.sha256: entry.size for entry in wheels_of(found)}
         sizes |= {source.sha256: source.size or 0 for source in found.lock.sources if source.sha256}
         for state in filter(None, (found.distribution, found.tools) if found.parent is None else ()):
@@ -77,17 +77,17 @@ def wheels_of(found: Inputs) -> list[PythonFile]:
     return list({entry.sha256: entry for held in folders for entries in held.values() for entry in entries}.values())
 
 
-def fetch(intent: Intent, variants: list[Variant], say: Say, progress: Progress) -> None:
+def fetch(intent: Intent, recipes: list[Recipe], say: Say, progress: Progress) -> None:
     """Fetch and verify every locked file; replace packages that have left the mirror, and record them as drift."""
-    fetch_packages(intent, variants, say, progress)
-    for variant in variants:
-        found = child.load(intent.recipe(variant))
+    fetch_packages(intent, recipes, say, progress)
+    for recipe in recipes:
+        found = child.load(recipe)
         for source in found.lock.sources:
             upstream.fetch(source, say, progress)
         missing = [entry for entry in wheels_of(found) if not store.has(entry.sha256)]
         if not missing:
             continue
-        offers = _offers(intent.recipe(variant), missing)
+        offers = _offers(recipe, missing)
         files = []
         for entry in missing:
             offer = offers.get(entry.file)
@@ -96,13 +96,13 @@ def fetch(intent: Intent, variants: list[Variant], say: Say, progress: Progress)
         must(store.fetch(files, progress, **pypi.trust()), "can no longer be fetched")
 
 
-def fetch_packages(intent: Intent, variants: list[Variant], say: Say, progress: Progress) -> None:
+def fetch_packages(intent: Intent, recipes: list[Recipe], say: Say, progress: Progress) -> None:
     """Fetch the distribution's packages; only they can drift, which changes the keys."""
     mirrors.check_names(archive for base in intent.components.bases.values() for archive in base.archives)
-    whole = [variant for variant in variants if not variant.parent]  # an image on another one already has its base
-    for base in sorted({variant.base for variant in whole}):
+    whole = [recipe for recipe in recipes if not recipe.variant.parent]  # an image on another one already has its base
+    for base in sorted({recipe.variant.base for recipe in whole}):
         _fetch_packages(intent, base, False, say, progress)
-    for base in sorted({variant.base for variant in whole if lockfile.compiles(intent.recipe(variant))}):
+    for base in sorted({recipe.variant.base for recipe in whole if lockfile.compiles(recipe)}):
         _fetch_packages(intent, base, True, say, progress)
 
 
@@ -143,17 +143,17 @@ def _fetch_packages(intent: Intent, base: str, tools: bool, say: Say, progress: 
         say(f"drift: {entry.package} {entry.locked or '(new)'} -> {entry.used or '(not needed any more)'}")
 
 
-def fetched(intent: Intent, variants: list[Variant]) -> list[dict[str, object]]:
-    """Return one row per variant: what the store now holds for it."""
+def fetched(recipes: list[Recipe]) -> list[dict[str, object]]:
+    """Return one row per image: what the store now holds for it."""
     rows = []
-    for variant in variants:
-        found = child.load(intent.recipe(variant))
+    for recipe in recipes:
+        found = child.load(recipe)
         package_files = files_of(found.distribution.packages())
         python = wheels_of(found)
         sizes = [entry.size for entry in python] + [package.size for package in package_files]
         rows.append(
             {
-                "id": variant.id,
+                "id": recipe.id,
                 "python_files": len(python),
                 "packages": len(found.distribution.packages()),
                 "sources": len(found.lock.sources),

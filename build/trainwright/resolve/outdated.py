@@ -16,8 +16,7 @@ from trainwright.core.toml import Model
 from trainwright.image import inputs
 from trainwright.lock import diff, facts
 from trainwright.matrix import compat
-from trainwright.matrix.matrix import Intent
-from trainwright.matrix.model import Variant
+from trainwright.matrix.matrix import Intent, Recipe
 from trainwright.matrix.providers import requirement
 from trainwright.resolve import fetch, pypi, resolve, upstream
 
@@ -43,17 +42,17 @@ class Pinned(Model):
     kind: Kind
     name: str
     version: str
-    variant: Variant
+    recipe: Recipe
     ask: str  # name of the Python package, address of the repository; "" if there is none
     tag: str = ""
     index: str = ""  # the framework's own index, for its own packages
 
 
-def outdated(intent: Intent, variants: list[Variant], say: Say) -> list[Update]:
+def outdated(intent: Intent, recipes: list[Recipe], say: Say) -> list[Update]:
     """Look up every pin of these images and of the build's tools, then the packages of their bases that have moved."""
     mirrors.check_names(archive for base in intent.components.bases.values() for archive in base.archives)
-    rows = of_pins(intent, pins_of(intent, variants), say)
-    bases = resolve.bases_of(intent, variants)
+    rows = of_pins(intent, pins_of(intent, recipes), say)
+    bases = resolve.bases_of(recipes)
     say(f"looking up the packages of {', '.join(_stem(intent, *base) for base in bases)}")
     with ThreadPoolExecutor(WORKERS) as pool:
         for found in pool.map(lambda base: _distribution(intent, *base), bases):
@@ -61,9 +60,9 @@ def outdated(intent: Intent, variants: list[Variant], say: Say) -> list[Update]:
     return rows
 
 
-def pins_of(intent: Intent, variants: list[Variant]) -> list[Pinned]:
+def pins_of(intent: Intent, recipes: list[Recipe]) -> list[Pinned]:
     """Return every pin of these images and of the build's own tools, each version of it once."""
-    return list({(p.kind, p.name, p.version): p for p in _pinned(intent, variants)}.values())
+    return list({(p.kind, p.name, p.version): p for p in _pinned(intent, recipes)}.values())
 
 
 def of_pins(intent: Intent, pinned: list[Pinned], say: Say) -> list[Update]:
@@ -73,28 +72,28 @@ def of_pins(intent: Intent, pinned: list[Pinned], say: Say) -> list[Update]:
     return sorted(rows, key=lambda row: (row.kind, row.name, row.pinned))
 
 
-def _pinned(intent: Intent, variants: list[Variant]) -> Iterator[Pinned]:
-    for variant in variants:
-        for name, pin in variant.pins.items():
-            provider = intent.recipe(variant).provider(name)
+def _pinned(intent: Intent, recipes: list[Recipe]) -> Iterator[Pinned]:
+    for recipe in recipes:
+        for name, pin in recipe.variant.pins.items():
+            provider = recipe.provider(name)
             ask = provider.git
-            if text := requirement(provider, variant.accelerator, pin.version):
+            if text := requirement(provider, recipe.variant.accelerator, pin.version):
                 ask = canonicalize_name(Requirement(text).name)
             if provider.kind in ("python", "source", "file"):
                 yield Pinned.model_validate(
-                    {"kind": provider.kind, "name": name, "version": pin.version, "variant": variant, "ask": ask}
-                    | {"tag": provider.tag, "index": provider.index.get(variant.accelerator, "")}
+                    {"kind": provider.kind, "name": name, "version": pin.version, "recipe": recipe, "ask": ask}
+                    | {"tag": provider.tag, "index": provider.index.get(recipe.variant.accelerator, "")}
                 )
         for table in (intent.components.tools.python_tools, intent.components.tools.sdist_build):
             for name, version in table.items():
-                yield Pinned(kind="python", name=f"{name} (build)", version=version, variant=variant, ask=name)
+                yield Pinned(kind="python", name=f"{name} (build)", version=version, recipe=recipe, ask=name)
 
 
 def _together(pinned: Iterable[Pinned]) -> list[list[Pinned]]:
     """Group the pins that one query settles: the Python packages for one platform, the releases of one repository."""
     groups: dict[tuple[str, ...], list[Pinned]] = {}
     for pin in pinned:
-        where = (pin.variant.base, pin.variant.python, pin.index) if pin.kind == "python" else (pin.name,)
+        where = (pin.recipe.variant.base, pin.recipe.variant.python, pin.index) if pin.kind == "python" else (pin.name,)
         groups.setdefault((pin.kind, *where), []).append(pin)
     return list(groups.values())
 
@@ -134,9 +133,9 @@ def _known(intent: Intent, pin: Pinned) -> Update:
 
 def _python(intent: Intent, pins: list[Pinned]) -> list[Update]:
     """Judge the newest of each that fits the image's Python and platform, by one query; if it fails, by one each."""
-    names, base = sorted({pin.ask for pin in pins}), intent.components.bases[pins[0].variant.base]
+    names, base = sorted({pin.ask for pin in pins}), pins[0].recipe.base
     try:
-        offers = pypi.resolve(names, pins[0].variant.python, base, pins[0].index, deps=False)
+        offers = pypi.resolve(names, pins[0].recipe.variant.python, base, pins[0].index, deps=False)
     except TrainwrightError as error:
         if len(names) > 1:
             return [row for pin in pins for row in _python(intent, [pin])]
@@ -179,8 +178,8 @@ def _judged(intent: Intent, pin: Pinned, known: list[str]) -> Update:
 
 def _breaks(intent: Intent, pin: Pinned) -> Callable[[str], str]:
     """Return a function from a version to the rule that it breaks, of those that hold now, or "" for none."""
-    locked, packages, build_packages = inputs.known(intent.recipe(pin.variant))
-    held = facts.facts_of(intent.recipe(pin.variant), locked, packages, build_packages)
+    locked, packages, build_packages = inputs.known(pin.recipe)
+    held = facts.facts_of(pin.recipe, locked, packages, build_packages)
 
     def refusals(version: str) -> dict[int, str]:
         found = compat.violations(intent.compat, {**held, **({pin.name: version} if version else {})})

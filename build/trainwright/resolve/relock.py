@@ -10,19 +10,19 @@ from trainwright.core.toml import load, read
 from trainwright.image import inputs
 from trainwright.lock import diff, packages
 from trainwright.lock.diff import Change
-from trainwright.matrix.matrix import Intent
-from trainwright.matrix.model import Lock, Variant
+from trainwright.matrix.matrix import Intent, Recipe
+from trainwright.matrix.model import Lock
 from trainwright.resolve import resolve
 
 
-def update(intent: Intent, variants: list[Variant], keep: bool, say: Say, progress: Progress) -> list[Change]:
+def update(intent: Intent, recipes: list[Recipe], keep: bool, say: Say, progress: Progress) -> list[Change]:
     """Return how every lock would change if resolved anew. With `keep`, write the locks once all are resolved."""
-    variants, _ = resolve.waiting(intent, variants)
-    resolve.admit(intent, variants)
+    recipes, _ = resolve.waiting(recipes)
+    resolve.admit(intent, recipes)
     texts: dict[Path, str] = {}
     fresh: dict[str, packages.Stanzas] = {}
     rows: list[Change] = []
-    for base, tools in resolve.bases_of(intent, variants):
+    for base, tools in resolve.bases_of(recipes):
         path, text = resolve.lock_packages(intent, base, tools, fresh.get(base, {}), say)
         found = packages.parse(text, path.name)[1]
         fresh.setdefault(base, found)
@@ -34,21 +34,17 @@ def update(intent: Intent, variants: list[Variant], keep: bool, say: Say, progre
         if keep and (moved or not resolve.is_current(inputs.current_distribution, intent, base, tools)):
             texts[path] = resolve.with_licences(intent, base, text, fresh[base], say, progress)
         rows += moved
-    for variant in {variant.lock: variant for variant in variants}.values():
-        path, solved, before = (
-            inputs.lock_path(intent.recipe(variant)),
-            resolve.solve(intent.recipe(variant), say),
-            None,
-        )
+    for recipe in {recipe.variant.lock: recipe for recipe in recipes}.values():
+        path, solved, before = inputs.lock_path(recipe), resolve.solve(recipe, say), None
         with suppress(ConfigError):
             before = load(path, Lock)
         new = {diff.python_name(o.name, group): (o.version, o.sha256) for group, _, o in solved}
         moved = diff.changes(path.stem, "python", diff.python_held(before) if before else {}, new)
-        sources = diff.sources_held(resolve.lock_sources(intent.recipe(variant)))
+        sources = diff.sources_held(resolve.lock_sources(recipe))
         moved += diff.changes(path.stem, "source", diff.sources_held(before.sources) if before else {}, sources)
         rows += moved
-        if keep and (moved or not resolve.is_current(inputs.load, intent.recipe(variant))):
-            texts[path] = resolve.lock_python(intent.recipe(variant), solved, progress)[1]
+        if keep and (moved or not resolve.is_current(inputs.load, recipe)):
+            texts[path] = resolve.lock_python(recipe, solved, progress)[1]
     for path, text in texts.items():
         write(path, text)
     return rows

@@ -11,7 +11,7 @@ from trainwright.core.progress import Progress, Say, counted
 from trainwright.image import inputs, render
 from trainwright.lock import facts, lockfile, packages
 from trainwright.matrix.matrix import Intent, Recipe
-from trainwright.matrix.model import Group, Lock, Package, PythonFile, Source, Variant
+from trainwright.matrix.model import Group, Lock, Package, PythonFile, Source
 from trainwright.resolve import apt, licences, pypi
 from trainwright.resolve.fetch import files_of, must, own_index, resolve_packages
 
@@ -159,14 +159,14 @@ def lock_source(recipe: Recipe, name: str) -> Source:
     )
 
 
-def admit(intent: Intent, variants: list[Variant]) -> None:
-    """Check, before anything is resolved, that the variants can be built and that each mirror's name is known.
+def admit(intent: Intent, recipes: list[Recipe]) -> None:
+    """Check, before anything is resolved, that the recipes can be built and that each mirror's name is known.
 
     Raises LockError or ConfigError.
     """
-    for variant in variants:
-        base = intent.components.bases[variant.base]
-        if missing := lockfile.without_digest(intent.recipe(variant)):
+    for recipe in recipes:
+        base = recipe.base
+        if missing := lockfile.without_digest(recipe):
             raise LockError(
                 missing[0],
                 where="dockerfiles/bases.toml",
@@ -175,40 +175,43 @@ def admit(intent: Intent, variants: list[Variant]) -> None:
             )
         if base.manager == "dnf":
             raise LockError(
-                f"the packages of {variant.base} cannot be locked",
+                f"the packages of {recipe.variant.base} cannot be locked",
                 where="dockerfiles/bases.toml",
                 why=f"{base.distribution} has rpm packages, and only apt packages are supported so far",
                 fix="choose another base for this row in dockerfiles/matrix.toml",
             )
     mirrors.check_names(archive for base in intent.components.bases.values() for archive in base.archives)
-    for variant in variants:
-        render.check(intent.recipe(variant))
-        facts.admit(intent.recipe(variant), None, {}, {})
+    for recipe in recipes:
+        render.check(recipe)
+        facts.admit(recipe, None, {}, {})
 
 
-def bases_of(intent: Intent, variants: list[Variant]) -> list[tuple[str, bool]]:
+def bases_of(recipes: list[Recipe]) -> list[tuple[str, bool]]:
     """List each base with False, then each base with compile stages with True: their packages beyond the base."""
-    compiling = {variant.base for variant in variants if lockfile.compiles(intent.recipe(variant))}
-    return [(base, False) for base in sorted({v.base for v in variants})] + [(base, True) for base in sorted(compiling)]
+    compiling = {recipe.variant.base for recipe in recipes if lockfile.compiles(recipe)}
+    return [(base, False) for base in sorted({one.variant.base for one in recipes})] + [
+        (base, True) for base in sorted(compiling)
+    ]
 
 
-def waiting(intent: Intent, variants: list[Variant]) -> tuple[list[Variant], list[dict[str, str]]]:
-    """Return the variants that can be locked, and a row for each lock that waits for an unavailable input."""
-    reasons = {variant.id: inputs.awaited(intent.recipe(variant)) for variant in variants}
-    rows = {v.lock: {"lock": v.lock, "state": "blocked", "why": "; ".join(reasons[v.id])} for v in variants}
-    held = [variant for variant in variants if not reasons[variant.id]]
-    return held, [row for name, row in rows.items() if name not in {variant.lock for variant in held}]
+def waiting(recipes: list[Recipe]) -> tuple[list[Recipe], list[dict[str, str]]]:
+    """Return the images that can be locked, and a row for each lock that waits for an unavailable input."""
+    reasons = {recipe.id: inputs.awaited(recipe) for recipe in recipes}
+    names = {recipe.id: recipe.variant.lock for recipe in recipes}
+    rows = {name: {"lock": name, "state": "blocked", "why": "; ".join(reasons[one])} for one, name in names.items()}
+    held = [recipe for recipe in recipes if not reasons[recipe.id]]
+    return held, [row for name, row in rows.items() if name not in {recipe.variant.lock for recipe in held}]
 
 
 def lock_all(
-    intent: Intent, variants: list[Variant], by_name: bool, say: Say, progress: Progress
+    intent: Intent, recipes: list[Recipe], by_name: bool, say: Say, progress: Progress
 ) -> list[dict[str, str]]:
     """Write the stale or missing locks; try a lock that waits for an input only if it is requested by name."""
     rows: list[dict[str, str]] = []
     if not by_name:
-        variants, rows = waiting(intent, variants)
-    admit(intent, variants)
-    for base, tools in bases_of(intent, variants):
+        recipes, rows = waiting(recipes)
+    admit(intent, recipes)
+    for base, tools in bases_of(recipes):
         name = inputs.packages_path(intent, base, tools).stem
         if is_current(inputs.current_distribution, intent, base, tools):
             rows.append(_kept(name))
@@ -216,34 +219,34 @@ def lock_all(
             below = inputs.read_distribution(intent, base).locked if tools else {}
             path, text = lock_packages(intent, base, tools, below, say)
             rows.append(_written(name, path, with_licences(intent, base, text, below, say, progress)))
-    locks = {variant.lock: variant for variant in variants}
-    stale = [name for name, variant in locks.items() if not is_current(inputs.load, intent.recipe(variant))]
+    locks = {recipe.variant.lock: recipe for recipe in recipes}
+    stale = [name for name, recipe in locks.items() if not is_current(inputs.load, recipe)]
     rows += [_kept(name) for name in locks if name not in stale]
     for number, name in enumerate(stale, 1):
         if len(stale) > 1:
             say(f"lock {number} of {len(stale)}")
-        solved = solve(intent.recipe(locks[name]), say)
-        rows.append(_written(name, *lock_python(intent.recipe(locks[name]), solved, progress)))
+        solved = solve(locks[name], say)
+        rows.append(_written(name, *lock_python(locks[name], solved, progress)))
     return [row | {"why": row.get("why", "")} for row in rows] if any("why" in row for row in rows) else rows
 
 
-def check_locks(intent: Intent, variants: list[Variant]) -> tuple[list[dict[str, str]], LockError | None]:
+def check_locks(intent: Intent, recipes: list[Recipe]) -> tuple[list[dict[str, str]], LockError | None]:
     """Return every lock with its state and why, and the error to exit with if one is not current; use no network.
 
     Raises ConfigError and IncompatibleError, which no lock would fix.
     """
     found: dict[Path, LockError | None] = {}
-    variants, blocked = waiting(intent, variants)
-    for base, tools in bases_of(intent, variants):
+    recipes, blocked = waiting(recipes)
+    for base, tools in bases_of(recipes):
         found[inputs.packages_path(intent, base, tools)] = _complaint(inputs.current_distribution, intent, base, tools)
-    for variant in variants:
-        own, complaint = inputs.lock_path(intent.recipe(variant)), _complaint(inputs.load, intent.recipe(variant))
+    for recipe in recipes:
+        own, complaint = inputs.lock_path(recipe), _complaint(inputs.load, recipe)
         blamed = next(
             (path for path in found if complaint and complaint.where.partition(":")[0].endswith(f"/{path.name}")), own
         )
         found[blamed] = found.get(blamed) or complaint
         if blamed != own:  # its packages' lock is at fault; its own lock is checked for whether it matches the intent
-            found[own] = found.get(own) or _complaint(_answers, intent.recipe(variant))
+            found[own] = found.get(own) or _complaint(_answers, recipe)
     rows = [_state(path, complaint) for path, complaint in found.items()] + blocked
     wrong = [complaint for complaint in found.values() if complaint]
     if not wrong:

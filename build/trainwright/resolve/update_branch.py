@@ -61,7 +61,7 @@ def update(root: Path, branch: str, asked: Asked, dry_run: bool, say: Say, advan
     refuse_branch(root, branch)
     with checkout.worktree(root, "HEAD") as tree:
         old = load_intent(tree)
-        held, _ = resolve.waiting(old, select(old.variants, asked.framework, asked.images))
+        held, _ = resolve.waiting(select(old, asked.framework, asked.images))
         pinned = outdated.pins_of(old, held)
         if lacking := set(asked.pins) - {_plain(pin.name) for pin in pinned}:
             why = did_you_mean(min(lacking), {_plain(pin.name) for pin in pinned})
@@ -119,12 +119,12 @@ def edit(tree: Path, name: str, old: str, new: str) -> None:
         _replace(tree / TOOLS, [(("python_tools",), _plain(name)), (("sdist_build",), _plain(name))], old, new)
         return
     intent, places = load_intent(tree), dict[tuple[tuple[int | str, ...], str], None]()
-    for variant in intent.variants:
-        pin = variant.pins.get(name)
-        if pin and intent.recipe(variant).provider(name).kind not in VERSIONLESS:
+    for recipe in intent.recipes:
+        pin = recipe.variant.pins.get(name)
+        if pin and recipe.provider(name).kind not in VERSIONLESS:
             if intent.components.components[name].position == "framework":
-                _refuse_another_release(variant.release, name, old, new)
-            places[(*last_word(intent.matrix, variant, name)[1], "pins"), name] = None
+                _refuse_another_release(recipe.variant.release, name, old, new)
+            places[(*last_word(intent.matrix, recipe.variant, name)[1], "pins"), name] = None
     _replace(tree / MATRIX, list(places), old, new)
 
 
@@ -182,7 +182,7 @@ def _apply(tree: Path, rows: list[Update], say: Say, advance: Progress) -> list[
 def _lock(tree: Path, say: Say, advance: Progress) -> None:
     """Lock again every stale lock of all images; images that await an input stay without."""
     intent = load_intent(tree)
-    resolve.lock_all(intent, intent.variants, False, say, advance)
+    resolve.lock_all(intent, intent.recipes, False, say, advance)
 
 
 def _put_back(tree: Path) -> None:

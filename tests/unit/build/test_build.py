@@ -13,7 +13,7 @@ from trainwright.core.errors import BuildError
 from trainwright.docker import engine
 from trainwright.image import inputs, probe
 from trainwright.image.inputs import Inputs
-from trainwright.matrix.matrix import Intent, load_intent
+from trainwright.matrix.matrix import Intent, Recipe, load_intent
 from trainwright.matrix.records import Image
 from trainwright.registry import client
 
@@ -30,7 +30,7 @@ def found(tree: Path, monkeypatch: pytest.MonkeyPatch) -> Inputs:
     monkeypatch.setattr(build, "first_tar", lambda *_: digest)
     monkeypatch.setattr(build, "lay_out_packages", lambda _base, _state, folder: folder.mkdir())
     intent = load_intent(tree)
-    real = inputs.load(intent.recipe(next(variant for variant in intent.variants if variant.default)))
+    real = inputs.load(Recipe(intent, next(variant for variant in intent.variants if variant.default)))
     return real.model_copy(update={"wheels": {folder: [] for folder in real.wheels}})
 
 

@@ -195,7 +195,7 @@ def test_the_command(tree: Path, cli: Callable[..., Any], intent: Intent) -> Non
     assert "BuildKit's check was not run" in ended.err
     assert {row.state for row in rows if row.check == "buildkit"} == {"not run"}
     assert {row.state for row in rows if row.check != "buildkit"} == {"ok"}
-    chosen = select(intent.variants, None, "pytorch-2.13-*")
+    chosen = select(intent, None, "pytorch-2.13-*")
     assert {row.subject for row in rows if row.check == "hadolint"} == {variant.id for variant in chosen}
     assert cli(tree, "lint", rows[0].subject, "--require-check").code == 7
     script = tree / "scripts/lib.sh"

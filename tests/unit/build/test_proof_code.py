@@ -22,7 +22,7 @@ TORCH, JAX, CUDA = (
 
 
 def named(intent: Intent, identity: str) -> Variant:
-    return select(intent.variants, None, identity)[0]
+    return select(intent, None, identity)[0].variant
 
 
 @pytest.fixture

@@ -35,7 +35,7 @@ REPORT = """<?xml version="1.0" encoding="utf-8"?><testsuites><testsuite name="p
 @functools.cache  # no test of this module changes what proves
 def codes(root: Path) -> dict[str, str]:
     """What the reports of tests say of the code behind them."""
-    variant = select(load_intent(root).variants, None, ID)[0]
+    variant = select(load_intent(root), None, ID)[0].variant
     return {kind: proof_code.digest_of(root, variant, kind) for kind in proof_code.kinds(variant)}
 
 
@@ -54,7 +54,7 @@ def report(path: Path, **said: Any) -> None:
 
 def present_key(root: Path) -> str:
     intent = load_intent(root)
-    return inputs.load(intent.recipe(select(intent.variants, None, ID)[0])).key
+    return inputs.load(select(intent, None, ID)[0]).key
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ def out(tree: Path) -> Path:
 
 def standing(root: Path, identity: str = ID) -> Standing:
     intent = load_intent(root)
-    return proofs.standing(intent.recipe(select(intent.variants, None, identity)[0]))
+    return proofs.standing(select(intent, None, identity)[0])
 
 
 def test_what_is_recorded_is_proved(tree: Path, out: Path, cli: Cli) -> None:
@@ -86,7 +86,7 @@ def test_what_is_recorded_is_proved(tree: Path, out: Path, cli: Cli) -> None:
     assert found.record == Record.model_validate(
         {
             "key": present_key(tree),
-            "proof": proof_code.digest(tree, select(load_intent(tree).variants, None, ID)[0]),
+            "proof": proof_code.digest(tree, select(load_intent(tree), None, ID)[0].variant),
             "digest": DIGEST,
             "day": "2026-11-21",  # of the tests, in UTC
             "size": 7,
@@ -109,7 +109,7 @@ def test_a_proof_is_as_old_as_the_oldest_outcome_that_was_kept(tree: Path, out: 
         f'<testcase><properties><property name="kept" value="{when}" /></properties></testcase>' for when in old
     )
     path.write_text(path.read_text().replace("</testsuite>", f"{rows}</testsuite>"))
-    recording.record(load_intent(tree), select(load_intent(tree).variants, None, ID))
+    recording.record(select(load_intent(tree), None, ID))
     found = standing(tree).record
     assert found is not None
     assert str(found.day) == "2026-11-20"
@@ -125,19 +125,19 @@ def test_a_proof_is_as_old_as_the_oldest_outcome_that_was_kept(tree: Path, out: 
     ],
 )
 def test_another_input_is_another_proof(tree: Path, out: Path, edit: Edit, file: str, pattern: str, new: str) -> None:
-    recording.record(load_intent(tree), select(load_intent(tree).variants, None, ID))
+    recording.record(select(load_intent(tree), None, ID))
     assert standing(tree).state == "proved"
     edit(tree / "dockerfiles" / file, pattern, new)
     found = standing(tree)
     assert found.state == "unproved"
     assert "was proved on 2026-11-21 with other inputs" in found.reason
-    (row,) = [matrix_page.row(i.recipe(v), found) for i in [load_intent(tree)] for v in i.variants if v.id == ID]
+    row = matrix_page.row(load_intent(tree).recipe(ID), found)
     assert (row["day"], row["digest"]) == ("", "")
     assert found.record is not None  # when it last was proved is still said
 
 
 def test_what_changes_no_input_changes_no_proof(tree: Path, out: Path, edit: Edit) -> None:
-    recording.record(load_intent(tree), select(load_intent(tree).variants, None, ID))
+    recording.record(select(load_intent(tree), None, ID))
     edit(tree / "dockerfiles/layers/openmpi.j2", r"\A", "{# renders to nothing #}\n")
     edit(tree / "dockerfiles/matrix.toml", r"^\[common.pins\]", "# a remark\n[common.pins]")
     assert standing(tree).state == "proved"
@@ -145,7 +145,7 @@ def test_what_changes_no_input_changes_no_proof(tree: Path, out: Path, edit: Edi
 
 def test_one_proof_says_nothing_of_another_image(tree: Path, out: Path) -> None:
     intent = load_intent(tree)
-    recording.record(intent, select(intent.variants, None, ID))
+    recording.record(select(intent, None, ID))
     other = ID.replace("sagemaker", "ec2")
     shutil.copy(tree / f"dockerfiles/proofs/{ID}.toml", tree / f"dockerfiles/proofs/{other}.toml")
     assert standing(tree, other).state == "unproved"
@@ -266,16 +266,16 @@ def test_the_drift_of_a_store_does_not_count(
 ) -> None:
     """Another host's store must not make an image unproved here, nor proved."""
     intent = load_intent(tree)
-    recording.record(intent, select(intent.variants, None, ID))
+    recording.record(select(intent, None, ID))
     monkeypatch.setenv("TRAINWRIGHT_STORE", str(tmp_path / "drifted"))
     held = inputs.read_distribution(intent, "debian-12")
     newer = {name: {**stanza, "Version": stanza["Version"] + "+x"} for name, stanza in held.locked.items()}
     newer = {name: {**stanza, "SHA256": "a" * 64} for name, stanza in newer.items()}
     inputs.record_drift({"Intent": held.intent, "Date": "Sat, 21 Nov 2026 00:00:00 UTC"}, held.locked, newer)
-    variant = select(intent.variants, None, ID)[0]
-    assert inputs.load(intent.recipe(variant)).drift
-    assert inputs.load(intent.recipe(variant)).key != proofs.standing(intent.recipe(variant)).key
-    assert proofs.standing(intent.recipe(variant)).state == "proved"
+    recipe = select(intent, None, ID)[0]
+    assert inputs.load(recipe).drift
+    assert inputs.load(recipe).key != proofs.standing(recipe).key
+    assert proofs.standing(recipe).state == "proved"
 
 
 def test_tests_may_differ_in_what_they_measured(tree: Path, out: Path, cli: Cli) -> None:
@@ -316,12 +316,12 @@ FIELDS: dict[str, tuple[dict[str, Any], str]] = {
 def test_a_record_counts_for_its_key_and_its_proof(tree: Path, out: Path, cli: Cli, case: str) -> None:
     change, why = FIELDS[case]
     intent = load_intent(tree)
-    (variant,) = select(intent.variants, None, ID)
-    recording.record(intent, [variant])
+    (recipe,) = select(intent, None, ID)
+    recording.record([recipe])
     held = standing(tree).record
     assert held
-    proofs.record_path(intent.recipe(variant)).write_text(proofs.dump(held.model_copy(update=change)))
-    said = proofs.due(intent.recipe(variant), standing(tree))
+    proofs.record_path(recipe).write_text(proofs.dump(held.model_copy(update=change)))
+    said = proofs.due(recipe, standing(tree))
     assert why in said if why else said == ""
     (row,) = json.loads(cli(tree, "list", ID, "--json").out)["images"]
     assert row["state"] == ("unproved" if case == "another key" else "proved")
@@ -337,7 +337,7 @@ def test_one_more_image_in_turn() -> None:
 
 def test_ci_says_what_it_proves_and_what_it_leaves_out(tree: Path, out: Path, cli: Cli, edit: Edit) -> None:
     edit(tree / "dockerfiles/matrix.toml", r"^ci = \[", f'ci = [\n    "{ID}",')
-    recording.record(load_intent(tree), select(load_intent(tree).variants, None, ID))
+    recording.record(select(load_intent(tree), None, ID))
     git(tree, "init", "--quiet")
     git(tree, "commit", "--quiet", "--allow-empty", "--message=a")
     rows = json.loads(cli(tree, "ci", "proofs", "--json").out)

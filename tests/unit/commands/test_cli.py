@@ -26,7 +26,7 @@ from trainwright.core.files import only_one
 from trainwright.gate import launchers
 from trainwright.lock import additions
 from trainwright.lock import lockfile as lock_module
-from trainwright.matrix.matrix import load_intent
+from trainwright.matrix.matrix import Recipe, load_intent
 from trainwright.resolve import with_packages
 
 Edit = Callable[[Path, str, str], None]
@@ -250,10 +250,10 @@ def test_flipped_checksum(
     """The real fetch, by real uv from a real folder: packages are there, one wheel is not what the lock says."""
     from trainwright.core import store
     from trainwright.image import inputs
-    from trainwright.matrix.matrix import load_intent
+    from trainwright.matrix.matrix import Recipe, load_intent
 
     intent = load_intent(tree)
-    found = inputs.load(intent.recipe(intent.variants[0]))
+    found = inputs.load(Recipe(intent, intent.variants[0]))
     entry = next(entry for entry in found.lock.python if entry.name == "filelock")
     for digest in [package.sha256 for package in found.distribution.packages().values()] + [
         other.sha256 for other in found.lock.python if other is not entry
@@ -517,7 +517,7 @@ def test_a_lock_that_cannot_be_written_is_one_error(tree: Path, monkeypatch: pyt
     monkeypatch.setattr(lock_module, "dump", lambda _: "")
     (tree / "file").touch()
     with pytest.raises(EnvironmentProblem, match="cannot be written"):
-        with_packages.lock_additions(load_intent(tree).recipe(load_intent(tree).variants[0]), print, lambda _: None)
+        with_packages.lock_additions(Recipe(load_intent(tree), load_intent(tree).variants[0]), print, lambda _: None)
 
 
 def test_a_remedy_is_what_was_meant_and_a_refusal_has_a_reason(cli: Cli, tree: Path) -> None:

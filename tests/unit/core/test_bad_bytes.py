@@ -32,7 +32,7 @@ from trainwright.gate import baseline, passed
 from trainwright.image import inputs, templates
 from trainwright.inspect import parent
 from trainwright.jobs import request
-from trainwright.matrix.matrix import load_intent
+from trainwright.matrix.matrix import Recipe, load_intent
 from trainwright.matrix.records import Check, Image, Proof
 from trainwright.registry import settings as registry_settings
 
@@ -158,7 +158,7 @@ def checkout(root: Path) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TRAINWRIGHT_STORE", str(root / "store"))
         patch.chdir(root)
-        found = inputs.load(load_intent(root).recipe(next(one for one in load_intent(root).variants if one.id == CPU)))
+        found = inputs.load(Recipe(load_intent(root), next(one for one in load_intent(root).variants if one.id == CPU)))
         _write_image(root / "out" / CPU, found.key)
     return root
 

@@ -253,7 +253,7 @@ def test_packages_are_resolved_from_the_snapshot_of_now_where_no_mirror_is_known
 def test_no_setting_reaches_a_rendered_file_or_a_key(
     mirrored: Set, intent: Intent, authority: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = [inputs.load(intent.recipe(variant)) for variant in inputs.held(intent)]
+    before = [inputs.load(recipe) for recipe in inputs.held(intent)]
     mirrored(
         "debian=https://me:s3cret@mirror.invalid/debian",
         "python=https://me:s3cret@mirror.invalid/simple",
@@ -264,7 +264,7 @@ def test_no_setting_reaches_a_rendered_file_or_a_key(
     settings |= {f"{name}_PROXY": "http://me:s3cret@proxy.invalid:3128" for name in ("HTTP", "HTTPS", "ALL")}
     for name, value in settings.items():
         monkeypatch.setenv(name, value)
-    after = [inputs.load(intent.recipe(variant)) for variant in inputs.held(intent)]
+    after = [inputs.load(recipe) for recipe in inputs.held(intent)]
     assert [found.key for found in after] == [found.key for found in before]
     assert [found.text for found in after] == [found.text for found in before]
     assert not any("s3cret" in text or ".invalid" in text for found in after for text in found.text.values())

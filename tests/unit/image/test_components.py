@@ -8,7 +8,7 @@ import pytest
 
 from trainwright.core.errors import ConfigError
 from trainwright.image import inputs, probe
-from trainwright.matrix.matrix import Intent, load_intent
+from trainwright.matrix.matrix import Intent, Recipe, load_intent
 from trainwright.matrix.model import Component, Provider
 
 ROOT = Path(__file__).parents[3]
@@ -144,7 +144,7 @@ def test_another_component_adds_files_only(
     settle(tree)
     intent = load_intent(tree)
     carrying = [variant for variant in intent.variants if "example" in variant.pins]
-    found = inputs.load(intent.recipe(carrying[0]))
+    found = inputs.load(Recipe(intent, carrying[0]))
     version = found.distribution.packages()["less"].version
     assert f'LABEL io.trainwright.version.example="{version}"' in found.text["Dockerfile"]
     assert '"GPL-3.0-only' in found.text["Dockerfile"] or " GPL-3.0-only" in found.text["Dockerfile"]
@@ -155,7 +155,7 @@ def test_another_component_adds_files_only(
     assert found.versions["example"] == probe.upstream_version(version)
     others = [variant for variant in intent.variants if variant not in carrying]
     assert others, "every image carries it: this shows nothing"
-    assert "version.example=" not in inputs.load(intent.recipe(others[0])).text["Dockerfile"]
+    assert "version.example=" not in inputs.load(Recipe(intent, others[0])).text["Dockerfile"]
 
 
 def test_another_component_whose_template_forgets_its_pin(
@@ -164,4 +164,4 @@ def test_another_component_whose_template_forgets_its_pin(
     intent = plant(tree, edit, "{% macro runtime() %}\nLABEL a=b\n{% endmacro %}\n")
     variant = next(variant for variant in intent.variants if "example" in variant.pins)
     with pytest.raises(ConfigError, match="'example'"):
-        inputs.load(intent.recipe(variant))
+        inputs.load(Recipe(intent, variant))

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from trainwright.image import inputs
 from trainwright.image import key as image_key
 from trainwright.lock import packages
-from trainwright.matrix.matrix import Intent, load_intent
+from trainwright.matrix.matrix import Intent, Recipe, load_intent
 
 Edit = Callable[[Path, str, str], None]
 ROOT = Path(__file__).parents[3]
@@ -69,7 +69,7 @@ CPU, CUDA = {"cpu-ec2", "cpu-sagemaker"}, {"compiled", "twin"}
 def keys(root: Path) -> dict[str, str]:
     intent = load_intent(root)
     held = {variant.id: variant for variant in intent.variants}
-    return {kind: inputs.load(intent.recipe(held[identity])).key for kind, identity in KINDS.items()}
+    return {kind: inputs.load(Recipe(intent, held[identity])).key for kind, identity in KINDS.items()}
 
 
 def differing(before: dict[str, str], after: dict[str, str]) -> set[str]:
@@ -157,7 +157,7 @@ def test_drift_changes_the_key(tree: Path, committed: dict[str, str]) -> None:
 
 
 def test_tag_and_name_carry_the_key_without_being_part_of_it(intent: Intent) -> None:
-    found = inputs.load(intent.recipe(intent.variants[0]))
+    found = inputs.load(Recipe(intent, intent.variants[0]))
     assert found.tag == f"{found.variant.id}-{found.key[:12]}"
     assert found.name == f"trainwright/pytorch:{found.tag}"
     target = json.loads(found.text["docker-bake.json"])["target"]["image"]
@@ -166,7 +166,7 @@ def test_tag_and_name_carry_the_key_without_being_part_of_it(intent: Intent) -> 
 
 
 def test_every_locked_package_is_in_the_manifest(intent: Intent) -> None:
-    found = inputs.load(intent.recipe(intent.variants[0]))
+    found = inputs.load(Recipe(intent, intent.variants[0]))
     listed = found.text["requirements/packages.txt"].splitlines()
     assert len(listed) == len(packages.to_packages(found.distribution.locked))
 

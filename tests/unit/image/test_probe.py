@@ -15,7 +15,7 @@ from trainwright.core.errors import BuildError
 from trainwright.image import inputs, probe
 from trainwright.image.inputs import Inputs
 from trainwright.image.probe import Findings
-from trainwright.matrix.matrix import Intent
+from trainwright.matrix.matrix import Intent, Recipe
 from trainwright.matrix.model import Lock, PythonFile
 
 NOTHING: dict[str, Any] = {
@@ -34,7 +34,7 @@ PERF = "/opt/nccl-tests/bin/all_reduce_perf"
 def found(intent: Intent) -> Inputs:
     """An image for the CPU: that of the default may have more to it."""
     return inputs.load(
-        intent.recipe(next(v for v in intent.variants if v.accelerator == "cpu" and v.target == "sagemaker"))
+        Recipe(intent, next(v for v in intent.variants if v.accelerator == "cpu" and v.target == "sagemaker"))
     )
 
 
@@ -52,7 +52,7 @@ def truthful(found: Inputs) -> dict[str, Any]:
 def differences(intent: Intent, found: Inputs, printed: dict[str, Any]) -> list[str]:
     packages = found.distribution.packages()
     return probe.compare(
-        intent.recipe(found.variant), found.pins, found.lock, packages, Findings.model_validate(printed)
+        Recipe(intent, found.variant), found.pins, found.lock, packages, Findings.model_validate(printed)
     )
 
 
@@ -102,12 +102,13 @@ def test_a_difference_of_any_kind_reaches_the_sum(intent: Intent, found: Inputs)
 def stack(intent: Intent) -> Inputs:
     """The devel twin of an image with the whole stack, of which much is compiled."""
     return inputs.load(
-        intent.recipe(
+        Recipe(
+            intent,
             next(
                 v
                 for v in intent.variants
                 if v.devel and v.pins["libfabric"].provider == "distro" and "nccl-tests" in v.pins
-            )
+            ),
         ),
     )
 
@@ -128,13 +129,13 @@ def test_an_empty_image_lacks_everything(intent: Intent, stack: Inputs) -> None:
 
 
 def test_a_source_distribution_that_is_compiled_lists_its_files(intent: Intent) -> None:
-    held = inputs.load(intent.recipe(next(v for v in intent.variants if "horovod" in v.pins)))
+    held = inputs.load(Recipe(intent, next(v for v in intent.variants if "horovod" in v.pins)))
     assert "component horovod was compiled and lists no files" in differences(intent, held, NOTHING)
 
 
 def test_only_a_package_of_the_distribution_has_a_revision(intent: Intent, stack: Inputs) -> None:
     pins = {"openssh": "1:10.0p1-7+deb13u4", "torch": "2.15.0-1"}
-    assert probe.expected_versions(intent.recipe(stack.variant), pins) == {"openssh": "10.0", "torch": "2.15.0-1"}
+    assert probe.expected_versions(Recipe(intent, stack.variant), pins) == {"openssh": "10.0", "torch": "2.15.0-1"}
 
 
 # --- packages that an installer registers itself --------------------------------------------------------------------
@@ -143,7 +144,7 @@ def test_only_a_package_of_the_distribution_has_a_revision(intent: Intent, stack
 @pytest.fixture(scope="module")
 def flagship(intent: Intent) -> Inputs:
     """An image with the EFA installer, which brings .deb packages of its own."""
-    return inputs.load(intent.recipe(next(v for v in intent.variants if "efa-installer" in v.pins and not v.devel)))
+    return inputs.load(Recipe(intent, next(v for v in intent.variants if "efa-installer" in v.pins and not v.devel)))
 
 
 # As /opt/amazon/efa_installed_packages names them (aws/aws-ofi-nccl#141), in versions of 1.49.0 and 1.50.0.
@@ -163,14 +164,14 @@ def of_packages(intent: Intent, image: Inputs, packages: dict[str, str], below: 
     locked = image.distribution.packages()
     model = next(iter(locked.values()))
     locked |= {name: model.model_copy(update={"name": name, "version": version}) for name, version in below.items()}
-    compared = probe.compare(intent.recipe(image.variant), image.pins, image.lock, locked, said)
+    compared = probe.compare(Recipe(intent, image.variant), image.pins, image.lock, locked, said)
     return [line for line in compared if line.startswith("distribution package ")]
 
 
 def test_packages_of_a_pinned_installer_are_no_differences(intent: Intent, flagship: Inputs) -> None:
     assert of_packages(intent, flagship, {}, {}) == []
     locked = {name: package.version for name, package in flagship.distribution.packages().items()}
-    assert probe.installed_by_pins(intent.recipe(flagship.variant), locked) == {}, (
+    assert probe.installed_by_pins(Recipe(intent, flagship.variant), locked) == {}, (
         "tests/image/expected.toml says otherwise"
     )
     assert of_packages(intent, flagship, BROUGHT, {}) == []
@@ -196,7 +197,7 @@ def test_without_the_installer_its_packages_are_differences(intent: Intent, foun
     """Neither in another image nor in the same without the pin; the components that it bundles do not stand for it."""
     own = {name: pin for name, pin in flagship.variant.pins.items() if name != "efa-installer"}
     pins = {name: version for name, version in flagship.pins.items() if name in own}
-    recipe = intent.recipe(flagship.variant.model_copy(update={"pins": own}))
+    recipe = Recipe(intent, flagship.variant.model_copy(update={"pins": own}))
     for image in (found, flagship.model_copy(update={"recipe": recipe, "pins": pins})):
         told = {line.split()[2].rstrip(":") for line in of_packages(intent, image, BROUGHT, {})}
         assert told == BROUGHT.keys()
@@ -206,7 +207,7 @@ def test_spelling_of_a_python_name_is_no_difference(intent: Intent, found: Input
     entry = PythonFile(name="Typing_Extensions", version="1", file="a.whl", sha256="0" * 64, size=1, group="framework")
     held = Findings.model_validate(NOTHING | {"python_packages": {"typing-extensions": "1"}})
     lock = Lock(intent="0" * 64, entries="0" * 64, python=[entry])
-    assert probe.compare(intent.recipe(found.variant), {}, lock, {}, held) == []
+    assert probe.compare(Recipe(intent, found.variant), {}, lock, {}, held) == []
 
 
 def test_refusal_names_the_first_and_counts_the_rest(found: Inputs) -> None:
@@ -254,7 +255,7 @@ def test_local_part_of_a_version_names_the_accelerator(
     intent: Intent, found: Inputs, pin: str, said: str, equal: bool
 ) -> None:
     variant = found.variant.model_copy(update={"accelerator": "cu132"})
-    assert (probe.version_differences(intent.recipe(variant), {"torch": pin}, {"torch": said}) == []) is equal
+    assert (probe.version_differences(Recipe(intent, variant), {"torch": pin}, {"torch": said}) == []) is equal
 
 
 # --- one NCCL ------------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ import re
 import subprocess
 import time
 from collections.abc import Callable
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from trainwright.core.errors import ConfigError
 from trainwright.image import inputs, render
 from trainwright.lock import lockfile
 from trainwright.lock.wheels import is_wheel
-from trainwright.matrix.matrix import Intent, load_intent, select
+from trainwright.matrix.matrix import Intent, Recipe, load_intent
 from trainwright.matrix.model import Variant
 
 Edit = Callable[[Path, str, str], None]
@@ -31,7 +32,11 @@ def variant_of(intent: Intent, target: str) -> Variant:
 
 def rendered(root: Path, only: str = "*") -> dict[str, dict[str, str]]:
     intent = load_intent(root)
-    return {variant.id: inputs.load(intent.recipe(variant)).text for variant in select(inputs.held(intent), None, only)}
+    return {
+        recipe.id: inputs.load(recipe).text
+        for recipe in inputs.held(intent)
+        if any(fnmatch(recipe.id, glob) for glob in only.split())
+    }
 
 
 @pytest.fixture(scope="module")
@@ -170,11 +175,11 @@ def test_every_context_of_the_dockerfile_is_in_the_bake_file(texts: dict[str, di
 
 
 def test_requirements_admit_exactly_the_locked_files(intent: Intent, texts: dict[str, dict[str, str]]) -> None:
-    for variant in inputs.held(intent):
-        found, files = inputs.load(intent.recipe(variant)), texts[variant.id]
+    for recipe in inputs.held(intent):
+        found, files, variant = inputs.load(recipe), texts[recipe.id], recipe.variant
         admitted = "".join(text for name, text in files.items() if name.startswith("requirements/"))
         own = {"framework", "toolkit"} | ({"devel"} if variant.devel else set())
-        compiles = lockfile.compiles(intent.recipe(variant))
+        compiles = lockfile.compiles(recipe)
         for entry in found.lock.python:
             wanted = entry.group in own | {"tools", "sdist-build"} or (entry.compile and compiles)
             line = f"{entry.name}=={entry.version} --hash=sha256:{entry.sha256}\n"
@@ -194,7 +199,7 @@ def test_requirements_admit_exactly_the_locked_files(intent: Intent, texts: dict
 def refused(tree: Path, target: str = "sagemaker") -> ConfigError:
     intent = load_intent(tree)
     with pytest.raises(ConfigError) as raised:
-        inputs.load(intent.recipe(variant_of(intent, target)))
+        inputs.load(Recipe(intent, variant_of(intent, target)))
     assert raised.value.exit_code == 2
     return raised.value
 
@@ -284,7 +289,7 @@ def test_a_stage_that_nobody_defines(tree: Path, edit: Edit) -> None:
 def test_check_and_render_agree_on_what_is_consumed(intent: Intent) -> None:
     """The dry run of `check` must not be stricter, nor laxer, than the real one."""
     for variant in intent.variants:
-        render.check(intent.recipe(variant))
+        render.check(Recipe(intent, variant))
 
 
 def test_what_is_compiled_against_the_others_comes_after_them(texts: dict[str, dict[str, str]]) -> None:

@@ -12,7 +12,7 @@ import pytest
 from programs import imported
 
 from trainwright.image import inputs
-from trainwright.matrix.matrix import Intent
+from trainwright.matrix.matrix import Intent, Recipe
 
 ROOT = Path(__file__).parents[3]
 PROGRAM = ROOT / "dockerfiles/rootfs/common/opt/trainwright/startup_check.py"
@@ -33,7 +33,7 @@ def check() -> ModuleType:
 def declared(intent: Intent) -> dict[str, Any]:
     """What the image with the whole stack says of itself."""
     variant = next(v for v in intent.variants if {"nccl", "aws-ofi-nccl", "torch"} <= v.pins.keys())
-    content: dict[str, Any] = json.loads(inputs.load(intent.recipe(variant)).text["requirements/declared.json"])
+    content: dict[str, Any] = json.loads(inputs.load(Recipe(intent, variant)).text["requirements/declared.json"])
     return content
 
 

@@ -10,7 +10,7 @@ from trainwright.image import inputs
 from trainwright.inspect import child_check, verify_child
 from trainwright.inspect.child_check import CONSTRAINTS, Look, Row
 from trainwright.inspect.verify_child import Verdict
-from trainwright.matrix.matrix import Intent
+from trainwright.matrix.matrix import Intent, Recipe
 
 NCCL, FABRIC, PLUGIN = (
     "/opt/venv/nccl/libnccl.so.2",
@@ -24,7 +24,7 @@ A, B = "a" * 64, "b" * 64
 @pytest.fixture(scope="module")
 def declared(intent: Intent) -> dict[str, Any]:
     variant = next(v for v in intent.variants if {"nccl", "nccl-tests", "libfabric"} <= v.pins.keys())
-    content: dict[str, Any] = json.loads(inputs.load(intent.recipe(variant)).text["requirements/declared.json"])
+    content: dict[str, Any] = json.loads(inputs.load(Recipe(intent, variant)).text["requirements/declared.json"])
     return content
 
 

@@ -18,7 +18,7 @@ from trainwright.docker import buildx, engine
 from trainwright.image import tags
 from trainwright.inspect import derive, derived, parent
 from trainwright.inspect.derived import Derived, Parent
-from trainwright.matrix.matrix import load_intent
+from trainwright.matrix.matrix import Recipe, load_intent
 from trainwright.matrix.records import Image
 
 URI = "127.0.0.1:1/trainwright/pytorch@sha256:" + "1" * 64
@@ -125,8 +125,8 @@ def published(tree: Path) -> str:
 
     intent = load_intent(tree)
     variant = next(variant for variant in intent.variants if variant.default)
-    image = Image(id=variant.id, key=inputs.load(intent.recipe(variant)).key, digest=OWN.digest, uri=URI)
-    state.write_image(state.out_folder(intent.recipe(variant)), image)
+    image = Image(id=variant.id, key=inputs.load(Recipe(intent, variant)).key, digest=OWN.digest, uri=URI)
+    state.write_image(state.out_folder(Recipe(intent, variant)), image)
     return variant.id
 
 

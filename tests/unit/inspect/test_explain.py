@@ -12,7 +12,7 @@ from trainwright.core.errors import ConfigError, IncompatibleError
 from trainwright.image import inputs
 from trainwright.inspect.find import Held, Query, find, query
 from trainwright.lock import facts, lockfile, packages
-from trainwright.matrix.matrix import load_intent
+from trainwright.matrix.matrix import Recipe, load_intent
 from trainwright.matrix.model import Lock, Pin, PythonFile, Source
 
 Cli = Callable[..., Any]
@@ -183,8 +183,11 @@ def settle(root: Path) -> None:
         **{"tag": "v1.21.0", "commit": "24" * 20, "sha256": "00" * 32, "licence": "Apache-2.0"},
     )
     for variant, source in zip([v for v in intent.variants if not v.devel], [efa, plugin], strict=True):
-        said_of = {"intent": lockfile.intent_digest(intent.recipe(variant)), "entries": lockfile.entries_digest(python)}
-        inputs.lock_path(intent.recipe(variant)).write_text(
+        said_of = {
+            "intent": lockfile.intent_digest(Recipe(intent, variant)),
+            "entries": lockfile.entries_digest(python),
+        }
+        inputs.lock_path(Recipe(intent, variant)).write_text(
             lockfile.dump(Lock(**said_of, python=python, sources=[source]))
         )
 
@@ -228,8 +231,8 @@ Explain = Callable[[str], dict[str, dict[str, Any]]]
 def facts_of(root: Path, identity: str, locked: bool = True) -> dict[str, str]:
     intent = load_intent(root)
     variant = next(variant for variant in intent.variants if variant.id == identity)
-    said = inputs.known(intent.recipe(variant)) if locked else (None, {}, {})
-    return facts.facts_of(intent.recipe(variant), *said)
+    said = inputs.known(Recipe(intent, variant)) if locked else (None, {}, {})
+    return facts.facts_of(Recipe(intent, variant), *said)
 
 
 def test_facts_of_an_image(checkout: Path) -> None:
@@ -253,8 +256,8 @@ def test_a_plugin_from_source_over_an_installers_libfabric(checkout: Path) -> No
     intent = load_intent(checkout)
     variant = next(variant for variant in intent.variants if variant.id == EFA)
     own = variant.model_copy(update={"pins": variant.pins | {"aws-ofi-nccl": Pin(provider="source", version="1.21.1")}})
-    held = inputs.known(intent.recipe(variant))  # the headers of the distribution are there, too, and are not those
-    assert facts.facts_of(intent.recipe(own), *held)["plugin-libfabric"] == "2.6.0amzn1.0"
+    held = inputs.known(Recipe(intent, variant))  # the headers of the distribution are there, too, and are not those
+    assert facts.facts_of(Recipe(intent, own), *held)["plugin-libfabric"] == "2.6.0amzn1.0"
 
 
 def test_what_the_plugin_of_this_checkout_is_compiled_against(tree: Path, edit: Edit, cli: Cli) -> None:
@@ -275,10 +278,7 @@ def test_what_the_plugin_of_this_checkout_is_compiled_against(tree: Path, edit: 
 
 def test_what_is_known_of_releases(checkout: Path) -> None:
     intent = load_intent(checkout)
-    bundle, source = (
-        facts.known_releases(intent.recipe(next(variant for variant in intent.variants if variant.id == identity)))
-        for identity in (EFA, DISTRO)
-    )
+    bundle, source = (facts.known_releases(intent.recipe(identity)) for identity in (EFA, DISTRO))
     assert (bundle["aws-ofi-nccl"], bundle["nccl"], bundle["libfabric"]) == (["1.21.0", "1.21.1"], ["2.30.7"], [])
     assert source["aws-ofi-nccl"] == ["1.21.1"]  # of the other one no commit is established
     assert bundle["efa-installer"] == []  # nor a sha256 of the one that is pinned
@@ -398,12 +398,12 @@ def test_which_image_is_meant_must_be_clear(cli: Cli, checkout: Path) -> None:
 def test_a_refusal_points_at_the_pin(checkout: Path) -> None:
     intent = load_intent(checkout)
     variant = next(variant for variant in intent.variants if variant.id == DISTRO)
-    facts.admit(intent.recipe(variant), *inputs.known(intent.recipe(variant)))
+    facts.admit(Recipe(intent, variant), *inputs.known(Recipe(intent, variant)))
     old = {
         "libfabric-bin": packages.to_packages({"libfabric-bin": stanza("libfabric-bin", "1.17.0-3")})["libfabric-bin"]
     }
     with pytest.raises(IncompatibleError, match=r"requires libfabric >=1\.22, and the image has 1\.17\.0-3") as raised:
-        facts.admit(intent.recipe(variant), None, old, {})
+        facts.admit(Recipe(intent, variant), None, old, {})
     assert raised.value.where == "dockerfiles/matrix.toml:41"
 
 

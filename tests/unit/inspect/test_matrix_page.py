@@ -12,7 +12,7 @@ import pytest
 
 from trainwright.build import proofs
 from trainwright.inspect import matrix_page
-from trainwright.matrix.matrix import Intent
+from trainwright.matrix.matrix import Intent, Recipe
 from trainwright.matrix.model import Pin
 
 Cli = Callable[..., Any]
@@ -24,7 +24,8 @@ Rows = list[dict[str, Any]]
 @pytest.fixture(scope="module")
 def rows(intent: Intent) -> Rows:
     return [
-        matrix_page.row(intent.recipe(variant), proofs.standing(intent.recipe(variant))) for variant in intent.variants
+        matrix_page.row(Recipe(intent, variant), proofs.standing(Recipe(intent, variant)))
+        for variant in intent.variants
     ]
 
 

@@ -16,7 +16,7 @@ from trainwright.image.inputs import Inputs
 from trainwright.image.probe import Findings
 from trainwright.inspect import verify_published
 from trainwright.inspect.verify_published import Report
-from trainwright.matrix.matrix import Intent
+from trainwright.matrix.matrix import Intent, Recipe
 
 REPOSITORY = "trainwright/pytorch"
 Verify = Callable[[dict[str, Any]], Report]
@@ -25,7 +25,7 @@ Verify = Callable[[dict[str, Any]], Report]
 @pytest.fixture(scope="module")
 def found(intent: Intent) -> Inputs:
     return inputs.load(
-        intent.recipe(next(v for v in intent.variants if v.accelerator == "cpu" and v.target == "sagemaker"))
+        Recipe(intent, next(v for v in intent.variants if v.accelerator == "cpu" and v.target == "sagemaker"))
     )
 
 

@@ -33,7 +33,7 @@ def folder(tmp_path: Path, wheel: Callable[..., str], intent: Intent, monkeypatc
     place = tmp_path / "wheels"
     place.mkdir()
     for variant in (v for v in intent.variants if v.id in (CPU, GPU.format("ec2"), BASE)):
-        for entry in inputs.load(intent.recipe(variant)).lock.python:
+        for entry in inputs.load(Recipe(intent, variant)).lock.python:
             if "+" not in entry.version:
                 wheel(place, entry.name.replace("-", "_"), entry.version)
     wheel(place, "numpy", "1.26.4")
@@ -70,7 +70,7 @@ def lock(cli: Cli, tree: Path, team: Path) -> Callable[..., Any]:
 
 def child(tree: Path, team: Path, image: str = CPU) -> Recipe:
     intent = load_intent(tree)
-    return intent.recipe(additions.on_top(next(v for v in intent.variants if v.id == image), str(team)))
+    return additions.on_top(intent.recipe(image), str(team))
 
 
 def loaded(tree: Path, team: Path, image: str = CPU) -> Inputs:
@@ -216,11 +216,11 @@ def test_of_an_image_that_brings_its_framework_nobody_knows_what_it_holds(intent
     known = additions.settings(intent.root)
     variant = next(v for v in intent.variants if v.pins.get("torch") and v.pins["torch"].provider == "base")
     empty = Lock(intent="0" * 64, entries="0" * 64, python=[])
-    assert additions.harms(known, intent.recipe(variant), empty).keys() == known.refused.keys()
+    assert additions.harms(known, Recipe(intent, variant), empty).keys() == known.refused.keys()
     cpu = next(v for v in intent.variants if v.id == CPU)
-    assert additions.harms(known, intent.recipe(cpu), empty) == {}
+    assert additions.harms(known, Recipe(intent, cpu), empty) == {}
     cuda = next(v for v in intent.variants if v.base == "ubuntu-24.04-cuda-12.8")  # a pin says so, and no wheel
-    assert additions.harms(known, intent.recipe(cuda), empty).keys() == {"nvidia-nccl-*", "nvidia-cuda-runtime*"}
+    assert additions.harms(known, Recipe(intent, cuda), empty).keys() == {"nvidia-nccl-*", "nvidia-cuda-runtime*"}
 
 
 @pytest.mark.usefixtures("folder")
@@ -332,14 +332,14 @@ def test_the_key_counts_what_a_compiler_is_given_and_not_what_it_makes(
 def test_an_image_without_a_twin_compiles_nothing_against_cuda(tree: Path, edit: Edit) -> None:
     edit(tree / "dockerfiles/matrix.toml", r"^devel = true\n(?=pins)", "")
     intent = load_intent(tree)
-    recipe = intent.recipe(next(v for v in intent.variants if v.id == GPU.format("ec2")))
+    recipe = intent.recipe(GPU.format("ec2"))
     with pytest.raises(ConfigError, match="has no twin with compilers") as raised:
         additions.compiler_of(recipe, "ops")
     assert "devel = true" in raised.value.fix
 
 
 def test_an_image_without_cuda_compiles_for_itself(intent: Intent) -> None:
-    recipe = intent.recipe(next(v for v in intent.variants if v.id == CPU))
+    recipe = intent.recipe(CPU)
     assert additions.compiler_of(recipe, "ops") is recipe
 
 
@@ -355,13 +355,13 @@ def test_what_is_known_of_compiled_packages_is_well_formed(intent: Intent) -> No
 
 def test_what_packages_are_compiled_with_is_pinned_and_goes_together_with_every_twin(intent: Intent) -> None:
     known = additions.settings(intent.root)
-    twins = [v for v in inputs.held(intent) if v.devel and "torch" in v.pins]
+    twins = [one for one in inputs.held(intent) if one.variant.devel and "torch" in one.pins]
     assert twins
     for row in known.packages.values():
         for wanted in map(Requirement, row.build_requirements or []):
             assert str(wanted.specifier).startswith("=="), wanted
             for twin in twins:
-                found = [e for e in inputs.read_lock(intent.recipe(twin)).python if e.group in twin.groups]
+                found = [e for e in inputs.read_lock(twin).python if e.group in twin.variant.groups]
                 for entry in (e for e in found if e.name == wanted.name):
                     assert entry.version in wanted.specifier, f"{twin.id} holds {entry.name} {entry.version}"
 

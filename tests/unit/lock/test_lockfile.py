@@ -10,7 +10,7 @@ from trainwright.core.errors import ConfigError, LockError, TrainwrightError
 from trainwright.core.toml import parse
 from trainwright.image import inputs, render
 from trainwright.lock import lockfile
-from trainwright.matrix.matrix import Intent, load_intent
+from trainwright.matrix.matrix import Intent, Recipe, load_intent
 from trainwright.matrix.model import Lock, Pin, PythonFile, Variant
 
 Edit = Callable[[Path, str, str], None]
@@ -25,7 +25,7 @@ def variant_of(intent: Intent) -> Variant:
 
 def load(root: Path) -> inputs.Inputs:
     intent = load_intent(root)
-    return inputs.load(intent.recipe(variant_of(intent)))
+    return inputs.load(Recipe(intent, variant_of(intent)))
 
 
 def refused(root: Path) -> LockError:
@@ -64,8 +64,8 @@ def test_written_in_one_order_whatever_came_first(tree: Path) -> None:
 
 
 def test_the_locks_of_this_checkout_are_current(intent: Intent) -> None:
-    for variant in inputs.held(intent):
-        inputs.load(intent.recipe(variant))
+    for recipe in inputs.held(intent):
+        inputs.load(recipe)
 
 
 def test_no_lock(tree: Path) -> None:
@@ -247,12 +247,12 @@ def of(intent: Intent, identity: str) -> Variant:
 
 def test_twins_share_one_lock_and_differ_in_devel_only(intent: Intent) -> None:
     image, twin = (
-        inputs.load(intent.recipe(of(intent, DISTRO))),
-        inputs.load(intent.recipe(of(intent, f"{DISTRO}-devel"))),
+        inputs.load(Recipe(intent, of(intent, DISTRO))),
+        inputs.load(Recipe(intent, of(intent, f"{DISTRO}-devel"))),
     )
-    assert inputs.lock_path(intent.recipe(image.variant)) == inputs.lock_path(intent.recipe(twin.variant))
+    assert inputs.lock_path(Recipe(intent, image.variant)) == inputs.lock_path(Recipe(intent, twin.variant))
     assert image.lock == twin.lock
-    assert lockfile.intent_digest(intent.recipe(image.variant)) == lockfile.intent_digest(intent.recipe(twin.variant))
+    assert lockfile.intent_digest(Recipe(intent, image.variant)) == lockfile.intent_digest(Recipe(intent, twin.variant))
     more = {entry.name for entry in image.lock.python if entry.group == "devel"}
     assert {"cmake", "ninja", "nvidia-cuda-nvcc"} <= more
     assert {**image.wheels, "devel": twin.wheels["devel"]} == twin.wheels
@@ -264,7 +264,7 @@ def test_twins_share_one_lock_and_differ_in_devel_only(intent: Intent) -> None:
 
 
 def test_a_twins_compilers_are_in_no_layer_of_its_image(intent: Intent) -> None:
-    found = inputs.load(intent.recipe(of(intent, DISTRO)))
+    found = inputs.load(Recipe(intent, of(intent, DISTRO)))
     _, _, final = found.text["Dockerfile"].rpartition("\nFROM ")
     installed = {entry.name for folder, files in found.wheels.items() if f"from={folder}," in final for entry in files}
     assert "torch" in installed
@@ -283,33 +283,33 @@ def test_what_twins_pin_is_intent_of_both(tree: Path, edit: Edit) -> None:
     intent = load_intent(tree)
     for identity in (DISTRO, f"{DISTRO}-devel"):
         with pytest.raises(LockError, match="is stale"):
-            inputs.load(intent.recipe(of(intent, identity)))
+            inputs.load(Recipe(intent, of(intent, identity)))
     load(tree)  # an image without a twin has nothing to do with it
 
 
 def test_compile_stages_have_a_package_lock_of_their_own(intent: Intent) -> None:
-    found = inputs.load(intent.recipe(of(intent, DISTRO)))
+    found = inputs.load(Recipe(intent, of(intent, DISTRO)))
     assert found.tools
     names = found.tools.packages().keys()
     assert {"autoconf", "libhwloc-dev", "libfabric-dev"} <= names
     assert not names & found.distribution.packages().keys()
     assert "autoconf" not in found.text["requirements/packages.txt"]
-    assert inputs.load(intent.recipe(of(intent, ID))).tools is None
-    assert inputs.load(intent.recipe(of(intent, DISTRO.replace("-distro", "-single-node-devel")))).tools is None
+    assert inputs.load(Recipe(intent, of(intent, ID))).tools is None
+    assert inputs.load(Recipe(intent, of(intent, DISTRO.replace("-distro", "-single-node-devel")))).tools is None
 
 
 def test_a_stale_package_lock_of_compile_stages(tree: Path, edit: Edit) -> None:
     edit(tree / "dockerfiles/layers/aws-ofi-nccl.toml", r'"automake"', '"automake", "bison"')
     intent = load_intent(tree)
     with pytest.raises(LockError, match=r"debian-13\.build is stale"):
-        inputs.load(intent.recipe(of(intent, DISTRO)))
+        inputs.load(Recipe(intent, of(intent, DISTRO)))
     inputs.load(
-        intent.recipe(of(intent, DISTRO.replace("-distro", "-single-node")))
+        Recipe(intent, of(intent, DISTRO.replace("-distro", "-single-node")))
     )  # the same base, and nothing compiled
 
 
 def test_a_lock_says_where_each_source_is_from(intent: Intent) -> None:
-    locked = inputs.load(intent.recipe(of(intent, "pytorch-2.15-cu132-py313-ec2"))).lock
+    locked = inputs.load(Recipe(intent, of(intent, "pytorch-2.15-cu132-py313-ec2"))).lock
     found = {source.name: source for source in locked.sources}
     assert found.keys() == {"efa-installer", "gdrcopy", "nccl-tests"}
     for name, source in found.items():
@@ -343,7 +343,7 @@ def test_a_source_that_is_not_the_one_of_its_component(
     path.write_text(before + path.read_text())
     intent = load_intent(tree)
     with pytest.raises(LockError) as raised:
-        inputs.load(intent.recipe(of(intent, DISTRO)))
+        inputs.load(Recipe(intent, of(intent, DISTRO)))
     assert says in f"{raised.value.what} {raised.value.why}"
     assert raised.value.fix == f"trainwright lock {DISTRO}"
 
@@ -352,7 +352,7 @@ def test_another_commit_for_the_same_version_makes_its_locks_stale(tree: Path, e
     edit(tree / "dockerfiles/layers/gdrcopy.toml", r'^commit = "9', 'commit = "8')
     intent = load_intent(tree)
     with pytest.raises(LockError, match="is stale"):
-        inputs.load(intent.recipe(of(intent, DISTRO)))
+        inputs.load(Recipe(intent, of(intent, DISTRO)))
 
 
 # --- what compile stages and twins have ---------------------------------------------------------------------------
@@ -365,26 +365,26 @@ def test_what_is_compiled_is_compiled_against_the_accelerators_wheels(
     intent: Intent, accelerator: str, nccl: str
 ) -> None:
     other = as_if(intent, DISTRO, accelerator=accelerator)
-    assert f"{nccl}==2.30.7" in lockfile.build_requirements(other.recipe(of(other, DISTRO)))
+    assert f"{nccl}==2.30.7" in lockfile.build_requirements(Recipe(other, of(other, DISTRO)))
     assert not [
         text
-        for text in lockfile.build_requirements(other.recipe(of(other, DISTRO)))
+        for text in lockfile.build_requirements(Recipe(other, of(other, DISTRO)))
         if "nccl" in text and nccl not in text
     ]
     pins = of(other, DISTRO).pins | {"nccl": Pin(provider="source", version="2.30.7")}
     own = of(as_if(other, DISTRO, pins=pins), DISTRO)
     wheels = [PythonFile(name=nccl, version="2.30.7", file="x.whl", sha256="0" * 64, size=1, group="framework")]
     held = Lock(intent="0" * 64, entries="0" * 64, python=wheels)
-    found = render.folders_of(other.recipe(own), held)
+    found = render.folders_of(Recipe(other, own), held)
     assert [entry.name for name in found if name != "compile" for entry in found[name]] == []  # its place is taken
 
 
 def test_build_requirements_of_nothing_compiled(intent: Intent) -> None:
     """The lock of an image that compiles nothing and has no twin is not to hold compilers."""
-    assert lockfile.build_requirements(intent.recipe(of(intent, SINGLE)))  # for its twin
+    assert lockfile.build_requirements(Recipe(intent, of(intent, SINGLE)))  # for its twin
     alone = intent.model_copy(update={"variants": [v for v in intent.variants if v.id in (SINGLE, DISTRO)]})
-    assert lockfile.build_requirements(alone.recipe(of(alone, SINGLE))) == []
-    assert lockfile.build_requirements(alone.recipe(of(alone, DISTRO)))  # for its own stages
+    assert lockfile.build_requirements(Recipe(alone, of(alone, SINGLE))) == []
+    assert lockfile.build_requirements(Recipe(alone, of(alone, DISTRO)))  # for its own stages
 
 
 def as_if(intent: Intent, identity: str, **said: Any) -> Intent:
@@ -398,7 +398,7 @@ def test_parts_that_a_component_asks_another_one_for(tree: Path, edit: Edit) -> 
     layer = tree / "dockerfiles/layers/mpi4py.toml"
     edit(layer, r"^\[providers.wheel\]", '[providers.wheel]\nextras = { numpy = ["b", "a"], nccl = ["c"] }')
     variant = variant_of(load_intent(tree))
-    wanted = lockfile.requirements(load_intent(tree).recipe(variant))
+    wanted = lockfile.requirements(Recipe(load_intent(tree), variant))
     assert wanted["numpy"].startswith("numpy[a,b]==")
     assert "nccl" not in wanted
     assert "stale" in refused(tree).what
@@ -415,6 +415,6 @@ def test_a_package_of_the_same_content_is_refused_and_makes_nothing_stale(tree: 
         'refuses = { cpu = "torch-gpu", "cu*" = "torch-cpu" }\nindex = ',
     )
     variant = variant_of(load_intent(tree))
-    text = inputs.load(load_intent(tree).recipe(variant)).text["requirements/constraints.txt"]
+    text = inputs.load(Recipe(load_intent(tree), variant)).text["requirements/constraints.txt"]
     assert text.splitlines()[-1] == "torch-gpu<0"
     assert "torch-cpu" not in text

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from trainwright.image import render
 from trainwright.lock.wheels import LIBRARIES, SDISTS, folders, parts
-from trainwright.matrix.matrix import Intent
+from trainwright.matrix.matrix import Intent, Recipe
 from trainwright.matrix.model import LayerLimits, PythonFile, Variant
 
 LIMITS = LayerLimits(most=1000, alone=100)
@@ -124,7 +124,7 @@ def held(intent: Intent, identity: str, group: str = "devel", size: int = 40_000
         wheel("nvidia-nccl-cu13", 200_000_000, compile=True),
     ]
     lock = Lock(intent="0" * 64, entries="0" * 64, python=entries)
-    found = render.folders_of(intent.recipe(of(intent, identity)), lock)
+    found = render.folders_of(Recipe(intent, of(intent, identity)), lock)
     return {folder: [entry.name for entry in files] for folder, files in found.items()}
 
 

@@ -87,12 +87,12 @@ def test_unknown_target() -> None:
 
 def test_this_checkout_has_one_default_a_framework(intent: Intent) -> None:
     for framework in intent.matrix.frameworks:
-        assert len(select(intent.variants, framework, None)) == 1
+        assert len(select(intent, framework, None)) == 1
 
 
 def test_select(intent: Intent) -> None:
     def ids(framework: str | None, only: str | None) -> list[str]:
-        return [variant.id for variant in select(intent.variants, framework, only)]
+        return [variant.id for variant in select(intent, framework, only)]
 
     everything = [variant.id for variant in intent.variants]
     assert ids("pytorch", None) == [DEFAULT]
@@ -106,7 +106,7 @@ def test_select(intent: Intent) -> None:
 
 def test_unknown_framework_lists_the_valid_ones(intent: Intent) -> None:
     with pytest.raises(ConfigError, match="pytroch") as raised:
-        select(intent.variants, "pytroch", None)
+        select(intent, "pytroch", None)
     assert raised.value.exit_code == 2
     assert "did you mean 'pytorch'" in raised.value.why
     assert raised.value.fix == "the same command with --framework pytorch (of make: FRAMEWORK=pytorch)"
@@ -115,19 +115,19 @@ def test_unknown_framework_lists_the_valid_ones(intent: Intent) -> None:
 @pytest.mark.parametrize("only", [None, "*"])
 def test_empty_framework_is_an_error_and_never_everything(intent: Intent, only: str | None) -> None:
     with pytest.raises(ConfigError, match="FRAMEWORK is empty"):
-        select(intent.variants, "", only)
+        select(intent, "", only)
 
 
 @pytest.mark.parametrize("only", ["", "pytorch-2.13-cpu-py311-sagemakr"])
 def test_no_such_image(intent: Intent, only: str) -> None:
     with pytest.raises(ConfigError) as raised:
-        select(intent.variants, None, only)
+        select(intent, None, only)
     assert DEFAULT in raised.value.why or "names are valid" in raised.value.why
 
 
-def test_select_in_a_matrix_without_frameworks() -> None:
+def test_select_in_a_matrix_without_frameworks(intent: Intent) -> None:
     with pytest.raises(ConfigError):
-        select([], "pytorch", None)
+        select(intent.model_copy(update={"variants": []}), "pytorch", None)
 
 
 # --- what a checkout may get wrong ---------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from trainwright.core.errors import ConfigError, IncompatibleError
 from trainwright.image import inputs, render
 from trainwright.lock import facts
 from trainwright.matrix import validate
-from trainwright.matrix.matrix import Intent, expand, load_intent
+from trainwright.matrix.matrix import Intent, Recipe, expand, load_intent
 from trainwright.matrix.model import Framework, Matrix, Row, Target, Variant
 
 INTENT = load_intent(Path(__file__).parents[3])  # hypothesis runs a test many times: it is read once
@@ -105,7 +105,7 @@ def refused(intent: Intent, variant: Variant) -> str:
     try:
         for name in variant.pins:
             validate.check_pin(intent.root, intent.matrix, intent.components, variant, name)
-        facts.admit(intent.recipe(variant), None, {}, {})
+        facts.admit(Recipe(intent, variant), None, {}, {})
     except (ConfigError, IncompatibleError) as error:
         return type(error).__name__
     return ""
@@ -114,7 +114,7 @@ def refused(intent: Intent, variant: Variant) -> str:
 def lacks(intent: Intent, variant: Variant) -> str:
     """The component that a template asks for and that is not pinned; "" where nothing is missing."""
     try:
-        render.check(intent.recipe(variant))
+        render.check(Recipe(intent, variant))
     except ConfigError as error:
         if "uses the stage 'cuda-compiler'" in error.what:
             return "cuda"
@@ -140,7 +140,7 @@ def test_any_matrix_that_is_admitted_renders_and_carries_what_it_declares(declar
             event("needs another component")
             assert lacking in COMPONENTS.keys() - variant.pins.keys()
             continue
-        dockerfile = render.check(intent.recipe(variant))
+        dockerfile = render.check(Recipe(intent, variant))
         event("renders")
         assert order_of_stages(dockerfile) == []
         for name, pin in variant.pins.items():
@@ -150,30 +150,30 @@ def test_any_matrix_that_is_admitted_renders_and_carries_what_it_declares(declar
 # --- the same intent in another order -------------------------------------------------------------------------------
 
 KINDS = [
-    variant
-    for variant in inputs.held(INTENT)
-    if variant.id.endswith(("-2.13-cpu-py311-sagemaker", "-2.15-cu132-py313-ec2", "-2.15-cu132-py313-ec2-distro-devel"))
+    recipe
+    for recipe in inputs.held(INTENT)
+    if recipe.id.endswith(("-2.13-cpu-py311-sagemaker", "-2.15-cu132-py313-ec2", "-2.15-cu132-py313-ec2-distro-devel"))
 ]
 
 
 @settings(max_examples=5)
 @given(st.randoms(use_true_random=False))
-@pytest.mark.parametrize("variant", KINDS, ids=lambda variant: variant.id)
-def test_keys_know_no_order(variant: Variant, rng: random.Random) -> None:
+@pytest.mark.parametrize("recipe", KINDS, ids=lambda recipe: recipe.id)
+def test_keys_know_no_order(recipe: Recipe, rng: random.Random) -> None:
     """Of pins in matrix.toml, of entries and sources in a lock, of files in a folder: none of them is an input."""
-    found, held = inputs.load(INTENT.recipe(variant)), inputs.read_lock(INTENT.recipe(variant))
+    found, held = inputs.load(recipe), inputs.read_lock(recipe)
 
     def shuffled(rows: list[Any]) -> list[Any]:
         return rng.sample(rows, len(rows))
 
     lock = held.model_copy(update={"python": shuffled(held.python), "sources": shuffled(held.sources)})
-    other = variant.model_copy(update={"pins": dict(shuffled(list(variant.pins.items())))})
-    twins = [other if each.id == variant.id else each for each in INTENT.variants]
+    other = recipe.variant.model_copy(update={"pins": dict(shuffled(list(recipe.pins.items())))})
+    twins = [other if each.id == recipe.id else each for each in INTENT.variants]
     components = INTENT.components.model_copy(update={"components": dict(shuffled(list(COMPONENTS.items())))})
     intent = INTENT.model_copy(update={"variants": shuffled(twins), "components": components})
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(inputs, "read_lock", lambda *_: lock)
         patch.setattr(inputs, "_rootfs", lambda *_: dict(shuffled(list(found.rootfs.items()))))
-        again = inputs.load(intent.recipe(other))
+        again = inputs.load(Recipe(intent, other))
     assert again.key == found.key
     assert again.text == found.text

@@ -6,7 +6,7 @@ import pytest
 
 from trainwright.image import inputs
 from trainwright.lock import facts
-from trainwright.matrix.matrix import Intent
+from trainwright.matrix.matrix import Intent, Recipe
 
 LEAST = 40  # images
 
@@ -16,7 +16,7 @@ def dockerfiles(intent: Intent) -> dict[str, str]:
     """Of a blocked image, what the intent alone knows of it."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TRAINWRIGHT_STORE", "/dev/null/store")
-        return {variant.id: inputs.text_of(intent.recipe(variant))["Dockerfile"] for variant in intent.variants}
+        return {variant.id: inputs.text_of(Recipe(intent, variant))["Dockerfile"] for variant in intent.variants}
 
 
 def test_there_are_many_and_each_renders(intent: Intent, dockerfiles: dict[str, str]) -> None:
@@ -25,10 +25,10 @@ def test_there_are_many_and_each_renders(intent: Intent, dockerfiles: dict[str, 
         text = dockerfiles[variant.id]
         assert re.search(r"^FROM ", text, re.MULTILINE), variant.id
         assert variant.id in text
-        assert ("# Blocked, and not built: " in text) == bool(inputs.awaited(intent.recipe(variant))), variant.id
+        assert ("# Blocked, and not built: " in text) == bool(inputs.awaited(Recipe(intent, variant))), variant.id
 
 
 def test_each_goes_together(intent: Intent) -> None:
     """With its lock where it has one, by its pins alone where it awaits something: admit() raises for a broken rule."""
     for variant in intent.variants:
-        facts.admit(intent.recipe(variant), *inputs.known(intent.recipe(variant)))
+        facts.admit(Recipe(intent, variant), *inputs.known(Recipe(intent, variant)))

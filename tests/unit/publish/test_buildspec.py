@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from trainwright.build import state
 from trainwright.image import inputs
-from trainwright.matrix.matrix import load_intent
+from trainwright.matrix.matrix import Recipe, load_intent
 from trainwright.matrix.records import Image
 from trainwright.publish import pipelines
 
@@ -59,9 +59,9 @@ def test_our_buildspec_exports_what_the_goal_prints(cli: Any, tree: Path, tmp_pa
     ended = cli(tree, "ci", "exports", "--framework", "pytorch")
     assert (ended.code, ended.out) == (7, "")
     assert "make build push ONLY=" in ended.err
-    key, digest = inputs.load(intent.recipe(variant)).key, f"sha256:{'1' * 64}"
+    key, digest = inputs.load(Recipe(intent, variant)).key, f"sha256:{'1' * 64}"
     image = Image(id=DEFAULT, key=key, digest=digest, uri=f"localhost:1/a@{digest}")
-    state.write_image(state.out_folder(intent.recipe(variant)), image)
+    state.write_image(state.out_folder(Recipe(intent, variant)), image)
     ended = cli(tree, "ci", "exports", "--framework", "pytorch")
     assert ended.code == 0, ended.err
     seen = subprocess.run(["bash", "-c", f"{ended.out}env"], capture_output=True, text=True, check=True).stdout
@@ -72,7 +72,7 @@ def test_our_buildspec_exports_what_the_goal_prints(cli: Any, tree: Path, tmp_pa
         "IMAGE_DIGEST": digest,
         "IMAGE_URI": f"localhost:1/a@{digest}",
     }
-    state.write_image(state.out_folder(intent.recipe(variant)), image.model_copy(update={"key": "0" * 64}))
+    state.write_image(state.out_folder(Recipe(intent, variant)), image.model_copy(update={"key": "0" * 64}))
     assert cli(tree, "ci", "exports", "--framework", "pytorch").code == 7, "of other inputs"
 
 
@@ -86,9 +86,9 @@ def test_exports_of_nothing_named(cli: Any, tree: Path, monkeypatch: pytest.Monk
     assert "no image was pushed from this checkout with its present inputs" in ended.err
     for variant in intent.variants:
         if variant.id in (DEFAULT, "jax-0.12-cpu-py313-ec2", "base-1.0-cpu-py313-ec2"):
-            key = inputs.load(intent.recipe(variant)).key if variant.framework != "base" else "0" * 64
+            key = inputs.load(Recipe(intent, variant)).key if variant.framework != "base" else "0" * 64
             image = Image(id=variant.id, key=key, digest=DIGEST, uri=f"localhost:1/{variant.id}@{DIGEST}")
-            state.write_image(state.out_folder(intent.recipe(variant)), image)
+            state.write_image(state.out_folder(Recipe(intent, variant)), image)
     for found, environment in {
         f"{DEFAULT} jax-0.12-cpu-py313-ec2": {},
         DEFAULT: {"FRAMEWORK": "pytorch"},

@@ -11,7 +11,7 @@ from registries import MANIFEST, Registry, digest_of, serving
 from trainwright.build import state
 from trainwright.docker import engine
 from trainwright.image import inputs
-from trainwright.matrix.matrix import load_intent
+from trainwright.matrix.matrix import Recipe, load_intent
 from trainwright.matrix.records import Check, Image, Proof
 from trainwright.publish import attest as publish_attest
 from trainwright.publish import push, sign
@@ -75,7 +75,7 @@ def test_what_is_built_and_tested(dry: Callable[..., Any], monkeypatch: pytest.M
     variant = next(variant for variant in intent.variants if variant.id == CPU)
     passed = Check(state="passed", detail="85 tests")
     image = Image(id=CPU, key=plain["key"], proof=Proof(image=DIGEST, probe=passed, tests=passed))
-    state.write_image(state.out_folder(intent.recipe(variant)), image)
+    state.write_image(state.out_folder(Recipe(intent, variant)), image)
     ended = dry(CPU, "--json")
     (row,) = json.loads(ended.out)
     assert (ended.code, row["action"], row["steps"][0]) == (0, "would push", f"build: the engine holds it, {DIGEST}")
@@ -93,7 +93,7 @@ def test_what_is_published_has_no_steps_but_those_of_its_release(
     dry: Callable[..., Any], held: Registry, tree: Path
 ) -> None:
     intent = load_intent(tree)
-    found = inputs.load(intent.recipe(next(variant for variant in intent.variants if variant.id == CPU)))
+    found = inputs.load(intent.recipe(CPU))
     held.manifests["trainwright/pytorch", digest_of(b"{}")] = b"{}", MANIFEST
     held.tags["trainwright/pytorch", found.tag] = digest_of(b"{}")
     # No engine is there, and none is asked.
@@ -110,7 +110,7 @@ class Signer:
 
     def __init__(self, tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.intent = load_intent(tree)
-        self.found = inputs.load(self.intent.recipe(next(one for one in self.intent.variants if one.id == CPU)))
+        self.found = inputs.load(Recipe(self.intent, next(one for one in self.intent.variants if one.id == CPU)))
         self.content = json.dumps({"config": {"digest": DIGEST, "size": 1}, "layers": []}).encode()
         self.digest, self.probed, self.key = digest_of(self.content), digest_of(self.content), "our.key"
         self.steps, self.signed = list[str](), set[tuple[str, str]]()

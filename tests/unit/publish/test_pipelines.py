@@ -23,7 +23,7 @@ from trainwright.core.toml import parse
 from trainwright.docker import engine
 from trainwright.image import changes
 from trainwright.lock import lockfile
-from trainwright.matrix.matrix import Intent, load_intent
+from trainwright.matrix.matrix import Intent, Recipe, load_intent
 from trainwright.matrix.model import Lock, Variant
 from trainwright.matrix.records import PlanEntry
 from trainwright.publish import pipelines
@@ -231,7 +231,7 @@ def rows(*names: str) -> list[PlanEntry]:
 def test_only_what_plan_calls_build_is_built(intent: Intent) -> None:
     """Also of what an engine here holds: it is pushed from here."""
     actions = ("skip", "reuse", "build", "blocked")
-    four = intent.variants[:4]
+    four = intent.recipes[:4]
     plan = [
         row.model_copy(update={"action": action})
         for row, action in zip(rows(*(one.id for one in four)), actions, strict=True)
@@ -250,14 +250,14 @@ def test_images_of_the_matrix_are_of_one_level(intent: Intent) -> None:
     """None starts from another one: what `parent` would say."""
     assert {one.parent for one in intent.variants} == {""}
     plan = rows(*(one.id for one in intent.variants))
-    found = pipelines.graph(plan, intent.variants, intent.components.bases)
+    found = pipelines.graph(plan, intent.recipes, intent.components.bases)
     assert {build.level for build in found.builds} == {1}
 
 
 def test_twins_follow_their_image_where_they_share_a_cache(intent: Intent) -> None:
     twin = "pytorch-2.15-cu132-py313-ec2-distro-devel"
     own = twin.removesuffix("-devel")
-    both = [variant(intent, twin), variant(intent, own)]
+    both = [intent.recipe(twin), intent.recipe(own)]
     found = pipelines.graph(rows(twin, own), both, intent.components.bases, shared_cache=True)
     assert [(build.id, build.level, build.needs) for build in found.builds] == [(own, 1, ()), (twin, 2, (own,))]
     alone = pipelines.graph(rows(twin), both, intent.components.bases, shared_cache=True)
@@ -268,7 +268,7 @@ def test_what_is_put_on_top_comes_after(intent: Intent) -> None:
     base, names = variant(intent, DEFAULT), [DEFAULT, f"{DEFAULT}-with-a", f"{DEFAULT}-with-b"]
     several = [base, *(base.model_copy(update={"id": name, "parent": DEFAULT}) for name in names[1:])]
     several[2] = several[2].model_copy(update={"parent": names[1]})
-    found = pipelines.graph(rows(*reversed(names)), several, intent.components.bases)
+    found = pipelines.graph(rows(*reversed(names)), [Recipe(intent, one) for one in several], intent.components.bases)
     assert [(build.id, build.level) for build in found.builds] == list(zip(names, (1, 2, 3), strict=True))
     batch = pipelines.codebuild(found, SETTINGS.codebuild, {})["batch"]["build-graph"]
     held = {task["identifier"] for task in batch}
@@ -302,7 +302,7 @@ def test_what_codebuild_knows_as_types() -> None:
 
 def test_each_image_is_built_on_its_architecture(intent: Intent) -> None:
     plan = rows(*(one.id for one in intent.variants))
-    found = pipelines.graph(plan, intent.variants, intent.components.bases)
+    found = pipelines.graph(plan, intent.recipes, intent.components.bases)
     tasks = pipelines.codebuild(found, SETTINGS.codebuild, {"REGISTRY": "ecr"})["batch"]["build-graph"]
     arm = {task["env"]["variables"]["ONLY"] for task in tasks if task["env"]["type"] == "ARM_CONTAINER"}
     assert arm == {one.id for one in intent.variants if "arm64" in one.id}

@@ -25,9 +25,7 @@ def found(intent: Intent) -> Inputs:
 
 
 def of(intent: Intent, identity: str) -> Inputs:
-    return inputs.load(
-        intent.recipe(next(variant for variant in intent.variants if variant.id == identity)), as_locked=True
-    )
+    return inputs.load(intent.recipe(identity), as_locked=True)
 
 
 def statement(intent: Intent, found: Inputs) -> dict[str, Any]:
@@ -146,7 +144,7 @@ def test_an_sbom_that_lists_the_lock(intent: Intent, found: Inputs) -> None:
     said = bill(found)
     said["components"].append(component("pypi", "zipp", "0", "/x/setuptools/_vendor/zipp-0.dist-info/METADATA"))
     said["components"].append(component("nuget", "launcher", "1"))
-    assert sbom.differences(intent, found, said, DIGEST) == []
+    assert sbom.differences(found, said, DIGEST) == []
 
 
 @pytest.mark.parametrize(
@@ -166,5 +164,5 @@ def test_an_sbom_that_lists_the_lock(intent: Intent, found: Inputs) -> None:
 def test_what_an_sbom_has_otherwise_is_said(intent: Intent, found: Inputs, change: Change, sentence: str) -> None:
     said = bill(found)
     change(said)
-    problems = sbom.differences(intent, found, said, DIGEST)
+    problems = sbom.differences(found, said, DIGEST)
     assert any(re.search(sentence, problem) for problem in problems), problems

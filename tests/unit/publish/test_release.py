@@ -35,7 +35,7 @@ def first(tree: Path) -> str:
 
 def one(tree: Path) -> Recipe:
     intent = load_intent(tree)
-    return intent.recipe(next(variant for variant in intent.variants if variant.id == ID))
+    return intent.recipe(ID)
 
 
 def record(tree: Path, name: str, **changes: str) -> Train:

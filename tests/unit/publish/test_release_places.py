@@ -15,7 +15,7 @@ from trainwright.core.errors import IncompatibleError, NotRunError, Refusals, Re
 from trainwright.docker import engine
 from trainwright.image import inputs
 from trainwright.image import tags as image_tags
-from trainwright.matrix.matrix import load_intent
+from trainwright.matrix.matrix import Recipe, load_intent
 from trainwright.matrix.records import Check, Image, Proof
 from trainwright.publish import attest as publish_attest
 from trainwright.publish import push, release_records
@@ -48,7 +48,7 @@ def two() -> Iterator[tuple[Registry, Registry]]:
 def hold(held: Registry, identity: str, content: bytes = b'{"a": 1}') -> str:
     """An image under its present key; its digest."""
     intent = load_intent(Path.cwd())
-    found = inputs.load(intent.recipe(next(variant for variant in intent.variants if variant.id == identity)))
+    found = inputs.load(intent.recipe(identity))
     digest = digest_of(content)
     held.manifests[REPOSITORY, digest] = content, MANIFEST
     held.tags[REPOSITORY, found.tag] = digest
@@ -57,8 +57,8 @@ def hold(held: Registry, identity: str, content: bytes = b'{"a": 1}') -> str:
 
 def release(held: tuple[Registry, ...], *identities: str, name: str = NAME) -> list[publish_release.Step]:
     intent = load_intent(Path.cwd())
-    variants = [variant for variant in intent.variants if variant.id in (identities or (ID,))]
-    return publish_release.release(intent, variants, name, [one.address for one in held], False, lambda _: None)
+    recipes = [recipe for recipe in intent.recipes if recipe.id in (identities or (ID,))]
+    return publish_release.release(intent, recipes, name, [one.address for one in held], False, lambda _: None)
 
 
 def tags(held: Registry) -> dict[str, str]:
@@ -109,10 +109,10 @@ def test_a_dry_run_has_the_steps_of_the_real_one(
     monkeypatch.setattr(engine, "image_id", lambda _: digest)
     monkeypatch.setattr(push, "prove", prove)
     intent = load_intent(here)
-    variants, places = [one for one in intent.variants if one.id == ID], [one.address for one in two]
+    recipes, places = [intent.recipe(ID)], [one.address for one in two]
 
     def steps(dry_run: bool) -> list[tuple[str, str, str]]:
-        rows = publish_release.release(intent, variants, NAME, places, dry_run, lambda _: None)
+        rows = publish_release.release(intent, recipes, NAME, places, dry_run, lambda _: None)
         return [(row.registry, row.action, row.why.partition("; the alias")[0]) for row in rows]
 
     told = steps(True)
@@ -253,12 +253,12 @@ def test_a_waiver_is_no_pass_whatever_it_says(here: Path, gate: str, state: str)
     intent, digest = load_intent(here), digest_of(b"x")
     variant = next(variant for variant in intent.variants if variant.id == ID)
     none, key = Check(state="not run"), "0" * 64
-    out = build_state.out_folder(intent.recipe(variant))
+    out = build_state.out_folder(Recipe(intent, variant))
     build_state.write_image(
         out, Image(id=ID, key=key, digest=digest, proof=Proof(image=digest, probe=none, tests=none))
     )
     publish_release._note_gate(
-        intent.recipe(variant), release_records.Shipped(key=key, digest=digest, repository="x", gate=gate)
+        Recipe(intent, variant), release_records.Shipped(key=key, digest=digest, repository="x", gate=gate)
     )
     held = build_state.read_image(out)
     assert held

@@ -23,7 +23,7 @@ DIGEST = "sha256:" + "a" * 64
 
 def found(root: Path) -> inputs.Inputs:
     intent = load_intent(root)
-    return inputs.load(intent.recipe(next(one for one in intent.variants if one.id == ID)))
+    return inputs.load(intent.recipe(ID))
 
 
 def written(root: Path, *repositories: str, key: str = "") -> str:

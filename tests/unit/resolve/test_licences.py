@@ -12,7 +12,7 @@ import pytest
 from trainwright.core.errors import LockError
 from trainwright.image import inputs
 from trainwright.lock import packages
-from trainwright.matrix.matrix import load_intent
+from trainwright.matrix.matrix import Recipe, load_intent
 from trainwright.resolve import apt, licences, resolve
 from trainwright.resolve.licences import licence
 
@@ -211,12 +211,12 @@ def test_nothing_but_the_lock_knows_it(tree: Path, tmp_path: Path) -> None:
     """Neither keys nor drift nor apt: an image does not change by what is said of its packages."""
     intent = load_intent(tree)
     compiled = next(variant for variant in intent.variants if variant.id.endswith("ec2-distro"))
-    before = inputs.load(intent.recipe(compiled))
+    before = inputs.load(Recipe(intent, compiled))
     for path in (tree / "dockerfiles/locks").glob("*.packages"):
         header, stanzas = packages.parse(path.read_text(), path.name)
         other = {name: {**held, "Licence": f"of {name}"} for name, held in stanzas.items()}
         path.write_text(packages.dump(header, other))
-    after = inputs.load(intent.recipe(compiled))
+    after = inputs.load(Recipe(intent, compiled))
     held, now = before.distribution.locked, after.distribution.locked
     assert (now["libc6"]["Licence"], held["libc6"]["Licence"]) == ("of libc6", held["libc6"]["Licence"])
     assert held["libc6"]["Licence"] != "of libc6"

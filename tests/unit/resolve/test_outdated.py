@@ -10,7 +10,7 @@ from commits import git
 
 from trainwright.core.errors import EnvironmentProblem, LockError
 from trainwright.image import inputs
-from trainwright.matrix.matrix import Intent
+from trainwright.matrix.matrix import Intent, Recipe
 from trainwright.matrix.model import Variant
 from trainwright.resolve import fetch, outdated, pypi
 from trainwright.resolve.outdated import Pinned, Update
@@ -29,7 +29,7 @@ def ask(intent: Intent, variant: Variant) -> Callable[..., Update]:
     """What is said of one component of it."""
 
     def one(name: str, **changes: str) -> Update:
-        pin = next(pin for pin in outdated._pinned(intent, [variant]) if pin.name == name)
+        pin = next(pin for pin in outdated._pinned(intent, [Recipe(intent, variant)]) if pin.name == name)
         return outdated._ask(intent, [pin.model_copy(update=changes)])[0]
 
     return one
@@ -117,7 +117,7 @@ def wheels(tmp_path: Path, wheel: Any, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_python_packages_by_the_real_uv(intent: Intent, variant: Variant, wheels: Path) -> None:
     """One that the index lacks does not hide what it says of the others."""
     pins = [
-        Pinned(kind="python", name=name, version=version, variant=variant, ask=name)
+        Pinned(kind="python", name=name, version=version, recipe=Recipe(intent, variant), ask=name)
         for name, version in (("numpy", "2.4.6"), ("pip", "26.3"), ("mpi4py", "4.1.2"), ("ninja", "1.0"))
     ]
     found = {row.name: row for row in outdated._ask(intent, pins)}
@@ -132,7 +132,7 @@ def test_what_a_rule_holds_back(intent: Intent, variant: Variant, monkeypatch: p
     """A newer NCCL than the framework's own would be two in one process."""
     offer = pypi.Offer(name="nvidia-nccl-cu13", version="9.0", file="f", url="u", sha256="0" * 64)
     monkeypatch.setattr(pypi, "resolve", lambda *_, **__: [offer])
-    pin = next(pin for pin in outdated._pinned(intent, [variant]) if pin.name == "nccl")
+    pin = next(pin for pin in outdated._pinned(intent, [Recipe(intent, variant)]) if pin.name == "nccl")
     assert pin.ask == "nvidia-nccl-cu13"
     (row,) = outdated._ask(intent, [pin])
     assert (row.state, row.newest, row.allowed) == ("newer", "9.0", "")

@@ -10,7 +10,7 @@ import pytest
 from trainwright.image import inputs
 from trainwright.lock import diff, packages
 from trainwright.lock.diff import changes
-from trainwright.matrix.matrix import load_intent
+from trainwright.matrix.matrix import Recipe, load_intent
 from trainwright.matrix.model import PythonFile, Variant
 from trainwright.resolve import pypi
 from trainwright.resolve import resolve as resolve_resolve
@@ -40,7 +40,7 @@ def now(tree: Path, variant: Variant, tmp_path: Path, wheel: Any, monkeypatch: p
     """What the mirror and the indexes have today: what is locked, but for these versions. Add to it."""
     moved: dict[str, str] = {}
     intent = load_intent(tree)
-    found = inputs.load(intent.recipe(variant))
+    found = inputs.load(Recipe(intent, variant))
 
     def resolve_packages(*_: object) -> tuple[str, packages.Stanzas]:
         locked = found.distribution.locked.items()
@@ -116,7 +116,7 @@ def test_written_on_request(cli: Cli, tree: Path, now: dict[str, str], variant: 
     assert (stanzas["libc6"]["Version"], stanzas["libc6"]["Licence"]) == ("9.9-1", "read")
     assert "2028" in header["Date"]
     assert diff.changes("", "distribution", diff.packages_held(stanzas), {})[0].new == ""
-    assert inputs.load(load_intent(tree).recipe(variant)).distribution.locked["libc6"]["Version"] == "9.9-1"
+    assert inputs.load(Recipe(load_intent(tree), variant)).distribution.locked["libc6"]["Version"] == "9.9-1"
 
 
 def test_nothing_is_written_where_a_part_fails(
