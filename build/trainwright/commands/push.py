@@ -27,10 +27,11 @@ def pushed(
     from trainwright.build import state
     from trainwright.core import console
     from trainwright.publish import push as publish_push
+    from trainwright.publish import refusals
 
     with console.progress() as (say, _):
         for one in found:
-            publish_push.refuse(one, release)
+            refusals.refuse(one, release)
         held = held or state.published(intent, found, registry, region)
         return [publish_push.push(one.recipe, held[one.variant.id], release, say, waive_gate) for one in found]
 
@@ -59,12 +60,12 @@ def push(
     with console.alone(intent.root, no_wait, reads=dry_run):
         found = [child.load(recipe) for recipe in recipes]
         if dry_run:
-            from trainwright.publish import forecast
+            from trainwright.publish.push import forecast
 
             for one in found:  # a blocked image has no steps; other errors are reported after the steps
                 refuse_blocked(one.variant, one.blocked)
             held = state.published(intent, found, registry, region)
-            told = [forecast.forecast(recipe, held[recipe.id], release, waive_gate) for recipe in recipes]
+            told = [forecast(recipe, held[recipe.id], release, waive_gate) for recipe in recipes]
             console.final([each.done for each in told], as_json)
             return errors.refuse_all("a push would fail", [error for each in told for error in each.refused])
         done = pushed(intent, found, {}, registry, region, release, waive_gate)

@@ -31,8 +31,9 @@ from trainwright.lock import lockfile
 from trainwright.matrix.matrix import Intent, Recipe, globs, load_intent
 from trainwright.matrix.records import Check
 from trainwright.publish import attest, release_records
-from trainwright.publish.push import PROBED_FIRST, attested, gated, probed_here, refuse_drift
+from trainwright.publish.refusals import gated, refuse_drift
 from trainwright.publish.release_records import FOLDER, Shipped, Train
+from trainwright.publish.sign_probed import PROBED_FIRST, attested, probed_here
 from trainwright.registry import client
 from trainwright.registry.retry import Refused, Wrong
 
@@ -278,7 +279,7 @@ def _gate(recipe: Recipe, digest: str, record: Train | None, waiver: str) -> str
 
 
 def _signed(one: Inputs, image: Shipped, name: str, host: str, why: str, dry_run: bool, say: Say) -> Step:
-    """Sign what our key has not signed of an image, also of another publisher's. Raises as push.attested()."""
+    """Sign what our key has not signed of an image, also of another publisher's. Raises as attested()."""
     if not dry_run:
         attested(one, f"{host}/{image.repository}", image.digest, say)
     action = "would sign" if dry_run else "signed"

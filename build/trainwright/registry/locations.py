@@ -13,6 +13,8 @@ from trainwright.registry import auth, aws, client, ecr
 from trainwright.registry.retry import side_by_side
 from trainwright.registry.settings import Place
 
+Held = Mapping[Place, str]  # digest behind an image's tag in each place, "" if it has none
+
 # <account>.dkr.ecr.<region>.amazonaws.com, also of other partitions or with FIPS; a repository prefix may follow.
 ECR = re.compile(
     r"(?P<address>(?P<account>\d{12})\.dkr\.ecr(-fips)?\.(?P<region>[a-z0-9-]+)\.amazonaws\.com(\.cn)?)"
@@ -122,12 +124,12 @@ def digests(place: Place, tags: Iterable[str]) -> dict[str, str]:
     return client.resolve_all(place.repository, list(tags))
 
 
-def home(held: Mapping[Place, str]) -> tuple[Place, str]:
+def home(held: Held) -> tuple[Place, str]:
     """Return the first place that holds the image, and its digest; if none does, the first place and ""."""
     return next(((place, digest) for place, digest in held.items() if digest), (next(iter(held)), ""))
 
 
-def lacking(held: Mapping[Place, str]) -> str:
+def lacking(held: Held) -> str:
     """Return a note for the user if the places do not all hold the same image, or "" if they do."""
     found = {digest for digest in held.values() if digest}
     if len(found) > 1:

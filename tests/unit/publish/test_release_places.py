@@ -18,8 +18,8 @@ from trainwright.image import tags as image_tags
 from trainwright.matrix.matrix import Recipe, load_intent
 from trainwright.matrix.records import Check, Image, Proof
 from trainwright.publish import attest as publish_attest
-from trainwright.publish import push, release_records
 from trainwright.publish import release as publish_release
+from trainwright.publish import release_records, sign_probed
 from trainwright.registry import retry
 
 ID, OTHER = "pytorch-2.13-cpu-py311-ec2", "pytorch-2.13-cpu-py311-sagemaker"
@@ -107,7 +107,7 @@ def test_a_dry_run_has_the_steps_of_the_real_one(
     monkeypatch.setattr(publish_attest, "lacking", lambda *words: lacks[words[1].partition("/")[0]])
     monkeypatch.setattr(publish_attest, "attest", attest)
     monkeypatch.setattr(engine, "image_id", lambda _: digest)
-    monkeypatch.setattr(push, "prove", prove)
+    monkeypatch.setattr(sign_probed, "prove", prove)
     intent = load_intent(here)
     recipes, places = [intent.recipe(ID)], [one.address for one in two]
 

@@ -13,9 +13,8 @@ from trainwright.docker import engine
 from trainwright.image import inputs
 from trainwright.matrix import matrix
 from trainwright.matrix.matrix import Recipe
-from trainwright.publish import forecast as publish_forecast
-from trainwright.publish import push
-from trainwright.publish.forecast import Forecast
+from trainwright.publish import push, steps
+from trainwright.publish.push import Forecast
 from trainwright.registry import aws
 from trainwright.registry.settings import Place, publication
 
@@ -36,7 +35,7 @@ def told(amazon: Emulator, monkeypatch: pytest.MonkeyPatch) -> Told:
     def forecast() -> Forecast:
         amazon.calls.clear()
         held = state.published(INTENT, [inputs.load(Recipe(INTENT, VARIANT))], "ecr", ",".join(REGIONS))[VARIANT.id]
-        said = publish_forecast.forecast(Recipe(INTENT, VARIANT), held, "")
+        said = push.forecast(Recipe(INTENT, VARIANT), held, "")
         assert [name for _, name in amazon.calls if name.startswith(WRITES)] == []
         assert {method for method, _ in amazon.requests} <= {"GET"}
         return said
@@ -87,7 +86,7 @@ def test_one_whose_tags_move_is_refused(told: Told) -> None:
     assert error.fix == "trainwright repositories --apply"
     place = Place(host="x", path=NAME, region=HERE)
     with pytest.raises(RegistryError, match="allows immutable tags to move"):
-        push.settled(place, publication(ROOT).repository, create=True)
+        steps.settled(place, publication(ROOT).repository, create=True)
 
 
 def test_what_amazon_does_not_let_one_ask(amazon: Emulator, told: Told) -> None:

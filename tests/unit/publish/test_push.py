@@ -14,7 +14,7 @@ from trainwright.image import inputs
 from trainwright.matrix.matrix import Recipe, load_intent
 from trainwright.matrix.records import Check, Image, Proof
 from trainwright.publish import attest as publish_attest
-from trainwright.publish import push, sign
+from trainwright.publish import sign, sign_probed
 from trainwright.registry.settings import Place
 
 CPU, GPU = "pytorch-2.13-cpu-py311-ec2", "pytorch-2.15-cu132-py313-ec2"
@@ -54,7 +54,7 @@ def test_what_is_not_built_is_shown_to_its_end(
         f"1. build: the image is not built: trainwright build {CPU}",
         f"repository: {held.address}/trainwright/pytorch",
         "push by digest",
-        "verify: ",
+        "verify in ",
         "prove: ",
         "scan: not run: ",
         "sign image, SBOM and provenance: not run: no signing key",
@@ -121,7 +121,7 @@ class Signer:
         monkeypatch.setattr(publish_attest, "attest", self.attest)
         monkeypatch.setattr(engine, "image_id", lambda _: OTHER)
         monkeypatch.setattr(engine, "pull", lambda uri, *_: self.steps.append(f"pull {uri.rpartition('@')[2]}"))
-        monkeypatch.setattr(push, "prove", self.prove)
+        monkeypatch.setattr(sign_probed, "prove", self.prove)
 
     def hold(self, held: Registry) -> None:
         held.manifests["trainwright/pytorch", self.digest] = self.content, MANIFEST
