@@ -151,7 +151,7 @@ def held(declared: "Inputs") -> list[str]:
 
     recipe = declared.recipe
     packages = {pin: python_name(recipe, pin) for pin in recipe.pins}
-    own = [packages[pin] for pin in packages if recipe.components[pin].position == "framework"]
+    own = [packages[pin] for pin in packages if recipe.component(pin).position == "framework"]
     return sorted(filter(None, own)) or sorted(filter(None, packages.values()))
 
 

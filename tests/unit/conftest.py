@@ -256,7 +256,7 @@ def settle() -> Callable[[Path], None]:
     def rewrite(root: Path) -> None:
         intent = load_intent(root)
         bases = {(variant.base, False) for variant in intent.variants}
-        bases |= {(recipe.variant.base, True) for recipe in intent.recipes if lockfile.compiles(recipe)}
+        bases |= {(recipe.variant.base, True) for recipe in intent.recipes if recipe.compiles}
         for base, tools in sorted(bases):
             path = inputs.packages_path(intent, base, tools)
             if not path.exists():  # of a base whose images await something

@@ -67,5 +67,5 @@ def _lock_additions(recipe: Any, check: bool, update: bool, write: bool, as_json
             rows = with_packages.lock_additions(recipe, say, advance)
         else:
             rows = [change.model_dump() for change in with_packages.update(recipe, write, say, advance)]
-            say(_changes(len(rows), write, f"lock {recipe.variant.words}"))
+            say(_changes(len(rows), write, f"lock {recipe.words}"))
     console.show(rows, as_json)

@@ -121,7 +121,7 @@ def compilation(below: Inputs, own: Lock, sdist: PythonFile, row: additions.Comp
     # Without the compiler's id and target, so that a second image of the same torch and CUDA reuses the wheel.
     against = sorted((e.name, e.version, e.sha256) for e in below.lock.python if e.group in ("framework", "devel"))
     place = [base.architecture, base.glibc, compiler.variant.python, below.pins.get("compiler", "")]
-    if toolkit := lockfile.toolkit_of(compiler):  # CUDA 12's nvcc is not in these wheels
+    if toolkit := compiler.toolkit:  # CUDA 12's nvcc is not in these wheels
         place += [toolkit.reference, toolkit.path]
     key = lockfile.digest([image_key.SCHEMA, text, sdist.sha256, against, place])
     folders = [f"wheels/{folder}" for folder in ("tools", "compile-build", "sdist")] + ["requirements"]

@@ -40,7 +40,7 @@ def declaration(
             for name in sorted(pins, key=lambda name: (*_weight(recipe.intent, name), name))
         },
         "python": {entry.name: entry.version for entry in installed},
-        "may_move": recipe.intent.components.tools.may_move,
+        "may_move": recipe.tools.may_move,
         "packages": {name: packages[name].version for name in sorted(packages)},
     }
 

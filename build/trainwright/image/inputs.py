@@ -207,7 +207,7 @@ def known(recipe: Recipe) -> tuple[Lock | None, dict[str, Package], dict[str, Pa
         locked = None
     if locked and locked.intent != lockfile.intent_digest(recipe):
         locked = None
-    return locked, packages_of(False), packages_of(True) if lockfile.compiles(recipe) else {}
+    return locked, packages_of(False), packages_of(True) if recipe.compiles else {}
 
 
 def awaited(recipe: Recipe) -> list[str]:
@@ -217,7 +217,7 @@ def awaited(recipe: Recipe) -> list[str]:
     writes it.
     """
     base, found = recipe.base, lockfile.without_digest(recipe)
-    parts = (False, True) if lockfile.compiles(recipe) else (False,)
+    parts = (False, True) if recipe.compiles else (False,)
     if base.awaits and not all(packages_path(recipe.intent, recipe.variant.base, tools).exists() for tools in parts):
         found.append(base.awaits)
     if recipe.variant.awaits and not lock_path(recipe).exists():
@@ -250,7 +250,7 @@ def _without_digest(recipe: Recipe, bases: str) -> str:
     if base.provider == "image" and not lockfile.DIGEST.search(base.reference):
         return in_base(bases, recipe.variant.base, "reference")
     for name, pin in recipe.pins.items():
-        if pin.version in recipe.components[name].toolkits:
+        if pin.version in recipe.component(name).toolkits:
             file = f"dockerfiles/layers/{name}.toml"
             return f"{file}:{line_of((recipe.root / file).read_text(), ('toolkits', pin.version, 'reference'))}"
     raise AssertionError(f"{recipe.id} has a digest of everything")
@@ -278,7 +278,7 @@ def _read_locks(recipe: Recipe, as_locked: bool) -> tuple[Distribution, Distribu
     """Return the locks of one image if they match the intent and are complete. Raises LockError."""
     refuse_awaiting(recipe)
     distribution = current_distribution(recipe.intent, recipe.variant.base, as_locked=as_locked)
-    compiling = lockfile.compiles(recipe)
+    compiling = recipe.compiles
     tools = current_distribution(recipe.intent, recipe.variant.base, True, as_locked) if compiling else None
     locked = read_lock(recipe)
     lockfile.check(recipe, locked, distribution.packages().values())

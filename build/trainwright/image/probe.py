@@ -50,7 +50,7 @@ def expected_versions(recipe: Recipe, pins: Mapping[str, str]) -> dict[str, str]
     """Return the version that each component's program or module should report."""
     expected = {}
     for name, version in pins.items():
-        component = recipe.components[name]
+        component = recipe.component(name)
         kind = component.provider(recipe.pins[name].provider).kind
         expected[name] = shown(component.probe.shows, upstream_version(version) if kind == "distro" else version)
     return expected

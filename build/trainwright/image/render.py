@@ -7,7 +7,7 @@ from typing import get_args
 from trainwright.core.errors import ConfigError, did_you_mean
 from trainwright.image import declared, preflight_settings
 from trainwright.image.templates import fill
-from trainwright.lock.lockfile import build_packages, compiles, distribution_packages, python_name, toolkit_of
+from trainwright.lock.lockfile import build_packages, distribution_packages, python_name
 from trainwright.lock.wheels import LIBRARIES, SDISTS, folders, is_wheel
 from trainwright.matrix.compat import floor
 from trainwright.matrix.instances import architectures
@@ -95,10 +95,8 @@ def folders_of(recipe: Recipe, lock: Lock) -> dict[str, list[PythonFile]]:
     own = {python_name(recipe, pin) for pin in recipe.pins}
     replaced = {for_accelerator(recipe.provider(pin).replaces, recipe.variant.accelerator) for pin in recipe.pins}
     compiled = {python_name(recipe, pin) for pin in recipe.pins if recipe.provider(pin).compile}
-    compiling = compiles(recipe)
-    return folders(
-        lock.python, own, replaced, recipe.intent.components.tools.layers, recipe.variant.devel, compiling, compiled
-    )
+    compiling = recipe.compiles
+    return folders(lock.python, own, replaced, recipe.tools.layers, recipe.variant.devel, compiling, compiled)
 
 
 def _dockerfile(
@@ -126,12 +124,12 @@ def _dockerfile(
             for place in get_args(Position)
         },
         "architectures": architectures(recipe.variant.instances, recipe.intent.instances),
-        "toolkit": toolkit_of(recipe),
+        "toolkit": recipe.toolkit,
         "driver_floor": floor(recipe.intent.compat, "cuda", versions.get("cuda", ""), "driver"),
         "site": f"/opt/venv/lib/python{recipe.variant.python}/site-packages",
         "parts": [folder for folder in folders if folder.startswith("framework-")],
         "sdists": {name: [entry for entry in entries if not is_wheel(entry)] for name, entries in folders.items()},
-        "compiles": compiles(recipe),
+        "compiles": recipe.compiles,
         "build_packages": [_exactly(name, held) for name in build_packages(recipe.intent, recipe.variant.base)],
         "epoch": epoch,
         "licences": licences(recipe),
@@ -183,14 +181,14 @@ def _stage_order(recipe: Recipe) -> list[str]:
 
     def place(name: str) -> tuple[bool, bool, str]:
         compiled = is_compiled(recipe.provider(name))
-        return compiled, recipe.components[name].position != "interpreter", name
+        return compiled, recipe.component(name).position != "interpreter", name
 
     return sorted(recipe.pins, key=place)
 
 
 def licences(recipe: Recipe) -> str:
     """Return the SPDX expression of what the variant pins."""
-    said = [recipe.components[pin].licence for pin in recipe.pins]
+    said = [recipe.component(pin).licence for pin in recipe.pins]
     found = {f"({text})" if " OR " in text else text for text in said if " AND " not in text}
     found |= {part for text in said if " AND " in text for part in text.split(" AND ")}
     return " AND ".join(sorted(found))

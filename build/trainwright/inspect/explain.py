@@ -3,12 +3,11 @@
 from collections.abc import Mapping
 
 from trainwright.core.toml import Model
-from trainwright.lock.facts import came_along, facts_of, installed
+from trainwright.lock.facts import came_along, facts_of
 from trainwright.lock.lockfile import python_name
 from trainwright.matrix.compat import Verdict, judge
 from trainwright.matrix.matrix import Intent, Recipe
 from trainwright.matrix.model import Lock, Package, PythonFile, Source
-from trainwright.matrix.providers import packages_of
 from trainwright.matrix.validate import MATRIX, declared
 
 NOT_LOCKED = "not locked"
@@ -41,7 +40,7 @@ def explain(
             _row(recipe.intent, name, found.get(name, ""), pin.provider, (what, where), (resolved, digest), judged)
         )
     for name, entry in came_along(recipe, locked).items():
-        users = [other.name for other in installed(recipe.variant, locked).values() if entry.name in other.needs]
+        users = [other.name for other in recipe.installed(locked).values() if entry.name in other.needs]
         why = f"required by {', '.join(users) or 'another wheel'}"
         rows.append(_row(recipe.intent, name, entry.version, "wheel", (why, ""), _wheel(entry), judged))
     return rows
@@ -78,11 +77,11 @@ def _resolved(recipe: Recipe, name: str, locked: Lock | None, packages: Mapping[
         what = f"bundled by {installer}" + (f" {held.version}" if held else "")
         return what, _source(sources[installer])[1] if installer in sources else ""
     if provider.kind == "distro":
-        package = packages.get(next(iter(packages_of(provider.packages, recipe.variant, recipe.base)), ""))
+        package = packages.get(next(iter(recipe.packages(provider.packages)), ""))
         return (f"{package.name} {package.version}", f"sha256:{package.sha256}") if package else nothing
     if name in sources:
         return _source(sources[name])
-    entry = installed(recipe.variant, locked).get(python_name(recipe, name))
+    entry = recipe.installed(locked).get(python_name(recipe, name))
     return _wheel(entry) if entry else nothing
 
 

@@ -10,7 +10,7 @@ from packaging.utils import canonicalize_name
 from trainwright.core import versions
 from trainwright.core.errors import ConfigError, did_you_mean
 from trainwright.core.toml import Model
-from trainwright.lock.facts import installed, versions_of
+from trainwright.lock.facts import versions_of
 from trainwright.matrix.matrix import Recipe
 from trainwright.matrix.model import Lock, Package
 
@@ -66,7 +66,7 @@ def holdings(recipe: Recipe, locked: Lock | None, packages: Mapping[str, Package
     """Return everything in one image that has a name and a version."""
     components = versions_of(recipe, locked, packages)
     found = [Held(id=recipe.id, what="component", name=name, version=components[name]) for name in components]
-    for entry in installed(recipe.variant, locked).values():
+    for entry in recipe.installed(locked).values():
         found.append(Held(id=recipe.id, what="Python package", name=entry.name, version=entry.version))
     for package in packages.values():
         found.append(Held(id=recipe.id, what="distribution package", name=package.name, version=package.version))

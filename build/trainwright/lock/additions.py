@@ -106,7 +106,7 @@ def intent_digest(recipe: Recipe, lock: Lock, asked: Asked, known: Additions) ->
         f"{entry.name}=={entry.version}" for entry in sorted(held(recipe.variant, lock), key=lambda entry: entry.name)
     ]
     place = [recipe.variant.python, base.glibc, base.architecture]
-    tools = recipe.intent.components.tools.sdist_build
+    tools = recipe.tools.sdist_build
     return digest([lines, [line.text for line in asked.constraints], rows, image, place, tools])
 
 
@@ -187,7 +187,7 @@ def environment(row: Compilable, architectures: Sequence[str]) -> dict[str, str]
 
 def check(recipe: Recipe, image: Lock, found: Lock, asked: Asked, known: Additions) -> None:
     """Validate a lock. Raises LockError if it is for another file or another image, or lacks a package."""
-    where, fix = str(lock_path(recipe.variant)), f"trainwright lock {recipe.variant.words}"
+    where, fix = str(lock_path(recipe.variant)), f"trainwright lock {recipe.words}"
     if found.intent != intent_digest(recipe, image, asked, known):
         raise LockError(
             f"the lock of {recipe.id} is stale",

@@ -2,26 +2,21 @@
 
 from collections.abc import Mapping
 
-from trainwright.lock.lockfile import compiles, name_of, python_name
+from trainwright.lock.lockfile import name_of, python_name
 from trainwright.matrix.compat import Verdict, violations
 from trainwright.matrix.instances import Instance, architectures
 from trainwright.matrix.matrix import Intent, Recipe
 from trainwright.matrix.model import Component, Lock, Package, PythonFile, Variant
-from trainwright.matrix.providers import VERSIONLESS, bundled, packages_of, requirement
+from trainwright.matrix.providers import VERSIONLESS, bundled, requirement
 from trainwright.matrix.remedy import nearest, refuse
 from trainwright.matrix.validate import MATRIX, declared
 
 CAPABILITIES = ("sm", "highest-sm")  # lowest and highest of an image's instance types
 
 
-def installed(variant: Variant, locked: Lock | None) -> dict[str, PythonFile]:
-    """Return the Python packages of the finished image by name, without those that only the build needs."""
-    return {entry.name: entry for entry in (locked.python if locked else []) if entry.group in variant.groups}
-
-
 def came_along(recipe: Recipe, locked: Lock | None) -> dict[str, PythonFile]:
     """Return components that are not pinned but are wheels of the lock, such as a framework's NCCL and CUDA."""
-    files, found = installed(recipe.variant, locked), {}
+    files, found = recipe.installed(locked), {}
     for name, component in recipe.intent.components.components.items():
         for provider in component.providers.values() if name not in recipe.pins else ():
             text = requirement(provider, recipe.variant.accelerator, "0")
@@ -32,7 +27,7 @@ def came_along(recipe: Recipe, locked: Lock | None) -> dict[str, PythonFile]:
 
 def versions_of(recipe: Recipe, locked: Lock | None, packages: Mapping[str, Package]) -> dict[str, str]:
     """Map components to exact versions: without locks, the pins'; versions that only a lock knows are left out."""
-    files = installed(recipe.variant, locked)
+    files = recipe.installed(locked)
     found = {name: entry.version for name, entry in came_along(recipe, locked).items()}
     for name, pin in recipe.pins.items():
         provider = recipe.provider(name)
@@ -40,7 +35,7 @@ def versions_of(recipe: Recipe, locked: Lock | None, packages: Mapping[str, Pack
         if provider.kind == "bundled":
             found |= {name: version} if (version := bundled(recipe.intent.components, recipe.variant, name)) else {}
         elif provider.kind == "distro":
-            first = next(iter(packages_of(provider.packages, recipe.variant, recipe.base)), "")
+            first = next(iter(recipe.packages(provider.packages)), "")
             found |= {name: packages[first].version} if first in packages else {}
         else:
             found[name] = entry.version if entry else pin.version
@@ -59,7 +54,7 @@ def facts_of(
     facts |= {"base": recipe.variant.base, "glibc": base.glibc}
     if capabilities := architectures(recipe.variant.instances, recipe.intent.instances):
         facts |= dict(zip(CAPABILITIES, (capabilities[0], capabilities[-1]), strict=True))
-    if "cuda" in facts and (recipe.variant.devel or compiles(recipe)):
+    if "cuda" in facts and (recipe.variant.devel or recipe.compiles):
         facts["nvcc"] = facts["cuda"]
     if recipe.variant.driver:
         facts["driver"] = recipe.variant.driver
@@ -79,10 +74,9 @@ def _plugin_libfabric(recipe: Recipe, build_packages: Mapping[str, Package]) -> 
     brought = [recipe.provider(name) for name in (plugin, library) if name in recipe.pins]
     if installer := next((provider.bundled_by for provider in brought if provider.bundled_by), ""):
         held = recipe.pins.get(installer)
-        releases = recipe.components[installer].releases
+        releases = recipe.component(installer).releases
         return releases[held.version].bundles.get(library, "") if held and held.version in releases else ""
-    base = recipe.base
-    wanted = (name for provider in brought for name in packages_of(provider.build_packages, recipe.variant, base))
+    wanted = (name for provider in brought for name in recipe.packages(provider.build_packages))
     names = [name for name in wanted if name.startswith(library)]
     return next((build_packages[name].version for name in names if name in build_packages), "")
 
@@ -156,5 +150,5 @@ def _as_pinned(recipe: Recipe, name: str, version: str) -> str:
     """Return the matrix.toml line that pins this version with the variant's provider; "" if that takes no version."""
     if name not in recipe.pins or recipe.provider(name).kind in VERSIONLESS:
         return ""
-    several = len(recipe.components[name].providers) > 1
+    several = len(recipe.component(name).providers) > 1
     return f'{name} = "{recipe.pins[name].provider + " " if several else ""}{version}"'

@@ -12,8 +12,8 @@ from packaging.version import Version
 
 from trainwright.core.errors import ConfigError, LockError
 from trainwright.matrix.matrix import Intent, Recipe, once_per_intent
-from trainwright.matrix.model import Base, Lock, Package, Pin, PythonFile, Release, Source, Toolkit, Variant
-from trainwright.matrix.providers import bundled, for_accelerator, is_compiled, packages_of, requirement
+from trainwright.matrix.model import Base, Lock, Package, Pin, PythonFile, Release, Source, Variant
+from trainwright.matrix.providers import bundled, for_accelerator, requirement
 
 RELOCK = "trainwright lock {id}"
 DIGEST = re.compile(r"@sha256:[0-9a-f]{64}$")
@@ -47,7 +47,7 @@ def build_requirements(recipe: Recipe) -> list[str]:
 
     The list is empty if there is neither, because no image would install them.
     """
-    if not any(twin.variant.devel or compiles(twin) for twin in twins(recipe)):
+    if not any(twin.variant.devel or twin.compiles for twin in twins(recipe)):
         return []
     said = [
         for_accelerator(text, recipe.variant.accelerator).format(
@@ -82,7 +82,7 @@ def distribution_packages(intent: Intent, base: str) -> list[str]:
 def _distribution_packages(intent: Intent, base: str) -> tuple[str, ...]:
     found = set(intent.components.bases[base].packages)
     for recipe, pin in _pins_on(intent, base):
-        found.update(packages_of(recipe.provider(pin).packages, recipe.variant, recipe.base))
+        found.update(recipe.packages(recipe.provider(pin).packages))
     return tuple(sorted(found))
 
 
@@ -95,17 +95,12 @@ def build_packages(intent: Intent, base: str) -> list[str]:
 def _build_packages(intent: Intent, base: str) -> tuple[str, ...]:
     found = set[str]()
     for recipe, pin in _pins_on(intent, base):
-        found.update(packages_of(recipe.provider(pin).build_packages, recipe.variant, recipe.base))
+        found.update(recipe.packages(recipe.provider(pin).build_packages))
     return tuple(sorted(found))
 
 
 def _pins_on(intent: Intent, base: str) -> Iterator[tuple[Recipe, str]]:
     return ((recipe, pin) for recipe in intent.recipes if recipe.variant.base == base for pin in recipe.pins)
-
-
-def compiles(recipe: Recipe) -> bool:
-    """Return whether the image has a stage that compiles."""
-    return any(is_compiled(recipe.provider(pin)) for pin in recipe.pins)
 
 
 def intent_digest(recipe: Recipe) -> str:
@@ -144,7 +139,7 @@ def _resolved(intent: Intent, name: str, pin: Pin, accelerator: str) -> list[obj
 
 def release_of(recipe: Recipe, name: str) -> Release:
     """Return the known facts of the pinned version; an empty Release if none are declared."""
-    return recipe.components[name].releases.get(recipe.pins[name].version, Release())
+    return recipe.component(name).releases.get(recipe.pins[name].version, Release())
 
 
 def packages_digest(intent: Intent, base: str, names: list[str], below: str = "") -> str:
@@ -232,15 +227,15 @@ def check(recipe: Recipe, lock: Lock, packages: Iterable[Package]) -> None:
                 raise missing(f"pin {name} {pin.version}", f"the lock holds {entry.version}")
         if provider.kind in ("source", "file"):
             _check_source(recipe.variant, name, sources.pop(name, None), release_of(recipe, name), missing)
-        for package in packages_of(provider.packages, recipe.variant, recipe.base):
+        for package in recipe.packages(provider.packages):
             if package not in present:
                 raise missing(f"package {package}", f"component {name} takes it from the distribution")
     for package in distribution_packages(recipe.intent, recipe.variant.base):
         if package not in present:
             raise missing(f"package {package}", f"base {recipe.variant.base} requires it")
     for group, tools in (
-        ("tools", recipe.intent.components.tools.python_tools),
-        ("sdist-build", recipe.intent.components.tools.sdist_build),
+        ("tools", recipe.tools.python_tools),
+        ("sdist-build", recipe.tools.sdist_build),
     ):
         for tool in tools:
             if canonicalize_name(tool) not in groups[group]:
@@ -291,7 +286,7 @@ def pin_versions(recipe: Recipe, lock: Lock, packages: Mapping[str, Package]) ->
         elif provider.kind == "bundled":
             versions[name] = bundled(recipe.intent.components, recipe.variant, name) or NOT_ESTABLISHED
         elif provider.kind == "distro":
-            names = packages_of(provider.packages, recipe.variant, recipe.base)
+            names = recipe.packages(provider.packages)
             if not names:
                 raise ConfigError(
                     f"component {name!r} does not name a distribution package",
@@ -315,17 +310,9 @@ def refuse_blocked(variant: Variant, missing: list[str], where: str = "", fix: s
         )
 
 
-def toolkit_of(recipe: Recipe) -> Toolkit | None:
-    """Return the image that compilers are copied from; None if packages provide them, or if nothing is compiled."""
-    if not (recipe.variant.devel or compiles(recipe)):
-        return None
-    found = (recipe.components[name].toolkits.get(pin.version) for name, pin in recipe.pins.items())
-    return next(filter(None, found), None)
-
-
 def without_digest(recipe: Recipe) -> list[str]:
     """Return images of other registries that are not pinned by digest, one sentence each."""
-    base, toolkit = recipe.base, toolkit_of(recipe)
+    base, toolkit = recipe.base, recipe.toolkit
     references = [base.reference if base.provider == "image" else "", toolkit.reference if toolkit else ""]
     return [f"{name}: digest {NOT_ESTABLISHED}" for name in references if name and not DIGEST.search(name)]
 

@@ -1,4 +1,4 @@
-"""Expand the intent into variants: multiply the axes, name each image, select by framework, id or glob."""
+"""Load the intent, expand it into images, and select images by framework, id or glob."""
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,24 +12,28 @@ from typing import Any, Self, TypeVar, TypeVarTuple
 from trainwright.core.errors import ConfigError, did_you_mean
 from trainwright.core.toml import Model, load
 from trainwright.matrix.compat import Compat, load_rules
-from trainwright.matrix.instances import Instance, load_instances
+from trainwright.matrix.instances import Instance, architectures, load_instances
 from trainwright.matrix.model import (
     IN_BASE,
     Base,
     Bases,
     Component,
     Components,
+    Lock,
     Matrix,
+    Names,
     Pin,
     Provider,
+    PythonFile,
     Row,
     Stack,
     Tested,
     TestedBy,
+    Toolkit,
     Tools,
     Variant,
 )
-from trainwright.matrix.providers import VERSIONLESS
+from trainwright.matrix.providers import VERSIONLESS, is_compiled, requirement
 from trainwright.matrix.validate import MATRIX, check, check_instances, declared, edit, in_row
 
 Words = TypeVarTuple("Words")
@@ -77,7 +81,10 @@ class Intent(Model):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Recipe:
-    """One image with everything that people wrote about it: known before a lock, without network and engine."""
+    """One image, of the matrix or on top of one, with the declarations it refers to: no lock, network or engine.
+
+    Intent.find() knows only those of the matrix.
+    """
 
     intent: Intent
     variant: Variant
@@ -88,6 +95,11 @@ class Recipe:
     @property
     def id(self) -> str:
         return self.variant.id
+
+    @property
+    def words(self) -> str:
+        """Return the command line's arguments that select this image."""
+        return self.variant.words
 
     @property
     def root(self) -> Path:
@@ -102,13 +114,58 @@ class Recipe:
         return self.intent.components.bases[self.variant.base]
 
     @property
-    def components(self) -> Mapping[str, Component]:
-        """Return every component, pinned or not, by name."""
-        return self.intent.components.components
+    def tools(self) -> Tools:
+        return self.intent.components.tools
+
+    def component(self, name: str) -> Component:
+        """Return a component, pinned here or not."""
+        return self.intent.components.components[name]
 
     def provider(self, pin: str) -> Provider:
         """Return what supplies a pinned component."""
-        return self.components[pin].provider(self.pins[pin].provider)
+        return self.component(pin).provider(self.pins[pin].provider)
+
+    def requirement(self, pin: str) -> str:
+        """Return the Python requirement of a pin, or "" if its provider has none for this accelerator."""
+        return requirement(self.provider(pin), self.variant.accelerator, self.pins[pin].version)
+
+    def packages(self, said: Names) -> list[str]:
+        """Return the names that a provider's packages have in this base's distribution, for the image's Python."""
+        if not isinstance(said, list):
+            place = f"{self.base.distribution}-{self.base.suite}"
+            said = next((names for glob, names in said.items() if fnmatchcase(place, glob)), [])
+        return [package.format(python=self.variant.python) for package in said]
+
+    def installed(self, locked: Lock | None) -> dict[str, PythonFile]:
+        """Return the Python packages of the finished image by name, without those that only the build needs."""
+        groups = self.variant.groups
+        return {entry.name: entry for entry in (locked.python if locked else []) if entry.group in groups}
+
+    @property
+    def capabilities(self) -> list[str]:
+        """Return the compute capabilities of the image's instance types, lowest first."""
+        return architectures(self.variant.instances, self.intent.instances)
+
+    @cached_property
+    def compiles(self) -> bool:
+        """Return whether the image has a stage that compiles."""
+        return any(is_compiled(self.provider(pin)) for pin in self.pins)
+
+    @property
+    def has_compilers(self) -> bool:
+        """Return whether the image or one of its stages compiles."""
+        return self.variant.devel or self.compiles
+
+    @cached_property
+    def toolkit(self) -> Toolkit | None:
+        """Return the image that compilers are copied from; None if packages provide them, or if nothing is compiled."""
+        found = (self.component(name).toolkits.get(pin.version) for name, pin in self.pins.items())
+        return next(filter(None, found), None) if self.has_compilers else None
+
+    @property
+    def made_by_others(self) -> bool:
+        """Return whether the base brings its own Python, as NGC and AWS DLC do: the lock does not list its content."""
+        return "python" in self.pins and self.pins["python"].provider == IN_BASE
 
 
 def once_per_intent(work: Callable[[Intent, *Words], R]) -> Callable[[Intent, *Words], R]:

@@ -3,7 +3,7 @@
 from fnmatch import fnmatchcase
 
 from trainwright.core.errors import ConfigError
-from trainwright.matrix.model import Base, Components, Names, Provider, Text, Variant
+from trainwright.matrix.model import Components, Provider, Text, Variant
 
 VERSIONLESS = ("distro", "bundled")  # kinds of provider whose pins choose no version
 
@@ -23,14 +23,6 @@ def is_compiled(provider: Provider) -> bool:
 def requirement(provider: Provider, accelerator: str, version: str) -> str:
     """Return the Python requirement of a pin, or "" if the provider has none for this accelerator."""
     return for_accelerator(provider.requirement, accelerator).format(version=version, accelerator=accelerator)
-
-
-def packages_of(said: Names, variant: Variant, base: Base) -> list[str]:
-    """Return the names that a provider's packages have in this base's distribution, for the variant's Python."""
-    if not isinstance(said, list):
-        place = f"{base.distribution}-{base.suite}"
-        said = next((names for glob, names in said.items() if fnmatchcase(place, glob)), [])
-    return [package.format(python=variant.python) for package in said]
 
 
 def bundled(components: Components, variant: Variant, pin: str) -> str:

@@ -7,7 +7,6 @@ from urllib.parse import quote
 from packaging.utils import canonicalize_name
 
 from trainwright import __version__
-from trainwright.lock import lockfile
 from trainwright.matrix.matrix import Intent
 from trainwright.matrix.model import Package, PythonFile, Source
 
@@ -49,7 +48,7 @@ def _dependencies(intent: Intent, found: "Inputs") -> Iterator[dict[str, Any]]:
     base = intent.components.bases[found.variant.base]
     if base.provider == "image":
         yield _image(base.reference)
-    if toolkit := lockfile.toolkit_of(found.recipe):
+    if toolkit := found.recipe.toolkit:
         yield _image(toolkit.reference)
     for state in filter(None, (found.distribution, found.tools)):
         yield from (_package(package, base.distribution) for package in state.packages().values())

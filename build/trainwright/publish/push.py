@@ -76,7 +76,7 @@ def forecast(recipe: Recipe, held: Held, release: str, waiver: str = "") -> Fore
     tags = ", ".join(filter(None, [found.tag if missing else "", release]))
     if missing:
         action = "would push" if one.own else "not built"
-        sent = one.own or f"trainwright build {recipe.variant.words}; then it goes"
+        sent = one.own or f"trainwright build {recipe.words}; then it goes"
         why = f"{sent} to {', '.join(map(str, missing))}; then prove and attest it; then tag {tags}"
     elif release:
         action, why = "would tag", f"published with this key as {digest}; then tag {tags}"

@@ -102,7 +102,7 @@ def fetch_packages(intent: Intent, recipes: list[Recipe], say: Say, progress: Pr
     whole = [recipe for recipe in recipes if not recipe.variant.parent]  # an image on another one already has its base
     for base in sorted({recipe.variant.base for recipe in whole}):
         _fetch_packages(intent, base, False, say, progress)
-    for base in sorted({recipe.variant.base for recipe in whole if lockfile.compiles(recipe)}):
+    for base in sorted({recipe.variant.base for recipe in whole if recipe.compiles}):
         _fetch_packages(intent, base, True, say, progress)
 
 

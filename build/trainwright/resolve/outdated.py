@@ -74,7 +74,7 @@ def of_pins(intent: Intent, pinned: list[Pinned], say: Say) -> list[Update]:
 
 def _pinned(intent: Intent, recipes: list[Recipe]) -> Iterator[Pinned]:
     for recipe in recipes:
-        for name, pin in recipe.variant.pins.items():
+        for name, pin in recipe.pins.items():
             provider = recipe.provider(name)
             ask = provider.git
             if text := requirement(provider, recipe.variant.accelerator, pin.version):

@@ -144,7 +144,7 @@ def is_source(recipe: Recipe, pin: str) -> bool:
 
 def lock_source(recipe: Recipe, name: str) -> Source:
     """Return a component's source from its release's facts; without a fact, the lock lacks it and is blocked."""
-    pin, component = recipe.pins[name], recipe.components[name]
+    pin, component = recipe.pins[name], recipe.component(name)
     provider, release = recipe.provider(name), lockfile.release_of(recipe, name)
     return Source(
         name=name,
@@ -188,7 +188,7 @@ def admit(intent: Intent, recipes: list[Recipe]) -> None:
 
 def bases_of(recipes: list[Recipe]) -> list[tuple[str, bool]]:
     """List each base with False, then each base with compile stages with True: their packages beyond the base."""
-    compiling = {recipe.variant.base for recipe in recipes if lockfile.compiles(recipe)}
+    compiling = {recipe.variant.base for recipe in recipes if recipe.compiles}
     return [(base, False) for base in sorted({one.variant.base for one in recipes})] + [
         (base, True) for base in sorted(compiling)
     ]

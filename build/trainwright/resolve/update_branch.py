@@ -120,7 +120,7 @@ def edit(tree: Path, name: str, old: str, new: str) -> None:
         return
     intent, places = load_intent(tree), dict[tuple[tuple[int | str, ...], str], None]()
     for recipe in intent.recipes:
-        pin = recipe.variant.pins.get(name)
+        pin = recipe.pins.get(name)
         if pin and recipe.provider(name).kind not in VERSIONLESS:
             if intent.components.components[name].position == "framework":
                 _refuse_another_release(recipe.variant.release, name, old, new)

@@ -15,7 +15,6 @@ import pytest
 from trainwright.build import lint
 from trainwright.core.errors import ConfigError
 from trainwright.image import inputs, render
-from trainwright.lock import lockfile
 from trainwright.lock.wheels import is_wheel
 from trainwright.matrix.matrix import Intent, Recipe, load_intent
 from trainwright.matrix.model import Variant
@@ -179,7 +178,7 @@ def test_requirements_admit_exactly_the_locked_files(intent: Intent, texts: dict
         found, files, variant = inputs.load(recipe), texts[recipe.id], recipe.variant
         admitted = "".join(text for name, text in files.items() if name.startswith("requirements/"))
         own = {"framework", "toolkit"} | ({"devel"} if variant.devel else set())
-        compiles = lockfile.compiles(recipe)
+        compiles = recipe.compiles
         for entry in found.lock.python:
             wanted = entry.group in own | {"tools", "sdist-build"} or (entry.compile and compiles)
             line = f"{entry.name}=={entry.version} --hash=sha256:{entry.sha256}\n"
