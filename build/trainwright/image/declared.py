@@ -30,7 +30,7 @@ def declaration(
                 "version": pins[name],
                 "says": says[name],
                 "position": components[name].position,
-                "compiled": components[name].providers[recipe.pins[name].provider].kind == "source",
+                "compiled": recipe.provider(name).kind == "source",
                 "probe": probe.questions(recipe.intent, [name])[name],
                 "at_start": components[name].probe.at_start,
                 "libraries": components[name].libraries,

@@ -50,9 +50,8 @@ def expected_versions(recipe: Recipe, pins: Mapping[str, str]) -> dict[str, str]
     """Return the version that each component's program or module should report."""
     expected = {}
     for name, version in pins.items():
-        component = recipe.component(name)
-        kind = component.provider(recipe.pins[name].provider).kind
-        expected[name] = shown(component.probe.shows, upstream_version(version) if kind == "distro" else version)
+        said = upstream_version(version) if recipe.provider(name).kind == "distro" else version
+        expected[name] = shown(recipe.component(name).probe.shows, said)
     return expected
 
 

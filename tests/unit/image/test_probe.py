@@ -12,11 +12,11 @@ import pytest
 from programs import imported
 
 from trainwright.core.errors import BuildError
-from trainwright.image import inputs, probe
+from trainwright.image import declared, inputs, probe
 from trainwright.image.inputs import Inputs
 from trainwright.image.probe import Findings
 from trainwright.matrix.matrix import Intent, Recipe
-from trainwright.matrix.model import Lock, PythonFile
+from trainwright.matrix.model import IN_BASE, Lock, PythonFile
 
 NOTHING: dict[str, Any] = {
     "versions": {},
@@ -88,6 +88,13 @@ def test_every_pin_is_asked_for(intent: Intent, found: Inputs) -> None:
     for question in asked.values():
         assert {"pattern"} < set(question) < {"pattern", "command", "code"}
         assert re.compile(question["pattern"]).groups == 1
+
+
+def test_what_the_base_brings_is_declared_and_was_not_compiled(intent: Intent) -> None:
+    recipe = next(recipe for recipe in intent.recipes if recipe.made_by_others)
+    components = declared.declaration(recipe, dict.fromkeys(recipe.pins, "1.2.3"), [], {})["components"]
+    compiled = {name: row["compiled"] for name, row in components.items() if recipe.pins[name].provider == IN_BASE}
+    assert set(compiled.values()) == {False}
 
 
 def test_a_difference_of_any_kind_reaches_the_sum(intent: Intent, found: Inputs) -> None:
