@@ -173,8 +173,8 @@ def image(pytestconfig: pytest.Config, declared: "Inputs") -> str:
     if says != declared.variant.id:
         raise pytest.UsageError(f"{name} calls itself {says}, not {declared.variant.id}: say --variant {says}")
     host = {"architecture": platform.machine(), "cpus": os.cpu_count(), "engine": engine.facts()["version"]}
-    variant = declared.variant
-    code = {f"code-{kind}": proof_code.digest_of(ROOT, variant, kind) for kind in proof_code.kinds(variant)}
+    recipe = declared.recipe
+    code = {f"code-{kind}": proof_code.digest_of(recipe, kind) for kind in proof_code.kinds(recipe)}
     pytestconfig.stash[ABOUT] = list({"name": name, "image": engine.image_id(name), **host, **code}.items())
     return str(name)
 

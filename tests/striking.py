@@ -312,9 +312,9 @@ def report_of(tree: Path) -> str:
     from trainwright.matrix.matrix import load_intent
 
     intent = load_intent(tree)
-    (variant,) = intent.variants
+    (recipe,) = intent.recipes
     image = json.loads((tree / "out" / ID / "image.json").read_text())
-    rows = {"image": image["digest"], "code-image": proof_code.digest_of(tree, variant, "image")}
+    rows = {"image": image["digest"], "code-image": proof_code.digest_of(recipe, "image")}
     rows |= {"architecture": "x86_64", "cpus": "2", "engine": "29.0"}
     return REPORT.format(rows="".join(f'<property name="{name}" value="{value}"/>' for name, value in rows.items()))
 

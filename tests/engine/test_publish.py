@@ -72,8 +72,8 @@ class Checkout(NamedTuple):
     def claim(self, state: str) -> None:
         """Write what an earlier run of the present image tests would have left."""
         image = self.image
-        [variant] = load_intent(self.tree).variants
-        image["proof"]["tests"] |= {"state": state, "code": proof_code.digest_of(self.tree, variant, "image")}
+        [recipe] = load_intent(self.tree).recipes
+        image["proof"]["tests"] |= {"state": state, "code": proof_code.digest_of(recipe, "image")}
         self.file.write_text(json.dumps(image))
 
     @property

@@ -222,7 +222,7 @@ def at_hand(found: Inputs, say: Say, repository: str | None = None) -> Image:
         )
     image = read_image(out)
     if image and image.proof and (image.key, image.proof.image) == (found.key, identity):
-        code = proof_code.digest_of(found.recipe.root, found.variant, "probe")
+        code = proof_code.digest_of(found.recipe, "probe")
         if image.proof.probe.code == code:
             return image
     baking.settle(found.name)  # it may have been baked by hand
@@ -266,7 +266,7 @@ def prove(found: Inputs, out: Path) -> Image:
             state="passed",
             detail=f"{len(said.packages)} distribution and {len(said.python_packages)} Python packages"
             + (f", kept from {when}" if when else ""),
-            code=proof_code.digest_of(found.recipe.root, found.variant, "probe"),
+            code=proof_code.digest_of(found.recipe, "probe"),
         ),
         tests=Check(state="not run"),
     )

@@ -54,7 +54,7 @@ def tested(found: Inputs, image: Image, name: str, say: Say) -> tuple[Image, str
     except NotRunError as error:
         _write_outcome(out, image, "not run", error.what)
         raise
-    code = proof_code.digest_of(found.recipe.root, variant, "image")
+    code = proof_code.digest_of(found.recipe, "image")
     said = f"{passed} tests" + (f", {old} of them kept: they passed on this image before" if old else "")
     return _write_outcome(out, image, "passed", said, code), said
 
@@ -96,7 +96,7 @@ def depends_on(recipe: Recipe, name: str, words: Sequence[str]) -> str:
     lock = recipe.root / "requirements.lock"
     on = {
         "image": engine.image_id(name),
-        "code": proof_code.digest_of(recipe.root, recipe.variant, "image"),
+        "code": proof_code.digest_of(recipe, "image"),
         "data": kept.code(*data),
         "given": [kept.code(Path(word)) if Path(word).is_file() else word for word in words],
         "tools": [sys.version, kept.code(lock) if lock.is_file() else "", engine.facts()["version"]],

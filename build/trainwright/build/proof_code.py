@@ -15,6 +15,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from trainwright.matrix.matrix import Recipe
 from trainwright.matrix.model import Variant
 
 Kind = Literal["probe", "image", "training", "cluster"]
@@ -53,26 +54,26 @@ class Part(NamedTuple):
     name: str
 
 
-def kinds(variant: Variant) -> tuple[Kind, ...]:
+def kinds(recipe: Recipe) -> tuple[Kind, ...]:
     """Return the proofs that an image needs: jobs are SageMaker's, and those of several hosts run on CPUs here."""
-    if variant.target != "sagemaker":
+    if recipe.variant.target != "sagemaker":
         return ("probe", "image")
-    return ("probe", "image", "training") + (("cluster",) if variant.accelerator == "cpu" else ())
+    return ("probe", "image", "training") + (("cluster",) if recipe.variant.accelerator == "cpu" else ())
 
 
-def digest(root: Path, variant: Variant) -> str:
+def digest(recipe: Recipe) -> str:
     """Return the sha256 of all code that proves this image."""
-    return _sum({kind: digest_of(root, variant, kind) for kind in kinds(variant)})
+    return _sum({kind: digest_of(recipe, kind) for kind in kinds(recipe)})
 
 
-def digest_of(root: Path, variant: Variant, kind: Kind) -> str:
+def digest_of(recipe: Recipe, kind: Kind) -> str:
     """Return the sha256 of the code of one kind of proof."""
-    return _sum(parts(root, variant, kind))
+    return _sum(parts(recipe, kind))
 
 
-def parts(root: Path, variant: Variant, kind: Kind) -> dict[str, str]:
+def parts(recipe: Recipe, kind: Kind) -> dict[str, str]:
     """Return the parts of one kind of proof with their sha256: files of the checkout, functions of trainwright."""
-    return _Walk(root, variant).parts(kind)
+    return _Walk(recipe).parts(kind)
 
 
 def _sum(content: Any) -> str:
@@ -228,8 +229,8 @@ def split(variant: Variant, statements: list[_Statement]) -> tuple[list[_Stateme
 class _Walk:
     """A walk from the test files and the start of a proof along imports and names."""
 
-    def __init__(self, root: Path, variant: Variant) -> None:
-        self.root, self.variant = root, variant
+    def __init__(self, recipe: Recipe) -> None:
+        self.root, self.variant = recipe.root, recipe.variant
 
     def parts(self, kind: Kind) -> dict[str, str]:
         files = [path for pattern in TESTS[kind] for path in sorted(self.root.glob(pattern))]

@@ -68,9 +68,9 @@ def due(recipe: Recipe, found: Standing) -> str:
     record = found.record
     if record.proof is None:
         return f"the record of {record.day} does not say which tests and which code proved it"
-    if record.proof != proof_code.digest(recipe.root, recipe.variant):
+    if record.proof != proof_code.digest(recipe):
         return f"its tests or the code that proves it changed since {record.day}"
-    lacking = [kind for kind in proof_code.kinds(recipe.variant) if kind != "probe" and kind not in record.tests]
+    lacking = [kind for kind in proof_code.kinds(recipe) if kind != "probe" and kind not in record.tests]
     return f"the record of {record.day} has no {' and no '.join(lacking)} tests" if lacking else ""
 
 

@@ -83,7 +83,7 @@ def proof_of(recipe: Recipe, training: Path | None = None) -> Record:
             why=f"the engine holds {image.proof.image}, the registry {image.digest}, with the same inputs",
             fix=f"trainwright rebuild --compare {recipe.id}",
         )
-    if image.proof.probe.code != proof_code.digest_of(recipe.root, recipe.variant, "probe"):
+    if image.proof.probe.code != proof_code.digest_of(recipe, "probe"):
         raise NotRunError(f"the code of the probe changed since {recipe.id} was probed", where=where, fix=again)
     return _record(recipe, image, training)
 
@@ -121,13 +121,13 @@ def _record(recipe: Recipe, image: Image, training: Path | None) -> Record:
             )
         _of_present_code(recipe, kind, trained, report, again)
     where = Where.model_validate({name: said[name] for name in Where.model_fields if name in said})
-    proof = proof_code.digest(recipe.root, recipe.variant)
+    proof = proof_code.digest(recipe)
     return Record(key=image.key, proof=proof, digest=image.digest, day=day, size=image.size, tests=tests, where=where)
 
 
 def _of_present_code(recipe: Recipe, kind: proof_code.Kind, said: dict[str, str], report: Path, fix: str) -> None:
     """Raise NotRunError if a report was made by other tests than the present ones, or by other code."""
-    if said.get(f"code-{kind}") != proof_code.digest_of(recipe.root, recipe.variant, kind):
+    if said.get(f"code-{kind}") != proof_code.digest_of(recipe, kind):
         raise NotRunError(
             f"the {kind} tests of {recipe.id}, or the code behind them, changed since they ran",
             where=str(report),

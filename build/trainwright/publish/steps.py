@@ -165,9 +165,7 @@ class Prove(Step):
         engine.pull_only(push.uri, auth.credentials(push.missing[0].host))
         if engine.image_id(push.uri) != push.digest or proof is None or proof.image != push.digest:
             raise sign_probed.other_image(found, push.uri, push.image, "tagged")
-        if proof.tests.state != "passed" or proof.tests.code != proof_code.digest_of(
-            found.recipe.root, found.variant, "image"
-        ):
+        if proof.tests.state != "passed" or proof.tests.code != proof_code.digest_of(found.recipe, "image"):
             tested(found, push.image, push.uri, push.say)
 
 

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from trainwright.build import proof_code
-from trainwright.matrix.matrix import Intent, select
-from trainwright.matrix.model import Variant
+from trainwright.matrix.matrix import Intent
 
 ROOT = Path(__file__).parents[3]
 TORCH, JAX, CUDA = (
@@ -19,10 +18,6 @@ TORCH, JAX, CUDA = (
     "jax-0.12-cpu-py313-sagemaker",
     "pytorch-2.15-cu132-py313-sagemaker-single-node",
 )
-
-
-def named(intent: Intent, identity: str) -> Variant:
-    return select(intent, None, identity)[0].variant
 
 
 @pytest.fixture
@@ -42,7 +37,8 @@ def moved(root: Path, intent: Intent, before: dict[str, str]) -> set[str]:
 
 
 def sums(root: Path, intent: Intent) -> dict[str, str]:
-    return {identity: proof_code.digest(root, named(intent, identity)) for identity in (TORCH, JAX, CUDA)}
+    intent = intent.model_copy(update={"root": root})
+    return {identity: proof_code.digest(intent.recipe(identity)) for identity in (TORCH, JAX, CUDA)}
 
 
 @pytest.fixture(scope="module")
@@ -95,9 +91,9 @@ def test_what_moves_a_proof(checkout: Path, intent: Intent, before: dict[str, st
 
 def test_what_counts_of_trainwright(intent: Intent) -> None:
     """Functions that a proof reaches; nothing of what reads the intent, and nothing that only builds."""
-    found = proof_code.parts(ROOT, named(intent, TORCH), "probe")
+    found = proof_code.parts(intent.recipe(TORCH), "probe")
     assert {"trainwright.build.build:prove", "trainwright.image.probe:compare", "scripts/probe.py"} <= found.keys()
-    found |= proof_code.parts(ROOT, named(intent, TORCH), "image")
+    found |= proof_code.parts(intent.recipe(TORCH), "image")
     assert {"trainwright.build.image_tests:image_tests", "saved", "tests/image/expected.toml"} <= found.keys()
     assert not {
         name for name in found if re.match(r"trainwright\.(image\.inputs|matrix\.matrix|resolve|cli|publish)\b", name)
@@ -117,5 +113,5 @@ def test_the_tests_that_count_are_those_that_pytest_takes(intent: Intent, identi
         [sys.executable, "-m", "pytest", *words], cwd=ROOT, capture_output=True, text=True, check=True
     )
     taken = set(re.findall(r"^tests/image/(\w+)\.py::", said.stdout, re.MULTILINE))
-    found = proof_code.parts(ROOT, named(intent, identity), "image")
+    found = proof_code.parts(intent.recipe(identity), "image")
     assert taken == {name.removeprefix("image.") for name in found if name.startswith("image.test_")} != set()

@@ -35,8 +35,8 @@ REPORT = """<?xml version="1.0" encoding="utf-8"?><testsuites><testsuite name="p
 @functools.cache  # no test of this module changes what proves
 def codes(root: Path) -> dict[str, str]:
     """What the reports of tests say of the code behind them."""
-    variant = select(load_intent(root), None, ID)[0].variant
-    return {kind: proof_code.digest_of(root, variant, kind) for kind in proof_code.kinds(variant)}
+    recipe = load_intent(root).recipe(ID)
+    return {kind: proof_code.digest_of(recipe, kind) for kind in proof_code.kinds(recipe)}
 
 
 def passed(root: Path, **said: Any) -> Proof:
@@ -86,7 +86,7 @@ def test_what_is_recorded_is_proved(tree: Path, out: Path, cli: Cli) -> None:
     assert found.record == Record.model_validate(
         {
             "key": present_key(tree),
-            "proof": proof_code.digest(tree, select(load_intent(tree), None, ID)[0].variant),
+            "proof": proof_code.digest(load_intent(tree).recipe(ID)),
             "digest": DIGEST,
             "day": "2026-11-21",  # of the tests, in UTC
             "size": 7,
