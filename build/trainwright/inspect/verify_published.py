@@ -30,6 +30,7 @@ from trainwright.publish import attest, provenance, sign
 from trainwright.publish import sbom as sboms
 from trainwright.publish.sign import Place
 from trainwright.registry import auth, client, settings
+from trainwright.registry.settings import Signature
 
 # host[:port]/path, then a tag, a digest or both; a name without a host is an image of the engine.
 ADDRESS = re.compile(
@@ -103,9 +104,9 @@ def inspect(intent: Intent, target: str, public: str, contents: bool, say: Say) 
     why = _without(public)
     signature = _row("signature", why, lambda: _signature(place, public))
     rows.append(signature)
-    rows.append(_row("provenance", why, lambda: _provenance(intent, found, unknown, place, public, labels)))
+    rows.append(_row("provenance", why, lambda: _provenance(found, unknown, place, public, policy, labels)))
     rows.append(_row("sbom", why, lambda: _sbom(found, unknown, place, public)))
-    why = unknown or ("" if contents else "--no-contents") or _may_not_start(intent, found, signature)
+    why = unknown or ("" if contents else "--no-contents") or _may_not_start(found, signature)
     rows.append(_row("contents", why, lambda: _contents(found, place.uri, say)))
     return Report(uri=place.uri, id=identity, key=key, rows=rows)
 
@@ -212,7 +213,7 @@ def _signature(place: Place, public: str) -> str:
 
 
 def _provenance(
-    intent: Intent, found: Inputs | None, unknown: str, place: Place, public: str, labels: dict[str, str]
+    found: Inputs | None, unknown: str, place: Place, public: str, policy: Signature, labels: dict[str, str]
 ) -> str:
     statements, why = sign.attested(place, public, "provenance")
     if not statements:
@@ -227,10 +228,9 @@ def _provenance(
             "signed, and not compared with a lock",
             why=unknown + (f"; git checkout {commit}" if commit else "; it names no commit"),
         )
-    builder = settings.publication(intent.root).signature.builder
-    problems = [provenance.differences(intent, found, builder, said, place.digest) for said in ours]
+    problems = [provenance.differences(found, policy.builder, said, place.digest) for said in ours]
     _refuse(min(problems, key=len))
-    count = len(provenance.dependencies(intent, found))
+    count = len(provenance.dependencies(found))
     return f"the {count} sources of this checkout's lock" + (f", commit {commit[: tags.SHORT]}" if commit else "")
 
 
@@ -245,13 +245,13 @@ def _sbom(found: Inputs | None, unknown: str, place: Place, public: str) -> str:
     return f"{lists[0]} distribution and {lists[1]} Python packages, as locked"
 
 
-def _may_not_start(intent: Intent, found: Inputs | None, signature: Row) -> str:
+def _may_not_start(found: Inputs | None, signature: Row) -> str:
     """Return why nothing of an image may be started here, or "" if it may be."""
     if signature.state == "failed":
         return "it is not signed by this key, so it is not started"
     if not engine.answers():
         return "no Docker engine answers: make engine"
-    wanted = intent.components.bases[found.variant.base].machine if found else ""
+    wanted = found.recipe.base.machine if found else ""
     if (here := engine.client().info()["Architecture"]) != wanted:  # emulation is not considered
         return f"the engine runs on {here}, but the image requires {wanted}"
     return ""

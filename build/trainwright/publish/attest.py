@@ -75,9 +75,7 @@ def attest(found: Inputs, repository: str, digest: str, bill: Path, say: Say) ->
     with tempfile.TemporaryDirectory(prefix="trainwright-attest-") as folder:
         lacks = _lacks(found, place, policy, Path(folder))
         made = Path(folder, "provenance.json")
-        made.write_text(
-            json.dumps(provenance.predicate(found.recipe.intent, found, policy.builder, commit_of(found.recipe.root)))
-        )
+        made.write_text(json.dumps(provenance.predicate(found, policy.builder, commit_of(found.recipe.root))))
         if lacks["sbom"]() and (about := bill_of(bill)) != digest:
             raise BuildError(
                 f"{found.variant.id} cannot be signed: its SBOM is missing here",
@@ -173,9 +171,7 @@ def _no_sbom(place: Place, public: Path) -> str:
 
 def _no_provenance(found: Inputs, place: Place, public: Path, policy: Signature) -> str:
     statements, why = sign.attested(place, public, "provenance")
-    problems = [
-        provenance.differences(found.recipe.intent, found, policy.builder, said, place.digest) for said in statements
-    ]
+    problems = [provenance.differences(found, policy.builder, said, place.digest) for said in statements]
     if [] in problems:
         return ""
     return why or provenance.few(problems[-1])

@@ -7,7 +7,6 @@ from urllib.parse import quote
 from packaging.utils import canonicalize_name
 
 from trainwright import __version__
-from trainwright.matrix.matrix import Intent
 from trainwright.matrix.model import Package, PythonFile, Source
 
 if TYPE_CHECKING:
@@ -19,7 +18,7 @@ CHECKOUT = "checkout"  # name of the dependency that is this source tree
 SHOWN = 5  # differences that one sentence lists
 
 
-def predicate(intent: Intent, found: "Inputs", builder: str, commit: str = "") -> dict[str, Any]:
+def predicate(found: "Inputs", builder: str, commit: str = "") -> dict[str, Any]:
     """Return the predicate; its subject, the image by its digest, is added on signing.
 
     It has no time and no host: the same inputs give the same text. `commit` is the checkout's if its tree is clean; it
@@ -30,22 +29,22 @@ def predicate(intent: Intent, found: "Inputs", builder: str, commit: str = "") -
         "buildDefinition": {
             "buildType": BUILD_TYPE,
             "externalParameters": {"id": found.variant.id, "key": found.key},
-            "resolvedDependencies": [*checkout, *dependencies(intent, found)],
+            "resolvedDependencies": [*checkout, *dependencies(found)],
         },
         "runDetails": {"builder": {"id": builder, "version": {"trainwright": __version__}}},
     }
 
 
-def dependencies(intent: Intent, found: "Inputs") -> list[dict[str, Any]]:
+def dependencies(found: "Inputs") -> list[dict[str, Any]]:
     """Return every source of the image and of its stages, once: in-toto's resource descriptors, sorted."""
-    rows = {(row["name"], row["uri"]): row for row in _dependencies(intent, found)}
+    rows = {(row["name"], row["uri"]): row for row in _dependencies(found)}
     return [rows[name] for name in sorted(rows)]
 
 
-def _dependencies(intent: Intent, found: "Inputs") -> Iterator[dict[str, Any]]:
+def _dependencies(found: "Inputs") -> Iterator[dict[str, Any]]:
     if found.parent:  # `found` repeats the parent's base packages
-        yield from _dependencies(intent, found.parent)
-    base = intent.components.bases[found.variant.base]
+        yield from _dependencies(found.parent)
+    base = found.recipe.base
     if base.provider == "image":
         yield _image(base.reference)
     if toolkit := found.recipe.toolkit:
@@ -101,12 +100,12 @@ def commit(statement: Mapping[str, Any]) -> str:
     return ""
 
 
-def differences(intent: Intent, found: "Inputs", builder: str, statement: Mapping[str, Any], digest: str) -> list[str]:
+def differences(found: "Inputs", builder: str, statement: Mapping[str, Any], digest: str) -> list[str]:
     """Return the differences between a statement and the provenance of these inputs and this digest, one sentence each.
 
     The commit and the version of the builder are not compared, because they are not inputs of the image.
     """
-    wanted, said = predicate(intent, found, builder), statement.get("predicate") or {}
+    wanted, said = predicate(found, builder), statement.get("predicate") or {}
     problems = [f"it is about {subject or 'nothing'}, not about {digest}" for subject in _others(statement, digest)]
     if statement.get("predicateType") != TYPE:
         problems.append(f"it is a {statement.get('predicateType')}, not a {TYPE}")

@@ -28,18 +28,18 @@ def of(intent: Intent, identity: str) -> Inputs:
     return inputs.load(intent.recipe(identity), as_locked=True)
 
 
-def statement(intent: Intent, found: Inputs) -> dict[str, Any]:
+def statement(found: Inputs) -> dict[str, Any]:
     """As cosign makes it of the predicate."""
     return {
         "_type": "https://in-toto.io/Statement/v0.1",
         "subject": [{"name": "registry/image", "digest": {"sha256": DIGEST.removeprefix("sha256:")}}],
         "predicateType": provenance.TYPE,
-        "predicate": copy.deepcopy(provenance.predicate(intent, found, BUILDER, COMMIT)),
+        "predicate": copy.deepcopy(provenance.predicate(found, BUILDER, COMMIT)),
     }
 
 
-def test_it_has_what_slsa_asks_for(intent: Intent, found: Inputs) -> None:
-    made = provenance.predicate(intent, found, BUILDER, COMMIT)
+def test_it_has_what_slsa_asks_for(found: Inputs) -> None:
+    made = provenance.predicate(found, BUILDER, COMMIT)
     assert made.keys() == {"buildDefinition", "runDetails"}
     definition, details = made["buildDefinition"], made["runDetails"]
     assert {"buildType", "externalParameters"} <= definition.keys()
@@ -55,8 +55,8 @@ def test_it_has_what_slsa_asks_for(intent: Intent, found: Inputs) -> None:
             assert re.fullmatch({"sha256": "[0-9a-f]{64}", "gitCommit": "[0-9a-f]{40}"}[algorithm], value)
 
 
-def test_every_source_of_the_lock_is_in_it_and_nothing_twice(intent: Intent, found: Inputs) -> None:
-    rows = provenance.dependencies(intent, found)
+def test_every_source_of_the_lock_is_in_it_and_nothing_twice(found: Inputs) -> None:
+    rows = provenance.dependencies(found)
     held = {str(value) for row in rows for value in row.get("digest", {}).values()}
     assert found.lock.sources
     assert found.tools
@@ -65,13 +65,13 @@ def test_every_source_of_the_lock_is_in_it_and_nothing_twice(intent: Intent, fou
     for state in (found.distribution, found.tools):
         assert {package.sha256 for package in state.packages().values()} - {""} <= held
     assert len({(row["name"], row["uri"]) for row in rows}) == len(rows)
-    assert rows == provenance.dependencies(intent, found)
+    assert rows == provenance.dependencies(found)
 
 
 @pytest.mark.parametrize("identity", ["pytorch-2.13-cpu-py311-sagemaker", "horovod-0.28-cpu-py311-sagemaker"])
 def test_what_is_built_from_the_same_lock_says_the_same(intent: Intent, identity: str) -> None:
     found = of(intent, identity)
-    assert provenance.differences(intent, found, BUILDER, statement(intent, found), DIGEST) == []
+    assert provenance.differences(found, BUILDER, statement(found), DIGEST) == []
 
 
 def dependency(said: dict[str, Any], place: int = 7) -> dict[str, Any]:
@@ -109,21 +109,21 @@ def dependency(said: dict[str, Any], place: int = 7) -> dict[str, Any]:
         (lambda s: s.update(predicate={"buildDefinition": []}), r"externalParameters is None"),
     ],
 )
-def test_what_is_not_so_is_said(intent: Intent, found: Inputs, change: Change, sentence: str) -> None:
-    said = statement(intent, found)
+def test_what_is_not_so_is_said(found: Inputs, change: Change, sentence: str) -> None:
+    said = statement(found)
     change(said)
-    problems = provenance.differences(intent, found, BUILDER, said, DIGEST)
+    problems = provenance.differences(found, BUILDER, said, DIGEST)
     assert any(re.search(sentence, problem) for problem in problems), problems
 
 
-def test_commit_and_version_of_the_builder_are_none_of_the_inputs(intent: Intent, found: Inputs) -> None:
-    said = statement(intent, found)
+def test_commit_and_version_of_the_builder_are_none_of_the_inputs(found: Inputs) -> None:
+    said = statement(found)
     assert provenance.commit(said) == COMMIT
     assert provenance.parameters(said) == {"id": found.variant.id, "key": found.key}
     said["predicate"]["runDetails"]["builder"]["version"] = {"trainwright": "0"}
     said["predicate"]["buildDefinition"]["resolvedDependencies"].pop(0)
     assert provenance.commit(said) == ""
-    assert provenance.differences(intent, found, BUILDER, said, DIGEST) == []
+    assert provenance.differences(found, BUILDER, said, DIGEST) == []
 
 
 # --- SBOM ------------------------------------------------------------------------------------------------------------
