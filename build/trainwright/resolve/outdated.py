@@ -3,7 +3,6 @@
 import re
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from typing import Literal
 
 from packaging.requirements import Requirement
@@ -51,7 +50,7 @@ class Pinned(Model):
 def outdated(intent: Intent, recipes: list[Recipe], say: Say) -> list[Update]:
     """Look up every pin of these images and of the build's tools, then the packages of their bases that have moved."""
     mirrors.check_names(archive for base in intent.components.bases.values() for archive in base.archives)
-    rows = of_pins(intent, pins_of(intent, recipes), say)
+    rows = of_pins(pins_of(recipes), say)
     bases = resolve.bases_of(recipes)
     say(f"looking up the packages of {', '.join(_stem(intent, *base) for base in bases)}")
     with ThreadPoolExecutor(WORKERS) as pool:
@@ -60,19 +59,19 @@ def outdated(intent: Intent, recipes: list[Recipe], say: Say) -> list[Update]:
     return rows
 
 
-def pins_of(intent: Intent, recipes: list[Recipe]) -> list[Pinned]:
+def pins_of(recipes: list[Recipe]) -> list[Pinned]:
     """Return every pin of these images and of the build's own tools, each version of it once."""
-    return list({(p.kind, p.name, p.version): p for p in _pinned(intent, recipes)}.values())
+    return list({(p.kind, p.name, p.version): p for p in _pinned(recipes)}.values())
 
 
-def of_pins(intent: Intent, pinned: list[Pinned], say: Say) -> list[Update]:
+def of_pins(pinned: list[Pinned], say: Say) -> list[Update]:
     say(f"looking up {len(pinned)} pins")
     with ThreadPoolExecutor(WORKERS) as pool:
-        rows = [row for found in pool.map(partial(_ask, intent), _together(pinned)) for row in found]
+        rows = [row for found in pool.map(_ask, _together(pinned)) for row in found]
     return sorted(rows, key=lambda row: (row.kind, row.name, row.pinned))
 
 
-def _pinned(intent: Intent, recipes: list[Recipe]) -> Iterator[Pinned]:
+def _pinned(recipes: list[Recipe]) -> Iterator[Pinned]:
     for recipe in recipes:
         for name, pin in recipe.pins.items():
             provider = recipe.provider(name)
@@ -84,7 +83,7 @@ def _pinned(intent: Intent, recipes: list[Recipe]) -> Iterator[Pinned]:
                     {"kind": provider.kind, "name": name, "version": pin.version, "recipe": recipe, "ask": ask}
                     | {"tag": provider.tag, "index": provider.index.get(recipe.variant.accelerator, "")}
                 )
-        for table in (intent.components.tools.python_tools, intent.components.tools.sdist_build):
+        for table in (recipe.tools.python_tools, recipe.tools.sdist_build):
             for name, version in table.items():
                 yield Pinned(kind="python", name=f"{name} (build)", version=version, recipe=recipe, ask=name)
 
@@ -98,17 +97,17 @@ def _together(pinned: Iterable[Pinned]) -> list[list[Pinned]]:
     return list(groups.values())
 
 
-def _ask(intent: Intent, pins: list[Pinned]) -> list[Update]:
+def _ask(pins: list[Pinned]) -> list[Update]:
     kind = pins[0].kind
     if kind == "python":
-        return _python(intent, pins)
+        return _python(pins)
     if kind == "file":
-        return [_known(intent, pin) for pin in pins]
+        return [_known(pin) for pin in pins]
     try:
         tags = upstream.tags(pins[0].ask)
     except TrainwrightError as error:
         return [_unknown(pin, error) for pin in pins]
-    return [_judged(intent, pin, _releases(pin.tag, tags)) for pin in pins]
+    return [_judged(pin, _releases(pin.tag, tags)) for pin in pins]
 
 
 def _releases(pattern: str, tags: Iterable[str]) -> list[str]:
@@ -118,30 +117,30 @@ def _releases(pattern: str, tags: Iterable[str]) -> list[str]:
     return versions.in_order([match[1] for tag in tags if (match := shape.fullmatch(tag))])
 
 
-def _known(intent: Intent, pin: Pinned) -> Update:
+def _known(pin: Pinned) -> Update:
     """Judge a file by its recorded releases, because upstream lists no files; one without sha256 cannot be locked."""
-    component = intent.components.components[pin.name]
-    row = _judged(intent, pin, versions.in_order([*component.releases, pin.version]))
+    component = pin.recipe.component(pin.name)
+    row = _judged(pin, versions.in_order([*component.releases, pin.version]))
     if row.state != "newer":
         why = row.why or "upstream lists no versions, and its file in dockerfiles/layers/ has no newer one"
         return row.model_copy(update={"state": "unknown", "allowed": "", "why": why})
     lockable = facts.lockable(component)
-    allowed = _judged(intent, pin, versions.in_order([*lockable, pin.version])).allowed
+    allowed = _judged(pin, versions.in_order([*lockable, pin.version])).allowed
     missing = "" if row.newest in lockable else f"the sha256 of {row.newest} is not established"
     return row.model_copy(update={"allowed": allowed, "why": "; ".join(filter(None, [row.why, missing]))})
 
 
-def _python(intent: Intent, pins: list[Pinned]) -> list[Update]:
+def _python(pins: list[Pinned]) -> list[Update]:
     """Judge the newest of each that fits the image's Python and platform, by one query; if it fails, by one each."""
     names, base = sorted({pin.ask for pin in pins}), pins[0].recipe.base
     try:
         offers = pypi.resolve(names, pins[0].recipe.variant.python, base, pins[0].index, deps=False)
     except TrainwrightError as error:
         if len(names) > 1:
-            return [row for pin in pins for row in _python(intent, [pin])]
+            return [row for pin in pins for row in _python([pin])]
         return [_unknown(pin, error) for pin in pins]
     found: dict[str, str] = {canonicalize_name(offer.name): offer.version for offer in offers}
-    return [_judged(intent, pin, [found[pin.ask]]) for pin in pins]
+    return [_judged(pin, [found[pin.ask]]) for pin in pins]
 
 
 def _unknown(pin: Pinned, error: TrainwrightError) -> Update:
@@ -153,7 +152,7 @@ def _reason(error: TrainwrightError) -> str:
     return " ".join((error.why or error.what).split())[:300]
 
 
-def _judged(intent: Intent, pin: Pinned, known: list[str]) -> Update:
+def _judged(pin: Pinned, known: list[str]) -> Update:
     """Judge a pin by its known versions; `known` is oldest first."""
     row = {"kind": pin.kind, "name": pin.name, "pinned": pin.version}
     if not known:
@@ -165,7 +164,7 @@ def _judged(intent: Intent, pin: Pinned, known: list[str]) -> Update:
         )
     if not versions.older(pin.version, newest):
         return Update.model_validate(row | {"newest": newest, "allowed": newest, "state": "current"})
-    refused, breaks = "", _breaks(intent, pin)
+    refused, breaks = "", _breaks(pin)
     for version in reversed([version for version in known if not versions.older(version, pin.version)]):
         if not (said := breaks(version)):
             return Update.model_validate(
@@ -176,13 +175,13 @@ def _judged(intent: Intent, pin: Pinned, known: list[str]) -> Update:
     return Update.model_validate(row | {"newest": newest, "state": "newer", "why": f"{newest}: {refused}"})
 
 
-def _breaks(intent: Intent, pin: Pinned) -> Callable[[str], str]:
+def _breaks(pin: Pinned) -> Callable[[str], str]:
     """Return a function from a version to the rule that it breaks, of those that hold now, or "" for none."""
     locked, packages, build_packages = inputs.known(pin.recipe)
     held = facts.facts_of(pin.recipe, locked, packages, build_packages)
 
     def refusals(version: str) -> dict[int, str]:
-        found = compat.violations(intent.compat, {**held, **({pin.name: version} if version else {})})
+        found = compat.violations(pin.recipe.intent.compat, {**held, **({pin.name: version} if version else {})})
         return {verdict.row: verdict.rule for verdict in found if verdict.severity == "refuse"}
 
     now = refusals("")

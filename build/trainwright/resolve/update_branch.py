@@ -62,12 +62,12 @@ def update(root: Path, branch: str, asked: Asked, dry_run: bool, say: Say, advan
     with checkout.worktree(root, "HEAD") as tree:
         old = load_intent(tree)
         held, _ = resolve.waiting(select(old, asked.framework, asked.images))
-        pinned = outdated.pins_of(old, held)
+        pinned = outdated.pins_of(held)
         if lacking := set(asked.pins) - {_plain(pin.name) for pin in pinned}:
             why = did_you_mean(min(lacking), {_plain(pin.name) for pin in pinned})
             raise ConfigError(f"no pin is called {min(lacking)!r}", why=why, fix="trainwright outdated")
         meant = [pin for pin in pinned if not asked.pins or _plain(pin.name) in asked.pins]
-        wanted = outdated.of_pins(old, meant, say)
+        wanted = outdated.of_pins(meant, say)
         before = changes.load_all(old)
         moves = [_unknown(row) for row in wanted if row.state == "unknown"]
         moves += [_refused(row, row.why) for row in wanted if row.state == "newer" and not row.allowed]

@@ -29,8 +29,8 @@ def ask(intent: Intent, variant: Variant) -> Callable[..., Update]:
     """What is said of one component of it."""
 
     def one(name: str, **changes: str) -> Update:
-        pin = next(pin for pin in outdated._pinned(intent, [Recipe(intent, variant)]) if pin.name == name)
-        return outdated._ask(intent, [pin.model_copy(update=changes)])[0]
+        pin = next(pin for pin in outdated._pinned([Recipe(intent, variant)]) if pin.name == name)
+        return outdated._ask([pin.model_copy(update=changes)])[0]
 
     return one
 
@@ -120,7 +120,7 @@ def test_python_packages_by_the_real_uv(intent: Intent, variant: Variant, wheels
         Pinned(kind="python", name=name, version=version, recipe=Recipe(intent, variant), ask=name)
         for name, version in (("numpy", "2.4.6"), ("pip", "26.3"), ("mpi4py", "4.1.2"), ("ninja", "1.0"))
     ]
-    found = {row.name: row for row in outdated._ask(intent, pins)}
+    found = {row.name: row for row in outdated._ask(pins)}
     assert (found["numpy"].state, found["numpy"].newest) == ("newer", "2.10.0")
     assert (found["mpi4py"].state, found["mpi4py"].newest) == ("current", "4.1.2")
     assert (found["pip"].state, found["pip"].why) == ("unknown", "upstream lists only older releases")
@@ -132,9 +132,9 @@ def test_what_a_rule_holds_back(intent: Intent, variant: Variant, monkeypatch: p
     """A newer NCCL than the framework's own would be two in one process."""
     offer = pypi.Offer(name="nvidia-nccl-cu13", version="9.0", file="f", url="u", sha256="0" * 64)
     monkeypatch.setattr(pypi, "resolve", lambda *_, **__: [offer])
-    pin = next(pin for pin in outdated._pinned(intent, [Recipe(intent, variant)]) if pin.name == "nccl")
+    pin = next(pin for pin in outdated._pinned([Recipe(intent, variant)]) if pin.name == "nccl")
     assert pin.ask == "nvidia-nccl-cu13"
-    (row,) = outdated._ask(intent, [pin])
+    (row,) = outdated._ask([pin])
     assert (row.state, row.newest, row.allowed) == ("newer", "9.0", "")
     assert row.why.startswith("9.0: ")
     assert "NCCL" in row.why
