@@ -13,7 +13,6 @@ from trainwright.image import key as image_key
 from trainwright.image.inputs import Compilation, Inputs
 from trainwright.lock import additions, lockfile, requirements
 from trainwright.lock.wheels import is_wheel
-from trainwright.matrix.instances import architectures
 from trainwright.matrix.matrix import Recipe
 from trainwright.matrix.model import Lock, PythonFile, Variant
 
@@ -47,9 +46,9 @@ def _inputs(recipe: Recipe, below: Inputs, own: Lock, jobs: list[Compilation]) -
     compiled = {job.name for job in jobs}
     wheels = {"tools": below.wheels["tools"], "sdist-build": [e for e in own.python if e.group == "sdist-build"]}
     wheels["added"] = [e for e in own.python if e.group == "added" and e.name not in compiled]
-    held = additions.held(recipe.variant, below.lock)
+    held = additions.held(recipe, below.lock)
     merged = below.lock.model_copy(update={"python": held + own.python, "sources": []})
-    installed = sorted((entry for entry in merged.python if entry.group in recipe.variant.groups), key=lambda e: e.name)
+    installed = [entry for _, entry in sorted(recipe.installed(merged).items())]
     base, epoch = recipe.base, below.distribution.epoch
     sdists = {"added": [entry for entry in wheels["added"] if not is_wheel(entry)]}
     context = {
@@ -102,7 +101,7 @@ def _inputs(recipe: Recipe, below: Inputs, own: Lock, jobs: list[Compilation]) -
 def compilation(below: Inputs, own: Lock, sdist: PythonFile, row: additions.Compilable) -> Compilation:
     """Return what compiles a source distribution, and the wheel if the same torch and CUDA compiled it before."""
     compiler = additions.compiler_of(below.recipe, sdist.name)
-    base, gpus = compiler.base, architectures(compiler.variant.instances, compiler.intent.instances)
+    base = compiler.base
     needed = next(entry.build for entry in own.compiled if entry.name == sdist.name)
     build = [entry for entry in own.python if entry.group == "compile-build" and entry.name in needed]
     context = {
@@ -111,7 +110,7 @@ def compilation(below: Inputs, own: Lock, sdist: PythonFile, row: additions.Comp
         "sdists": {},
         "epoch": below.distribution.epoch,
         "sdist": sdist,
-        "environment": additions.environment(row, gpus if "cuda" in compiler.pins else []),
+        "environment": additions.environment(row, compiler.capabilities if "cuda" in compiler.pins else []),
         "gigabytes_per_job": row.gigabytes_per_job,
     }
     text = {

@@ -148,11 +148,7 @@ def compare(
 ) -> list[str]:
     """Return every difference between lock and image, one sentence each; empty means declared = shipped."""
     components = recipe.intent.components.components
-    python = {
-        str(canonicalize_name(entry.name)): entry.version
-        for entry in lock.python
-        if entry.group in recipe.variant.groups
-    }
+    python = {str(canonicalize_name(entry.name)): entry.version for entry in recipe.installed(lock).values()}
     distribution = {name: package.version for name, package in packages.items()}
     distribution |= installed_by_pins(recipe, found.packages)  # missing packages of the base are excluded
     frameworks = [name for name in pins if components[name].position == "framework"]

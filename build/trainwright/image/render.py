@@ -10,7 +10,6 @@ from trainwright.image.templates import fill
 from trainwright.lock.lockfile import build_packages, distribution_packages, python_name
 from trainwright.lock.wheels import LIBRARIES, SDISTS, folders, is_wheel
 from trainwright.matrix.compat import floor
-from trainwright.matrix.instances import architectures
 from trainwright.matrix.matrix import Recipe
 from trainwright.matrix.model import Base, Lock, Package, Position, PythonFile
 from trainwright.matrix.providers import for_accelerator, is_compiled
@@ -70,9 +69,7 @@ def render(
     line, for an undefined variable and for a pin that no template consumed.
     """
     text = _dockerfile(recipe, versions, folders, packages, tools, epoch)
-    installed = sorted(
-        (entry for entry in lock.python if entry.group in recipe.variant.groups), key=lambda entry: entry.name
-    )
+    installed = [entry for _, entry in sorted(recipe.installed(lock).items())]
     rendered = {
         "Dockerfile": text,
         "requirements/constraints.txt": constraint_lines(installed, refused(recipe)),
@@ -123,7 +120,7 @@ def _dockerfile(
             )
             for place in get_args(Position)
         },
-        "architectures": architectures(recipe.variant.instances, recipe.intent.instances),
+        "architectures": recipe.capabilities,
         "toolkit": recipe.toolkit,
         "driver_floor": floor(recipe.intent.compat, "cuda", versions.get("cuda", ""), "driver"),
         "site": f"/opt/venv/lib/python{recipe.variant.python}/site-packages",

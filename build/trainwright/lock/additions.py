@@ -76,9 +76,9 @@ def lock_path(variant: Variant) -> Path:
     return path.with_name(f"{path.stem}.{variant.lock}.lock.toml")
 
 
-def held(variant: Variant, lock: Lock) -> list[PythonFile]:
+def held(recipe: Recipe, lock: Lock) -> list[PythonFile]:
     """Return the Python packages of the image below; their versions never change."""
-    return [entry for entry in lock.python if entry.group in variant.groups and entry.group != "added"]
+    return [entry for entry in recipe.installed(lock).values() if entry.group != "added"]
 
 
 def applies(line: Line, python: str, base: Base) -> bool:
@@ -102,9 +102,7 @@ def intent_digest(recipe: Recipe, lock: Lock, asked: Asked, known: Additions) ->
     base = recipe.base
     lines = [[line.text, sorted(line.hashes), line.compile] for line in asked.lines]
     rows = {name: row.build_requirements for name, row in known.packages.items()}
-    image = [
-        f"{entry.name}=={entry.version}" for entry in sorted(held(recipe.variant, lock), key=lambda entry: entry.name)
-    ]
+    image = [f"{entry.name}=={entry.version}" for entry in sorted(held(recipe, lock), key=lambda entry: entry.name)]
     place = [recipe.variant.python, base.glibc, base.architecture]
     tools = recipe.tools.sdist_build
     return digest([lines, [line.text for line in asked.constraints], rows, image, place, tools])
@@ -135,7 +133,7 @@ def harms(known: Additions, recipe: Recipe, lock: Lock) -> dict[str, str]:
 
     If the image's base brings the framework, the image's content is not listed, so all globs apply.
     """
-    names = [entry.name for entry in held(recipe.variant, lock)]
+    names = [entry.name for entry in held(recipe, lock)]
     components = recipe.intent.components.components
     unknown = any(
         pin.provider == IN_BASE and components[name].position == "framework" for name, pin in recipe.pins.items()
@@ -199,7 +197,7 @@ def check(recipe: Recipe, image: Lock, found: Lock, asked: Asked, known: Additio
         raise LockError(f"the lock of {recipe.id} was changed by hand", where=where, fix=fix)
     base = recipe.base
     added = {entry.name: entry for entry in found.python if entry.group == "added"}
-    present = {entry.name for entry in held(recipe.variant, image)} | added.keys()
+    present = {entry.name for entry in held(recipe, image)} | added.keys()
     for line in asked.lines:
         if applies(line, recipe.variant.python, base) and line.name not in present:
             raise LockError(f"{line.text} is missing from the lock", where=where, why=line.where, fix=fix)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from trainwright.lock.lockfile import name_of, python_name
 from trainwright.matrix.compat import Verdict, violations
-from trainwright.matrix.instances import Instance, architectures
+from trainwright.matrix.instances import Instance
 from trainwright.matrix.matrix import Intent, Recipe
 from trainwright.matrix.model import Component, Lock, Package, PythonFile, Variant
 from trainwright.matrix.providers import VERSIONLESS, bundled, requirement
@@ -52,9 +52,9 @@ def facts_of(
     facts = versions_of(recipe, locked, packages)
     base = recipe.base
     facts |= {"base": recipe.variant.base, "glibc": base.glibc}
-    if capabilities := architectures(recipe.variant.instances, recipe.intent.instances):
+    if capabilities := recipe.capabilities:
         facts |= dict(zip(CAPABILITIES, (capabilities[0], capabilities[-1]), strict=True))
-    if "cuda" in facts and (recipe.variant.devel or recipe.compiles):
+    if "cuda" in facts and recipe.has_compilers:
         facts["nvcc"] = facts["cuda"]
     if recipe.variant.driver:
         facts["driver"] = recipe.variant.driver

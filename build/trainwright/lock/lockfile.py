@@ -13,7 +13,7 @@ from packaging.version import Version
 from trainwright.core.errors import ConfigError, LockError
 from trainwright.matrix.matrix import Intent, Recipe, once_per_intent
 from trainwright.matrix.model import Base, Lock, Package, Pin, PythonFile, Release, Source, Variant
-from trainwright.matrix.providers import bundled, for_accelerator, requirement
+from trainwright.matrix.providers import bundled, for_accelerator
 
 RELOCK = "trainwright lock {id}"
 DIGEST = re.compile(r"@sha256:[0-9a-f]{64}$")
@@ -28,10 +28,9 @@ def digest(value: object) -> str:
 def requirements(recipe: Recipe) -> dict[str, str]:
     """Map each component to the Python requirement of its pin, with the extras that other components ask for."""
     found = {}
-    providers = {name: recipe.provider(name) for name in recipe.pins}
-    for name, pin in recipe.pins.items():
-        if text := requirement(providers[name], recipe.variant.accelerator, pin.version):
-            asked = [part for provider in providers.values() for part in provider.extras.get(name, [])]
+    for name in recipe.pins:
+        if text := recipe.requirement(name):
+            asked = [part for other in recipe.pins for part in recipe.provider(other).extras.get(name, [])]
             found[name] = _with_extras(text, asked) if asked else text
     return found
 
@@ -47,7 +46,7 @@ def build_requirements(recipe: Recipe) -> list[str]:
 
     The list is empty if there is neither, because no image would install them.
     """
-    if not any(twin.variant.devel or twin.compiles for twin in twins(recipe)):
+    if not any(twin.has_compilers for twin in twins(recipe)):
         return []
     said = [
         for_accelerator(text, recipe.variant.accelerator).format(
@@ -187,8 +186,7 @@ def entries_digest(files: Iterable[PythonFile]) -> str:
 
 def python_name(recipe: Recipe, name: str) -> str:
     """Return the Python package of a pinned component, or "" if it has none."""
-    pin = recipe.pins[name]
-    return name_of(requirement(recipe.provider(name), recipe.variant.accelerator, pin.version))
+    return name_of(recipe.requirement(name))
 
 
 @cache
@@ -208,7 +206,7 @@ def check(recipe: Recipe, lock: Lock, packages: Iterable[Package]) -> None:
             fix=RELOCK.format(id=recipe.id),
         )
     # Tools and build requirements of source distributions never reach the image, so they do not satisfy any other need.
-    installed = {entry.name: entry for entry in lock.python if entry.group in recipe.variant.groups}
+    installed = recipe.installed(lock)
     groups = {group: {e.name for e in lock.python if e.group == group} for group in ("tools", "sdist-build")}
     whole = {entry.name for entry in lock.python if entry.group not in groups}
     sources = {source.name: source for source in lock.sources}

@@ -45,7 +45,7 @@ class Question(Model):
             base=base,
             index=own_index(recipe),
             lines=[line for line in asked.lines if additions.applies(line, recipe.variant.python, base)],
-            held={entry.name: entry.version for entry in additions.held(recipe.variant, below.lock)},
+            held={entry.name: entry.version for entry in additions.held(recipe, below.lock)},
             constraints=[line.text for line in asked.constraints],
             beside=Beside(folder=str(folder)),
         )

@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Literal
 
-from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from trainwright.core import mirrors, versions
@@ -13,10 +12,9 @@ from trainwright.core.errors import TrainwrightError
 from trainwright.core.progress import Say
 from trainwright.core.toml import Model
 from trainwright.image import inputs
-from trainwright.lock import diff, facts
+from trainwright.lock import diff, facts, lockfile
 from trainwright.matrix import compat
 from trainwright.matrix.matrix import Intent, Recipe
-from trainwright.matrix.providers import requirement
 from trainwright.resolve import fetch, pypi, resolve, upstream
 
 Kind = Literal["python", "source", "file", "distribution"]
@@ -75,9 +73,7 @@ def _pinned(recipes: list[Recipe]) -> Iterator[Pinned]:
     for recipe in recipes:
         for name, pin in recipe.pins.items():
             provider = recipe.provider(name)
-            ask = provider.git
-            if text := requirement(provider, recipe.variant.accelerator, pin.version):
-                ask = canonicalize_name(Requirement(text).name)
+            ask = lockfile.python_name(recipe, name) or provider.git
             if provider.kind in ("python", "source", "file"):
                 yield Pinned.model_validate(
                     {"kind": provider.kind, "name": name, "version": pin.version, "recipe": recipe, "ask": ask}

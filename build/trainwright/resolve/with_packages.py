@@ -195,7 +195,7 @@ def _compiled_with(
         wanted[entry.name] = tools if said is None else said
     below = question.below
     compiler = additions.compiler_of(below.recipe, sources[0].name)
-    present = {entry.name: entry.version for entry in below.lock.python if entry.group in compiler.variant.groups}
+    present = {name: entry.version for name, entry in compiler.installed(below.lock).items()}
     held = [f"{name}=={version}" for name, version in present.items()]
     every = list(dict.fromkeys(text for texts in wanted.values() for text in texts))
     files = [e for e in _wheels(question, every, held, "compile-build", progress) if e.name not in present]
