@@ -136,7 +136,7 @@ def build(
     """
     began = time.monotonic()
     found = child.load(recipe)
-    lockfile.refuse_blocked(recipe.variant, found.blocked)
+    lockfile.refuse_blocked(recipe, found.blocked)
     place, digest = home(held) if held else (None, "")
     repository, key = place.repository if place else repository, found.key
     entry = plan_one(found, repository, engine.answers, held)
@@ -257,7 +257,7 @@ def prove(found: Inputs, out: Path) -> Image:
             write_image(out, before.model_copy(update={"proof": None}))
         elif differences:
             (out / "image.json").unlink(missing_ok=True)
-        probe.refuse(found.variant, differences)
+        probe.refuse(found.recipe, differences)
         listing.result()
         write(out / "sbom.json", (folder / "sbom.json").read_text())
     proof = Proof(

@@ -101,7 +101,7 @@ def rebuild(
     """
     began = time.monotonic()
     found = child.load(recipe)
-    lockfile.refuse_blocked(recipe.variant, found.blocked)
+    lockfile.refuse_blocked(recipe, found.blocked)
     build.must_be_able(recipe)
     fetch(recipe.intent, [recipe], say, progress)
     found = child.load(recipe)  # a drift found by the fetch changes the key

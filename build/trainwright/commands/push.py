@@ -63,7 +63,7 @@ def push(
             from trainwright.publish.push import forecast
 
             for one in found:  # a blocked image has no steps; other errors are reported after the steps
-                refuse_blocked(one.variant, one.blocked)
+                refuse_blocked(one.recipe, one.blocked)
             held = state.published(intent, found, registry, region)
             told = [forecast(recipe, held[recipe.id], release, waive_gate) for recipe in recipes]
             console.final([each.done for each in told], as_json)

@@ -14,7 +14,7 @@ from trainwright.image.inputs import Compilation, Inputs
 from trainwright.lock import additions, lockfile, requirements
 from trainwright.lock.wheels import is_wheel
 from trainwright.matrix.matrix import Recipe
-from trainwright.matrix.model import Lock, PythonFile, Variant
+from trainwright.matrix.model import Lock, PythonFile
 
 
 def load(recipe: Recipe) -> Inputs:
@@ -24,16 +24,16 @@ def load(recipe: Recipe) -> Inputs:
     below = inputs.load(additions.parent_of(recipe))
     asked, known = requirements.read(Path(recipe.variant.requirements)), additions.settings(recipe.root)
     rows = additions.to_compile(known, asked)
-    own = read_lock(recipe.variant)
+    own = read_lock(recipe)
     additions.check(recipe, below.lock, own, asked, known)
     by_name = {entry.name: entry for entry in own.python if entry.group == "added"}
     jobs = [compilation(below, own, by_name[entry.name], rows[entry.name]) for entry in own.compiled]
     return _inputs(recipe, below, own, jobs)
 
 
-def read_lock(variant: Variant) -> Lock:
+def read_lock(recipe: Recipe) -> Lock:
     """Read the lock of an image on top of another one. Raises LockError if it is missing or malformed."""
-    path, fix = additions.lock_path(variant), f"trainwright lock {variant.words}"
+    path, fix = additions.lock_path(recipe), f"trainwright lock {recipe.words}"
     if not path.exists():
         raise LockError(f"the lock {path.name} does not exist", where=str(path), fix=fix)
     try:

@@ -96,7 +96,7 @@ class Inputs(Model):
 
 
 def lock_path(recipe: Recipe) -> Path:
-    return recipe.root / "dockerfiles/locks" / f"{recipe.variant.lock}.toml"
+    return recipe.root / recipe.variant.lock_file
 
 
 def packages_path(intent: Intent, base: str, tools: bool = False) -> Path:
@@ -119,7 +119,7 @@ def _read(path: Path) -> str:
 
 def read_lock(recipe: Recipe) -> Lock:
     try:
-        return parse(_read(lock_path(recipe)), Lock, f"dockerfiles/locks/{recipe.variant.lock}.toml")
+        return parse(_read(lock_path(recipe)), Lock, recipe.variant.lock_file)
     except ConfigError as error:  # locks are not edited by hand, so the remedy is to lock again
         raise DamagedLock(
             error.what, where=error.where, why=error.why, fix=lockfile.RELOCK.format(id=recipe.id)
@@ -241,7 +241,7 @@ def refuse_awaiting(recipe: Recipe) -> None:
         where = in_base(bases, recipe.variant.base, "awaits")
     else:
         where = in_row(recipe.variant.framework, recipe.variant.row, (recipe.root / MATRIX).read_text(), "awaits")
-    lockfile.refuse_blocked(recipe.variant, missing, where, fix)
+    lockfile.refuse_blocked(recipe, missing, where, fix)
 
 
 def _without_digest(recipe: Recipe, bases: str) -> str:

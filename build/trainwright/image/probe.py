@@ -9,7 +9,7 @@ from packaging.utils import canonicalize_name
 from trainwright.core.errors import BuildError
 from trainwright.core.toml import Model
 from trainwright.matrix.matrix import Intent, Recipe
-from trainwright.matrix.model import Lock, Package, Variant
+from trainwright.matrix.model import Lock, Package
 from trainwright.matrix.providers import is_compiled
 
 
@@ -162,13 +162,13 @@ def compare(
     ]
 
 
-def refuse(variant: Variant, differences: list[str]) -> None:
+def refuse(recipe: Recipe, differences: list[str]) -> None:
     """Raise BuildError with the first differences, if there are any."""
     if differences:
         rest = f" (and {len(differences) - 5} more)" if len(differences) > 5 else ""
         raise BuildError(
-            f"{variant.id} differs from its lock: {differences[0]}",
+            f"{recipe.id} differs from its lock: {differences[0]}",
             why="; ".join(differences[:5]) + rest,
-            where=f"dockerfiles/locks/{variant.lock}.toml",
-            fix=f"trainwright lock {variant.words}, then trainwright build {variant.words}",
+            where=recipe.variant.lock_file,
+            fix=f"trainwright lock {recipe.words}, then trainwright build {recipe.words}",
         )

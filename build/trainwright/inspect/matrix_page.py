@@ -8,7 +8,6 @@ from typing import Any
 from jinja2 import Environment, StrictUndefined
 
 from trainwright.matrix.matrix import Recipe
-from trainwright.matrix.model import Variant
 from trainwright.matrix.records import Standing
 
 PAGE = Path(__file__).with_name("matrix_page.html.j2")
@@ -41,19 +40,19 @@ STATES = {
 }
 
 
-def tested_where(variant: Variant, standing: Standing) -> str:
+def tested_where(recipe: Recipe, standing: Standing) -> str:
     """Return where an image is tested: make test, CI, by hand (a proof was recorded), or never."""
-    return variant.tested or ("by hand" if standing.record else "never")
+    return recipe.variant.tested or ("by hand" if standing.record else "never")
 
 
-def transport(variant: Variant) -> str:
+def transport(recipe: Recipe) -> str:
     """Return the transport between hosts, as the pins state it."""
-    pin, plugin = variant.pins.get("libfabric"), "aws-ofi-nccl" in variant.pins
+    pin, plugin = recipe.pins.get("libfabric"), "aws-ofi-nccl" in recipe.pins
     if pin and pin.provider != "distro":
         return "efa"
     if plugin:
         return "efa, unsupported"  # over the distribution's libfabric
-    return "tcp" if variant.accelerator == "cpu" else "single-node"
+    return "tcp" if recipe.variant.accelerator == "cpu" else "single-node"
 
 
 def version(recipe: Recipe, standing: Standing) -> str:
@@ -76,10 +75,10 @@ def row(recipe: Recipe, standing: Standing) -> dict[str, Any]:
         "version": version(recipe, standing),
         **recipe.variant.model_dump(include={"accelerator", "python", "target", "base"}),
         "architecture": base.architecture,
-        "transport": transport(recipe.variant),
+        "transport": transport(recipe),
         **{name: standing.versions.get(name, "") for name in COMPONENTS},
         **recipe.variant.model_dump(include={"devel", "default", "instances"}),
-        "tested": tested_where(recipe.variant, standing),
+        "tested": tested_where(recipe, standing),
         "state": standing.state,
         "reason": standing.reason,
         "day": str(proved.day) if proved else "",

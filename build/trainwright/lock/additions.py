@@ -17,7 +17,7 @@ from trainwright.lock.lockfile import digest, entries_digest, twins
 from trainwright.lock.requirements import Asked, Line
 from trainwright.lock.wheels import is_wheel, marker_environment
 from trainwright.matrix.matrix import Recipe
-from trainwright.matrix.model import IN_BASE, Base, Lock, PythonFile, Variant
+from trainwright.matrix.model import IN_BASE, Base, Lock, PythonFile
 
 FILE = "dockerfiles/additions.toml"
 NAME = r"[a-z0-9]([a-z0-9.-]{0,30}[a-z0-9])?"  # it is part of a tag
@@ -70,10 +70,10 @@ def parent_of(recipe: Recipe) -> Recipe:
     return recipe.intent.recipe(recipe.variant.parent)
 
 
-def lock_path(variant: Variant) -> Path:
+def lock_path(recipe: Recipe) -> Path:
     """Return the lock's path: beside the requirements file, for the team's review, and another one for each image."""
-    path = Path(variant.requirements)
-    return path.with_name(f"{path.stem}.{variant.lock}.lock.toml")
+    path = Path(recipe.variant.requirements)
+    return path.with_name(f"{path.stem}.{recipe.variant.lock}.lock.toml")
 
 
 def held(recipe: Recipe, lock: Lock) -> list[PythonFile]:
@@ -185,7 +185,7 @@ def environment(row: Compilable, architectures: Sequence[str]) -> dict[str, str]
 
 def check(recipe: Recipe, image: Lock, found: Lock, asked: Asked, known: Additions) -> None:
     """Validate a lock. Raises LockError if it is for another file or another image, or lacks a package."""
-    where, fix = str(lock_path(recipe.variant)), f"trainwright lock {recipe.words}"
+    where, fix = str(lock_path(recipe)), f"trainwright lock {recipe.words}"
     if found.intent != intent_digest(recipe, image, asked, known):
         raise LockError(
             f"the lock of {recipe.id} is stale",

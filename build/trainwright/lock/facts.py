@@ -4,9 +4,8 @@ from collections.abc import Mapping
 
 from trainwright.lock.lockfile import name_of, python_name
 from trainwright.matrix.compat import Verdict, violations
-from trainwright.matrix.instances import Instance
 from trainwright.matrix.matrix import Intent, Recipe
-from trainwright.matrix.model import Component, Lock, Package, PythonFile, Variant
+from trainwright.matrix.model import Component, Lock, Package, PythonFile
 from trainwright.matrix.providers import VERSIONLESS, bundled, requirement
 from trainwright.matrix.remedy import nearest, refuse
 from trainwright.matrix.validate import MATRIX, declared
@@ -135,14 +134,15 @@ def admit(
         found,
         lambda _: remedy,
         lambda name, version: _as_pinned(recipe, name, version),
-        lambda verdict: _of_instances(recipe.variant, verdict, recipe.intent.instances),
+        lambda verdict: _of_instances(recipe, verdict),
     )
 
 
-def _of_instances(variant: Variant, verdict: Verdict, table: Mapping[str, Instance]) -> str:
+def _of_instances(recipe: Recipe, verdict: Verdict) -> str:
     """Return the row's instance types with the compute capability of a verdict; "" if the rule is about none."""
     held = {side.version for side in (verdict.a, verdict.b) if side and side.name in CAPABILITIES}
-    found = [f"{name} ({table[name].gpu}) is sm {table[name].sm}" for name in variant.instances]
+    table = recipe.intent.instances
+    found = [f"{name} ({table[name].gpu}) is sm {table[name].sm}" for name in recipe.variant.instances]
     return ", ".join(text for text in found if text.rpartition(" ")[2] in held)
 
 

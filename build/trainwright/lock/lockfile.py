@@ -12,7 +12,7 @@ from packaging.version import Version
 
 from trainwright.core.errors import ConfigError, LockError
 from trainwright.matrix.matrix import Intent, Recipe, once_per_intent
-from trainwright.matrix.model import Base, Lock, Package, Pin, PythonFile, Release, Source, Variant
+from trainwright.matrix.model import Base, Lock, Package, Pin, PythonFile, Release, Source
 from trainwright.matrix.providers import bundled, for_accelerator
 
 RELOCK = "trainwright lock {id}"
@@ -197,7 +197,7 @@ def name_of(text: str) -> str:
 
 def check(recipe: Recipe, lock: Lock, packages: Iterable[Package]) -> None:
     """Check that the lock matches the intent and has everything that the image needs. Raises LockError."""
-    where = f"dockerfiles/locks/{recipe.variant.lock}.toml"
+    where = recipe.variant.lock_file
     if lock.intent != intent_digest(recipe):
         raise LockError(
             f"the lock of {recipe.id} is stale",
@@ -224,7 +224,7 @@ def check(recipe: Recipe, lock: Lock, packages: Iterable[Package]) -> None:
             if Version(Version(entry.version).public) != Version(pin.version):
                 raise missing(f"pin {name} {pin.version}", f"the lock holds {entry.version}")
         if provider.kind in ("source", "file"):
-            _check_source(recipe.variant, name, sources.pop(name, None), release_of(recipe, name), missing)
+            _check_source(recipe, name, sources.pop(name, None), missing)
         for package in recipe.packages(provider.packages):
             if package not in present:
                 raise missing(f"package {package}", f"component {name} takes it from the distribution")
@@ -258,13 +258,11 @@ def check(recipe: Recipe, lock: Lock, packages: Iterable[Package]) -> None:
         )
 
 
-def _check_source(
-    variant: Variant, name: str, source: Source | None, release: Release, missing: Callable[[str, str], LockError]
-) -> None:
+def _check_source(recipe: Recipe, name: str, source: Source | None, missing: Callable[[str, str], LockError]) -> None:
     """Check that a locked source is the one in its component's release, because only the release has evidence."""
-    pin = variant.pins[name]
+    pin, release = recipe.pins[name], release_of(recipe, name)
     if source is None or source.version != pin.version:
-        raise missing(f"source {name} {pin.version}", f"{variant.id} is built from it")
+        raise missing(f"source {name} {pin.version}", f"{recipe.id} is built from it")
     if (source.commit, source.sha256) != (release.commit, release.sha256):
         raise missing(
             f"source {name} {pin.version}",
@@ -297,14 +295,14 @@ def pin_versions(recipe: Recipe, lock: Lock, packages: Mapping[str, Package]) ->
     return versions
 
 
-def refuse_blocked(variant: Variant, missing: list[str], where: str = "", fix: str = "") -> None:
+def refuse_blocked(recipe: Recipe, missing: list[str], where: str = "", fix: str = "") -> None:
     """Raise LockError for a blocked image: it can be shown, not built or published. By default `where` is its lock."""
     if missing:
         raise LockError(
-            f"{variant.id} is blocked: {'; '.join(missing)}",
-            where=where or f"dockerfiles/locks/{variant.lock}.toml",
+            f"{recipe.id} is blocked: {'; '.join(missing)}",
+            where=where or recipe.variant.lock_file,
             why="every input of an image must have a checksum, a commit or a signature",
-            fix=fix or f"add what is missing to dockerfiles/, with the evidence; then trainwright lock {variant.id}",
+            fix=fix or f"add what is missing to dockerfiles/, with the evidence; then trainwright lock {recipe.id}",
         )
 
 

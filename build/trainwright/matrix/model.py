@@ -294,6 +294,10 @@ class Variant(Model):
         return (self.parent or self.id).removesuffix("-devel") if self.devel else self.parent or self.id
 
     @property
+    def lock_file(self) -> str:
+        return f"dockerfiles/locks/{self.lock}.toml"
+
+    @property
     def words(self) -> str:
         """Return the command line's options that select this image."""
         if not self.parent:

@@ -174,7 +174,7 @@ def _loaded(recipe: Recipe, refused: list[TrainwrightError]) -> Inputs | None:
     """Return an image's inputs; None, with the error in `refused`, for a stale lock or a blocked input."""
     with collected(refused):
         found = inputs.load(recipe)
-        lockfile.refuse_blocked(recipe.variant, found.blocked)
+        lockfile.refuse_blocked(recipe, found.blocked)
         with collected(refused):
             refuse_drift(found)
         return found

@@ -23,7 +23,7 @@ from trainwright.resolve.pypi import Beside, Offer
 
 def lock_additions(recipe: Recipe, say: Say, progress: Progress) -> list[dict[str, str]]:
     """Write the lock of one image's requirements file, unless it is current. Raises as `solved` does."""
-    path = additions.lock_path(recipe.variant)
+    path = additions.lock_path(recipe)
     if not check_lock(recipe)[1]:
         return [{"lock": str(path), "state": "current"}]
     text = lockfile.dump(solved(recipe, say, progress))
@@ -34,9 +34,9 @@ def lock_additions(recipe: Recipe, say: Say, progress: Progress) -> list[dict[st
 
 def update(recipe: Recipe, keep: bool, say: Say, progress: Progress) -> list[Change]:
     """Resolve the lock anew and return its changes; with `keep`, write it if needed. Raises as `solved` does."""
-    path, before = additions.lock_path(recipe.variant), None
+    path, before = additions.lock_path(recipe), None
     with suppress(LockError):  # a missing or broken lock leaves nothing to compare with
-        before = child.read_lock(recipe.variant)
+        before = child.read_lock(recipe)
     new = solved(recipe, say, progress)
     held = diff.python_held(before) if before else {}
     moved = diff.changes(path.name, "python", held, diff.python_held(new))
@@ -87,7 +87,7 @@ def solved(recipe: Recipe, say: Say, progress: Progress) -> Lock:
 
 def check_lock(recipe: Recipe) -> tuple[list[dict[str, str]], TrainwrightError | None]:
     """Return the lock's state and, if it is not current, the error to exit with; use no network."""
-    path = additions.lock_path(recipe.variant)
+    path = additions.lock_path(recipe)
     try:
         child.load(recipe)
     except LockError as error:

@@ -58,7 +58,7 @@ def differences(intent: Intent, found: Inputs, printed: dict[str, Any]) -> list[
 
 def test_equal(intent: Intent, found: Inputs) -> None:
     assert differences(intent, found, truthful(found)) == []
-    probe.refuse(found.variant, [])
+    probe.refuse(found.recipe, [])
 
 
 @pytest.mark.parametrize(
@@ -219,7 +219,7 @@ def test_spelling_of_a_python_name_is_no_difference(intent: Intent, found: Input
 
 def test_refusal_names_the_first_and_counts_the_rest(found: Inputs) -> None:
     with pytest.raises(BuildError, match="differs from its lock: one") as raised:
-        probe.refuse(found.variant, ["one", "two", "three", "four", "five", "six", "seven"])
+        probe.refuse(found.recipe, ["one", "two", "three", "four", "five", "six", "seven"])
     assert raised.value.exit_code == 5
     assert raised.value.why == "one; two; three; four; five (and 2 more)"
 

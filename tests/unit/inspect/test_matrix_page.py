@@ -107,14 +107,14 @@ def test_a_table_of_markdown_has_a_row_an_image(rows: Rows) -> None:
 
 
 def test_transport_is_what_the_pins_say(intent: Intent) -> None:
-    said = {variant.id: matrix_page.transport(variant) for variant in intent.variants}
+    said = {recipe.id: matrix_page.transport(recipe) for recipe in intent.recipes}
     assert said["pytorch-2.13-cpu-py311-ec2"] == "tcp"
     assert said["pytorch-2.15-cu132-py313-sagemaker"] == "efa"
     assert said["pytorch-2.15-cu132-py313-ec2-distro-devel"] == "efa, unsupported"
     assert said["pytorch-2.15-cu132-py313-ec2-single-node"] == "single-node"
-    variant = next(variant for variant in intent.variants if variant.id == "pytorch-2.13-cpu-py311-ec2")
+    variant = intent.recipe("pytorch-2.13-cpu-py311-ec2").variant
     pins = variant.pins | {"libfabric": Pin(provider="efa-installer", version="")}
-    assert matrix_page.transport(variant.model_copy(update={"pins": pins})) == "efa"
+    assert matrix_page.transport(Recipe(intent, variant.model_copy(update={"pins": pins}))) == "efa"
 
 
 # --- the commands ----------------------------------------------------------------------------------------------------

@@ -115,7 +115,7 @@ def test_a_lock_answers_its_file_and_its_image(
     template = tree / "dockerfiles/frameworks/image.j2"
     edit(template, r"^# What changes most comes last\.", "# What changes most comes last!")
     assert loaded(tree, team).key != before  # another image below
-    edit(additions.lock_path(child(tree, team).variant), r"^size = \d+", "size = 1")
+    edit(additions.lock_path(child(tree, team)), r"^size = \d+", "size = 1")
     assert "changed by hand" in lock("", "--check").out
     edit(tree / "dockerfiles/locks" / f"{CPU}.toml", r'^version = "26.3"', 'version = "26.2"')  # the image has moved
     settled = lock("", "--check")
@@ -228,7 +228,7 @@ def test_an_update_shows_what_would_change_and_writes_when_told(
     lock: Callable[..., Any], tree: Path, team: Path, folder: Path, wheel: Callable[..., str]
 ) -> None:
     assert lock("fine\n").code == 0
-    path = additions.lock_path(child(tree, team).variant)
+    path = additions.lock_path(child(tree, team))
     before = path.read_text()
     wheel(folder, "fine", "2.0")
     ended = lock("", "--update", "--json")
