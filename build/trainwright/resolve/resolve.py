@@ -68,10 +68,10 @@ def solve(recipe: Recipe, say: Say) -> list[Solved]:
     The image, its twin and its compile stages share one solution. Solutions of fewer requirements, constrained to these
     versions, then show which package belongs to which of them.
     """
-    base, components = recipe.base, recipe.intent.components
+    base = recipe.base
     index = own_index(recipe)
     twins = lockfile.twins(recipe)
-    image = next(twin for twin in twins if not twin.variant.devel)
+    image = twins[0]
     wanted, tools = lockfile.requirements(image), lockfile.build_requirements(image)
     every = [*wanted.values(), *tools, *(text for twin in twins for text in lockfile.requirements(twin).values())]
     every = list(dict.fromkeys(every))
@@ -86,7 +86,7 @@ def solve(recipe: Recipe, say: Say) -> list[Solved]:
             offer.name for offer in pypi.resolve(requirements, recipe.variant.python, base, index, constraints=held)
         }
 
-    core = [text for pin, text in wanted.items() if components.components[pin].position != "toolkit"]
+    core = [text for pin, text in wanted.items() if recipe.component(pin).position != "toolkit"]
     framework, runtime, compiled = needed(core), needed(list(wanted.values())), needed(tools)
     groups: dict[str, Group] = {
         offer.name: "framework" if offer.name in framework else "toolkit" if offer.name in runtime else "devel"
@@ -94,8 +94,8 @@ def solve(recipe: Recipe, say: Say) -> list[Solved]:
     }
     found = [Solved(groups[offer.name], offer.name in compiled, offer) for offer in solved]
     tables: list[tuple[Group, dict[str, str]]] = [
-        ("tools", components.tools.python_tools),
-        ("sdist-build", components.tools.sdist_build),
+        ("tools", recipe.tools.python_tools),
+        ("sdist-build", recipe.tools.sdist_build),
     ]
     for group, table in tables:
         pinned = [f"{name}=={version}" for name, version in table.items()]
@@ -134,7 +134,7 @@ def lock_python(recipe: Recipe, solved: list[Solved], progress: Progress) -> tup
 
 
 def lock_sources(recipe: Recipe) -> list[Source]:
-    image = next(twin for twin in lockfile.twins(recipe) if not twin.variant.devel)
+    image = lockfile.twins(recipe)[0]
     return [lock_source(image, pin) for pin in image.pins if is_source(image, pin)]
 
 

@@ -122,7 +122,7 @@ def edit(tree: Path, name: str, old: str, new: str) -> None:
     for recipe in intent.recipes:
         pin = recipe.pins.get(name)
         if pin and recipe.provider(name).kind not in VERSIONLESS:
-            if intent.components.components[name].position == "framework":
+            if recipe.component(name).position == "framework":
                 _refuse_another_release(recipe.variant.release, name, old, new)
             places[(*last_word(intent.matrix, recipe.variant, name)[1], "pins"), name] = None
     _replace(tree / MATRIX, list(places), old, new)

@@ -13,7 +13,7 @@ from trainwright.image import child, inputs, render
 from trainwright.lock import additions, diff, lockfile, requirements
 from trainwright.lock.diff import Change
 from trainwright.lock.wheels import is_wheel
-from trainwright.matrix.matrix import Intent, Recipe
+from trainwright.matrix.matrix import Recipe
 from trainwright.matrix.model import Compiled, Group, Lock, PythonFile
 from trainwright.resolve import conflicts, pypi
 from trainwright.resolve.conflicts import Question
@@ -72,10 +72,8 @@ def solved(recipe: Recipe, say: Say, progress: Progress) -> Lock:
             for entry in files:
                 additions.check_hashes(line, entry)
         sources = [entry for entry in files if not is_wheel(entry)]
-        plain = _built_with(recipe.intent, question, [entry for entry in sources if entry.name not in table], progress)
-        compiled, tools = _compiled_with(
-            recipe.intent, question, [e for e in sources if e.name in table], table, progress
-        )
+        plain = _built_with(question, [entry for entry in sources if entry.name not in table], progress)
+        compiled, tools = _compiled_with(question, [e for e in sources if e.name in table], table, progress)
     entries = [*files, *plain, *tools]
     return Lock(
         intent=additions.intent_digest(recipe, below.lock, asked, known),
@@ -166,18 +164,17 @@ def _files(question: Question, offers: Iterable[Offer], group: Group, progress: 
     return [entry(offer) for offer in offers]
 
 
-def _built_with(intent: Intent, question: Question, sources: list[PythonFile], progress: Progress) -> list[PythonFile]:
+def _built_with(question: Question, sources: list[PythonFile], progress: Progress) -> list[PythonFile]:
     """Resolve the wheels that build source distributions: those of tools.toml and the declared build requirements."""
     if not sources:
         return []
-    own = [f"{name}=={version}" for name, version in intent.components.tools.sdist_build.items()]
+    own = [f"{name}=={version}" for name, version in question.below.recipe.tools.sdist_build.items()]
     said = [pypi.build_requirements(store.path_of(entry.sha256)) for entry in sources]
     wanted = list(dict.fromkeys([*own, *(text for rows in said for text in rows or [])]))
     return _wheels(question, wanted, [], "sdist-build", progress)
 
 
 def _compiled_with(
-    intent: Intent,
     question: Question,
     sources: list[PythonFile],
     rows: Mapping[str, additions.Compilable],
@@ -186,14 +183,13 @@ def _compiled_with(
     """Resolve what each compilation needs beyond the image with the compilers, whose versions are kept."""
     if not sources:
         return [], []
-    tools = list(intent.components.tools.sdist_build)
-    wanted: dict[str, list[str]] = {}
+    below, wanted = question.below, dict[str, list[str]]()
+    tools = list(below.recipe.tools.sdist_build)
     for entry in sources:
         said = rows[entry.name].build_requirements
         if said is None:
             said = pypi.build_requirements(store.path_of(entry.sha256))
         wanted[entry.name] = tools if said is None else said
-    below = question.below
     compiler = additions.compiler_of(below.recipe, sources[0].name)
     present = {name: entry.version for name, entry in compiler.installed(below.lock).items()}
     held = [f"{name}=={version}" for name, version in present.items()]
