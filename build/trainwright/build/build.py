@@ -236,7 +236,7 @@ def findings(found: Inputs, name: str) -> tuple[probe.Findings, str]:
     Findings of the same image, questions and host are reused. Raises BuildError.
     """
     script = (found.recipe.root / "scripts/probe.py").read_text()
-    questions = json.dumps(probe.questions(found.recipe.intent, found.pins))
+    questions = json.dumps(probe.questions(found.recipe, found.pins))
     on = {"image": engine.image_id(name), "script": script, "questions": questions, "host": kept.host()}
     said, when = kept.outcome("probe", on, lambda: engine.ask(name, script, questions))
     return probe.Findings.model_validate(said), when

@@ -6,8 +6,8 @@ from typing import Any
 from pydantic_core import to_json
 
 from trainwright.image import probe
-from trainwright.matrix.matrix import Intent, Recipe
-from trainwright.matrix.model import Package, PythonFile
+from trainwright.matrix.matrix import Recipe
+from trainwright.matrix.model import Component, Package, PythonFile
 
 PLACE = "/opt/trainwright/declared.json"
 LIBRARIES = "/opt/trainwright/libraries.json"  # written by the image's last step: path to component and sha256
@@ -20,7 +20,8 @@ def declaration(
 
     `pins` is component to exact version, `installed` the image's Python packages, `packages` the distribution's.
     """
-    components, says = recipe.intent.components.components, probe.expected_versions(recipe, pins)
+    says = probe.expected_versions(recipe, pins)
+    components = {name: recipe.component(name) for name in pins}
     return {
         "schema": 1,
         "id": recipe.id,
@@ -31,13 +32,13 @@ def declaration(
                 "says": says[name],
                 "position": components[name].position,
                 "compiled": recipe.provider(name).kind == "source",
-                "probe": probe.questions(recipe.intent, [name])[name],
+                "probe": probe.questions(recipe, [name])[name],
                 "at_start": components[name].probe.at_start,
                 "libraries": components[name].libraries,
                 "symbol": components[name].symbol,
                 "variables": components[name].variables,
             }
-            for name in sorted(pins, key=lambda name: (*_weight(recipe.intent, name), name))
+            for name in sorted(pins, key=lambda name: (*_weight(components[name]), name))
         },
         "python": {entry.name: entry.version for entry in installed},
         "may_move": recipe.tools.may_move,
@@ -45,9 +46,8 @@ def declaration(
     }
 
 
-def _weight(intent: Intent, name: str) -> tuple[bool, bool]:
+def _weight(component: Component) -> tuple[bool, bool]:
     """Sort the framework first, as a job loads it, because the load order may decide which libraries a process gets."""
-    component = intent.components.components[name]
     return component.position != "framework", bool(component.libraries)
 
 

@@ -310,7 +310,7 @@ def load(recipe: Recipe, as_locked: bool = False) -> Inputs:
     wheels, pins = render.folders_of(recipe, locked), lockfile.pin_versions(recipe, locked, found)
     text = render.render(recipe, locked, pins, wheels, found, build, distribution.epoch)
     text["requirements/packages.txt"] = distribution.lines
-    rootfs = _rootfs(recipe.intent, {"common", recipe.variant.target, *recipe.pins})
+    rootfs = _rootfs(recipe)
     manifest = distribution.manifest
     base_key = _base_key(recipe.intent, recipe.variant.base, manifest, distribution.epoch)
     files = {f"wheels/{folder}/{entry.file}": entry.sha256 for folder in wheels for entry in wheels[folder]}
@@ -354,9 +354,10 @@ def _base_key(intent: Intent, base: str, manifest: str, epoch: int) -> str:
     )
 
 
-def _rootfs(intent: Intent, parts: set[str]) -> dict[str, Path]:
+def _rootfs(recipe: Recipe) -> dict[str, Path]:
     """Return the image's rootfs files: common ones, its target's and its components'."""
-    return {name: path for part in sorted(parts) for name, path in _files_of(intent, part).items()}
+    parts = sorted({"common", recipe.variant.target, *recipe.pins})
+    return {name: path for part in parts for name, path in _files_of(recipe.intent, part).items()}
 
 
 @once_per_intent

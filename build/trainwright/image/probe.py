@@ -8,7 +8,7 @@ from packaging.utils import canonicalize_name
 
 from trainwright.core.errors import BuildError
 from trainwright.core.toml import Model
-from trainwright.matrix.matrix import Intent, Recipe
+from trainwright.matrix.matrix import Recipe
 from trainwright.matrix.model import Lock, Package
 from trainwright.matrix.providers import is_compiled
 
@@ -24,11 +24,10 @@ class Findings(Model):
     packages: dict[str, str]
 
 
-def questions(intent: Intent, pins: Iterable[str]) -> dict[str, Any]:
+def questions(recipe: Recipe, pins: Iterable[str]) -> dict[str, Any]:
     """Return the questions for scripts/probe.py about an image's components."""
-    components = intent.components.components
     return {
-        name: components[name].probe.model_dump(include={"command", "code", "pattern"}, exclude_defaults=True)
+        name: recipe.component(name).probe.model_dump(include={"command", "code", "pattern"}, exclude_defaults=True)
         for name in sorted(pins)
     }
 
@@ -147,11 +146,10 @@ def compare(
     recipe: Recipe, pins: Mapping[str, str], lock: Lock, packages: Mapping[str, Package], found: Findings
 ) -> list[str]:
     """Return every difference between lock and image, one sentence each; empty means declared = shipped."""
-    components = recipe.intent.components.components
     python = {str(canonicalize_name(entry.name)): entry.version for entry in recipe.installed(lock).values()}
     distribution = {name: package.version for name, package in packages.items()}
     distribution |= installed_by_pins(recipe, found.packages)  # missing packages of the base are excluded
-    frameworks = [name for name in pins if components[name].position == "framework"]
+    frameworks = [name for name in pins if recipe.component(name).position == "framework"]
     compiled = [name for name in pins if is_compiled(recipe.provider(name))]
     return [
         *version_differences(recipe, pins, found.versions),

@@ -104,7 +104,6 @@ def _dockerfile(
     tools: Mapping[str, Package],
     epoch: int,
 ) -> str:
-    components = recipe.intent.components.components
     pins, held = Pins(versions), {**packages, **tools}
     installers = {recipe.provider(pin).bundled_by for pin in recipe.pins}
     context = {
@@ -112,10 +111,10 @@ def _dockerfile(
         "base": recipe.base,
         "pins": pins,
         "providers": {name: pin.provider for name, pin in recipe.pins.items()},
-        "components": {name: components[name] for name in _stage_order(recipe)},
+        "components": {name: recipe.component(name) for name in _stage_order(recipe)},
         "positions": {
             place: sorted(
-                (name for name in recipe.pins if components[name].position == place),
+                (name for name in recipe.pins if recipe.component(name).position == place),
                 key=lambda name: (name not in installers, name),  # a component that bundles others comes before them
             )
             for place in get_args(Position)

@@ -6,7 +6,7 @@ from trainwright.core.toml import Model
 from trainwright.lock.facts import came_along, facts_of
 from trainwright.lock.lockfile import python_name
 from trainwright.matrix.compat import Verdict, judge
-from trainwright.matrix.matrix import Intent, Recipe
+from trainwright.matrix.matrix import Recipe
 from trainwright.matrix.model import Lock, Package, PythonFile, Source
 from trainwright.matrix.validate import MATRIX, declared
 
@@ -36,18 +36,16 @@ def explain(
     for name, pin in recipe.pins.items():
         what, where = declared(recipe.intent.matrix, recipe.variant, name, text)
         resolved, digest = _resolved(recipe, name, locked, packages)
-        rows.append(
-            _row(recipe.intent, name, found.get(name, ""), pin.provider, (what, where), (resolved, digest), judged)
-        )
+        rows.append(_row(recipe, name, found.get(name, ""), pin.provider, (what, where), (resolved, digest), judged))
     for name, entry in came_along(recipe, locked).items():
         users = [other.name for other in recipe.installed(locked).values() if entry.name in other.needs]
         why = f"required by {', '.join(users) or 'another wheel'}"
-        rows.append(_row(recipe.intent, name, entry.version, "wheel", (why, ""), _wheel(entry), judged))
+        rows.append(_row(recipe, name, entry.version, "wheel", (why, ""), _wheel(entry), judged))
     return rows
 
 
 def _row(
-    intent: Intent,
+    recipe: Recipe,
     name: str,
     version: str,
     provider: str,
@@ -63,7 +61,7 @@ def _row(
         where=said[1],
         resolved=resolved[0],
         digest=resolved[1],
-        licence=intent.components.components[name].licence,
+        licence=recipe.component(name).licence,
         rules=[verdict for verdict in judged if name in (verdict.a.name, verdict.b and verdict.b.name)],
     )
 

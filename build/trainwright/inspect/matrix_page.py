@@ -57,11 +57,10 @@ def transport(recipe: Recipe) -> str:
 
 def version(recipe: Recipe, standing: Standing) -> str:
     """Return the framework's version: of the pinned framework component whose version is of this release."""
-    components = recipe.intent.components.components
     held = [
         standing.versions[name]
         for name in recipe.pins
-        if components[name].position == "framework" and name in standing.versions
+        if recipe.component(name).position == "framework" and name in standing.versions
     ]
     return next((text for text in held if text.startswith(f"{recipe.variant.release}.")), recipe.variant.release)
 

@@ -134,9 +134,8 @@ def harms(known: Additions, recipe: Recipe, lock: Lock) -> dict[str, str]:
     If the image's base brings the framework, the image's content is not listed, so all globs apply.
     """
     names = [entry.name for entry in held(recipe, lock)]
-    components = recipe.intent.components.components
     unknown = any(
-        pin.provider == IN_BASE and components[name].position == "framework" for name, pin in recipe.pins.items()
+        pin.provider == IN_BASE and recipe.component(name).position == "framework" for name, pin in recipe.pins.items()
     )
     return {
         glob: row.why

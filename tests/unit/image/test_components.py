@@ -148,7 +148,7 @@ def test_another_component_adds_files_only(
     version = found.distribution.packages()["less"].version
     assert f'LABEL io.trainwright.version.example="{version}"' in found.text["Dockerfile"]
     assert '"GPL-3.0-only' in found.text["Dockerfile"] or " GPL-3.0-only" in found.text["Dockerfile"]
-    assert probe.questions(intent, found.pins)["example"] == {
+    assert probe.questions(found.recipe, found.pins)["example"] == {
         "command": ["less", "--version"],
         "pattern": r"less (\d+)",
     }

@@ -83,7 +83,7 @@ def test_one_difference(intent: Intent, found: Inputs, part: str, name: str, val
 
 
 def test_every_pin_is_asked_for(intent: Intent, found: Inputs) -> None:
-    asked = probe.questions(intent, found.pins)
+    asked = probe.questions(found.recipe, found.pins)
     assert set(asked) == set(found.pins)
     for question in asked.values():
         assert {"pattern"} < set(question) < {"pattern", "command", "code"}
