@@ -55,7 +55,7 @@ def labels_of(digest: str, where: str) -> dict[str, str]:
 
 
 def recipe_of(intent: Intent, reference: str) -> Recipe:
-    """Return the recipe that an image was built from. Raises ConfigError if it is not of this matrix."""
+    """Return the matrix image that a published image was built from. Raises ConfigError if it is not of this matrix."""
     identity = labels_of(*held_by_name(reference)).get(ID_LABEL, "")
     if found := intent.find(identity):
         return found

@@ -185,7 +185,7 @@ def current_distribution(intent: Intent, base: str, tools: bool = False, as_lock
 
 
 def known(recipe: Recipe) -> tuple[Lock | None, dict[str, Package], dict[str, Package]]:
-    """Return the contents of the current locks: the variant's, its base's packages, and those of compile stages.
+    """Return the contents of the current locks: the image's, its base's packages, and those of compile stages.
 
     A missing or stale lock gives None or {}, because it differs from what would be built. Raises DamagedLock for an
     unreadable one, because an image must not be reported to lack what its lock names.

@@ -183,7 +183,7 @@ def _stage_order(recipe: Recipe) -> list[str]:
 
 
 def licences(recipe: Recipe) -> str:
-    """Return the SPDX expression of what the variant pins."""
+    """Return the SPDX expression of what the image pins."""
     said = [recipe.component(pin).licence for pin in recipe.pins]
     found = {f"({text})" if " OR " in text else text for text in said if " AND " not in text}
     found |= {part for text in said if " AND " in text for part in text.split(" AND ")}

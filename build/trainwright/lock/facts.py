@@ -1,4 +1,4 @@
-"""Collect what a variant contains, as far as it is known: the exact versions that the compatibility rules judge."""
+"""Collect what an image contains, as far as it is known: the exact versions that the compatibility rules judge."""
 
 from collections.abc import Mapping
 
@@ -86,7 +86,7 @@ def lockable(component: Component) -> list[str]:
 
 
 def known_releases(recipe: Recipe) -> dict[str, list[str]]:
-    """Map each component to the versions that the variant could use: those in the component's file or in any pin.
+    """Map each component to the versions that the image could use: those in the component's file or in any pin.
 
     For a component fetched as a file or a git tree, only lockable releases count; others would be wrong advice.
     """
@@ -116,7 +116,7 @@ def bundles(intent: Intent) -> dict[str, dict[str, dict[str, str]]]:
 def admit(
     recipe: Recipe, locked: Lock | None, packages: Mapping[str, Package], build_packages: Mapping[str, Package]
 ) -> list[Verdict]:
-    """Return a variant's rule warnings; without locks, by its pins. Raises IncompatibleError if it breaks a rule."""
+    """Return an image's rule warnings; without locks, by its pins. Raises IncompatibleError if it breaks a rule."""
     facts = facts_of(recipe, locked, packages, build_packages)
     found = violations(recipe.intent.compat, facts)
     first = next((verdict for verdict in found if verdict.severity == "refuse"), None)
@@ -147,7 +147,7 @@ def _of_instances(recipe: Recipe, verdict: Verdict) -> str:
 
 
 def _as_pinned(recipe: Recipe, name: str, version: str) -> str:
-    """Return the matrix.toml line that pins this version with the variant's provider; "" if that takes no version."""
+    """Return the matrix.toml line that pins this version with the image's provider; "" if that takes no version."""
     if name not in recipe.pins or recipe.provider(name).kind in VERSIONLESS:
         return ""
     several = len(recipe.component(name).providers) > 1

@@ -1,4 +1,4 @@
-"""Judge which versions go together: the rows of compat.toml, applied to the versions that a variant carries."""
+"""Judge which versions go together: the rows of compat.toml, applied to the versions that an image carries."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -17,7 +17,7 @@ Facts = Mapping[str, str]  # component, or one of DERIVED, to its exact version
 Said = Annotated[str, Field(min_length=1)]
 
 # Facts that no component carries. `nvcc` is CUDA where something is compiled with it; `plugin-libfabric` is the
-# libfabric that aws-ofi-nccl was compiled against; `sm` and `highest-sm` are those of the variant's GPUs; `driver` is
+# libfabric that aws-ofi-nccl was compiled against; `sm` and `highest-sm` are those of the image's GPUs; `driver` is
 # the fleet's oldest; NCCL_* are "1" where a test sets them.
 DISTRIBUTIONS = ("debian", "ubuntu", "amazonlinux")  # read from the name of the base: debian-13
 DERIVED = (
@@ -91,7 +91,7 @@ class Side(Model):
 
 
 class Verdict(Model):
-    """One rule that applies, and whether it holds; a broken rule refuses a variant or warns."""
+    """One rule that applies, and whether it holds; a broken rule refuses an image or warns."""
 
     row: int  # of compat.toml, from 1
     state: Literal["holds", "broken", "not established"]

@@ -314,7 +314,7 @@ class Variant(Model):
 
 
 class PythonFile(Model):
-    """One wheel or source distribution, chosen for the variant's Python and platform."""
+    """One wheel or source distribution, chosen for the image's Python and platform."""
 
     name: str
     version: str

@@ -63,9 +63,9 @@ def refuse(
     pin: Callable[[str, str], str] = '{} = "{}"'.format,
     origin: Callable[[Verdict], str] = lambda _: "",
 ) -> list[Verdict]:
-    """Raise IncompatibleError if a variant breaks a rule; otherwise return the findings as warnings to show.
+    """Raise IncompatibleError if an image breaks a rule; otherwise return the findings as warnings to show.
 
-    `where` is file:line of the variant's pins, `mend` is `nearest` for these facts, `pin` returns how the matrix writes
+    `where` is file:line of the image's pins, `mend` is `nearest` for these facts, `pin` returns how the matrix writes
     a component and its version, or "" if no pin can. `origin` returns one sentence on where an unpinned side comes
     from, or "".
     """

@@ -202,7 +202,7 @@ def check_pin(root: Path, matrix: Matrix, components: Components, variant: Varia
     if provider.kind == "bundled":
         try:
             bundled(components, variant, name)
-        except ConfigError as error:  # the wrong pin is the installer's, if the variant has one
+        except ConfigError as error:  # the wrong pin is the installer's, if the image has one
             where = at(provider.bundled_by if provider.bundled_by in variant.pins else name)
             raise ConfigError(error.what, where=where, why=error.why, fix=edit(where, error.fix)) from None
     if provider.kind in VERSIONLESS:

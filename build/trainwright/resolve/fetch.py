@@ -17,7 +17,7 @@ from trainwright.resolve import apt_container, pypi, upstream
 
 
 def own_index(recipe: Recipe) -> str:
-    """Return the framework's wheel index for the variant's accelerator, or "" if it has none."""
+    """Return the framework's wheel index for the image's accelerator, or "" if it has none."""
     indexed = (recipe.provider(pin).index.get(recipe.variant.accelerator, "") for pin in recipe.pins)
     return next(filter(None, indexed), "")
 

@@ -63,7 +63,7 @@ class Solved(NamedTuple):
 
 
 def solve(recipe: Recipe, say: Say) -> list[Solved]:
-    """Resolve a variant's Python packages; fetch metadata alone.
+    """Resolve an image's Python packages; fetch metadata alone.
 
     The image, its twin and its compile stages share one solution. Solutions of fewer requirements, constrained to these
     versions, then show which package belongs to which of them.
@@ -160,7 +160,7 @@ def lock_source(recipe: Recipe, name: str) -> Source:
 
 
 def admit(intent: Intent, recipes: list[Recipe]) -> None:
-    """Check, before anything is resolved, that the recipes can be built and that each mirror's name is known.
+    """Check, before anything is resolved, that the images can be built and that each mirror's name is known.
 
     Raises LockError or ConfigError.
     """
