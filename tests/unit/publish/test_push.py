@@ -179,6 +179,24 @@ def test_a_push_with_a_key_probes_and_signs_what_is_published(
         assert push(second) == ("skip", [])
 
 
+@pytest.mark.parametrize(
+    ("image", "code", "said"), [(GPU, 7, "the gate"), (CPU, 8, "a release tag is immutable")], ids=["gate", "taken"]
+)
+def test_a_published_image_is_released_by_its_gate_and_under_a_free_tag(
+    cli: Any, held: Registry, tree: Path, monkeypatch: pytest.MonkeyPatch, image: str, code: int, said: str
+) -> None:
+    """The real push checks it, too: nothing is tagged."""
+    built(monkeypatch, OTHER)
+    found = inputs.load(load_intent(tree).recipe(image))
+    for tag, content in ((found.tag, b"{}"), ("1.0" if image == CPU else "0.9", b'{"a": 1}')):
+        held.manifests["trainwright/pytorch", digest_of(content)] = content, MANIFEST
+        held.tags["trainwright/pytorch", tag] = digest_of(content)
+    before = dict(held.tags)
+    ended = cli(tree, "push", "--registry", held.address, image, "--release", "1.0")
+    assert (ended.code, held.tags) == (code, before), ended.err
+    assert said in ended.err
+
+
 @pytest.mark.parametrize("release", [[], ["--release", "1.0"]])
 def test_what_is_probed_as_another_image_is_not_signed(
     cli: Any, held: Registry, tree: Path, signer: Signer, release: list[str]
