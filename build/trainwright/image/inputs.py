@@ -13,7 +13,7 @@ from trainwright.image import key as image_key
 from trainwright.lock import facts, lockfile, packages
 from trainwright.matrix.compat import Verdict
 from trainwright.matrix.matrix import Intent, Recipe, once_per_intent
-from trainwright.matrix.model import IN_BASE, Lock, Package, PythonFile, Variant
+from trainwright.matrix.model import Lock, Package, PythonFile, Variant
 from trainwright.matrix.records import Drift
 from trainwright.matrix.validate import BASES, MATRIX, edit, in_base, in_row
 
@@ -222,7 +222,7 @@ def awaited(recipe: Recipe) -> list[str]:
         found.append(base.awaits)
     if recipe.variant.awaits and not lock_path(recipe).exists():
         found.append(recipe.variant.awaits)
-    if "python" in recipe.pins and recipe.pins["python"].provider == IN_BASE:
+    if recipe.made_by_others:
         found.append("a lock of what the base's own Python holds: such a base could not be had, so none is written yet")
     return found
 
