@@ -28,8 +28,7 @@ from trainwright.gate.spec import Run
 from trainwright.image import tags
 from trainwright.matrix import instances
 from trainwright.matrix.instances import Instance
-from trainwright.matrix.matrix import Intent, load_intent
-from trainwright.matrix.model import Variant
+from trainwright.matrix.matrix import load_intent
 from trainwright.registry.http import is_loopback
 from trainwright.schedulers.slurm import ECR
 
@@ -44,28 +43,17 @@ def check_image(root: Path, image: str) -> None:
     """
     if not image.isprintable():
         raise ConfigError(f"{image!r} has unprintable characters", where="IMAGE")
-    variants = {variant.id: variant for variant in load_intent(root).variants}
-    if image not in variants or _may_have_tests(variants[image]):
+    intent = load_intent(root)
+    recipe = intent.find(image)
+    if recipe is None or TESTS in recipe.pins or recipe.made_by_others:  # those may have the tests undeclared
         return
-    having = [name for name, variant in variants.items() if TESTS in variant.pins]
+    having = [one.id for one in intent.variants if TESTS in one.pins]
     near = get_close_matches(image, having, n=1, cutoff=0) or [""]
     raise ConfigError(
         f"{image} does not contain {TESTS}",
         why=f"trainwright find --has {TESTS} lists the images that contain it",
         fix=f"trainwright gate {near[0]}" if near[0] else "",
     )
-
-
-def _may_have_tests(variant: Variant) -> bool:
-    """Return whether the image may have the tests; one with its base's Python (NGC, AWS DLC) may, undeclared."""
-    python = variant.pins.get("python")
-    return TESTS in variant.pins or (python is not None and python.provider == "base")
-
-
-def architecture(intent: Intent, image: str) -> str:
-    """Return the architecture of a matrix image, or "" for any other image."""
-    base = next((variant.base for variant in intent.variants if variant.id == image), "")
-    return intent.components.bases[base].architecture if base else ""
 
 
 def check_hosts(image: str, on: str, hosts: list[str]) -> None:
@@ -134,15 +122,16 @@ def subject(root: Path, image: str, on: str) -> Subject:
             raise ConfigError(
                 "no image was given", why=f"--on {on} requires one", fix=f"trainwright gate IMAGE --on {on}"
             )
-    variants = {variant.id: variant for variant in load_intent(root).variants}
-    if image not in variants:
+    intent = load_intent(root)
+    recipe = intent.find(image)
+    if recipe is None:
         if not re.search(r"[/:@]", image):
-            raise ConfigError(f"unknown image {image!r}", why=did_you_mean(image, variants))
+            intent.recipe(image)  # raises ConfigError with similar names
         return Subject(reference=image)
     found = read_image(root / "out" / image)
     reference = found.uri if found else None
     if found and not reference and on == "docker":
-        reference = tags.engine_name(variants[image].framework, tags.key_tag(image, found.key))
+        reference = tags.engine_name(recipe.variant.framework, tags.key_tag(image, found.key))
     if found is None or not reference:
         why = "other hosts pull it from a registry" if found else f"out/{image}/image.json does not exist"
         raise NotRunError(f"{image} was not pushed from here", why=why, fix=f"make build push ONLY={image}")
@@ -207,7 +196,7 @@ def prepare(
         raise ConfigError("--on docker runs on this machine only", where="--nodes", fix="--on ssh --hosts FILE")
     table = instances.load_instances(root)
     check_hosts(what.reference, on, names or [])
-    has = architecture(load_intent(root), what.id) if what.id else ""
+    has = load_intent(root).recipe(what.id).base.architecture if what.id else ""
     check_architecture(instance, table.get(instance.removeprefix("ml.")), has)
     stamp, settings = datetime.now(UTC).strftime("%Y%m%d-%H%M%S"), spec.load_settings(root)
     if on == "kubernetes" and efa is None:

@@ -87,13 +87,11 @@ def _type(root: Path, identity: str, name: str) -> tuple[str, Instance | None]:
         if name not in known:
             raise instances.unknown(name, {**table, **dict.fromkeys(known)}, "--instance")
         return name, None
-    variant = next((one for one in load_intent(root).variants if one.id == identity), None)
-    if variant and variant.accelerator == "cpu":
+    recipe = load_intent(root).find(identity)
+    if recipe and recipe.variant.accelerator == "cpu":
         return "", None
     why = (
-        "the image uses GPUs, and the type sets their number per host"
-        if variant
-        else "the image's contents are unknown"
+        "the image uses GPUs, and the type sets their number per host" if recipe else "the image's contents are unknown"
     )
     why += "; only CPU images of the matrix need none"
     raise ConfigError("no instance type was given", where="--instance", why=why, fix="--instance p5.48xlarge")
@@ -109,11 +107,8 @@ def _fit(root: Path, identity: str, made: Job, row: Instance | None) -> list[str
         return ["no --instance: the job requests neither an instance type nor devices"]
     if not identity:
         return [] if row else [fit.unknown(made.instance)]
-    intent = load_intent(root)
-    variant = intent.recipe(identity).variant
-    architecture = run.architecture(intent, identity)
     tcp = "" if made.environment.get(fit.ALLOW_TCP) == "1" else f"--env {fit.ALLOW_TCP}=1"
-    return fit.trains(variant, architecture, made.instance, row, made.nodes, tcp)
+    return fit.trains(load_intent(root).recipe(identity), made.instance, row, made.nodes, tcp)
 
 
 def refuse_near(words: Iterable[str], options: Iterable[str]) -> None:

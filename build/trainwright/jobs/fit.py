@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from trainwright.core.errors import ConfigError
 from trainwright.matrix import instances
 from trainwright.matrix.instances import Instance
-from trainwright.matrix.model import Variant
+from trainwright.matrix.matrix import Recipe
 
 ALLOW_TCP = "TRAINWRIGHT_ALLOW_TCP"  # preflight reads it as the user's consent
 OPTION = "--instance"
@@ -34,18 +34,18 @@ def instance(name: str, table: Mapping[str, Instance], sagemaker: Iterable[str])
     raise instances.unknown(bare, {one.removeprefix("ml."): None for one in names} or table, OPTION)
 
 
-def fit(variant: Variant, architecture: str, name: str, row: Instance | None, hosts: int, allow_tcp: bool) -> list[str]:
+def fit(recipe: Recipe, name: str, row: Instance | None, hosts: int, allow_tcp: bool) -> list[str]:
     """Return what trains() returns, for SageMaker. Raises ConfigError, also for an image without `train`."""
-    if variant.target != "sagemaker":
+    if recipe.variant.target != "sagemaker":
         raise ConfigError(
-            f"{variant.id} is not for SageMaker",
+            f"{recipe.id} is not for SageMaker",
             why="it has no `train` command, which SageMaker runs",
-            fix=f"trainwright uri {_twin(variant.id)}",
+            fix=f"trainwright uri {_twin(recipe.id)}",
         )
-    return trains(variant, architecture, name, row, hosts, "" if allow_tcp else "--allow-tcp")
+    return trains(recipe, name, row, hosts, "" if allow_tcp else "--allow-tcp")
 
 
-def trains(variant: Variant, architecture: str, name: str, row: Instance | None, hosts: int, tcp: str) -> list[str]:
+def trains(recipe: Recipe, name: str, row: Instance | None, hosts: int, tcp: str) -> list[str]:
     """Return notes for the user on this image and type, one sentence each. `tcp`: the option with which a user accepts
     TCP between hosts that have EFA; "": TCP is accepted already.
 
@@ -54,53 +54,50 @@ def trains(variant: Variant, architecture: str, name: str, row: Instance | None,
     """
     find = f"trainwright list --instance {name.removeprefix('ml.')}" if row else "trainwright list"
     machine = row.architecture if row else instances.architecture(name.removeprefix("ml."))
-    if architecture != machine:
-        raise ConfigError(f"{variant.id} is for {architecture}, but {name} is {machine}", where=OPTION, fix=find)
+    if recipe.base.architecture != machine:
+        raise ConfigError(
+            f"{recipe.id} is for {recipe.base.architecture}, but {name} is {machine}", where=OPTION, fix=find
+        )
     gpus = row.count if row else 0
-    if _cuda(variant) and not gpus:
-        types = " or ".join(variant.instances) or "one of dockerfiles/instances.toml with GPUs"
-        raise ConfigError(f"{variant.id} requires NVIDIA GPUs, {name} has none", where=OPTION, fix=f"{OPTION} {types}")
+    if _cuda(recipe) and not gpus:
+        types = " or ".join(recipe.variant.instances) or "one of dockerfiles/instances.toml with GPUs"
+        raise ConfigError(f"{recipe.id} requires NVIDIA GPUs, {name} has none", where=OPTION, fix=f"{OPTION} {types}")
     said = []
     if row is None:
         said.append(unknown(name))
-    if gpus and not _cuda(variant):
-        said.append(f"{variant.id} trains on CPUs: the {gpus} GPUs of {name} are paid for but not used")
-    elif gpus and variant.instances and name.removeprefix("ml.") not in variant.instances:
-        said.append(f"{variant.id} is declared for {', '.join(variant.instances)}, not for {name}")
-    return said + _efa(variant, name, row, hosts, tcp, find)
+    if gpus and not _cuda(recipe):
+        said.append(f"{recipe.id} trains on CPUs: the {gpus} GPUs of {name} are paid for but not used")
+    elif gpus and recipe.variant.instances and name.removeprefix("ml.") not in recipe.variant.instances:
+        said.append(f"{recipe.id} is declared for {', '.join(recipe.variant.instances)}, not for {name}")
+    return said + _efa(recipe, name, row, hosts, tcp, find)
 
 
 def unknown(name: str) -> str:
     return f"the devices of {name} are unknown: {instances.FILE} does not describe it"
 
 
-def _efa(variant: Variant, name: str, row: Instance | None, hosts: int, tcp: str, find: str) -> list[str]:
+def _efa(recipe: Recipe, name: str, row: Instance | None, hosts: int, tcp: str, find: str) -> list[str]:
     """Return the note on missing EFA parts, as preflight judges them (rootfs `preflight/efa.py`). Images made by others
     are not judged, because their contents are unknown.
     """
-    if not row or not row.efa or hosts < 2 or made_by_others(variant):
+    if not row or not row.efa or hosts < 2 or recipe.made_by_others:
         return []
-    needed = ["libfabric", *(["aws-ofi-nccl"] if "nccl" in variant.pins else [])]
-    missing = " and ".join(one for one in needed if one not in variant.pins)
+    needed = ["libfabric", *(["aws-ofi-nccl"] if "nccl" in recipe.pins else [])]
+    missing = " and ".join(one for one in needed if one not in recipe.pins)
     if not missing:
         return []
     what = (
-        f"{variant.id} has no {missing}: {hosts} hosts on {name} would use TCP instead of {row.efa} EFA interfaces each"
+        f"{recipe.id} has no {missing}: {hosts} hosts on {name} would use TCP instead of {row.efa} EFA interfaces each"
     )
-    if "nccl" in variant.pins and row.count and tcp:
+    if "nccl" in recipe.pins and row.count and tcp:
         raise ConfigError(
             what, where=OPTION, why="preflight rejects that on the hosts", fix=f"{find}; or {tcp}: slow training"
         )
     return [what]
 
 
-def made_by_others(variant: Variant) -> bool:
-    python = variant.pins.get("python")
-    return python is not None and python.provider == "base"
-
-
-def _cuda(variant: Variant) -> bool:
-    return variant.accelerator.startswith("cu")
+def _cuda(recipe: Recipe) -> bool:
+    return recipe.variant.accelerator.startswith("cu")
 
 
 def _twin(identity: str) -> str:

@@ -12,15 +12,14 @@ from pydantic import Field
 from trainwright.core.errors import ConfigError, NotRunError, did_you_mean
 from trainwright.core.pairs import pairs
 from trainwright.core.toml import Model
-from trainwright.gate import launchers, run
+from trainwright.gate import launchers
 from trainwright.image import training_compiler
 from trainwright.jobs import contract, fit, submit
 from trainwright.jobs import request as jobs_request
 from trainwright.jobs import source as jobs_source
 from trainwright.jobs.request import PLAIN, Submission
-from trainwright.matrix.instances import Instance, load_instances
-from trainwright.matrix.matrix import Intent, load_intent
-from trainwright.matrix.model import Variant
+from trainwright.matrix.instances import load_instances
+from trainwright.matrix.matrix import Recipe, load_intent
 from trainwright.publish import uri as publish_uri
 from trainwright.registry import aws, locations
 
@@ -52,10 +51,9 @@ class Job(Model):
 
 def fitting_notes(root: Path, identity: str, instance: str, hosts: int = 2) -> list[str]:
     """Return notes on a matrix image on an instance type. Raises ConfigError if it cannot train there."""
-    intent = load_intent(root)
-    variant = intent.recipe(identity).variant
+    recipe = load_intent(root).recipe(identity)
     name, row = fit.instance(instance, load_instances(root), submit.instance_types())
-    return fit.fit(variant, run.architecture(intent, identity), name, row, hosts, allow_tcp=True)
+    return fit.fit(recipe, name, row, hosts, allow_tcp=True)
 
 
 def prepare(
@@ -105,14 +103,16 @@ def prepare(
         raise ConfigError(
             f"{secret!r} is not a location of a secret", where="--secret", fix=f"--secret {MANAGER}NAME, or omit it"
         )
-    variant = next((one for one in intent.variants if one.id == image), None)
+    recipe = intent.find(image)
     uri, identity = image, image
-    if variant is None:
+    if recipe is None:
         if not re.search(r"[/:@]", image):
             intent.recipe(image)  # raises ConfigError with similar names
         region, identity = _region_of(image, region), publish_uri.identity_of(root, intent, image)
-        variant = next((one for one in intent.variants if one.id == identity), None)
-    notes = _fits(intent, variant, image, type_, row, hosts, allow_tcp)
+        recipe = intent.find(identity)
+    notes = [f"the contents of {image} are unknown: not checked whether it can train on {type_}"]
+    if recipe:
+        notes = fit.fit(recipe, type_, row, hosts, allow_tcp)
     if compiler_debug and not compiler:
         raise ConfigError("--training-compiler-debug requires --training-compiler", where="--training-compiler-debug")
     started: dict[str, Any] = {}
@@ -121,10 +121,10 @@ def prepare(
             raise ConfigError(
                 "the Training Compiler starts its ranks itself", where="--distribution", fix="leave --distribution out"
             )
-        families = settings.training_compiler.families
+        variant, families = recipe.variant if recipe else None, settings.training_compiler.families
         started = training_compiler.hyperparameters(identity or image, variant, type_, families, hosts, compiler_debug)
     else:
-        kind = _distribution(distribution, variant, hosts, row.count if row else 0, processes)
+        kind = _distribution(distribution, recipe, hosts, row.count if row else 0, processes)
         started = jobs_request.distribution(kind, processes)
         if kind != PLAIN and not distribution:
             ranks = processes or (row.count if row and kind != "tensorflow" else 0) or 1
@@ -205,22 +205,7 @@ def _program(script: Path, source: Path | None) -> tuple[Path, str]:
         ) from None
 
 
-def _fits(
-    intent: Intent,
-    variant: Variant | None,
-    image: str,
-    name: str,
-    row: Instance | None,
-    hosts: int,
-    allow_tcp: bool,
-) -> list[str]:
-    if variant:
-        architecture = run.architecture(intent, variant.id)
-        return fit.fit(variant, architecture, name, row, hosts, allow_tcp)
-    return [f"the contents of {image} are unknown: not checked whether it can train on {name}"]
-
-
-def _distribution(asked: str, variant: Variant | None, hosts: int, gpus: int, processes: int | None) -> str:
+def _distribution(asked: str, recipe: Recipe | None, hosts: int, gpus: int, processes: int | None) -> str:
     """Return the launcher of the ranks. Raises ConfigError if the image lacks it, or if its contents are unknown."""
     if asked and asked not in DISTRIBUTIONS:
         raise ConfigError(
@@ -231,7 +216,7 @@ def _distribution(asked: str, variant: Variant | None, hosts: int, gpus: int, pr
             f"{processes} processes are too many", where="--processes", why=f"{PLAIN} starts one on each host"
         )
     ranks = hosts * (processes or gpus or 1)
-    if variant is None or fit.made_by_others(variant):
+    if recipe is None or recipe.made_by_others:
         if not asked and ranks > 1:
             raise ConfigError(
                 f"the launcher of {ranks} ranks is unknown",
@@ -241,7 +226,7 @@ def _distribution(asked: str, variant: Variant | None, hosts: int, gpus: int, pr
             )
         return asked or PLAIN
     kind = contract.distribution(
-        "none" if asked == PLAIN else asked, dict.fromkeys(variant.pins, ""), ranks, processes or 1
+        "none" if asked == PLAIN else asked, dict.fromkeys(recipe.pins, ""), ranks, processes or 1
     )
     return PLAIN if kind == "none" else kind
 

@@ -3,7 +3,6 @@
 import pytest
 
 from trainwright.core.errors import ConfigError
-from trainwright.gate import run
 from trainwright.jobs import fit as jobs_fit
 from trainwright.jobs import submit
 from trainwright.matrix import instances
@@ -15,9 +14,8 @@ TYPES = submit.instance_types()
 
 
 def fit(intent: Intent, identity: str, name: str, hosts: int = 1, allow_tcp: bool = False) -> list[str]:
-    variant = next(one for one in intent.variants if one.id == identity)
     found, row = jobs_fit.instance(name, intent.instances, TYPES)
-    return jobs_fit.fit(variant, run.architecture(intent, identity), found, row, hosts, allow_tcp)
+    return jobs_fit.fit(intent.recipe(identity), found, row, hosts, allow_tcp)
 
 
 def test_the_architecture_is_in_the_name(intent: Intent) -> None:
