@@ -53,8 +53,7 @@ def judge(
     if tolerance is not None and not baseline:
         why = "a tolerance is the allowed loss against a baseline"
         raise ConfigError("--tolerance requires --baseline", where="--tolerance", why=why, fix="--baseline NAME")
-    if record:
-        read.recordable(find_root(), record, logs)
+    recipe = read.recordable(find_root(), record, logs) if record else None
     declared = Declared(
         world_size=world_size,
         nodes=nodes,
@@ -84,6 +83,6 @@ def judge(
         if record:
             typer.echo(f"no gate was recorded for {record}: not every log passes", err=True)
         raise
-    if record:
-        read.record(find_root(), record, found, declared)
+    if recipe:
+        read.record(recipe, found, declared)
         typer.echo(f"dockerfiles/gates/{record}.toml: commit it, the release of {record} requires it", err=True)

@@ -13,7 +13,7 @@ from trainwright.core.files import write
 from trainwright.core.toml import Model, load
 from trainwright.gate.case import Declared
 from trainwright.gate.judge import Verdict
-from trainwright.matrix.model import Variant
+from trainwright.matrix.matrix import Recipe
 from trainwright.matrix.records import Check
 
 FOLDER = "dockerfiles/gates"  # written after a build, about it; not an input
@@ -36,9 +36,9 @@ class Gate(Model):
     logs: dict[str, str]  # name to sha256
 
 
-def needed(variant: Variant) -> bool:
+def needed(recipe: Recipe) -> bool:
     """Return whether nccl-tests apply to an image, that is, whether it has NCCL."""
-    return variant.accelerator != "cpu"
+    return recipe.variant.accelerator != "cpu"
 
 
 def read(root: Path, identity: str) -> Gate | None:
@@ -47,12 +47,12 @@ def read(root: Path, identity: str) -> Gate | None:
     return load(path, Gate) if path.exists() else None
 
 
-def record(root: Path, variant: Variant, wanted: list[str], found: list[Verdict], declared: Declared) -> Gate:
+def record(recipe: Recipe, wanted: list[str], found: list[Verdict], declared: Declared) -> Gate:
     """Record that these logs prove an image; `wanted` are the collectives that they must cover.
 
     Raises NotRunError if they do not prove it for exactly one image, or do not prove all of it.
     """
-    identity, done = variant.id, {name for verdict in found for name in verdict.collectives}
+    identity, done = recipe.id, {name for verdict in found for name in verdict.collectives}
     digests = {verdict.image for verdict in found}
     bad = [verdict for verdict in found if verdict.verdict != "pass"]
     why = ""
@@ -62,7 +62,7 @@ def record(root: Path, variant: Variant, wanted: list[str], found: list[Verdict]
         why = "a gate requires an instance type and a number of nodes: --instance, --nodes"
     elif missing := [name for name in wanted if name not in done]:
         why = f"the logs lack {', '.join(missing)}: each collective must be tested"
-    elif "aws-ofi-nccl" in variant.pins and (declared.nodes or 0) < SEVERAL:
+    elif "aws-ofi-nccl" in recipe.pins and (declared.nodes or 0) < SEVERAL:
         why = "the image has EFA support, which one node does not test: --nodes 2"
     elif digests == {""} or len(digests) != 1:
         why = (
@@ -86,18 +86,18 @@ def record(root: Path, variant: Variant, wanted: list[str], found: list[Verdict]
     document = tomlkit.document()
     document.add(tomlkit.comment("Written by `trainwright judge --record`; a person reads it, nobody edits it."))
     document.update(gate.model_dump(mode="python", exclude_none=True))
-    write(root / FOLDER / f"{identity}.toml", tomlkit.dumps(document))
+    write(recipe.root / FOLDER / f"{identity}.toml", tomlkit.dumps(document))
     return gate
 
 
-def check(root: Path, variant: Variant, digest: str, waiver: str) -> Check:
+def check(recipe: Recipe, digest: str, waiver: str) -> Check:
     """Return the state of an image's gate for its release. `waiver` is NAME: REASON, or "" for none.
 
     Raises NotRunError if the image needs a gate and did not pass it, ConfigError if the waiver lacks name or reason.
     """
-    if not needed(variant):
+    if not needed(recipe):
         return Check(state="not run", detail="it has no NCCL: nothing to gate")
-    gate = read(root, variant.id)
+    gate = read(recipe.root, recipe.id)
     if gate and gate.digest == digest:
         nics = f" with {gate.nics} EFA interfaces each" if gate.nics else ""
         detail = f"{gate.nodes} x {gate.instance}{nics} on {gate.day}: {', '.join(gate.collectives)}"
@@ -108,14 +108,12 @@ def check(root: Path, variant: Variant, digest: str, waiver: str) -> Check:
             raise ConfigError(f"{waiver!r} does not say who waives the gate, and why", fix=WAIVE)
         return Check(state="not run", detail=f"waived by {said['who']}: {said['why']}")
     held = (
-        f"the image that passed on {gate.day} is {gate.digest}"
-        if gate
-        else f"{FOLDER}/{variant.id}.toml does not exist"
+        f"the image that passed on {gate.day} is {gate.digest}" if gate else f"{FOLDER}/{recipe.id}.toml does not exist"
     )
     raise NotRunError(
-        f"{variant.id} has not passed the gate, and cannot be released",
+        f"{recipe.id} has not passed the gate, and cannot be released",
         where=digest,
         why=held,
-        fix=f"trainwright gate {variant.id} --instance <type> --nodes <number>, and judge its log with --record "
-        f"{variant.id}; or {WAIVE}",
+        fix=f"trainwright gate {recipe.id} --instance <type> --nodes <number>, and judge its log with --record "
+        f"{recipe.id}; or {WAIVE}",
     )

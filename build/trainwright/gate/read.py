@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from trainwright.build.state import read_image
-from trainwright.core.errors import ConfigError, NotRunError, TestError, did_you_mean
+from trainwright.core.errors import ConfigError, NotRunError, TestError
 from trainwright.diagnose import causes as signatures
 from trainwright.diagnose.log_lines import STANDARD_INPUT, cut, opened
 from trainwright.diagnose.nccl_debug import Seen
@@ -15,8 +15,7 @@ from trainwright.gate.case import Case, Declared, Log
 from trainwright.gate.judge import Verdict
 from trainwright.matrix import instances
 from trainwright.matrix.instances import Instance
-from trainwright.matrix.matrix import load_intent
-from trainwright.matrix.model import Variant
+from trainwright.matrix.matrix import Recipe, load_intent
 
 
 def read(file: str, causes: list[signatures.Cause]) -> Log:
@@ -133,19 +132,15 @@ def _in_short(one: Verdict) -> str:
     return f"{one.file}: {one.verdict}{cause}: {first}" + (f", and {len(more)} more" if more else "")
 
 
-def recordable(root: Path, identity: str, files: list[str]) -> Variant:
-    """Return the image's variant. Raises ConfigError for an unknown image or for standard input."""
-    variants = {variant.id: variant for variant in load_intent(root).variants}
-    if identity not in variants:
-        raise ConfigError(f"unknown image {identity!r}", where="--record", why=did_you_mean(identity, variants))
+def recordable(root: Path, identity: str, files: list[str]) -> Recipe:
+    """Return the image to record. Raises ConfigError for an unknown image or for standard input."""
     if STANDARD_INPUT in files:
         raise ConfigError(
             "--record requires a file, not standard input", where="--record", fix="trainwright judge FILE --record ..."
         )
-    return variants[identity]
+    return load_intent(root).recipe(identity)
 
 
-def record(root: Path, identity: str, found: list[Verdict], declared: Declared) -> None:
-    """Record that an image passed. Raises ConfigError, NotRunError."""
-    variant = recordable(root, identity, [verdict.file for verdict in found])
-    passed.record(root, variant, spec.load_settings(root).run.collectives, found, declared)
+def record(recipe: Recipe, found: list[Verdict], declared: Declared) -> None:
+    """Record that an image passed. Raises NotRunError."""
+    passed.record(recipe, spec.load_settings(recipe.root).run.collectives, found, declared)

@@ -36,7 +36,7 @@ def gated(recipe: Recipe, digest: str, waiver: str) -> Check:
     from trainwright.gate import passed  # needed by releases only, and it imports everything that judges a log
 
     try:
-        return passed.check(recipe.root, recipe.variant, digest, waiver)
+        return passed.check(recipe, digest, waiver)
     except NotRunError as error:
         if "nccl-tests" in recipe.pins:
             raise
