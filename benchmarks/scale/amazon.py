@@ -12,7 +12,7 @@ from aws.emulator import ACCOUNT, Emulator
 from aws.wide import link
 from moto.ecr.models import Image, ecr_backends
 
-from trainwright.build import state
+from trainwright.image import tags
 from trainwright.image.inputs import Inputs
 
 LOOPBACK = "127.0.0.1"
@@ -52,7 +52,7 @@ def publish(server: Emulator, regions: Iterable[str], found: Iterable[Inputs]) -
     for region in regions:
         held = ecr_backends[ACCOUNT][region]
         for one in found:
-            name = state.below_registry(one.variant)
+            name = tags.repository(one.variant.framework)
             repository = held.repositories.get(name) or held.create_repository(name, None, {}, {}, "MUTABLE", [])
             manifest = json.dumps({"schemaVersion": 2, "mediaType": KIND, "config": {}, "layers": [], "key": one.key})
             digest = "sha256:" + sha256(manifest.encode()).hexdigest()

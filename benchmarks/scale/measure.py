@@ -27,9 +27,8 @@ from scale import page, sizes, world
 from scale.amazon import amazon, calls, publish
 from scale.settings import Change, Settings, settings
 
-from trainwright.build import state
 from trainwright.core import host_settings
-from trainwright.image import inputs
+from trainwright.image import inputs, tags
 from trainwright.matrix.matrix import Intent, Recipe, load_intent
 from trainwright.registry import client
 
@@ -77,7 +76,7 @@ def plain(tree: Path, found: list[inputs.Inputs], round_trip: float, environment
     with serving() as held, link(held.address, round_trip) as far:
         for one in found:
             content = json.dumps({"key": one.key}).encode()
-            place = (state.below_registry(one.variant), digest_of(content))
+            place = (tags.repository(one.variant.framework), digest_of(content))
             held.manifests[place] = content, MANIFEST
             held.tags[place[0], one.tag] = place[1]
         row = plan(tree, environment | {"REGISTRY": far, "TRAINWRIGHT_REGIONS": ""}, len(found))
@@ -182,7 +181,7 @@ def published(known: Settings) -> dict[str, list[sizes.Layer]]:
     intent = load_intent(ROOT)
     for variant in intent.variants:
         if variant.id in known.originals:
-            place = f"{LOCAL}/{state.below_registry(variant)}"
+            place = f"{LOCAL}/{tags.repository(variant.framework)}"
             if not client.answers(LOCAL) or not (
                 digest := client.resolve(place, inputs.load(Recipe(intent, variant)).tag)
             ):

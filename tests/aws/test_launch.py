@@ -17,9 +17,8 @@ from aws.conftest import REGIONS
 from aws.emulator import Emulator
 from aws.jobs import checkout
 
-from trainwright.build import state
 from trainwright.core.errors import AwsError, ConfigError
-from trainwright.image import inputs
+from trainwright.image import inputs, tags
 from trainwright.jobs import begin, launch, submit
 from trainwright.matrix import matrix
 from trainwright.matrix.matrix import Recipe
@@ -240,7 +239,7 @@ def test_an_image_by_its_id_goes_by_digest(s3: Any, amazon: Emulator, tmp_path: 
     assert (ended.returncode, ended.stdout) == (7, "")
     assert f"make build push ONLY={variant.id} REGISTRY=ecr" in ended.stderr
     settings = registry_settings.publication(ROOT).repository
-    name = state.below_registry(variant)
+    name = tags.repository(variant.framework)
     ecr_repositories.ensure(HERE, [name], settings, create=True, change=True)
     auth.authenticate(ecr.host(HERE), ecr.credentials(HERE))
     made, place = layouts.make(tmp_path / "layout", [b"layer"], {}), f"{ecr.host(HERE)}/{name}"

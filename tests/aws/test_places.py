@@ -14,7 +14,7 @@ from aws.emulator import ACCOUNT, Emulator
 
 from trainwright.build import state
 from trainwright.core.errors import AwsError, RegistryError
-from trainwright.image import inputs
+from trainwright.image import inputs, tags
 from trainwright.image.inputs import Inputs
 from trainwright.matrix import matrix
 from trainwright.matrix.matrix import Recipe
@@ -45,7 +45,7 @@ def publish(amazon: Emulator, tmp_path: Path) -> Publish:
             registries.push(made.folder, place.repository, made.digest)
         for one in found:
             for place in into:
-                if place.path == state.below_registry(one.variant):
+                if place.path == tags.repository(one.variant.framework):
                     registries.tag(place.repository, made.digest, one.tag)
 
     return published

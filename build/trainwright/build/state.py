@@ -12,10 +12,9 @@ from trainwright.core import toml
 from trainwright.core.errors import AwsError, EnvironmentProblem, NotRunError, RegistryError
 from trainwright.core.files import write
 from trainwright.docker import engine
-from trainwright.image import inputs, key
+from trainwright.image import inputs, key, tags
 from trainwright.image.inputs import Inputs
 from trainwright.matrix.matrix import Intent, Recipe
-from trainwright.matrix.model import Variant
 from trainwright.matrix.records import Image, PlanEntry
 from trainwright.matrix.remedy import sentence
 from trainwright.registry import client, ecr_repositories
@@ -169,14 +168,10 @@ def exported(recipes: Iterable[Recipe]) -> dict[str, str]:
     return {name: " ".join(row[name] for row in rows) for name in rows[0]} if rows else {}
 
 
-def below_registry(variant: Variant) -> str:
-    """Return the path of the variant's repository below the registry."""
-    return f"trainwright/{variant.framework}"
-
-
 def places(recipe: Recipe, given: str, regions: str = "") -> list[Place]:
     """Return every repository that the variant's images go to. Raises as locations.hosts() does."""
-    return [host.place(below_registry(recipe.variant)) for host in places_module.hosts(recipe.root, given, regions)]
+    below = tags.repository(recipe.variant.framework)
+    return [host.place(below) for host in places_module.hosts(recipe.root, given, regions)]
 
 
 def published(intent: Intent, found: Iterable[Inputs], given: str, regions: str = "") -> dict[str, dict[Place, str]]:
@@ -185,7 +180,10 @@ def published(intent: Intent, found: Iterable[Inputs], given: str, regions: str 
     Raises RegistryError and AwsError, because an unknown state is not "nothing".
     """
     hosts = places_module.hosts(intent.root, given, regions)
-    wanted = {one.variant.id: [(host.place(below_registry(one.variant)), one.tag) for host in hosts] for one in found}
+    wanted = {
+        one.variant.id: [(host.place(tags.repository(one.variant.framework)), one.tag) for host in hosts]
+        for one in found
+    }
     return places_module.look_up(wanted)
 
 

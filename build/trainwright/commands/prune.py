@@ -21,8 +21,8 @@ def prune(
     as_json: Json = False,
 ) -> None:
     """List or delete old images in a registry. Keeps those that a release, alias, present key or job names."""
-    from trainwright.build import state
     from trainwright.core import console
+    from trainwright.image import tags
     from trainwright.matrix.matrix import load_intent, select
     from trainwright.publish import prune as publish_prune
     from trainwright.registry import locations
@@ -31,7 +31,7 @@ def prune(
     recipes = select(intent, framework, "*")
     with console.alone(intent.root, no_wait, reads=not delete), console.progress() as (say, _):
         hosts = locations.hosts(intent.root, registry, region)
-        asked = [host.place(state.below_registry(recipe.variant)) for host in hosts for recipe in recipes]
+        asked = [host.place(tags.repository(recipe.variant.framework)) for host in hosts for recipe in recipes]
         found = publish_prune.prune(intent, asked, delete, set(waive or ()), say)
     if as_json:
         console.data(found.model_dump(mode="json"))

@@ -5,7 +5,8 @@
 | tag of a key | `<id>-<12 hex digits of the key>` | never |
 | tag of a release | `<id>-<year>.<month>.<patch>` | never |
 | alias | `<id>-latest` | with every release |
-| name in the engine | `trainwright/<framework>:<tag of the key>` | never pushed |
+| repository, below the registry | `trainwright/<framework>` | |
+| name in the engine | `<repository>:<tag of the key>` | never pushed |
 | labels | `io.trainwright.id`, `.key`, `.parent`, `.version.<component>` | |
 """
 
@@ -50,6 +51,11 @@ def is_ending(rest: str) -> bool:
     return bool(re.fullmatch(rf"{KEY}|{RELEASE}|latest", rest))
 
 
+def repository(framework: str) -> str:
+    """Return the path of a framework's repository below the registry."""
+    return f"trainwright/{framework}"
+
+
 def engine_name(framework: str, tag: str) -> str:
     """Return the image's name in the engine; it is never pushed under that name."""
-    return f"trainwright/{framework}:{tag}"
+    return f"{repository(framework)}:{tag}"

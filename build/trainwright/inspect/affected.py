@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 from packaging.utils import canonicalize_name
 
-from trainwright.build.state import below_registry
 from trainwright.core import checkout
 from trainwright.core.errors import ConfigError, EnvironmentProblem, RegistryError, TrainwrightError
 from trainwright.core.toml import Model
@@ -114,7 +113,7 @@ def _of_the_matrix(intent: Intent) -> Iterator[Place]:
         readable = (locked and found) or inputs.awaited(recipe)
         held = find.holdings(recipe, locked, found) if readable else []
         why = "" if readable else "its lock is missing or stale: trainwright lock"
-        yield Place(recipe.id, "", "", below_registry(recipe.variant), held, why)
+        yield Place(recipe.id, "", "", image_names.repository(recipe.variant.framework), held, why)
 
 
 def _of_a_release(intent: Intent, train: Train) -> list[Place]:

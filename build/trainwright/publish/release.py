@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from itertools import product
 from pathlib import Path
 
-from trainwright.build.state import below_registry, known_image, out_folder, read_image, write_image
+from trainwright.build.state import known_image, out_folder, read_image, write_image
 from trainwright.core import checkout
 from trainwright.core.errors import (
     ConfigError,
@@ -227,7 +227,7 @@ def _all_proved(
 
 def _held(found: Inputs, name: str, host: str) -> tuple[str, str]:
     """Return the digests behind the tags of the key and of the release; "" for a tag that does not exist."""
-    repository = f"{host}/{below_registry(found.variant)}"
+    repository = f"{host}/{image_names.repository(found.variant.framework)}"
     digest = client.resolve(repository, found.tag)
     if digest:
         client.manifest(repository, digest)
@@ -244,7 +244,8 @@ def _proved(
     refused: list[TrainwrightError],
 ) -> Shipped:
     """Return the image that the registry holds under its key, a tag that only built, probed and tested images get."""
-    variant, path, (digest, taken) = found.variant, below_registry(found.variant), held
+    variant, (digest, taken) = found.variant, held
+    path = image_names.repository(variant.framework)
     repository, tag = f"{host}/{path}", image_names.release_tag(variant.id, name)
     if not digest:
         raise NotRunError(

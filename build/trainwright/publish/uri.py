@@ -54,7 +54,7 @@ def uris(
         return [_uri(identity, repository, digest, tag, "image.json", by_digest) for repository, digest in said]
     registry = registry or (ECR if regions else otherwise)
     hosts = locations.hosts(root, registry, regions)
-    wanted = [(host.place(state.below_registry(recipe.variant)), tag) for host in hosts]
+    wanted = [(host.place(tags.repository(recipe.variant.framework)), tag) for host in hosts]
     held = locations.look_up({identity: wanted})[identity]
     _all_hold(held, f"{identity} is not published with its present inputs", _push(identity, registry, regions))
     return [_placed(identity, place, digest, tag, "the registry", by_digest) for place, digest in held.items()]
@@ -94,7 +94,7 @@ def _released(root: Path, variant: Variant, registry: str, regions: str, release
         )
     tag = tags.release_tag(variant.id, release)
     hosts = locations.hosts(root, registry or (ECR if regions else ""), regions)
-    below = state.below_registry(variant)
+    below = tags.repository(variant.framework)
     held = locations.look_up({variant.id: [(host.place(below), tag) for host in hosts]})[variant.id]
     fix = f"trainwright release {release} {variant.id}"
     _all_hold(held, f"{variant.id} of {release} is not in the registry", fix)
