@@ -8,8 +8,8 @@ from trainwright.build import state
 from trainwright.core.errors import ConfigError, NotRunError, RegistryError, did_you_mean
 from trainwright.core.toml import Model
 from trainwright.image import inputs, tags
-from trainwright.matrix.matrix import Intent, load_intent
-from trainwright.matrix.model import Variant
+from trainwright.image.inputs import Inputs
+from trainwright.matrix.matrix import Intent, Recipe, load_intent
 from trainwright.publish import release_records
 from trainwright.registry import locations
 from trainwright.registry.settings import Place
@@ -43,61 +43,61 @@ def uris(
     intent = load_intent(root)
     recipe = intent.recipe(identity)
     if release:
-        return _released(root, recipe.variant, registry, regions, release, by_digest)
+        return _released(recipe, registry, regions, release, by_digest)
     if waiting := inputs.awaited(recipe):
         raise NotRunError(
             f"{identity} is blocked, so it cannot be published", why="; ".join(waiting), fix="trainwright list"
         )
-    key = inputs.load(recipe).key
-    tag = tags.key_tag(identity, key)
-    if not registry and (said := _written_down(root, recipe.variant, key, regions)):
-        return [_uri(identity, repository, digest, tag, "image.json", by_digest) for repository, digest in said]
+    found = inputs.load(recipe)
+    if not registry and (said := _written_down(found, regions)):
+        return [_uri(identity, repository, digest, found.tag, "image.json", by_digest) for repository, digest in said]
     registry = registry or (ECR if regions else otherwise)
     hosts = locations.hosts(root, registry, regions)
-    wanted = [(host.place(tags.repository(recipe.variant.framework)), tag) for host in hosts]
+    wanted = [(host.place(tags.repository(recipe.variant.framework)), found.tag) for host in hosts]
     held = locations.look_up({identity: wanted})[identity]
     _all_hold(held, f"{identity} is not published with its present inputs", _push(identity, registry, regions))
-    return [_placed(identity, place, digest, tag, "the registry", by_digest) for place, digest in held.items()]
+    return [_placed(identity, place, digest, found.tag, "the registry", by_digest) for place, digest in held.items()]
 
 
-def _written_down(root: Path, variant: Variant, key: str, regions: str) -> list[tuple[str, str]]:
+def _written_down(found: Inputs, regions: str) -> list[tuple[str, str]]:
     """Return repositories and digests of `image.json`. Raises NotRunError if it describes other inputs."""
-    image = state.read_image(root / "out" / variant.id)
+    recipe = found.recipe
+    image = state.read_image(state.out_folder(recipe))
     if image is None or not image.uri:
         return []
-    if image.key != key:
+    if image.key != found.key:
         raise NotRunError(
-            f"the inputs of {variant.id} changed after it was published",
-            where=f"out/{variant.id}/image.json",
-            why=f"{image.uri} has the key {image.key[: tags.SHORT]}, the present one is {key[: tags.SHORT]}",
-            fix=f"make build push ONLY={variant.id}; or --release NAME for a released image",
+            f"the inputs of {recipe.id} changed after it was published",
+            where=f"out/{recipe.id}/image.json",
+            why=f"{image.uri} has the key {image.key[: tags.SHORT]}, the present one is {found.key[: tags.SHORT]}",
+            fix=f"make build push ONLY={recipe.id}; or --release NAME for a released image",
         )
-    found = [match.group("repository", "digest") for one in image.uris or [image.uri] if (match := PINNED.match(one))]
+    pushed = [match.group("repository", "digest") for one in image.uris or [image.uri] if (match := PINNED.match(one))]
     wanted = {word for word in re.split(r"[,\s]+", regions) if word}
-    return [(repository, digest) for repository, digest in found if not wanted or region_of(repository) in wanted]
+    return [(repository, digest) for repository, digest in pushed if not wanted or region_of(repository) in wanted]
 
 
-def _released(root: Path, variant: Variant, registry: str, regions: str, release: str, by_digest: bool) -> list[Uri]:
+def _released(recipe: Recipe, registry: str, regions: str, release: str, by_digest: bool) -> list[Uri]:
     release_records.version(release)
-    records = release_records.known(root)
+    records = release_records.known(recipe.root)
     if release not in records:
         raise ConfigError(
             f"release {release} does not exist", where=release_records.FOLDER, why=did_you_mean(release, records)
         )
-    shipped = records[release].images.get(variant.id)
+    shipped = records[release].images.get(recipe.id)
     if shipped is None:
         raise ConfigError(
-            f"{variant.id} is not in {release}",
+            f"{recipe.id} is not in {release}",
             where=f"{release_records.FOLDER}/{release}.toml",
-            why=did_you_mean(variant.id, records[release].images),
-            fix=f"trainwright release {release} {variant.id}",
+            why=did_you_mean(recipe.id, records[release].images),
+            fix=f"trainwright release {release} {recipe.id}",
         )
-    tag = tags.release_tag(variant.id, release)
-    hosts = locations.hosts(root, registry or (ECR if regions else ""), regions)
-    below = tags.repository(variant.framework)
-    held = locations.look_up({variant.id: [(host.place(below), tag) for host in hosts]})[variant.id]
-    fix = f"trainwright release {release} {variant.id}"
-    _all_hold(held, f"{variant.id} of {release} is not in the registry", fix)
+    tag = tags.release_tag(recipe.id, release)
+    hosts = locations.hosts(recipe.root, registry or (ECR if regions else ""), regions)
+    below = tags.repository(recipe.variant.framework)
+    held = locations.look_up({recipe.id: [(host.place(below), tag) for host in hosts]})[recipe.id]
+    fix = f"trainwright release {release} {recipe.id}"
+    _all_hold(held, f"{recipe.id} of {release} is not in the registry", fix)
     for place, digest in held.items():
         if digest != shipped.digest:
             raise RegistryError(
@@ -106,7 +106,7 @@ def _released(root: Path, variant: Variant, registry: str, regions: str, release
                 why=f"released: {shipped.digest}, in the registry: {digest}",
                 fix=f"trainwright verify {place.repository}@{digest}",
             )
-    return [_placed(variant.id, place, digest, tag, release, by_digest) for place, digest in held.items()]
+    return [_placed(recipe.id, place, digest, tag, release, by_digest) for place, digest in held.items()]
 
 
 def _all_hold(held: dict[Place, str], what: str, fix: str) -> None:
