@@ -137,7 +137,7 @@ def _graph(
     changed = {row.id for row in changes.since(intent, since)} if since else None
     named = bool(registry or region)
     rows, why = state.planned(intent, recipes, registry or PUSHED_TO, region, must_know=named, elsewhere=True)
-    found = pipelines.graph(rows, recipes, intent.components.bases, changed, since, bool(cache))
+    found = pipelines.graph(rows, recipes, changed, since, bool(cache))
     return found, settings, _notes(intent.root, registry, region, why)
 
 

@@ -11,7 +11,6 @@ from trainwright.core.errors import ConfigError, printable
 from trainwright.core.toml import Model, load
 from trainwright.image.tags import SHORT
 from trainwright.matrix.matrix import Recipe
-from trainwright.matrix.model import Base, Variant
 from trainwright.matrix.records import PlanEntry
 
 FILE = "dockerfiles/ci.toml"
@@ -85,7 +84,6 @@ def settings(root: Path) -> Settings:
 def graph(
     rows: Iterable[PlanEntry],
     recipes: Iterable[Recipe],
-    bases: Mapping[str, Base],
     changed: Collection[str] | None = None,
     since: str = "",
     shared_cache: bool = False,
@@ -95,7 +93,7 @@ def graph(
     Because no image of the matrix starts from another one, all are of level 1, with two exceptions: an image on top of
     another one, and, if builds share a cache, a devel twin, which reuses the stages that its image compiled.
     """
-    held = {recipe.id: recipe.variant for recipe in recipes}
+    held = {recipe.id: recipe for recipe in recipes}
     building, left = dict[str, PlanEntry](), list[Left]()
     for row in rows:
         if row.action != "build":
@@ -107,15 +105,14 @@ def graph(
     needs = {one: tuple(x for x in _before(held[one], shared_cache) if x in building) for one in building}
     levels = _levels(needs)
     builds = [
-        Build(one, row.key, bases[held[one].base].architecture, needs[one], levels[one])
-        for one, row in building.items()
+        Build(one, row.key, held[one].base.architecture, needs[one], levels[one]) for one, row in building.items()
     ]
     return Graph(sorted(builds, key=lambda build: build.level), left)
 
 
-def _before(variant: Variant, shared_cache: bool) -> list[str]:
-    twin = [variant.id.removesuffix("-devel")] if shared_cache and variant.devel else []
-    return twin + ([variant.parent] if variant.parent else [])
+def _before(recipe: Recipe, shared_cache: bool) -> list[str]:
+    twin = [recipe.id.removesuffix("-devel")] if shared_cache and recipe.variant.devel else []
+    return twin + ([recipe.variant.parent] if recipe.variant.parent else [])
 
 
 def _levels(needs: Mapping[str, Sequence[str]]) -> dict[str, int]:

@@ -236,7 +236,7 @@ def test_only_what_plan_calls_build_is_built(intent: Intent) -> None:
         row.model_copy(update={"action": action})
         for row, action in zip(rows(*(one.id for one in four)), actions, strict=True)
     ]
-    found = pipelines.graph(plan, four, intent.components.bases)
+    found = pipelines.graph(plan, four)
     assert [build.id for build in found.builds] == [four[2].id]
     assert [row.action for row in found.left] == ["skip", "reuse", "blocked"]
 
@@ -250,7 +250,7 @@ def test_images_of_the_matrix_are_of_one_level(intent: Intent) -> None:
     """None starts from another one: what `parent` would say."""
     assert {one.parent for one in intent.variants} == {""}
     plan = rows(*(one.id for one in intent.variants))
-    found = pipelines.graph(plan, intent.recipes, intent.components.bases)
+    found = pipelines.graph(plan, intent.recipes)
     assert {build.level for build in found.builds} == {1}
 
 
@@ -258,9 +258,9 @@ def test_twins_follow_their_image_where_they_share_a_cache(intent: Intent) -> No
     twin = "pytorch-2.15-cu132-py313-ec2-distro-devel"
     own = twin.removesuffix("-devel")
     both = [intent.recipe(twin), intent.recipe(own)]
-    found = pipelines.graph(rows(twin, own), both, intent.components.bases, shared_cache=True)
+    found = pipelines.graph(rows(twin, own), both, shared_cache=True)
     assert [(build.id, build.level, build.needs) for build in found.builds] == [(own, 1, ()), (twin, 2, (own,))]
-    alone = pipelines.graph(rows(twin), both, intent.components.bases, shared_cache=True)
+    alone = pipelines.graph(rows(twin), both, shared_cache=True)
     assert [build.needs for build in alone.builds] == [()], "what is not built cannot be waited for"
 
 
@@ -268,7 +268,7 @@ def test_what_is_put_on_top_comes_after(intent: Intent) -> None:
     base, names = variant(intent, DEFAULT), [DEFAULT, f"{DEFAULT}-with-a", f"{DEFAULT}-with-b"]
     several = [base, *(base.model_copy(update={"id": name, "parent": DEFAULT}) for name in names[1:])]
     several[2] = several[2].model_copy(update={"parent": names[1]})
-    found = pipelines.graph(rows(*reversed(names)), [Recipe(intent, one) for one in several], intent.components.bases)
+    found = pipelines.graph(rows(*reversed(names)), [Recipe(intent, one) for one in several])
     assert [(build.id, build.level) for build in found.builds] == list(zip(names, (1, 2, 3), strict=True))
     batch = pipelines.codebuild(found, SETTINGS.codebuild, {})["batch"]["build-graph"]
     held = {task["identifier"] for task in batch}
@@ -302,7 +302,7 @@ def test_what_codebuild_knows_as_types() -> None:
 
 def test_each_image_is_built_on_its_architecture(intent: Intent) -> None:
     plan = rows(*(one.id for one in intent.variants))
-    found = pipelines.graph(plan, intent.recipes, intent.components.bases)
+    found = pipelines.graph(plan, intent.recipes)
     tasks = pipelines.codebuild(found, SETTINGS.codebuild, {"REGISTRY": "ecr"})["batch"]["build-graph"]
     arm = {task["env"]["variables"]["ONLY"] for task in tasks if task["env"]["type"] == "ARM_CONTAINER"}
     assert arm == {one.id for one in intent.variants if "arm64" in one.id}
