@@ -209,12 +209,11 @@ def _by_locks(intent: Intent, side: Side) -> Contents | None:
 
 
 def _locked(found: Inputs, by: str) -> Contents:
-    installed = [entry for entry in found.lock.python if entry.group in found.variant.groups]
     return Contents(
         by=by,
         versions=found.versions,
         distribution={name: package.version for name, package in found.distribution.packages().items()},
-        python={entry.name: entry.version for entry in installed},
+        python={name: entry.version for name, entry in found.recipe.installed(found.lock).items()},
         sources=dict(diff.sources_held(found.lock.sources)),
     )
 

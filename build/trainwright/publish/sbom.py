@@ -47,7 +47,7 @@ def differences(found: "Inputs", sbom: Mapping[str, Any], digest: str) -> list[s
     wanted = {name: package.version for name, package in found.distribution.packages().items()}
     wanted |= probe.installed_by_pins(recipe, debs)
     problems += _differ("distribution package", wanted, debs)
-    python = {str(canonicalize_name(e.name)): e.version for e in found.lock.python if e.group in recipe.variant.groups}
+    python = {str(canonicalize_name(name)): one.version for name, one in recipe.installed(found.lock).items()}
     return problems + list(_differ("Python package", python, packages(sbom, "pypi")))
 
 
