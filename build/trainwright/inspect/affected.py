@@ -45,6 +45,7 @@ class Place(NamedTuple):
     repository: str
     held: list[Held]
     why: str
+    recipe: Recipe | None = None  # of the present matrix
 
 
 def affected(intent: Intent, queries: list[Query], host: str | None) -> tuple[list[Row], str]:
@@ -69,7 +70,7 @@ def affected(intent: Intent, queries: list[Query], host: str | None) -> tuple[li
         found, _ = find.find(queries, {place.id: place.held}, names)
         if not found and not place.why:
             continue
-        digest = place.digest if place.release else _published(intent, place, ask)
+        digest = _published(place.recipe, place.repository, ask) if place.recipe else place.digest
         alias = ask(place.repository, image_names.alias(place.id))
         now = UNKNOWN if UNKNOWN in (alias, digest) else "yes" if alias and alias == digest else "no"
         where = {"id": place.id, "release": place.release, "digest": digest, "alias": now}
@@ -97,11 +98,10 @@ def _asking(host: str | None) -> Ask:
     return ask
 
 
-def _published(intent: Intent, place: Place, ask: Ask) -> str:
+def _published(recipe: Recipe, repository: str, ask: Ask) -> str:
     """Return the digest of a matrix image under its present key, or "" if the image is blocked."""
-    recipe = intent.recipe(place.id)
     try:
-        return "" if inputs.awaited(recipe) else ask(place.repository, inputs.load(recipe).tag)
+        return "" if inputs.awaited(recipe) else ask(repository, inputs.load(recipe).tag)
     except TrainwrightError:
         return UNKNOWN
 
@@ -113,7 +113,7 @@ def _of_the_matrix(intent: Intent) -> Iterator[Place]:
         readable = (locked and found) or inputs.awaited(recipe)
         held = find.holdings(recipe, locked, found) if readable else []
         why = "" if readable else "its lock is missing or stale: trainwright lock"
-        yield Place(recipe.id, "", "", image_names.repository(recipe.variant.framework), held, why)
+        yield Place(recipe.id, "", "", image_names.repository(recipe.variant.framework), held, why, recipe)
 
 
 def _of_a_release(intent: Intent, train: Train) -> list[Place]:

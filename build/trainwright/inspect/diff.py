@@ -21,7 +21,7 @@ from trainwright.inspect.child_check import OwnFiles
 from trainwright.inspect.diff_model import Blob, Comparison, Contents, Side
 from trainwright.inspect.verify_child import OWN_FILES, PROBE
 from trainwright.lock import diff
-from trainwright.matrix.matrix import Intent, load_intent
+from trainwright.matrix.matrix import Intent, Recipe, load_intent
 from trainwright.publish import release_records, sbom
 from trainwright.registry import client, locations
 
@@ -61,8 +61,8 @@ def sentences(found: Comparison) -> list[str]:
 
 
 def _side(intent: Intent, said: str, given: str, regions: str) -> Side:
-    if intent.find(said):
-        return _of_the_matrix(intent, said, given, regions)
+    if recipe := intent.find(said):
+        return _of_the_matrix(recipe, given, regions)
     records = release_records.known(intent.root)
     if (found := RELEASE.fullmatch(said)) and "/" not in said:
         identity, name = found["id"] or found["id2"], found["name"] or found["name2"]
@@ -86,24 +86,23 @@ def _side(intent: Intent, said: str, given: str, regions: str) -> Side:
     )
 
 
-def _of_the_matrix(intent: Intent, identity: str, given: str, regions: str) -> Side:
+def _of_the_matrix(recipe: Recipe, given: str, regions: str) -> Side:
     """Return the image with its present inputs: as pushed, else from the engine, else from its locks."""
-    recipe = intent.recipe(identity)
     if missing := inputs.awaited(recipe):
-        raise NotRunError(f"{identity} is blocked", why="; ".join(missing), fix="trainwright plan")
+        raise NotRunError(f"{recipe.id} is blocked", why="; ".join(missing), fix="trainwright plan")
     found = inputs.load(recipe)
     image = state.read_image(state.out_folder(recipe))
     if image and image.key == found.key and image.uri and parent.lies_in(given, image.uri):
         with suppress(RegistryError):  # if the registry does not answer, try the engine
-            return _published(intent, identity, image.uri)
-    held, _ = state.published_if_known(intent, [found], given, regions)
-    for place, digest in held.get(identity, {}).items():
+            return _published(recipe.intent, recipe.id, image.uri)
+    held, _ = state.published_if_known(recipe.intent, [found], given, regions)
+    for place, digest in held.get(recipe.id, {}).items():
         if digest:
-            return _published(intent, identity, f"{place.repository}@{digest}")
+            return _published(recipe.intent, recipe.id, f"{place.repository}@{digest}")
     if engine.answers() and engine.image_id(found.name):
-        return _in_the_engine(found.name).model_copy(update={"said": identity})
+        return _in_the_engine(found.name).model_copy(update={"said": recipe.id})
     by = "nothing: it is neither published nor built"
-    return Side(said=identity, name="not built", id=identity, key=found.key, contents=Contents(by=by))
+    return Side(said=recipe.id, name="not built", id=recipe.id, key=found.key, contents=Contents(by=by))
 
 
 def _published(intent: Intent, said: str, uri: str) -> Side:

@@ -12,7 +12,7 @@ from trainwright.docker import engine
 from trainwright.image import inputs, tags
 from trainwright.image.tags import ID_LABEL, KEY_LABEL, PARENT_LABEL
 from trainwright.inspect.derived import FILE, Derived, Parent
-from trainwright.matrix.matrix import Intent
+from trainwright.matrix.matrix import Intent, Recipe
 from trainwright.registry import client
 
 PINNED = re.compile(r".@sha256:[0-9a-f]{64}$")
@@ -24,9 +24,10 @@ def parent_of(intent: Intent, said: str, given: str) -> Parent:
     `given` is the registry. Raises ConfigError for an invalid name, RegistryError for a tag that is not in the
     registry, NotRunError for a matrix image that is not published.
     """
-    if said in (ids := [variant.id for variant in intent.variants]):
-        return _published(intent, said, given)
+    if recipe := intent.find(said):
+        return _published(recipe, given)
     if "/" not in said:
+        ids = [variant.id for variant in intent.variants]
         raise ConfigError(
             f"{said!r} is neither an image of the matrix nor repository@digest", why=did_you_mean(said, ids)
         )
@@ -42,20 +43,19 @@ def parent_of(intent: Intent, said: str, given: str) -> Parent:
     return Parent(id=labels[ID_LABEL], key=labels[KEY_LABEL], digest=digest, uri=f"{repository}@{digest}")
 
 
-def _published(intent: Intent, identity: str, given: str) -> Parent:
+def _published(recipe: Recipe, given: str) -> Parent:
     """Return the pushed image with its present inputs, from out/<id>/image.json or the registry. Raises NotRunError."""
-    recipe = intent.recipe(identity)
     found = inputs.load(recipe)
     image = state.read_image(state.out_folder(recipe))
     if image and image.key == found.key and image.digest and image.uri and lies_in(given, image.uri):
-        return Parent(id=identity, key=found.key, digest=image.digest, uri=image.uri)
+        return Parent(id=recipe.id, key=found.key, digest=image.digest, uri=image.uri)
     repository = state.places(recipe, given)[0].repository
     if digest := client.resolve(repository, found.tag):
-        return Parent(id=identity, key=found.key, digest=digest, uri=f"{repository}@{digest}")
+        return Parent(id=recipe.id, key=found.key, digest=digest, uri=f"{repository}@{digest}")
     raise NotRunError(
-        f"{identity} is not published, so it has no digest to start from",
+        f"{recipe.id} is not published, so it has no digest to start from",
         where=repository,
-        fix=f"trainwright push {identity}",
+        fix=f"trainwright push {recipe.id}",
     )
 
 
