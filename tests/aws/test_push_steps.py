@@ -12,7 +12,6 @@ from trainwright.core.errors import AwsError, RegistryError
 from trainwright.docker import engine
 from trainwright.image import inputs
 from trainwright.matrix import matrix
-from trainwright.matrix.matrix import Recipe
 from trainwright.publish import push, steps
 from trainwright.publish.push import Forecast
 from trainwright.registry import aws
@@ -21,7 +20,7 @@ from trainwright.registry.settings import Place, publication
 ROOT = Path(__file__).parents[2]
 HERE, THERE = REGIONS
 INTENT = matrix.load_intent(ROOT)
-VARIANT = next(variant for variant in INTENT.variants if variant.id == "pytorch-2.13-cpu-py311-ec2")
+ID = "pytorch-2.13-cpu-py311-ec2"
 NAME, DIGEST = "trainwright/pytorch", "sha256:" + "d" * 64
 WRITES = ("Create", "Put", "Set", "Tag", "Delete", "Batch_Delete")
 Told = Callable[[], Forecast]
@@ -34,8 +33,9 @@ def told(amazon: Emulator, monkeypatch: pytest.MonkeyPatch) -> Told:
 
     def forecast() -> Forecast:
         amazon.calls.clear()
-        held = state.published(INTENT, [inputs.load(Recipe(INTENT, VARIANT))], "ecr", ",".join(REGIONS))[VARIANT.id]
-        said = push.forecast(Recipe(INTENT, VARIANT), held, "")
+        found = inputs.load(INTENT.recipe(ID))
+        held = state.published(INTENT, [found], "ecr", ",".join(REGIONS))[ID]
+        said = push.forecast(found, held, "")
         assert [name for _, name in amazon.calls if name.startswith(WRITES)] == []
         assert {method for method, _ in amazon.requests} <= {"GET"}
         return said
@@ -58,12 +58,12 @@ def test_every_region_and_the_settings_of_what_is_created(amazon: Emulator, told
     scans = [step for step in found.done.steps if step.startswith("scan in ")]
     assert [step.partition(":")[0] for step in scans] == [f"scan in {region}" for region in REGIONS]
     assert all("CRITICAL refuses it" in step and "no result refuses it, too" in step for step in scans)
-    assert found.done.steps[-2].startswith(f"tag {VARIANT.id}-")
+    assert found.done.steps[-2].startswith(f"tag {ID}-")
     assert f"in {HERE}, {THERE}" in found.done.steps[-2]
 
 
 def test_one_that_is_there_as_wanted_and_one_that_differs(told: Told) -> None:
-    recipe = Recipe(INTENT, VARIANT)
+    recipe = INTENT.recipe(ID)
     places = state.places(recipe, "ecr", ",".join(REGIONS))
     state.settle(INTENT, [recipe], places, create=True, change=False)
     aws.client("ecr", THERE).put_image_scanning_configuration(

@@ -33,7 +33,7 @@ def pushed(
         for one in found:
             refusals.refuse(one, release)
         held = held or state.published(intent, found, registry, region)
-        return [publish_push.push(one.recipe, held[one.variant.id], release, say, waive_gate) for one in found]
+        return [publish_push.push(one, held[one.variant.id], release, say, waive_gate) for one in found]
 
 
 @app.command()
@@ -65,7 +65,7 @@ def push(
             for one in found:  # a blocked image has no steps; other errors are reported after the steps
                 refuse_blocked(one.recipe, one.blocked)
             held = state.published(intent, found, registry, region)
-            told = [forecast(recipe, held[recipe.id], release, waive_gate) for recipe in recipes]
+            told = [forecast(one, held[one.variant.id], release, waive_gate) for one in found]
             console.final([each.done for each in told], as_json)
             return errors.refuse_all("a push would fail", [error for each in told for error in each.refused])
         done = pushed(intent, found, {}, registry, region, release, waive_gate)

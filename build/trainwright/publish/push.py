@@ -7,9 +7,8 @@ from trainwright.build.state import Done, known_image, out_folder, published_ima
 from trainwright.core.errors import EnvironmentProblem, NotRunError, RegistryError, TrainwrightError, collected
 from trainwright.core.progress import Say
 from trainwright.docker import engine
-from trainwright.image import child, key
+from trainwright.image import key
 from trainwright.image.inputs import Inputs
-from trainwright.matrix.matrix import Recipe
 from trainwright.publish import refusals, sign_probed
 from trainwright.publish.steps import STEPS, Push
 from trainwright.registry.locations import Held
@@ -23,26 +22,24 @@ class Forecast(NamedTuple):
     refused: list[TrainwrightError]
 
 
-def push(recipe: Recipe, held: Held, release: str, say: Say, waiver: str = "") -> Done:
+def push(found: Inputs, held: Held, release: str, say: Say, waiver: str = "") -> Done:
     """Push an image from the engine to each place, one step of STEPS in all places before the next.
 
     `held` is what the places hold under the key: a place that has it is left alone, one that lacks it gets the same
     digest. `release` is one more tag, for people. It needs a passed gate or a `waiver` (NAME: REASON), and
     refusals.refuse() checks before that the image has no drift.
     """
-    began = time.monotonic()
-    found = child.load(recipe)
-    out = out_folder(recipe)
+    began, out = time.monotonic(), out_folder(found.recipe)
     digest, missing = one_digest(found, held)
     one = Push(found, held, release, digest, missing, known_image(found, out), own=digest, say=say)
     if release:
         for place in held:
             refusals.refuse_taken(found, place.repository, release, digest)
-        one.gate = refusals.gated(recipe, digest or engine.image_id(found.name) or "", waiver)
+        one.gate = refusals.gated(found.recipe, digest or engine.image_id(found.name) or "", waiver)
     action, why = "pushed", "pushed by digest, verified, proved, tagged"
     if not missing:
         one.image = published_image(found, out, next(iter(held)).repository, digest)
-        action, why = "skip", key.decide(recipe.id, found.key, digest, None).reason
+        action, why = "skip", key.decide(one.id, found.key, digest, None).reason
         if not release and (names := sign_probed.unsigned(found, one.image, held)):
             one.unsigned, action, why = names, "signed", f"{why}; now signed: {', '.join(names)}"
     with one.files:
@@ -52,13 +49,12 @@ def push(recipe: Recipe, held: Held, release: str, say: Say, waiver: str = "") -
     return Done(one.image, action, why + f"; released as {release}" * bool(release), time.monotonic() - began)
 
 
-def forecast(recipe: Recipe, held: Held, release: str, waiver: str = "") -> Forecast:
+def forecast(found: Inputs, held: Held, release: str, waiver: str = "") -> Forecast:
     """Tell the steps of push() for an image that is not blocked, and all that would end it; write nothing.
 
     If two places hold different digests, the push stops there and has no steps.
     """
-    began, found = time.monotonic(), child.load(recipe)
-    image = known_image(found, out_folder(recipe))
+    began, image = time.monotonic(), known_image(found, out_folder(found.recipe))
     refused = refusals.refusals(found, release)
     try:
         digest, missing = one_digest(found, held)
@@ -72,18 +68,18 @@ def forecast(recipe: Recipe, held: Held, release: str, waiver: str = "") -> Fore
             with collected(refused):
                 refusals.refuse_taken(found, place.repository, release, digest)
         with collected(refused):
-            refusals.gated(recipe, one.own, waiver)
+            refusals.gated(found.recipe, one.own, waiver)
     tags = ", ".join(filter(None, [found.tag if missing else "", release]))
     if missing:
         action = "would push" if one.own else "not built"
-        sent = one.own or f"trainwright build {recipe.words}; then it goes"
+        sent = one.own or f"trainwright build {found.variant.words}; then it goes"
         why = f"{sent} to {', '.join(map(str, missing))}; then prove and attest it; then tag {tags}"
     elif release:
         action, why = "would tag", f"published with this key as {digest}; then tag {tags}"
     else:
         with collected(refused):
             one.unsigned = sign_probed.unsigned(found, image, held)
-        action, why = "would sign" if one.unsigned else "skip", key.decide(recipe.id, found.key, digest, None).reason
+        action, why = "would sign" if one.unsigned else "skip", key.decide(one.id, found.key, digest, None).reason
     steps = [line for step in STEPS if step.applies(one) for line in step.tell(one)]
     if missing or release:
         steps.append("no alias moves: `trainwright release` moves them")
