@@ -195,11 +195,10 @@ def _all_proved(
     A registry that does not answer is not queried for the next image.
     """
     shipped, silent, held_by = dict[str, Shipped](), set[str](), dict[str, list[str]]()
-    for one, host in product(found.values(), hosts):
+    for (identity, one), host in product(found.items(), hosts):
         if host in silent:
             continue
-        variant = one.variant
-        say(f"{variant.id}: reading what {host} holds")
+        say(f"{identity}: reading what {host} holds")
         try:
             held = _held(one, name, host)
         except TrainwrightError as error:
@@ -207,15 +206,15 @@ def _all_proved(
             if not isinstance(error, Refused | Wrong):  # it does not answer, and waiting for it can take minutes
                 silent.add(host)
             continue
-        held_by.setdefault(variant.id, []).append(held[0])
+        held_by.setdefault(identity, []).append(held[0])
         with collected(refused):
             image = _proved(one, name, host, held, record, waiver, refused)
-            if shipped.setdefault(variant.id, image) != image:
+            if shipped.setdefault(identity, image) != image:
                 raise RegistryError(
-                    f"{variant.id} differs between registries and cannot be released",
+                    f"{identity} differs between registries and cannot be released",
                     where=f"{host}/{image.repository}",
-                    why=f"{image.digest} here, {shipped[variant.id].digest} in {hosts[0]}",
-                    fix=f"trainwright rebuild --compare {variant.id}   # shows which of them the inputs give",
+                    why=f"{image.digest} here, {shipped[identity].digest} in {hosts[0]}",
+                    fix=f"trainwright rebuild --compare {identity}   # shows which of them the inputs give",
                 )
     for identity, digests in held_by.items():
         if not any(digests):  # published nowhere: report its gate now rather than after publishing
@@ -244,19 +243,19 @@ def _proved(
     refused: list[TrainwrightError],
 ) -> Shipped:
     """Return the image that the registry holds under its key, a tag that only built, probed and tested images get."""
-    variant, (digest, taken) = found.variant, held
-    path = image_names.repository(variant.framework)
-    repository, tag = f"{host}/{path}", image_names.release_tag(variant.id, name)
+    recipe, (digest, taken) = found.recipe, held
+    path = image_names.repository(recipe.variant.framework)
+    repository, tag = f"{host}/{path}", image_names.release_tag(recipe.id, name)
     if not digest:
         raise NotRunError(
-            f"{variant.id} is not published with its present inputs",
+            f"{recipe.id} is not published with its present inputs",
             where=f"{repository}:{found.tag}",
             why="only an image that the registry holds under its key is proved",
-            fix=f"trainwright build {variant.id} && trainwright push {variant.id}",
+            fix=f"trainwright build {recipe.id} && trainwright push {recipe.id}",
         )
-    out, gate = record.images.get(variant.id) if record else None, ""
+    out, gate = record.images.get(recipe.id) if record else None, ""
     with collected(refused):
-        gate = _gate(found.recipe, digest, record, waiver)
+        gate = _gate(recipe, digest, record, waiver)
     image = Shipped(key=found.key, digest=digest, repository=path, gate=gate)
     if (out and out != image) or taken not in ("", digest):
         said = (
@@ -265,7 +264,7 @@ def _proved(
             else f"no record of {name} names it: that release was interrupted"
         )
         raise RegistryError(
-            f"{variant.id} was already released as {name}, and a release is immutable",
+            f"{recipe.id} was already released as {name}, and a release is immutable",
             where=f"{repository}:{tag}",
             why=f"the tag {f'points to {taken}' if taken else 'does not exist'}; {said}; this image is {digest}",
             fix="release under another name",
