@@ -12,7 +12,7 @@ from trainwright.core.errors import AwsError, RegistryError
 from trainwright.docker import engine
 from trainwright.image import inputs
 from trainwright.matrix import matrix
-from trainwright.publish import push, steps
+from trainwright.publish import push, push_steps
 from trainwright.publish.push import Forecast
 from trainwright.registry import aws
 from trainwright.registry.settings import Place, publication
@@ -86,7 +86,7 @@ def test_one_whose_tags_move_is_refused(told: Told) -> None:
     assert error.fix == "trainwright repositories --apply"
     place = Place(host="x", path=NAME, region=HERE)
     with pytest.raises(RegistryError, match="allows immutable tags to move"):
-        steps.settled(place, publication(ROOT).repository, create=True)
+        push_steps.settled(place, publication(ROOT).repository, create=True)
 
 
 def test_what_amazon_does_not_let_one_ask(amazon: Emulator, told: Told) -> None:

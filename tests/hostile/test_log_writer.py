@@ -14,7 +14,7 @@ import pytest
 from trainwright.core import console
 from trainwright.diagnose import causes, log_lines, nccl_debug, watch
 from trainwright.diagnose.watch import Watch
-from trainwright.gate import judge, output
+from trainwright.gate import judge, nccl_tests
 
 ROOT = Path(__file__).parents[2]
 ROWS = tomllib.loads((ROOT / causes.FILE).read_text())["causes"]
@@ -123,7 +123,7 @@ def patterns() -> Iterator[tuple[str, re.Pattern[str], bool]]:
     """Those of the modules that read logs, and whether they are looked for anywhere in a line."""
     searched = {"PROCESS", "NETWORK", "PROVIDER", "CHANNEL", "NODES", "RANKS", "VARIABLE", "SPEAKER", "EXIT", "ERROR"}
     searched |= {"PLUGIN", "REFUSED", "ANSI"}
-    modules: list[ModuleType] = [judge, nccl_debug, output]
+    modules: list[ModuleType] = [judge, nccl_debug, nccl_tests]
     for module in modules:
         for name, value in vars(module).items():
             found = [value] if isinstance(value, re.Pattern) else value if name == "PREFIXES" else []

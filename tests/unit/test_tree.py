@@ -92,7 +92,7 @@ PURE = {
     "gate.judge",
     "gate.junit",
     "gate.launchers",
-    "gate.output",
+    "gate.nccl_tests",
     "gate.png",
     "gate.regression",
     "gate.spec",

@@ -16,7 +16,7 @@ from trainwright.diagnose.nccl_debug import Seen
 from trainwright.gate import floors as floor_rows
 from trainwright.gate.baseline import Baseline
 from trainwright.gate.floors import Floor, Floors
-from trainwright.gate.output import BYTES, Header, Row, Table
+from trainwright.gate.nccl_tests import BYTES, Header, Row, Table
 from trainwright.matrix.instances import Instance
 
 State = Literal["pass", "fail", "not established", "not applicable"]

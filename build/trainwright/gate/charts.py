@@ -7,7 +7,7 @@ from statistics import median
 
 from trainwright.gate import floors as floor_rows
 from trainwright.gate.case import Case, solve
-from trainwright.gate.output import Table
+from trainwright.gate.nccl_tests import Table
 
 Curve = tuple[tuple[int, float], ...]  # bytes, GB/s
 UNITS = ("B", "KiB", "MiB", "GiB", "TiB")

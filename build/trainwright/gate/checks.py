@@ -9,7 +9,7 @@ from itertools import islice, pairwise
 from trainwright.diagnose.nccl_debug import LIBFABRIC, SOCKETS
 from trainwright.gate import floors
 from trainwright.gate.case import ONE, Case, Result, complete, exact, header_ranks, shares
-from trainwright.gate.output import BYTES, Header, Row, Side, Table
+from trainwright.gate.nccl_tests import BYTES, Header, Row, Side, Table
 
 ROUNDING = 0.005  # of algbw: allowed deviation from size/time beyond rounding, as a fraction
 # Versions before 2.13 print the greatest error in place of a count; these are their limits (src/common.cu@v2.0.0).

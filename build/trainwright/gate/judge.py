@@ -16,7 +16,7 @@ from trainwright.diagnose.log_lines import unprefixed
 from trainwright.diagnose.nccl_debug import SOCKETS, Seen
 from trainwright.gate import checks
 from trainwright.gate.case import Case, Log, Result, State, header_ranks, solve
-from trainwright.gate.output import Reader
+from trainwright.gate.nccl_tests import Reader
 
 STARTED = re.compile(r"gate: started at (\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z)$")
 

@@ -9,7 +9,7 @@ from trainwright.core.errors import ConfigError, NotRunError, TestError
 from trainwright.diagnose import causes as signatures
 from trainwright.diagnose.log_lines import STANDARD_INPUT, cut, opened
 from trainwright.diagnose.nccl_debug import Seen
-from trainwright.gate import floors, judge, output, passed, spec
+from trainwright.gate import floors, judge, nccl_tests, passed, spec
 from trainwright.gate.baseline import Baseline
 from trainwright.gate.case import Case, Declared, Log
 from trainwright.gate.judge import Verdict
@@ -36,7 +36,7 @@ def _chain(first: str, rest: Iterator[str]) -> Iterator[str]:
 
 def _of_json(file: str, text: str) -> Log:
     try:
-        table = output.of_json(data := json.loads(text))
+        table = nccl_tests.of_json(data := json.loads(text))
     except ValueError as error:
         if isinstance(error, json.JSONDecodeError):  # written at the end of a run: a crash leaves half of it
             return Log([], None, Seen(nccl=True), [], text.count("\n"))
@@ -79,8 +79,8 @@ def examined(
     table, rows, known = floors.load_floors(root), instances.load_instances(root), signatures.load_causes(root)
     if declared.instance and declared.instance not in rows:
         raise instances.unknown(declared.instance, rows, "--instance")
-    if declared.collective and declared.collective not in output.NAMES:
-        names = ", ".join(output.NAMES)
+    if declared.collective and declared.collective not in nccl_tests.NAMES:
+        names = ", ".join(nccl_tests.NAMES)
         raise ConfigError(f"unknown collective {declared.collective!r}", where="--collective", why=f"valid: {names}")
     _refuse_nics(declared, rows)
     instance, found = rows.get(declared.instance), []

@@ -9,7 +9,7 @@ from pydantic import Field
 from trainwright.core.errors import ConfigError, did_you_mean
 from trainwright.core.toml import Model, load
 from trainwright.gate.floors import Floors
-from trainwright.gate.output import NAMES
+from trainwright.gate.nccl_tests import NAMES
 from trainwright.matrix.instances import Instance, unknown
 
 FILE = "dockerfiles/gate.toml"

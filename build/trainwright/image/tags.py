@@ -11,6 +11,8 @@
 """
 
 import re
+from collections.abc import Iterable
+from fnmatch import fnmatchcase
 
 SHORT = 12  # hex digits of a key in a tag
 KEY, RELEASE = rf"[0-9a-f]{{{SHORT}}}", r"\d{4}\.\d{1,2}\.\d+"
@@ -40,6 +42,14 @@ def alias(identity: str) -> str:
 def is_immutable(tag: str) -> bool:
     """Return whether a tag never moves: that of a key or of a release."""
     return bool(re.search(rf"-({KEY}|{RELEASE})$", tag))
+
+
+def movable(tag: str, filters: Iterable[str]) -> bool:
+    """Return whether a repository with these exceptions from immutability lets a tag move.
+
+    The only wildcard of Amazon ECR's filters is `*`; it allows neither [ nor ?.
+    """
+    return any(fnmatchcase(tag, pattern) for pattern in filters)
 
 
 def is_of_release(tag: str) -> bool:

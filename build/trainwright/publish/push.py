@@ -10,7 +10,7 @@ from trainwright.docker import engine
 from trainwright.image import key
 from trainwright.image.inputs import Inputs
 from trainwright.publish import refusals, sign_probed
-from trainwright.publish.steps import STEPS, Push
+from trainwright.publish.push_steps import STEPS, Push
 from trainwright.registry.locations import Held
 from trainwright.registry.settings import Place
 

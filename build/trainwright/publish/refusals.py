@@ -8,7 +8,6 @@ from trainwright.matrix.matrix import Intent, Recipe
 from trainwright.matrix.records import Check
 from trainwright.publish import attest
 from trainwright.registry import client
-from trainwright.registry.ecr_settings import movable
 from trainwright.registry.settings import FILE, publication
 
 
@@ -56,7 +55,7 @@ def _refuse_alias(intent: Intent, release: str) -> None:
             fix=f"trainwright release <year>.<month>.0 {release}",
         )
     settings = publication(intent.root).repository
-    if movable(release, [*settings.moving, settings.caches]):
+    if tags.movable(release, [*settings.moving, settings.caches]):
         raise ConfigError(
             f"--release {release} is a tag that may move or expire",
             where=FILE,

@@ -3,7 +3,6 @@
 import json
 import re
 from collections.abc import Iterable, Mapping
-from fnmatch import fnmatchcase
 from typing import Any, Literal
 
 from trainwright.core.errors import ConfigError
@@ -43,13 +42,6 @@ class Setting(Model):
     state: State
 
 
-def movable(tag: str, filters: Iterable[str]) -> bool:
-    """Return whether ECR lets a tag move."""
-    return any(
-        fnmatchcase(tag, pattern) for pattern in filters
-    )  # ECR's only wildcard is `*`; [ and ? are not allowed in a filter
-
-
 def refuse_filters(settings: Repository, identities: Iterable[str]) -> None:
     """Raise ConfigError if immutable tags could move, aliases could not, or the caches' rule matches an image."""
     for identity in identities:
@@ -58,9 +50,9 @@ def refuse_filters(settings: Repository, identities: Iterable[str]) -> None:
             f"{identity}-{'f' * SHORT}",
             image_tags.release_tag(identity, "2026.11.0"),
         ]
-        wrong = [tag for tag in fixed if movable(tag, settings.moving)]
-        wrong += [tag for tag in [image_tags.alias(identity)] if not movable(tag, settings.moving)]
-        wrong += [tag for tag in [*fixed, image_tags.alias(identity)] if movable(tag, [settings.caches])]
+        wrong = [tag for tag in fixed if image_tags.movable(tag, settings.moving)]
+        wrong += [tag for tag in [image_tags.alias(identity)] if not image_tags.movable(tag, settings.moving)]
+        wrong += [tag for tag in [*fixed, image_tags.alias(identity)] if image_tags.movable(tag, [settings.caches])]
         if wrong:
             raise ConfigError(
                 f"[repository] of {FILE} has wrong patterns for the tag {wrong[0]}",

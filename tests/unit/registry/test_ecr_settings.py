@@ -52,11 +52,11 @@ def test_tags_of_keys_and_releases_never_move_and_aliases_do(intent: Intent, set
             variant.id,
             "nightly",
         ]
-        assert not any(ecr_settings.movable(tag, settings.moving) for tag in fixed)
-        assert ecr_settings.movable(tags.alias(variant.id), settings.moving)
+        assert not any(tags.movable(tag, settings.moving) for tag in fixed)
+        assert tags.movable(tags.alias(variant.id), settings.moving)
         assert not tags.is_immutable(tags.alias(variant.id))
-    assert ecr_settings.movable(f"sha256-{'0' * 64}.sig", settings.moving)
-    assert ecr_settings.movable("cache-x", settings.moving)
+    assert tags.movable(f"sha256-{'0' * 64}.sig", settings.moving)
+    assert tags.movable("cache-x", settings.moving)
 
 
 @pytest.mark.parametrize(
