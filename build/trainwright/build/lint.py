@@ -47,7 +47,13 @@ def lint(intent: Intent, recipes: Iterable[Recipe]) -> list[Row]:
     check_components(intent.root, intent.variants)
     texts = {recipe.id: inputs.text_of(recipe) for recipe in recipes}
     dockerfiles = {identity: text["Dockerfile"] for identity, text in texts.items()}
-    return hadolint(intent.root, dockerfiles) + buildkit(intent.root, texts) + shellcheck(intent.root)
+    with ThreadPoolExecutor() as pool:  # hadolint computes on one core, while BuildKit's check waits for the engine
+        checks = [
+            pool.submit(hadolint, intent.root, dockerfiles),
+            pool.submit(buildkit, intent.root, texts),
+            pool.submit(shellcheck, intent.root),
+        ]
+        return [row for check in checks for row in check.result()]
 
 
 def judge(rows: Iterable[Row], require_check: bool, say: Callable[[str], None]) -> None:
