@@ -1,4 +1,4 @@
-"""The Docker Engine that a build needs: use the one that answers, install only what is missing.
+"""Provide the Docker Engine that a build needs: use the one that answers, install only what is missing.
 
 engine.py ensure [-v]   engine.py status   engine.py stop
 """
@@ -34,7 +34,7 @@ def usage() -> NoReturn:
 
 
 class Found(NamedTuple):
-    """Versions of the engine that answers and of buildx, "" for none."""
+    """The versions of the engine that answers and of buildx; "" if there is none."""
 
     server: str
     buildx: str
@@ -53,7 +53,7 @@ class Found(NamedTuple):
 
     @property
     def lacks(self) -> str:
-        """In words, for people."""
+        """Return what is missing, in words."""
         words = [] if self.engine_good else [f"Docker Engine {ENGINE['minimum']} or newer"]
         words += [] if self.buildx_good else [f"docker buildx {ENGINE['buildx_minimum']} or newer"]
         return ", ".join(words)
@@ -74,12 +74,12 @@ def at_least(version: str, minimum: str) -> bool:
 
 
 def have(name: str) -> bool:
-    """A command, or a file by its absolute path."""
+    """Return whether a command, or a file given by its absolute path, exists."""
     return Path(name).exists() if name.startswith("/") else shutil.which(name) is not None
 
 
 def our_pid() -> int | None:
-    """The pid of the daemon that we started, if it runs: a pid file alone may name a stranger by now."""
+    """Return the pid of the daemon that we started, if it runs: the pid in the file may now be another process's."""
     try:
         pid = int(PIDFILE.read_text())
         words = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
@@ -89,7 +89,7 @@ def our_pid() -> int | None:
 
 
 def lives(pid: int) -> bool:
-    """A zombie does not."""
+    """Return whether a process runs; a zombie does not."""
     try:
         return not re.search(r"^State:\s*[ZX]", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
     except OSError:
@@ -100,7 +100,7 @@ def lives(pid: int) -> bool:
 
 
 def distribution() -> tuple[str, str]:
-    """ID and codename of /etc/os-release, "" where it does not say."""
+    """Return ID and codename of /etc/os-release; "" for what it lacks."""
     file = Path(HOST["os_release"])
     rows = [line.partition("=") for line in (file.read_text().splitlines() if file.exists() else [])]
     said = {name: value.strip("\"'") for name, _, value in rows}
@@ -145,7 +145,7 @@ def refuse_unless_ours_to_install(found: Found) -> None:
 
 
 def client_says() -> str:
-    """The last words of the docker client about an engine that does not answer."""
+    """Return the last line that the docker client prints if no engine answers."""
     try:
         done = subprocess.run(["docker", "version"], capture_output=True, text=True, errors="replace")
     except OSError:
@@ -157,18 +157,18 @@ def client_says() -> str:
 
 
 def suites_for(package: str, codename: str) -> tuple[str, ...]:
-    """The suites to unpack a package from, best first; empty: apt-get installs it."""
+    """Return the suites to unpack a package from, best first; none if apt-get installs it."""
     return tuple(UNPACK["suite"].get(codename, ())) if package in UNPACK["packages"] else ()
 
 
 def apt(*words: str, log: Path | None = None, cwd: Path | None = None) -> bool:
-    """Waits for an unattended upgrade instead of failing on its lock."""
+    """Run apt-get; wait for an unattended upgrade instead of failing on its lock."""
     env = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
     return runs("apt-get", "-q", "-o", "DPkg::Lock::Timeout=300", *words, log=log, env=env, cwd=cwd)
 
 
 def apt_update(log: Path) -> None:
-    """apt alone goes on with a list missing, and exits with 0: tried twice, then as apt does (a broken third party)."""
+    """Update apt's lists; on an error, accept missing lists as apt does, for example those of a broken third party."""
     if not (apt("-o", "APT::Update::Error-Mode=any", "update", log=log) or apt("update", log=log)):
         apt_failed("apt-get update failed", log)
 
@@ -185,7 +185,7 @@ def apt_failed(what: str, log: Path) -> NoReturn:
 
 
 def apt_install(packages: list[str], work: Path) -> None:
-    """Debian 13 and Ubuntu take everything this way (not run there)."""
+    """Install packages with apt-get: on Debian 13 and Ubuntu all of them (not tested there)."""
     words, log = ("install", "-y", "--no-install-recommends", *packages), work / "apt.log"
     # Most hosts have lists that are fresh enough; a bare container has none.
     if not apt(*words, log=log):
@@ -195,9 +195,10 @@ def apt_install(packages: list[str], work: Path) -> None:
 
 
 def mirrors(codename: str) -> list[tuple[str, str, str]]:
-    """The distribution's own archives among the host's sources: address, suite, component, whatever their format.
+    """List the distribution's own archives among the host's sources: address, suite, component.
 
-    apt parses both formats and knows whose archive it is; a third party that also calls its suite "bookworm" is not it.
+    apt parses all formats of sources and knows each archive's owner: the suite of a third party may also be called
+    "bookworm".
     """
     fields = "$(ORIGIN)|$(CODENAME)|$(RELEASE)|$(COMPONENT)|$(REPO_URI)"
     found = set()
@@ -211,7 +212,7 @@ def mirrors(codename: str) -> list[tuple[str, str, str]]:
 
 
 def unpack(suites: tuple[str, ...], packages: list[str], work: Path) -> None:
-    """Signed packages, from the first of these suites that has them all for a host like this."""
+    """Unpack signed packages from the first of these suites whose packages all run on this host."""
     name, codename = distribution()
     if not (found := mirrors(codename)):
         apt_update(work / "apt.log")
@@ -235,7 +236,7 @@ def unpack(suites: tuple[str, ...], packages: list[str], work: Path) -> None:
 
 
 def bring(suite: str, rows: list[tuple[str, str, str]], packages: list[str], place: Path) -> str:
-    """Packages of a suite, unpacked under place/root; what is wrong where that is of no use here, "" where it is."""
+    """Unpack packages of a suite under place/root; return why they cannot be used here, or ""."""
     name, codename = distribution()
     keyring = f" [signed-by={UNPACK['keyring']}]" if name == "debian" else ""
     for folder in ("lists/partial", "cache/archives/partial", "sources", "debs", "root"):
@@ -268,7 +269,7 @@ def bring(suite: str, rows: list[tuple[str, str, str]], packages: list[str], pla
 
 
 def starts(folder: Path, log: Path) -> bool:
-    """Whether this host has the libraries, new enough, that the programs in there want."""
+    """Return whether this host has the libraries, in new enough versions, that the folder's programs need."""
     for place in ("bin", "sbin", "libexec/docker/cli-plugins"):
         for file in (folder / "usr" / place).glob("*"):
             runs("ldd", file, log=log)  # it says no to what is not dynamic, too
@@ -278,7 +279,7 @@ def starts(folder: Path, log: Path) -> bool:
 
 
 def link_commands(found: Found) -> None:
-    """Make what lies under the prefix callable; never hide a command of the host."""
+    """Link the commands under the prefix into PATH, without hiding any command of the host."""
     links, plugins = Path(ENGINE["link_dir"]), Path(ENGINE["plugin_dir"])
     for folder in (BIN, links, plugins):
         folder.mkdir(parents=True, exist_ok=True)
@@ -299,7 +300,7 @@ def link(place: Path, target: Path) -> None:
 
 
 def dockerd() -> Path | None:
-    """A dockerd that is new enough, ours first."""
+    """Return a dockerd that is new enough, preferably ours."""
     for path in map(Path, filter(None, (str(BIN / "dockerd"), shutil.which("dockerd")))):
         said = re.match(r"Docker version ([^ ,]*)", output(path, "--version"))
         if said and at_least(said[1], ENGINE["minimum"]):
@@ -350,7 +351,7 @@ def install_missing(found: Found, work: Path) -> None:
 
 
 def write_config() -> None:
-    """The administrator's settings (mirrors, address pools) hold; we only fill in what they leave open."""
+    """Write the daemon's configuration: keep the administrator's settings, and add only what they leave open."""
     import json
 
     theirs = Path("/etc/docker/daemon.json")
@@ -386,7 +387,7 @@ FIXES = (  # a pattern of the daemon's log, and what helps
 
 
 def explain_failure(what: str) -> NoReturn:
-    """With the last lines of the log and the likeliest fix."""
+    """Exit with the last lines of the log and the likeliest fix."""
     said = tail(LOG, 40)
     say(tail(LOG, 12))
     die(
@@ -397,7 +398,7 @@ def explain_failure(what: str) -> NoReturn:
 
 
 def wait_ready(pid: int) -> bool:
-    """False if that daemon ends before it answers."""
+    """Wait until the engine answers; return False if the daemon ends before."""
     end = time.monotonic() + ENGINE["ready_seconds"]
     while not output("docker", "version"):
         if not lives(pid):
@@ -480,7 +481,7 @@ def ensure(verbose: bool) -> None:
 
 
 def wait_for(held: int) -> None:
-    """Another installation ends first."""
+    """Wait until another installation ends."""
     end = time.monotonic() + ENGINE["lock_seconds"]
     told = False
     while True:

@@ -1,4 +1,4 @@
-"""What the scripts of the first command share. They run before .venv exists: the standard library is all there is."""
+"""Provide functions for the first command's scripts, which run before .venv exists: standard library only."""
 
 import os
 import subprocess
@@ -23,12 +23,12 @@ def settings() -> dict[str, Any]:
 
 
 def say(text: str) -> None:
-    """For people; standard output is for data."""
+    """Print a message to standard error; standard output is for data."""
     print(text, file=sys.stderr, flush=True)
 
 
 def die(code: int, what: str, *lines: str) -> NoReturn:
-    """The further lines say why, and give the command that fixes it."""
+    """Print an error and exit; the further lines give its reason and the command that fixes it."""
     coloured = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
     error, what = ("\033[31merror:\033[0m", f"\033[1m{what}\033[0m") if coloured else ("error:", what)
     say("\n".join([f"{error} {what}", *(f"  {line}" for line in lines if line)]))
@@ -36,7 +36,7 @@ def die(code: int, what: str, *lines: str) -> NoReturn:
 
 
 def output(*command: str | Path) -> str:
-    """Standard output of a program; "" where it fails or is not there."""
+    """Return the standard output of a program; "" if it fails or does not exist."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, errors="replace")
     except OSError:
@@ -45,7 +45,7 @@ def output(*command: str | Path) -> str:
 
 
 def runs(*command: str | Path, log: Path | None = None, **options: Any) -> bool:
-    """Whether a program succeeds; what it prints goes to a file, or nowhere."""
+    """Run a program and return whether it succeeds; write its output to a file, or discard it."""
     try:
         with Path(log or os.devnull).open("w") as said:
             return subprocess.run(command, stdout=said, stderr=said, **options).returncode == 0

@@ -1,4 +1,4 @@
-"""Runs inside an image, with its own Python, and prints as JSON what trainwright put there to keep it what it is."""
+"""Print as JSON, inside an image and with its Python, the files by which trainwright protects its contents."""
 
 import hashlib
 import json

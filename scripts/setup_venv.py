@@ -1,6 +1,6 @@
-"""The virtual environment .venv out of requirements.lock: every file hashed, from wherever pip is configured to look.
+"""Make the virtual environment .venv from requirements.lock, with hashes, and with pip's configured indexes.
 
-Safe to be interrupted: the marker is written last, and without it the next run starts from an empty .venv.
+An interruption does no harm: the marker is written last, and without it the next run starts from an empty .venv.
 """
 
 import fcntl
@@ -17,13 +17,13 @@ VENV = "cannot make a virtual environment"
 
 
 def complete() -> bool:
-    """As make sees it: the marker is there, and nothing that .venv depends on is newer."""
+    """Return whether .venv is current, by make's rule: the marker exists, and none of its inputs is newer."""
     needed = ("requirements.lock", "pyproject.toml", "scripts/setup_venv.py")
     return MARKER.exists() and all(Path(name).stat().st_mtime <= MARKER.stat().st_mtime for name in needed)
 
 
 def one_at_a_time() -> None:
-    """Wait for another make. The lock is on a file of the checkout, so that nothing of it stays behind."""
+    """Wait for another make, with a lock on a file of the checkout, so that no lock file remains."""
     held = os.open("requirements.lock", os.O_RDONLY)  # open until this process ends
     try:
         fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -39,7 +39,7 @@ def can_make_one() -> bool:
 
 
 def must_be_able() -> None:
-    """Debian and Ubuntu keep half of their Python's venv in a package of its own, which root gets installed."""
+    """Ensure that Python can make a virtual environment: Debian and Ubuntu have that in a separate package."""
     if find_spec("ensurepip") and can_make_one():
         return
     least = f"{sys.version_info.major}.{sys.version_info.minor}"
@@ -64,7 +64,7 @@ def must_be_able() -> None:
 
 
 def pip_install(*words: str) -> bool:
-    """What pip prints for people, less what it says of each index that lacks a package."""
+    """Run pip install; print its messages, except those about indexes that lack a package."""
     command = [".venv/bin/python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *words]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as pip:
         for line in pip.stdout or ():

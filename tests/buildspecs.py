@@ -1,6 +1,7 @@
-"""A buildspec as CodeBuild reads it: AWS, "Build specification reference" and "Batch build buildspec reference".
+"""Parse a buildspec as CodeBuild does: AWS, "Build specification reference" and "Batch build buildspec reference".
 
-AWS publishes no schema. More than we write; an unknown key is an error, as CodeBuild would fail at once, too.
+AWS publishes no schema. The models accept more than we write; an unknown key is an error, because a build on CodeBuild
+would fail at once.
 """
 
 import re
@@ -32,7 +33,7 @@ PHASES = ("install", "pre_build", "build", "post_build")
 
 
 class Spelt(Model):
-    """AWS writes `exported-variables`, Python `exported_variables`."""
+    """A model whose keys are spelt with hyphens in YAML and with underscores in Python."""
 
     model_config = ConfigDict(alias_generator=lambda name: name.rstrip("_").replace("_", "-"), frozen=True)
 
@@ -111,17 +112,17 @@ class BuildSpec(Model):
 
     @property
     def commands(self) -> list[str]:
-        """Of all phases, in their order."""
+        """List the commands of all phases in their order."""
         phases = [phase for name in PHASES if (phase := getattr(self.phases, name))]
         return [command for phase in phases for command in [*phase.commands, *phase.finally_]]
 
 
 def parse(text: str) -> BuildSpec:
-    """Raises yaml.YAMLError, and ValidationError for what CodeBuild would not take."""
+    """Parse a buildspec. Raises yaml.YAMLError, and ValidationError for what CodeBuild would refuse."""
     return BuildSpec.model_validate(yaml.safe_load(text))
 
 
 def missing(batch: Batch) -> list[str]:
-    """What a task of a batch depends on and none is: CodeBuild refuses such a batch."""
+    """List the identifiers that tasks of a batch depend on but that do not exist: CodeBuild refuses such a batch."""
     held = {task.identifier for task in batch.build_graph}
     return sorted({name for task in batch.build_graph for name in task.depend_on} - held)

@@ -1,4 +1,4 @@
-"""git in a test: run it in a folder, and commit all files of a folder."""
+"""Run git in a test's folder, and commit all files of it."""
 
 import os
 import subprocess

@@ -1,8 +1,8 @@
-"""Packages of Debian's format, written with ar and tar alone: hosts without dpkg run these tests, too."""
+"""Write Debian packages with ar and tar alone, because hosts without dpkg run these tests, too."""
 
 
 def deb(data: bytes) -> bytes:
-    """A package whose files are in `data`, a tar packed with xz; its control part is read by no test."""
+    """Make a package from `data`, a tar packed with xz; no test reads its control part."""
     parts = {"debian-binary": b"2.0\n", "control.tar.xz": data, "data.tar.xz": data}
     made = b"!<arch>\n"
     for part, held in parts.items():

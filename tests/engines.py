@@ -1,4 +1,4 @@
-"""A Docker engine of a test's own: its data, its socket, and a network of its own beside that of this host."""
+"""Start a Docker engine for a test, with its own data, socket and network, beside this host's engine."""
 
 import atexit
 import json
@@ -32,18 +32,18 @@ class Engine(NamedTuple):
     pid: int
 
     def docker(self, *words: str) -> str:
-        """What the docker client prints. Raises CalledProcessError."""
+        """Run the docker client and return its output. Raises CalledProcessError."""
         command = ["docker", "--host", self.host, *words]
         return subprocess.run(command, capture_output=True, text=True, check=True, timeout=300).stdout.strip()
 
     def inside(self, *words: str | Path) -> list[str]:
-        """A command that runs in the engine's network."""
+        """Return the command that runs these words in the engine's network."""
         return ["nsenter", f"--net=/proc/{self.pid}/ns/net", *map(str, words)]
 
 
 @cache
 def _docker_registry() -> list[str | Path]:
-    """The program of the registry on loopback: on this host it runs in any network, and starts at once."""
+    """Return the command of the registry that serves loopback: it runs in any network and starts at once."""
     from trainwright.build import loopback, programs
     from trainwright.core.errors import EnvironmentProblem
 
@@ -58,7 +58,7 @@ def _docker_registry() -> list[str | Path]:
 
 @contextmanager
 def registry_in(folder: Path, port: int, engine: Engine | None = None) -> Iterator[str]:
-    """host:port of a docker-registry with its data in a folder; in the network of an engine, where one is given."""
+    """Run a docker-registry with its data in a folder, in an engine's network if one is given; yield host:port."""
     (folder / "config.yml").write_text(REGISTRY.format(data=folder / "data", port=port))
     command = [*_docker_registry(), "serve", folder / "config.yml"]
     log = folder / "registry.log"
@@ -79,9 +79,9 @@ def registry_in(folder: Path, port: int, engine: Engine | None = None) -> Iterat
 
 @contextmanager
 def engine_of_its_own(containerd: bool = True) -> Iterator[Engine]:
-    """An engine beside the one of this host, gone afterwards with all that it holds.
+    """Start an engine beside this host's; remove it afterwards with all its images. It has its own network.
 
-    In a network of its own: two engines on one bridge take each other's. `containerd` says which image store.
+    Two engines on one bridge would take each other's addresses. `containerd` chooses the image store.
     """
     prefix = tomllib.loads((ROOT / "dockerfiles/host.toml").read_text())["prefix"]
     path = f"{prefix}/bin{os.pathsep}{os.environ['PATH']}"

@@ -1,4 +1,4 @@
-"""A proxy before a registry that misbehaves: on request, or as a seed decides. What it really did, it counts."""
+"""Run a proxy in front of a registry that causes faults, on request or by a seed, and counts them."""
 
 import base64
 import hashlib
@@ -52,7 +52,7 @@ USER = "AWS"
 
 @dataclass
 class Strike:
-    """One fault: it lets `later` requests of its kind pass and strikes the next `times`."""
+    """A fault: it passes `later` requests of its kind, and then hits the next `times`."""
 
     kind: str
     later: int = 0
@@ -60,7 +60,7 @@ class Strike:
 
 
 class Faults:
-    """How the proxy misbehaves, and how often it did."""
+    """The faults that the proxy is to cause, and counts of those that it caused."""
 
     def __init__(self) -> None:
         self.left: dict[str, int] = {}  # `method path-part` to how often it answers 500 before it works
@@ -78,7 +78,7 @@ class Faults:
         self.tags = threading.Lock()
 
     def plan(self, seed: int) -> None:
-        """One to four faults; now and then one that lasts longer than anybody's patience."""
+        """Plan one to four faults; sometimes one that lasts longer than all retries."""
         chance = random.Random(seed)
         kinds = sorted(KINDS)
         self.strikes = [
@@ -91,7 +91,7 @@ class Faults:
         ]
 
     def strike(self, request: str, length: int) -> str:
-        """Which fault this request gets; "" for none."""
+        """Return the fault for this request, or ""."""
         with self.lock:
             self.seen.append(request)
             for pattern, count in self.left.items():
@@ -117,7 +117,7 @@ class Faults:
         return ""
 
     def credentials(self) -> tuple[str, str]:
-        """What a publisher is given when it asks."""
+        """Return the credentials that a publisher gets."""
         return USER, self.password
 
     def admits(self, authorization: str) -> bool:
@@ -125,7 +125,7 @@ class Faults:
         return not self.password or authorization == f"Basic {said}"
 
     def wait(self, request: str) -> None:
-        """From now on this request is early for a while."""
+        """Refuse this request as too early for a while."""
         self.until[request] = time.monotonic() + RETRY_AFTER
 
     def note(self, request: str) -> None:
@@ -136,7 +136,7 @@ class Faults:
 
 
 class Fired:
-    """What struck in the seeded runs; shown when all tests are over."""
+    """The faults of the seeded runs; printed after all tests."""
 
     def __init__(self) -> None:
         self.seeds: set[int] = set()
@@ -161,7 +161,7 @@ class Flaky(NamedTuple):
 
 
 class Proxy(BaseHTTPRequestHandler):
-    """One request after the other, each passed on whole, or struck."""
+    """The proxy: it passes each request on completely, or applies a fault to it."""
 
     protocol_version = "HTTP/1.1"
     faults: Faults
@@ -231,7 +231,7 @@ class Proxy(BaseHTTPRequestHandler):
     def _ask(
         self, method: str, path: str, body: bytes = b"", headers: dict[str, str] | None = None
     ) -> tuple[int, dict[str, str], bytes]:
-        """The registry's own answer. 502 where there is none."""
+        """Ask the registry behind the proxy; return 502 if it does not answer."""
         sent = {key: value for key, value in (headers or {}).items() if key not in ("Transfer-Encoding", "Expect")}
         upstream = HTTPConnection(self.upstream, timeout=60)
         try:
@@ -250,14 +250,14 @@ class Proxy(BaseHTTPRequestHandler):
         return answer.status, kept, content
 
     def _lose(self, body: bytes) -> None:
-        """The blob of this upload, or the first layer of this manifest, is gone from the repository."""
+        """Delete the blob of this upload, or the first layer of this manifest, from the repository."""
         repository = self.path.split("/blobs/")[0].split("/manifests/")[0]
         found = re.search(r"digest=(sha256(?::|%3A)\w+)", self.path, re.IGNORECASE)
         digest = found[1] if found else json.loads(body)["layers"][0]["digest"]
         self._ask("DELETE", f"{repository}/blobs/{re.sub('%3A', ':', digest, flags=re.IGNORECASE)}")
 
     def _taken(self, body: bytes) -> bool:
-        """Whether the tag names another manifest than the one that is sent."""
+        """Return whether the tag names a manifest other than the one that is being sent."""
         _, headers, _ = self._ask("HEAD", self.path, headers={"Accept": MANIFEST})
         held = headers.get("Docker-Content-Digest", "")
         return bool(held) and held != "sha256:" + hashlib.sha256(body).hexdigest()
@@ -280,7 +280,7 @@ class Proxy(BaseHTTPRequestHandler):
             yield self.rfile.read(min(step, length - start))
 
     def _break_off(self, length: int, hang: bool) -> None:
-        """The registry gets half of the body, and then the connection is gone, or silent."""
+        """Send half of the body to the registry; then close the connection, or stay silent."""
         half = self.rfile.read(length // 2)
         upstream = HTTPConnection(self.upstream, timeout=60)
         upstream.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)
@@ -293,7 +293,7 @@ class Proxy(BaseHTTPRequestHandler):
         self._reset()
 
     def _hang(self) -> None:
-        """Silence until the other side has had enough, or the test is over."""
+        """Stay silent until the client closes the connection or the test ends."""
         while not self.faults.over.wait(0.02):
             readable, _, _ = select.select([self.connection], [], [], 0)
             if readable and not self.connection.recv(1 << 16):
@@ -301,7 +301,7 @@ class Proxy(BaseHTTPRequestHandler):
         self.close_connection = True
 
     def _reset(self) -> None:
-        """RST instead of an orderly end."""
+        """Close the connection with a TCP RST."""
         self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.close_connection = True
         for held in (self.rfile, self.wfile, self.connection):
@@ -330,7 +330,7 @@ class Proxy(BaseHTTPRequestHandler):
 
 
 def corrupted(content: bytes) -> bytes:
-    """One bit of it is another one."""
+    """Return the content with one bit changed."""
     middle = len(content) // 2
     return content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :] if content else content
 
@@ -342,7 +342,7 @@ class Server(ThreadingHTTPServer):
 
 @contextmanager
 def before(registry: str) -> Iterator[Flaky]:
-    """A proxy before the registry at host:port."""
+    """Start a proxy in front of the registry at host:port."""
     faults = Faults()
     handler = cast(type[Proxy], type("Handler", (Proxy,), {"faults": faults, "upstream": registry}))
     server = Server(("127.0.0.1", 0), handler)

@@ -1,4 +1,4 @@
-"""A host with programs of ours in front of its own: what scripts/gate.sh is tried on."""
+"""Simulate a host for scripts/gate.sh: its PATH begins with programs of the test."""
 
 import os
 import re
@@ -16,7 +16,7 @@ WORDS = "--least 8 --most 1024 --factor 2 --iterations 20 --warmup 1 --limit 30 
 
 @dataclass
 class Host:
-    """A machine with programs of ours in front of its own."""
+    """A machine whose PATH begins with programs of the test."""
 
     folder: Path
 
@@ -36,7 +36,7 @@ class Host:
         return {**os.environ, "PATH": f"{self.folder}:{os.environ['PATH']}", "MARK": str(self.folder)}
 
     def run(self, collectives: str, *words: str, script: str = "") -> subprocess.CompletedProcess[str]:
-        """As every launcher does it: the script comes through standard input."""
+        """Run the script through standard input, as every launcher does."""
         return subprocess.run(
             self.command(collectives, *words),
             input=script or SCRIPT.read_text(),
@@ -47,7 +47,7 @@ class Host:
         )
 
     def left(self) -> list[str]:
-        """What our programs started, and still runs."""
+        """List the processes that our programs started and that still run."""
         return marked(self.folder)
 
 
@@ -57,7 +57,7 @@ ROW = re.compile(r"(?:^|(?<=<stdout>:)) +\d+ +\d+ +float +sum .*$", re.MULTILINE
 
 
 def slowed(text: str, factor: float, ranks: int = 16) -> str:
-    """An all_reduce with all times longer, all bandwidths and their average lower; its checks still hold."""
+    """Return an all_reduce log with longer times and lower bandwidths, which are consistent with each other."""
 
     def changed(match: re.Match[str]) -> str:
         words = match[0].split()
@@ -73,7 +73,7 @@ def slowed(text: str, factor: float, ranks: int = 16) -> str:
 
 
 def marked(folder: Path) -> list[str]:
-    """Command lines of what was started with MARK=folder in its environment, and still runs."""
+    """List the command lines of running processes that have MARK=folder in their environment."""
     found = []
     for entry in Path("/proc").glob("[0-9]*"):
         try:

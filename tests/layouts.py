@@ -1,4 +1,4 @@
-"""Images of a few bytes, made by hand, as an engine would save them: an OCI layout with Docker's media types."""
+"""Write images of a few bytes as an engine would save them: an OCI layout with Docker's media types."""
 
 import gzip
 import hashlib
@@ -21,7 +21,7 @@ class Layout(NamedTuple):
 
 
 def make(folder: Path, layers: Sequence[bytes], config: Mapping[str, Any], **also: Any) -> Layout:
-    """`config` is what the engine would say: Env, Labels and the like. `also`: created and the like."""
+    """Write an image layout. `config` has Env, Labels and the like; `also` has other fields, such as created."""
     blobs = folder / "blobs/sha256"
     blobs.mkdir(parents=True)
 
@@ -45,7 +45,7 @@ def unpack(layer: bytes) -> bytes:
 
 
 def layout(folder: Path, labels: dict[str, str], file: str = "hello") -> str:
-    """One with a layer that is an archive of one empty file; its digest."""
+    """Write an image with one layer, which holds one empty file; return its digest."""
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w:gz") as archive:
         archive.addfile(tarfile.TarInfo(file), io.BytesIO())

@@ -1,4 +1,4 @@
-"""Real logs of nccl-tests, and what the judge says of them."""
+"""Provide real logs of nccl-tests, and the judge's verdicts on them."""
 
 import tomllib
 from collections.abc import Callable
@@ -35,7 +35,7 @@ def planted(folder: Path, text: str, mutation: Callable[[str], str]) -> Path:
 
 
 def complete() -> str:
-    """Log 07 as a plugin of today would have it: with the number of NICs, and what the EFA devices counted."""
+    """Return log 07 as today's plugin would write it: with the number of NICs and the EFA devices' counters."""
     today = "Selected provider is efa, fabric is efa (found 4 nics)"
     text = log("07").read_text().partition("## --- verbatim")[2].replace("Selected Provider is efa", today)
     return text + "".join(f"efa-counters before h{n} 0\nefa-counters after h{n} 900000000000\n" for n in (0, 1))

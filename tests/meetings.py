@@ -1,4 +1,4 @@
-"""Hosts of a job for the tests of the watch: real sockets, and processes that can be killed or stopped.
+"""Simulate the hosts of a job for tests of the watch, with real sockets and processes that can be killed or stopped.
 
 A host's name is an address of the loopback network here, so that names resolve as they would in a cluster.
 """
@@ -34,7 +34,7 @@ def secret() -> trust.Secret | None:
 
 
 def verdicts(meetings: list[Meeting], seconds: float = 60) -> list[Event | None]:
-    """The cause that each one heard; "ended" of others may come before it."""
+    """Return the cause that each host was told, skipping earlier "ended" events."""
     found = []
     for meeting in meetings:
         end = time.monotonic() + seconds
@@ -45,7 +45,7 @@ def verdicts(meetings: list[Meeting], seconds: float = 60) -> list[Event | None]
 
 
 class process:
-    """A host as a process of its own, up to the line "up"."""
+    """A host in a separate process, which is ready when it prints "up"."""
 
     def __init__(self, code: str) -> None:
         words = [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(LAUNCHER)!r})\n{code}"]
@@ -74,7 +74,7 @@ meeting = watch.join(World("test", "job", {HOSTS!r}, {host!r}, 1, "lo"), {settin
 
 @contextmanager
 def answering(answer: Callable[[socket.socket], object]) -> Iterator[int]:
-    """A port on loopback; each connection to it gets `answer`, in a thread, and is closed after it."""
+    """Serve a port on loopback; call `answer` for each connection in a thread, then close it."""
 
     def take() -> None:
         with suppress(OSError):
@@ -94,7 +94,7 @@ def answering(answer: Callable[[socket.socket], object]) -> Iterator[int]:
 
 @contextmanager
 def on_the_way(port: int, change: Callable[[bytes, bool], bytes]) -> Iterator[int]:
-    """A port on loopback that hands lines on to `port`, and its answers back, each as `change(line, back)` has it."""
+    """Serve a port that relays lines to `port` and back, each changed by `change(line, back)`."""
 
     def relay(near: socket.socket) -> None:
         with socket.create_connection((MAIN, port)) as far:

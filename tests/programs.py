@@ -1,4 +1,4 @@
-"""Import a program of an image, which is in no package, from its file."""
+"""Import a program of an image from its file, because it is in no package."""
 
 import importlib.util
 from pathlib import Path
@@ -6,7 +6,7 @@ from types import ModuleType
 
 
 def imported(path: Path) -> ModuleType:
-    """Import a new copy of it; its name in tracebacks is that of the file."""
+    """Import a new copy of a program; tracebacks show its file name."""
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec
     assert spec.loader

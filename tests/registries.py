@@ -1,4 +1,4 @@
-"""A registry in this process, over real HTTP, that does what a test tells it."""
+"""Serve a registry in this process, over real HTTP, which does what a test tells it."""
 
 import base64
 import hashlib
@@ -27,7 +27,7 @@ def digest_of(content: bytes) -> str:
 
 @dataclass
 class Registry:
-    """What it holds, what it is told to do, and what it was asked."""
+    """A registry: its content, the faults that a test asked for, and the requests that it got."""
 
     address: str = ""
     blobs: dict[tuple[str, str], bytes] = field(default_factory=dict)  # repository and digest
@@ -50,7 +50,7 @@ class Registry:
     lock: Lock = field(default_factory=Lock)
 
     def fail(self, pattern: str, status: int, times: int = 1, text: str = "", **headers: str) -> None:
-        """Answer with a status."""
+        """Answer requests that match with an error status."""
         content = json.dumps({"errors": [{"code": text.partition(":")[0], "message": text}]}).encode() if text else b""
         named = {key.replace("_", "-"): value for key, value in headers.items()}
         self.act(pattern, lambda handler: handler.answer(status, content, named), times)
@@ -121,7 +121,7 @@ class Handler(BaseHTTPRequestHandler):
     do_GET = do_HEAD = do_PUT = do_POST = do_PATCH = do_DELETE = serve
 
     def half(self) -> None:
-        """Take half of an upload's body, and hang up."""
+        """Take half of an upload's body, then close the connection."""
         place = re.search(r"uploads/(\w+)", self.path)
         assert place
         half = self.rfile.read(int(self.headers["Content-Length"]) // 2)
@@ -271,7 +271,7 @@ class Server(ThreadingHTTPServer):
 
 @contextmanager
 def serving(host: str = "127.0.0.1", certificate: Path | None = None) -> Iterator[Registry]:
-    """A registry of its own; over TLS where there is a certificate (a PEM file, its key with it)."""
+    """Serve a registry; over TLS if `certificate` is given, a PEM file with its key."""
     held = Registry()
     with Server((host, 0), cast(type[Handler], type("Bound", (Handler,), {"held": held}))) as server:
         if certificate:
@@ -285,7 +285,10 @@ def serving(host: str = "127.0.0.1", certificate: Path | None = None) -> Iterato
 
 
 def image(folder: Path, *layers: bytes) -> Path:
-    """An image as an OCI layout with Docker media types, as the engine saves one. Without layers: one small one."""
+    """Make a small image as an OCI layout with Docker media types, as the engine saves one.
+
+    `layers` replace the default.
+    """
     blobs = folder / "blobs/sha256"
     blobs.mkdir(parents=True)
 

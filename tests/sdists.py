@@ -1,4 +1,4 @@
-"""A source distribution as setuptools would write it, small enough to be written in a test."""
+"""Write small source distributions as setuptools would write them."""
 
 import io
 import tarfile
@@ -9,7 +9,7 @@ BUILD_SYSTEM = '[build-system]\nrequires = ["setuptools"]\nbuild-backend = "setu
 
 
 def sdist(folder: Path, name: str, version: str, files: dict[str, str], requires: tuple[str, ...] = ()) -> str:
-    """Write one into a folder; its sha256. `files` are path to text, `requires` what its metadata names."""
+    """Write a source distribution; return its sha256. `files` maps paths to texts, `requires` are its requirements."""
     path = folder / f"{name}-{version}.tar.gz"
     needs = "".join(f"Requires-Dist: {row}\n" for row in requires)
     texts = {"PKG-INFO": f"Metadata-Version: 2.2\nName: {name}\nVersion: {version}\n{needs}"}

@@ -1,6 +1,7 @@
-"""What modules of trainwright remember while a process lives is taken from them: each test begins as a new process.
+"""Empty what modules of trainwright cache during a process, so that each test starts as a new process does.
 
-Found, and not listed: every functools cache, and every container in a module whose name begins with one underscore.
+These are found, not listed: every functools cache, and every container in a module whose name begins with one
+underscore.
 """
 
 import sys
@@ -33,7 +34,7 @@ def modules() -> Iterator[tuple[str, ModuleType]]:
 
 
 def held() -> Iterator[tuple[str, Any]]:
-    """Name, and a cache or a container; what a module imported from another one is that one's."""
+    """Yield each cache or container with its name, in the module that defines it."""
     for module, space in modules():
         for name, value in [*vars(space).items()]:
             if hasattr(value, "cache_clear"):
@@ -47,7 +48,7 @@ _found: tuple[int, list[Any]] = 0, []
 
 
 def forget() -> None:
-    """A new process has none of it."""
+    """Empty the caches and containers, as in a new process."""
     global _found
     if _found[0] != len(sys.modules):
         _found = len(sys.modules), [value for name, value in held() if name not in PURE | FILLED_BY_IMPORT]

@@ -1,8 +1,8 @@
-"""Commands that are killed, or whose disk is full, at a moment that a seed decides; and what must hold afterwards.
+"""Kill commands, or fill their disk, at a moment that a seed decides; then check what must hold.
 
-A checkout is set back to where a command begins, the command is struck there, and all that it left is looked at: files
-of the tree are old or new, whole, and no others; a tag names an image that is whole and proved. Then the same command
-runs again, undisturbed, and must end where one that was never struck ends.
+A checkout is set back to the start of a command, and the command is struck. Then all that it left is checked: files of
+the tree are old or new and complete, and there are no others; a tag names an image that is complete and proved. Then
+the same command runs again, undisturbed, and must end as one that was never struck.
 """
 
 import hashlib
@@ -44,7 +44,7 @@ REPORT = """\
 
 
 def shim(folder: Path) -> Path:
-    """What a command is preloaded with. Not run where there is no C compiler."""
+    """Compile the library that commands are preloaded with; skip without a C compiler."""
     compiler, made = shutil.which("cc") or shutil.which("gcc"), folder / "strike.so"
     if not compiler:
         pytest.skip("not run: no C compiler")
@@ -54,7 +54,7 @@ def shim(folder: Path) -> Path:
 
 @dataclass
 class Struck:
-    """How a command ended."""
+    """The end of a command that was struck."""
 
     code: int
     err: str
@@ -63,7 +63,7 @@ class Struck:
 
 @dataclass
 class Stage:
-    """One command in a checkout of its own, as often as wanted from the same beginning."""
+    """One command in its own checkout, which can be set back to the same start."""
 
     command: str
     tree: Path
@@ -80,7 +80,7 @@ class Stage:
     # --- states ---
 
     def files(self) -> dict[str, bytes]:
-        """Every file of the checkout that a person or a later command may read, but the sources of the build."""
+        """Return every file of the checkout that a person or a later command may read, except the build's sources."""
         found = [path for name in FOLDERS for path in (self.tree / name).rglob("*")]
         out = self.tree / "out"
         found += [path for path in out.rglob("*") if len(path.relative_to(out).parts) <= 2]
@@ -117,13 +117,13 @@ class Stage:
         return trainwright(self.tree, *(words or self.words), **self.environment(**more))
 
     def strike(self, kind: str, at: int, **more: str) -> Struck:
-        """Run it with the shim; its children end, too, before this returns."""
+        """Run the command with the shim; its children have ended when this returns."""
         moment = f"{kind} at change {at} of {self.changes} {more or ''}".strip()
         struck = {"LD_PRELOAD": str(self.shim), "STRIKE": kind, "STRIKE_AT": str(at), **more}
         return self._wait(self._start(**struck), moment)
 
     def kill(self, seed: int) -> Struck:
-        """At a change of a file or at a moment between, the process alone or with all its children: by a seed."""
+        """Kill the command, alone or with its children, at a moment that the seed chooses."""
         chance = random.Random(seed)
         if chance.random() < 0.6:
             return self.strike("kill", chance.randint(1, self.changes))
@@ -150,7 +150,7 @@ class Stage:
         return Struck(child.returncode, err, moment)
 
     def measure(self) -> None:
-        """What a run that nobody strikes does, and where it ends."""
+        """Run the command undisturbed; record its duration, its changes and its result."""
         self.reset()
         told = self.temporary / "told"
         began = time.monotonic()
@@ -163,7 +163,7 @@ class Stage:
     # --- what must hold ---
 
     def inspect(self) -> None:
-        """After a strike: what is there is whole, and no tag names what is not."""
+        """Check after a strike that files are complete and that no tag names something incomplete."""
         now, before, after = self.files(), self.held["before"], self.held["after"]
         for path, content in now.items():
             if path.startswith("out/"):
@@ -180,7 +180,7 @@ class Stage:
         self.inspect_tags()
 
     def inspect_tags(self) -> None:
-        """A tag names an image that is whole; that of its key one that is tested; an alias one that is released."""
+        """Check that each tag names a complete image, a key tag a tested one, and an alias a released one."""
         held = self.registry
         for (name, tag), digest in held.tags.items():
             content, _ = held.manifests[name, digest]
@@ -197,7 +197,7 @@ class Stage:
                 assert digest in record.read_text()
 
     def settled(self) -> None:
-        """The same command again: it ends where one ends that nobody struck, and leaves nothing else."""
+        """Run the command again; check that it ends as an undisturbed one, and leaves no other files."""
         ended = self.run()
         assert ended.returncode == 0, ended.stderr
         now, after = self.files(), self.held["after"]
@@ -207,7 +207,7 @@ class Stage:
         self.inspect_tags()
 
     def debris(self) -> list[str]:
-        """What strikes left in the store, once it is old and a command has used it."""
+        """List what strikes left in the store, after it became old and a command used the store."""
         for path in [path for path in self.store.rglob("*") if hidden(path.name)]:
             os.utime(path, (time.time() - 2 * YOUNG,) * 2)
         self.reset("published")
@@ -219,14 +219,14 @@ class Stage:
 
 
 def hidden(path: str) -> bool:
-    """A file on its way to its name."""
+    """Return whether this is a temporary file, which gets its real name later."""
     name = path.rpartition("/")[2]
     return name.startswith(".") and name not in (".gitignore", ".gitattributes", ".dockerignore")
 
 
 @contextmanager
 def counted(command: str, attack: str) -> Iterator[None]:
-    """One more for the table at the end of the tests."""
+    """Count one more attempt for the table after the tests."""
     TRIED[command, attack]["tried"] += 1
     try:
         yield
@@ -236,7 +236,7 @@ def counted(command: str, attack: str) -> Iterator[None]:
 
 
 def refused(struck: Struck) -> None:
-    """One error: what, and what to do; with an exit code that is agreed on, and no traceback."""
+    """Check that the command ended with one error, a fix and a documented exit code, without traceback."""
     assert struck.code in AGREED, f"exit code {struck.code}: {struck.err[-1500:]}"
     assert "Traceback" not in struck.err, struck.err[-3000:]
     assert len(re.findall("^error: ", struck.err, re.MULTILINE)) == 1, struck.err[-1500:]
@@ -244,7 +244,7 @@ def refused(struck: Struck) -> None:
 
 
 def checkout(built: Path, folder: Path, registry: Registry) -> Stage:
-    """Built, tested, published and committed: what every command may begin with."""
+    """Make a checkout whose image is built, tested and published, and which is committed."""
     tree, store = folder / "tree", folder / "store"
     (folder / "tmp").mkdir()
     shutil.copytree(built, tree, copy_function=_linked)
@@ -261,7 +261,7 @@ def checkout(built: Path, folder: Path, registry: Registry) -> Stage:
 
 
 def stage(made: Stage, command: str) -> Stage:
-    """The checkout before a command, where everything is there that it needs, and nothing that it makes."""
+    """Return the checkout as a command needs it, without what the command makes."""
     made.reset("published")
     words = [command, *(["2026.11.0"] if command == "release" else []), ID]
     own = replace(made, command=command, words=words, held=dict(made.held), images=dict(made.images))
@@ -273,7 +273,7 @@ def stage(made: Stage, command: str) -> Stage:
 
 
 def _linked(source: str, target: str) -> None:
-    """What is large and never written to is not copied."""
+    """Hard-link large files, which are never written to, and copy others."""
     if Path(source).stat().st_size > 100_000:
         Path(target).hardlink_to(source)
     else:
@@ -285,7 +285,7 @@ def _others(folder: str, names: list[str]) -> set[str]:
 
 
 def _lock(made: Stage) -> None:
-    """One is stale, as after an edit of the intent; that of the distribution is current."""
+    """Make the image's lock stale, as after an edit of the intent; the package lock stays current."""
     path = made.tree / f"dockerfiles/locks/{ID}.toml"
     text = path.read_text()
     intent = next(line for line in text.splitlines() if line.startswith("intent"))
@@ -307,7 +307,7 @@ BEFORE: Mapping[str, Callable[[Stage], None]] = {
 
 
 def report_of(tree: Path) -> str:
-    """What the image tests of this image would have written."""
+    """Return the report that the image tests of this image would have written."""
     from trainwright.build import proof_code
     from trainwright.matrix.matrix import load_intent
 

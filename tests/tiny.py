@@ -1,6 +1,6 @@
-"""A framework small enough to be built many times in a test run: a base with Python, and pip on top of it.
+"""Define a framework small enough to be built many times in a test run: a base with Python, and pip on top of it.
 
-Each checkout is an image of its own (a label says which): one test run never reuses what another one built.
+Each checkout makes a different image, by a label, so that a test run never reuses an image of another run.
 """
 
 import atexit
@@ -56,7 +56,7 @@ TEMPLATES = ("base", "clamp", "python", "pip")
 
 
 def plant(tree: Path) -> None:
-    """A checkout whose only framework is `tiny`, with the project's own layers, scripts and settings."""
+    """Make a checkout whose only framework is `tiny`, with the project's own layers, scripts and settings."""
     import tomlkit
 
     shutil.copytree(ROOT / "dockerfiles", tree / "dockerfiles", ignore=shutil.ignore_patterns("locks", "layers"))
@@ -84,14 +84,14 @@ def plant(tree: Path) -> None:
 
 
 def add(tree: Path, step: str) -> None:
-    """One more step, late in the image."""
+    """Add one step late in the image."""
     text = (tree / IMAGE).read_text()
     assert text.count(LAST) == 1
     (tree / IMAGE).write_text(text.replace(LAST, f"{step}\n{LAST}"))
 
 
 def trainwright(tree: Path, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """The real command line, in a process of its own."""
+    """Run the real command line in a separate process."""
     return subprocess.run(
         [Path(sys.executable).with_name("trainwright"), *words],
         cwd=tree,
@@ -104,7 +104,7 @@ def trainwright(tree: Path, *words: str, **environment: str) -> subprocess.Compl
 
 @contextmanager
 def store_of_this_run() -> Iterator[Path]:
-    """A store that nobody else sees. What one module fetched and bootstrapped, the next one has."""
+    """Use a store for this test run alone, which its modules share."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TRAINWRIGHT_STORE", str(_store()))
         yield _store()
@@ -119,7 +119,7 @@ def _store() -> Path:
 
 @cache
 def built_in_this_run() -> Path:
-    """A checkout that is locked and built, in the store of this run. What a test changes, it changes in a copy."""
+    """Return a checkout that is locked and built once in this run. Tests must change only copies of it."""
     tree = _store() / "tiny"
     plant(tree)
     label = re.search(r'(io\.trainwright\.test)="(\w+)"', (tree / IMAGE).read_text())
@@ -133,7 +133,7 @@ def built_in_this_run() -> Path:
 
 
 def _forget(label: str) -> None:
-    """Take this run's images out of the engine, those of the copies too."""
+    """Remove this run's images from the engine, also those of copies."""
     own = ["docker", "images", "--quiet", "--filter", label]
     names = set(subprocess.run(own, capture_output=True, text=True, check=True).stdout.split())
     # Left to itself: xdist kills a worker that takes more than ten seconds to end, and a removal may take longer.

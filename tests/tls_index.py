@@ -1,4 +1,4 @@
-"""A Python index behind TLS and a password, with a certificate of our own CA, where containers reach it."""
+"""Serve a Python index with TLS, a password and a certificate of our own CA, at an address that containers reach."""
 
 import base64
 import ssl
@@ -20,7 +20,7 @@ USER, PASSWORD = "user", "pass-of-this-test"
 
 
 class Index(NamedTuple):
-    """Its address with user and password, and the file of the CA."""
+    """The index's address with user and password, and the CA file."""
 
     address: str
     ca: Path
@@ -40,7 +40,7 @@ class Handler(SimpleHTTPRequestHandler):
 
 @contextmanager
 def serving(folder: Path, *names: str) -> Iterator[Index]:
-    """With a wheel 1.0 of each name. Not run where the engine has no bridge of this machine."""
+    """Serve an index with a wheel 1.0 of each name. Skip if the engine has no bridge on this machine."""
     networks = engine.client().networks.list(names=["bridge"])
     if not networks:
         pytest.skip("not run: the engine has no bridge")

@@ -1,11 +1,11 @@
-"""A wheel that pip and uv install like any other, made in memory."""
+"""Make a wheel in memory, which pip and uv install like any other."""
 
 import io
 import zipfile
 
 
 def wheel(name: str, version: str, *requires: str, content: str = "") -> tuple[str, bytes]:
-    """File name and bytes. Its one module is `<name>_marker`; with `content` it is the package itself."""
+    """Return a wheel's file name and bytes. Its module is `<name>_marker`; with `content` it is the package itself."""
     own = name.replace("-", "_")
     info, packed = f"{own}-{version}.dist-info", io.BytesIO()
     module = f"{own}/__init__.py" if content else f"{own}_marker.py"

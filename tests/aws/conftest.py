@@ -1,4 +1,4 @@
-"""A registry like Amazon ECR for tests: see emulator.py. What lacks for it is "not run"."""
+"""Serve a registry like Amazon ECR to tests (see emulator.py). Tests that lack a program for it are "not run"."""
 
 import datetime
 import ipaddress
@@ -31,7 +31,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def bridge() -> str:
-    """The address of Docker's bridge: one of this machine that is none of 127/8, where clients skip TLS."""
+    """Return the address of Docker's bridge: an address of this machine outside 127/8, where clients use TLS."""
     if not shutil.which("ip"):
         pytest.skip("not run: no `ip` to ask for the address of Docker's bridge")
     said = subprocess.run(["ip", "-json", "-4", "address", "show", "docker0"], capture_output=True, text=True)
@@ -41,7 +41,7 @@ def bridge() -> str:
 
 
 def certify(folder: Path, address: str) -> None:
-    """ca.pem, and what it signed for an address: server.pem and server.key."""
+    """Write ca.pem, and a certificate for an address that this CA signed: server.pem and server.key."""
     now = datetime.datetime.now(datetime.UTC)
     names = [x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]) for name in ("CA of a test run", address)]
     keys = [ec.generate_private_key(ec.SECP256R1()) for _ in names]
@@ -61,7 +61,7 @@ def certify(folder: Path, address: str) -> None:
 
 @pytest.fixture(scope="session")
 def trust(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where ca.pem lies, and the certificate of the bridge's address."""
+    """Return the folder with ca.pem and the certificate for the bridge's address."""
     folder = tmp_path_factory.mktemp("tls")
     certify(folder, bridge())
     return folder
@@ -81,7 +81,7 @@ def running(tmp_path_factory: pytest.TempPathFactory, trust: Path) -> Iterator[E
 
 @pytest.fixture
 def amazon(running: Emulator, trust: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Emulator:
-    """An account with nothing in it, and an environment that leads there: all that tells it from Amazon."""
+    """Set up an empty account, and point the environment to it."""
     from trainwright.registry import aws, ecr
 
     running.reset()
@@ -106,7 +106,7 @@ def amazon(running: Emulator, trust: Path, tmp_path: Path, monkeypatch: pytest.M
 
 @pytest.fixture
 def jobs() -> Iterator[Jobs]:
-    """SageMaker, CloudWatch and S3 over plain HTTP, with nothing in them."""
+    """Serve empty SageMaker, CloudWatch and S3 over plain HTTP."""
     for backends in (logs_backends, sagemaker_backends, s3_backends):
         backends.reset()
     running = Jobs()

@@ -1,11 +1,11 @@
-"""Amazon ECR as tests see it: one TLS port a region, moto for the control plane, a real registry for the bytes.
+"""Emulate Amazon ECR for tests: one TLS port per region, moto for the control plane, a real registry for the bytes.
 
-Requests under /v2/ go to the distribution's docker-registry, after what ECR checks was checked: the token, the
-repository, the tags that must not move. All others go to moto, in this process, those to S3, too. No program under test
-knows of it.
+Requests under /v2/ go to the distribution's docker-registry, after the checks that ECR makes: the token, the
+repository, the immutable tags. All others go to moto, in this process, also those to S3. The programs under test do not
+know that this is an emulation.
 
-Not as Amazon has it: lifecycle rules and replication are kept and not carried out, moto invents sizes, and no policy
-is enforced: a call that succeeds here says nothing about IAM.
+It differs from Amazon: lifecycle rules and replication are stored but not carried out, moto invents sizes, and no
+policy is enforced, so that a call that succeeds here says nothing about IAM.
 """
 
 import base64
@@ -49,14 +49,15 @@ def says(status: int, body: Mapping[str, Any], **headers: str) -> Answer:
 
 
 def error(status: int, code: str, message: str, **headers: str) -> Answer:
-    """What the registry protocol says where it refuses."""
+    """Return an error in the format of the registry protocol."""
     return says(status, {"errors": [{"code": code, "message": message}]}, **headers)
 
 
 class Emulator:
-    """`registry` is host:port of a docker-registry that deletes; `certificate` and `key` are those of `host`.
+    """A stand-in for Amazon ECR in front of a docker-registry at `registry` (host:port), which can delete.
 
-    Without a certificate it speaks plain HTTP, which is enough where no registry is asked for.
+    `certificate` and `key` are those of `host`. Without a certificate it serves plain HTTP, which is enough for
+    tests that use no registry.
     """
 
     def __init__(
@@ -81,7 +82,7 @@ class Emulator:
             server.server_close()
 
     def reset(self) -> None:
-        """As if nobody had ever called: other accounts of the one registry are not seen."""
+        """Forget all calls. The registry is not emptied: its data stays, but below the name of an earlier account."""
         self.accounts += 1
         for backends in (ecr_backends, s3_backends, sagemaker_backends, secretsmanager_backends):
             backends[ACCOUNT].reset()
@@ -90,11 +91,11 @@ class Emulator:
         self.token_seconds, self.expired_status = HOURS_12, 403
 
     def address(self, region: str) -> str:
-        """host:port of a region: of its registry, and of every service's API."""
+        """Return host:port of a region: its registry and the API of every service."""
         return f"{self.host}:{self.servers[region].server_port}"
 
     def say(self, operation: str, body: Mapping[str, Any], status: int = 200, times: int = 1) -> None:
-        """Answer an operation so, without asking moto: what Amazon says and moto never does."""
+        """Make an operation return this, without asking moto: an answer of Amazon's that moto never gives."""
         self.said.setdefault(operation, []).extend([says(status, body)] * times)
 
     def refuse(self, operation: str, code: str, message: str, status: int = 400, times: int = 1) -> None:
@@ -104,7 +105,7 @@ class Emulator:
         self.said.setdefault(operation, []).append(Answer(status, {"Content-Type": "text/xml"}, text.encode()))
 
     def expire_tokens(self) -> None:
-        """Every token that was handed out is of yesterday."""
+        """Make every token that was handed out expire."""
         self.tokens = dict.fromkeys(self.tokens, 0.0)
 
     # --- the control plane -------------------------------------------------------------------------------------------
@@ -143,7 +144,7 @@ class Emulator:
         return answer._replace(body=json.dumps(body).encode())
 
     def asked(self, path: str, method: str, sent: Mapping[str, str], content: bytes) -> Answer:
-        """Of moto, in this process."""
+        """Return moto's answer; moto runs in this process."""
         environ = create_environ(path, f"https://{self.host}", method=method, headers=dict(sent), data=content)
         parts, status, headers = run_wsgi_app(self.moto, environ)
         kept = {name: value for name, value in headers.items() if name not in ("Content-Length", "Connection", "Date")}
@@ -201,7 +202,7 @@ class Emulator:
         return None
 
     def _ask(self, method: str, region: str, path: str, headers: Mapping[str, str], content: Any) -> Answer:
-        """Of the one registry behind all accounts and regions: there, names begin with these."""
+        """Forward a request to the one registry of all accounts and regions, whose names are prefixed with both."""
         own = f"/v2/{self.accounts}/{region}"
         upstream = HTTPConnection(self.registry, timeout=60)
         try:
@@ -218,7 +219,7 @@ class Emulator:
             upstream.close()
 
     def _note(self, repository: Any, manifest: bytes, kind: str, tag: str) -> None:
-        """What was pushed is in the control plane, too. Not by moto's put_image: it takes a filter for a regex."""
+        """Record a pushed image in the control plane, without moto's put_image, which takes a filter for a regex."""
         digest = "sha256:" + sha256(manifest).hexdigest()
         with self.lock:
             image = next((image for image in repository.images if image.image_digest == digest), None)
@@ -232,7 +233,7 @@ class Emulator:
 
 
 def is_fixed(repository: Any, tag: str) -> bool:
-    """Whether the repository's settings forbid to move a tag."""
+    """Return whether the repository's settings forbid moving a tag."""
     filters = [row["filter"] for row in repository.image_tag_mutability_exclusion_filters or []]
     excluded = any(fnmatchcase(tag, pattern) for pattern in filters)
     return bool({"IMMUTABLE": True, "IMMUTABLE_WITH_EXCLUSION": not excluded}.get(repository.image_tag_mutability))
@@ -249,7 +250,7 @@ class Handler(BaseHTTPRequestHandler):
         pass
 
     def content(self) -> Iterator[bytes]:
-        """The body, in pieces as they come; nothing where it was read already."""
+        """Yield the request's body piece by piece; nothing if it was read before."""
         left, self.left = self.left, 0
         while left > 0 and (piece := self.rfile.read(min(left, CHUNK))):
             left -= len(piece)

@@ -1,8 +1,8 @@
-"""SageMaker's jobs and their logs as tests see them: moto over HTTP, and before it what moto has not.
+"""Emulate SageMaker's jobs and their logs for tests: moto over HTTP, and in front of it what moto lacks.
 
-In moto a job is completed as soon as it is created, and a page of CloudWatch holds all. Here a test says how a job
-goes on, pages are small, some are empty, tokens run out, and every call may be refused at first. Events are put by
-PutLogEvents, late and out of order as the test likes; moto keeps them, and gives them their ids.
+Moto completes a job as soon as it is created, and returns all of CloudWatch's events in one page. Here a test sets how
+a job goes on, pages are small, some are empty, tokens expire, and every call may be refused at first. PutLogEvents puts
+events, as late and as disordered as the test wants; moto stores them and gives them their ids.
 """
 
 import base64
@@ -41,7 +41,7 @@ FAST = {  # of follow.toml: seconds, where a job here takes three
 
 
 def checkout(folder: Path, **changes: float) -> Path:
-    """Make a checkout whose follow.toml is quick; without proofs and locks."""
+    """Make a checkout without proofs and locks, whose follow.toml has short intervals."""
     ignored = shutil.ignore_patterns("proofs", "locks")
     shutil.copytree(ROOT / "dockerfiles", folder / "dockerfiles", ignore=ignored)
     settings = folder / "dockerfiles/follow.toml"
@@ -100,7 +100,7 @@ class Jobs(Emulator):
         return Job(self, name)
 
     def job(self, name: str) -> "Job":
-        """One that the program under test has created."""
+        """Return the job of this name, which the program under test has created."""
         return Job(self, name)
 
     # --- what is answered --------------------------------------------------------------------------------------------
@@ -192,7 +192,7 @@ class Job:
         return self.jobs.states[self.name]
 
     def step(self, status: str, message: str) -> None:
-        """What SageMaker does now."""
+        """Set the job's next secondary status and its message."""
         steps = [*self.state["SecondaryStatusTransitions"]]
         steps.append({"Status": status, "StartTime": time.time(), "StatusMessage": message})
         self.jobs.states[self.name] = {**self.state, "SecondaryStatus": status, "SecondaryStatusTransitions": steps}
@@ -204,7 +204,7 @@ class Job:
         self.jobs.states[self.name] = {**self.state, "TrainingJobStatus": status, **why, **times, **more}
 
     def put(self, host: str, rows: Iterable[tuple[float, str]], stream: int = 1) -> None:
-        """Lines of a host, each so many seconds ago."""
+        """Put log lines of a host, each this many seconds old."""
         name, now = f"{self.name}/{host}-{stream}", time.time()
         for make, words in (
             (self.logs.create_log_group, {"logGroupName": GROUP}),

@@ -1,4 +1,4 @@
-"""cosign in front of ECR: with the token that the account gives out, over TLS of a CA of one's own."""
+"""Test cosign with ECR: it uses the account's token, and TLS with a private CA."""
 
 import json
 import subprocess
@@ -22,7 +22,7 @@ HERE, NAME = REGIONS[0], "trainwright/pytorch"
 
 @pytest.fixture
 def place(amazon: Emulator, tmp_path: Path) -> Place:
-    """An image that is there by its digest."""
+    """Push an image by digest, without a tag."""
     ecr_repositories.ensure(HERE, [NAME], settings.publication(ROOT).repository, create=True, change=False)
     auth.authenticate(ecr.host(HERE), ecr.credentials(HERE))
     repository = f"{ecr.host(HERE)}/{NAME}"

@@ -1,4 +1,4 @@
-"""Tokens, tags in batches, scans, deletion: against moto and a real registry, over TLS."""
+"""Test ECR's tokens, batches of tags, scans and deletion against moto and a real registry, over TLS."""
 
 import hashlib
 import json
@@ -22,7 +22,7 @@ Push = Callable[..., str]
 
 @pytest.fixture
 def push(amazon: Emulator) -> Push:
-    """A small image of its own, under tags, in a repository whose tags never move; its digest."""
+    """Return a function that pushes a small image to a repository with immutable tags and returns its digest."""
 
     def pushed(content: str, *tags: str, region: str = HERE) -> str:
         with suppress(aws.client("ecr", region).exceptions.RepositoryAlreadyExistsException):

@@ -1,4 +1,4 @@
-"""Every way in which Amazon refuses, or cannot be asked, as botocore really raises it: one class of error."""
+"""Test that every error of Amazon's that botocore raises, and every failure to ask Amazon, becomes an AwsError."""
 
 import os
 import socket

@@ -1,4 +1,4 @@
-"""`trainwright attach` against moto over HTTP, as a program: jobs that end in every way, and logs as they come."""
+"""Test `trainwright attach`, run as a program against moto over HTTP: every end of a job, and late logs."""
 
 import json
 import os
@@ -21,7 +21,7 @@ DOUBLE = "h:7:7 [0] NCCL WARN Duplicate GPU detected : rank 1 and rank 0 both on
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """A checkout whose follow.toml is quick."""
+    """Return a checkout whose follow.toml has short intervals."""
     return checkout(tmp_path)
 
 
@@ -66,14 +66,14 @@ def of_hosts(out: str) -> list[str]:
 
 
 def said_once(job: Job, out: str) -> None:
-    """Nothing twice, nothing lost."""
+    """Check that each log line was printed exactly once."""
     counts, wanted = Counter(of_hosts(out)), Counter(job.put_texts)
     assert {line: n for line, n in counts.items() if n != wanted[line]} == {}
     assert wanted - counts == {}
 
 
 def until(condition: str, process: subprocess.Popen[str]) -> str:
-    """Read what it says until that holds a word."""
+    """Read the program's output until a line contains `condition`."""
     assert process.stdout
     said = ""
     for line in process.stdout:

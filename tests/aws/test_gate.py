@@ -1,4 +1,4 @@
-"""The request of a gate for SageMaker, as a client of Amazon sends it and a stand-in of the service keeps it."""
+"""Test the request of a gate for SageMaker, as a client sends it and a stand-in of the service stores it."""
 
 import json
 from pathlib import Path

@@ -1,6 +1,6 @@
-"""docs/iam-policy.json against the calls that were really made: nothing more is allowed, and nothing is missing.
+"""Test docs/iam-policy.json against the calls that were made: it allows all of them, and no others.
 
-What moto was asked says what is used. It enforces no policy: whether IAM would let it pass, only an account can say.
+The calls are those that moto recorded. Moto enforces no policy: only a real account can show that IAM allows them.
 """
 
 import json

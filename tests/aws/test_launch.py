@@ -1,4 +1,4 @@
-"""`trainwright launch` against moto over real HTTP: objects in S3, the request, and what a failure leaves."""
+"""Test `trainwright launch` against moto over real HTTP: objects in S3, the request, and what a failure leaves."""
 
 import io
 import json
@@ -59,7 +59,7 @@ def job(s3: Any, tmp_path: Path) -> Callable[..., launch.Job]:
 
 
 def tokened(prepared: launch.Job, token: str = TOKEN) -> launch.Job:
-    """With a token that is known, and looks one after the other without a pause."""
+    """Return the job with a known token, and without a pause between two looks."""
     settings = prepared.submission.settings
     quick = settings.model_copy(update={"begin": settings.begin.model_copy(update={"look_seconds": 0.01})})
     submission = prepared.submission.model_copy(update={"token": token, "settings": quick})
@@ -71,7 +71,7 @@ def missing(amazon: Emulator, times: int = 1) -> None:
 
 
 def keys(s3: Any) -> list[str]:
-    """Each with this token instead of its launch's own."""
+    """List the keys in S3, each with the known token instead of the launch's own."""
     found = [row["Key"] for row in s3.list_objects_v2(Bucket="bucket").get("Contents", [])]
     return [re.sub("/[0-9a-f]{16}/", f"/{TOKEN}/", key) for key in found]
 
@@ -157,7 +157,7 @@ def test_a_dry_run_sends_nothing(job: Callable[..., launch.Job], amazon: Emulato
 
 
 def cli(*words: str, root: Path = ROOT) -> "subprocess.CompletedProcess[str]":
-    """In a process of its own, as a person starts it."""
+    """Run the command line in a separate process."""
     command = [sys.executable, "-m", "trainwright.cli", *words]
     return subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=120)
 
@@ -205,7 +205,7 @@ def test_who_attaches_later_takes_it(job: Callable[..., launch.Job], s3: Any, am
 
 
 def ends(amazon: Emulator, status: str, **changes: Any) -> None:
-    """moto ends every job at once, and well."""
+    """Make moto end every job at once with this status."""
     source = {"S3DataSource": {"S3DataType": "S3Prefix", "S3Uri": f"s3://bucket/{SECRET.removesuffix('secret')}"}}
     said = {
         "TrainingJobName": "one",

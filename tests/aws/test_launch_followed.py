@@ -1,4 +1,4 @@
-"""`trainwright launch` from the command to the job's end, against moto over HTTP: objects, request, log, result."""
+"""Test `trainwright launch` until the job ends, against moto over HTTP: objects, request, log, result."""
 
 import random
 import re
@@ -42,7 +42,7 @@ def launch(jobs: Jobs, root: Path, *words: str, **environment: str) -> Any:
 
 
 def keys(s3: Any) -> list[str]:
-    """Each with this token instead of its launch's own."""
+    """List the keys in S3, each with the known token instead of the launch's own."""
     found = [row["Key"] for row in s3.list_objects_v2(Bucket="bucket").get("Contents", [])]
     return [re.sub("/[0-9a-f]{16}/", f"/{TOKEN}/", key) for key in found]
 

@@ -1,4 +1,4 @@
-"""Where images go, what is published there, and what that costs: one call for each repository."""
+"""Test the lookup of published images in several places: it makes one call for each repository."""
 
 import json
 import os
@@ -30,7 +30,7 @@ Publish = Callable[[list[Inputs], list[Place]], None]
 
 @pytest.fixture(scope="module")
 def twenty() -> list[Inputs]:
-    """Images of more than one framework that have a lock."""
+    """Return the inputs of twenty images, of several frameworks, that have a lock."""
     held = inputs.held(INTENT)
     return [inputs.load(recipe) for recipe in held[:: len(held) // 20][:20]]
 

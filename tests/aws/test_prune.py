@@ -1,4 +1,4 @@
-"""Out of Amazon ECR goes what nothing names, and nothing that SageMaker uses."""
+"""Test pruning in Amazon ECR: it deletes images that nothing names, and keeps those that SageMaker uses."""
 
 import json
 import re
@@ -34,7 +34,7 @@ def intent() -> Intent:
 
 @pytest.fixture
 def held(amazon: Emulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-    """Four images under keys that are not the present one, three of them old; digest by name."""
+    """Push four images whose keys are not the present one, three of them old; return name to digest."""
     monkeypatch.setenv("TRAINWRIGHT_STORE", str(tmp_path / "store"))
     aws.client("ecr", HERE).create_repository(repositoryName=NAME, imageTagMutability="IMMUTABLE")
     repository, found = place().repository, {}
@@ -62,7 +62,7 @@ def held(amazon: Emulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> d
 
 
 def uses(found: dict[str, str]) -> None:
-    """A training job, which runs for ever, and a model, as SageMaker is told of images."""
+    """Make SageMaker use two images: one in a training job that keeps running, one in a model."""
     sagemaker_backends[ACCOUNT].reset()
     runs(HERE, f"{place().repository}@{found['used']}")
     image = f"{place().repository}:{ID}-{KEYS['model'][:12]}"
@@ -133,7 +133,7 @@ def test_what_was_released_meanwhile_stays(amazon: Emulator, held: dict[str, str
 
 
 def starts_between(act: Callable[[], None]) -> Callable[[str], None]:
-    """SageMaker was asked once when the first listing begins."""
+    """Return a callback for messages that calls `act` when a listing begins, after SageMaker was first asked."""
     return lambda said: act() if said.endswith(": listing") else None
 
 
@@ -179,7 +179,7 @@ def test_jobs_that_cannot_be_asked(amazon: Emulator, held: dict[str, str], inten
 
 @pytest.fixture
 def declared(tmp_path: Path) -> Callable[[str], Intent]:
-    """This checkout with another line in [repository] of publish.toml."""
+    """Return a function that copies this checkout and changes one line in [repository] of publish.toml."""
 
     def write(line: str) -> Intent:
         for folder in ("dockerfiles", "scripts"):

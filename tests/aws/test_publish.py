@@ -1,4 +1,4 @@
-"""A real image from the engine into a registry like Amazon ECR: the whole way, as `trainwright push` goes it."""
+"""Test all of `trainwright push` with a real image from the engine, to a registry like Amazon ECR."""
 
 import base64
 import json
@@ -35,7 +35,7 @@ def built() -> Iterator[Path]:
 
 @pytest.fixture
 def trusting(amazon: Emulator, trust: Path) -> Iterator[None]:
-    """The engine trusts the test's CA, as an operator would have it trust a company's."""
+    """Make the engine trust the test's CA, as an operator does with a company's CA."""
     if os.geteuid():
         pytest.skip(f"not run: only root writes {TRUSTED}")
     folders = [TRUSTED / amazon.address(region) for region in REGIONS]
@@ -49,7 +49,7 @@ def trusting(amazon: Emulator, trust: Path) -> Iterator[None]:
 
 @pytest.fixture
 def push(built: Path, tmp_path: Path, amazon: Emulator, trusting: None, monkeypatch: pytest.MonkeyPatch) -> Push:
-    """`trainwright push` of an image that is built and probed, and not tested yet."""
+    """Return a function that runs `trainwright push` on an image that is built and probed, but not tested yet."""
     tree = tmp_path / "tree"
     shutil.copytree(built, tree)
     (tree / "tests/image/test_stub.py").write_text(BY_DIGEST)
@@ -69,7 +69,7 @@ def row(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
 
 
 def tags(amazon: Emulator, region: str) -> dict[str, str]:
-    """What the control plane says: tag to digest."""
+    """Map each tag to its digest, as the control plane lists them."""
     from trainwright.registry import aws
 
     said = aws.client("ecr", region).describe_images(repositoryName="trainwright/tiny")["imageDetails"]
@@ -164,7 +164,10 @@ def test_from_no_repository_to_the_second_image_and_the_first_one_gone(
     sagemaker_backends[ACCOUNT].reset()
 
     def calls(of: str) -> list[str]:
-        """Since the last time, each once, in their order: of Amazon's API, and how many of the registry protocol."""
+        """List the calls of Amazon's API since the last time, each once.
+
+        Print the number of requests to the registry.
+        """
         made = list(dict.fromkeys(name for _, name in amazon.calls))
         with capsys.disabled():
             print(f"\n{of}: {', '.join(made)}; {len(amazon.requests)} requests to the registry")
@@ -224,7 +227,7 @@ def test_from_no_repository_to_the_second_image_and_the_first_one_gone(
 
 
 def token() -> tuple[str, str]:
-    """What `docker login` writes down."""
+    """Return the user name and password that `docker login` would store."""
     from trainwright.registry import ecr
 
     return ecr.credentials(REGIONS[0])()

@@ -1,4 +1,4 @@
-"""What `push --dry-run` says of Amazon ECR: regions, repositories and their settings, scans; and it writes nothing."""
+"""Test what `push --dry-run` shows for ECR: regions, repositories, their settings, scans. It writes nothing."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -28,7 +28,7 @@ Told = Callable[[], Forecast]
 
 @pytest.fixture
 def told(amazon: Emulator, monkeypatch: pytest.MonkeyPatch) -> Told:
-    """Of an image that is built, in two regions."""
+    """Return a function that forecasts a push of a built image to two regions."""
     monkeypatch.setattr(engine, "image_id", lambda _: DIGEST)
 
     def forecast() -> Forecast:

@@ -1,4 +1,4 @@
-"""Our client in front of ECR: a token that expires in the middle, tags that move and tags that do not."""
+"""Test our client against ECR: a token that expires during a push, tags that move, and immutable tags."""
 
 import hashlib
 import json
@@ -31,7 +31,7 @@ def repository(amazon: Emulator) -> str:
 
 
 def layout(folder: Path, content: bytes = b"layer") -> layouts.Layout:
-    """Of several blobs, one of which takes several requests."""
+    """Make a layout with several blobs, one of which needs several requests."""
     return layouts.make(folder, [content, b"x" * 40_000_000], {"Labels": {"of": content.decode()}})
 
 

@@ -1,4 +1,4 @@
-"""Repositories that are created as publish.toml wants them, and changed where somebody says so and nowhere else."""
+"""Test that repositories are created as publish.toml defines them, and changed only on request."""
 
 import json
 from pathlib import Path

@@ -1,6 +1,7 @@
-"""docs/examples/terraform, by Terraform itself: valid, applied to a stand-in of Amazon's APIs, and no right too many.
+"""Test docs/examples/terraform with Terraform: it is valid, can be applied, and grants no excessive permission.
 
-moto enforces no policy: that an account would let a build do its work is not shown here.
+It is applied to a stand-in for Amazon's APIs. Moto enforces no policy, so this does not show that a build in a real
+account has all permissions that it needs.
 """
 
 import json
@@ -31,7 +32,7 @@ SECONDS = 300  # of one command: the provider is a large program, and the machin
 
 
 class Example:
-    """A copy of the example, initialised; `run` is terraform in it."""
+    """An initialised copy of the example; `run` runs terraform in it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder / "docs/examples/terraform"
@@ -92,7 +93,7 @@ def applied(example: Example) -> Iterator[Example]:
 
 @pytest.fixture
 def ask(applied: Example, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A client of boto3 for a service, to the account that Terraform filled."""
+    """Return a function that makes boto3 clients for the account that Terraform filled."""
     import boto3
 
     for name, value in applied.env.items():
@@ -103,7 +104,7 @@ def ask(applied: Example, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def policies(iam: Any, role: str) -> list[dict[str, Any]]:
-    """Every statement that a role has."""
+    """Return every policy statement of a role."""
     assert iam.list_attached_role_policies(RoleName=role)["AttachedPolicies"] == []
     found = []
     for name in iam.list_role_policies(RoleName=role)["PolicyNames"]:
@@ -208,7 +209,7 @@ def test_repositories_differ_in_what_the_provider_cannot_say(ask: Any) -> None:
 
 
 def default(name: str) -> Any:
-    """Of a variable, where it is a literal that JSON knows, too."""
+    """Return the default of a variable, which must be a literal that is also valid JSON."""
     text = (EXAMPLE / "variables.tf").read_text()
     found = re.search(rf'variable "{name}" {{.*?default\s*= (.*?)\n', text, re.DOTALL)
     assert found

@@ -1,4 +1,4 @@
-"""A wide-area link on loopback: every byte, either way, arrives half a round trip later; TLS handshakes included."""
+"""Simulate a wide-area link on loopback: every byte arrives half a round trip later, also of TLS handshakes."""
 
 import socket
 import threading
@@ -9,12 +9,15 @@ from contextlib import contextmanager, suppress
 
 @contextmanager
 def link(target: str, round_trip: float) -> Iterator[str]:
-    """host:port in front of `target`, on the same address, so that its certificate holds; seconds."""
+    """Delay a connection by `round_trip` seconds; yield host:port of a relay in front of `target`, on the same address.
+
+    Because the address is the same, the certificate of the target is valid for the relay.
+    """
     host, port = target.rsplit(":", 1)
     listener = socket.create_server((host, 0))
 
     def pump(source: socket.socket, sink: socket.socket) -> None:
-        """What comes in goes out after half a round trip, whatever is under way meanwhile."""
+        """Forward received data with a delay of half a round trip, without waiting for earlier data."""
         pending: list[tuple[float, bytes]] = []
         arrived = threading.Condition()
 

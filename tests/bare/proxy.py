@@ -1,4 +1,4 @@
-"""A proxy as companies have one: everything goes through it, and TLS is opened with a certificate of its own."""
+"""Simulate a company's proxy: all traffic goes through it, and it decrypts TLS with its own certificate."""
 
 import datetime
 import select
@@ -31,11 +31,11 @@ class Proxy:
 
     @property
     def authority(self) -> bytes:
-        """The certificate that its users have to trust."""
+        """Return the CA certificate that users of the proxy must trust."""
         return self._certificate("CA of a test's proxy", True).public_bytes(PEM)
 
     def context(self, host: str) -> ssl.SSLContext:
-        """What stands in for a host."""
+        """Return the TLS context with which the proxy stands in for a host."""
         file = self.folder / f"{host}.pem"
         with self.lock:
             if not file.exists():
@@ -93,7 +93,7 @@ class Handler(BaseHTTPRequestHandler):
 
 
 def join(one: socket.socket, other: socket.socket) -> None:
-    """Hand on what either says until one of them is silent for ever."""
+    """Pass data in both directions until one side closes or both are silent."""
     while True:
         waiting = [side for side in (one, other) if isinstance(side, ssl.SSLSocket) and side.pending()]
         for side in waiting or select.select([one, other], [], [], 120)[0] or [None]:

@@ -1,7 +1,7 @@
-"""The README's first command and `make unit`, in containers that stand for hosts which have little. `make test-bare`.
+"""Test the README's first command and `make unit` in containers that stand for minimal hosts: `make test-bare`.
 
-Each has the engine's socket, this host's network, and its files under the paths that they have here, so that the
-engine mounts what the container means. Home, store and registry are its own. Python, git and make are Debian's; the
+Each container has the engine's socket, this host's network, and its files under the same paths as on this host, so that
+the engine mounts the right files. It has its own home, store and registry. Python, git and make are Debian's; the
 docker client and buildx are this host's.
 """
 
@@ -48,7 +48,7 @@ pytestmark = pytest.mark.engine
 
 
 class Kind(NamedTuple):
-    """What root does first on that host, who then works there, and whether through a company's proxy."""
+    """A kind of host: what root prepares there, the user who then works, and whether there is a company's proxy."""
 
     prepare: str
     user: str = "0:0"
@@ -65,7 +65,7 @@ KINDS = {
 
 @pytest.fixture(scope="session")
 def debian(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """An image of Debian 12 with Python, git and make, by our own builder."""
+    """Build an image of Debian 12 with Python, git and make, by our own builder."""
     tree = tmp_path_factory.mktemp("debian")
     tiny.plant(tree)
     bases = tomlkit.parse((tree / "dockerfiles/bases.toml").read_text())
@@ -81,7 +81,7 @@ def debian(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture
 def work(debian: str) -> Iterator[Path]:
-    """A folder with a clone, which goes whoever wrote into it."""
+    """Make a folder with a clone, and remove it afterwards, with files of any owner."""
     folder = Path(tempfile.mkdtemp(prefix="trainwright-bare-", dir="/var/tmp"))
     subprocess.run(["git", "clone", "--quiet", "--no-hardlinks", ROOT, folder / "clone"], check=True)
     for name in ("home", "proxy"):
@@ -93,7 +93,7 @@ def work(debian: str) -> Iterator[Path]:
 
 
 def mounted(work: Path) -> dict[str, str]:
-    """What the container sees at which path: socket, client, work, and the indexes that are folders here."""
+    """Map each mounted path of this host to the container's path: socket, client, folder, and local package indexes."""
     client = shutil.which("docker")
     assert client
     found = {str(SOCKET): str(SOCKET), str(Path(client).resolve()): "/usr/local/bin/docker", str(work): str(work)}
@@ -116,7 +116,7 @@ def snapshots_answer() -> bool:
 
 
 def environment(work: Path, authority: bytes, bare: bool) -> dict[str, str]:
-    """What this host is told of mirrors, indexes and CAs, said to the other one."""
+    """Return this host's settings for mirrors, indexes and CAs, as the container needs them."""
     found = {"HOME": f"{work}/home", "PATH": PATHS, "TRAINWRIGHT_STORE": f"{work}/store"}
     if (
         bare and not snapshots_answer()
@@ -158,7 +158,7 @@ class Host:
         self.name, self.work = started.stdout.strip(), work
 
     def run(self, user: str, *words: str) -> str:
-        """What a command prints, beside its standard error, which goes to ours as it comes."""
+        """Run a command and return its standard output; its standard error goes to ours."""
         began = time.monotonic()
         command = ["docker", "exec", "--user", user, "--workdir", f"{self.work}/clone", self.name, *words]
         done = subprocess.run(command, stdout=subprocess.PIPE, text=True)
@@ -169,7 +169,7 @@ class Host:
         return done.stdout
 
     def stop_registry(self, user: str) -> None:
-        """Where the first command came so far."""
+        """Stop the registry that the first command started, if it came that far."""
         command = ["docker", "exec", "--user", user, "--workdir", f"{self.work}/clone", self.name]
         subprocess.run([*command, ".venv/bin/trainwright", "registry", "down"], capture_output=True)
 

@@ -1,4 +1,4 @@
-"""A registry of the tests' own, and a proxy before it that misbehaves on request."""
+"""Provide registries for these tests, and a proxy in front of them that causes faults on request."""
 
 import socket
 from collections.abc import Callable, Iterator
@@ -20,34 +20,34 @@ def free_port() -> int:
 
 @contextmanager
 def serving(folder: Path) -> Iterator[str]:
-    """host:port of a docker-registry with its data in a folder."""
+    """Serve a docker-registry with its data in a folder; yield host:port."""
     with registry_in(folder, free_port()) as address:
         yield address
 
 
 @pytest.fixture(scope="session")
 def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A registry for all tests of a run, empty at first."""
+    """Serve one registry for all tests of a run; it is empty at first."""
     with serving(tmp_path_factory.mktemp("registry")) as address:
         yield address
 
 
 @pytest.fixture
 def a_registry() -> Iterator[Callable[[Path], str]]:
-    """Further registries, each in a folder of its own."""
+    """Return a function that starts another registry, with its data in a folder."""
     with ExitStack() as stack:
         yield lambda folder: stack.enter_context(serving(folder))
 
 
 @pytest.fixture
 def flaky(registry: str) -> Iterator[Flaky]:
-    """The registry behind a proxy, and its faults."""
+    """Put a proxy in front of the registry that causes faults on request."""
     with before(registry) as proxy:
         yield proxy
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """A worker of xdist tells the process that started it."""
+    """Send the counts of faults and strikes from a worker of xdist to the process that started it."""
     if FIRED.seeds and hasattr(session.config, "workeroutput"):
         session.config.workeroutput["faults"] = [sorted(FIRED.seeds), dict(FIRED.kinds)]
     if TRIED and hasattr(session.config, "workeroutput"):

@@ -1,4 +1,4 @@
-"""A host without apt: apt runs in a container, with this host's proxy and credentials, and nothing of it stays.
+"""Test a host without apt: apt runs in a container with this host's proxy and credentials, and leaves no traces.
 
 Needs the distribution's mirror, and a host with apt to compare with.
 """
@@ -29,7 +29,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture
 def without_apt(tmp_path: Path) -> str:
-    """PATH with every program of this host, but those of apt."""
+    """Return a PATH with every program of this host except apt's."""
     folder = tmp_path / "bin"
     folder.mkdir()
     for place in os.environ["PATH"].split(os.pathsep):
@@ -67,7 +67,7 @@ def test_the_same_lock_without_apt(tmp_path: Path, without_apt: str, monkeypatch
 
 @pytest.fixture
 def proxy() -> Iterator[tuple[str, list[tuple[str, str]]]]:
-    """Address of a proxy that has nothing, and what it was asked: address and Authorization."""
+    """Start a proxy that answers 404; yield its address, and a list of requests: address and Authorization."""
     asked: list[tuple[str, str]] = []
 
     class Handler(BaseHTTPRequestHandler):

@@ -1,4 +1,4 @@
-"""Signed, attested, and verified from outside: with cosign, on a real registry; each check is seen to fail."""
+"""Test signing, attesting and outside verification with cosign on a real registry; each check must be able to fail."""
 
 import base64
 import json
@@ -38,7 +38,7 @@ DONE = {"signature": "passed", "sbom": "passed", "provenance": "passed"}
 
 @pytest.fixture(scope="session")
 def keys(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Two key pairs: `ours.key`, `ours.pub`, and somebody else's."""
+    """Make two key pairs: our own (`ours.key`, `ours.pub`), and another party's (`theirs.key`, `theirs.pub`)."""
     folder = tmp_path_factory.mktemp("keys")
     for name in ("ours", "theirs"):
         words = [*sign.program(), "generate-key-pair", f"--output-key-prefix={name}"]
@@ -64,7 +64,7 @@ def found(intent: Intent) -> Inputs:
 
 
 def bill_of(found: Inputs, digest: str) -> dict[str, Any]:
-    """An SBOM that lists what the lock says, as syft writes one."""
+    """Return an SBOM in syft's format that lists what the lock names."""
     rows = [("deb/debian", package.name, package.version) for package in found.distribution.packages().values()]
     rows += [("pypi", e.name, e.version) for e in found.lock.python if e.group in found.variant.groups]
     return {
@@ -106,7 +106,7 @@ class Pushed:
         return f"{self.digest.replace(':', '-')}.{suffix}"
 
     def beside(self, suffix: str) -> dict[str, Any]:
-        """The manifest of what cosign keeps beside the image; {} for nothing."""
+        """Return the manifest that cosign stores for the image under a suffix; {} if there is none."""
         headers = {"Accept": "application/vnd.oci.image.manifest.v1+json"}
         answer = httpx.get(self.url(self.tag_of(suffix)), headers=headers)
         return dict(answer.json()) if answer.status_code == 200 else {}
@@ -134,7 +134,7 @@ def pushed_image(intent: Intent, found: Inputs, folder: Path, repository: str, n
 
 @pytest.fixture
 def push(intent: Intent, found: Inputs, registry: str, tmp_path: Path) -> Push:
-    """Each test has a repository of its own, unless it names one."""
+    """Return a function that pushes an image, to a separate repository for each test unless one is named."""
 
     def one(name: str = "one", repository: str = "") -> Pushed:
         own = f"{registry}/{tmp_path.name.lower()}/trainwright/{found.variant.framework}"
@@ -278,7 +278,7 @@ def test_where_no_cosign_can_run_the_error_says_why(monkeypatch: pytest.MonkeyPa
 
 @pytest.fixture
 def kms(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A KMS that allows nothing."""
+    """Serve a KMS that denies every request."""
 
     class Denies(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
@@ -331,7 +331,7 @@ def test_what_has_to_be_signed_is_refused_without_a_key(
 
 
 def verified(pushed: Pushed, public: Path | str, target: str = "") -> dict[str, tuple[str, str]]:
-    """State and detail of each check; nothing is pulled."""
+    """Return state and detail of each check of `verify`; no image is pulled."""
     report = verify_published.inspect(pushed.intent, target or pushed.place.uri, str(public), False, lambda _: None)
     return {row.check: (row.state, row.detail) for row in report.rows}
 
@@ -344,7 +344,7 @@ def failed(rows: dict[str, tuple[str, str]]) -> set[str]:
 def shelf(
     intent: Intent, found: Inputs, registry: str, keys: dict[str, Path], tmp_path_factory: pytest.TempPathFactory
 ) -> Pushed:
-    """Attested, and under the tag of its key."""
+    """Push one image, attested, with the tag of its key."""
     repository = f"{registry}/shelf/trainwright/{found.variant.framework}"
     pushed = pushed_image(intent, found, tmp_path_factory.mktemp("shelf"), repository, "published")
     with pytest.MonkeyPatch.context() as patch:
@@ -357,7 +357,7 @@ def shelf(
 
 @pytest.fixture
 def published(shelf: Pushed) -> Iterator[Pushed]:
-    """The same for all tests: what one of them does beside it is undone."""
+    """Share one published image between tests, and undo a test's changes to its signature and attestations."""
     before = {suffix: shelf.beside(suffix) for suffix in ("sig", "att")}
     yield shelf
     for suffix, manifest in before.items():
@@ -370,7 +370,7 @@ def statement_of(pushed: Pushed, keys: dict[str, Path], kind: str) -> dict[str, 
 
 
 def attest_as(pushed: Pushed, kind: str, predicate: dict[str, Any]) -> None:
-    """Whatever it says, by our own key, and nothing beside it."""
+    """Attest any predicate with our own key, as the only attestation."""
     file = pushed.bill.with_suffix(".predicate")
     file.write_text(json.dumps(predicate))
     sign.attest(pushed.place, os.environ[sign.KEY], kind, file)

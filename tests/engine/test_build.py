@@ -1,4 +1,4 @@
-"""Real builds of a tiny framework: what the pipeline promises, and what it refuses. Needs an engine."""
+"""Test real builds of a tiny framework: what the build guarantees, and what it refuses. Needs an engine."""
 
 import json
 import re
@@ -86,9 +86,10 @@ def test_the_base_is_bit_identical(built: Path) -> None:
 
 
 def base_of(built: Path, *words: str) -> list[str]:
-    """Build the base of out/<id>/ alone; the digests of its layers as they ship. One of `words` is --tag=NAME.
+    """Build only the base of out/<id>/; return the digests of its layers as they ship. One of `words` is --tag=NAME.
 
-    Not of the engine's own layers: a folder that dpkg fills has now its package's time there, now that of the step.
+    The engine's own layers would not do: the time of a folder that dpkg fills is sometimes its package's, sometimes
+    that of the step.
     """
     out = built / "out" / ID
     target = json.loads((out / "docker-bake.json").read_text())["target"]["image"]

@@ -1,4 +1,4 @@
-"""The phases of buildspec.yml, in a clean clone of the last commit, as CodeBuild runs them one after the other."""
+"""Run the phases of buildspec.yml in a clean clone of the last commit, in the order in which CodeBuild runs them."""
 
 import subprocess
 from pathlib import Path

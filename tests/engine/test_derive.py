@@ -1,4 +1,4 @@
-"""Built on top of an image by digest: a harmless project passes; each way to change its parent is refused by name."""
+"""Test derived images: a harmless project passes, and `verify` names each kind of change to the parent."""
 
 import gzip
 import hashlib
@@ -51,7 +51,7 @@ def tree() -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def label() -> Iterator[str]:
-    """On every image of this module, so that they go again."""
+    """Yield a label for every image of this module; remove the images with it afterwards."""
     value = uuid4().hex
     yield value
     own = ["docker", "images", "--quiet", "--filter", f"label=io.trainwright.test={value}"]
@@ -60,7 +60,7 @@ def label() -> Iterator[str]:
 
 
 def docker_build(folder: Path, name: str, more: str = "") -> str:
-    """Plain buildx; the digest of the image."""
+    """Build with plain buildx; return the image's digest."""
     said = folder.parent / f"{folder.name}.json"
     words = ["--provenance=false", "--sbom=false", f"--output={OUTPUT}{name}{more}", f"--metadata-file={said}"]
     done = subprocess.run(
@@ -72,7 +72,7 @@ def docker_build(folder: Path, name: str, more: str = "") -> str:
 
 @pytest.fixture(scope="module")
 def parent(tree: Path, registry: str, label: str, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """repository@digest of an image with a library of its own, in a registry."""
+    """Push an image with an additional library to a registry; return repository@digest."""
     image = json.loads((tree / "out" / ID / "docker-bake.json").read_text())["target"]["image"]["tags"][0]
     declared = json.loads((tree / "out" / ID / "requirements/declared.json").read_text())
     declared["components"]["foo"] = FOO
@@ -88,7 +88,7 @@ def parent(tree: Path, registry: str, label: str, tmp_path_factory: pytest.TempP
 
 @pytest.fixture
 def project(tree: Path, parent: str, tmp_path: Path) -> Path:
-    """What `derive` writes, by the parent's address."""
+    """Write a project with `derive`, from the parent's address."""
     folder = tmp_path / "project"
     done = trainwright(tree, "derive", parent, "--into", str(folder), "--name", f"tiny-child-{uuid4().hex[:8]}")
     assert done.returncode == 0, done.stderr

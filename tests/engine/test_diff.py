@@ -1,4 +1,4 @@
-"""What changed between two images: in a real registry, by the locks, by what was built here, in the engine."""
+"""Test `diff` between two images: in a real registry, by their locks, by what was built here, and in the engine."""
 
 import json
 import re
@@ -41,7 +41,7 @@ class Place(NamedTuple):
         return layout
 
     def diff(self, *words: str, code: int = 0, **environment: str) -> dict[str, Any]:
-        """What the command says as JSON, or the error; and its last line as `said`."""
+        """Run `diff` and return its JSON, or its error; `said` has the lines of standard error."""
         done = trainwright(
             self.tree, "diff", *words, "--json", REGISTRY=self.registry, DOCKER_HOST=NO_ENGINE, **environment
         )
@@ -56,7 +56,7 @@ def rows(found: dict[str, Any]) -> set[tuple[str, ...]]:
 
 @pytest.fixture
 def place(tmp_path: Path, registry: str) -> Place:
-    """The project's own matrix and locks, under git."""
+    """Make a git checkout of the project's own matrix and locks."""
     tree = tmp_path / "tree"
     for name in ("dockerfiles", "scripts"):
         shutil.copytree(ROOT / name, tree / name)

@@ -1,7 +1,7 @@
-"""Publishing through a registry that misbehaves: nothing half-tagged, nothing lost, and the same command completes it.
+"""Publish through a faulty registry: no half-tagged image remains, and the same command completes the push.
 
-What is there afterwards the registry itself is asked, not our client. A seed decides which requests are struck; to run
-one again: `SEED=17 pytest tests/engine/test_faults.py -k few`.
+The tests ask the registry itself for the result, not our client. A seed decides which requests are hit; to run one
+again: `SEED=17 pytest tests/engine/test_faults.py -k few`.
 """
 
 import hashlib
@@ -48,7 +48,7 @@ TRANSFER = {
 
 @pytest.fixture(autouse=True)
 def impatient(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a checkout whose policy is to send small pieces and not to wait for long."""
+    """Work in a checkout whose policy sets small pieces and short waits."""
     policy = tomlkit.parse((ROOT / "dockerfiles/publish.toml").read_text())
     policy["transfer"].update(TRANSFER)
     (tmp_path / "here/dockerfiles").mkdir(parents=True)
@@ -58,20 +58,23 @@ def impatient(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def make(folder: Path, chance: random.Random, sizes: Sequence[int] = (300, 70_000, 9_000, 200_000)) -> Layout:
-    """An image of a few blobs that no other one shares; a part of them of several chunks."""
+    """Make an image of a few unique blobs, some of which take several pieces."""
     layers = [chance.randbytes(size) for size in sizes]
     return layouts.make(folder, layers, {"Labels": {"made": str(chance.random())}})
 
 
 def publish(layout: Layout, repository: str, tag: str = TAG) -> None:
-    """As the command does it."""
+    """Publish a layout as the command does."""
     registries.push(layout.folder, repository, layout.digest)
     registries.verify(repository, layout.digest, layout.manifest)
     registries.tag(repository, layout.digest, tag)
 
 
 def inspect(registry: str, path: str, *layouts: Layout, tagged: bool) -> str:
-    """What the registry holds: no tag but ours, and behind that one of these images, whole; its digest, or ""."""
+    """Check that the registry has at most our tag, and that it names one of these images, complete.
+
+    Return its digest; "" if there is no tag.
+    """
     url = f"http://{registry}/v2/{path}"
     answer = httpx.get(f"{url}/tags/list")
     tags = answer.json()["tags"] or [] if answer.status_code == 200 else []
@@ -90,7 +93,7 @@ def inspect(registry: str, path: str, *layouts: Layout, tagged: bool) -> str:
 
 
 def attempt(layout: Layout, repository: str) -> TrainwrightError | None:
-    """Published, or one error that says what to do."""
+    """Publish, and return None or the one error, which must say what to do."""
     found = None
     try:
         publish(layout, repository)
@@ -104,7 +107,7 @@ def attempt(layout: Layout, repository: str) -> TrainwrightError | None:
 
 
 def run(registry: str, seed: int, folder: Path) -> Counter[str]:
-    """One seeded run, and the same command again where it ended in an error; what was really struck."""
+    """Publish with the faults of a seed, and again after an error; return the faults that happened."""
     path, layout = f"faults/seed-{seed}", make(folder, random.Random(seed))
     with before(registry) as (address, faults):
         faults.password = "token"
@@ -121,7 +124,7 @@ def run(registry: str, seed: int, folder: Path) -> Counter[str]:
 
 
 def batch(registry: str, seeds: range, folder: Path) -> None:
-    """Side by side: most of a run is waiting. Every seed is run; those that fail are named."""
+    """Run every seed in parallel, because runs mostly wait; name the seeds that fail."""
     with ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
         runs = {seed: pool.submit(run, registry, seed, folder / str(seed)) for seed in seeds}
     for seed, done in runs.items():
@@ -295,7 +298,7 @@ def test_two_publish_different_images_under_one_key(
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A folder on a file system of one megabyte."""
+    """Mount a file system of one megabyte."""
     place = tmp_path / "disk"
     place.mkdir()
     mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "none", place], capture_output=True, text=True)

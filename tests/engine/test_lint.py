@@ -1,4 +1,4 @@
-"""BuildKit's check on a real engine: nothing to say of what we render, and red where it should be."""
+"""Test BuildKit's check on a real engine: it accepts what we render, and finds planted errors."""
 
 import json
 from pathlib import Path
@@ -20,7 +20,7 @@ BAKE = json.dumps({"target": {"image": {"contexts": {"rootfs": "rootfs"}, "tags"
 
 @pytest.fixture(autouse=True)
 def _new_enough() -> None:
-    """An engine that knows no check is supported; here it has proved nothing."""
+    """Skip if the engine is too old for BuildKit's check: such an engine is supported, but proves nothing here."""
     if why := lint.why_no_check(ROOT):
         pytest.skip(f"not run: {why}")
 
@@ -30,7 +30,7 @@ def checked(dockerfile: str) -> list[Row]:
 
 
 def red(rows: list[Row], *rules: str) -> bool:
-    """Are exactly these found?"""
+    """Return whether the failed rows name exactly these rules."""
     return {row.finding.split(":")[0] for row in rows if row.state == "failed"} == set(rules)
 
 

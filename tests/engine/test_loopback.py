@@ -1,4 +1,4 @@
-"""`trainwright registry`, with a port and a folder of its own: what people and `make push` get from it."""
+"""Test `trainwright registry`, with its own port and folder, as people and `make push` use it."""
 
 import json
 import os

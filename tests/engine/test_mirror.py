@@ -1,4 +1,4 @@
-"""Settings of this host: a mirror that does not answer is no absence, and what serves to fetch stays out of images.
+"""Test this host's download settings: a silent mirror does not count as missing data, and no setting enters an image.
 
 Needs the distribution's mirror.
 """

@@ -1,4 +1,4 @@
-"""`judge --png` with the matplotlib of requirements-png.lock, which is not in .venv: installed as the error says."""
+"""Test `judge --png` with matplotlib of requirements-png.lock, which .venv lacks: installed as the error says."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""Out of a real registry goes what nothing names; all the rest stays, and is read back."""
+"""Test pruning in a real registry: it deletes images that nothing names, and all others stay readable."""
 
 import json
 import shutil
@@ -31,7 +31,7 @@ class Place(NamedTuple):
     registry: str
 
     def push(self, key: str, *tags: str, created: str = "2020-01-01T00:00:00Z", **labels: str) -> str:
-        """An image of this key under its tag and others, with a layer of its own of a hundred bytes."""
+        """Push an image with this key under its key tag and others; a layer of 100 bytes is its own."""
         said = {"io.trainwright.id": ID, "io.trainwright.key": key} | labels
         folder = self.tree / "layouts" / key
         made = layouts.make(folder, [COMMON, key[0].encode() * 100], {"Labels": said}, created=created)
@@ -41,7 +41,7 @@ class Place(NamedTuple):
         return made.digest
 
     def beside(self, digest: str, end: str) -> str:
-        """What cosign would put there."""
+        """Put a manifest where cosign would put one for this digest."""
         config = {"mediaType": "application/vnd.oci.image.config.v1+json", "size": 2}
         config["digest"] = put_blob(self.repository, b"{}")
         kind = "application/vnd.oci.image.manifest.v1+json"
@@ -62,7 +62,7 @@ class Place(NamedTuple):
 
     @property
     def tags(self) -> set[str]:
-        """What the registry itself says, of tags that lead somewhere."""
+        """Return the tags that the registry itself lists and that have a manifest."""
         host, _, folder = self.registry.partition("/")
         url = f"http://{host}/v2/{folder}/{PATH}"
         listed = httpx.get(f"{url}/tags/list").json()["tags"] or []

@@ -1,4 +1,4 @@
-"""The way from a built image to a tag: proved first, tagged last, and nothing at all the second time."""
+"""Test publishing a built image: it is proved first and tagged last, and a second push changes nothing."""
 
 import hashlib
 import json
@@ -40,7 +40,7 @@ def built() -> Iterator[Path]:
 
 
 class Checkout(NamedTuple):
-    """A copy of the built checkout whose registry has a folder of its own in it."""
+    """A copy of the built checkout with a separate folder in the registry."""
 
     tree: Path
     registry: str
@@ -70,7 +70,7 @@ class Checkout(NamedTuple):
         return str(self.image["proof"]["tests"]["state"])
 
     def claim(self, state: str) -> None:
-        """Write what an earlier run of the present image tests would have left."""
+        """Write what an earlier run of the present image tests would have recorded."""
         image = self.image
         [recipe] = load_intent(self.tree).recipes
         image["proof"]["tests"] |= {"state": state, "code": proof_code.digest_of(recipe, "image")}
@@ -86,7 +86,7 @@ class Checkout(NamedTuple):
 
     @property
     def tags(self) -> set[str]:
-        """What the registry itself says."""
+        """Return the tags that the registry itself lists."""
         answer = httpx.get(self.url("tags/list"))
         return set(answer.json()["tags"] or []) if answer.status_code == 200 else set()
 
@@ -95,13 +95,13 @@ class Checkout(NamedTuple):
 
     @property
     def is_empty(self) -> bool:
-        """Nothing was ever sent, no untagged manifest and no blob: the registry has never heard of the repository."""
+        """Return whether the registry does not know the repository: it never got a blob or a manifest."""
         return httpx.get(self.url("tags/list")).status_code == 404
 
 
 @pytest.fixture
 def checkout(built: Path, tmp_path: Path, registry: str) -> Checkout:
-    """Built and probed, never tested, never pushed."""
+    """Make a checkout whose image is built and probed, but neither tested nor pushed."""
     tree = tmp_path / "tree"
     shutil.copytree(built, tree, ignore=shutil.ignore_patterns("out"))
     (tree / "out" / ID).mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""Publishing to a real registry: by digest, verified, tagged last; nothing half-tagged."""
+"""Test pushes to a real registry: by digest, verified, tagged last, and never half-tagged."""
 
 import hashlib
 import json
@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.engine, pytest.mark.registry]
 
 @pytest.fixture
 def layout(tmp_path: Path) -> Path:
-    """A small image as an OCI layout with Docker media types, as the engine saves one."""
+    """Make a small image as an OCI layout with Docker media types, as the engine saves one."""
     return image(tmp_path / "layout")
 
 
@@ -36,7 +36,7 @@ def test_push_verify_tag(layout: Path, registry: str) -> None:
 
 
 def another(layout: Path) -> str:
-    """The same image with other white space in its manifest, in the place of the first; its digest."""
+    """Rewrite the image's manifest with other white space, and return its new digest."""
     digest, _ = registries.manifest_of(layout)
     file = layout / "blobs" / digest.replace(":", "/")
     changed = json.dumps(json.loads(file.read_text()), indent=1).encode()

@@ -1,4 +1,4 @@
-"""The same inputs give the same image: on one engine, on two, from a cache, and by another builder."""
+"""Test that the same inputs give the same image: on one engine, on two, from a cache, and with another builder."""
 
 import json
 import os
@@ -179,12 +179,12 @@ def test_a_cache_in_a_registry_spares_another_host_every_step(tree: Path, other:
 
 @pytest.fixture
 def builders(tmp_path: Path) -> Path:
-    """A configuration of the docker client in which engines are known by name."""
+    """Return a folder for a docker client configuration, in which engines have names."""
     return tmp_path / "docker"
 
 
 def call(name: str, made: Engine, config: Path) -> dict[str, str]:
-    """The settings under which this host's engine holds images, and another one builds them."""
+    """Return the environment with which this host's engine holds the images and another engine builds them."""
     words = ["docker", "--config", str(config), "context", "create", name, "--docker", f"host={made.host}"]
     subprocess.run(words, check=True, capture_output=True)
     return {"DOCKER_CONFIG": str(config), "DOCKER_CONTEXT": name}

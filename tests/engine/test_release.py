@@ -1,6 +1,6 @@
-"""A new release of what is pinned, end to end: one line of intent, lock, changes, build, probe, tests, push, release.
+"""Release a new version of a pin, end to end: intent, lock, changes, build, probe, tests, push, release.
 
-And what keeps a release whole: what is refused, what a broken-off one leaves, the way back.
+Also test what keeps a release consistent: what is refused, what an interrupted release leaves, and the rollback.
 """
 
 import json
@@ -36,13 +36,13 @@ def built() -> Iterator[Path]:
 
 
 class Checkout(NamedTuple):
-    """A git checkout of the built tree, and a folder of the registry that is its own."""
+    """A git checkout of the built tree, with a separate folder in the registry."""
 
     tree: Path
     registry: str
 
     def run(self, *words: str, code: int = 0) -> Any:
-        """What a command printed as JSON; where it shall fail, its error."""
+        """Run a command and return its JSON, or its error if it should fail."""
         done = trainwright(self.tree, *words, "--json", REGISTRY=self.registry)
         assert done.returncode == code, done.stderr
         return json.loads(done.stderr.splitlines()[-1] if code else done.stdout)
@@ -56,7 +56,7 @@ class Checkout(NamedTuple):
 
     @property
     def tags(self) -> dict[str, str]:
-        """Tag to digest, as the registry itself says."""
+        """Map each tag to its digest, as the registry itself says."""
         host, _, folder = self.registry.partition("/")
         url = f"http://{host}/v2/{folder}/trainwright/tiny"
         listed = httpx.get(f"{url}/tags/list").json().get("tags") or []
@@ -71,7 +71,7 @@ class Checkout(NamedTuple):
 
 @pytest.fixture
 def checkout(built: Path, tmp_path: Path, registry: str) -> Checkout:
-    """Built and probed; nothing in the registry."""
+    """Make a checkout whose image is built and probed, with an empty registry."""
     tree = tmp_path / "tree"
     shutil.copytree(built, tree, ignore=shutil.ignore_patterns("out"))
     (tree / "out" / ID).mkdir(parents=True)
@@ -83,7 +83,7 @@ def checkout(built: Path, tmp_path: Path, registry: str) -> Checkout:
 
 
 def move_pip(tree: Path) -> None:
-    """One line of intent."""
+    """Move the pin of pip: one line of matrix.toml."""
     path = tree / "dockerfiles/matrix.toml"
     text, count = re.subn(r'^pip = ".*"', f'pip = "{ANOTHER_PIP}"', path.read_text(), flags=re.MULTILINE)
     assert count == 1
@@ -207,7 +207,7 @@ def test_a_tag_that_something_else_has(checkout: Checkout) -> None:
 
 
 def put(checkout: Checkout, tag: str, digest: str) -> str:
-    """The same manifest with other white space: another digest under this tag."""
+    """Put the same manifest with other white space under a tag; return its digest."""
     host, _, folder = checkout.registry.partition("/")
     url = f"http://{host}/v2/{folder}/trainwright/tiny/manifests"
     content = httpx.get(f"{url}/{digest}", headers={"Accept": MANIFEST}).json()
@@ -265,7 +265,7 @@ def test_interrupted_between_two_tags(checkout: Checkout, flaky: Flaky, after: i
 
 @pytest.fixture
 def lagging(checkout: Checkout) -> Checkout:
-    """Pinned and locked to a version that upstream has left behind."""
+    """Make a checkout whose pin and lock are older than upstream's newest version."""
     move_pip(checkout.tree)
     checkout.run("lock")
     git(checkout.tree, "config", "user.name", "A")
@@ -276,7 +276,7 @@ def lagging(checkout: Checkout) -> Checkout:
 
 
 def state(tree: Path) -> tuple[str, ...]:
-    """All that a command which makes a branch must not touch."""
+    """Return everything that a command which makes a branch must leave unchanged."""
     return tuple(git(tree, *words.split()) for words in ("rev-parse HEAD", "status --porcelain", "worktree list"))
 
 

@@ -1,4 +1,4 @@
-"""What an image may do when it is asked: `verify` without a key, `diff` and a build start a stranger's as root."""
+"""Test what a stranger's image can do when it is started: `verify` without a key, `diff` and builds run it as root."""
 
 import json
 from typing import Any
@@ -32,7 +32,7 @@ print(json.dumps(found))
 
 @pytest.fixture
 def image() -> str:
-    """The default image, whose own program plays the stranger's."""
+    """Return the default image, which plays the image of a stranger."""
     intent = load_intent(ROOT)
     variant = next(one for one in intent.variants if one.default and "openmpi" in one.pins)
     name = inputs.load(Recipe(intent, variant)).name

@@ -1,7 +1,7 @@
-"""Commands that are killed, whose disk is full, whose clock jumps, or that run twice at once; see striking.py.
+"""Test commands that are killed, lack disk space, see the clock jump, or run twice at once; see striking.py.
 
-Seeds decide the moments: two in each `make test`, 2 a command in `make test-slow`. To run one again, or as many as you
-like: `SEED=17 pytest tests/engine/test_strikes.py -k killed`, `STRIKES=50 pytest tests/engine/test_strikes.py -m slow`.
+Seeds decide the moments: two in each `make test`, two per command in `make test-slow`. To run one again, or any number:
+`SEED=17 pytest tests/engine/test_strikes.py -k killed`, `STRIKES=50 pytest tests/engine/test_strikes.py -m slow`.
 """
 
 import os
@@ -26,7 +26,7 @@ FEW = ("release", "push")
 
 @pytest.fixture(scope="module")
 def on_stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Stage]]:
-    """Each command where it begins; made once."""
+    """Return a function that returns a command's checkout before it starts; each is made once."""
     made: dict[str, Stage] = {}
     with store_of_this_run(), serving() as registry:
         checkout = striking.checkout(built_in_this_run(), tmp_path_factory.mktemp("checkout"), registry)
@@ -40,7 +40,7 @@ def on_stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str
 
 
 def strike(stage: Stage, struck: list[Callable[[], Struck]], *, says: bool) -> None:
-    """Each from the same beginning. All that did not hold is named, with its moment."""
+    """Run each strike from the same start. Name all that failed, with their moments."""
     failed = []
     for one in struck:
         stage.reset()
@@ -63,7 +63,7 @@ def kills(stage: Stage, count: int) -> list[Callable[[], Struck]]:
 
 
 def full(stage: Stage, count: int) -> list[Callable[[], Struck]]:
-    """From a change of a file on, spread evenly over all that the command makes."""
+    """Return strikes by a full disk, spread evenly over the command's changes of files."""
     step = max(1, stage.changes // count)
     return [lambda at=at: stage.strike("full", at) for at in range(step // 2 + 1, stage.changes + 1, step)]  # type: ignore[misc]
 

@@ -1,4 +1,4 @@
-"""A team's requirements on top of an image, for real: locked, compiled once, built, proved, tested, pushed."""
+"""Test a team's requirements on top of an image with real tools: lock, compile once, build, prove, test, push."""
 
 import hashlib
 import json
@@ -34,7 +34,7 @@ def store() -> Iterator[Path]:
 
 
 class Team:
-    """A checkout, a requirements file, and a folder of source distributions that only this host's pip knows."""
+    """A checkout, a requirements file, and a folder of source distributions, which only this host's pip knows."""
 
     def __init__(self, tree: Path, folder: Path) -> None:
         self.tree, self.folder, self.file = tree, folder, folder / "requirements.txt"

@@ -1,9 +1,9 @@
-"""Every image, as text. After a wanted change:
+"""Compare the text of every image with the stored one. After an intended change:
 
 TRAINWRIGHT_UPDATE_GOLDEN=1 .venv/bin/python -m pytest tests/golden
 
-One of each kind in full, as a person reviews it; and for every image a line in matrix.txt, so that a change of any of
-them is seen in a diff. tests/unit/image/test_render.py and tests/unit/matrix/test_whole_matrix.py test that each obeys
+One image of each kind is stored in full, for reviewers; matrix.txt has a line for every image, so that a diff shows a
+change of any of them. tests/unit/image/test_render.py and tests/unit/matrix/test_whole_matrix.py test that each obeys
 the rules.
 """
 
@@ -26,15 +26,15 @@ ACCEPT = "accept a wanted change with: TRAINWRIGHT_UPDATE_GOLDEN=1 .venv/bin/pyt
 
 
 def kind(variant: Variant) -> tuple[str, ...]:
-    """Framework, family of accelerator, flavour; a twin with compilers is a kind of its own once a family."""
+    """Return framework, accelerator family, and flavour or "devel": each family has one kind for its devel twins."""
     family = variant.accelerator.rstrip("0123456789")
     return (variant.framework, family, "devel" if variant.devel else variant.flavour)
 
 
 def kinds(intent: Intent) -> list[str]:
-    """One image of each kind: for SageMaker, because that has all that the other target has, and more.
+    """Return one image of each kind: the one for SageMaker, because it contains all of the EC2 image, and more.
 
-    Twins are for EC2, and so is one image more: the first of the matrix. Those that are blocked come last.
+    Devel twins are for EC2, and so is one image more: the first of the matrix. Blocked images come last.
     """
     found: dict[tuple[str, ...], Variant] = {}
 

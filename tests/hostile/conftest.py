@@ -1,4 +1,4 @@
-"""Parties that attack, a file each, each attack a test. A table at the end counts them, and says what they cost."""
+"""Count attacks and their costs: a file for each attacker, a test for each attack. A table at the end shows them."""
 
 import re
 from collections import defaultdict
@@ -31,7 +31,7 @@ STATUS, RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")  # Linu
 
 
 def _memory(line: str) -> int:
-    """KiB of this process: VmRSS now, VmHWM the most since it was reset."""
+    """Return this process's memory in KiB: VmRSS is the present value, VmHWM the peak since its reset."""
     found = re.search(rf"^{line}:\s+(\d+) kB", STATUS.read_text(), re.MULTILINE)
     assert found
     return int(found[1])
@@ -39,7 +39,7 @@ def _memory(line: str) -> int:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
-    """Note how much memory this process took for the test, in KiB; programs that it starts do not count."""
+    """Record how much memory this process used for the test, in KiB, without the programs that it starts."""
     try:
         RESET.write_text("5")  # the peak becomes what is held now
     except OSError:
@@ -52,7 +52,7 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
 
 
 class Cost(NamedTuple):
-    """What an attack cost us."""
+    """What an attack cost: the outcome of its test, seconds and memory."""
 
     outcome: str
     seconds: float
@@ -60,7 +60,7 @@ class Cost(NamedTuple):
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """A row for each party; with --verbose one for each test of it, too."""
+    """Print a row for each party; with --verbose also one for each of its tests."""
     costs = defaultdict[str, list[Cost]](list)
     for outcome in ("passed", "failed", "skipped", "error"):
         for report in terminalreporter.stats.get(outcome, []):

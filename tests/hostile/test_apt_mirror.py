@@ -1,4 +1,4 @@
-"""An apt mirror: what it sends for a package, and what its index says. Signatures are apt's; bytes are ours."""
+"""Test hostile apt mirrors: the packages and indexes that they send. apt checks signatures; we limit sizes."""
 
 import gzip
 import hashlib
@@ -63,7 +63,7 @@ ANSWERS: dict[str, Callable[[BaseHTTPRequestHandler], None]] = {
 
 @pytest.fixture
 def mirror() -> Iterator[Callable[[Callable[[BaseHTTPRequestHandler], None]], str]]:
-    """The address of one that answers so."""
+    """Return a function that starts a mirror with this answer and returns its address."""
     servers: list[ThreadingHTTPServer] = []
 
     def serve(answer: Callable[[BaseHTTPRequestHandler], None]) -> str:

@@ -1,4 +1,4 @@
-"""A git server, or a mirror of one, whose commit has the id that the lock names and a tree that no git would make."""
+"""Test hostile git servers and mirrors, whose commit has the locked id but a tree that git would never write."""
 
 import os
 import subprocess
@@ -21,7 +21,7 @@ OWN, NEW = b"ssh-ed25519 mine\n", b"ssh-ed25519 theirs\n"
 
 
 class Server:
-    """A bare repository on disk, written object by object."""
+    """A bare git repository on disk, written object by object."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -58,7 +58,7 @@ def named(name: bytes, mode: str = FILE) -> Attack:
 
 
 def below(*names: bytes) -> Attack:
-    """A file in folders of these names."""
+    """Return an attack: a file inside folders of these names."""
 
     def make(server: Server, _: Path) -> str:
         tree = server.tree((FILE, names[-1], server.blob()))
@@ -139,7 +139,7 @@ STOCK -= {"a repository as HFS+ reads it"}  # on macOS alone, and by fsck anywhe
 
 @pytest.fixture
 def aim(tmp_path: Path) -> Path:
-    """A folder beside what is laid out, with a file that nobody may touch."""
+    """Make a folder beside the target, with a file that must not change."""
     (tmp_path / "aim").mkdir()
     (tmp_path / "aim/authorized_keys").write_bytes(OWN)
     return tmp_path / "aim"
@@ -153,14 +153,14 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Server:
 
 
 def everything(tmp_path: Path) -> dict[str, bytes]:
-    """What lies beside the store, the server, and the folder that is written."""
+    """Return the contents of all files outside the store, the server and the target folder."""
     own = {"store", "server", "out"}
     found = [path for path in tmp_path.rglob("*") if path.relative_to(tmp_path).parts[0] not in own]
     return {str(path.relative_to(tmp_path)): path.read_bytes() for path in found if path.is_file()}
 
 
 def obtain(server: Server, commit: str, target: Path) -> None:
-    """Out of the store, as if it had been fetched before all this was refused."""
+    """Lay out a commit from the store, as if it had been fetched before such trees were refused."""
     upstream.path_of(commit).parent.mkdir(parents=True, exist_ok=True)
     upstream.path_of(commit).symlink_to(server.folder)
     upstream.lay_out(source(commit), target)
@@ -201,7 +201,7 @@ def deep(server: Server) -> str:
 
 
 def many(server: Server) -> str:
-    """The git bomb: 10 objects, and 10 billion files."""
+    """Make a git bomb: 10 objects that describe 10 billion files."""
     tree, mode = server.blob(), FILE
     for _ in range(10):
         tree, mode = server.tree(*((mode, b"%d" % number, tree) for number in range(10))), TREE

@@ -1,4 +1,4 @@
-"""Files of a size that nobody writes: one error each, before anything of them is parsed or resolved."""
+"""Test files of absurd size: each gives one error, before it is parsed or resolved."""
 
 from collections.abc import Callable
 from pathlib import Path

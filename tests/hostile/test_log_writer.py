@@ -1,4 +1,4 @@
-"""Whoever writes into a log: a job, its libraries, another user of a host. Everything that is searched for in it."""
+"""Test hostile writers of logs (a job, its libraries, another user) against every search in a log."""
 
 import io
 import re
@@ -32,7 +32,7 @@ def parsed(pattern: str, flags: int = 0) -> Any:
 
 
 def repeats(tree: Any, within: int = 1) -> Iterator[tuple[Any, int]]:
-    """The most times of every repeat, and of those that it stands in: one number, their product."""
+    """Yield the upper bound of every repeat, with the product of those around it."""
     for operation, told in tree:
         if str(operation) in REPEATS:
             yield told[1], within
@@ -47,7 +47,7 @@ def repeats(tree: Any, within: int = 1) -> Iterator[tuple[Any, int]]:
 
 
 def texts(tree: Any) -> list[str]:
-    """Some texts that a pattern takes, each repeat as short as it may be."""
+    """Return some texts that a pattern matches, each repeat as short as possible."""
     found = [""]
     for operation, told in tree:
         parts = [""]
@@ -70,7 +70,7 @@ def texts(tree: Any) -> list[str]:
 
 
 def of_literals(pattern: str, flags: int = 0) -> list[str]:
-    """Lines of a pattern's own words, over and over: whole, and cut anywhere, so that the end never comes."""
+    """Return long lines of a pattern's own words, complete or cut at any point, so that the pattern never ends."""
     whole = texts(parsed(pattern, flags))
     pieces = dict.fromkeys(text[:cut] for text in whole for cut in range(1, len(text) + 1))
     lines = [piece * (log_lines.LOOKED_AT // len(piece)) for piece in pieces]
@@ -82,7 +82,7 @@ def of_literals(pattern: str, flags: int = 0) -> list[str]:
 
 @pytest.fixture
 def ends() -> Iterator[None]:
-    """What hangs is ended, a search in `re` too; nothing else is measured by it."""
+    """End a test that hangs, even inside a search of `re`; it measures nothing else."""
 
     def end(*_: object) -> None:
         raise AssertionError(f"it has not ended after {ENDS_WHAT_HANGS} s")
@@ -95,7 +95,7 @@ def ends() -> Iterator[None]:
 
 
 def nested(pattern: str, flags: int = 0) -> list[Any]:
-    """Repeats within repeats, which split one text in more ways than anybody can try: (a+)+."""
+    """List repeats within repeats, such as (a+)+, which can split one text in too many ways."""
     return [
         most for most, within in repeats(parsed(pattern, flags)) if most > 1 and within > 1 and within * most > MOST
     ]
@@ -120,7 +120,7 @@ def test_a_cause_is_looked_for_in_its_own_words(pattern: str, ends: None) -> Non
 
 
 def patterns() -> Iterator[tuple[str, re.Pattern[str], bool]]:
-    """Those of the modules that read logs, and whether they are looked for anywhere in a line."""
+    """Yield the patterns of the modules that read logs, and whether each is searched for anywhere in a line."""
     searched = {"PROCESS", "NETWORK", "PROVIDER", "CHANNEL", "NODES", "RANKS", "VARIABLE", "SPEAKER", "EXIT", "ERROR"}
     searched |= {"PLUGIN", "REFUSED", "ANSI"}
     modules: list[ModuleType] = [judge, nccl_debug, nccl_tests]

@@ -1,4 +1,4 @@
-"""Names and values that become lines of what is emitted: a script, a manifest."""
+"""Test names and values that become lines of emitted scripts and manifests."""
 
 import os
 import shlex
@@ -34,7 +34,7 @@ def test_a_key_of_a_manifest_is_the_word_that_it_was(name: str) -> None:
 
 
 def readings(text: str) -> list[Any]:
-    """What YAML 1.1 reads, as Kubernetes and CodeBuild do, and what YAML 1.2 reads, as GitHub does."""
+    """Parse a text as YAML 1.1, as Kubernetes and CodeBuild do, and as YAML 1.2, as GitHub does."""
     return [yaml.safe_load(text), YAML(typ="safe", pure=True).load(text)]
 
 
@@ -189,7 +189,7 @@ def test_a_job_gets_the_words_that_were_given(on: str, word: str, cli: Any, tmp_
 
 
 def str_of(value: Any) -> list[str]:
-    """Every string of a document."""
+    """Return every string of a document."""
     if isinstance(value, dict):
         return [text for one in value.values() for text in str_of(one)]
     if isinstance(value, list):

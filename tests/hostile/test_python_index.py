@@ -1,4 +1,4 @@
-"""A Python index, or a mirror of one: what it offers, and where it sends passwords."""
+"""Test hostile Python indexes and mirrors: the files that they offer, and where they redirect passwords."""
 
 import gzip
 import io
@@ -32,7 +32,7 @@ def wheel(path: Path, metadata: bytes | None, compression: int = zipfile.ZIP_DEF
 
 
 def lies(path: Path) -> str:
-    """It says that METADATA has 100 bytes."""
+    """Write a wheel whose zip headers say that METADATA has 100 bytes, although it is huge."""
     file = path / wheel(path, HEAD + b"Description: " + b" " * HUGE)
     content, size = bytearray(file.read_bytes()), (len(HEAD) + len(b"Description: ") + HUGE).to_bytes(4, "little")
     while (place := content.find(size)) >= 0:
@@ -81,7 +81,7 @@ def link(path: Path) -> str:
 
 
 def blanks(path: Path) -> str:
-    """A source distribution of 3 GB, in 3 MB: nothing but one file, before any that is looked for."""
+    """Write a source distribution that unpacks to 3 GB: one large file before the metadata."""
     member = tarfile.TarInfo("a-1/big")
     member.size = 3_000_000_000
     with (path / "a-1.tar.gz").open("wb") as file:
@@ -131,7 +131,7 @@ def _empty(path: Path, name: str) -> str:
 
 @pytest.fixture
 def peak() -> Iterator[Callable[[], int]]:
-    """The most bytes that Python has held since the test began."""
+    """Return a function that returns the peak of Python's memory since the test began."""
     tracemalloc.start()
     yield lambda: tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()

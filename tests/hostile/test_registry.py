@@ -1,4 +1,4 @@
-"""A registry, whoever it redirects to, and a token service: what they get of ours, and what their answers cost."""
+"""Test hostile registries, redirect targets and token services: the secrets that they get, and the cost of answers."""
 
 import gzip
 import json
@@ -22,7 +22,7 @@ WHO = ("me", "a-secret-password")
 
 @pytest.fixture
 def thief() -> Iterator[Registry]:
-    """Another host, which writes down all that it is told."""
+    """Serve another host, which records all that it receives."""
     with serving() as found:
         found.heard = []  # type: ignore[attr-defined]
         yield found
@@ -30,7 +30,7 @@ def thief() -> Iterator[Registry]:
 
 @pytest.fixture
 def told(thief: Registry) -> Callable[[], str]:
-    """What the other host has heard that could let it in somewhere: headers and bodies."""
+    """Return a function that lists secrets which the other host received in headers and bodies."""
     heard: list[str] = []
 
     def listens(handler: Handler) -> None:
@@ -120,7 +120,7 @@ def test_a_redirect_back_gets_it_again(held: Registry, place: str, layout: Path,
 
 
 def packed(handler: Handler) -> None:
-    """100 MB of blanks in 100 kB."""
+    """Answer with 100 MB of blanks, compressed to 100 kB."""
     handler.answer(200, gzip.compress(b" " * 100_000_000), {"Content-Encoding": "gzip"})
 
 
@@ -138,7 +138,7 @@ def refusal(text: bytes, status: int = 400, **headers: str) -> Callable[[Handler
 
 
 def tags_without_end(tag: str, link: str) -> Callable[[Handler], None]:
-    """Pages that name the next one; {} is another number each time."""
+    """Answer with pages of tags that always name a next page; {} is replaced by a new number."""
     count = iter(range(10**9))
 
     def page(handler: Handler) -> None:

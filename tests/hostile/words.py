@@ -1,4 +1,4 @@
-"""Words that mean something else to YAML, a shell, HTML, Jinja, a terminal or a command line."""
+"""List words with a special meaning to YAML, a shell, HTML, Jinja, a terminal or a command line."""
 
 WORDS = [
     "no",

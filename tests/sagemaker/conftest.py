@@ -1,6 +1,6 @@
-"""Jobs that the SageMaker SDK itself starts here: its local mode, which runs an image under Docker Compose.
+"""Run jobs in the local mode of the SageMaker SDK, which runs an image under Docker Compose.
 
-Each version of the SDK is in a virtual environment of its own, which `make test-sdk` makes. Nothing is asked of AWS.
+Each version of the SDK has its own virtual environment, which `make test-sdk` makes. No test calls AWS.
 """
 
 import json
@@ -35,7 +35,7 @@ class Outcome:
 
 
 def compose() -> list[str] | None:
-    """Docker Compose as the SDKs look for it; None where there is none."""
+    """Return the command of Docker Compose, found as the SDKs do; None if it is missing."""
     plugin = subprocess.run(["docker", "compose", "version"], capture_output=True, text=True)
     if plugin.returncode == 0 and re.search(r"version v?([2-9]|\d\d)", plugin.stdout):
         return ["docker", "compose"]
@@ -44,7 +44,7 @@ def compose() -> list[str] | None:
 
 @pytest.fixture(scope="session")
 def sdk(pytestconfig: pytest.Config) -> Callable[[str], Path]:
-    """The Python that has a version of the SDK: v2, v3."""
+    """Return a function that returns the Python with a version of the SDK: v2 or v3."""
 
     def python(version: str) -> Path:
         found = Path(pytestconfig.getoption("--sdk") or ROOT / ".sdk", version, "bin/python")
@@ -59,9 +59,9 @@ def sdk(pytestconfig: pytest.Config) -> Callable[[str], Path]:
 def local_mode(
     image: str, sdk: Callable[[str], Path], tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> Iterator[Callable[..., Outcome]]:
-    """Run a job: local_mode("v3", "ranks_mpi.py", hosts=2, distribution={"mpi": {...}}). One for each test.
+    """Run a job: local_mode("v3", "ranks_mpi.py", hosts=2, distribution={"mpi": {...}}). Each test runs one.
 
-    Its containers and its network are gone afterwards, whatever happens.
+    The job's containers and network are always removed afterwards.
     """
     found = compose()
     if found is None:
@@ -122,7 +122,7 @@ def local_mode(
 
 
 def model(folder: Path) -> dict[str, Any]:
-    """result.json of the model that the SDK packed; nothing where there is none."""
+    """Return result.json from the model that the SDK packed; {} if it does not exist."""
     for packed in folder.rglob("model.tar.gz"):
         with tarfile.open(packed) as archive:
             for entry in archive:

@@ -1,4 +1,4 @@
-"""One training job in local mode, with version 2 of SageMaker's SDK and no AWS account; runs on that SDK's Python.
+"""Run one training job in local mode, with version 2 of SageMaker's SDK and its Python, and without an AWS account.
 
 python local_v2.py '{"image": ..., "script": ..., "code": ..., "folder": ..., "hosts": 1, "distribution": {}, ...}'
 """

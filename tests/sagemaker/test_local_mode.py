@@ -1,4 +1,4 @@
-"""The official SDK's local mode runs the image without an AWS account: versions 2 and 3, one and two instances."""
+"""Test the local mode of SageMaker's SDK, versions 2 and 3, with one and two instances and no AWS account."""
 
 import secrets
 from collections.abc import Callable
@@ -36,7 +36,7 @@ def test_a_script_that_fails_fails_the_call(local_mode: Callable[..., Any], vers
 
 
 def two(outcome: Any, processes: int = 1) -> None:
-    """Both hosts took part, each of `processes` ranks gave its number, and each host was checked once."""
+    """Check that both hosts took part with `processes` ranks each, and that each host was checked once."""
     assert outcome.code == 0, outcome.said
     size = 2 * processes
     assert outcome.result["size"] == size, outcome.said

@@ -1,4 +1,4 @@
-"""scripts/test-all.sh: the order of `make test`, and that a build beside the tests can fail it. Nothing real is run."""
+"""Test scripts/test-all.sh with stand-ins: the order of `make test`, and that a failing parallel build fails it."""
 
 import os
 import shutil

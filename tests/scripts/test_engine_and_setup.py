@@ -1,6 +1,6 @@
-"""The host scripts, among stand-ins: every program that could install or start something only notes that it was called.
+"""Test the host scripts with stand-ins: a program that could install or start something only records its call.
 
-The scripts run in a checkout of their own, whose host.toml knows no folder but the test's.
+The scripts run in a separate checkout, whose host.toml names only folders of the test.
 """
 
 import fcntl
@@ -31,13 +31,13 @@ esac
 
 @dataclass
 class Machine:
-    """A host on which nothing is what it seems; by default it has all that is needed."""
+    """A host whose programs are stand-ins; by default it has all that is needed."""
 
     folder: Path
     env: dict[str, str] = field(default_factory=dict)
 
     def put(self, name: str, script: str) -> None:
-        """A program on PATH."""
+        """Put a program on PATH."""
         path = self.folder / "bin" / name
         path.unlink(missing_ok=True)  # it may be a link into the real host
         path.write_text(f"#!/bin/sh\n{script}")
@@ -54,7 +54,7 @@ class Machine:
 
     @property
     def called(self) -> list[str]:
-        """What was called of the programs that change a host."""
+        """List the calls of programs that change a host."""
         return (self.folder / "called").read_text().splitlines()
 
 
@@ -85,12 +85,12 @@ def machine(tmp_path: Path) -> Machine:
 
 
 def distribution(machine: Machine, name: str, codename: str) -> None:
-    """What /etc/os-release says there."""
+    """Set the distribution in /etc/os-release of the machine."""
     (machine.folder / "os-release").write_text(f'NAME="Some {name}"\nID={name}\nVERSION_CODENAME={codename}\n')
 
 
 def refused(done: subprocess.CompletedProcess[str], machine: Machine) -> str:
-    """The one error of a script that ended with it, and changed nothing."""
+    """Check that a script ended with one error and changed nothing; return the error."""
     assert (done.returncode, done.stdout) == (10, ""), done.stderr
     assert done.stderr.startswith("error: ")
     assert done.stderr.count("error:") == 1
@@ -211,7 +211,7 @@ LDD = 'if grep -Eq " ($STUB_UNFIT) " "$1"; then echo "version \'GLIBC_9.99\' not
 
 @pytest.fixture
 def bookworm(machine: Machine) -> Machine:
-    """A Debian 12 that lacks buildx; the test says which suites have none, or one that wants a newer libc."""
+    """Make a Debian 12 without buildx; the test sets which suites lack it or need a newer libc."""
     distribution(machine, "debian", "bookworm")
     for name, script in {"apt-get": APT, "dpkg": DPKG, "dpkg-deb": "echo docker-buildx\n", "ldd": LDD}.items():
         machine.put(name, script)
@@ -270,7 +270,7 @@ def test_what_is_no_command_is_a_usage_error(machine: Machine, words: list[str])
 
 @pytest.fixture
 def checkout(machine: Machine) -> Machine:
-    """Where make says that .venv is not current."""
+    """Make a checkout in which .venv is out of date."""
     (machine.folder / "requirements.lock").touch()
     return machine
 

@@ -1,4 +1,4 @@
-"""scripts/test-images.sh: which images `make test` and CI take, without building one."""
+"""Test scripts/test-images.sh: which images `make test` and CI use; none is built."""
 
 import os
 import re
@@ -74,7 +74,7 @@ NAME = "trainwright/a:a-1.0-cpu-py311-ec2-key"
 def with_stand_ins(
     place: Path, action: str, held: bool, *words: str, recorded: str = ""
 ) -> subprocess.CompletedProcess[str]:
-    """The engine and the command line stand in for themselves: only what is asked of them, and when, is of interest."""
+    """Run the script with stand-ins for the engine and the command line, which record when they are asked for what."""
     (place / "scripts").mkdir()
     for name in ("test-images.sh", "lib.sh"):
         shutil.copy(ROOT / "scripts" / name, place / "scripts")

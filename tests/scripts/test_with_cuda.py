@@ -1,4 +1,7 @@
-"""The entrypoint of CUDA images: a forward-compatibility libcuda below the driver floor alone, the command always."""
+"""Test the entrypoint of CUDA images: it uses the libcuda for forward compatibility only below the driver floor.
+
+The command runs in any case.
+"""
 
 import shutil
 import subprocess
@@ -14,7 +17,7 @@ NEWER = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  1000.10  Relea
 
 @pytest.fixture
 def image(tmp_path: Path) -> Path:
-    """What an image holds of it: the script, CUDA's version, the floor."""
+    """Lay out the files that the entrypoint uses in an image: itself, CUDA's version and the driver floor."""
     for folder in ("bin", "cuda", "compat"):
         (tmp_path / folder).mkdir()
     shutil.copy(SCRIPT, tmp_path / "bin")
@@ -24,7 +27,7 @@ def image(tmp_path: Path) -> Path:
 
 
 def start(image: Path, driver: str | None, *, compat: bool, before: str = "") -> tuple[str, str]:
-    """Standard output and error of a command that prints LD_LIBRARY_PATH."""
+    """Run a command that prints LD_LIBRARY_PATH; return its standard output and error."""
     (image / "driver").write_text(driver or "")
     if driver is None:
         (image / "driver").unlink()

@@ -1,4 +1,4 @@
-"""What unit tests share: a host with nothing on it, a checkout of one's own, the CLI, and a web server on loopback."""
+"""Provide fixtures for unit tests: a host without settings, a checkout, the CLI, and a web server on loopback."""
 
 import functools
 import os
@@ -50,7 +50,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What takes seconds comes first in the share that each worker begins with, as worksteal deals them out."""
+    """Move slow tests to the front of each worker's first share, which worksteal assigns."""
     waiting = [item for item in items if item.get_closest_marker("waits")]
     others = iter([item for item in items if not item.get_closest_marker("waits")])
     workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
@@ -64,13 +64,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _pip(words: list[str], **how: Any) -> str:
-    """pip's answer takes a third of a second: it is asked where a test gives it a setting, and else has none."""
+    """Ask pip only if a test sets a PIP_ variable, because each question takes a third of a second."""
     return run(words, **how) if any(name.startswith("PIP_") for name in os.environ) else ""
 
 
 @pytest.hookimpl(wrapper=True, optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> Generator[None, int, int]:
-    """More workers than cores, because many tests wait; not for many cores, because each one collects all tests."""
+    """Use more workers than cores, because many tests wait; but at most 16, because each one collects all tests."""
     cores = yield
     return cores if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ else max(cores, min(2 * cores, 16))
 
@@ -79,13 +79,13 @@ _command = functools.cache(lambda info, how: get_command_from_info(info, **dict(
 
 
 def _commands(command_info: CommandInfo, **how: Any) -> Any:
-    """Typer makes all commands anew for each command line: those that a process knows, which here are all of them."""
+    """Cache typer's commands, which typer makes anew for each command line; all of them are known here."""
     return _command(command_info, tuple(how.items()))
 
 
 @pytest.fixture(autouse=True)
 def _bare_machine(tmp_path: Path, memory: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """No engine, no registry, no account, a store of its own, and nothing remembered from another test."""
+    """Remove engine, registry, account and store from the environment, and forget what earlier tests cached."""
     for name in list(os.environ):
         ours = name.startswith(("AWS_", "TRAINWRIGHT_", "PIP_", "UV_")) or name in (
             "REGISTRY",
@@ -108,13 +108,13 @@ def _bare_machine(tmp_path: Path, memory: Path, monkeypatch: pytest.MonkeyPatch)
 
 @pytest.fixture(scope="session")
 def intent() -> Intent:
-    """The intent of this very checkout, read once."""
+    """Return the intent of this checkout, read once."""
     return load_intent(ROOT)
 
 
 @pytest.fixture(scope="session")
 def memory() -> Iterator[Path]:
-    """A folder in memory: pytest keeps what lies in tmp_path, and removes it slowly."""
+    """Make a folder in memory, because pytest keeps the files of tmp_path and removes them slowly."""
     with TemporaryDirectory(
         prefix="trainwright-", dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     ) as folder:
@@ -125,7 +125,7 @@ Lying = dict[str, tuple[int, ...]]
 
 
 def _lying(folder: str) -> Lying:
-    """All that lies below a folder, and what is another one as soon as somebody writes it."""
+    """Map each path below a folder to what changes when the file is written."""
     found: Lying = {}
     for entry in os.scandir(folder):
         about = entry.stat(follow_symlinks=False)
@@ -137,7 +137,7 @@ def _lying(folder: str) -> Lying:
 
 
 class Checkout:
-    """A copy of what images are made of. To mend what a test did to it takes a tenth of what another copy takes."""
+    """A copy of the files that define images. Restoring it takes a tenth of the time of another copy."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -152,7 +152,7 @@ class Checkout:
         return _lying(str(self.root))
 
     def mend(self) -> None:
-        """As it was: what was added goes, what was changed or removed is copied again, with its old time."""
+        """Restore the copy: remove what was added, copy again what was changed or removed, with its old time."""
         for folder, _, _ in os.walk(self.root):
             Path(folder).chmod(Path(folder).stat().st_mode | stat.S_IRWXU)  # else only root removes what lies in it
         found = _lying(str(self.root))
@@ -180,9 +180,9 @@ def lasting(memory: Path) -> Checkout:
 
 @pytest.fixture
 def whole(lasting: Checkout) -> Iterator[Path]:
-    """A checkout of our own, to break; always in one place, so that templates nobody broke stay compiled.
+    """Yield a checkout that a test may change; its path is always the same, so that templates stay compiled.
 
-    Nothing is proved in it.
+    It has no proof records.
     """
     yield lasting.root
     lasting.mend()
@@ -199,13 +199,13 @@ FEW = {"pytorch": {0, 1, 2, 3, 17, 18, 19}, "jax": {0, 1}}
 
 @pytest.fixture
 def tree(whole: Path) -> Path:
-    """With every image; a module whose tests ask for all of them again and again makes `few` of it."""
+    """Return a checkout with all images; a module whose tests often load all of them overrides it with `few`."""
     return whole
 
 
 @pytest.fixture
 def few(whole: Path) -> Path:
-    """With fewer than half of the images."""
+    """Return a checkout with fewer than half of the images."""
     counted: dict[str, int] = {}
 
     def kept(row: re.Match[str]) -> str:
@@ -226,7 +226,7 @@ def few(whole: Path) -> Path:
 
 @pytest.fixture
 def foreign(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], None]:
-    """Have another user own a folder: really so for root, else as it seems to us."""
+    """Return a function that makes another user the owner of a folder: really if we are root, else apparently."""
 
     def give(folder: Path) -> None:
         if own := os.geteuid():
@@ -239,7 +239,7 @@ def foreign(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], None]:
 
 @pytest.fixture
 def edit() -> Callable[[Path, str, str], None]:
-    """Replace what a pattern matches, once; a pattern that matches nothing is a broken test, not a passed one."""
+    """Return a function that replaces one match of a pattern; a pattern without a match is an error of the test."""
 
     def replace(path: Path, pattern: str, new: str) -> None:
         text, count = re.subn(pattern, lambda _: new, path.read_text(), count=1, flags=re.MULTILINE)
@@ -251,7 +251,7 @@ def edit() -> Callable[[Path, str, str], None]:
 
 @pytest.fixture
 def settle() -> Callable[[Path], None]:
-    """Make every lock of a tree answer its intent, as `trainwright lock` does, without resolving anything."""
+    """Return a function that makes every lock of a tree current, as `trainwright lock` does, without resolving."""
 
     def rewrite(root: Path) -> None:
         intent = load_intent(root)
@@ -277,7 +277,7 @@ def settle() -> Callable[[Path], None]:
 
 @dataclass
 class Ended:
-    """How a command ended: exit code, standard output, standard error."""
+    """The end of a command: exit code, standard output, standard error."""
 
     code: int
     out: str
@@ -289,7 +289,7 @@ Cli = Callable[..., Ended]
 
 @pytest.fixture
 def cli(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Cli:
-    """The command line, in this process: `cli(root, "list", "--json")`."""
+    """Return a function that runs the command line in this process: `cli(root, "list", "--json")`."""
 
     def call(root: Path, *words: str) -> Ended:
         monkeypatch.chdir(root)
@@ -305,7 +305,7 @@ def cli(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> C
 
 @pytest.fixture
 def emit(cli: Any, tmp_path: Path) -> Emit:
-    """In a folder of a checkout, where there is a script."""
+    """Return a function that runs `emit` in a folder of a checkout, which has a script."""
     folder = tmp_path / "checkout"
     folder.mkdir()
     (folder / "dockerfiles").symlink_to(ROOT / "dockerfiles")
@@ -322,7 +322,7 @@ Fault = Callable[[BaseHTTPRequestHandler, bytes], None]
 
 @dataclass
 class Site:
-    """Files behind http://127.0.0.1; `faults` of a path are acted out first, one a request."""
+    """Files behind http://127.0.0.1; the `faults` of a path are applied first, one for each request."""
 
     address: str = ""
     files: dict[str, bytes] = field(default_factory=dict)
@@ -330,7 +330,7 @@ class Site:
     asked: list[tuple[str, str]] = field(default_factory=list)  # path, Range header
 
     def offer(self, name: str, body: bytes, *faults: Fault) -> str:
-        """Put a file there; its address."""
+        """Add a file to the site, and return its address."""
         self.files[f"/{name}"] = body
         self.faults[f"/{name}"] = list(faults)
         return f"{self.address}/{name}"
@@ -338,7 +338,7 @@ class Site:
 
 @contextmanager
 def _serving(certificate: Path | None = None) -> Iterator[Site]:
-    """A site of its own; over TLS where there is a certificate (a PEM file, its key with it)."""
+    """Serve a site; over TLS if `certificate` is given, a PEM file with its key."""
     held = Site()
 
     class Handler(BaseHTTPRequestHandler):
@@ -388,8 +388,9 @@ def site() -> Iterator[Site]:
 
 @pytest.fixture(scope="session")
 def authority(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a throw-away CA (ca.pem), what it vouches for (127.0.0.1: server.pem, with its key), and another
-    CA that knows nothing of it (public.pem).
+    """Make a folder with a CA (ca.pem), a certificate for 127.0.0.1 that it signed (server.pem), and an unrelated CA.
+
+    server.pem contains its key; the unrelated CA is public.pem.
     """
     folder = tmp_path_factory.mktemp("authority")
     new = "openssl req -x509 -days 2 -nodes -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -subj"
@@ -407,14 +408,14 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def tls_site(authority: Path) -> Iterator[Site]:
-    """The same behind https://, by a certificate that no system trusts."""
+    """Serve a site behind https://, with a certificate that no system trusts."""
     with _serving(authority / "server.pem") as held:
         yield held
 
 
 @pytest.fixture
 def bare_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A home without settings, no CA but the system's, and pip not asked: that takes a third of a second."""
+    """Set an empty home and only the system's CA, and do not ask pip, which takes a third of a second."""
     for name in list(os.environ):
         if name.startswith(("GIT_", "SSL_CERT_")) or name.endswith("_CA_BUNDLE"):
             monkeypatch.delenv(name)
@@ -433,7 +434,7 @@ def _fails(status: int) -> Fault:
 
 
 def _breaks(handler: BaseHTTPRequestHandler, body: bytes) -> None:
-    """Promise everything, send half, hang up."""
+    """Announce the whole body, send half of it, and close the connection."""
     handler.send_response(200)
     handler.send_header("Content-Length", str(len(body)))
     handler.end_headers()
@@ -443,7 +444,7 @@ def _breaks(handler: BaseHTTPRequestHandler, body: bytes) -> None:
 
 
 def _drips(handler: BaseHTTPRequestHandler, body: bytes) -> None:
-    """A slow line: 20 kB, a pause, 20 kB, a pause ..."""
+    """Send slowly: 20 kB, then a pause, and so on."""
     handler.send_response(200)
     handler.send_header("Content-Length", str(len(body)))
     handler.end_headers()
@@ -479,7 +480,7 @@ def faults() -> Iterator[Faults]:
 
 @pytest.fixture
 def wheel() -> Callable[..., str]:
-    """Write a tiny installable wheel into a folder; its sha256."""
+    """Return a function that writes a tiny installable wheel into a folder and returns its sha256."""
 
     def make(folder: Path, name: str, version: str, requires: tuple[str, ...] = (), tag: str = "py3-none-any") -> str:
         path, info = folder / f"{name}-{version}-{tag}.whl", f"{name}-{version}.dist-info"

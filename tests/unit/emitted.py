@@ -1,4 +1,4 @@
-"""What tests of `trainwright emit` share: an image, schedulers, and how to read what is emitted."""
+"""Provide what tests of `trainwright emit` share: an image, schedulers, and readers of the emitted files."""
 
 from collections.abc import Callable
 from typing import Any

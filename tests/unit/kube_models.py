@@ -1,9 +1,9 @@
-"""What Kubernetes and kubeflow's operators take, as their own clients' models have it: every field's name and type.
+"""Check values against the types of Kubernetes and kubeflow's operators, as their clients' models define them.
 
-PyTorchJob v1: kubeflow-training 1.9.4, generated from the operator's API; the core: the kubernetes client 35. MPIJob
-v2beta1 has no client on PyPI: the fields below are written after kubeflow/mpi-operator
-pkg/apis/kubeflow/v2beta1/types.go@caa3c47 (July 2026), all of them, without those of its status. The models say nothing
-of values, but for what must be there.
+PyTorchJob v1 is from kubeflow-training 1.9.4, which is generated from the operator's API; the core types are from the
+kubernetes client 35. MPIJob v2beta1 has no client on PyPI: the fields below are copied from kubeflow/mpi-operator
+pkg/apis/kubeflow/v2beta1/types.go@caa3c47 (July 2026), all except those of its status. The models check no values, only
+that required fields exist.
 """
 
 import re
@@ -26,7 +26,7 @@ INSIDE = re.compile(r"(list|dict)[\[(](?:str, ?)?(\w+)[\])]")
 
 
 def wrong(value: Any, kind: str, at: str = "") -> list[str]:
-    """What of a value is none of `kind`: unknown fields, types, and what is missing."""
+    """List the errors of a value of this kind: unknown fields, wrong types, missing fields."""
     if kind in PLAIN:
         return [] if type(value) is PLAIN[kind] else [f"{at}: {value!r} is no {kind}"]
     if found := INSIDE.fullmatch(kind):
@@ -58,7 +58,7 @@ def _fields(kind: str) -> dict[str, str]:
 
 
 def _missing(value: dict[str, Any], kind: str, at: str) -> list[str]:
-    """The models themselves refuse to be without what is required."""
+    """List required fields that are missing; the models' constructors report them."""
     if kind in MPIJOB:
         return [] if kind != "MPIJobSpec" or "mpiReplicaSpecs" in value else [f"{at}: no mpiReplicaSpecs"]
     model = _model(kind)

@@ -1,4 +1,4 @@
-"""benchmarks/bench.py: what it runs, what it prints, and that the page is that of its results. No test holds a time."""
+"""Test benchmarks/bench.py: what it runs and prints, and that the page matches its results. No test limits a time."""
 
 import json
 from pathlib import Path
@@ -16,7 +16,7 @@ def row(command: str, **said: object) -> Row:
 
 @pytest.fixture
 def sides(tmp_path: Path) -> list[Side]:
-    """Two checkouts, where a command can leave something."""
+    """Make two checkouts, in which a command can leave files."""
     for name in ("before", "after"):
         (tmp_path / name).mkdir()
     return [Side(name, tmp_path / name) for name in ("before", "after")]

@@ -1,4 +1,4 @@
-"""The table of the cluster tests: every declared job has a row, and what did not run never reads as passed."""
+"""Test the table of cluster tests: every declared job has a row, and a skipped one is never shown as passed."""
 
 import re
 from pathlib import Path

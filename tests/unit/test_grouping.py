@@ -1,6 +1,6 @@
-"""Tests of one xdist_group share a process, and so the fixture that takes minutes.
+"""Test that the tests of one xdist_group share a process, and with it a fixture that takes minutes.
 
-pytest-xdist#1386: with pytest 9.2 every test is on its own, and nothing says so.
+pytest-xdist#1386: with pytest 9.2, groups are silently ignored.
 """
 
 import os

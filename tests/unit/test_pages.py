@@ -1,4 +1,4 @@
-"""The pages for people: every link leads somewhere, and README says of an image what its record says."""
+"""Test the documentation: every link has a target, and the README says of an image what its record says."""
 
 import re
 from pathlib import Path
@@ -14,7 +14,7 @@ LINK = re.compile(r"\]\(((?!https?:)[^)\s#]*)(?:#([^)\s]*))?\)")
 
 
 def anchors(page: Path) -> set[str]:
-    """As GitHub makes them of headings."""
+    """Return the anchors that GitHub makes from headings."""
     text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
     titles = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}

@@ -1,4 +1,4 @@
-"""The search for secrets finds what a later layer deletes, what is packed, and what the history of an image says."""
+"""Test the search for secrets: it finds deleted files, compressed files, and an image's history."""
 
 import gzip
 import io

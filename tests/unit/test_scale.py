@@ -1,4 +1,4 @@
-"""benchmarks/scale at its smallest size: keys of many images, what a changed pin builds, bytes, the results' page."""
+"""Test benchmarks/scale at its smallest size: keys, the builds after a changed pin, bytes, and the page of results."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""No test hands anything to the next: what modules remember is found, and it is nothing when a test begins."""
+"""Test that each test starts without cached state: what modules cache is found, and is empty at the start."""
 
 import ast
 import importlib
@@ -24,7 +24,7 @@ EMPTY = {"dict", "list", "set", "defaultdict", "WeakSet", "Counter", "deque"}
 
 
 def mutable(tree: ast.Module) -> Iterator[tuple[str, bool]]:
-    """Names of a module's own containers that are no constants, and whether they begin empty."""
+    """Yield each mutable container of a module, and whether it starts empty."""
     for one in tree.body:
         targets = one.targets if isinstance(one, ast.Assign) else [one.target] if isinstance(one, ast.AnnAssign) else []
         value = getattr(one, "value", None)
@@ -42,7 +42,7 @@ def mutable(tree: ast.Module) -> Iterator[tuple[str, bool]]:
 
 
 def wrong(name: str, text: str) -> list[str]:
-    """A container that no reset finds, or that would be lost by it."""
+    """List the containers that a reset would miss, or would wrongly empty."""
     tree = ast.parse(text)
     found = [f"{name}.{own}" for own, empty in mutable(tree) if not own.startswith("_") or not empty]
     return found + [f"{name}: global" for one in ast.walk(tree) if isinstance(one, ast.Global)]
@@ -83,7 +83,7 @@ def test_nothing_is_there_from_the_test_before(turn: int) -> None:
 
 
 def _contents(root: Path) -> dict[str, tuple[int, bytes]]:
-    """Path to mode and bytes; no bytes of a folder, nor of what may not be read."""
+    """Map each path to mode and bytes; folders and unreadable files have no bytes."""
     return {
         str(path.relative_to(root)): (
             path.stat().st_mode,

@@ -1,4 +1,4 @@
-"""Rules of the tests themselves: a skip says that something was not run, and no test holds seconds to a limit."""
+"""Test the rules for tests: a skip says that a test was not run, and no test limits a duration."""
 
 import ast
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ FILES = sorted(TESTS.rglob("*.py"))
 
 
 def unnamed(tree: ast.AST) -> Iterator[int]:
-    """Lines of skips whose reason does not begin with "not run: "."""
+    """Yield the lines of skips whose reason does not begin with "not run: "."""
     for call in ast.walk(tree):
         if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute) or call.func.attr not in SKIPS:
             continue
@@ -30,7 +30,7 @@ def unnamed(tree: ast.AST) -> Iterator[int]:
 
 
 def timed(tree: ast.AST) -> Iterator[int]:
-    """Lines of assertions that compare what a clock said; inside a `while` it is what ends a wait that hangs."""
+    """Yield the lines of assertions that compare a clock's value; in a `while` it only ends a wait that hangs."""
     waits = {inner for loop in ast.walk(tree) if isinstance(loop, ast.While) for inner in ast.walk(loop)}
     for function in ast.walk(tree):
         if isinstance(function, ast.FunctionDef):
@@ -54,7 +54,7 @@ def timed(tree: ast.AST) -> Iterator[int]:
 
 
 def reads(value: ast.AST, clocked: set[str]) -> bool:
-    """Is this a clock, or what was made of one? `.seconds` is what our own results call it."""
+    """Return whether a value comes from a clock; our own results call it `.seconds`."""
     for one in ast.walk(value):
         if isinstance(one, ast.Name) and one.id in clocked:
             return True

@@ -1,4 +1,4 @@
-"""The house rules that a person forgets: who imports whom, and the traps of a source root called build/."""
+"""Test the rules of the source tree: which module may import which, and the traps of a source root called build/."""
 
 import ast
 import os
@@ -150,7 +150,7 @@ MODULES = {name for name, _ in modules()}
 
 
 def imports(tree: ast.AST) -> Iterator[str]:
-    """Every module that a source names in an import, wherever that stands; those for types alone do not count."""
+    """Yield every module that a source imports anywhere; imports only for types do not count."""
     typing = {
         id(node)
         for block in ast.walk(tree)
@@ -168,7 +168,7 @@ def imports(tree: ast.AST) -> Iterator[str]:
 
 
 def own(name: str) -> str:
-    """Return the module of ours that an import names: `trainwright.lock.lockfile.digest` is of lock.lockfile."""
+    """Return the module of ours that an import names: `trainwright.lock.lockfile.digest` is in lock.lockfile."""
     parts = name.split(".")
     found = (".".join(parts[1:end]) for end in (4, 3, 2)) if parts[0] == "trainwright" else ()
     return next((module for module in found if module in MODULES), "")
@@ -213,7 +213,7 @@ def test_modules_import_downwards() -> None:
 
 
 def graph() -> dict[str, set[str]]:
-    """Return each module with those of ours that it imports, wherever the import stands."""
+    """Map each module to those of ours that it imports, anywhere in it."""
     found = {name: set[str]() for name in MODULES}
     for name, path in modules():
         found[name] |= {own(imported) for imported in imports(ast.parse(path.read_text()))} - {"", name}
@@ -316,7 +316,7 @@ def test_every_goal_is_phony() -> None:
 
 
 def make(*words: str) -> str:
-    """As from a shell: `make test` is our parent, and its flags are not meant for this one."""
+    """Run make as from a shell, without the flags of the `make test` that runs us."""
     env = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS")}
     return subprocess.run(["make", *words], cwd=ROOT, env=env, capture_output=True, text=True, check=True).stdout
 

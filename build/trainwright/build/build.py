@@ -231,7 +231,7 @@ def at_hand(found: Inputs, say: Say, repository: str | None = None) -> Image:
 
 
 def findings(found: Inputs, name: str) -> tuple[probe.Findings, str]:
-    """Probe an image in the engine about these inputs; return the findings and when they were made, "" for just now.
+    """Probe an image in the engine; return the findings and the time when they were made, "" for just now.
 
     Findings of the same image, questions and host are reused. Raises BuildError.
     """

@@ -49,7 +49,7 @@ def _made(found: Inputs, job: Compilation, folder: Path) -> PythonFile:
     fits = {*pypi.tags(found.variant.python, base)}
     if [(str(name), version) for name, version, _, _ in named] != [wanted] or not named[0][3] & fits:
         raise BuildError(
-            f"{job.sdist.file} built no wheel of its name and version for this image",
+            f"the build of {job.sdist.file} made no wheel with its name and version for this image",
             where=str(folder),
             why=f"the build left {', '.join(path.name for path in made) or 'nothing'}",
             fix=f"cd {shlex.quote(str(folder))} && docker buildx bake",

@@ -25,7 +25,7 @@ SIDE_BY_SIDE = ("--numprocesses=auto", "--maxprocesses=2", "--dist=loadgroup", "
 
 
 def test(recipe: Recipe, repository: str | None, say: Say) -> Done:
-    """Run the image tests on the engine's image, and write the outcome into image.json. Raises as tested()."""
+    """Run the image tests on the engine's image, and write the outcome into image.json. Raises what tested() raises."""
     began = time.monotonic()
     found = child.load(recipe)
     image = at_hand(found, say, repository)

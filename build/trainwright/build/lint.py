@@ -75,7 +75,7 @@ def judge(rows: Iterable[Row], require_check: bool, say: Callable[[str], None]) 
 
 
 def hadolint(root: Path, dockerfiles: Mapping[str, str]) -> list[Row]:
-    """Run hadolint once on all Dockerfiles: id of the image to text."""
+    """Run hadolint once on all Dockerfiles; `dockerfiles` maps image ids to texts."""
     if not dockerfiles:
         return []
     with TemporaryDirectory() as folder:
@@ -90,7 +90,7 @@ def hadolint(root: Path, dockerfiles: Mapping[str, str]) -> list[Row]:
 
 
 def buildkit(root: Path, texts: Mapping[str, Mapping[str, str]]) -> list[Row]:
-    """Run BuildKit's check: id of the image to its rendered files. Without an engine that supports it: not run."""
+    """Run BuildKit's check; `texts` maps image ids to rendered files. Without an engine that supports it: not run."""
     if why := why_no_check(root):
         return [Row(subject=identity, check="buildkit", state="not run", finding=why) for identity in texts]
     dockerfiles = {identity: text["Dockerfile"] for identity, text in texts.items()}
@@ -112,7 +112,7 @@ def buildkit(root: Path, texts: Mapping[str, Mapping[str, str]]) -> list[Row]:
 
 
 def outside(dockerfile: str) -> set[str]:
-    """Return what a Dockerfile uses in FROM or --from and does not define: contexts, images of registries."""
+    """Return the names in FROM or --from that a Dockerfile does not define: contexts, images of registries."""
     made = {stage for _, stage in STAGE.findall(dockerfile) if stage}
     named = {below for below, _ in STAGE.findall(dockerfile)} | set(NAMED.findall(dockerfile))
     return named - made - {"scratch"}

@@ -22,7 +22,7 @@ ARCHITECTURES = {machine: name for name, machine in MACHINES.items()}
 
 
 class Piece(Package):
-    """A package and the files taken from it: name in the folder to path in the package."""
+    """A package and the files taken from it; a map from each name in the folder to its path in the package."""
 
     take: dict[str, str]
 
@@ -36,7 +36,7 @@ class Pieces(Model):
 def words(root: Path, files: Path, program: str) -> list[str | Path]:
     """Return the words that run a program here; it is unpacked into the store once.
 
-    Raises as unpack(), and EnvironmentProblem if this is not Linux or the place in the store is another user's.
+    Raises what unpack() raises, and EnvironmentProblem if this is not Linux or another user owns the unpacked program.
     """
     if sys.platform != "linux":
         raise EnvironmentProblem(

@@ -55,7 +55,7 @@ class Part(NamedTuple):
 
 
 def kinds(recipe: Recipe) -> tuple[Kind, ...]:
-    """Return the proofs that an image needs: jobs are SageMaker's, and those of several hosts run on CPUs here."""
+    """Return the proofs that an image needs: training tests only for SageMaker, cluster tests only for CPU images."""
     if recipe.variant.target != "sagemaker":
         return ("probe", "image")
     return ("probe", "image", "training") + (("cluster",) if recipe.variant.accelerator == "cpu" else ())
@@ -161,7 +161,7 @@ class _Statement:
 
     @cached_property
     def imports(self) -> dict[str, tuple[str, str]]:
-        """Map every name that an import in it binds to the module and the name in that, or ""."""
+        """Map every name that an import in it binds to its module and its name there, "" for the module itself."""
         found = dict[str, tuple[str, str]]()
         for node in ast.walk(self.node):
             if isinstance(node, ast.Import):
@@ -172,7 +172,7 @@ class _Statement:
 
     @cached_property
     def marks(self) -> list[tuple[str, str]]:
-        """Return the marks `component(name)` and `devel` of a test, or of the whole file if it is its `pytestmark`."""
+        """Return the marks `component(name)` and `devel` of a test, or of a whole file for its `pytestmark`."""
         given = list(getattr(self.node, "decorator_list", []))
         if isinstance(self.node, ast.Assign) and self.defined == {"pytestmark"}:
             given = self.node.value.elts if isinstance(self.node.value, ast.List) else [self.node.value]
@@ -186,7 +186,7 @@ class _Statement:
         return found
 
     def applies(self, variant: Variant) -> bool:
-        """Return whether tests/conftest.py would keep it for the image."""
+        """Return whether tests/conftest.py would keep the test for the image."""
         return all(variant.devel if mark == "devel" else name in variant.pins for mark, name in self.marks)
 
 
@@ -203,7 +203,7 @@ def _imports(text: str) -> dict[str, tuple[str, str]]:
 
 
 def _content(path: Path) -> str:
-    """Return the sha256 of a file: of Python the tree, of TOML the values, of shell the lines without comments."""
+    """Return the sha256 of a file: of Python's tree, of TOML's values, of a shell script's lines without comments."""
     raw = path.read_bytes()
     if path.suffix == ".py":
         return _sum([one.sum for one in _statements(raw.decode())])
@@ -277,7 +277,7 @@ class _Walk:
         return next((path for path in (at.with_suffix(".py"), at / "__init__.py") if path.is_file()), None)
 
     def _reached(self, module: str, imports: Mapping[str, tuple[str, str]], used: _Statement) -> Iterator[Part]:
-        """Yield what a statement uses: names of its own module, modules that it imports, names in those."""
+        """Yield the parts that a statement uses: names of its own module, imported modules, and names in those."""
         for name, attribute in used.attributes:
             if name in imports:
                 yield Part(".".join(filter(None, imports[name])), attribute)
@@ -291,7 +291,7 @@ class _Walk:
                 yield from self._import(*place)
 
     def _import(self, of: str, name: str) -> Iterator[Part]:
-        """Yield a module of the tests as a whole, a module of trainwright by the names that are used of it."""
+        """Yield the whole module if it is of the tests; of a trainwright module, yield only the name that is used."""
         if of.partition(".")[0] != "trainwright":
             yield from (Part(of, ""), Part(f"{of}.{name}", "")) if name else (Part(of, ""),)
         elif name and self._file(f"{of}.{name}") is None:
@@ -304,7 +304,7 @@ def _is_file(root: Path, text: str) -> bool:
 
 
 def _beside(folder: Path, text: str) -> Iterator[Path]:
-    """Yield the files beside a test that a text names: the file, all of a folder, or all that match a pattern."""
+    """Yield the files beside a test that a text names: one file, all files of a folder, or all matches of a pattern."""
     if not text or "\n" in text or text.startswith(("/", ".")) or len(text) > 200:
         return
     if "*" in text:

@@ -1,4 +1,4 @@
-"""Build an image again without cache, and compare it with the existing one: both must have one digest."""
+"""Build an image again without cache, and compare it with the existing one: both must have the same digest."""
 
 import re
 import secrets

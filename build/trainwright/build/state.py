@@ -25,7 +25,7 @@ from trainwright.registry.settings import Place, publication
 
 @dataclass
 class Done:
-    """What a command did with one image: one row of the table that it prints at the end."""
+    """The result of a command for one image: one row of the table that it prints at the end."""
 
     image: Image
     action: str
@@ -151,7 +151,7 @@ def pushed_here(intent: Intent) -> tuple[list[Recipe], list[str]]:
 
 
 def exported(recipes: Iterable[Recipe]) -> dict[str, str]:
-    """Return the variables that a pipeline hands on of pushed images; of several images, one word each.
+    """Return the variables with which a pipeline passes on pushed images; for several images, one word each.
 
     Raises NotRunError if one was not pushed with its present inputs.
     """
@@ -169,7 +169,7 @@ def exported(recipes: Iterable[Recipe]) -> dict[str, str]:
 
 
 def places(recipe: Recipe, given: str, regions: str = "") -> list[Place]:
-    """Return every repository that the variant's images go to. Raises as locations.hosts() does."""
+    """Return every repository that the variant's images go to. Raises what locations.hosts() raises."""
     below = tags.repository(recipe.variant.framework)
     return [host.place(below) for host in places_module.hosts(recipe.root, given, regions)]
 
@@ -188,7 +188,7 @@ def published(intent: Intent, found: Iterable[Inputs], given: str, regions: str 
 
 
 def lacking(recipes: Iterable[Recipe], held: Mapping[str, Mapping[Place, str]], everywhere: bool) -> list[Recipe]:
-    """Return the images that no place holds under their key; with `everywhere`, that some place lacks.
+    """Return the images that no place holds under their key; with `everywhere`, those that any place lacks.
 
     `held` is the result of published().
     """
@@ -226,7 +226,7 @@ def settle(
 
 
 def repository_if_any(recipe: Recipe, given: str) -> str | None:
-    """Return the first of its places, for finding out what is published; None if the places are unknown."""
+    """Return the first of the image's places, which is queried for its state; None if the places are unknown."""
     try:
         return places(recipe, given)[0].repository
     except (RegistryError, AwsError):

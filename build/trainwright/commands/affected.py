@@ -10,7 +10,10 @@ from trainwright.commands.options import Json, Registry, app, chosen
 @app.command()
 def affected(
     by: Annotated[
-        list[str], typer.Option(metavar="NAME[=VERSION]", help="As in `find --has`; repeat: one image must hold all.")
+        list[str],
+        typer.Option(
+            metavar="NAME[=VERSION]", help="Component or package, as in `find --has`; repeat: one image must hold all."
+        ),
     ],
     registry: Registry = "",
     as_json: Json = False,

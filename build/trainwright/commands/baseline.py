@@ -18,7 +18,7 @@ def record(
     logs: Annotated[list[str], typer.Argument(metavar="LOG...", help="Logs of one image; their median is recorded.")],
     instance: Annotated[str, typer.Option(metavar="TYPE", help="Instance type of the runs, such as p5.48xlarge.")] = "",
     nodes: Annotated[int | None, typer.Option(min=1, help="Number of hosts of the runs.")] = None,
-    collective: Annotated[str, typer.Option(help="all_reduce, ..., if a log does not name it.")] = "",
+    collective: Annotated[str, typer.Option(help="Collective, such as all_reduce, if a log does not name it.")] = "",
     unproved: Annotated[bool, typer.Option(help="Accept logs that `judge` does not pass.")] = False,
     replace: Annotated[bool, typer.Option("--replace", help="Replace the baseline of this name.")] = False,
     as_json: Json = False,

@@ -21,11 +21,11 @@ def build(
     name: Name = "",
     registry: Registry = "",
     cache_to: Annotated[
-        str, typer.Option(metavar="REPOSITORY[:TAG]", envvar=CACHE, help="Write the build cache there.")
+        str, typer.Option(metavar="REPOSITORY[:TAG]", envvar=CACHE, help="Write the build cache to this repository.")
     ] = "",
     cache_from: Annotated[
         list[str] | None,
-        typer.Option(metavar="REPOSITORY[:TAG]", envvar=CACHE, help="Read the build cache from there."),
+        typer.Option(metavar="REPOSITORY[:TAG]", envvar=CACHE, help="Read the build cache from this repository."),
     ] = None,
     region: Region = "",
     and_push: Annotated[bool, typer.Option("--push", help="Then push, as `trainwright push` does.")] = False,
@@ -74,7 +74,7 @@ def _set_up_engine(root: Path) -> None:
 
 
 def _set_up_registry(root: Path) -> None:
-    """Start the registry on loopback if it does not answer; not if an AWS account is set, which means another one."""
+    """Start the registry on loopback if it does not answer, unless an AWS account is set, which needs another one."""
     from trainwright.build import loopback
     from trainwright.core import host_settings
 

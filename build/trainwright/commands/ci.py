@@ -20,7 +20,9 @@ app.add_typer(ci, name="ci")
 PUSHED_TO = "ecr"  # the default: a registry on loopback would disappear with the build machine
 
 Since = Annotated[str, typer.Option(metavar="COMMIT", help="Build only images that changed since this commit.")]
-Asked = Annotated[str, typer.Option(envvar="REGISTRY", help="host[:port][/prefix], or ecr[/prefix]; empty: ecr.")]
+Asked = Annotated[
+    str, typer.Option(envvar="REGISTRY", help="Registry: host[:port][/prefix], or ecr[/prefix]; empty: ecr.")
+]
 Cache = Annotated[
     str, typer.Option(envvar="TRAINWRIGHT_CACHE", help="Build cache that the builds share: see `trainwright build`.")
 ]
@@ -126,7 +128,7 @@ def _graph(
 ) -> "tuple[Graph, Settings, list[str]]":
     """Return the graph, the settings and the notes for the head of the file.
 
-    Raises as state.planned() does if the user named a registry or a region.
+    Raises what state.planned() raises if the user named a registry or a region.
     """
     from trainwright.build import state
     from trainwright.image import changes

@@ -27,7 +27,7 @@ def compare(
     nics: Annotated[
         int | None, typer.Option(min=1, help="EFA interfaces per host, if fewer than the type has.")
     ] = None,
-    collective: Annotated[str, typer.Option(help="all_reduce, ..., if a log does not name it.")] = "",
+    collective: Annotated[str, typer.Option(help="Collective, such as all_reduce, if a log does not name it.")] = "",
     same_hosts: Annotated[
         bool, typer.Option(help="The hosts are the same, although pods or containers have other names.")
     ] = False,

@@ -26,7 +26,7 @@ def derive(
     registry: Registry = "",
     as_json: Json = False,
 ) -> None:
-    """Start a project from an image by its digest. Or show how an existing Dockerfile has to change for that."""
+    """Start a project from an image by its digest. Can also show how an existing Dockerfile has to change."""
     from trainwright.core import console
     from trainwright.inspect import derive as inspect_derive
     from trainwright.inspect import parent as inspect_parent

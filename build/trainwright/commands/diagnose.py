@@ -31,7 +31,7 @@ def diagnose(logs: Logs, as_json: Json = False) -> None:
 
 
 def _diagnosis(verdict: "Verdict", case: "Case") -> dict[str, str]:
-    """Return the diagnosis of one log; if nothing proves a cause, what to do next."""
+    """Return the diagnosis of one log; if nothing proves a cause, return the next step instead."""
     evidence = "; ".join(check.evidence for check in verdict.checks if check.state == "fail")
     said = {"log": verdict.file, "cause": verdict.cause or "unknown", "what": verdict.why, "evidence": evidence}
     if verdict.cause:

@@ -11,13 +11,17 @@ Image = "ID|RELEASE|URI|NAME"
 
 @app.command()
 def diff(
-    old: Annotated[str, typer.Argument(metavar=f"OLD:{Image}", help="An id, <id>-2026.11.0, a URI, a local name.")],
-    new: Annotated[str, typer.Argument(metavar=f"NEW:{Image}", help="Likewise.")],
+    old: Annotated[
+        str, typer.Argument(metavar=f"OLD:{Image}", help="Image: an id, a release tag, a URI or a name in the engine.")
+    ],
+    new: Annotated[
+        str, typer.Argument(metavar=f"NEW:{Image}", help="Image to compare with OLD, named in the same ways.")
+    ],
     registry: Registry = "",
     region: Region = "",
     as_json: Json = False,
 ) -> None:
-    """Show what changed between two images. Labels, configuration, components, packages, sources, layers and bytes."""
+    """Show what changed between two images: labels, configuration, components, packages, sources, layers and bytes."""
     from trainwright.core import console
     from trainwright.inspect import diff as inspect_diff
     from trainwright.matrix.matrix import load_intent

@@ -15,41 +15,59 @@ Words = list[str] | None
 def emit(
     context: typer.Context,
     image: Annotated[str, typer.Argument(metavar="IMAGE", help="Id of a pushed image, or any reference.")],
-    script: Annotated[str, typer.Argument(metavar="SCRIPT", help="A local file, one in --code, or /... in the image.")],
+    script: Annotated[
+        str,
+        typer.Argument(metavar="SCRIPT", help="Script: a local file, one in --code, or an absolute path in the image."),
+    ],
     words: Annotated[
-        Words, typer.Argument(metavar="[ARGUMENTS]...", help="Of the script. Put -- before any that emit has as well.")
+        Words,
+        typer.Argument(
+            metavar="[ARGUMENTS]...", help="Arguments of the script; put -- before one that is also an option."
+        ),
     ] = None,
     on: Annotated[str, typer.Option("--on", help=f"One of {', '.join(NAMES)}.")] = "slurm",
     nodes: Annotated[int, typer.Option(min=1, help="Number of hosts.")] = 1,
     instance: Annotated[
-        str, typer.Option(metavar="TYPE", help="Such as p5.48xlarge: sets GPUs and EFA interfaces. Not for CPU images.")
+        str, typer.Option(metavar="TYPE", help="Instance type, such as p5.48xlarge; CPU images need none.")
     ] = "",
     processes: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Ranks per host; default: its GPUs.")
+        int | None, typer.Option(min=1, metavar="N", help="Ranks per host; default: one per GPU.")
     ] = None,
-    distribution: Annotated[str, typer.Option(help="torchrun, mpi, tensorflow or plain; default: what fits.")] = "",
+    distribution: Annotated[
+        str, typer.Option(help="torchrun, mpi, tensorflow or plain; default: what fits the image.")
+    ] = "",
     code: Annotated[
         str, typer.Option(metavar="SOURCE", help="Location of the script: a claim[/folder]; for Slurm a shared folder.")
     ] = "",
     data: Annotated[
-        Words, typer.Option("--channel", metavar="[NAME=]SOURCE", help="Read-only input, located like --code; repeat.")
+        Words,
+        typer.Option(
+            "--channel",
+            metavar="[NAME=]SOURCE",
+            help="Location of read-only input, given like --code; repeat for more.",
+        ),
     ] = None,
     checkpoints: Annotated[
-        str, typer.Option(metavar="SOURCE", help="/opt/ml/checkpoints of all hosts, located like --code.")
+        str, typer.Option(metavar="SOURCE", help="Location of /opt/ml/checkpoints for all hosts, given like --code.")
     ] = "",
     model: Annotated[
-        str, typer.Option(metavar="SOURCE", help="/opt/ml/model, located like --code; otherwise the model is lost.")
+        str,
+        typer.Option(
+            metavar="SOURCE", help="Location of /opt/ml/model, given like --code; without it, the model is lost."
+        ),
     ] = "",
     env: Annotated[
-        Words, typer.Option("--env", metavar="NAME=VALUE", help="Environment of the job; repeat for more.")
+        Words, typer.Option("--env", metavar="NAME=VALUE", help="Environment variable of the job; repeat for more.")
     ] = None,
     name: Annotated[str, typer.Option(help="Name of the job; default: the script's.")] = "",
-    namespace: Annotated[str, typer.Option(help="Only for Kubernetes; default: kubectl's, on HyperPod kubeflow.")] = "",
+    namespace: Annotated[
+        str, typer.Option(help="Kubernetes namespace; default: kubectl's, on HyperPod kubeflow.")
+    ] = "",
     hours: Annotated[int | None, typer.Option(min=1, help="Time limit of the job; Slurm's default: 24.")] = None,
     output: Annotated[str, typer.Option(metavar="FILE", help="File to write; default: standard output.")] = "",
     as_json: Json = False,
 ) -> None:
-    """Write a training job for a cluster's scheduler. For Slurm, Kubernetes (MPIJob, PyTorchJob) or HyperPod."""
+    """Write a training job for a cluster's scheduler. Supports Slurm, Kubernetes (MPIJob, PyTorchJob), HyperPod."""
     from trainwright.core import console
     from trainwright.core.files import write_named
     from trainwright.jobs import emit as jobs_emit

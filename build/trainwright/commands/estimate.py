@@ -9,7 +9,9 @@ from trainwright.commands.options import Json, app, find_root
 
 @app.command()
 def estimate(
-    parameters: Annotated[str, typer.Option(metavar="NUMBER", help="Parameters with a gradient: 7B, 350M, 7e9.")],
+    parameters: Annotated[
+        str, typer.Option(metavar="NUMBER", help="Number of parameters with a gradient: 7B, 350M, 7e9.")
+    ],
     instance: Annotated[str, typer.Option(metavar="TYPE", help="Instance type, such as p5.48xlarge.")],
     nodes: Annotated[int, typer.Option(min=1, help="Number of instances.")] = 2,
     precision: Annotated[str, typer.Option(help="Precision of the gradients: fp32, bf16, fp16 or fp8.")] = "bf16",
@@ -21,7 +23,7 @@ def estimate(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Estimate the communication of data-parallel training. Bytes per step, time over EFA and TCP, lost efficiency."""
+    """Estimate communication in data-parallel training. Shows bytes and time per step over EFA and TCP."""
     from trainwright.core import console
     from trainwright.gate import floors
     from trainwright.jobs import estimate as job_estimate

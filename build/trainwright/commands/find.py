@@ -9,10 +9,13 @@ from trainwright.commands.options import Json, app, chosen
 
 @app.command()
 def find(
-    has: Annotated[list[str], typer.Option(metavar="NAME[=VERSION]", help="nccl=2.30, 'nccl>=2.29'; repeat for more.")],
+    has: Annotated[
+        list[str],
+        typer.Option(metavar="NAME[=VERSION]", help="Component or package: nccl=2.30, 'nccl>=2.29'; repeat for more."),
+    ],
     as_json: Json = False,
 ) -> None:
-    """List the images that hold a component or package. Packages of Python and of the distribution."""
+    """List the images that hold a component or package. Covers packages of Python and of the distribution."""
     from trainwright.core import console
     from trainwright.image import inputs
     from trainwright.inspect import find as inspect_find

@@ -17,31 +17,37 @@ SCRIPT = "scripts/gate.sh"
 @app.command()
 def gate(
     image: Annotated[
-        str, typer.Argument(metavar="IMAGE", help="Id or reference; default: the software of the hosts.")
+        str, typer.Argument(metavar="IMAGE", help="Id or reference of an image; default: the software of the hosts.")
     ] = "",
-    on: Annotated[str, typer.Option("--on", help="docker, ssh, slurm, kubernetes or sagemaker.")] = "docker",
+    on: Annotated[str, typer.Option("--on", help="Launcher: docker, ssh, slurm, kubernetes or sagemaker.")] = "docker",
     nodes: Annotated[int | None, typer.Option(min=1, help="Number of hosts.")] = None,
-    instance: Annotated[str, typer.Option(metavar="TYPE", help="Such as p5.48xlarge: sets GPUs, EFA and floors.")] = "",
+    instance: Annotated[
+        str, typer.Option(metavar="TYPE", help="Instance type, such as p5.48xlarge: sets GPUs, EFA and floors.")
+    ] = "",
     gpus: Annotated[int | None, typer.Option(min=1, help="GPUs per host; default: all that the type has.")] = None,
     efa: Annotated[
         int | None, typer.Option(min=1, metavar="NUMBER", help="EFA interfaces per host, if fewer than the type has.")
     ] = None,
-    hosts: Annotated[Path | None, typer.Option(metavar="FILE", help="For ssh: one host per line.")] = None,
-    collective: Annotated[list[str] | None, typer.Option(help="Run only this one; repeat for more.")] = None,
+    hosts: Annotated[Path | None, typer.Option(metavar="FILE", help="For ssh: file with one host per line.")] = None,
+    collective: Annotated[list[str] | None, typer.Option(help="Run only this collective; repeat for more.")] = None,
     limit: Annotated[int | None, typer.Option(min=1, metavar="SECONDS", help="Time limit of each collective.")] = None,
     against: Annotated[str, typer.Option(metavar="IMAGE", help="Run this image in turn with IMAGE, and compare.")] = "",
     runs: Annotated[int | None, typer.Option(min=1, help="Runs of each image, with --against.")] = None,
     emit: Annotated[
         str, typer.Option(metavar="FILE", help="Write the job instead of running it; - is standard output.")
     ] = "",
-    role: Annotated[str, typer.Option(metavar="ARN", help="For sagemaker: the job's role.")] = "",
-    output: Annotated[str, typer.Option(metavar="s3://...", help="For sagemaker: location of its output.")] = "",
-    subnet: Annotated[list[str] | None, typer.Option(metavar="subnet-...", help="For sagemaker; repeat.")] = None,
-    security_group: Annotated[list[str] | None, typer.Option(metavar="sg-...", help="For sagemaker; repeat.")] = None,
+    role: Annotated[str, typer.Option(metavar="ARN", help="For sagemaker: IAM role of the job.")] = "",
+    output: Annotated[str, typer.Option(metavar="s3://...", help="For sagemaker: location of the job's output.")] = "",
+    subnet: Annotated[
+        list[str] | None, typer.Option(metavar="subnet-...", help="For sagemaker: subnet of your VPC; repeat for more.")
+    ] = None,
+    security_group: Annotated[
+        list[str] | None, typer.Option(metavar="sg-...", help="For sagemaker: security group; repeat for more.")
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would run, without running it.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Run nccl-tests on GPU hosts, and judge the result. With --on slurm, kubernetes, sagemaker: write a file."""
+    """Run nccl-tests on GPU hosts, and judge the result. With --on slurm, kubernetes, sagemaker: writes a file."""
     from trainwright.core import console
     from trainwright.core.errors import ConfigError
     from trainwright.gate import interleave, read, reports

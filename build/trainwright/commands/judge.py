@@ -14,22 +14,24 @@ def judge(
     world_size: Annotated[int | None, typer.Option(min=1, help="Number of ranks that were started.")] = None,
     nodes: Annotated[int | None, typer.Option(min=1, help="Number of hosts of the runs.")] = None,
     instance: Annotated[
-        str, typer.Option(metavar="TYPE", help="Such as p5.48xlarge: sets NICs, GPUDirect and floors.")
+        str, typer.Option(metavar="TYPE", help="Instance type, such as p5.48xlarge: sets NICs, GPUDirect and floors.")
     ] = "",
     nics: Annotated[
         int | None, typer.Option(min=1, help="EFA interfaces per host, if fewer than the type has.")
     ] = None,
     exit_code: Annotated[int | None, typer.Option(help="Exit code of the run.")] = None,
-    collective: Annotated[str, typer.Option(help="all_reduce, ..., if the log does not name it.")] = "",
+    collective: Annotated[str, typer.Option(help="Collective, such as all_reduce, if the log does not name it.")] = "",
     pins: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME=VERSION|FILE", help="Expected: nccl=2.30.7, or an image.json; repeat."),
+        typer.Option(
+            metavar="NAME=VERSION|FILE", help="Expected versions: nccl=2.30.7, or an image.json; repeat for more."
+        ),
     ] = None,
     record: Annotated[
         str, typer.Option(metavar="ID", help="Record in dockerfiles/gates/ that this image passed.")
     ] = "",
     baseline: Annotated[
-        str, typer.Option(metavar="NAME", help="Must not be slower than this one of dockerfiles/baselines/.")
+        str, typer.Option(metavar="NAME", help="Fail if slower than this baseline of dockerfiles/baselines/.")
     ] = "",
     tolerance: Annotated[
         float | None, typer.Option(min=0.001, max=0.999, help="Allowed loss against the baseline; 0.05 is 5%.")

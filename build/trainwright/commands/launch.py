@@ -30,11 +30,11 @@ def launch(
     script: Script,
     words: Annotated[
         Words,
-        typer.Argument(metavar="[--NAME VALUE]...", help="Hyperparameters. Put -- before any that launch has as well."),
+        typer.Argument(metavar="[--NAME VALUE]...", help="Hyperparameters; put -- before one that is also an option."),
     ] = None,
     instance: Annotated[str, typer.Option(metavar="TYPE", help="Instance type: ml.p5.48xlarge, or without ml.")] = "",
     hosts: Annotated[int, typer.Option("--nodes", min=1, help="Number of hosts, which are instances.")] = 1,
-    role: Annotated[str, typer.Option(envvar=f"{OURS}_ROLE", metavar="ARN", help="The job's role.")] = "",
+    role: Annotated[str, typer.Option(envvar=f"{OURS}_ROLE", metavar="ARN", help="IAM role of the job.")] = "",
     output: Annotated[
         str, typer.Option(envvar=f"{OURS}_OUTPUT", metavar="s3://...", help="Location for source, model and output.")
     ] = "",
@@ -42,28 +42,31 @@ def launch(
         str, typer.Option(metavar="NAME", help="Name of the job; default: the script's, with the time.")
     ] = "",
     source: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Upload this instead of the script's folder.")
+        Path | None, typer.Option(metavar="FOLDER", help="Upload this folder instead of the script's.")
     ] = None,
     distribution: Distribution = "",
     processes: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Ranks per host; default: its GPUs.")
+        int | None, typer.Option(min=1, metavar="N", help="Ranks per host; default: one per GPU.")
     ] = None,
     hyperparameter: Hyperparameter = None,
     channel: Annotated[Words, typer.Option(metavar="NAME=s3://...", help="Input data; repeat for more.")] = None,
     environment: Annotated[
-        Words, typer.Option("--env", metavar="NAME=VALUE", help="DescribeTrainingJob shows it.")
+        Words, typer.Option("--env", metavar="NAME=VALUE", help="Environment variable; DescribeTrainingJob shows it.")
     ] = None,
     secret: Annotated[
         str,
-        typer.Option(metavar="secretsmanager:NAME", help="Shared by several hosts; default: a new one for this job."),
+        typer.Option(
+            metavar="secretsmanager:NAME", help="Secret that the hosts share; default: a new one for this job."
+        ),
     ] = "",
     spot: Annotated[bool, typer.Option("--spot", help="Use spot instances; requires --checkpoints.")] = False,
     checkpoints: Annotated[
-        str, typer.Option(metavar="s3://...", help="/opt/ml/checkpoints; its files are restored at the start.")
+        str,
+        typer.Option(metavar="s3://...", help="Location of /opt/ml/checkpoints; its files are restored at the start."),
     ] = "",
     max_run: Annotated[int | None, typer.Option(metavar="SECONDS", help="Time limit; default: one day.")] = None,
     max_wait: Annotated[
-        int | None, typer.Option(metavar="SECONDS", help="With --spot: limit including the wait.")
+        int | None, typer.Option(metavar="SECONDS", help="With --spot: limit of waiting and training together.")
     ] = None,
     keep_alive: Annotated[
         int | None, typer.Option(metavar="SECONDS", help="Keep the instances, which are billed, for a next job.")
@@ -78,20 +81,24 @@ def launch(
     volume: Annotated[
         int | None, typer.Option(min=1, metavar="GB", help="Volume size, for types without disks.")
     ] = None,
-    kms_key: Annotated[str, typer.Option(metavar="KEY", help="Encrypts the uploads and the output.")] = "",
+    kms_key: Annotated[str, typer.Option(metavar="KEY", help="KMS key that encrypts the uploads and the output.")] = "",
     tag: Annotated[Words, typer.Option(metavar="NAME=VALUE", help="Tag of the job; repeat for more.")] = None,
     allow_tcp: Annotated[
         bool, typer.Option("--allow-tcp", help="Allow several hosts without EFA although the type has it.")
     ] = False,
     training_compiler: Annotated[
         bool,
-        typer.Option("--training-compiler", help="Only for images that extend its containers; AWS discontinued it."),
+        typer.Option("--training-compiler", help="Enable the discontinued Training Compiler, if the image has it."),
     ] = False,
-    training_compiler_debug: Annotated[bool, typer.Option("--training-compiler-debug", help="Write its log.")] = False,
+    training_compiler_debug: Annotated[
+        bool, typer.Option("--training-compiler-debug", help="Write the Training Compiler's log.")
+    ] = False,
     registry: Registry = "",
     region: OneRegion = "",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the request, without sending it.")] = False,
-    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Follow the job, and exit as it does.")] = True,
+    wait: Annotated[
+        bool, typer.Option("--wait/--no-wait", help="Follow the job to its end; exit with 9 if it fails.")
+    ] = True,
     stop_on_cause: StopOnCause = False,
     stop_on_silence: StopOnSilence = False,
     as_json: Json = False,

@@ -48,7 +48,7 @@ def matrix(
     html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write one page with filters.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Show the whole matrix. Versions, base, transport, where each image is tested, and when it was proved."""
+    """Show the whole matrix. Has versions, base, transport, where each image is tested, and when it was proved."""
     from trainwright.core import console
     from trainwright.core.files import write_named
     from trainwright.inspect import matrix_page

@@ -1,4 +1,4 @@
-"""Shared by the commands: the program itself, common options, and the choice of images."""
+"""Define what the commands share: the program itself, common options, and the choice of images."""
 
 import shlex
 import sys
@@ -27,7 +27,10 @@ Images = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON to standard output.")]
 Registry = Annotated[
-    str, typer.Option(envvar="REGISTRY", help="host[:port][/prefix], or ecr[/prefix]; empty: the registry on loopback.")
+    str,
+    typer.Option(
+        envvar="REGISTRY", help="Registry: host[:port][/prefix], or ecr[/prefix]; empty: the one on loopback."
+    ),
 ]
 Region = Annotated[
     str,
@@ -44,17 +47,22 @@ With = Annotated[Path | None, typer.Option("--with", metavar="FILE", help="Add t
 Name = Annotated[str, typer.Option(metavar="NAME", help="With --with: call the image <id>-with-NAME.")]
 StopOnCause = Annotated[bool, typer.Option("--stop-on-cause", help="Stop the job at a cause that no job survives.")]
 StopOnSilence = Annotated[bool, typer.Option("--stop-on-silence", help="Stop the job when no host logs anything.")]
-OneRegion = Annotated[str, typer.Option(envvar="AWS_REGION", metavar="NAME", help="The job's; default: the account's.")]
+OneRegion = Annotated[
+    str, typer.Option(envvar="AWS_REGION", metavar="NAME", help="Region of the job; default: the account's.")
+]
 Script = Annotated[Path, typer.Argument(metavar="SCRIPT", help="Script to run; its folder becomes /opt/ml/code.")]
 Distribution = Annotated[str, typer.Option(help="torchrun, mpi, tensorflow or plain; default: the image's.")]
 Hyperparameter = Annotated[
-    list[str] | None, typer.Option(metavar="NAME=VALUE", help="Like --NAME VALUE after the script, for any name.")
+    list[str] | None,
+    typer.Option(metavar="NAME=VALUE", help="Hyperparameter of any name, like --NAME VALUE after the script."),
 ]
 Logs = Annotated[
     list[str], typer.Argument(metavar="LOG...", help="Output of nccl-tests, also of its -J; - is standard input.")
 ]
-State = Annotated[str | None, typer.Option(metavar="STATE", help="Only proved, unproved or blocked images.")]
-Instance = Annotated[str | None, typer.Option(metavar="TYPE", help="Only images for this type, such as p5.48xlarge.")]
+State = Annotated[str | None, typer.Option(metavar="STATE", help="Show only proved, unproved or blocked images.")]
+Instance = Annotated[
+    str | None, typer.Option(metavar="TYPE", help="Show only images for this type, such as p5.48xlarge.")
+]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would happen; change nothing.")]
 
 

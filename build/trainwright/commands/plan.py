@@ -13,7 +13,7 @@ def plan(
     region: Region = "",
     as_json: Json = False,
 ) -> None:
-    """Show what a build would do. Per image: skip, reuse, build or blocked, with the reason and the input key."""
+    """Show what a build would do. Prints skip, reuse, build or blocked for each image, with reason and key."""
     from trainwright.build import state
     from trainwright.core import console
     from trainwright.image import tags

@@ -19,7 +19,7 @@ def record(
     no_wait: NoWait = False,
     as_json: Json = False,
 ) -> None:
-    """Record in dockerfiles/proofs/ what was proved here. That is: probed, tested and pushed with the present inputs.
+    """Record in dockerfiles/proofs/ what was proved here. Requires probe, tests and push with the present inputs.
 
     Without an image and --framework, every image with results in out/ is recorded.
     """

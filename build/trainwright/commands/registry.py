@@ -1,4 +1,4 @@
-"""Commands for the registry on loopback, which `push` uses where REGISTRY names no other one."""
+"""Commands for the registry on loopback, which `push` uses unless REGISTRY names another one."""
 
 import typer
 

@@ -21,24 +21,31 @@ def run(
     script: Script,
     words: Annotated[
         Pairs,
-        typer.Argument(metavar="[--NAME VALUE]...", help="Hyperparameters. Put -- before any that run has as well."),
+        typer.Argument(metavar="[--NAME VALUE]...", help="Hyperparameters; put -- before one that is also an option."),
     ] = None,
     hosts: Annotated[int, typer.Option("--nodes", min=1, help="Number of hosts, which are containers.")] = 1,
     processes: Annotated[int, typer.Option(min=1, metavar="N", help="Ranks per host.")] = 1,
     distribution: Distribution = "",
     hyperparameter: Hyperparameter = None,
-    channel: Annotated[Pairs, typer.Option(metavar="NAME=FOLDER", help="Input data, read-only.")] = None,
-    env: Annotated[Pairs, typer.Option("--env", metavar="NAME=VALUE", help="Environment of the job.")] = None,
+    channel: Annotated[
+        Pairs, typer.Option(metavar="NAME=FOLDER", help="Read-only input data; repeat for more.")
+    ] = None,
+    env: Annotated[
+        Pairs, typer.Option("--env", metavar="NAME=VALUE", help="Environment variable of the job; repeat for more.")
+    ] = None,
     checkpoints: Annotated[
         Path | None,
-        typer.Option(metavar="FOLDER", help="/opt/ml/checkpoints of all hosts; its files are restored at the start."),
+        typer.Option(
+            metavar="FOLDER", help="Folder for /opt/ml/checkpoints of all hosts; its files are there at the start."
+        ),
     ] = None,
     output: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Receives model, output and checkpoints of each host.")
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Folder that receives model, output and checkpoints of each host."),
     ] = None,
     gpus: Annotated[bool, typer.Option("--gpus", help="Give every host all GPUs of this machine.")] = False,
     grace: Annotated[
-        int | None, typer.Option(min=0, metavar="SECONDS", help="From SIGTERM to SIGKILL; default: as SageMaker.")
+        int | None, typer.Option(min=0, metavar="SECONDS", help="Time from SIGTERM to SIGKILL; default: SageMaker's.")
     ] = None,
     as_json: Json = False,
 ) -> None:

@@ -20,7 +20,7 @@ def update(
     dry_run: DryRun = False,
     as_json: Json = False,
 ) -> None:
-    """Move pins to what `outdated` allows, on a new branch. One commit with locks and golden texts; this tree stays."""
+    """Move pins to what `outdated` allows, on a new branch. Makes one commit with locks and golden texts."""
     from trainwright.core import console, files
     from trainwright.image import tags
     from trainwright.resolve import update_branch

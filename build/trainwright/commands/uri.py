@@ -13,10 +13,11 @@ def uri(
     registry: Registry = "",
     region: Region = "",
     release: Annotated[
-        str, typer.Option(metavar="NAME", help="As released, such as 2026.11.0; default: present inputs.")
+        str,
+        typer.Option(metavar="NAME", help="Release, such as 2026.11.0; default: the image with the present inputs."),
     ] = "",
     digest: Annotated[
-        bool, typer.Option("--digest", help="Pin it by digest, repository@sha256:..., not by tag.")
+        bool, typer.Option("--digest", help="Print the digest, repository@sha256:..., not a tag.")
     ] = False,
     instance: Annotated[
         str, typer.Option(metavar="TYPE", help="Check that it can train there: ml.p5.48xlarge, or without ml.")

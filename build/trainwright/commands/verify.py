@@ -11,9 +11,12 @@ from trainwright.commands.options import Json, Registry, app, find_root
 @app.command()
 def verify(
     image: Annotated[
-        str, typer.Argument(metavar="IMAGE|DIR", help="In a registry or the engine; or a derive project's folder.")
+        str,
+        typer.Argument(
+            metavar="IMAGE|DIR", help="Image in a registry or the engine, or the folder of a derive project."
+        ),
     ],
-    parent: Annotated[str, typer.Option(metavar="URI", help="Its parent, if the image does not name it.")] = "",
+    parent: Annotated[str, typer.Option(metavar="URI", help="Parent image, if the image does not name it.")] = "",
     tests: Annotated[bool, typer.Option("--tests", help="Also run the parent's image tests on it.")] = False,
     key: Annotated[
         str,

@@ -11,20 +11,18 @@ from trainwright.core.errors import JobError
 
 @app.command()
 def watch(
-    log: Annotated[str, typer.Argument(metavar="LOG", help="A file, or - for standard input.")],
+    log: Annotated[str, typer.Argument(metavar="LOG", help="Log file, or - for standard input.")],
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Read on while the file grows; Ctrl-C ends it.")
     ] = False,
-    hosts: Annotated[
-        int, typer.Option(min=0, help="Hosts of the job; with 1, no cause is a network between hosts.")
-    ] = 0,
+    hosts: Annotated[int, typer.Option(min=0, help="Number of hosts; with 1, network causes are ignored.")] = 0,
     stop_on_cause: Annotated[
         bool, typer.Option("--stop-on-cause", help="End at a cause that no job survives.")
     ] = False,
     stop_on_silence: Annotated[bool, typer.Option("--stop-on-silence", help="End when no new line comes.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Watch a growing log for known causes and silence. As of Slurm or `kubectl logs -f`; exits 9 if a job fails."""
+    """Watch a growing log for known causes and silence. Suits Slurm and `kubectl logs -f`; exits 9 if a job fails."""
     import time
 
     from trainwright.core import console

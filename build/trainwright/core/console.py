@@ -76,7 +76,7 @@ def human(size: float | None) -> str:
 
 
 def final(done: "list[Done]", as_json: bool) -> None:
-    """Print the result of a long command: image, key, size, time, digest, why."""
+    """Print the result of a long command: image, key, size, time, digest, reason."""
     if as_json:
         rows = [
             {**row.image.to_json(), "action": row.action, "reason": row.why, "seconds": round(row.seconds, 2)}

@@ -37,7 +37,7 @@ class TrainwrightError(Exception):
 
     @property
     def named(self) -> str:
-        """Return what failed, with file:line if the error names a line: for tables, which have no room for more."""
+        """Return a short form for tables: what failed, with file:line if the error names a line."""
         return f"{self.what} ({self.where})" if re.search(r":\d+$", self.where) else self.what
 
     def as_dict(self) -> dict[str, Any]:

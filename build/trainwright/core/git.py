@@ -62,7 +62,7 @@ class Entry(NamedTuple):
 
 
 def git(repository: Path, *words: str | Path) -> str:
-    """Return git's output. Raises NoAnswer with its last lines, which may contain an address and its password."""
+    """Return git's output. Raises NoAnswer with its last lines, which may contain an address with a password."""
     settings = [word for name, value in SETTINGS.items() for word in ("-c", f"{name}={value}")]
     return run(["git", *settings, f"--git-dir={repository}", *words], env=_environment(), error=NoAnswer)
 

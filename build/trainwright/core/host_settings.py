@@ -33,7 +33,10 @@ class HostEngine(BaseModel):
 
 
 class HostDisk(Model):
-    """Disk space of a build beyond its sources, in multiples of their compressed size; `listing`: of one image's."""
+    """The disk space of builds beyond their sources, in multiples of the sources' compressed size.
+
+    `listing` is a multiple of one image's sources, because images are listed one after the other.
+    """
 
     store: float
     listing: float

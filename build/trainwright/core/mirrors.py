@@ -17,11 +17,11 @@ SCHEMES = ("https", "http", "file", "ssh", "git")
 
 
 class Table(RootModel[dict[str, str]]):
-    """The setting as a file: key to address."""
+    """The setting as a file, which maps keys to addresses."""
 
 
 def table() -> dict[str, str]:
-    """Return key (an address prefix, or the name of an archive or index) to address; {} if the setting is empty.
+    """Map each key (an address prefix, or the name of an archive or index) to its address; {} for an empty setting.
 
     Raises ConfigError if the file is missing or not TOML, or a word is not `key=address`.
     """
@@ -130,7 +130,7 @@ def check_names(archives: Iterable[str]) -> None:
 
 
 def proxies() -> dict[str, str]:
-    """Return the proxy variables in lower case, because apt and git read some only so."""
+    """Return the proxy variables in lower case, because apt and git read some of them only in that form."""
     found = getproxies_environment()
     for scheme in ("http", "https"):
         found.setdefault(scheme, found.get("all", ""))

@@ -1,4 +1,4 @@
-"""Parse NAME=VALUE, the form of every repeated option that gives names values."""
+"""Parse NAME=VALUE, the form of every repeated option that assigns values to names."""
 
 from collections.abc import Sequence
 
@@ -13,6 +13,6 @@ def pairs(option: str, words: Sequence[str]) -> dict[str, str]:
         if not (name and equals):
             raise ConfigError(f"{option} {word} is not NAME=VALUE", where=option, fix=f"{option} NAME=VALUE")
         if name in found:
-            raise ConfigError(f"{option} {name} is given twice", where=option, fix=f"{option} {name}=VALUE once")
+            raise ConfigError(f"{option} {name} is given twice", where=option, fix=f"give {option} {name}=VALUE once")
         found[name] = value
     return found

@@ -263,7 +263,7 @@ def fetch(
     insecure: Sequence[str] = (),
     workers: int = 6,
 ) -> dict[str, str]:
-    """Fetch files into the store in parallel. Returns sha256 to reason for those that are gone everywhere.
+    """Fetch files into the store in parallel. Returns the reason for each sha256 that is gone everywhere.
 
     Raises BuildError for a wrong checksum, EnvironmentProblem for a full disk or a server that does not answer.
     """

@@ -1,4 +1,4 @@
-"""Parse files that people and earlier steps wrote into text and models; every error names file and line."""
+"""Parse files of people and of earlier steps into text and models; every error names file and line."""
 
 import json
 import re
@@ -39,7 +39,7 @@ def line_of(text: str, path: tuple[int | str, ...]) -> int:
 def read(path: Path, given: str = "", error: type[TrainwrightError] = ConfigError, fix: str = "") -> str:
     """Read a text file. Raises `error` if it is missing, not a file, unreadable, or not UTF-8 (with the byte's line).
 
-    `given` is the user's name for it, `fix` the command if the remedy is not to restore or to edit it.
+    `given` is the user's name for the file. `fix` is the error's command; by default it restores or edits the file.
     """
     name = given or from_root(path)
     try:
@@ -125,7 +125,7 @@ def load(path: Path, kind: type[M]) -> M:
 
 
 def from_root(path: Path) -> str:
-    """Return a path relative to the root of the checkout, that is from the last dockerfiles/ in it."""
+    """Return a path relative to the checkout's root, which is the folder that holds the path's last dockerfiles/."""
     parts = path.parts
     folders = [n for n, part in enumerate(parts[:-1]) if part == "dockerfiles"]
     return "/".join(parts[folders[-1] :]) if folders else str(path)

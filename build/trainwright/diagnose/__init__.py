@@ -1,1 +1,1 @@
-"""Why a job failed: read logs while they grow, and match causes."""
+"""Find out why a job failed: read logs while they grow, and match causes."""

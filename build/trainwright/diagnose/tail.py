@@ -17,8 +17,8 @@ def lines(
 ) -> Iterator[str | None]:
     """Yield each line, cut at the judge's limit; None if no line came for `tick` seconds.
 
-    A file ends at its present end, unless it is followed: then it may be truncated, or replaced by another file of its
-    name. Bytes of a pipe are also passed to `passed`, unchanged and complete. Raises ConfigError.
+    Reading stops at the file's present end, unless the file is followed: then it may also be truncated or replaced.
+    Bytes of a pipe are also passed to `passed`, unchanged and complete. Raises ConfigError.
     """
     if file == log_lines.STANDARD_INPUT:
         yield from _whole(_piped(sys.stdin.fileno(), tick, passed))

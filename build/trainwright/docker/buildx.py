@@ -23,7 +23,7 @@ class Builder(Model):
 
 
 class Cache(Model):
-    """Where a build stores its step cache for other hosts: repositories, or tags in them; "" and [] mean none."""
+    """The places of a build's step cache for other hosts: repositories, or tags in them; "" and [] mean none."""
 
     to: str = ""
     sources: list[str] = Field(default=[])
@@ -58,7 +58,7 @@ def must_build_for(builder: Builder, architecture: str) -> None:
 
 
 def must_export_caches(builder: Builder) -> None:
-    """Raise EnvironmentProblem if the builder states that it cannot export caches; one that states nothing may try."""
+    """Raise EnvironmentProblem if the builder states that it cannot export caches."""
     if builder.exports_cache is False:
         raise EnvironmentProblem(
             f"the builder {builder.name} cannot export a build cache",

@@ -190,7 +190,7 @@ def _image(layout: Path) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def _epochs(config: Mapping[str, Any], count: int) -> list[int]:
-    """Return the time of each layer, from its step in the history: layers of a parent keep the parent's time."""
+    """Return the time of each layer, from its step in the history; layers of a parent keep their times."""
     own = str(config.get("created") or "")
     steps = [str(step.get("created") or own) for step in config.get("history") or [] if not step.get("empty_layer")]
     return [_seconds(text) for text in (steps if len(steps) == count else [own] * count)]

@@ -48,7 +48,7 @@ class Node(NamedTuple):
 
 
 def unpacked(blob: Path, target: Path) -> Path:
-    """Return a layer's tar: the blob itself, or its decompressed content in `target`. Raises OSError, EOFError."""
+    """Return the path of a layer's tar: the blob, or its decompressed content in `target`. Raises OSError, EOFError."""
     with blob.open("rb") as file:
         head = file.read(4)
     if head[:2] == b"\x1f\x8b":

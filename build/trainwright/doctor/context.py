@@ -1,4 +1,4 @@
-"""Facts that several checks need, looked up once; a fact that cannot be determined is the error that says why."""
+"""Look up facts that several checks need, once; for a fact that cannot be determined, return the error."""
 
 from dataclasses import dataclass
 from functools import cached_property

@@ -1,1 +1,1 @@
-"""nccl-tests on GPU hosts: launch a run, read its log, judge it, report the verdict."""
+"""Run nccl-tests on GPU hosts: launch a run, read its log, judge it, report the verdict."""

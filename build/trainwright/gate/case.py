@@ -1,4 +1,4 @@
-"""Extract a log's evidence for the judge of nccl-tests: its world size, by which sources, and its nodes.
+"""Extract a log's evidence for the judge of nccl-tests: its world size with the sources, and its nodes.
 
 Arithmetic: NVIDIA/nccl-tests `doc/PERFORMANCE.md`.
 """
@@ -57,7 +57,7 @@ class Log:
 
     @property
     def silent(self) -> bool:
-        """Return whether no line is of NCCL or of nccl-tests."""
+        """Return whether the log has no line of NCCL or nccl-tests."""
         return not (self.tables or self.header or self.causes or self.seen.nccl or self.seen.errors)
 
 
@@ -65,7 +65,7 @@ class Log:
 
 
 def collective_of(table: Table, declared: str) -> str:
-    """Return a table's collective: from its header, as declared, or as its rows look; "" if nothing tells."""
+    """Return a table's collective: from its header, the declaration or the form of its rows; "" if unknown."""
     if table.header.collective:
         return table.header.collective
     if declared:
@@ -221,7 +221,7 @@ def complete(header: Header) -> bool:
 
 
 def header_ranks(header: Header) -> int | None:
-    """Return a communicator's rank count; None for a split world whose header shows no whole, equal groups."""
+    """Return a communicator's rank count; None if the header does not show equal groups of a split world."""
     groups = set(header.ranks.values())
     if len(groups) == 1:
         return max(header.ranks) + 1

@@ -175,7 +175,7 @@ def _wanted(header: Header) -> Iterator[int]:
 
 
 def _gap(sizes: list[int]) -> str:
-    """Return where a sweep without parameters is uneven, "" for nowhere. Zeros, and repeated cycles, are even."""
+    """Return the place where the sizes of a sweep are uneven, or "". Zeros and repeated cycles count as even."""
     some = [size for size in sizes if size]
     cycle = next((n for n in range(1, len(some)) if some[n] <= some[n - 1]), len(some))
     first = some[:cycle]

@@ -54,7 +54,7 @@ def check(root: Path, on: str, count: int | None) -> int:
             else "only an even number spreads a drift equally over both images"
         )
         raise ConfigError(
-            f"--runs {count} is not valid", where="--runs", why=why, fix=f"an even number, {least} or more"
+            f"--runs {count} is not valid", where="--runs", why=why, fix=f"--runs {least}, or any larger even number"
         )
     return count
 
@@ -79,7 +79,7 @@ def _named(run: Run) -> str:
 
 
 def execute(root: Path, both: Pair, on: str, say: Callable[[str], None]) -> Path:
-    """Run it here, and return the folder of its logs. Raises EnvironmentProblem; NotRunError if a run failed."""
+    """Run all turns here; return the folder of their logs. Raises EnvironmentProblem; NotRunError if a run failed."""
     folder = root / "out/gate" / both.name
     for number, turn in enumerate(both.turns, 1):
         say(f"run {turn}, {number} of {len(both.order)}")

@@ -33,7 +33,7 @@ def docker(run: Run, devices: Iterable[str]) -> list[str]:
 
 
 def _docker(run: Run) -> tuple[list[str], list[str]]:
-    """Return the words of the docker command before and behind the devices."""
+    """Return the words of the docker command before and after the devices."""
     head = ["docker", "run", "--rm", "--interactive", "--init", "--name", run.name, "--gpus", "all"]
     return head, [*_limits(run), "--entrypoint", "bash", run.image, *BASH[1:], *run.words, *run.variables]
 
@@ -88,7 +88,10 @@ def _bare(run: Run, script: str) -> str:
 
 
 def _fed(command: str, script: str) -> str:
-    """Run the command in the background, so that signals are handled at once; it then needs an explicit stdin."""
+    """Return shell text that runs the command in the background, so that signals are handled at once.
+
+    A command in the background needs an explicit standard input: the script.
+    """
     program, _, rest = command.partition(" & ")
     return f"{program} <<'{END}' &\n{script}{END}\n{rest}\n"
 

@@ -47,7 +47,9 @@ def record(
         )
     points = _points([case for _, case in examined])
     if not points:
-        raise NotRunError("nothing was recorded", where=logs[0], why="no table with rows of a known collective")
+        raise NotRunError(
+            "nothing was recorded", where=logs[0], why="the log has no table with rows of a known collective"
+        )
     found = Baseline(
         name=name,
         instance=declared.instance,
@@ -200,4 +202,4 @@ def refuse(found: Compared) -> None:
     if found.verdict == "regression":
         raise TestError("regression", why=found.why, fix="run both again, interleaved; then look at what changed")
     if found.verdict == "not established":
-        raise NotRunError("not established whether B is slower", why=found.why, fix="more runs, in the order ABBA")
+        raise NotRunError("not established whether B is slower", why=found.why, fix="make more runs, in the order ABBA")

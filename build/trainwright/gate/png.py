@@ -41,7 +41,9 @@ def png(found: Sequence[tuple[Verdict, Sequence[Panel]]]) -> bytes:
 
     rows = [(verdict, panel, n == 0) for verdict, panels in found for n, panel in enumerate(panels or [None])]
     if len(rows) > MOST_ROWS:
-        raise ConfigError(f"{len(rows)} charts are too many for one PNG", where="--png", fix="--html, or fewer logs")
+        raise ConfigError(
+            f"{len(rows)} charts are too many for one PNG", where="--png", fix="use --html, or give fewer logs"
+        )
     figure = Figure(figsize=(WIDTH, HEIGHT * len(rows)), dpi=DPI, facecolor="white")
     grid = figure.add_gridspec(
         len(rows),

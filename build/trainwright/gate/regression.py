@@ -156,7 +156,7 @@ def _spread(values: list[float]) -> Spread:
 def shift(
     a: Sequence[float], b: Sequence[float], level_low: float, level_high: float
 ) -> tuple[float, float | None, float | None]:
-    """Return B against A as a fraction, and its bounds, each of which it exceeds as rarely as the level states."""
+    """Return the change from A to B as a fraction, and its bounds; the levels state how rarely it exceeds them."""
     differences = sorted(math.log(y) - math.log(x) for x in a for y in b)
     least, most = rank(len(a), len(b), level_low), rank(len(a), len(b), level_high)
     return (
@@ -178,7 +178,7 @@ def rank(n: int, m: int, level: float) -> int:
 
 
 def ways(n: int, m: int) -> list[int]:
-    """Count the orders of n and m values that have each U, from 0 on: the coefficients of Gauss's binomial."""
+    """Return for each U, from 0 on, the number of orders of n and m values: the coefficients of Gauss's binomial."""
     counts = [1] + [0] * (n * m)
     for i in range(1, n + 1):
         for u in range(n * m, m + i - 1, -1):

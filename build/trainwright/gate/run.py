@@ -85,7 +85,7 @@ def check_architecture(name: str, row: Instance | None, has: str) -> None:
         raise ConfigError(
             f"the image is for {has}, but {name} is {row.architecture}",
             where="--instance",
-            fix=f"an image for {row.architecture}: trainwright list --instance {name}",
+            fix=f"choose an image for {row.architecture}: trainwright list --instance {name}",
         )
 
 
@@ -333,7 +333,7 @@ def _job(run: Run) -> str:
 
 
 def execute(root: Path, run: Run, on: str, say: Callable[[str], None], log: Path | None = None) -> tuple[Path, int]:
-    """Run it, and return the path of its log and its exit code. The log is written completely or not at all.
+    """Run the gate, and return the path of its log and its exit code. The log is written completely or not at all.
 
     Raises EnvironmentProblem if nothing started: a missing program or image, no GPU runtime in Docker, an unreachable
     host.

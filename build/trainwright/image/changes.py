@@ -20,7 +20,7 @@ UNKNOWN, BLOCKED = "unknown", "blocked"  # in place of a key
 
 
 class Moved(Model):
-    """An image whose key changed. A key is "" without the image; "unknown" or "blocked" if it cannot be computed."""
+    """An image whose key changed. A key is "" if the tree lacks the image, "unknown" or "blocked" if it has no key."""
 
     id: str
     old: str

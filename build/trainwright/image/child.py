@@ -1,4 +1,4 @@
-"""Determine everything that goes into an image, of the matrix or on top of one, without network and engine."""
+"""Determine the inputs of an image, whether of the matrix or on top of one, without network and engine."""
 
 from pathlib import Path
 

@@ -16,9 +16,9 @@ LIBRARIES = "/opt/trainwright/libraries.json"  # written by the image's last ste
 def declaration(
     recipe: Recipe, pins: Mapping[str, str], installed: Iterable[PythonFile], packages: Mapping[str, Package]
 ) -> dict[str, Any]:
-    """Return the part of the lock that an image can be checked against, and how; comparing needs no checkout.
+    """Return the part of the lock that an image can be checked against without a checkout, and how to check it.
 
-    `pins` is component to exact version, `installed` the image's Python packages, `packages` the distribution's.
+    `pins` maps components to versions; `installed` are the image's Python packages, `packages` the distribution's.
     """
     says = probe.expected_versions(recipe, pins)
     components = {name: recipe.component(name) for name in pins}

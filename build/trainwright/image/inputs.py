@@ -1,4 +1,4 @@
-"""Compute everything that goes into one image, without network and engine, from the locks and the store."""
+"""Compute the inputs of one image from the locks and the store, without network and engine."""
 
 import hashlib
 from functools import cached_property, lru_cache
@@ -40,7 +40,7 @@ class Distribution(Model):
 
     @cached_property
     def locked_manifest(self) -> str:
-        """Return the digest of the locked packages, with which packages on top of these were resolved."""
+        """Return the digest of the locked packages, against which additional packages were resolved."""
         return packages.manifest_digest(self.locked)
 
     @cached_property
@@ -105,7 +105,7 @@ def packages_path(intent: Intent, base: str, tools: bool = False) -> Path:
 
 
 def drift_path(locked: packages.Stanzas) -> Path:
-    """Return the path in the store that records replacements of lost packages of these."""
+    """Return the path in the store that records replacements for packages that left the mirror."""
     digest = packages.manifest_digest(locked)
     return store.root() / "drift" / f"{digest}.packages"
 

@@ -48,7 +48,7 @@ class Preflight(Model):
 
 
 def settings(intent: Intent, pins: Mapping[str, str]) -> dict[str, Any]:
-    """Return the input of the checks in an image. `pins` is component to exact version. Raises ConfigError."""
+    """Return the input of the checks in an image. `pins` maps components to versions. Raises ConfigError."""
     said = load(intent.root / FILE, Preflight)
     return {
         "schema": 1,
@@ -59,7 +59,7 @@ def settings(intent: Intent, pins: Mapping[str, str]) -> dict[str, Any]:
 
 
 def text(intent: Intent, pins: Mapping[str, str]) -> str:
-    """Render one line for each setting, because most are instance types. `pins` is component to exact version."""
+    """Render one line for each setting, because most are instance types. `pins` maps components to versions."""
     return _text(intent, pins.get("cuda", ""))
 
 

@@ -1,4 +1,4 @@
-"""Render templates into text as a pure function of the lock: no clock, no environment, no random."""
+"""Render templates into text as a pure function of the lock: no clock, no environment, no randomness."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -82,7 +82,7 @@ def render(
 
 
 def refused(recipe: Recipe) -> list[str]:
-    """Return the Python packages that have the content of a pinned one under another name."""
+    """Return the Python packages that contain a pinned package under another name."""
     said = {for_accelerator(recipe.provider(pin).refuses, recipe.variant.accelerator) for pin in recipe.pins}
     return sorted(said - {""})
 

@@ -139,7 +139,7 @@ def fill(intent: Intent, name: str, context: dict[str, object]) -> str:
 
 
 def _innermost(error: BaseException, root: Path) -> tuple[str, int]:
-    """Return template and line of the deepest template frame of a traceback (jinja2 rewrites tracebacks so)."""
+    """Return template and line of the deepest frame of a traceback that is in a template; jinja2 names it there."""
     place, trace = ("?", 0), error.__traceback__
     while trace:
         file = Path(trace.tb_frame.f_code.co_filename)

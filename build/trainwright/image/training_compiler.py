@@ -48,7 +48,7 @@ def hyperparameters(
         raise ConfigError(
             f"{identity} does not extend a container of the Training Compiler",
             where="--training-compiler",
-            why="AWS discontinued it, and only containers that AWS published before contain it; other images ignore "
+            why="AWS discontinued it, and only containers from before then contain it; other images ignore "
             "its hyperparameters silently",
             fix="trainwright list '*-training-compiler', or launch without --training-compiler",
         )

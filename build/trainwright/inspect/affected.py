@@ -49,7 +49,7 @@ class Place(NamedTuple):
 
 
 def affected(intent: Intent, queries: list[Query], host: str | None) -> tuple[list[Row], str]:
-    """Return the rows or, if there are none, the existing versions of the queried items. `host` None: ask no registry.
+    """Return the rows or, if there are none, the existing versions of the queried items. No `host`: ask no registry.
 
     Raises ConfigError for a name that never existed in any image, if every image could be read.
     """

@@ -24,7 +24,7 @@ def write_project(folder: Path, name: str, parent: Parent) -> list[str]:
         raise ConfigError(
             f"{folder} already holds a project",
             why=f"it has {', '.join(there)}",
-            fix=f"another --into, or trainwright derive {parent.uri} --dockerfile {folder / 'Dockerfile'}",
+            fix=f"name another folder, or trainwright derive {parent.uri} --dockerfile {folder / 'Dockerfile'}",
         )
     try:
         for file, text in files.items():

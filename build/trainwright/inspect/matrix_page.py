@@ -107,7 +107,7 @@ def markdown(rows: Sequence[Mapping[str, Any]]) -> str:
     lines = [
         "# The matrix",
         "",
-        "Written by `make matrix`; nobody edits it. [matrix.html](matrix.html) is the same with filters; "
+        "Written by `make matrix`; do not edit it. [matrix.html](matrix.html) is the same with filters; "
         "`trainwright matrix` and `trainwright list --state blocked` say it on a terminal.",
         "",
         f"**{sentence(said['counts'])}.**",

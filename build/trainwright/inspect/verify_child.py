@@ -87,7 +87,7 @@ def verify(intent: Intent, target: str, parent: str, given: str, say: Say) -> Ve
 
 
 def judge(verdict: Verdict) -> None:
-    """Raise BuildError, which names each of them, for changes that a derived image must not make."""
+    """Raise BuildError, which names each one, for changes that a derived image must not make."""
     refused = [row for row in verdict.rows if row.refused]
     if not refused:
         return
@@ -194,7 +194,7 @@ def _paths(layer: Path) -> list[str]:
 
 
 def _checkout(intent: Intent, identity: str, key: str) -> str:
-    """Return whether this checkout builds the parent, as a sentence."""
+    """Return a sentence that says whether this checkout builds the parent."""
     recipe = intent.find(identity)
     if recipe is None:
         return f"this checkout does not know {identity}"
@@ -220,7 +220,7 @@ def test(intent: Intent, name: str, say: Say) -> int:
     if recipe is None:
         raise ConfigError(
             f"{name} does not start from an image of this checkout",
-            why=f"label {tags.ID_LABEL}: {labels.get(tags.ID_LABEL)}",
+            why=f"its label {tags.ID_LABEL} says {labels.get(tags.ID_LABEL)}",
         )
     if (own := inputs.load(recipe).key) != labels.get(tags.KEY_LABEL):
         raise NotRunError(

@@ -225,7 +225,7 @@ def _provenance(
     commit = provenance.commit(ours[0])
     if found is None:
         raise NotRunError(
-            "signed, and not compared with a lock",
+            "it is signed, but was not compared with a lock",
             why=unknown + (f"; git checkout {commit}" if commit else "; it names no commit"),
         )
     problems = [provenance.differences(found, policy.builder, said, place.digest) for said in ours]
@@ -239,14 +239,14 @@ def _sbom(found: Inputs | None, unknown: str, place: Place, public: str) -> str:
     if not statements:
         raise BuildError(f"no SBOM is signed with this cosign key: {why}")
     if found is None:
-        raise NotRunError("signed, and not compared with a lock", why=unknown)
+        raise NotRunError("it is signed, but was not compared with a lock", why=unknown)
     _refuse(min((sboms.differences(found, said["predicate"], place.digest) for said in statements), key=len))
     lists = [len(sboms.packages(statements[0]["predicate"], kind)) for kind in ("deb", "pypi")]
     return f"{lists[0]} distribution and {lists[1]} Python packages, as locked"
 
 
 def _may_not_start(found: Inputs | None, signature: Row) -> str:
-    """Return why nothing of an image may be started here, or "" if it may be."""
+    """Return why programs of an image must not be started here, or "" if they may be."""
     if signature.state == "failed":
         return "it is not signed by this key, so it is not started"
     if not engine.answers():

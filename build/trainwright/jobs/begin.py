@@ -14,7 +14,7 @@ ARN = re.compile(r"arn:[a-z-]+:secretsmanager:([a-z0-9-]+):")
 
 
 def begin(job: Job, say: Say) -> str:
-    """Upload, begin the job and return its ARN. On failure or Ctrl-C, remove the uploads or report what is left.
+    """Upload the inputs, begin the job and return its ARN. On failure or Ctrl-C, remove or report the uploads.
 
     Raises AwsError; ConfigError for an invalid secret and for a job name that is taken.
     """
@@ -75,7 +75,7 @@ def _begun(job: Job) -> tuple[bool | None, str]:
 
 
 def _refused(problem: BaseException) -> bool:
-    """Return whether AWS refused the request, so that no job exists; not for a name in use, which may be this job's."""
+    """Return whether AWS refused the request, so that no job exists. A name in use may be this job's own."""
     return isinstance(problem, AwsError) and not problem.passes and problem.code != "ResourceInUse"
 
 

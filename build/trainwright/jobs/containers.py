@@ -53,7 +53,7 @@ class Common(Model):
 
 
 class Ended(Model):
-    """How a host ended, with seconds since the first start; `failure` is what the host wrote into FAILURE."""
+    """The end of a host, with seconds since the first start; `failure` is what the host wrote into FAILURE."""
 
     host: str
     code: int

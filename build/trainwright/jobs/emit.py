@@ -133,7 +133,7 @@ def _script(settings: jobs_spec.Settings, on: str, script: str, code: str) -> Sc
     if code:
         inside = script.removeprefix(f"{settings.folders.code}/")
         if inside.startswith("/") or ".." in Path(inside).parts:
-            raise ConfigError(f"{script} is not in --code {code}", where="SCRIPT", fix="a path in that folder")
+            raise ConfigError(f"{script} is not in --code {code}", where="SCRIPT", fix="name a path in that folder")
         return Script(path=inside, code=code)
     if not path.is_file():
         if path.is_absolute():

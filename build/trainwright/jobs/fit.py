@@ -46,8 +46,9 @@ def fit(recipe: Recipe, name: str, row: Instance | None, hosts: int, allow_tcp: 
 
 
 def trains(recipe: Recipe, name: str, row: Instance | None, hosts: int, tcp: str) -> list[str]:
-    """Return notes for the user on this image and type, one sentence each. `tcp`: the option with which a user accepts
-    TCP between hosts that have EFA; "": TCP is accepted already.
+    """Return notes for the user on this image and type, one sentence each.
+
+    `tcp` is the option with which a user accepts TCP between hosts that have EFA; "" if TCP is accepted already.
 
     Raises ConfigError if the image cannot train there, or if preflight would refuse the job on its hosts, after minutes
     of paid time.
@@ -91,7 +92,7 @@ def _efa(recipe: Recipe, name: str, row: Instance | None, hosts: int, tcp: str, 
     )
     if "nccl" in recipe.pins and row.count and tcp:
         raise ConfigError(
-            what, where=OPTION, why="preflight rejects that on the hosts", fix=f"{find}; or {tcp}: slow training"
+            what, where=OPTION, why="preflight rejects that on the hosts", fix=f"{find}; or accept slow training: {tcp}"
         )
     return [what]
 

@@ -26,7 +26,7 @@ TOKEN = {"InvalidParameterException", "InvalidNextTokenException"}  # it expires
 
 
 class Ended(Model):
-    """How a job ended, from DescribeTrainingJob, and why, from its log."""
+    """The end of a job, from DescribeTrainingJob, and its reason, from the log."""
 
     job: str
     region: str
@@ -335,7 +335,7 @@ def _event(row: dict[str, Any]) -> Event:
 
 
 def _clock(said: dict[str, Any]) -> int:
-    """Return the answer's time by CloudWatch's clock, in whole seconds (the margin covers that), else by ours."""
+    """Return the time of the answer by CloudWatch's clock, which has whole seconds, else the time by our clock."""
     date = said.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date", "")
     try:
         return int(parsedate_to_datetime(date).timestamp() * 1000)

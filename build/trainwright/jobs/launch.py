@@ -249,7 +249,7 @@ def _region_of(uri: str, region: str) -> str:
 
 
 def _published(root: Path, image: str, registry: str, region: str) -> tuple[str, str]:
-    """Return a matrix image's URI by digest, and its region. Raises ConfigError, NotRunError, and as uris() does."""
+    """Return a matrix image's URI by digest, and its region. Raises ConfigError, NotRunError, what uris() raises."""
     asks_ecr = not registry or locations.OWN.fullmatch(registry)
     found = publish_uri.uris(root, image, registry, region if asks_ecr else "", "", True, publish_uri.ECR)
     there = {one.region: one.uri for one in found if one.region}

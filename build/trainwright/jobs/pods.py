@@ -1,4 +1,4 @@
-"""Write a training job's pods for kubeflow's operators, and the file that has them. Pure: nothing is submitted here.
+"""Write a training job's pods for kubeflow's operators, and the file that contains them. Pure: it submits nothing.
 
 Facts: kubeflow-training 1.9.4 for a PyTorchJob; for an MPIJob see schedulers/kubernetes.py.
 """

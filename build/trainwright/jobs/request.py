@@ -187,7 +187,7 @@ def hyperparameters(job: Submission) -> dict[str, Any]:
 
 
 def environment(job: Submission) -> dict[str, str]:
-    """Return the containers' environment; of the secret, it holds only the file's path."""
+    """Return the containers' environment, which holds the path of the secret's file, but not the secret."""
     place = f"{INPUT}/{job.settings.secret.channel}/{job.settings.secret.file}"
     return {**job.environment, **({contract.SECRET_FILE: place} if job.secret else {})}
 
@@ -224,7 +224,7 @@ def check(job: Submission) -> None:
         raise ConfigError(
             f"{job.name!r} is not a training job name",
             where="--name",
-            why=f"only letters, digits and single hyphens between them are allowed, at most {most.name}",
+            why=f"only letters, digits and single hyphens between them are allowed, at most {most.name} characters",
             fix="--name <another one>, or leave it out: the script's name is used",
         )
     if UNSAFE.search(job.program) or ".." in job.program.split("/"):
@@ -240,7 +240,9 @@ def check(job: Submission) -> None:
             raise ConfigError(f"{uri!r} is not an S3 URI", where=option.partition(" ")[0], fix=fix)
     for name in job.channels:
         if not contract.CHANNEL.fullmatch(name):
-            raise ConfigError(f"{name!r} is not a channel name", where="--channel", why="letters, digits, . _ and -")
+            raise ConfigError(
+                f"{name!r} is not a channel name", where="--channel", why="only letters, digits, . _ and - are allowed"
+            )
         if job.secret and name == secret.channel:
             raise ConfigError(
                 f"the channel {name} is reserved for the job's secret",
@@ -276,7 +278,9 @@ def _check_environment(job: Submission) -> None:
     for name in job.environment:
         if not VARIABLE.fullmatch(name):
             raise ConfigError(
-                f"{name!r} is not a variable name", where="--env", why="letters, digits and _; not a digit first"
+                f"{name!r} is not a variable name",
+                where="--env",
+                why="only letters, digits and _ are allowed, and no digit at the start",
             )
         if name in (SECRET, contract.SECRET_FILE):
             raise ConfigError(
@@ -299,10 +303,10 @@ def _check_times(job: Submission) -> None:
         )
     if job.keep_alive and job.spot:
         raise ConfigError(
-            "a spot job cannot keep a warm pool", where="--keep-alive", fix="either --spot or --keep-alive"
+            "a spot job cannot keep a warm pool", where="--keep-alive", fix="leave out --spot or --keep-alive"
         )
     if job.max_wait and not job.spot:
-        raise ConfigError("--max-wait requires --spot", where="--max-wait", fix="--spot, or no --max-wait")
+        raise ConfigError("--max-wait requires --spot", where="--max-wait", fix="add --spot, or leave --max-wait out")
     if job.max_wait is not None and job.max_wait < job.max_run:
         raise ConfigError(
             f"--max-wait {job.max_wait} is less than --max-run {job.max_run}",
@@ -345,6 +349,6 @@ def _check_lengths(what: str, values: Mapping[str, str], name_most: int, value_m
             )
             raise ConfigError(
                 f"the {of} of the {what} {name[:40]} is too long",
-                why=f"{length} characters, SageMaker accepts {most}",
+                why=f"it has {length} characters, SageMaker accepts {most}",
                 fix="put it into a file beside the script, or in a channel",
             )

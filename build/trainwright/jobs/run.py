@@ -109,7 +109,9 @@ def _channels(words: Sequence[str]) -> dict[str, Path]:
     found = {name: Path(folder) for name, folder in pairs("--channel", words).items()}
     for name, folder in found.items():
         if not contract.CHANNEL.fullmatch(name):
-            raise ConfigError(f"{name!r} is not a channel name", where="--channel", why="letters, digits, . _ and -")
+            raise ConfigError(
+                f"{name!r} is not a channel name", where="--channel", why="only letters, digits, . _ and - are allowed"
+            )
         if not folder.is_dir():
             raise ConfigError(f"the channel {name} is not a folder", where=str(folder), fix=f"--channel {name}=FOLDER")
     return found
@@ -170,7 +172,7 @@ def _not_written(option: str, folder: Path, error: OSError) -> EnvironmentProble
         f"{option} {folder} cannot be written",
         where=str(folder.absolute()),
         why=str(error.strerror or error),
-        fix=f"another {option}, or see: df -h {shlex.quote(str(folder))}",
+        fix=f"name another folder with {option}, or see: df -h {shlex.quote(str(folder))}",
     )
 
 

@@ -77,7 +77,7 @@ class Mount(Model):
 
 
 class Script(Model):
-    """The script that the launcher runs: of the Mount source `code`, of `text`, or else of the image."""
+    """The script that the launcher runs: from the Mount source `code`, from `text`, or else from the image."""
 
     path: str
     code: str = ""
@@ -116,14 +116,14 @@ class Job(Model):
 
     @property
     def title(self) -> str:
-        """Return what the job is, for the head of its file."""
+        """Return a description of the job, for the head of its file."""
         ranks = f"{self.processes} {'process' if self.processes == 1 else 'processes'} each"
         hosts = self.instance or ("host" if self.nodes == 1 else "hosts")
         return f"{self.script.path} ({self.distribution}) on {self.nodes} {hosts}" + f", {ranks}" * self.kubernetes
 
     @property
     def lost(self) -> list[str]:
-        """Return the note on what is not kept, [] for none."""
+        """Return a note on results that will be lost, or []."""
         return [] if self.keeps_model else [LOST.format(folder=self.settings.folders.model)]
 
     @property
@@ -265,7 +265,11 @@ def _mounts(
     named = [word if "=" in word else f"training={word}" for word in data]
     for channel, source in pairs("--channel", named).items():
         if not contract.CHANNEL.fullmatch(channel):
-            raise ConfigError(f"{channel!r} is not a channel name", where="--channel", why="letters, digits, . _ and -")
+            raise ConfigError(
+                f"{channel!r} is not a channel name",
+                where="--channel",
+                why="only letters, digits, . _ and - are allowed",
+            )
         name = f"data-{re.sub('[^a-z0-9]', '-', channel.lower())}"
         if name in {mount.name for mount in found}:
             raise ConfigError(f"the channel {channel} is given twice", where="--channel", fix="--channel NAME=SOURCE")
@@ -299,16 +303,22 @@ def _environment(words: Sequence[str]) -> dict[str, str]:
 
 def _namespace(hyperpod: HyperPod, on: str, asked: str) -> str:
     if asked and not on_kubernetes(on):
-        raise ConfigError("--namespace only applies to Kubernetes", where="--namespace", why=f"--on {on} has none")
+        raise ConfigError(
+            "--namespace only applies to Kubernetes", where="--namespace", why=f"--on {on} has no namespaces"
+        )
     if asked and not NAMESPACE.fullmatch(asked):
-        raise ConfigError(f"{asked!r} is not a namespace", where="--namespace", why="lower-case letters, digits and -")
+        raise ConfigError(
+            f"{asked!r} is not a namespace",
+            where="--namespace",
+            why="only lower-case letters, digits and - are allowed",
+        )
     if not schedulers.named(on).HYPERPOD:
         return asked
     if asked and asked != hyperpod.namespace and not asked.startswith(hyperpod.namespace_prefix):
         raise ConfigError(
             f"HyperPod does not resume jobs in the namespace {asked}",
             where="--namespace",
-            why=f"only jobs in {hyperpod.namespace} and in namespaces that begin with {hyperpod.namespace_prefix}",
+            why=f"it resumes only jobs in {hyperpod.namespace} and in namespaces beginning {hyperpod.namespace_prefix}",
             fix=f"--namespace {hyperpod.namespace}, or --on pytorchjob: without auto-resume",
         )
     return asked or hyperpod.namespace

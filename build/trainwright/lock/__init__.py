@@ -1,1 +1,1 @@
-"""Exact versions: the format of locks and its rules. No network."""
+"""Define the locks, which hold exact versions: their format and its rules. No network."""

@@ -24,7 +24,7 @@ NAME = r"[a-z0-9]([a-z0-9.-]{0,30}[a-z0-9])?"  # it is part of a tag
 
 
 class Compilable(Model):
-    """How to compile a source distribution against the image's own torch and CUDA."""
+    """The rules for compiling a source distribution against the image's own torch and CUDA."""
 
     environment: dict[str, str] = Field(default={})
     build_requirements: list[str] | None = None  # None: those of the package's pyproject.toml
@@ -119,7 +119,7 @@ def check_line(line: Line, version: str, what: str) -> None:
             f"{line.text} would change {line.name} {version}",
             where=line.where,
             why=f"{what} was proved with {line.name} {version}; added packages must not change it",
-            fix=f"{line.name}{_any_extras(requirement)} without a version in that line; or use an image that has it: "
+            fix=f"write {line.name}{_any_extras(requirement)} without a version there; or use an image that has it: "
             f"trainwright find --has '{line.name}{requirement.specifier}'",
         )
 
@@ -169,7 +169,7 @@ def compiler_of(recipe: Recipe, name: str) -> Recipe:
             f"{name} must be compiled against torch and CUDA, and {parent.id} has no twin with compilers",
             where=f"{where}:{line}",
             why="the image itself does not contain nvcc",
-            fix=f"devel = true in that row, then trainwright lock {parent.id}",
+            fix=f"set devel = true in that row, then trainwright lock {parent.id}",
         )
     return twin
 

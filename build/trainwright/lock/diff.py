@@ -38,7 +38,7 @@ def packages_held(stanzas: Stanzas) -> Held:
 
 
 def python_held(lock: Lock) -> Held:
-    """Return Python packages by name; build-only ones have their group appended.
+    """Map names to Python packages; names of build-only packages have their group appended.
 
     Because an image may hold the same package, the group keeps the two apart.
     """

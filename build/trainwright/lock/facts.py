@@ -81,7 +81,7 @@ def _plugin_libfabric(recipe: Recipe, build_packages: Mapping[str, Package]) -> 
 
 
 def lockable(component: Component) -> list[str]:
-    """Return releases with commit or sha256: a component that is not a Python package can be locked to no other."""
+    """Return releases with commit or sha256: a component that is not a Python package can be locked only to these."""
     return [version for version, release in component.releases.items() if release.commit or release.sha256]
 
 

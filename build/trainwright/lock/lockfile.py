@@ -42,9 +42,9 @@ def _with_extras(text: str, extras: list[str]) -> str:
 
 
 def build_requirements(recipe: Recipe) -> list[str]:
-    """Return what compile stages and the devel twin install, for components that are compiled or compiled against.
+    """Return the requirements that compile stages and the devel twin install beside the image's own.
 
-    The list is empty if there is neither, because no image would install them.
+    The list is empty if no image of the lock has compilers, because none would install them.
     """
     if not any(twin.has_compilers for twin in twins(recipe)):
         return []

@@ -65,7 +65,7 @@ def parse(text: str, name: str) -> tuple[dict[str, str], Stanzas]:
 
 
 def _paragraph(rows: str) -> dict[str, str]:
-    """Split `Field: value` lines, one field each, as dump() writes them. parse() refuses a text of another format."""
+    """Split lines of the form `Field: value`, as dump() writes them. parse() refuses any other text."""
     return {field: value for field, _, value in (row.partition(": ") for row in rows.strip("\n").split("\n"))}
 
 

@@ -1,4 +1,4 @@
-"""Parse a requirements file as people write it: each line with its place; a line that cannot be locked is refused."""
+"""Parse a requirements file: keep each line's place, and refuse a line that cannot be locked."""
 
 import re
 from collections.abc import Iterator
@@ -34,7 +34,7 @@ class Line(Model):
 
 
 class Asked(Model):
-    """What a requirements file and the files that it includes ask for."""
+    """The requirements of a file and of the files that it includes."""
 
     lines: list[Line]
     constraints: list[Line]  # of -c files: they request nothing, but hold versions

@@ -1,1 +1,1 @@
-"""What is declared: the matrix, its models and providers, compatible versions, instances, records of proofs."""
+"""Load the declarations: the matrix, its models and providers, compatible versions, instances, proof records."""

@@ -61,8 +61,8 @@ def architecture(name: str) -> str:
 def alike(name: str, table: Iterable[str]) -> list[str]:
     """Return at most three similar types: of the same letters before the generation, and of the same architecture.
 
-    Because a user of hpc7g wants no GPU, types of other letters match only if no type has these letters, and then only
-    if the name is close, as for a misspelling.
+    Because a user of hpc7g does not want a GPU, types of other letters match only if no type has these letters,
+    and then only if the name is close, as for a misspelling.
     """
     same = [one for one in table if architecture(one) == architecture(name)]
     kin = [one for one in same if _letters(one) == _letters(name)]

@@ -43,7 +43,7 @@ ABSENT = "none"  # in place of a version: removes a common pin from these images
 
 
 class Intent(Model):
-    """Everything that people wrote: the matrix, the components, and the variants that follow from them."""
+    """All declarations of people: the matrix, the components, and the variants that follow from them."""
 
     root: Path
     matrix: Matrix
@@ -333,7 +333,7 @@ def load_intent(root: Path) -> Intent:
 
 
 def globs(images: str | Sequence[str]) -> list[str]:
-    """Return the ids and globs of a text or of several; each may have spaces between them, as make's ONLY may."""
+    """Return the ids and globs of one text or several, in which spaces separate them, as in make's ONLY."""
     return [glob for text in ([images] if isinstance(images, str) else images) for glob in text.split() or [text]]
 
 

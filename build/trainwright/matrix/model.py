@@ -80,7 +80,7 @@ Position = Literal["system", "interpreter", "framework", "python", "toolkit", "c
 
 
 class Probe(Model):
-    """How the finished image is asked for a component's version: a program to run, or Python code."""
+    """The way to ask a finished image for a component's version: a program to run, or Python code."""
 
     command: list[str] = []
     code: str = ""

@@ -154,7 +154,7 @@ def check_components(root: Path, variants: list[Variant]) -> None:
             raise ConfigError(
                 f"component {name!r} is declared and never pinned",
                 where=where,
-                why="what is declared is what ships: no image of the matrix carries it",
+                why="every declared component must be in an image, and no image of the matrix pins it",
                 fix=f"pin it in dockerfiles/matrix.toml, or delete dockerfiles/layers/{name}.*",
             )
 
@@ -210,9 +210,9 @@ def check_pin(root: Path, matrix: Matrix, components: Components, variant: Varia
             raise ConfigError(
                 f"pin {name!r} of {variant.id} has a version, and its provider takes none",
                 where=at(name),
-                why=f"{said}: the distribution's packages bring the one that the lock names"
+                why=f"{said}: the version comes from the distribution's packages, as the lock names it"
                 if provider.kind == "distro"
-                else f"{said}: {provider.bundled_by} brings its own",
+                else f"{said}: the version comes from {provider.bundled_by}, which bundles it",
                 fix=edit(at(name), f'{name} = "{pin.provider}", or another provider of dockerfiles/layers/{name}.toml'),
             )
         return
@@ -223,7 +223,7 @@ def check_pin(root: Path, matrix: Matrix, components: Components, variant: Varia
             f"pin {name!r} of {variant.id} is not a valid requirement",
             where=at(name),
             why=f"{said}: {pin.version!r} is not a version" if pin.version else f"{said}: it lacks a version",
-            fix=edit(at(name), "an exact version"),
+            fix=edit(at(name), "write an exact version"),
         ) from None
     try:
         if provider.kind == "python":
@@ -235,7 +235,7 @@ def check_pin(root: Path, matrix: Matrix, components: Components, variant: Varia
             f"pin {name!r} of {variant.id} is not a valid requirement",
             where=f"{file}:{line}",
             why=f"{type(error).__name__}: {error}",
-            fix=edit(f"{file}:{line}", "a requirement with {version} and, if need be, {accelerator}"),
+            fix=edit(f"{file}:{line}", "write a requirement with {version} and, if needed, {accelerator}"),
         ) from None
 
 
@@ -252,7 +252,7 @@ def _check_packages(components: Components, variant: Variant) -> None:
                     f"components {other!r} and {name!r} of {variant.id} are the same Python package, {package!r}",
                     where=files,
                     why="an image holds one version of a package, and each component would pin its own",
-                    fix=f"$EDITOR {files.replace(' and ', ' ')}   # another requirement in one, or take its pin out",
+                    fix=f"$EDITOR {files.replace(' and ', ' ')}   # change one requirement, or remove a pin",
                 )
 
 

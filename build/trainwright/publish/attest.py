@@ -61,7 +61,7 @@ def must_be_possible(root: Path, purpose: Purpose) -> None:
 
 
 def attest(found: Inputs, repository: str, digest: str, bill: Path, say: Say) -> Attested:
-    """Sign the image, its SBOM (the file `bill`) and its provenance where that was not done before; then verify.
+    """Sign the image, its SBOM (the file `bill`) and its provenance unless that was done before; then verify.
 
     Without a key nothing is signed, and each state is "not run": must_be_possible() decides whether that is acceptable.
     Raises BuildError if `bill` describes another image, RegistryError if a signature does not persist.

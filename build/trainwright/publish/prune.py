@@ -178,7 +178,7 @@ def _look(place: Place, digest: str, tags: list[str], pushed: datetime | None) -
 
 
 def _delete(place: Place, first: list[Verdict], again: list[Verdict], say: Say) -> list[Verdict]:
-    """Delete what both listings mark, because a release may have come in between; images first, then attachments."""
+    """Delete only what both listings mark, because a release may have come in between; images first."""
     doomed = {row.digest for row in first if row.state != "kept"}
     now = {row.digest: row for row in again if row.state != "kept" and row.digest in doomed}
     order = sorted(now, key=lambda digest: bool(retention.BESIDE.fullmatch((now[digest].tags or [""])[0])))

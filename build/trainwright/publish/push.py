@@ -1,4 +1,4 @@
-"""Push an image by digest, with all checks before the tag that means exactly its inputs; or tell the steps of it."""
+"""Push an image by digest, with all checks before it gets its key tag; or list the steps of such a push."""
 
 import time
 from typing import NamedTuple
@@ -50,7 +50,7 @@ def push(found: Inputs, held: Held, release: str, say: Say, waiver: str = "") ->
 
 
 def forecast(found: Inputs, held: Held, release: str, waiver: str = "") -> Forecast:
-    """Tell the steps of push() for an image that is not blocked, and all that would end it; write nothing.
+    """Return the steps of push() for an image that is not blocked, and the errors that would end it; write nothing.
 
     If two places hold different digests, the push stops there and has no steps.
     """
@@ -97,7 +97,7 @@ def one_digest(found: Inputs, held: Held) -> tuple[str, list[Place]]:
             f"{found.tag} points to different images",
             where=", ".join(f"{place}: {digest}" for place, digest in held.items() if digest),
             why="the tag of a key is immutable, so none of them can be moved",
-            fix=f"trainwright rebuild --compare {found.variant.id}   # shows which of them the inputs give",
+            fix=f"trainwright rebuild --compare {found.variant.id}   # shows the digest that a build gives",
         )
     return next(iter(named), ""), [place for place, digest in held.items() if not digest]
 

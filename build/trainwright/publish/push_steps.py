@@ -1,4 +1,4 @@
-"""List the steps of a push, once: `push` does each in all places before the next, `push --dry-run` tells them."""
+"""Define the steps of a push: `push` does each in all places before the next, `push --dry-run` lists them."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -62,7 +62,7 @@ class Step:
         return bool(push.missing)
 
     def tell(self, push: Push) -> Iterator[str]:
-        """Yield the lines of a dry run; collect in push.refused what would end the step."""
+        """Yield the lines of a dry run; collect in push.refused the errors that would end the step."""
         raise NotImplementedError
 
     def do(self, push: Push) -> None:
@@ -70,7 +70,7 @@ class Step:
 
 
 class Take(Step):
-    """Bring the image into the engine: a digest that one place has is the one for all, built here or not."""
+    """Bring the image into the engine; if one place has it already, all places get that digest."""
 
     def tell(self, push: Push) -> Iterator[str]:
         with collected(push.refused):
@@ -265,7 +265,7 @@ class Tag(Step):
 
 
 class Release(Step):
-    """Set the tag for people."""
+    """Set the additional tag that the user requested."""
 
     def applies(self, push: Push) -> bool:
         return bool(push.release)
@@ -289,7 +289,7 @@ STEPS = (Take(), Create(), Send(), Verify(), Prove(), Scan(), Sign(), Tag(), Rel
 def settled(place: Place, settings: Repository, create: bool) -> list[Setting]:
     """Return a repository's settings; create it if missing and `create` is set, and change nothing that exists.
 
-    Raises RegistryError if it existed and would let our tags move, AwsError.
+    Raises AwsError, and RegistryError if the repository existed and would let our tags move.
     """
     rows = ecr_repositories.ensure(place.region, [place.path], settings, create, False, place.account)
     loose = next((row for row in rows if row.setting == "moving tags" and row.state != "changed"), None)

@@ -12,7 +12,7 @@ from trainwright.registry.settings import FILE, publication
 
 
 def refuse(found: Inputs, release: str) -> None:
-    """Check what needs no registry: raises LockError (blocked), and all of refusals() at once."""
+    """Make the checks that need no registry. Raises LockError (blocked), or all errors of refusals() at once."""
     lockfile.refuse_blocked(found.recipe, found.blocked)
     refuse_all(f"{found.variant.id} was not pushed", refusals(found, release))
 

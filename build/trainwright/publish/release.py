@@ -136,7 +136,7 @@ def rollback(root: Path, name: str, images: Sequence[str], hosts: list[str], dry
             raise RegistryError(
                 f"{identity} in the registry is not what {name} released; no alias was moved",
                 where=f"{repository}:{tag}",
-                why=f"the record names {image.digest}; the tag: {held or 'is not there'}",
+                why=f"the record names {image.digest}; the tag {f'names {held}' if held else 'does not exist'}",
                 fix=f"git log -- {FOLDER}/{name}.toml",
             )
     return [
@@ -171,7 +171,7 @@ def _refuse_additions(root: Path, record: Train | None, recipes: list[Recipe]) -
 
 
 def _loaded(recipe: Recipe, refused: list[TrainwrightError]) -> Inputs | None:
-    """Return an image's inputs; None, with the error in `refused`, for a stale lock or a blocked input."""
+    """Return an image's inputs; for a stale lock or a blocked input, add the error to `refused` and return None."""
     with collected(refused):
         found = inputs.load(recipe)
         lockfile.refuse_blocked(recipe, found.blocked)
@@ -213,8 +213,8 @@ def _all_proved(
                 raise RegistryError(
                     f"{identity} differs between registries and cannot be released",
                     where=f"{host}/{image.repository}",
-                    why=f"{image.digest} here, {shipped[identity].digest} in {hosts[0]}",
-                    fix=f"trainwright rebuild --compare {identity}   # shows which of them the inputs give",
+                    why=f"this registry has {image.digest}, {hosts[0]} has {shipped[identity].digest}",
+                    fix=f"trainwright rebuild --compare {identity}   # shows the digest that a build gives",
                 )
     for identity, digests in held_by.items():
         if not any(digests):  # published nowhere: report its gate now rather than after publishing
@@ -273,13 +273,13 @@ def _proved(
 
 
 def _gate(recipe: Recipe, digest: str, record: Train | None, waiver: str) -> str:
-    """Return the gate as the release's record has it for this very digest; otherwise the present result of gated()."""
+    """Return the gate that the release's record has for this digest; if it has none, the present result of gated()."""
     out = record.images.get(recipe.id) if record else None
     return out.gate if out and out.digest == digest else gated(recipe, digest, waiver).detail
 
 
 def _signed(one: Inputs, image: Shipped, name: str, host: str, why: str, dry_run: bool, say: Say) -> Step:
-    """Sign what our key has not signed of an image, also of another publisher's. Raises as attested()."""
+    """Sign what our key has not yet signed of an image, whoever pushed it. Raises what attested() raises."""
     if not dry_run:
         attested(one, f"{host}/{image.repository}", image.digest, say)
     action = "would sign" if dry_run else "signed"
@@ -287,7 +287,7 @@ def _signed(one: Inputs, image: Shipped, name: str, host: str, why: str, dry_run
 
 
 def _note_gate(recipe: Recipe, shipped: Shipped) -> None:
-    """Write the gate into image.json if this checkout has that of the image."""
+    """Write the gate's result into image.json, if this checkout has the image.json of the released image."""
     out = out_folder(recipe)
     image = read_image(out)
     if image and image.digest == shipped.digest and image.proof:
@@ -354,7 +354,7 @@ def _beyond(recipe: Recipe, base: Train) -> list[str]:
 
 
 def _of_the_builder(one: Inputs, shipped: Shipped) -> list[str]:
-    """Return a problem if today's builder does not give the release's key for the release's inputs."""
+    """Return a problem if the present builder computes another key from the release's inputs."""
     if one.key == shipped.key:
         return []
     return [f"build/trainwright itself: the inputs of key {shipped.key[:12]} now give {one.key[:12]}"]

@@ -1,4 +1,4 @@
-"""Release trains: 2026.11.0 begins one, 2026.11.1 is the same with security updates only."""
+"""Record the release trains: 2026.11.0 begins one, 2026.11.1 adds only security updates to it."""
 
 import re
 from collections.abc import Iterable, Mapping

@@ -122,7 +122,7 @@ def _kept(row: Listed, known: Known) -> tuple[bool, str]:
 
 
 def _by_tag(tag: str, identity: str, key: str) -> str:
-    """Return why a tag keeps its image; "" for the tag of a key, which does not."""
+    """Return the reason why a tag keeps its image; "" for a key tag, which does not keep it."""
     if tag == image_tags.alias(identity):
         return f"the alias {tag} points to it"
     if image_tags.is_of_release(tag):

@@ -35,7 +35,7 @@ REFUSED = ("UNAUTHORIZED", "DENIED", "401 Unauthorized", "403 Forbidden")
 
 @dataclass(frozen=True)
 class Place:
-    """An image in a repository, and how cosign reaches it."""
+    """An image in a repository, with the settings by which cosign reaches it."""
 
     repository: str
     digest: str

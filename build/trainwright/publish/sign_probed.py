@@ -40,7 +40,7 @@ def probed_here(image: Image, digest: str) -> bool:
 def attested(found: Inputs, repository: str, digest: str, say: Say) -> Attested:
     """Call attest.attest(). An image that is to be signed and was not probed here is pulled and probed first.
 
-    Raises as build.prove(), too.
+    Raises also what build.prove() raises.
     """
     out = out_folder(found.recipe)
     image = known_image(found, out)
@@ -54,7 +54,7 @@ def attested(found: Inputs, repository: str, digest: str, say: Say) -> Attested:
 
 
 def sign_in(found: Inputs, digest: str, held: Held, say: Say) -> Image:
-    """Call attested() for every place, and note it in image.json if that is about this very image."""
+    """Call attested() for every place; record the result in image.json if that file is about this image."""
     done = [attested(found, place.repository, digest, say) for place in held][-1]
     image = known_image(found, out_folder(found.recipe))
     if image.proof and image.proof.image == digest:

@@ -1,1 +1,1 @@
-"""Registries and Amazon ECR: read, upload, tag, and the repositories themselves."""
+"""Use registries and Amazon ECR: read, upload, tag, and manage repositories."""

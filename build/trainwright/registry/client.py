@@ -39,7 +39,7 @@ def answers(registry: str) -> bool:
 
 
 def resolve(repository: str, tag: str) -> str:
-    """Resolve a tag to the digest of the very bytes; "" if the repository or the tag does not exist."""
+    """Resolve a tag to the digest of its manifest; "" if the repository or the tag does not exist."""
     found = _document(repository, tag, f"{repository} cannot be read")
     return _digest(found[0]) if found else ""
 
@@ -164,7 +164,7 @@ def _json(content: bytes, where: str) -> dict[str, Any]:
 
 
 class _Into:
-    """A file with the interface of a list of bytes that is used here."""
+    """A file that has those methods of a list of bytes that are called here."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self.append, self._file = file.write, file

@@ -62,7 +62,7 @@ def other_layers(configuration: Mapping[str, Any], count: int) -> str:
 
 
 def other_kind(found: Mapping[str, Any], manifest: str, configuration: str, blob: str) -> str:
-    """Return which part of an image has another media type than these; "" if none has."""
+    """Return the part of an image whose media type differs from these; "" if there is none."""
     kinds = [("manifest", found.get("mediaType"), manifest)]
     if "manifests" not in found:
         kinds.append(("configuration", found["config"].get("mediaType"), configuration))

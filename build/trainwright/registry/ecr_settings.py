@@ -58,7 +58,7 @@ def refuse_filters(settings: Repository, identities: Iterable[str]) -> None:
                 f"[repository] of {FILE} has wrong patterns for the tag {wrong[0]}",
                 where=FILE,
                 why="tags that match `moving` can be overwritten, tags that match `caches` expire; aliases must match "
-                "only `moving`, tags of keys and of releases neither",
+                "only `moving`, tags of keys and releases must match neither",
                 fix=f"$EDITOR {FILE}",
             )
 

@@ -18,7 +18,7 @@ Filter = Annotated[str, Field(pattern=r"^[0-9a-zA-Z._-]*(\*[0-9a-zA-Z._-]*){0,2}
 
 
 class Transfer(Model):
-    """How bytes travel to a registry and back."""
+    """The limits and retries of transfers to and from a registry."""
 
     attempts: Count  # per request
     wait_seconds: Seconds  # before the second attempt
@@ -73,13 +73,13 @@ class Signature(Model):
 
 
 class Caching(Model):
-    """How BuildKit stores the cache of a build's steps in a registry."""
+    """The form in which BuildKit stores a build's step cache in a registry."""
 
     export: Annotated[str, Field(pattern=r"^[\w-]+=[\w-]+(,[\w-]+=[\w-]+)*$")]  # attributes of its cache exporter
 
 
 class Prune(Model):
-    """What is removed from a registry."""
+    """The rules for removing images from a registry."""
 
     days: Count  # since the push; younger images are kept
 

@@ -50,7 +50,7 @@ Apt = Callable[[Iterable[Path], Iterable[Path]], AbstractContextManager[Callable
 
 
 def keyring(base: Base) -> Path:
-    """Return the file of the distribution's keys, which is on every system with its keyring package."""
+    """Return the path of the distribution's keys, which every system with the keyring package has."""
     return Path(f"/usr/share/keyrings/{base.distribution}-archive-keyring.gpg")
 
 

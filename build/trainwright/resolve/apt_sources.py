@@ -101,7 +101,7 @@ def deb822(text: str) -> list[Source]:
 
 
 def _usable(uris: Sequence[str]) -> Iterator[str]:
-    """Yield the addresses that every program understands, without a trailing slash."""
+    """Yield the addresses with a scheme that all our programs support, without a trailing slash."""
     for uri in uris:
         lines = [uri]
         if uri.startswith(MIRROR_LIST):

@@ -114,7 +114,7 @@ def refuse(question: Question, error: LockError) -> None:
 
 
 def _culprit(question: Question, line: Line) -> IncompatibleError:
-    """Return the error for a line that would change image packages: which, what requires them, which version fits."""
+    """Return the error for a line that would change image packages: their names, what requires them, and what fits."""
     free = _graph(question, [line], []) or {}
     moved = [name for name in free if name in question.held and free[name][0] != question.held[name]]
     single = [name for name in moved if _graph(question, [line], question.image([name])) is not None]

@@ -144,7 +144,7 @@ def _fetch_packages(intent: Intent, base: str, tools: bool, say: Say, progress: 
 
 
 def fetched(recipes: list[Recipe]) -> list[dict[str, object]]:
-    """Return one row per image: what the store now holds for it."""
+    """Return one row per image with the files that the store now holds for it."""
     rows = []
     for recipe in recipes:
         found = child.load(recipe)

@@ -127,7 +127,7 @@ def _known(pin: Pinned) -> Update:
 
 
 def _python(pins: list[Pinned]) -> list[Update]:
-    """Judge the newest of each that fits the image's Python and platform, by one query; if it fails, by one each."""
+    """Judge each pin by the newest version that fits the image: one query for all, or, if it fails, one for each."""
     names, base = sorted({pin.ask for pin in pins}), pins[0].recipe.base
     try:
         offers = pypi.resolve(names, pins[0].recipe.variant.python, base, pins[0].index, deps=False)
@@ -172,7 +172,7 @@ def _judged(pin: Pinned, known: list[str]) -> Update:
 
 
 def _breaks(pin: Pinned) -> Callable[[str], str]:
-    """Return a function from a version to the rule that it breaks, of those that hold now, or "" for none."""
+    """Return a function that returns the rule that a version would newly break, or ""."""
     locked, packages, build_packages = inputs.known(pin.recipe)
     held = facts.facts_of(pin.recipe, locked, packages, build_packages)
 
@@ -189,7 +189,7 @@ def _stem(intent: Intent, base: str, tools: bool) -> str:
 
 
 def _distribution(intent: Intent, base: str, tools: bool) -> list[Update]:
-    """Return what has moved since the lock, and one row for all that has not."""
+    """Return a row for each package that has moved since the lock, and one row for all others."""
     name = _stem(intent, base, tools)
     try:
         locked = inputs.current_distribution(intent, base, tools).locked

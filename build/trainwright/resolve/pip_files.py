@@ -21,9 +21,9 @@ VARIABLES = {  # of pip and of other download programs
 
 
 def contents(ca: str) -> dict[str, bytes]:
-    """Return file name to content, without empty files; the CAs will be at the path `ca`.
+    """Map file names to contents, without empty files; the CAs will be at the path `ca`.
 
-    Raises ConfigError, EnvironmentProblem as certificates.bundle().
+    Raises ConfigError and EnvironmentProblem as certificates.bundle() does.
     """
     found, rows = dict[str, bytes](), list[str]()
     for name, words in _settings().items():
@@ -50,7 +50,7 @@ def notes() -> list[str]:
 
 
 def environment(paths: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that tell a container's programs the files' paths; `paths` is name to path."""
+    """Return the variables that tell a container's programs the files' paths; `paths` maps file names to paths."""
     return {variable: path for name, path in paths.items() for variable in VARIABLES[name]}
 
 

@@ -59,7 +59,7 @@ class Offer(Model):
 
 
 class Beside(Model):
-    """Further knowledge of packages, in addition to the indexes."""
+    """Sources of packages in addition to the indexes."""
 
     folder: str = ""  # folder with further files, wheels only
     requires: dict[str, list[str]] = Field(default={})  # `name==version` to its requirements: a query would run it
@@ -166,7 +166,7 @@ def _resolve(
 def who_wants(
     requirements: list[str], python: str, base: Base, constraints: Sequence[str], beside: Beside
 ) -> dict[str, tuple[str, list[str]]]:
-    """Return the same solution as a graph: package to its version and to the packages that require it.
+    """Return the same solution as a graph: map each package to its version and to the packages that require it.
 
     The list is empty for a package that is itself a requirement.
     """
@@ -356,7 +356,7 @@ def requires(path: Path, file: str) -> list[str]:
 
 
 def needs(path: Path, file: str, python: str, base: Base) -> list[str]:
-    """Return the names of what a package requires on the image's platform, from its own metadata."""
+    """Return the names of the packages that a package requires on the image's platform, from its metadata."""
     environment = marker_environment(python, base)
     found = set()
     with _readable(file):

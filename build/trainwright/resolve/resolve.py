@@ -17,7 +17,7 @@ from trainwright.resolve.fetch import files_of, must, own_index, resolve_package
 
 
 def lock_packages(intent: Intent, base: str, tools: bool, below: packages.Stanzas, say: Say) -> tuple[Path, str]:
-    """Resolve a base's packages, or with `tools` what compile stages have beyond it (`below`).
+    """Resolve a base's packages; with `tools`, those that compile stages add to the base's packages (`below`).
 
     Returns the lock's path and new text; writes nothing.
     """
@@ -187,7 +187,7 @@ def admit(intent: Intent, recipes: list[Recipe]) -> None:
 
 
 def bases_of(recipes: list[Recipe]) -> list[tuple[str, bool]]:
-    """List each base with False, then each base with compile stages with True: their packages beyond the base."""
+    """List the package locks: each base, and whether the lock is that of its compile stages."""
     compiling = {recipe.variant.base for recipe in recipes if recipe.compiles}
     return [(base, False) for base in sorted({one.variant.base for one in recipes})] + [
         (base, True) for base in sorted(compiling)

@@ -25,7 +25,7 @@ BUILD = " (build)"  # suffix of the names that only the build uses
 
 
 class Asked(Model):
-    """The pins that are considered; all, if nothing is named."""
+    """The pins to consider; all pins if none is named."""
 
     framework: str | None = None
     images: list[str] | None = None
@@ -129,7 +129,7 @@ def edit(tree: Path, name: str, old: str, new: str) -> None:
 
 
 def _refuse_another_release(release: str, name: str, old: str, new: str) -> None:
-    """Check that the framework's pin stays in its release, because the image's id names that (2.13).
+    """Check that the framework's pin stays in its release, because the image's id contains the release, such as 2.13.
 
     Raises ConfigError.
     """

@@ -22,7 +22,7 @@ from trainwright.resolve.pypi import Beside, Offer
 
 
 def lock_additions(recipe: Recipe, say: Say, progress: Progress) -> list[dict[str, str]]:
-    """Write the lock of one image's requirements file, unless it is current. Raises as `solved` does."""
+    """Write the lock of one image's requirements file, unless it is current. Raises what solved() raises."""
     path = additions.lock_path(recipe)
     if not check_lock(recipe)[1]:
         return [{"lock": str(path), "state": "current"}]
@@ -33,7 +33,7 @@ def lock_additions(recipe: Recipe, say: Say, progress: Progress) -> list[dict[st
 
 
 def update(recipe: Recipe, keep: bool, say: Say, progress: Progress) -> list[Change]:
-    """Resolve the lock anew and return its changes; with `keep`, write it if needed. Raises as `solved` does."""
+    """Resolve the lock anew and return its changes; with `keep`, write it if needed. Raises what solved() raises."""
     path, before = additions.lock_path(recipe), None
     with suppress(LockError):  # a missing or broken lock leaves nothing to compare with
         before = child.read_lock(recipe)

@@ -1,1 +1,1 @@
-"""What Slurm and Kubernetes need of every job, a gate's as well as a training job's. Pure: text and objects."""
+"""Write the parts that Slurm and Kubernetes need for gates and training jobs alike. Pure: text and objects."""

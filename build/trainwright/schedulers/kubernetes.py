@@ -1,4 +1,4 @@
-"""Write for Kubernetes: MPIJobs of kubeflow's mpi-operator, and what a pod with GPUs and EFA needs.
+"""Write Kubernetes objects: MPIJobs of kubeflow's mpi-operator, and the settings of pods with GPUs and EFA.
 
 Facts: kubeflow/mpi-operator pkg/apis/kubeflow/v2beta1/types.go@caa3c47 (July 2026).
 """

@@ -1,4 +1,4 @@
-"""Write for Slurm with pyxis and enroot: heads of sbatch files, references and credentials as enroot reads them."""
+"""Write text for Slurm with pyxis and enroot: heads of sbatch files, image references, enroot's credentials."""
 
 import re
 from collections.abc import Iterable, Sequence

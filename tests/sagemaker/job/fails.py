@@ -1,3 +1,3 @@
-"""What fails must fail the SDK's call."""
+"""Fail, because a job that fails must make the SDK's call fail."""
 
 raise RuntimeError("the script gave up")

@@ -1,4 +1,4 @@
-"""What a job of one process got, for the test to read."""
+"""Record what a job of one process got, for the test to read."""
 
 import json
 import os

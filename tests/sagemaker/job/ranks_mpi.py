@@ -1,4 +1,4 @@
-"""An all-reduce over MPI, and which hosts took part: as their own files say, no variable that mpirun brings."""
+"""Do an all-reduce over MPI; record the hosts, from their own files instead of variables that mpirun passes on."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""An all-reduce over gloo, and which hosts took part."""
+"""Do an all-reduce over gloo, and record the hosts that took part."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""out/<id>/: whose sources lie there, and that they are the same whoever laid them out."""
+"""Test the contents of out/<id>/: the right sources, and the same ones whoever lays them out."""
 
 import os
 from hashlib import sha256
@@ -22,7 +22,7 @@ BASE = b"the start of a base"
 
 @pytest.fixture
 def found(tree: Path, monkeypatch: pytest.MonkeyPatch) -> Inputs:
-    """The default image, without its wheels and packages."""
+    """Return the inputs of the default image, without its wheels and packages."""
     with store.scratch() as folder:
         (folder / "first.tar").write_bytes(BASE)
         digest = sha256(BASE).hexdigest()

@@ -1,4 +1,4 @@
-"""An outcome is kept as long as nothing that it depends on has changed, and a failure never."""
+"""Test that a passed test is kept while nothing that it depends on has changed, and a failed one never."""
 
 import os
 import subprocess
@@ -105,7 +105,7 @@ class Checkout:
         (folder / "image/test_it.py").write_text(TESTS)
 
     def run(self, digest: str, *words: str) -> tuple[set[str], set[str], str]:
-        """Which tests were kept, which failed, and what was printed."""
+        """Run pytest; return which tests were kept, which failed, and the output."""
         log = self.folder / "log"
         log.unlink(missing_ok=True)
         done = subprocess.run(

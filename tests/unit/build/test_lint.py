@@ -1,4 +1,4 @@
-"""Lint finds what is wrong, at its line; what could not be run is neither ok nor forgotten."""
+"""Test that lint reports each error with its line, and reports a check that could not run as not run."""
 
 import json
 import shutil
@@ -22,7 +22,7 @@ Answer = Callable[..., None]
 
 
 def failed(rows: list[Row]) -> list[tuple[str, str]]:
-    """Where, and which rule."""
+    """Return place and rule of each failed row."""
     return [(row.where, row.finding.split(":")[0]) for row in rows if row.state == "failed"]
 
 
@@ -59,7 +59,7 @@ def test_every_excuse_has_a_reason() -> None:
 
 @pytest.fixture
 def answer(monkeypatch: pytest.MonkeyPatch) -> Answer:
-    """An engine that is new enough, and what its check says."""
+    """Return a function that sets what the check of a new enough engine answers."""
 
     def given(said: dict[str, Any] | Exception, version: str = "28.5.2+dfsg4", buildx: str = "0.29.1+ds1") -> None:
         def check(_: Path, contexts: list[str], args: dict[str, str]) -> dict[str, Any]:

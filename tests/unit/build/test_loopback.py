@@ -1,4 +1,4 @@
-"""What is said of the registry on loopback without an engine."""
+"""Test the errors of the registry on loopback that need no engine."""
 
 import os
 from collections.abc import Iterator

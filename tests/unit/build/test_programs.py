@@ -1,4 +1,4 @@
-"""Programs that the store holds: run where nobody else could have written them, and nowhere else."""
+"""Test programs from the store: they run only from places where no other user can write."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +15,7 @@ FILES = ROOT / "dockerfiles/cosign"
 
 @pytest.fixture
 def unpacked(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
-    """Where a program was unpacked, without any package."""
+    """Return a list of the folders into which a program was unpacked; a stand-in is unpacked."""
     places: list[Path] = []
 
     def unpack(_root: Path, _files: Path, folder: Path, *_: str) -> None:

@@ -1,4 +1,4 @@
-"""The digest of the code that proves an image: it moves with what decides, and with nothing else."""
+"""Test the digest of the code that proves an image: only a change to that code changes it."""
 
 import re
 import shutil
@@ -22,7 +22,7 @@ TORCH, JAX, CUDA = (
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Iterator[Path]:
-    """The parts of this checkout that prove an image, to change."""
+    """Copy the parts of this checkout that prove an image, so that tests can change them."""
     for folder in ("tests/image", "tests/train", "tests/cluster"):
         shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
     for path in [*ROOT.glob("tests/*.py"), ROOT / "scripts/probe.py", *ROOT.glob("docs/examples/*.py")]:
@@ -43,7 +43,7 @@ def sums(root: Path, intent: Intent) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def before(intent: Intent) -> dict[str, str]:
-    """Of this checkout, which is that of an unchanged copy: test_the_digest_is_of_no_machine."""
+    """Return the digests of this checkout; a copy has the same (test_the_digest_is_of_no_machine)."""
     return sums(ROOT, intent)
 
 

@@ -1,4 +1,4 @@
-"""A proof counts for exactly the inputs that it was made with, and is written down only where everything passed."""
+"""Test that a proof counts only for the inputs that it was made with, and is recorded only if everything passed."""
 
 import functools
 import json
@@ -34,7 +34,7 @@ REPORT = """<?xml version="1.0" encoding="utf-8"?><testsuites><testsuite name="p
 
 @functools.cache  # no test of this module changes what proves
 def codes(root: Path) -> dict[str, str]:
-    """What the reports of tests say of the code behind them."""
+    """Return the digests of the code of tests, as the reports name them."""
     recipe = load_intent(root).recipe(ID)
     return {kind: proof_code.digest_of(recipe, kind) for kind in proof_code.kinds(recipe)}
 
@@ -59,7 +59,7 @@ def present_key(root: Path) -> str:
 
 @pytest.fixture
 def out(tree: Path) -> Path:
-    """A checkout where the image is built, probed, tested, pushed and trained with; as files say."""
+    """Make a checkout whose files say that the image is built, probed, tested, pushed and trained with."""
     folder = tree / "out" / ID
     folder.mkdir(parents=True)
     image = Image(id=ID, key=present_key(tree), digest=DIGEST, uri=f"registry/x@{DIGEST}", size=7, proof=passed(tree))

@@ -1,4 +1,4 @@
-"""`rebuild --compare`: the same digest ends with 0, another one with 5; the engine's answers are written here."""
+"""Test `rebuild --compare`: the same digest exits with 0, another one with 5. The engine's answers are stand-ins."""
 
 import json
 from collections.abc import Callable
@@ -21,7 +21,7 @@ Rebuild = Callable[..., Any]
 
 @pytest.fixture
 def rebuild(cli: Any, tree: Path, monkeypatch: pytest.MonkeyPatch) -> Rebuild:
-    """Of an image that the engine holds as HELD, and makes anew as `again`."""
+    """Return a function that rebuilds an image: the engine holds HELD and builds `again`."""
     for module, name in ((build, "must_be_able"), (build, "lay_out"), (baking, "bake"), (engine, "remove")):
         monkeypatch.setattr(module, name, lambda *_: None)
     for module in (build_rebuild, fetch):

@@ -1,4 +1,4 @@
-"""How two images differ: layers as tools write them, and what is said of them."""
+"""Test the comparison of two images: layers as different tools write them, and the reported differences."""
 
 import hashlib
 import io
@@ -34,7 +34,7 @@ def layer(files: dict[str, dict[str, Any]], pax: dict[str, str] | None = None) -
 
 
 def image(folder: Path, *layers: bytes, created: str = "2026-01-01T00:00:00Z", zipped: int = 9) -> Path:
-    """An OCI layout of layers, each made by one instruction."""
+    """Write an OCI layout with these layers, each made by one instruction."""
     import gzip
 
     def blob(content: bytes) -> dict[str, str]:

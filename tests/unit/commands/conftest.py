@@ -1,4 +1,4 @@
-"""What tests of several commands share."""
+"""Provide fixtures that tests of several commands share."""
 
 from collections.abc import Iterator
 from importlib import import_module
@@ -13,7 +13,7 @@ from trainwright.commands.options import app
 
 @pytest.fixture
 def registered() -> dict[str, Any]:
-    """Every command by its words, as typer knows it."""
+    """Map the words of each command to typer's command."""
     for module in commands.NAMES:
         import_module(f"trainwright.commands.{module}")
 

@@ -1,4 +1,4 @@
-"""The contract that others script against: fields, exit codes, data on stdout, errors on stderr, no traceback."""
+"""Test the contract with scripts: fields, exit codes, data on stdout, errors on stderr, no traceback."""
 
 import errno
 import json
@@ -96,13 +96,13 @@ def test_plan_with_a_registry_that_refuses(
 
 @pytest.fixture
 def engineless(tree: Path) -> Path:
-    """A checkout whose script for the engine says that it ran, by its exit code."""
+    """Make a checkout whose engine script shows by its exit code that it ran."""
     (tree / "scripts/engine.py").write_text("import sys; sys.exit(len(sys.argv) + 40)")
     return tree
 
 
 def published(cli: Cli, tree: Path, site: Any) -> str:
-    """Have a plain registry hold the default image under its key; its host[:port]."""
+    """Publish the default image under its key in a plain registry; return the registry's host[:port]."""
     (row,) = json.loads(cli(tree, "plan", "--framework", "pytorch", "--json").out)
     config, layer = ({"size": size, "digest": f"sha256:{size:064}"} for size in (1, 2))
     manifest = json.dumps({"config": config, "layers": [layer]}).encode()
@@ -377,7 +377,7 @@ def test_a_reader_that_hangs_up_gets_no_traceback() -> None:
 
 
 def on_a_terminal(**environment: str) -> str:
-    """Standard error of a command that fails, where that is a terminal."""
+    """Return the standard error of a command that fails, with a terminal as standard error."""
     here, there = pty.openpty()
     env = {**os.environ, "TERM": "xterm", **environment}
     subprocess.run([TRAINWRIGHT, "list", "--framework", "x"], stderr=there, cwd=ROOT, env=env)

@@ -1,4 +1,4 @@
-"""What the commands that judge say: of what was declared, of what was not, and of files that are no log."""
+"""Test the output of the commands that judge: on declared values, on missing ones, and on files that are not logs."""
 
 import json
 from collections.abc import Callable

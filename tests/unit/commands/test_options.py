@@ -1,4 +1,4 @@
-"""How a command line names images, and options by the names that they had one release before."""
+"""Test how a command line names images, and that the option names of the previous release still work."""
 
 import json
 import shlex

@@ -1,4 +1,4 @@
-"""What a command imports, and what it works out only once: start-up is guarded by modules, not by seconds."""
+"""Test what a command imports and what it computes once: counts of modules guard the start-up time, not seconds."""
 
 import json
 import os
@@ -35,7 +35,7 @@ print(json.dumps([code, sorted(sys.modules)]))
 
 
 def imported(*words: str) -> set[str]:
-    """Every module that a command has imported when it ends."""
+    """Return every module that a command has imported when it ends."""
     done = subprocess.run([sys.executable, "-c", PROGRAM, *words], cwd=ROOT, capture_output=True, text=True, check=True)
     code, modules = json.loads(done.stdout.splitlines()[-1])
     assert code == 0, done.stderr
@@ -107,7 +107,7 @@ class _Engine(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def answering(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """An engine on a socket, which knows one image."""
+    """Serve an engine on a socket; the engine has one image."""
     short = Path(os.path.relpath(tmp_path / "e.sock"))  # a socket's path is short
     with ThreadingUnixStreamServer(str(short), _Engine) as server:
         Thread(target=server.serve_forever, daemon=True).start()

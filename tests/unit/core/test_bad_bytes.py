@@ -1,6 +1,7 @@
-"""Whatever becomes of a data file: each command that reads it ends as agreed, names the file, writes nothing.
+"""Test commands with damaged data files: each ends with a documented code, names the file, and writes nothing.
 
-BAD_BYTES=500 tries that many examples of each kind, other ones in each run; without it few, always the same.
+BAD_BYTES=500 tries that many examples of each kind, different ones in each run; without it the tests try a few, always
+the same.
 """
 
 import contextlib
@@ -55,7 +56,7 @@ GATE = ("gate", f"host.example/x@{DIGEST}", "--nodes", "2", "--instance", "p5.48
 
 
 def _on_top(root: Path) -> object:
-    """What `build --with` renders once there is a lock."""
+    """Render what `build --with` renders after locking."""
     intent = load_intent(root)
     context = {"pins": {}, "variant": intent.variants[0], "sdists": {"added": []}, "compiled": []}
     return templates.fill(intent, "with/image.j2", {**context, "epoch": 0, "parent_key": "b" * 64})
@@ -124,7 +125,7 @@ READ = [glob for glob, (_, readers) in KINDS.items() if readers]
 
 
 def kind_of(name: str) -> list[str]:
-    """The kinds that a file is of; the narrower glob comes before the wider one."""
+    """List the kinds of a file; a narrower glob precedes a wider one."""
     return sorted((glob for glob in KINDS if fnmatch(name, glob)), key=len, reverse=True)
 
 
@@ -145,7 +146,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def checkout(root: Path) -> Path:
-    """Three images, whole in themselves, and one file of every kind."""
+    """Make a consistent checkout with three images and one file of every kind."""
     shutil.copytree(ROOT / "dockerfiles", root / "dockerfiles")
     shutil.copytree(ROOT / "scripts", root / "scripts")
     _keep_few(root / "dockerfiles")
@@ -293,7 +294,7 @@ def _flip(content: bytes, rng: random.Random) -> bytes:
 
 
 def _long_number(content: bytes, rng: random.Random) -> bytes:
-    """One of its numbers becomes longer than anything."""
+    """Replace one number by a very long one."""
     places = [at for at, byte in enumerate(content) if 48 <= byte <= 57] or [0]
     at = rng.choice(places)
     return content[:at] + b"9" * rng.choice([20, 400, 5000]) + content[at:]
@@ -308,14 +309,14 @@ VALUES: list[Any] = [
 
 
 def _places(value: Any) -> Iterator[tuple[Any, Any]]:
-    """Every container and a key of it."""
+    """Yield each container of a document with each of its keys."""
     for key, inner in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():
         yield value, key
         yield from _places(inner)
 
 
 def _in_data(change: Callable[[Any, Any, random.Random], object]) -> Damage:
-    """A change to what a file means: it is written anew, without its comments. Where it has no such form, nothing."""
+    """Return a damage that changes a file's data and rewrites the file; other formats stay unchanged."""
 
     def damage(content: bytes, rng: random.Random) -> bytes:
         for loads, dumps in ((json.loads, json.dumps), (tomllib.loads, tomlkit.dumps)):
@@ -373,7 +374,7 @@ DAMAGES: dict[str, Damage] = {
 
 
 def unreadable(name: str, content: bytes | None) -> tuple[str, int] | None:
-    """The file and the line that a reader must name, where it is no text, TOML or JSON; None: it may be whole."""
+    """Return the file and line that a reader must name for bytes that are not text, TOML or JSON; None if valid."""
     if name.endswith(".py"):
         return None  # bytes to us, and one file less where it is a folder
     if content is None:
@@ -404,7 +405,7 @@ class Ended:
 
 
 def run(root: Path, reader: Reader) -> Ended:
-    """A command in this process, with its exit code and all that it says."""
+    """Run a command in this process; return its exit code and output."""
     said = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True)
     with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
         if isinstance(reader, tuple):
@@ -425,7 +426,7 @@ def run(root: Path, reader: Reader) -> Ended:
 
 
 def listing(root: Path) -> dict[str, tuple[int, int]]:
-    """What lies in a checkout, but for what commands may write: texts, and the store."""
+    """List the files of a checkout with size and time, except texts and the store, which commands may write."""
     return {
         str(path): (path.lstat().st_size, path.lstat().st_mtime_ns)
         for path in root.rglob("*")
@@ -436,7 +437,7 @@ def listing(root: Path) -> dict[str, tuple[int, int]]:
 
 @contextlib.contextmanager
 def in_place_of(path: Path, content: bytes | None) -> Iterator[None]:
-    """A file with this content instead of its own; None: a folder."""
+    """Replace a file by this content, or by a folder for None, and restore it afterwards."""
     whole = path.read_bytes()
     path.unlink()
     path.mkdir() if content is None else path.write_bytes(content)

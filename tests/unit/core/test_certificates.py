@@ -1,4 +1,4 @@
-"""Whom to trust: TRAINWRIGHT_CA as a path, a directory or PEM text, beside what the system and pip trust."""
+"""Test TRAINWRIGHT_CA as a path, a directory or PEM text, beside the CAs that the system and pip trust."""
 
 import os
 import ssl
@@ -18,7 +18,7 @@ FORMS = ("path", "directory", "text", "text on one line")
 
 @pytest.fixture(params=FORMS)
 def trusted(request: pytest.FixtureRequest, authority: Path, tmp_path: Path) -> str:
-    """The throw-away CA in one of the forms of the setting."""
+    """Return the test's CA in one of the forms of the setting."""
     text = (authority / "ca.pem").read_text()
     folder = tmp_path / "anchors"
     folder.mkdir()
@@ -29,7 +29,7 @@ def trusted(request: pytest.FixtureRequest, authority: Path, tmp_path: Path) -> 
 
 
 def held(path: str) -> int:
-    """How many certificates a bundle holds, as OpenSSL counts them."""
+    """Return the number of certificates in a bundle, as OpenSSL counts them."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.load_verify_locations(path)
     return context.cert_store_stats()["x509"]

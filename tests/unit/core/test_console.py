@@ -1,4 +1,4 @@
-"""Tables that say what is there: a number is not a yes, a bracket is not markup, a pipe gets whole lines."""
+"""Test tables: numbers, brackets and missing values are shown literally, and a pipe gets whole lines."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Files written whole or not at all, and one writer at a time."""
+"""Test that files are written completely or not at all, by one writer at a time."""
 
 import io
 import os

@@ -1,4 +1,4 @@
-"""The one setting that says where bytes come from instead, and that it changes nothing else."""
+"""Test the setting of mirrors: it decides where files are downloaded from, and changes nothing else."""
 
 import shutil
 from collections.abc import Callable
@@ -152,7 +152,7 @@ def test_archives_by_name(mirrored: Set, monkeypatch: pytest.MonkeyPatch) -> Non
 
 @pytest.fixture
 def listed(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """What this host's apt sources say: archive to address."""
+    """Return a function that sets the address of each archive in this host's apt sources."""
 
     def to(**addresses: str) -> None:
         monkeypatch.setattr(apt_sources, "mirrors", lambda _: addresses)
@@ -179,7 +179,7 @@ def test_archives_that_this_hosts_apt_names(mirrored: Set, listed: Set) -> None:
 
 @pytest.fixture
 def _hasty_apt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """apt asks once; its own sources and lists are elsewhere, and no matter."""
+    """Make apt ask only once, and use empty sources and lists."""
     if not shutil.which("apt-get"):
         pytest.skip("not run: apt-get is not on this host")
     own = "".join(f'Dir::{name} "{tmp_path}/own";' for name in ("Etc::SourceList", "State::Lists", "Etc::Preferences"))

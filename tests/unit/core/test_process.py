@@ -1,4 +1,4 @@
-"""Running programs: the whole command in every error, and no orphan after Ctrl-C."""
+"""Test running programs: each error shows the whole command, and Ctrl-C leaves no process behind."""
 
 import signal
 import subprocess

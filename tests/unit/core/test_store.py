@@ -1,4 +1,4 @@
-"""The store: nothing unverified stays, nothing half-written stays, and what the network does is borne."""
+"""Test the store: it keeps no unverified and no incomplete file, and survives network faults."""
 
 import errno
 import os
@@ -38,7 +38,7 @@ def wanted(*urls: str, digest: str = SUM, size: int | None = len(BODY)) -> Wante
 
 
 def kept() -> list[str]:
-    """Everything below the store, half-written things included."""
+    """List everything below the store, also incomplete files."""
     return sorted(path.name for path in store.root().rglob("*") if path.is_file() or path.name.startswith(".partial"))
 
 
@@ -311,7 +311,7 @@ def until(true: Callable[[], object]) -> None:
 
 @pytest.fixture
 def small_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A real disk of 100 kB."""
+    """Mount a file system of 100 kB."""
     if not shutil.which("mount"):
         pytest.skip("not run: no mount")
     disk = tmp_path / "disk"
@@ -405,7 +405,7 @@ with store.scratch() as folder:
 
 @pytest.fixture
 def holder(tmp_path: Path) -> Iterator[Callable[[], tuple[subprocess.Popen[str], Path]]]:
-    """Processes that work in a scratch folder: the process and its folder, as if begun long ago."""
+    """Return a function that starts a process with a scratch folder that looks old; it returns process and folder."""
     started = []
 
     def start() -> tuple[subprocess.Popen[str], Path]:

@@ -1,4 +1,4 @@
-"""TOML that is not valid: file, line, and what was meant."""
+"""Test the errors about invalid TOML: they show file, line, and a likely correction."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Versions are numbers: upstream's, a distribution's, a vendor's."""
+"""Test that versions are compared as numbers: upstream's, a distribution's, a vendor's."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""What is said of a log while it is written: each cause once and at once, silence when there is reason to."""
+"""Test the report on a log that is still written: each cause once and at once, and silence if it is unexpected."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""What buildx says of who builds, and what is refused because of it before anything is built."""
+"""Test the description of the builder by buildx, and the errors that it causes before a build."""
 
 from pathlib import Path
 

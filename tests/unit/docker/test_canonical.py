@@ -1,4 +1,4 @@
-"""One image as two image stores give it: one digest; and what was packed is not packed again."""
+"""Test that two image stores give the same image the same digest, and that a packed layer is not packed again."""
 
 import gzip
 import hashlib
@@ -22,7 +22,7 @@ Make = Callable[..., Path]
 
 
 def archive(**files: str) -> bytes:
-    """A layer's tar. A name that ends with a slash is a directory; `__` stands for a slash."""
+    """Return a layer's tar. A name that ends with a slash is a directory; `__` stands for a slash."""
     made = io.BytesIO()
     with tarfile.open(fileobj=made, mode="w") as out:
         for name, content in files.items():
@@ -51,7 +51,7 @@ def blob(folder: Path, content: bytes, kind: str) -> dict[str, Any]:
 
 
 def engines(folder: Path, tars: list[bytes], compressed: bool, more: Mapping[str, Any] = {}) -> Path:
-    """A layout as an engine saves it: the containerd store keeps layers compressed, the older one does not."""
+    """Write a layout as an engine saves it: the containerd store keeps layers compressed, the older one does not."""
     (folder / "blobs/sha256").mkdir(parents=True)
     kinds = (
         (oci_layout.LAYER, oci_layout.CONFIG, oci_layout.MANIFEST) if compressed else ("layer", "config", "manifest")

@@ -1,4 +1,4 @@
-"""However an engine writes a layer: its files decide over its bytes, and all of them are in it."""
+"""Test that a layer's packed bytes depend on its files alone, not on the engine, and that they contain all files."""
 
 import gzip
 import hashlib
@@ -42,13 +42,13 @@ def link(path: str, target: str, kind: str = "2") -> Row:
 
 
 def gone(path: str) -> Row:
-    """As one store writes it; the other with another mode and time."""
+    """Return a deletion as one store writes it; other stores write another mode and time."""
     return file(path, mtime=EPOCH + 9, mode=0o600)
 
 
 @st.composite
 def trees(draw: st.DrawFn) -> Files:
-    """Files of an image, those above others before them."""
+    """Draw files of an image; folders come before what they contain."""
     wanted = draw(st.lists(st.tuples(st.lists(st.sampled_from(NAMES), min_size=1, max_size=3), st.integers(0, 9))))
     found: Files = {}
     for parts, number in wanted:
@@ -75,7 +75,7 @@ def trees(draw: st.DrawFn) -> Files:
 
 
 def resolved(files: Files) -> tuple[Files, dict[str, frozenset[str]]]:
-    """Each path as what it names, and the names that are one file with it."""
+    """Resolve each path to its file, and to all names of that file."""
     tree = Tree()
     tree.apply(files.values(), EPOCH)
     return (
@@ -85,7 +85,7 @@ def resolved(files: Files) -> tuple[Files, dict[str, frozenset[str]]]:
 
 
 def written(before: Files, after: Files, chance: random.Random) -> list[Row]:
-    """A layer from one state to the other, as some engine might write it: sparing or wordy, in its own order."""
+    """Return a layer that leads from one state to the other, as some engine might write it, with a random order."""
     (was, were), (now, are) = resolved(before), resolved(after)
     rows, listed = [], {path for path in after if now[path] != was.get(path) or not are[path] <= were[path]}
     removed = [path for path in before if path not in after and now.get(above(path), folder("")).kind == DIRECTORY]
@@ -154,7 +154,7 @@ def test_what_is_written_is_read(tmp_path_factory: pytest.TempPathFactory, files
 
 
 def source(place: Path, contents: Iterable[str]) -> tuple[Path, dict[str, int]]:
-    """Bytes of files, and where they lie."""
+    """Write the contents of files one after the other; return the path and the offset of each."""
     offsets = {}
     with place.open("wb") as out:
         for content in contents:

@@ -1,4 +1,4 @@
-"""An image with its layers unpacked, as syft gets it: the same layers by what they hold, and no other ones."""
+"""Test the unpacked layout for syft: it has the same layers, with the same contents."""
 
 import gzip
 import hashlib

@@ -1,4 +1,4 @@
-"""Each of doctor's judgements can fail: break the thing, and see the finding and its remedy."""
+"""Test that each check of doctor can fail: break its subject, and compare the finding and its fix."""
 
 import json
 import os
@@ -37,7 +37,7 @@ Look = Callable[..., Finding]
 
 @pytest.fixture(autouse=True)
 def _bare_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No engine, no registry, no AWS account, a store of its own, and nothing remembered from another test."""
+    """Remove engine, registry, AWS account and store from the environment, and forget what earlier tests cached."""
     for name in list(os.environ):
         if name.startswith(("AWS_", "TRAINWRIGHT_")) or name in (
             "SSL_CERT_FILE",
@@ -54,7 +54,7 @@ def _bare_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
-    """A checkout of our own, to break."""
+    """Make a checkout that a test may change."""
     root = tmp_path / "checkout"
     shutil.copytree(ROOT / "dockerfiles", root / "dockerfiles")
     shutil.copytree(ROOT / "scripts", root / "scripts")
@@ -63,7 +63,7 @@ def tree(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def look(request: pytest.FixtureRequest) -> Look:
-    """One check's finding, as `examine` shows it, of our own checkout where the test has one."""
+    """Return a function that runs one check and returns its finding, for the test's own checkout if it has one."""
     root = request.getfixturevalue("tree") if "tree" in request.fixturenames else ROOT
 
     def one(name: str, registry: str = "") -> Finding:
@@ -74,7 +74,7 @@ def look(request: pytest.FixtureRequest) -> Look:
 
 @pytest.fixture
 def daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
-    """Something that speaks as much of the engine's protocol as doctor needs; change what it says of itself."""
+    """Serve as much of the engine's protocol as doctor needs; tests change its info."""
     info = dict(INFO)
     answers = {"/_ping": "OK", "/version": {"ApiVersion": "1.45"}, "/info": info}
     address = str(tmp_path / "engine.sock")
@@ -235,7 +235,7 @@ def test_broken_matrix_names_the_line(tree: Path, look: Look) -> None:
 
 @pytest.fixture
 def modest(tree: Path) -> None:
-    """A build that takes next to nothing: what is free on the disk of this machine is no matter of a test."""
+    """Make a build need almost no disk space, so that the free space of this machine does not matter."""
     for factor in ("store", "listing", "engine"):
         edit(tree / "dockerfiles/host.toml", rf"^{factor} = \d.*$", f"{factor} = 0.01")
 

@@ -1,4 +1,4 @@
-"""Baselines: recorded of logs that pass, and what is slower than one by more than the tolerance fails."""
+"""Test baselines: only logs that pass are recorded, and a log that is slower by more than the tolerance fails."""
 
 import json
 import re
@@ -28,7 +28,7 @@ register(["judge"])
 
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A checkout with a log that passes, and the baseline of it."""
+    """Make a checkout with a log that passes, and the log's baseline."""
     ignored = shutil.ignore_patterns("baselines", "layers", "locks", "proofs")
     shutil.copytree(ROOT / "dockerfiles", tmp_path / "dockerfiles", ignore=ignored)
     (tmp_path / "good.log").write_text(f"gate: image example.invalid/x@{DIGEST}\n{complete()}")
@@ -38,7 +38,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def slowed(root: Path, size: int, factor: float) -> str:
-    """The log with one size slower, in one column; algbw and time are true to each other, the average is not."""
+    """Return the log with one slower size in one column; its time and algbw match, the average does not."""
     text = complete()
     row = re.search(rf"^.* {size} +\d+ +float +sum.*$", text, re.MULTILINE)
     assert row
@@ -51,7 +51,7 @@ def slowed(root: Path, size: int, factor: float) -> str:
 
 
 def held(root: Path, log: str, tolerance: float | None = None, **declared: Any) -> tuple[str, str]:
-    """The check."""
+    """Return state and evidence of the check against the baseline."""
     known = baseline.read(root, "p4d", tolerance)
     (found,) = read.verdicts(root, [log], Declared(**(declared or P4D)), known)
     (check,) = [check for check in found.checks if check.name == "baseline"]

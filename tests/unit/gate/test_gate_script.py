@@ -1,4 +1,4 @@
-"""scripts/gate.sh, run: with programs that print a real log, hang, fail, or are not there."""
+"""Run scripts/gate.sh with stand-ins that print a real log, hang, fail, or are missing."""
 
 import os
 import signal

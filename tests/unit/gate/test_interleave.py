@@ -1,4 +1,4 @@
-"""Two images in turn: what is emitted runs them A B B A, and the logs say which one is slower."""
+"""Test two images in turn: the emitted script runs them A B B A, and the logs show which one is slower."""
 
 import gzip
 import json
@@ -50,7 +50,7 @@ Cli = Callable[..., Any]
 
 @pytest.fixture
 def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
-    """B loses 6%, and the cluster drifts."""
+    """Make a host on which image B is 6% slower and the cluster becomes slower with time."""
     folder = tmp_path / "bin"
     folder.mkdir()
     host = Host(folder)

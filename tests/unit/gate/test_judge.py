@@ -1,4 +1,4 @@
-"""The judge on real logs: what each of them proves, and which fault planted into a good one goes unnoticed (none)."""
+"""Test the judge on real logs: what each of them proves."""
 
 import json
 import re
@@ -100,7 +100,7 @@ WHOLE = ("all_reduce", "broadcast", "alltoall")
 
 
 def a_gate() -> str:
-    """What our runner writes: several collectives one after the other, each with processes of its own."""
+    """Return a log as our runner writes it: several collectives in turn, each with its own processes."""
     parts = ["gate: image host/x@sha256:" + "a" * 64]
     for number, name in enumerate(WHOLE):
         shape = {"all_reduce": ("sum -1 268435456", 1.875), "broadcast": ("none 0 268435456", 1.0)}

@@ -1,4 +1,4 @@
-"""Every way in which a log of nccl-tests is written: prefixes, packed, per collective, without MPI, with -J."""
+"""Test every format of a log of nccl-tests: with prefixes, one file per collective, without MPI, with -J."""
 
 import gzip
 import json

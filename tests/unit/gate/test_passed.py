@@ -1,4 +1,4 @@
-"""No release without a gate result for that very digest, or somebody's name under a waiver."""
+"""Test that a release requires a passed gate for the same digest, or a waiver with a person's name."""
 
 import shutil
 from pathlib import Path
@@ -24,13 +24,13 @@ def recipe(root: Path, identity: str) -> Recipe:
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """A checkout in which nothing is recorded yet."""
+    """Make a checkout without recorded gates."""
     shutil.copytree(ROOT / "dockerfiles", tmp_path / "dockerfiles", ignore=shutil.ignore_patterns("gates", "layers"))
     return tmp_path
 
 
 def verdicts(root: Path, *digests: str, **declared: Any) -> tuple[list[Verdict], Declared]:
-    """A log of a run that our own runner wrote, for each digest."""
+    """Judge one log of our runner for each digest."""
     files = []
     for number, digest in enumerate(digests):
         text = LOG.read_text().partition("## --- verbatim")[2]

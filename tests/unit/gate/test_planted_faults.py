@@ -1,4 +1,4 @@
-"""Which fault planted into a good log goes unnoticed: none. The mutator works on text alone and knows no judge."""
+"""Test that the judge detects every fault planted into a good log. The code that plants them does not use the judge."""
 
 import re
 from collections.abc import Callable
@@ -15,7 +15,7 @@ def rows(text: str) -> list[re.Match[str]]:
 
 
 def edited(text: str, row: int, edit: Callable[[list[str]], list[str]]) -> str:
-    """The words of one row as `edit` makes them."""
+    """Change the words of one row with `edit`."""
     match = rows(text)[row]
     lead = match["lead"]
     words = match[0][len(lead) :].split()
@@ -41,7 +41,7 @@ def missing_last_row(text: str) -> str:
 
 
 def wrong_ranks(text: str) -> str:
-    """Every busbw as twice as many nodes would have it: 8 ranks become 16, 16 become 32."""
+    """Return every busbw as if there were twice as many nodes: 8 ranks become 16, 16 become 32."""
     return all_rows(text, lambda words: _busbw(words, 1.07))
 
 
@@ -60,13 +60,13 @@ def all_rows(text: str, edit: Callable[[list[str]], list[str]]) -> str:
 
 
 def sockets(text: str) -> str:
-    """NCCL of one rank says that it took sockets, and then that it uses them."""
+    """Let NCCL of one rank say that it chose sockets, and then that it uses them."""
     said = "worker-1:25:25 [0] NCCL INFO Using network Socket\n"
     return f"{text}{said}worker-1:25:70 [0] NCCL INFO Channel 00/0 : 1[0] -> 8[0] [send] via NET/Socket/0\n"
 
 
 def half_a_row(text: str) -> str:
-    """One row at half its speed: time doubled, both bandwidths halved."""
+    """Halve the speed of one row: its time is doubled, both bandwidths are halved."""
 
     def halve(words: list[str]) -> list[str]:
         last = len(words) - 1
@@ -102,7 +102,7 @@ def swapped(text: str) -> str:
 
 
 def another_row(text: str) -> str:
-    """The row of another size under this one's size."""
+    """Replace this size's row by the row of another size."""
     other = rows(text)[-2][0].split()
 
     def take(words: list[str]) -> list[str]:
@@ -186,7 +186,7 @@ def test_no_false_alarm(name: str) -> None:
 
 
 def half_of_all(text: str) -> str:
-    """All of it at half the speed, in time, bandwidths and average alike: no row contradicts another one."""
+    """Halve the speed of all rows consistently: times, bandwidths and averages agree with each other."""
 
     def halve(words: list[str]) -> list[str]:
         for time in (-8, -4):

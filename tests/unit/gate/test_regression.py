@@ -1,4 +1,4 @@
-"""Whether one image is slower than another: found where it is, no alarm where it is not, no word where nobody knows."""
+"""Test the comparison of two images: it detects a slower one, gives no false alarm, and reports unclear results."""
 
 import json
 import random
@@ -29,7 +29,7 @@ TRIALS = 200
 
 
 def runs(count: int, loss: float, noise: float, dice: random.Random, shared: bool, drift: float = 0.0) -> list[Run]:
-    """Interleaved runs; noise of a whole run, or of each number alone; drift over all of them together."""
+    """Return interleaved runs, with noise per run or per number, and with drift over all of them."""
     found, images = list[Run](), abba(count)
     for number, image in enumerate(images):
         level = 100.0 * (1 - loss if image == "B" else 1) * (1 - drift * number / len(images))

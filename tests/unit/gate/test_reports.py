@@ -1,4 +1,4 @@
-"""The page, the picture, JUnit's XML and the terminal: whole, escaped, and nothing unproved looks proved."""
+"""Test the page, the picture, JUnit's XML and the terminal: complete, escaped, and clear about what is unproved."""
 
 import html.parser
 import re
@@ -52,7 +52,7 @@ def evil() -> tuple[Verdict, Case]:
 
 
 class Page(html.parser.HTMLParser):
-    """Its elements, and whether each of them is closed."""
+    """The elements of a page, and those that are not closed."""
 
     VOID = ("meta", "br", "hr", "img", "input", "link")
 

@@ -1,4 +1,4 @@
-"""The start of a base: which packages are unpacked, into which tar."""
+"""Test the first tar of a base: which packages are unpacked into it."""
 
 import io
 import tarfile
@@ -28,7 +28,7 @@ def entry(path: str, kind: bytes = tarfile.REGTYPE, text: str = "", to: str = ""
 
 
 def package(folder: Path, name: str, *entries: Entry, **fields: str) -> Stanzas:
-    """A .deb in the store, and its stanza."""
+    """Put a .deb into the store; return its stanza."""
     data = io.BytesIO()
     with tarfile.open(fileobj=data, mode="w:xz") as tar:
         for one, content in entries:

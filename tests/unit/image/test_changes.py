@@ -1,4 +1,4 @@
-"""`changes --since`: which images are other ones than at a commit, and why."""
+"""Test `changes --since`: which images differ from those of a commit, and why."""
 
 import json
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""One component is two files in layers/ and its image tests: each is whole, and another one touches nothing else."""
+"""Test that a component consists of two files in layers/ and its image tests, and that adding one changes no others."""
 
 import re
 from collections.abc import Callable
@@ -45,7 +45,7 @@ def test_template(name: str) -> None:
 
 
 def to_resolve(provider: Provider) -> str:
-    """What stands there to be resolved to facts."""
+    """Return what the provider declares to be resolved to facts."""
     return str(provider.git or provider.url or provider.bundled_by or provider.requirement or provider.packages or "")
 
 
@@ -130,7 +130,7 @@ LABEL io.trainwright.version.example="{{ pins.example }}"
 
 
 def plant(root: Path, edit: Callable[[Path, str, str], None], template: str = TEMPLATE) -> Intent:
-    """The component `example`: two new files, and its pin in the row."""
+    """Add the component `example`: two new files, and its pin in the row."""
     (root / "dockerfiles/layers/example.toml").write_text(EXAMPLE)
     (root / "dockerfiles/layers/example.j2").write_text(template)
     edit(root / "dockerfiles/matrix.toml", r"^pins = \{ ", 'pins = { example = "distro", ')

@@ -1,4 +1,4 @@
-"""The input key: over everything that goes into an image, and over nothing else."""
+"""Test that the key covers everything that goes into an image, and nothing else."""
 
 import json
 import os
@@ -78,7 +78,7 @@ def differing(before: dict[str, str], after: dict[str, str]) -> set[str]:
 
 @pytest.fixture(scope="module")
 def committed() -> dict[str, str]:
-    """The keys of this very checkout, computed once, where no store knows of any drift."""
+    """Return the keys of this checkout, computed once, with a store that records no drift."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TRAINWRIGHT_STORE", "/dev/null/store")
         return keys(ROOT)

@@ -1,4 +1,4 @@
-"""The judgement over a finished image: equal means nothing to say, and every kind of difference is named."""
+"""Test the judgement of a finished image: equality gives no message, and every kind of difference is named."""
 
 import hashlib
 import os
@@ -32,14 +32,14 @@ PERF = "/opt/nccl-tests/bin/all_reduce_perf"
 
 @pytest.fixture(scope="module")
 def found(intent: Intent) -> Inputs:
-    """An image for the CPU: that of the default may have more to it."""
+    """Return a CPU image, because the default image may have more components."""
     return inputs.load(
         Recipe(intent, next(v for v in intent.variants if v.accelerator == "cpu" and v.target == "sagemaker"))
     )
 
 
 def truthful(found: Inputs) -> dict[str, Any]:
-    """What the probe prints of an image that is what its lock says."""
+    """Return what the probe prints of an image that matches its lock."""
     return NOTHING | {
         "versions": dict(found.versions),
         "python_packages": {
@@ -107,7 +107,7 @@ def test_a_difference_of_any_kind_reaches_the_sum(intent: Intent, found: Inputs)
 
 @pytest.fixture(scope="module")
 def stack(intent: Intent) -> Inputs:
-    """The devel twin of an image with the whole stack, of which much is compiled."""
+    """Return the devel twin of an image whose components are mostly compiled."""
     return inputs.load(
         Recipe(
             intent,
@@ -150,7 +150,7 @@ def test_only_a_package_of_the_distribution_has_a_revision(intent: Intent, stack
 
 @pytest.fixture(scope="module")
 def flagship(intent: Intent) -> Inputs:
-    """An image with the EFA installer, which brings .deb packages of its own."""
+    """Return an image with the EFA installer, which brings its own .deb packages."""
     return inputs.load(Recipe(intent, next(v for v in intent.variants if "efa-installer" in v.pins and not v.devel)))
 
 
@@ -165,7 +165,7 @@ BROUGHT = {
 
 
 def of_packages(intent: Intent, image: Inputs, packages: dict[str, str], below: dict[str, str]) -> list[str]:
-    """Differences between the packages of an image and those of its base, to which `below` is added."""
+    """Return the differences if the image has these packages, and its base's lock also has `below`."""
     printed = truthful(image)
     said = Findings.model_validate(printed | {"packages": printed["packages"] | packages})
     locked = image.distribution.packages()
@@ -367,7 +367,7 @@ def test_files_of_compiled_components(files: dict[str, Any], sentences: list[str
 
 @pytest.fixture
 def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """As in an image, where the interpreter is called `python`."""
+    """Import the probe with a PATH where the interpreter is called `python`, as in an image."""
     (tmp_path / "python").symlink_to(sys.executable)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     return imported(Path(__file__).parents[3] / "scripts/probe.py")

@@ -1,4 +1,4 @@
-"""Templates into text: what a rendered folder must never hold, and what a template may get wrong."""
+"""Test rendered text: what a rendered folder must not contain, and errors in templates."""
 
 import json
 import os
@@ -40,7 +40,7 @@ def rendered(root: Path, only: str = "*") -> dict[str, dict[str, str]]:
 
 @pytest.fixture(scope="module")
 def texts() -> dict[str, dict[str, str]]:
-    """Every rendered file of this checkout."""
+    """Return every rendered file of this checkout."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TRAINWRIGHT_STORE", "/dev/null/store")
         return rendered(ROOT)
@@ -48,7 +48,7 @@ def texts() -> dict[str, dict[str, str]]:
 
 @pytest.fixture
 def on_image(tree: Path, settle: Settle) -> Path:
-    """The same variants on a registry image by digest."""
+    """Make a checkout with the same variants, whose base is a registry image by digest."""
     path = tree / "dockerfiles/bases.toml"
     path.write_text(
         re.sub(
@@ -60,7 +60,7 @@ def on_image(tree: Path, settle: Settle) -> Path:
 
 
 def rules(dockerfile: str) -> list[str]:
-    """What a Dockerfile of ours breaks."""
+    """List the rules that a Dockerfile of ours breaks."""
     broken = []
     stages: set[str] = set()
     if "://" in dockerfile:

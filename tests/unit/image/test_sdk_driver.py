@@ -1,4 +1,4 @@
-"""A driver of SageMaker's SDK v3, in the words of our launcher: what the SDK says reaches the script unchanged."""
+"""Test a driver of SageMaker's SDK v3 that calls our launcher: the SDK's arguments reach the script unchanged."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The judgement before a job: equal means nothing to say, and every kind of difference is named, with its way out."""
+"""Test the check before a job: equality gives no message, and every kind of difference is named with its fix."""
 
 import json
 import os
@@ -31,7 +31,7 @@ def check() -> ModuleType:
 
 @pytest.fixture(scope="module")
 def declared(intent: Intent) -> dict[str, Any]:
-    """What the image with the whole stack says of itself."""
+    """Return what the image with the most components declares."""
     variant = next(v for v in intent.variants if {"nccl", "aws-ofi-nccl", "torch"} <= v.pins.keys())
     content: dict[str, Any] = json.loads(inputs.load(Recipe(intent, variant)).text["requirements/declared.json"])
     return content

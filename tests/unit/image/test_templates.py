@@ -1,4 +1,4 @@
-"""Byte code of templates: it saves time, and decides nothing."""
+"""Test the cached byte code of templates: it saves time, and never changes a result."""
 
 from collections.abc import Callable
 from hashlib import sha256
@@ -24,7 +24,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def text(intent: Intent, root: Path) -> str:
-    """As another command renders it."""
+    """Render a template as another command would."""
     return templates.fill(intent.model_copy(update={"root": root}), NAME, {"pins": {"cuda": "13.2"}})
 
 
@@ -34,7 +34,7 @@ def kept(root: Path) -> Path:
 
 
 def compiled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Names of the templates that are compiled from now on."""
+    """Return a list that gets the name of each template that is compiled from now on."""
     names: list[str] = []
     compile_ = jinja2.Environment.compile
 
@@ -74,7 +74,7 @@ def test_a_damaged_file_is_replaced(intent: Intent, root: Path, monkeypatch: pyt
 
 
 def planted(root: Path) -> bytes:
-    """Sound byte code of another template, where that of NAME lies."""
+    """Replace the byte code of NAME by valid byte code of another template; return the new bytes."""
     path = kept(root)
     code = path.read_bytes()[templates.HASH :].replace(b"cuda ", b"evil ")
     path.write_bytes(sha256(code).digest() + code)

@@ -1,4 +1,4 @@
-"""The ended Training Compiler: only its own containers are asked for it, and a log says whether it was on."""
+"""Test the discontinued Training Compiler: only its own containers accept it, and a log shows whether it was on."""
 
 import pytest
 

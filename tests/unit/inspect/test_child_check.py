@@ -1,4 +1,4 @@
-"""What a derived image made of its parent: each kind of change is named, with the instruction that did it."""
+"""Test the check of a derived image: each kind of change to its parent is named, with the instruction that made it."""
 
 import json
 from typing import Any
@@ -30,7 +30,7 @@ def declared(intent: Intent) -> dict[str, Any]:
 
 @pytest.fixture
 def answered(declared: dict[str, Any]) -> dict[str, Any]:
-    """What parent and child answer, as JSON; a test changes the child's."""
+    """Return the JSON that parent and child answer; tests change the child's."""
 
     def library(component: str) -> dict[str, Any]:
         return {"component": component, "sha256": A, "names": []}

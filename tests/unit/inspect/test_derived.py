@@ -1,4 +1,4 @@
-"""A project that starts from an image: written once, by digest, and never over what is there."""
+"""Test a derive project: it is written once, names its parent by digest, and never replaces existing files."""
 
 import errno
 import json
@@ -37,7 +37,7 @@ def test_project_starts_from_the_digest_alone() -> None:
 
 @pytest.fixture
 def built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """A project, a builder that is not the engine's own, what buildx is asked to do, and what the engine is given."""
+    """Set up a project and a builder outside the engine; record buildx's output option and what the engine loads."""
     builder = buildx.parse("Name: far\nDriver: docker-container\nEndpoint: far\nDocker exporter: true\n")
     said: dict[str, Any] = {"itself": False, "builder": builder, "loaded": b""}
 
@@ -120,7 +120,7 @@ def test_a_dockerfile_without_from() -> None:
 
 @pytest.fixture
 def published(tree: Path) -> str:
-    """An image of the matrix that was pushed, as out/<id>/image.json says."""
+    """Record in out/<id>/image.json that an image of the matrix was pushed; return the image's id."""
     from trainwright.image import inputs
 
     intent = load_intent(tree)

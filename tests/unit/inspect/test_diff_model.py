@@ -1,4 +1,4 @@
-"""What two images do not share."""
+"""Test the differences between two images."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Why each version is what it is, and which images hold one: on a small checkout of its own."""
+"""Test `explain` and `find` on a small checkout: why each version was chosen, and which images hold it."""
 
 import json
 import re
@@ -160,7 +160,7 @@ def stanza(name: str, version: str) -> dict[str, str]:
 
 
 def settle(root: Path) -> None:
-    """Locks as `trainwright lock` would write them."""
+    """Write locks as `trainwright lock` would."""
     intent = load_intent(root)
     header = {"Date": "Fri, 20 Nov 2026 02:11:10 GMT"}
     for tools, held in (
@@ -194,7 +194,7 @@ def settle(root: Path) -> None:
 
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """For all tests, which only read it."""
+    """Make one checkout for all tests, which only read it."""
     return plant(tmp_path_factory.mktemp("checkout"))
 
 

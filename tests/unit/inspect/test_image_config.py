@@ -1,4 +1,4 @@
-"""What a derived image must not tell the engine otherwise than its parent: environment, entrypoint, user."""
+"""Test which settings a derived image must share with its parent: environment, entrypoint, user."""
 
 import json
 from pathlib import Path
@@ -30,7 +30,7 @@ LOOK = Look.model_validate(
 
 
 def child(*added: str, without: str = "", **other: Any) -> dict[str, Any]:
-    """The parent's configuration, with variables more, changed or less."""
+    """Return the parent's configuration with variables added, changed or removed."""
     names = {line.partition("=")[0] for line in added} | {without}
     return {
         **PARENT,

@@ -1,4 +1,4 @@
-"""The matrix as people read it: nothing hidden, nothing added up wrong, and docs/ shows this very intent."""
+"""Test the matrix page: it hides nothing, its totals are right, and docs/ shows the present intent."""
 
 import json
 import re
@@ -48,7 +48,7 @@ def test_states_add_up(rows: Rows, intent: Intent) -> None:
 
 
 class Page(HTMLParser):
-    """What of a page stands in its table, and everything that it would load from elsewhere."""
+    """The content of a page's table, and everything that the page would load from elsewhere."""
 
     def __init__(self, text: str) -> None:
         super().__init__()

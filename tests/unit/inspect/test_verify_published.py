@@ -1,4 +1,4 @@
-"""What `verify` makes of an image that says of itself what it holds; the engine's answers are written here."""
+"""Test `verify` on a published image, without an engine: the engine's answers are stand-ins."""
 
 import hashlib
 import json
@@ -31,7 +31,7 @@ def found(intent: Intent) -> Inputs:
 
 @pytest.fixture
 def held(found: Inputs) -> Iterator[Registry]:
-    """A registry with an image of this key, without layers and without a signature."""
+    """Serve a registry with an image of this key, without layers and without a signature."""
     labels = {"io.trainwright.id": found.variant.id, "io.trainwright.key": found.key}
     config = json.dumps({"architecture": "amd64", "os": "linux", "config": {"Labels": labels}}).encode()
     part = {
@@ -60,7 +60,7 @@ def verify(intent: Intent, found: Inputs, held: Registry, monkeypatch: pytest.Mo
 
 
 def truthful(found: Inputs) -> dict[str, Any]:
-    """What the probe prints of an image that is what its lock says."""
+    """Return what the probe prints of an image that matches its lock."""
     return {
         "versions": dict(found.versions),
         "libnccl": {},

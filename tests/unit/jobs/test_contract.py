@@ -1,4 +1,4 @@
-"""What a job's containers are told, and what a command line may ask of them."""
+"""Test what a job's containers get, and which options a command line may request."""
 
 import json
 from pathlib import Path
@@ -105,7 +105,7 @@ def test_the_hosts_of_a_run_share_a_secret_of_its_own() -> None:
 
 @pytest.fixture
 def pip_here(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-    """What pip is told on this host."""
+    """Return the settings that pip has on this host; tests change them."""
     told = dict[str, str]()
     for module in (pip_files, certificates):
         monkeypatch.setattr(module, "pip_settings", lambda: told)

@@ -1,4 +1,4 @@
-"""`trainwright emit`: one description of a job, as each scheduler takes it."""
+"""Test `trainwright emit`: the same job for each scheduler, in its format."""
 
 import json
 import re
@@ -73,7 +73,7 @@ def test_the_schemas_of_kubernetes_and_its_operators(
 
 
 def holds_together(pod: Json) -> None:
-    """What the API server refuses, and no schema says."""
+    """Check a pod against rules that the API server enforces and that are not in its schema."""
     (container,) = pod["containers"]
     names = [volume["name"] for volume in pod["volumes"]]
     assert len(set(names)) == len(names)

@@ -1,8 +1,8 @@
-"""What `trainwright emit` writes for sbatch, given to a real Slurm of two nodes on loopback, where there is one.
+"""Give what `trainwright emit` writes for sbatch to a real Slurm of two nodes on loopback, if it is installed.
 
-Of what it starts only the container is left out: a stand-in for srun drops pyxis' words, one for the launcher says what
-the launcher's own code reads of the environment. Tried with Debian 12's slurmctld, slurmd, slurm-client (22.05.8) and
-munge; they need not be installed, unpacked and on PATH (with LD_LIBRARY_PATH) is enough. GPUs are not asked for.
+Only the container is missing: a stand-in for srun drops pyxis' options, and one for the launcher prints what the
+launcher's own code reads from the environment. Tried with Debian 12's slurmctld, slurmd, slurm-client (22.05.8) and
+munge, which may also be unpacked into a folder on PATH (with LD_LIBRARY_PATH). The tests need no GPUs.
 """
 
 import json
@@ -95,7 +95,7 @@ Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 @pytest.fixture(scope="module")
 def slurm() -> Iterator[Run]:
-    """Runs a command of Slurm's; all of it is gone afterwards."""
+    """Start Slurm; yield a function that runs one of its commands, and stop all of it afterwards."""
     found = {name: shutil.which(name) or shutil.which(f"{name}-wlm") for name in PROGRAMS}
     if missing := [name for name, path in found.items() if not path]:
         pytest.skip(f"not run: no {', '.join(missing)} (Debian's slurmctld, slurmd, slurm-client, munge)")

@@ -1,4 +1,4 @@
-"""`trainwright emit` of images pushed from here, and of others: what is known of one decides what is asked."""
+"""Test `trainwright emit` with images pushed from here and with others: it asks only for what it cannot know."""
 
 import re
 from pathlib import Path
@@ -14,7 +14,7 @@ PUSHED = ("pytorch-2.13-cpu-py311-ec2", "pytorch-2.15-cu132-py313-ec2", "pytorch
 
 @pytest.fixture
 def pushed(emit: Emit, tmp_path: Path) -> Emit:
-    """A checkout in which these were pushed."""
+    """Make a checkout in which these images were pushed."""
     for name in PUSHED:
         versions = {"torch": "2.15.0", "mpi4py": "4.1.0"}
         image = Image(
@@ -89,7 +89,7 @@ def test_a_type_of_which_only_the_name_is_known(pushed: Emit) -> None:
 def test_tcp_where_there_is_efa_must_be_said(pushed: Emit) -> None:
     ended = pushed("slurm", *TWO, image=PUSHED[2])
     assert ended.code == 2
-    assert "--env TRAINWRIGHT_ALLOW_TCP=1: slow training" in re.sub(r"\s+", " ", ended.err)
+    assert "accept slow training: --env TRAINWRIGHT_ALLOW_TCP=1" in re.sub(r"\s+", " ", ended.err)
     ended = pushed("slurm", *TWO, "--env", "TRAINWRIGHT_ALLOW_TCP=1", image=PUSHED[2])
     assert ended.code == 0
     assert "would use TCP" in ended.err

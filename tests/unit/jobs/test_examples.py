@@ -1,4 +1,4 @@
-"""docs/training.md and docs/examples: they can be read by what they are for, and use only what the launcher has."""
+"""Test docs/training.md and docs/examples: their parsers accept them, and they use only options that exist."""
 
 import ast
 import re
@@ -23,13 +23,13 @@ LONG_HEX = re.compile(r"\b[0-9a-fA-F]{24,}\b")
 
 @pytest.fixture(scope="module")
 def options() -> set[str]:
-    """As the launcher says itself."""
+    """Return the options that the launcher's help lists."""
     said = subprocess.run([sys.executable, "-IB", LAUNCHER, "--help"], capture_output=True, text=True)
     return set(re.findall(r"--[a-z][a-z-]*", said.stdout + said.stderr)) - {"--help"}
 
 
 def variables() -> set[str]:
-    """Of the image: every one that a file of rootfs reads or sets."""
+    """Return every variable that a file of the image's rootfs reads or sets."""
     files = [path for path in ROOTFS.rglob("*") if path.is_file() and "__pycache__" not in path.parts]
     return {name for path in files for name in VARIABLE.findall(path.read_text())}
 
@@ -40,7 +40,7 @@ def pods(text: str) -> list[dict[str, Any]]:
 
 
 def commands(path: Path) -> list[list[str]]:
-    """Every use of the launcher in a file: the words between its name and the script."""
+    """List every use of the launcher in a file: the words between its name and the script."""
     text = path.read_text().replace("\\\n", " ")
     if path.suffix == ".yaml":
         containers = [container for pod in pods(text) for container in pod["containers"]]

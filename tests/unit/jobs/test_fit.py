@@ -1,4 +1,4 @@
-"""Images against instance types: what cannot train there is refused before a minute of it is paid for."""
+"""Test images against instance types: an image that cannot train there is refused before the job costs money."""
 
 import pytest
 

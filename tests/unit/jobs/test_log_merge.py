@@ -1,4 +1,4 @@
-"""The log of a job out of pages: each event once, none lost, however late, shuffled and cut into pages."""
+"""Test merging a job's log from pages: each event appears once, however late, disordered and divided the pages are."""
 
 import random
 from collections import Counter
@@ -14,7 +14,7 @@ END = 2000
 
 
 class Service:
-    """What CloudWatch does: an event is seen some time after it was ingested; a page holds few, and some hold none."""
+    """A stand-in for CloudWatch: it shows events some time after their ingestion; pages are small or empty."""
 
     def __init__(self, events: list[tuple[Event, int]], seed: int) -> None:
         self.events, self.random = events, random.Random(seed)
@@ -54,7 +54,7 @@ def polls(draw: st.DrawFn) -> Polls:
 
 
 def followed(service: Service, plan: Polls, most_late: int = 1000) -> tuple[list[Event], Merged]:
-    """As following.py goes about it; the last poll may lie before all is to be seen."""
+    """Follow a log as following.py does; after the last poll, some events may not be visible yet."""
     merged, said = Merged(0, LOOK_BACK, MARGIN, most_late), list[Event]()
     breaks = [*plan.breaks, *[-1] * len(plan.moments)]
     for moment, after in zip(plan.moments, breaks, strict=False):

@@ -1,4 +1,4 @@
-"""The request for a training job: Amazon's own model of it takes it, and what Amazon refuses is refused here first."""
+"""Test the request for a training job: Amazon's model accepts it, and we refuse what Amazon would refuse."""
 
 import json
 import re
@@ -36,7 +36,7 @@ def script(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def asked(cli: Cli, script: Path) -> Callable[..., dict[str, Any]]:
-    """What `launch --dry-run --json` says; the request is one that botocore sends, and that keeps every limit."""
+    """Return a function that returns the JSON of `launch --dry-run` after checks against botocore's model."""
 
     def call(*words: str, image: str = EFA, instance: str = "ml.p5.48xlarge") -> dict[str, Any]:
         ended = cli(
@@ -51,7 +51,7 @@ def asked(cli: Cli, script: Path) -> Callable[..., dict[str, Any]]:
 
 
 def conforms(request: dict[str, Any]) -> None:
-    """By botocore's validator, which looks at types and least lengths; all other limits by the same model's words."""
+    """Check a request with botocore's validator, and limits that it ignores against the same model."""
     found = ParamValidator().validate(request, SHAPE)
     assert not found.has_errors(), found.generate_report()
     holds(request, SHAPE)

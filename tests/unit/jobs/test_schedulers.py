@@ -1,4 +1,4 @@
-"""A new scheduler is a new file: no other file of the package is edited."""
+"""Test that a new scheduler is a new file, without a change to any other file of the package."""
 
 import shutil
 import subprocess

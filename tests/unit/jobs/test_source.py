@@ -1,4 +1,4 @@
-"""The source of a job: the same bytes for the same files, all of them and no other ones."""
+"""Test the archive of a job's source: it has all files and no others, and the same files give the same bytes."""
 
 import io
 import os

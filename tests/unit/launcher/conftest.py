@@ -1,4 +1,4 @@
-"""The launcher's modules lie flat in one folder, as python finds them inside an image. Hosts that meet in threads."""
+"""Import the launcher's modules from one flat folder, as in an image, and let hosts meet in threads."""
 
 import socket
 import sys
@@ -20,7 +20,7 @@ from meetings import HOSTS, Cluster, secret, world
 
 @pytest.fixture
 def settings() -> dict[str, Any]:
-    """The shape of settings.json, in a hurry, on a port that is free."""
+    """Return settings in the form of settings.json, with short intervals and a free port."""
     with socket.create_server(("", 0)) as server:
         port = server.getsockname()[1]
     return {
@@ -61,7 +61,7 @@ def opened() -> Iterator[list[Meeting]]:
 
 @pytest.fixture
 def start(pool: ThreadPoolExecutor, opened: list[Meeting], settings: dict[str, Any]) -> Callable[..., Future[Meeting]]:
-    """A host joins, in a thread."""
+    """Return a function that lets a host join, in a thread."""
 
     def one(host: str, key: trust.Secret | None = None, **changed: Any) -> Future[Meeting]:
         def enter() -> Meeting:
@@ -77,7 +77,7 @@ def start(pool: ThreadPoolExecutor, opened: list[Meeting], settings: dict[str, A
 
 @pytest.fixture(params=["secret", "no secret"])
 def cluster(request: pytest.FixtureRequest, start: Callable[..., Future[Meeting]]) -> Cluster:
-    """All hosts, met; with a secret and without."""
+    """Return a function that lets all hosts join; tests run with a secret and without."""
 
     def met(hosts: tuple[str, ...] = HOSTS, **changed: Any) -> list[Meeting]:
         key = secret() if request.param == "secret" else None

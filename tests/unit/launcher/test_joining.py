@@ -1,4 +1,4 @@
-"""Hosts of one job that wait for each other, and are told at once of one that failed before it came."""
+"""Test hosts of one job that wait for each other, and learn at once of a host that failed before it joined."""
 
 import socket
 import threading

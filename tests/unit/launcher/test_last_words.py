@@ -1,4 +1,4 @@
-"""What a failure file says: who, the exit code, and of the script's last words those that tell why."""
+"""Test the failure file: the host, the exit code, and the lines of the script's output that explain the failure."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The launcher as a process of its own on this host: exit codes, reasons, signals, and nothing left behind."""
+"""Test the launcher in a separate process on this host: exit codes, reasons, signals, and no remaining processes."""
 
 import json
 import os
@@ -42,7 +42,7 @@ IGNORES = f"import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n{WAITS
 
 
 def apart() -> dict[str, float]:
-    """A port that is free, for hosts of one job: other tests, of this checkout or another one, run jobs beside it."""
+    """Return a free port for the hosts of one job, because other tests run jobs at the same time."""
     with socket.create_server(("", 0)) as server:
         return {"watch_port": server.getsockname()[1]}
 
@@ -101,7 +101,7 @@ class Host:
         return name
 
     def left(self) -> list[str]:
-        """What the launcher started, and still runs."""
+        """List the processes that the launcher started and that still run."""
         return hosts.marked(self.folder)
 
 
@@ -273,7 +273,7 @@ TWO = ("127.0.0.1", "127.0.0.2")
 
 
 def both(host: Host, *scripts: str) -> list[subprocess.Popen[str]]:
-    """A job of two hosts, each with the words of its own."""
+    """Start a job of two hosts, with a script for each."""
     changed, started = json.dumps(apart()), []
     for name, script in zip(TWO, scripts, strict=True):
         words = ["--distribution", "plain", "--hosts", ",".join(TWO), "--host", name, script]
@@ -387,7 +387,7 @@ def test_another_users_folder_is_refused(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def rank(host: Host, text: str) -> subprocess.Popen[str]:
-    """The parent of a rank, as torchrun and mpirun start it."""
+    """Start the parent of a rank, as torchrun and mpirun do."""
     environ = {**os.environ, "MARK": str(host.folder), "RANK": "1"}
     words = ["--rank", str(host.folder), "--keep", "", "--", sys.executable, "-u", host.script(text)]
     command = [sys.executable, "-IB", str(FOLDER), *words]

@@ -1,4 +1,4 @@
-"""Hosts that are killed, stopped or stand still: real processes. They are lost, and nobody else is."""
+"""Test hosts, as real processes, that are killed, stopped or hang: they count as lost, and the others do not."""
 
 import signal
 import time

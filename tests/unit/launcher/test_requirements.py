@@ -1,4 +1,4 @@
-"""Why a job's requirements.txt cannot be installed: of what pip says, the reason and not what follows from it."""
+"""Test the reason why a job's requirements.txt cannot be installed: the cause in pip's output, not its consequences."""
 
 import sys
 from pathlib import Path
@@ -32,7 +32,7 @@ CONFLICT = (
 
 @pytest.fixture
 def launch(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The module that an image's toolkit loads, beside a toolkit that has nothing but the names."""
+    """Import the module that an image's toolkit loads, beside a stand-in for the toolkit."""
     toolkit = ModuleType("sagemaker_training")
     for name in ("_entry_point_type", "entry_point", "environment", "errors", "files", "params"):
         module = ModuleType(f"sagemaker_training.{name}")

@@ -1,4 +1,4 @@
-"""start.sh, which every bash of an image reads: the one that version 3 of SageMaker's SDK starts keeps no secret."""
+"""Test start.sh, which every bash of an image reads: a shell of SageMaker's SDK v3 keeps no secret."""
 
 import os
 import subprocess

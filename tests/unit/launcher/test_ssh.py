@@ -1,4 +1,4 @@
-"""Logins for mpirun: what is refused before any sshd is asked. With the real one: tests/image/programs/logins.py."""
+"""Test logins for mpirun that are refused before sshd is asked; tests/image/programs/logins.py uses a real sshd."""
 
 import os
 import pwd

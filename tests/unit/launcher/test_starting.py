@@ -1,4 +1,4 @@
-"""Commands and environments: what each distribution starts, and what a user's own settings do to it."""
+"""Test the command and environment of each distribution, and how they treat a user's own settings."""
 
 import json
 from dataclasses import replace
@@ -105,7 +105,7 @@ def test_another_mpi(said: str) -> None:
 
 
 def pairs(words: list[str]) -> dict[str, str]:
-    """MCA parameter to value."""
+    """Map MCA parameters to their values."""
     flags = ("--mca", "--prtemca")
     return {words[at + 1]: words[at + 2] for at, word in enumerate(words) if word in flags}
 

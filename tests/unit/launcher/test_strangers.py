@@ -1,4 +1,4 @@
-"""Who is no host of the job, or cannot prove that it is one: sent away, noted once, and nobody waits for it."""
+"""Test connections from outside the job: each is rejected and noted once, and delays no host."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Who does not have the job's secret gets nowhere, whatever else is known, heard or sent again."""
+"""Test that a party without the job's secret cannot join, whatever it knows, overhears or replays."""
 
 import copy
 import json
@@ -38,7 +38,7 @@ def as_it_is(message: Message) -> Message:
 def meet(
     member: Any, main: Any, up: tuple[Change, Change] = (as_it_is, as_it_is), down: Change = as_it_is
 ) -> tuple[Keys, Keys]:
-    """Both sides talk to each other, through hands that may change what is said; the keys of member and main."""
+    """Let both sides talk through functions that may change their messages; return the keys of member and main."""
     next(main)
     challenge = main.send(up[0](next(member)))
     proof = member.send(down(challenge))

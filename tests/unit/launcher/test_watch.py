@@ -1,4 +1,4 @@
-"""Hosts that have met hear why the job ends, all the same cause, and part in peace."""
+"""Test hosts that have met: all learn the same cause of the job's end, and all close their connections."""
 
 import threading
 

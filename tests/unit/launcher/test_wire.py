@@ -1,4 +1,4 @@
-"""What one host says to another: framed, sealed, and never taken for something that it is not."""
+"""Test messages between hosts: framed, sealed, and never mistaken for other messages."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""Which hosts a job has: from environments as SageMaker, Slurm, Kubernetes and people really set them."""
+"""Test the list of a job's hosts, from real environments of SageMaker, Slurm, Kubernetes and users."""
 
 import json
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Packages on top of an image: solved against what it holds, refused with the culprit, locked, keyed."""
+"""Test packages on top of an image: resolved against its packages, refused with the conflict, locked and keyed."""
 
 import functools
 import json
@@ -29,7 +29,7 @@ BASE = "base-1.0-cu132-py313-ec2-distro"
 
 @pytest.fixture
 def folder(tmp_path: Path, wheel: Callable[..., str], intent: Intent, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """All that this host can install: what the images hold (but torch 2.13.0+cpu), an older numpy, and a few more."""
+    """Make a folder with all that this host can install: the images' wheels except torch 2.13.0+cpu, and some."""
     place = tmp_path / "wheels"
     place.mkdir()
     for variant in (v for v in intent.variants if v.id in (CPU, GPU.format("ec2"), BASE)):
@@ -58,7 +58,7 @@ def team(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def lock(cli: Cli, tree: Path, team: Path) -> Callable[..., Any]:
-    """`trainwright lock --with`, for a file of this text."""
+    """Return a function that runs `trainwright lock --with` for a file with this text."""
 
     def run(text: str, *words: str, image: str = CPU) -> Any:
         if text:

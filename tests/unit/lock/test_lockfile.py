@@ -1,4 +1,4 @@
-"""The lock: written and read back unchanged, and refused as soon as it does not answer the intent."""
+"""Test the lock: it is read back unchanged, and refused when it does not match the intent."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -37,7 +37,7 @@ def refused(root: Path) -> LockError:
 
 
 def without(path: Path, header: str, name: str, group: str = "") -> None:
-    """Take entries out of a lock, as a bad merge would."""
+    """Remove entries from a lock, as a bad merge would."""
     blocks = path.read_text().split(header)
     kept = [block for block in blocks if f'name = "{name}"\n' not in block or f'group = "{group}' not in block]
     assert len(kept) < len(blocks)
@@ -45,7 +45,7 @@ def without(path: Path, header: str, name: str, group: str = "") -> None:
 
 
 def seal(path: Path) -> None:
-    """Say of the entries that a lock has that these are its entries, as `trainwright lock` does."""
+    """Record a lock's present entries as its entries, as `trainwright lock` does."""
     held = parse(path.read_text(), Lock, path.name)
     path.write_text(lockfile.dump(held.model_copy(update={"entries": lockfile.entries_digest(held.python)})))
 
@@ -388,7 +388,7 @@ def test_build_requirements_of_nothing_compiled(intent: Intent) -> None:
 
 
 def as_if(intent: Intent, identity: str, **said: Any) -> Intent:
-    """The intent with one image that is declared in another way, and no other."""
+    """Return the intent with only one image, which is declared differently."""
     variant = of(intent, identity).model_copy(update=said)
     return intent.model_copy(update={"variants": [variant]})
 

@@ -1,4 +1,4 @@
-"""The distribution's packages: the lock's own format, and drift when the mirror has moved on."""
+"""Test the lock of the distribution's packages: its format, and drift when the mirror has newer packages."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""A requirements file line by line: what is understood, and what is refused with its place."""
+"""Test a requirements file line by line: what is accepted, and what is refused with its line."""
 
 from pathlib import Path
 

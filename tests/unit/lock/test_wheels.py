@@ -1,4 +1,4 @@
-"""Which wheel lies in which layer: layers that are not too large, few, and the same ones after small changes."""
+"""Test how wheels are grouped into layers: few layers, none too large, and stable under small changes."""
 
 from hashlib import sha256
 
@@ -112,7 +112,7 @@ CUDA = "pytorch-2.15-cu132-py313-ec2"
 
 
 def held(intent: Intent, identity: str, group: str = "devel", size: int = 40_000_000) -> dict[str, list[str]]:
-    """Folder to the names in it, of an image that has one of each: for the twin alone, for compilers, for both."""
+    """Map each folder to the names in it, for an image with wheels for the twin alone, for compilers, and for both."""
     from trainwright.matrix.model import Lock
 
     entries = [

@@ -1,4 +1,4 @@
-"""Which versions go together: each kind of rule, each shipped row, and every rule that somebody has paid for."""
+"""Test the compatibility rules: each kind of rule, each shipped row, and rules from past failures."""
 
 import re
 import tomllib

@@ -1,4 +1,4 @@
-"""Intent into variants: ids, defaults, selection, and names that lead nowhere."""
+"""Test how the intent becomes variants: ids, defaults, selection, and unknown names."""
 
 import re
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""image.json: its schema is in the project, and what we write fits it."""
+"""Test image.json: the project has its schema, and what we write matches it."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Whatever matrix somebody writes: it is refused in words, or its images render and carry what it declares."""
+"""Test random matrices: each is refused with an error, or its images render and contain what it declares."""
 
 import random
 import re
@@ -32,7 +32,7 @@ VERSIONS = {  # what pins of this checkout and known releases name
 
 @st.composite
 def pins(draw: DrawFn, names: list[str]) -> dict[str, str]:
-    """Some components, each by one of its providers; now and then a pin that is wrong."""
+    """Draw some components, each with one of its providers; some pins are wrong."""
     found = {}
     for name in names:
         component = COMPONENTS[name]
@@ -82,7 +82,7 @@ CONTEXTS |= {"libraries", "toolkit", "devel", "framework-1"}
 
 
 def order_of_stages(dockerfile: str) -> list[str]:
-    """Names that stand before their stage: the engine would take them for an image of some registry."""
+    """List the names that stand before their stage, which the engine would take for images of a registry."""
     known, wrong = {"scratch", *CONTEXTS}, []
     for line in dockerfile.splitlines():
         if stage := re.match(r"FROM (\S+)(?: AS (\S+))?$", line):
@@ -101,7 +101,7 @@ def test_the_order_of_stages_can_be_wrong() -> None:
 
 
 def refused(intent: Intent, variant: Variant) -> str:
-    """Why a variant is refused before anything is rendered; "" where it is not."""
+    """Return the class of the error that refuses a variant before rendering; "" if it is not refused."""
     try:
         for name in variant.pins:
             validate.check_pin(intent.root, intent.matrix, intent.components, variant, name)
@@ -112,7 +112,7 @@ def refused(intent: Intent, variant: Variant) -> str:
 
 
 def lacks(intent: Intent, variant: Variant) -> str:
-    """The component that a template asks for and that is not pinned; "" where nothing is missing."""
+    """Return the component that a template uses but that is not pinned; "" if none is missing."""
     try:
         render.check(Recipe(intent, variant))
     except ConfigError as error:

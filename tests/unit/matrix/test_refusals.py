@@ -1,4 +1,4 @@
-"""What is shown and never built: sources without a checksum, and versions that do not go together."""
+"""Test images that are listed but never built: sources without a checksum, and incompatible versions."""
 
 import json
 import re
@@ -20,7 +20,7 @@ MATRIX = "dockerfiles/matrix.toml"
 
 @pytest.fixture
 def blocked(tree: Path, edit: Edit, settle: Callable[[Path], None]) -> Path:
-    """A checkout with an EFA installer of which neither the sha256 nor all that it brings is established."""
+    """Make a checkout with an EFA installer whose sha256 and contents are not established."""
     edit(
         tree / MATRIX,
         r'^stack = "efa"\ndevel = true\npins = \{',

@@ -1,4 +1,4 @@
-"""Every image of the matrix: it renders, and goes together. `trainwright lint` asks hadolint, in `make test`."""
+"""Test that every image of the matrix renders and is compatible. `trainwright lint` runs hadolint in `make test`."""
 
 import re
 
@@ -13,7 +13,7 @@ LEAST = 40  # images
 
 @pytest.fixture(scope="module")
 def dockerfiles(intent: Intent) -> dict[str, str]:
-    """Of a blocked image, what the intent alone knows of it."""
+    """Return the Dockerfile of every image; for a blocked image, only what the intent determines."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TRAINWRIGHT_STORE", "/dev/null/store")
         return {variant.id: inputs.text_of(Recipe(intent, variant))["Dockerfile"] for variant in intent.variants}

@@ -1,4 +1,4 @@
-"""`trainwright-check` on this very host: what it prints, where, and what it ends with."""
+"""Run `trainwright-check` on this host: its output, where it appears, and its exit code."""
 
 import json
 import os
@@ -24,7 +24,7 @@ Check = Callable[..., subprocess.CompletedProcess[str]]
 
 @pytest.fixture
 def own(tmp_path: Path, intent: Intent) -> Path:
-    """/opt/trainwright of an image without a framework, at a place of its own."""
+    """Make a copy of /opt/trainwright as in an image without a framework."""
     shutil.copytree(OWN / "preflight", tmp_path / "preflight", ignore=shutil.ignore_patterns("__pycache__"))
     text = (OWN / "startup_check.py").read_text().replace("/opt/trainwright/", f"{tmp_path}/")
     (tmp_path / "startup_check.py").write_text(text)

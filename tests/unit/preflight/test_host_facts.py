@@ -1,4 +1,4 @@
-"""What is read of a host, in the words of real /proc, /sys and programs; and no wait without an end."""
+"""Test the facts read from a host, with real texts of /proc, /sys and programs; every wait has a limit."""
 
 import json
 import socket

@@ -1,4 +1,4 @@
-"""The judgement of a host: each thing that it lacks is named, with its way out, and what nobody knows is never ok."""
+"""Test the judgement of a host: each missing item is named with its fix, and an unknown one is never ok."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -69,7 +69,7 @@ def judged(intent: Intent) -> Judged:
 
 
 def of(findings: list[Finding], check: str) -> Finding:
-    """The one finding of a check."""
+    """Return the only finding of a check."""
     (found,) = (finding for finding in findings if finding.check == check)
     return found
 

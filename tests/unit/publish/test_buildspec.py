@@ -1,4 +1,4 @@
-"""buildspec.yml, the batches that `ci codebuild` writes, and what `ci exports` hands on."""
+"""Test buildspec.yml, the batches that `ci codebuild` writes, and the variables of `ci exports`."""
 
 import json
 import re

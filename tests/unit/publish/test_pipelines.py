@@ -1,4 +1,4 @@
-"""`trainwright ci`: the images of a pipeline are those that `plan` would build, by real keys and a real registry."""
+"""Test `trainwright ci` with real keys and a real registry: a pipeline builds the images that `plan` would build."""
 
 import gzip
 import json
@@ -47,7 +47,7 @@ def registry() -> Iterator[Registry]:
 
 
 def publish(registry: Registry, rows: list[dict[str, Any]]) -> None:
-    """Something under the tag of each key."""
+    """Put a manifest under the tag of each key."""
     content = json.dumps({"mediaType": MANIFEST}).encode()
     for row in rows:
         name = f"trainwright/{row['id'].partition('-')[0]}"
@@ -69,7 +69,7 @@ def ask(cli: Any, registry: Registry) -> Ask:
 
 
 def built(document: dict[str, Any]) -> list[str]:
-    """The images that the builds of a batch, or the jobs of a workflow, are told to build."""
+    """List the images that a batch or a workflow builds."""
     if "batch" in document:
         tasks = document["batch"]["build-graph"]
         return [task["env"]["variables"]["ONLY"] for task in tasks if "variables" in task["env"]]
@@ -79,7 +79,7 @@ def built(document: dict[str, Any]) -> list[str]:
 
 
 def to_build(rows: list[dict[str, Any]]) -> set[str]:
-    """Also what an engine here holds: those who build do not have it."""
+    """Return the images to build, also those that only an engine here holds, because CI does not have them."""
     return {row["id"] for row in rows if row["action"] in ("build", "reuse")}
 
 
@@ -416,7 +416,7 @@ def test_the_commit_is_fetched_with_a_token_that_no_argument_shows(tmp_path: Pat
 
 @pytest.fixture
 def issuer() -> Iterator[tuple[str, list[tuple[str, str]], list[bytes]]]:
-    """Address, what it was asked with which bearer, and what it answers."""
+    """Serve tokens; yield the address, a list of requests with their bearer tokens, and the list of answers."""
     asked: list[tuple[str, str]] = []
     answers = [b'{"value": "eyJ.a.b"}']
 

@@ -1,4 +1,4 @@
-"""Provenance and SBOM against the lock: what is left out, added or changed is said by name."""
+"""Test provenance and SBOM against the lock: each missing, additional or changed item is named."""
 
 import copy
 import re
@@ -20,7 +20,7 @@ Change = Callable[[dict[str, Any]], object]
 
 @pytest.fixture(scope="module")
 def found(intent: Intent) -> Inputs:
-    """An image with wheels, packages, compiled components and what their stages need."""
+    """Return an image with wheels, packages, compiled components and what their stages need."""
     return of(intent, "jax-0.12-cu132-py313-sagemaker")
 
 
@@ -29,7 +29,7 @@ def of(intent: Intent, identity: str) -> Inputs:
 
 
 def statement(found: Inputs) -> dict[str, Any]:
-    """As cosign makes it of the predicate."""
+    """Return the statement that cosign makes from the predicate."""
     return {
         "_type": "https://in-toto.io/Statement/v0.1",
         "subject": [{"name": "registry/image", "digest": {"sha256": DIGEST.removeprefix("sha256:")}}],

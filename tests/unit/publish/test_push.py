@@ -1,4 +1,4 @@
-"""`push --dry-run`: every step in its order, built or not, and all that would end the real one."""
+"""Test `push --dry-run`: every step in its order, with and without a built image, and all errors of a real push."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -106,7 +106,7 @@ def test_what_is_published_has_no_steps_but_those_of_its_release(
 
 
 class Signer:
-    """Registries that hold one image, an engine that pulls and probes it, and a key: who was asked for what."""
+    """Stand-ins for registries with one image, an engine that pulls and probes it, and a key; they record all calls."""
 
     def __init__(self, tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.intent = load_intent(tree)

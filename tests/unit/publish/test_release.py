@@ -1,4 +1,4 @@
-"""Releases: what a patch may hold, from which tree one is made, and which images of which day hold something bad."""
+"""Test releases: the contents of a patch, the state of the tree, and the search for released bad packages."""
 
 import json
 import re
@@ -39,7 +39,7 @@ def one(tree: Path) -> Recipe:
 
 
 def record(tree: Path, name: str, **changes: str) -> Train:
-    """As `trainwright release` writes it, of the last commit."""
+    """Record a release of the last commit, as `trainwright release` does."""
     found = inputs.load(one(tree))
     image = Shipped(key=found.key, digest="sha256:" + "d" * 64, repository="trainwright/pytorch")
     facts = {"name": name, "date": "2026-11-21", "commit": git(tree, "rev-parse", "HEAD"), **changes}
@@ -50,7 +50,7 @@ def record(tree: Path, name: str, **changes: str) -> Train:
 
 @pytest.fixture
 def released(tree: Path) -> Train:
-    """2026.11.0, of one image."""
+    """Record the release 2026.11.0, which has one image."""
     first(tree)
     return record(tree, "2026.11.0")
 

@@ -1,4 +1,4 @@
-"""A release in several registries at once, and all that refuses one: said in one go, before anything is written."""
+"""Test a release to several registries: all errors are reported together, before anything is written."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -30,7 +30,7 @@ Edit = Callable[[Path, str, str], None]
 
 @pytest.fixture
 def here(tree: Path, edit: Edit, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A clean checkout in which nothing has to be signed, and nobody waits for a registry."""
+    """Make a clean checkout that requires no signature and does not wait for a registry."""
     edit(tree / "dockerfiles/publish.toml", '^required = "release"', 'required = "never"')
     edit(tree / "dockerfiles/publish.toml", "^attempts = 6", "attempts = 1")
     (tree / ".gitignore").write_text("/out/\n")
@@ -46,7 +46,7 @@ def two() -> Iterator[tuple[Registry, Registry]]:
 
 
 def hold(held: Registry, identity: str, content: bytes = b'{"a": 1}') -> str:
-    """An image under its present key; its digest."""
+    """Put an image under its present key; return its digest."""
     intent = load_intent(Path.cwd())
     found = inputs.load(intent.recipe(identity))
     digest = digest_of(content)
@@ -62,7 +62,7 @@ def release(held: tuple[Registry, ...], *identities: str, name: str = NAME) -> l
 
 
 def tags(held: Registry) -> dict[str, str]:
-    """Without those of keys."""
+    """Map all tags except key tags to their digests."""
     return {tag: digest for (_, tag), digest in held.tags.items() if tag.endswith((NAME, "-latest"))}
 
 

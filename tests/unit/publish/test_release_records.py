@@ -1,4 +1,4 @@
-"""Release trains: names, their order, what is recorded, and what a security release may hold."""
+"""Test release trains: names, their order, what is recorded, and the contents of a security release."""
 
 import tomllib
 
@@ -110,7 +110,7 @@ def test_a_record_is_read_as_it_was_written_and_sorted() -> None:
 
 
 def stanzas(*rows: str) -> Stanzas:
-    """`name version archive [needs]`"""
+    """Parse rows of the form `name version archive [needs]`."""
     found = {}
     for row in rows:
         name, version, archive, *needs = row.split()

@@ -1,4 +1,4 @@
-"""Which images of a registry are kept, and why."""
+"""Test which images of a registry are kept, and why."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any

@@ -1,4 +1,4 @@
-"""Where an image can be had from: what was written down, what the registry holds, what a release recorded."""
+"""Test the lookup of an image's address: in local files, in the registry, and in a release record."""
 
 import json
 from collections.abc import Callable
@@ -27,7 +27,7 @@ def found(root: Path) -> inputs.Inputs:
 
 
 def written(root: Path, *repositories: str, key: str = "") -> str:
-    """As the last push left it; the tag of the image's key."""
+    """Write image.json as the last push left it; return the tag of the image's key."""
     one = found(root)
     uris = [f"{repository}@{DIGEST}" for repository in repositories]
     image = Image(id=ID, key=key or one.key, digest=DIGEST, uri=uris[0], uris=uris, tags=[one.tag])

@@ -1,4 +1,4 @@
-"""What tests of the registry's client share: a registry in this process, images, and a publish.toml without pauses."""
+"""Provide a registry in this process, images, and a publish.toml without pauses for tests of the client."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -29,7 +29,7 @@ OTHER = "sha256:" + "2" * 64  # nobody has it
 
 @pytest.fixture(autouse=True)
 def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """A folder whose publish.toml makes short work of everything, a store of its own, and no docker client."""
+    """Return a function that writes a publish.toml with short waits; the store is empty, docker's client missing."""
 
     ours = (ROOT / "dockerfiles/publish.toml").read_text()
     others = re.sub(r"^\[transfer\]$.*?(?=^\[)", "", ours, flags=re.MULTILINE | re.DOTALL)
@@ -75,5 +75,5 @@ def push(layout: Path, place: str) -> str:
 
 
 def notes(tmp_path: Path) -> list[str]:
-    """What is remembered of uploads; the lock of a process that was killed says nothing, and is swept one day."""
+    """List the records of unfinished uploads, without the lock files, which a killed process may leave."""
     return sorted(path.name for path in (tmp_path / "store/uploads").glob("*.json"))

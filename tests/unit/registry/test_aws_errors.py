@@ -1,4 +1,4 @@
-"""What Amazon refuses, as an error that a person can act on."""
+"""Test that an error of Amazon's becomes an error with a fix."""
 
 import re
 

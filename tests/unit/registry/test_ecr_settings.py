@@ -1,4 +1,4 @@
-"""Settings of a repository of Amazon ECR, without one: which tags move, what expires, who may read, what differs."""
+"""Test the settings of ECR repositories without AWS: tags that move, expiry, readers, and differences."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""Where images go, by what somebody said: what is no registry is refused before anything is asked."""
+"""Test the registry's address from each setting: an invalid one is refused before any request."""
 
 from pathlib import Path
 from threading import Barrier

@@ -1,4 +1,4 @@
-"""The registry client against a registry in this process: what is pushed, read, tagged and deleted."""
+"""Test the client against a registry in this process: push, read, tag and delete."""
 
 import re
 import subprocess

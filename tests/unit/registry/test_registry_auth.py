@@ -1,4 +1,4 @@
-"""Who asks a registry: as whom, over what, and to whom a password never goes."""
+"""Test authentication: which credentials are used over which connection, and who must never get a password."""
 
 import base64
 import json

@@ -1,4 +1,4 @@
-"""What a registry does wrong: what is believed of it, what is tried again, and what is said."""
+"""Test faults of a registry: which answers are rejected, which requests are retried, and the errors."""
 
 import json
 from collections.abc import Callable

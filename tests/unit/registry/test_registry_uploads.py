@@ -1,4 +1,4 @@
-"""Uploads that break off, are killed or are forgotten: they go on, and nothing is lost."""
+"""Test uploads that are interrupted, killed or forgotten by the registry: they resume without data loss."""
 
 import json
 import os
@@ -29,7 +29,7 @@ def test_goes_on_in_the_middle_of_a_piece(held: Registry, place: str, big: Path)
 
 
 def unheard(handler: Handler) -> None:
-    """Do it, and hang up before a word of it is said."""
+    """Carry out the request, but close the connection before the answer."""
     handler.answer = lambda *_, **__: handler.hang_up()  # type: ignore[method-assign]
     handler.route()
 

@@ -1,4 +1,4 @@
-"""A scan under the policy: what is grave refuses, what is allowed needs reason and day, the unknown is not clean."""
+"""Test a scan against the policy: severe findings refuse, an exception needs reason and date, unknown is not clean."""
 
 from datetime import date, timedelta
 from typing import Any

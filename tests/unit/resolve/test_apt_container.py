@@ -1,4 +1,4 @@
-"""Where apt runs: on a host that has it and the keyring, else in a container of a locked base."""
+"""Test where apt runs: on a host with apt and the keyring, else in a container of a locked base."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,7 +16,7 @@ from trainwright.resolve import apt_container
 
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-    """An engine that holds every image, and the architecture that it says."""
+    """Make an engine that holds every image; return its version, which tests change."""
     said = {"Arch": "amd64"}
     monkeypatch.setattr(engine, "client", lambda: SimpleNamespace(version=lambda: said))
     monkeypatch.setattr(engine, "image_id", lambda _: "sha256:0")
@@ -55,7 +55,7 @@ def test_an_image_to_start_from_has_apt_itself(
 
 
 class Container:
-    """One that the engine has removed already, or does not remove."""
+    """A container that the engine removed already, or cannot remove."""
 
     def __init__(self, status: int) -> None:
         self.status = status
@@ -72,7 +72,7 @@ class Container:
 
 @pytest.fixture
 def created(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """What an engine is asked for when it makes a container, and the "status" with which it refuses to remove it."""
+    """Return the options with which a container is created, and the "status" with which its removal is refused."""
     said: dict[str, Any] = {"status": 404}
 
     def create(image: str, **options: Any) -> Container:

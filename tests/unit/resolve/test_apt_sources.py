@@ -1,4 +1,4 @@
-"""This host's apt sources: what apt itself makes of them, which of them is an archive of the base, and what is not."""
+"""Test how this host's apt sources are read, and which of them is an archive of the base."""
 
 import re
 import shutil
@@ -29,7 +29,10 @@ Host = Callable[..., None]
 
 @pytest.fixture
 def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
-    """A host whose apt has these files and no index: name to text; "sources.list" is the main one."""
+    """Return a function that gives apt these files, from name to text, and no index.
+
+    "sources.list" is the main file.
+    """
 
     def have(codename: str = "bookworm", distribution: str = "debian", **files: str) -> None:
         (tmp_path / "etc/parts").mkdir(parents=True)

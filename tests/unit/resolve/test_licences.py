@@ -1,4 +1,4 @@
-"""Licences of distribution packages: read out of real packages, written into the lock, and unknown to every key."""
+"""Test licences of distribution packages: read from real packages, written to the lock, and in no key."""
 
 import io
 import tarfile
@@ -44,7 +44,10 @@ Deb = Callable[..., Path]
 
 @pytest.fixture
 def deb(tmp_path: Path) -> Deb:
-    """A package with these below usr/share/doc: path to text, or to the aim of a symbolic link ("-> aim")."""
+    """Return a function that makes a package; `files` maps paths below usr/share/doc to texts.
+
+    A text "-> aim" makes a symbolic link to `aim`.
+    """
 
     def make(name: str, **files: str) -> Path:
         root, packed = tmp_path / "trees" / name, io.BytesIO()
@@ -148,7 +151,7 @@ def test_debian_packages_need_no_program_of_the_host_and_others_name_theirs(
 
 
 def stanza(made: Path) -> dict[str, str]:
-    """What an index says of a package that lies in the mirror's folder."""
+    """Return the index's stanza for a package in the mirror's folder."""
     content = made.read_bytes()
     return {
         **{"Package": made.name.partition("_")[0], "Version": "1", "Architecture": "amd64", "Archive": "debian"},

@@ -1,4 +1,4 @@
-"""`outdated`: what answered is compared by number, what did not is unknown, and never current."""
+"""Test `outdated`: answers are compared as numbers; a missing answer is unknown, never current."""
 
 import json
 from collections.abc import Callable
@@ -20,13 +20,13 @@ pytestmark = pytest.mark.usefixtures("bare_network")
 
 @pytest.fixture
 def variant(intent: Intent) -> Variant:
-    """An image that has pins of every kind."""
+    """Return an image that has pins of every kind."""
     return next(variant for variant in intent.variants if "efa-installer" in variant.pins)
 
 
 @pytest.fixture
 def ask(intent: Intent, variant: Variant) -> Callable[..., Update]:
-    """What is said of one component of it."""
+    """Return a function that looks up the newest version of one component."""
 
     def one(name: str, **changes: str) -> Update:
         pin = next(pin for pin in outdated._pinned([Recipe(intent, variant)]) if pin.name == name)
@@ -40,7 +40,7 @@ def ask(intent: Intent, variant: Variant) -> Callable[..., Update]:
 
 @pytest.fixture
 def tagged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """The upstream of nccl-tests, as a mirror with these tags."""
+    """Return a function that makes a mirror of nccl-tests with these tags."""
 
     def make(*tags: str) -> None:
         git(tmp_path, "init", "--quiet")
@@ -103,7 +103,7 @@ def test_what_has_no_listing_is_never_current(intent: Intent, ask: Any) -> None:
 
 @pytest.fixture
 def wheels(tmp_path: Path, wheel: Any, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A host whose only index is a folder."""
+    """Make a folder of wheels the only index of this host."""
     folder = tmp_path / "wheels"
     folder.mkdir()
     for name, *versions in (("numpy", "2.4.6", "2.10.0", "3.0rc1"), ("pip", "1.0"), ("mpi4py", "4.1.2")):

@@ -1,4 +1,4 @@
-"""Where Python packages come from: pip's own settings in uv's words, and the file that fits the image."""
+"""Test the sources of Python packages: pip's settings translated for uv, and the file that fits the image."""
 
 import functools
 import io
@@ -32,7 +32,7 @@ def base(intent: Intent) -> Base:
 
 @pytest.fixture
 def configured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """A host with nothing but this pip.conf, and this environment."""
+    """Return a function that sets the host's only pip.conf and environment."""
 
     def write(text: str, **environment: str) -> None:
         (tmp_path / "pip.conf").write_text(text)
@@ -142,7 +142,7 @@ def package(*files: str, sdist: str = "") -> dict[str, Any]:
 
 @pytest.fixture
 def nothing_set(monkeypatch: pytest.MonkeyPatch) -> None:
-    """pip is not asked: it takes a third of a second."""
+    """Set no pip options, without asking pip, which takes a third of a second."""
     monkeypatch.setattr(pypi, "pip_settings", functools.cache(lambda: {}))
 
 
@@ -219,7 +219,7 @@ def test_needs_of_a_source_distribution(tmp_path: Path, base: Base) -> None:
 
 @pytest.fixture
 def folder(tmp_path: Path, wheel: Wheel, configured: Callable[..., None]) -> Path:
-    """A host whose only source is a folder with alpha and beta."""
+    """Make a folder with alpha and beta the host's only source of packages."""
     wheels = tmp_path / "wheels"
     wheels.mkdir()
     wheel(wheels, "alpha", "1.0", ("beta",))
@@ -244,7 +244,7 @@ def test_resolve_in_a_folder_with_no_network(folder: Path, base: Base) -> None:
 
 @pytest.fixture
 def closed(monkeypatch: pytest.MonkeyPatch) -> str:
-    """An address of this host at which nobody listens; uv asks once."""
+    """Return an address of this host at which no program listens; uv asks only once."""
     monkeypatch.setenv("UV_HTTP_RETRIES", "0")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

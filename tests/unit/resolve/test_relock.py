@@ -1,4 +1,4 @@
-"""`lock --update` shows and writes nothing; with --write it writes what it showed; plain `lock` is as before."""
+"""Test that `lock --update` only shows changes, that --write writes the same, and that `lock` alone is unaffected."""
 
 import json
 from collections.abc import Callable
@@ -37,7 +37,7 @@ def variant(tree: Path) -> Variant:
 
 @pytest.fixture
 def now(tree: Path, variant: Variant, tmp_path: Path, wheel: Any, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-    """What the mirror and the indexes have today: what is locked, but for these versions. Add to it."""
+    """Make mirror and indexes offer what is locked, except for the versions in the returned dict."""
     moved: dict[str, str] = {}
     intent = load_intent(tree)
     found = inputs.load(Recipe(intent, variant))

@@ -1,4 +1,4 @@
-"""Pins moved on a branch: where they are written, what is refused, and what goes on."""
+"""Test moving pins on a branch: where they are written, what is refused, and what continues after a refusal."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -21,7 +21,7 @@ def committed(tree: Path) -> Path:
 
 
 def lines_of(tree: Path) -> list[str]:
-    """Lines that are new since the commit, as they are written."""
+    """List the lines that were added since the commit."""
     diff = git(tree, "diff", "--unified=0").splitlines()
     return [line[1:] for line in diff if line.startswith("+") and not line.startswith("+++")]
 
@@ -86,7 +86,7 @@ def row(name: str, old: str, new: str) -> Update:
 
 @pytest.fixture
 def lock(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], list[int]]:
-    """A solver that finds nothing as long as the matrix says this; how often it was asked."""
+    """Return a function that makes the solver fail while the matrix contains a text; it returns the number of calls."""
 
     def refuse(text: str) -> list[int]:
         asked = [0]

@@ -1,4 +1,4 @@
-"""Git trees: the exact commit or nothing, by every kind of server, and nothing half-done."""
+"""Test fetching git trees: the exact commit or nothing, from every kind of server, and nothing incomplete."""
 
 import os
 import shutil
@@ -78,7 +78,7 @@ def git(folder: Path, *words: str) -> str:
 
 @pytest.fixture(autouse=True)
 def _once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One attempt, and no waiting."""
+    """Limit fetches to one attempt without waiting."""
     for module in (resolve_upstream, store):
         monkeypatch.setattr(module, "wait_exponential_jitter", lambda **_: wait_none())
         monkeypatch.setattr(module, "stop_after_attempt", lambda _: stop_after_attempt(1))
@@ -86,7 +86,7 @@ def _once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As many attempts as it makes, for a test that is about them."""
+    """Allow all attempts again, for a test of the retries."""
     monkeypatch.setattr(resolve_upstream, "stop_after_attempt", stop_after_attempt)
 
 
@@ -96,7 +96,7 @@ def mirrored(monkeypatch: pytest.MonkeyPatch) -> Callable[[object], None]:
 
 
 def offered(site: Any, bare: Path, *faults: Any) -> str:
-    """The repository on a web server that knows nothing of git."""
+    """Offer the repository on a web server without git's protocol."""
     for path in bare.rglob("*"):
         if path.is_file():
             site.offer(f"thing/{path.relative_to(bare)}", path.read_bytes(), *faults)
@@ -113,14 +113,14 @@ def fetch(commit: str, tag: str = "") -> None:
 
 
 def kept() -> list[str]:
-    """What the store holds, half-written things included."""
+    """List what the store holds, also incomplete files."""
     return sorted(str(path.relative_to(store.root())) for path in store.root().glob("*/*")) + sorted(
         path.name for path in store.root().glob(".partial*")
     )
 
 
 def laid_out(target: Path) -> dict[str, tuple[str, bytes, int]]:
-    """Every path below a folder: kind and mode, content, time."""
+    """Map each path below a folder to its kind and mode, content and time."""
     found = {}
     for path in [target, *target.rglob("*")]:
         status = path.lstat()

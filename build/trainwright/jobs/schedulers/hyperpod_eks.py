@@ -1,4 +1,4 @@
-"""A PyTorchJob on HyperPod's EKS, which replaces a broken node and resumes the job: names as clusters.toml has them."""
+"""A PyTorchJob on HyperPod's EKS, which replaces a broken node and resumes the job; clusters.toml has the names."""
 
 from trainwright.jobs import pods
 from trainwright.jobs.schedulers import pytorchjob

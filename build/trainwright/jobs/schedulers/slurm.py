@@ -23,7 +23,7 @@ def commands(job: Job, file: str) -> list[str]:
 def write(job: Job, where: str, step: Sequence[str] = ()) -> str:
     """Return a file for sbatch: one task on each node, in containers of pyxis and enroot.
 
-    `where` is what the file is for, `step` are further options of the step.
+    `where` names the platform of the file, `step` are further options of the step.
 
     Slurm sends SIGTERM stop_seconds before the time limit, and requeues a job that was preempted or whose node failed.
     """
@@ -81,7 +81,7 @@ def write(job: Job, where: str, step: Sequence[str] = ()) -> str:
 
 
 def _folder(mount: Mount) -> str:
-    """Return the folder for double quotes: relative to where sbatch was called, unless it is absolute."""
+    """Return the folder as text for double quotes; a relative one is below the folder where sbatch was called."""
     if mount.source.startswith("/"):
         return mount.source
     return "$PWD" if mount.source in ("", ".") else f"$PWD/{mount.source}"

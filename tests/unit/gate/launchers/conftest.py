@@ -1,4 +1,4 @@
-"""A run as it is asked for, and hosts that are this one."""
+"""Provide a run of the gate, and two simulated hosts."""
 
 import shutil
 import subprocess
@@ -60,7 +60,7 @@ MPIRUN_HERE = 'while [[ $1 != *_perf ]]; do if [ "$1" = -x ]; then shift; fi; sh
 
 @pytest.fixture
 def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
-    """Two hosts that are this one: every program that would leave it stays here."""
+    """Simulate two hosts on this one: programs that would connect to a host run here instead."""
     folder = tmp_path / "bin"
     folder.mkdir()
     host = Host(folder)

@@ -1,4 +1,4 @@
-"""`trainwright gate`: what it refuses, emits and runs here."""
+"""Test `trainwright gate`: what it refuses, emits and runs here."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""One run, and what docker, ssh and Slurm are given of it."""
+"""Test the same run with docker, ssh and Slurm: the commands that each of them gets."""
 
 import re
 import subprocess
@@ -76,7 +76,7 @@ def test_a_name_suits_every_launcher(subject: str) -> None:
 
 
 def clean(text: str, tmp_path: Path) -> None:
-    """Valid for bash, and for shellcheck."""
+    """Check that bash and shellcheck accept a script."""
     path = tmp_path / "emitted.sh"
     path.write_text(text)
     subprocess.run(["bash", "-n", path], check=True)

@@ -1,4 +1,4 @@
-"""An MPIJob, or a Job of one node: valid for the API, and the same run."""
+"""Test the MPIJob, and the Job of one node: valid for the API, and the same run."""
 
 from typing import Any, Literal
 
@@ -17,7 +17,7 @@ from trainwright.gate.spec import Run
 
 
 class Strict(BaseModel):
-    """What of Kubernetes we use; kubeflow/mpi-operator manifests/base/kubeflow.org_mpijobs.yaml@caa3c47."""
+    """The fields that we use, from kubeflow/mpi-operator manifests/base/kubeflow.org_mpijobs.yaml@caa3c47."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 

@@ -1,4 +1,4 @@
-"""A training job: valid for the API's own model, and the same run."""
+"""Test the training job: valid for the API's own model, and the same run."""
 
 import base64
 import gzip
@@ -25,7 +25,7 @@ def request(run: Run, key: str = KEY) -> dict[str, Any]:
 
 
 def wrong(asked: dict[str, Any]) -> str:
-    """What botocore's own model of the API says of a request, its patterns and enumerations too."""
+    """Return the errors that botocore's model of the API finds in a request, also against patterns and enumerations."""
     model = botocore.session.get_session().get_service_model("sagemaker").operation_model("CreateTrainingJob")
     assert model.input_shape
     found = [ParamValidator().validate(asked, model.input_shape).generate_report()]
