@@ -141,7 +141,7 @@ def _until_it_holds(
         f"the registry does not keep what was signed of {place.digest}: its {' and '.join(lacking)}",
         where=place.uri,
         why=f"signed {policy.attempts} times, and then: {'; '.join(lacking.values())}",
-        fix="wait until no one else publishes this image, and push again; no tag points to it yet",
+        fix="wait until no one else publishes this image, and push again",
     )
 
 

@@ -9,6 +9,7 @@ from trainwright.core.progress import Say
 from trainwright.docker import engine
 from trainwright.image import key
 from trainwright.image.inputs import Inputs
+from trainwright.matrix.records import Check
 from trainwright.publish import refusals, sign_probed
 from trainwright.publish.push_steps import STEPS, Push
 from trainwright.registry.locations import Held
@@ -31,21 +32,22 @@ def push(found: Inputs, held: Held, release: str, say: Say, waiver: str = "") ->
     """
     began, out = time.monotonic(), out_folder(found.recipe)
     digest, missing = one_digest(found, held)
-    one = Push(found, held, release, digest, missing, known_image(found, out), own=digest, say=say)
+    gate = Check(state="not run")
     if release:
         for place in held:
             refusals.refuse_taken(found, place.repository, release, digest)
-        one.gate = refusals.gated(found.recipe, digest or engine.image_id(found.name) or "", waiver)
+        gate = refusals.gated(found.recipe, digest or engine.image_id(found.name) or "", waiver)
+    first = next(iter(held)).repository
+    image = known_image(found, out) if missing else published_image(found, out, first, digest)
+    one = Push(found, held, release, digest, missing, image, say=say, gate=gate)
     action, why = "pushed", "pushed by digest, verified, proved, tagged"
     if not missing:
-        one.image = published_image(found, out, next(iter(held)).repository, digest)
         action, why = "skip", key.decide(one.id, found.key, digest, None).reason
         if not release and (names := sign_probed.unsigned(found, one.image, held)):
             one.unsigned, action, why = names, "signed", f"{why}; now signed: {', '.join(names)}"
-    with one.files:
-        for step in STEPS:
-            if step.applies(one):
-                step.do(one)
+    for step in STEPS:
+        if step.applies(one):
+            step.do(one)
     return Done(one.image, action, why + f"; released as {release}" * bool(release), time.monotonic() - began)
 
 
@@ -61,18 +63,18 @@ def forecast(found: Inputs, held: Held, release: str, waiver: str = "") -> Forec
     except RegistryError as error:
         return Forecast(Done(image, "refused", error.what, time.monotonic() - began), [*refused, error])
     image = image.model_copy(update={"digest": digest or image.digest})
-    one = Push(found, held, release, digest, missing, image, refused=refused)
-    one.own = digest or _in_the_engine(one)
+    to_send = digest or _in_the_engine(found, refused)
+    one = Push(found, held, release, digest, missing, image, to_send=to_send, refused=refused)
     if release:
         for place in held:
             with collected(refused):
                 refusals.refuse_taken(found, place.repository, release, digest)
         with collected(refused):
-            refusals.gated(found.recipe, one.own, waiver)
+            refusals.gated(found.recipe, to_send, waiver)
     tags = ", ".join(filter(None, [found.tag if missing else "", release]))
     if missing:
-        action = "would push" if one.own else "not built"
-        sent = one.own or f"trainwright build {found.variant.words}; then it goes"
+        action = "would push" if to_send else "not built"
+        sent = to_send or f"trainwright build {found.variant.words}; then it goes"
         why = f"{sent} to {', '.join(map(str, missing))}; then prove and attest it; then tag {tags}"
     elif release:
         action, why = "would tag", f"published with this key as {digest}; then tag {tags}"
@@ -102,18 +104,18 @@ def one_digest(found: Inputs, held: Held) -> tuple[str, list[Place]]:
     return next(iter(named), ""), [place for place, digest in held.items() if not digest]
 
 
-def _in_the_engine(one: Push) -> str:
+def _in_the_engine(found: Inputs, refused: list[TrainwrightError]) -> str:
     """Return the digest of the built image; "" if it is not built or no engine answers, which is an error to report."""
     try:
-        if held := engine.image_id(one.found.name):
+        if held := engine.image_id(found.name):
             return held
-        one.refused.append(
+        refused.append(
             NotRunError(
-                f"{one.id} is not built with its present inputs",
+                f"{found.variant.id} is not built with its present inputs",
                 why="a push sends the image from the engine; the steps after that are only a forecast",
-                fix=f"trainwright build {one.found.variant.words}",
+                fix=f"trainwright build {found.variant.words}",
             )
         )
     except EnvironmentProblem as error:
-        one.refused.append(error)
+        refused.append(error)
     return ""

@@ -1,10 +1,9 @@
 """Define the steps of a push: `push` does each in all places before the next, `push --dry-run` lists them."""
 
 from collections.abc import Iterator
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from pathlib import Path
+from functools import cached_property
 
 from trainwright.build import proof_code
 from trainwright.build.build import at_hand
@@ -15,7 +14,7 @@ from trainwright.core.errors import NotRunError, RegistryError, TestError, Train
 from trainwright.core.progress import Say
 from trainwright.docker import engine
 from trainwright.image.inputs import Inputs
-from trainwright.matrix.records import Check, Image
+from trainwright.matrix.records import Check, Image, Proof
 from trainwright.publish import attest, sign_probed
 from trainwright.registry import auth, client, ecr, ecr_repositories, scanning
 from trainwright.registry.ecr_settings import Setting, refuse_filters
@@ -33,20 +32,20 @@ class Push:
     digest: str  # behind the key's tag; "" until it is published
     missing: list[Place]  # the places without the key's tag
     image: Image
-    own: str = ""  # digest of the image that will be sent: the published one, else the engine's; "" if not built
     unsigned: list[str] = field(default_factory=list)  # what our key has yet to sign of a published image
+    # Of the push itself:
+    say: Say = print
     gate: Check = field(default_factory=lambda: Check(state="not run"))
     scan: Check = field(default_factory=lambda: Check(state="not run"))
-    layout: Path = Path()  # the image as it is sent
-    files: ExitStack = field(default_factory=ExitStack)
-    say: Say = print
-    refused: list[TrainwrightError] = field(default_factory=list)  # of a dry run: all errors that would end the push
+    # Of a dry run:
+    to_send: str = ""  # digest of the image that would be sent; "" if it is not built
+    refused: list[TrainwrightError] = field(default_factory=list)  # all errors that would end the push
 
     @property
     def id(self) -> str:
         return self.found.variant.id
 
-    @property
+    @cached_property
     def policy(self) -> Publication:
         return publication(self.found.recipe.root)
 
@@ -70,27 +69,32 @@ class Step:
 
 
 class Take(Step):
-    """Bring the image into the engine; if one place has it already, all places get that digest."""
+    """Have the probed image in the engine; if a place has it already, that very digest, so that all get the same.
+
+    Raises ConfigError for wrong tag filters, and what at_hand() raises.
+    """
 
     def tell(self, push: Push) -> Iterator[str]:
         with collected(push.refused):
             refuse_filters(push.policy.repository, [push.id])
         if source := next((place for place in push.held if push.held[place]), None):
-            yield f"build: not needed; the engine pulls {push.digest} from {source}"
-        elif push.own:
-            yield f"build: the engine holds it, {push.own}"
+            with collected(push.refused):
+                engine.client()
+            yield f"build: not needed; the engine holds {push.digest}, or pulls it from {source}"
+        elif push.to_send:
+            yield f"build: the engine holds it, {push.to_send}"
         else:
             yield f"build: the image is not built: trainwright build {push.found.variant.words}"
 
     def do(self, push: Push) -> None:
+        refuse_filters(push.policy.repository, [push.id])
         if push.digest:
             source = next(place.repository for place in push.held if push.held[place])
             sign_probed.take(source, push.found, push.digest, push.say)
         push.image = at_hand(push.found, push.say)
-        refuse_filters(push.policy.repository, [push.id])
 
 
-class Create(Step):
+class CreateRepositories(Step):
     """Create the repositories that Amazon ECR lacks; the settings of existing ones stay as they are."""
 
     def tell(self, push: Push) -> Iterator[str]:
@@ -120,43 +124,34 @@ class Create(Step):
 
 
 class Send(Step):
-    """Push by digest: nothing points at the image yet."""
+    """Push by digest to all places, then read back what each holds; nothing points at the image yet."""
 
     def tell(self, push: Push) -> Iterator[str]:
-        called = push.own or "its digest, known once it is built,"
+        called = push.to_send or "its digest, known once it is built,"
         for place in push.missing:
             yield f"push by digest: {called} to {place.repository}; blobs that it holds are not sent"
-
-    def do(self, push: Push) -> None:
-        push.layout = push.files.enter_context(store.scratch()) / "layout"
-        engine.save(push.found.name, push.layout)
-        push.digest, _ = client.manifest_of(push.layout)
-        for place in push.missing:
-            push.say(f"{push.id}: pushing {push.digest} to {place}")
-            client.push(push.layout, place.repository, push.digest)
-
-
-class Verify(Step):
-    """Read back what each registry holds under the digest."""
-
-    def tell(self, push: Push) -> Iterator[str]:
         places = ", ".join(map(str, push.missing))
         yield f"verify in {places}: the manifest under its digest, each blob; plain, one platform, Docker media types"
 
     def do(self, push: Push) -> None:
-        for place in push.missing:
-            client.verify(place.repository, push.digest, client.manifest_of(push.layout)[1])
-        push.files.close()
+        with store.scratch() as folder:
+            layout = folder / "layout"
+            engine.save(push.found.name, layout)
+            push.digest, manifest = client.manifest_of(layout)
+            for place in push.missing:
+                push.say(f"{push.id}: pushing {push.digest} to {place}")
+                client.push(layout, place.repository, push.digest)
+            for place in push.missing:
+                client.verify(place.repository, push.digest, manifest)
 
 
 class Prove(Step):
     """Check that the image tests passed on this digest of the registry, or run them now."""
 
     def tell(self, push: Push) -> Iterator[str]:
-        proof = push.image.proof if push.own else None
-        tests = "probe and image tests run on it"
-        if proof and proof.image == push.own:
-            passed = proof.tests.state == "passed"
+        proof, tests = push.image.proof, "probe and image tests run on it"
+        if proof and push.to_send and proof.image == push.to_send:
+            passed = _tests_passed(push, proof)
             tests = f"it is probed; {f'{proof.tests.detail} passed on it' if passed else 'image tests run on it'}"
         yield f"prove: the engine pulls it by that digest from {push.missing[0]}; {tests}"
 
@@ -165,7 +160,7 @@ class Prove(Step):
         engine.pull_only(push.uri, auth.credentials(push.missing[0].host))
         if engine.image_id(push.uri) != push.digest or proof is None or proof.image != push.digest:
             raise sign_probed.other_image(found, push.uri, push.image, "tagged")
-        if proof.tests.state != "passed" or proof.tests.code != proof_code.digest_of(found.recipe, "image"):
+        if not _tests_passed(push, proof):
             tested(found, push.image, push.uri, push.say)
 
 
@@ -238,6 +233,7 @@ class Sign(Step):
             yield f"sign image, SBOM and provenance: {said}"
 
     def do(self, push: Push) -> None:
+        # Without a key, sign_in() would replace a recorded signature by "not run".
         if push.missing or attest.signing_key():
             push.image = sign_probed.sign_in(push.found, push.digest, push.held, push.say)
 
@@ -249,7 +245,7 @@ class Tag(Step):
         yield f"tag {push.found.tag} in {', '.join(map(str, push.missing))}: immutable"
 
     def do(self, push: Push) -> None:
-        assert push.image.proof is not None  # written by the tests
+        assert push.image.proof is not None  # Prove refuses an image without one
         for place in push.missing:
             client.tag(place.repository, push.digest, push.found.tag)
         push.image = push.image.model_copy(
@@ -264,7 +260,7 @@ class Tag(Step):
         write_image(out_folder(push.found.recipe), push.image)
 
 
-class Release(Step):
+class TagRelease(Step):
     """Set the additional tag that the user requested."""
 
     def applies(self, push: Push) -> bool:
@@ -283,7 +279,12 @@ class Release(Step):
         write_image(out_folder(push.found.recipe), push.image)
 
 
-STEPS = (Take(), Create(), Send(), Verify(), Prove(), Scan(), Sign(), Tag(), Release())
+STEPS = (Take(), CreateRepositories(), Send(), Prove(), Scan(), Sign(), Tag(), TagRelease())
+
+
+def _tests_passed(push: Push, proof: Proof) -> bool:
+    """Return whether the present image tests passed on the image."""
+    return proof.tests.state == "passed" and proof.tests.code == proof_code.digest_of(push.found.recipe, "image")
 
 
 def settled(place: Place, settings: Repository, create: bool) -> list[Setting]:

@@ -78,10 +78,13 @@ def take(repository: str, found: Inputs, digest: str, say: Say) -> None:
         engine.pull(f"{repository}@{digest}", found.name, auth.credentials(repository))
 
 
-def other_image(found: Inputs, uri: str, image: Image, done: str) -> RegistryError:
+def other_image(found: Inputs, uri: str, image: Image, not_done: str) -> RegistryError:
+    """Return the error for a registry that holds other bytes than were probed; `not_done`: signed or tagged."""
+    again = f"trainwright build {found.variant.words} && trainwright push {found.variant.words}"
     return RegistryError(
-        f"the {found.variant.id} in the registry is not the image that was probed; it was not {done}",
+        f"the {found.variant.id} in the registry is not the image that was probed; it was not {not_done}",
         where=uri,
         why=f"the registry's image is {engine.image_id(uri)}, the probed one {image.proof and image.proof.image}",
-        fix=f"trainwright build {found.variant.words} && trainwright push {found.variant.words}",
+        # A published image is not built again: find out which of the two the inputs give.
+        fix=again if not_done == "tagged" else f"trainwright rebuild --compare {found.variant.id}",
     )

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from registries import MANIFEST, Registry, digest_of, serving
 
-from trainwright.build import state
+from trainwright.build import proof_code, state
 from trainwright.docker import engine
 from trainwright.image import inputs
 from trainwright.matrix.matrix import Recipe, load_intent
@@ -71,16 +71,25 @@ def test_what_is_built_and_tested(dry: Callable[..., Any], monkeypatch: pytest.M
     built(monkeypatch, DIGEST)
     (plain,) = json.loads(dry(CPU, "--json").out)
     assert [step for step in plain["steps"] if "probe and image tests run on it" in step]
-    intent = load_intent(tree)
-    variant = next(variant for variant in intent.variants if variant.id == CPU)
-    passed = Check(state="passed", detail="85 tests")
-    image = Image(id=CPU, key=plain["key"], proof=Proof(image=DIGEST, probe=passed, tests=passed))
-    state.write_image(state.out_folder(Recipe(intent, variant)), image)
-    ended = dry(CPU, "--json")
-    (row,) = json.loads(ended.out)
-    assert (ended.code, row["action"], row["steps"][0]) == (0, "would push", f"build: the engine holds it, {DIGEST}")
-    assert [step for step in row["steps"] if "85 tests passed on it" in step]
-    assert [step for step in row["steps"] if step.startswith(f"push by digest: {DIGEST} to ")]
+    recipe = load_intent(tree).recipe(CPU)
+    tests = Check(state="passed", detail="85 tests", code=proof_code.digest_of(recipe, "image"))
+    passed = Check(state="passed")
+
+    def steps(tests: Check) -> list[str]:
+        image = Image(id=CPU, key=plain["key"], proof=Proof(image=DIGEST, probe=passed, tests=tests))
+        state.write_image(state.out_folder(recipe), image)
+        ended = dry(CPU, "--json")
+        (row,) = json.loads(ended.out)
+        assert (ended.code, row["action"]) == (0, "would push")
+        told: list[str] = row["steps"]
+        return told
+
+    told = steps(tests)
+    assert told[0] == f"build: the engine holds it, {DIGEST}"
+    assert [step for step in told if "85 tests passed on it" in step]
+    assert [step for step in told if step.startswith(f"push by digest: {DIGEST} to ")]
+    told = steps(tests.model_copy(update={"code": "of other tests"}))  # the push runs the present ones
+    assert [step for step in told if "it is probed; image tests run on it" in step]
 
 
 def test_without_an_engine_nobody_knows_whether_it_is_built(dry: Callable[..., Any]) -> None:
@@ -240,6 +249,18 @@ def test_what_needs_no_registry_comes_after_the_steps_too(
         assert [what for what in said if part in what], part
     assert (ended.code, len(said)) == (2, 3)
     assert json.loads(ended.out)[0]["steps"]
+
+
+def test_an_image_of_one_place_goes_to_the_other_by_way_of_the_engine(
+    dry: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Test that the dry run asks for the engine, without which the push would end."""
+    here, there = Place(host="a.example", path="x"), Place(host="b.example", path="x")
+    monkeypatch.setattr(state, "published", lambda *_: {CPU: {here: DIGEST, there: ""}})
+    ended = dry(CPU, "--json")
+    assert ended.code == 10
+    assert f"the engine holds {DIGEST}, or pulls it from {here}" in json.loads(ended.out)[0]["steps"][0]
+    assert "no Docker engine answers" in json.loads(ended.err.splitlines()[-1])["error"]
 
 
 def test_places_that_disagree_leave_the_other_rows(
