@@ -1,8 +1,8 @@
 """Kill commands, or fill their disk, at a moment that a seed decides; then check what must hold.
 
-A checkout is set back to the start of a command, and the command is struck. Then all that it left is checked: files of
-the tree are old or new and complete, and there are no others; a tag names an image that is complete and proved. Then
-the same command runs again, undisturbed, and must end as one that was never struck.
+A checkout is set back to the start of a command, and the command is killed. Then the tests check everything that it
+left. The tree holds complete files, old or new, and nothing else; each tag names a complete and proved image. Then the
+same command runs again, undisturbed, and must end like one that was never killed.
 """
 
 import hashlib

@@ -73,7 +73,7 @@ def publish(layout: Layout, repository: str, tag: str = TAG) -> None:
 def inspect(registry: str, path: str, *layouts: Layout, tagged: bool) -> str:
     """Check that the registry has at most our tag, and that it names one of these images, complete.
 
-    Return its digest; "" if there is no tag.
+    Return the digest behind the tag, or "" if the registry lacks the tag.
     """
     url = f"http://{registry}/v2/{path}"
     answer = httpx.get(f"{url}/tags/list")

@@ -196,7 +196,7 @@ class Scan(Step):
         scan = ecr.findings(place.region, place.path, push.digest, policy.wait_seconds, place.account)
         check = scanning.judge(scan, policy, datetime.now(UTC).date())
         for row in scanning.idle(scan, policy):
-            push.say(f"{push.id}: note: [scan] allows {row}, which is no longer found ({FILE})")
+            push.say(f"{push.id}: note: the scan no longer finds {row}, so its row of [[scan.allow]] in {FILE} can go")
         where = f"{place.repository}@{push.digest}"
         if check.state == "failed":
             raise TestError(

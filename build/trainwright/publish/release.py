@@ -279,7 +279,7 @@ def _gate(recipe: Recipe, digest: str, record: Train | None, waiver: str) -> str
 
 
 def _signed(one: Inputs, image: Shipped, name: str, host: str, why: str, dry_run: bool, say: Say) -> Step:
-    """Sign what our key has not yet signed of an image, whoever pushed it. Raises what attested() raises."""
+    """Sign what our key has not signed yet, even if another checkout pushed it. Raises what attested() raises."""
     if not dry_run:
         attested(one, f"{host}/{image.repository}", image.digest, say)
     action = "would sign" if dry_run else "signed"

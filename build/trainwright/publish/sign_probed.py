@@ -1,4 +1,4 @@
-"""Sign published images, but only a digest that this checkout has probed: anybody who may push can set a tag."""
+"""Take published images into the engine, and sign them, but only a digest that this checkout has probed."""
 
 from collections.abc import Iterable
 

@@ -32,7 +32,7 @@ def parsed(content: bytes) -> dict[str, Any]:
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
     if not isinstance(found, dict):
-        raise ValueError(f"it is a {type(found).__name__}")  # noqa: TRY004  # as for any other that is not a JSON object
+        raise ValueError(f"it is a {type(found).__name__}")  # noqa: TRY004  # callers catch what json.loads raises
     return found
 
 

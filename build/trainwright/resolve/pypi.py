@@ -372,7 +372,8 @@ def build_requirements(path: Path) -> list[str] | None:
     with _readable(path.name):
         said = tomllib.loads(_member(path, "pyproject.toml")).get("build-system", {}).get("requires")
         if not isinstance(said, list | None):
-            raise ValueError("its build requirements are not a list")  # noqa: TRY004  # _readable reports a ValueError
+            # _readable() reports ValueError alone, so that every malformed file ends in one kind of error.
+            raise ValueError("its build requirements are not a list")  # noqa: TRY004
         return None if said is None else [str(row) for row in said]
 
 

@@ -1,4 +1,4 @@
-"""Test the contents of out/<id>/: the right sources, and the same ones whoever lays them out."""
+"""Test the contents of out/<id>/: the right sources, with the same modes for every user and umask."""
 
 import os
 from hashlib import sha256
