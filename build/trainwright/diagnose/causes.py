@@ -1,18 +1,41 @@
-"""Match failure signatures: log lines that identify a cause. The rows are `dockerfiles/causes.toml`."""
+"""Match failure signatures: log lines that identify a cause. The rows are `dockerfiles/causes/*.toml`."""
 
+import copy
 import re
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
+from typing import Annotated
 
-from pydantic import Field
+from ahocorasick_rs import BytesAhoCorasick, Implementation
+from pydantic import AfterValidator, Field
 
-from trainwright.core.errors import printable
+from trainwright.core.errors import ConfigError, masked, printable
 from trainwright.core.toml import Model, load
-from trainwright.diagnose.log_lines import LOOKED_AT
+from trainwright.diagnose.anchors import literals
+from trainwright.diagnose.log_lines import LOOKED_AT, Moment, moment, unprefixed
 
-FILE = "dockerfiles/causes.toml"
-NO_DIGITS = str.maketrans("", "", "0123456789")
-MOST_SHAPES = 10_000
-BULK = ("NCCL INFO Channel", "opCount", "NCCL INFO Ring", "NCCL INFO Trees")  # most of a long log
+FOLDER = "dockerfiles/causes"
+MOST_TEXT = 500  # characters of a line that are kept as evidence
+LATER = 4  # later candidates of a met condition that are kept
+SURVIVED = 3  # lines of progress after an error which show that the program went on
+ANY, EARLIER = "any", "earlier"  # words in `follows` that stand for no id
+
+
+@lru_cache(maxsize=4096)
+def searchable(text: str) -> str:
+    """Return an expression that can be searched for. Raises ValueError for one that is not valid or has no literal."""
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise ValueError(f"{text!r} is not a regular expression: {error}") from None
+    literals(text)
+    return text
+
+
+Expression = Annotated[str, AfterValidator(searchable)]
 
 
 class Cause(Model):
@@ -20,62 +43,181 @@ class Cause(Model):
 
     id: str
     what: str
-    lines: list[str] = Field(
+    lines: list[Expression] = Field(
         default=[]
-    )  # regular expressions that must each match some line; none: the judge's checks find the cause
-    without: list[str] = Field(default=[])  # regular expressions that must match no line
+    )  # regular expressions that must each match some line; none: the judge's checks, or a traceback, find the cause
+    without: list[Expression] = Field(default=[])  # regular expressions that must match no line
+    follows: list[str] = Field(default=[])  # ids of causes that this one follows from; see dockerfiles/causes/README.md
     fix: str
+    fixes: dict[str, str] = Field(default={})  # by place, as dockerfiles/diagnose.toml names them
     fatal: bool = False  # a finished log with this cause proves a failure
     stops: bool = False  # no program survives such lines: a job that still runs counts as over
     network: bool = False  # between hosts: ignored if the job is known to have one host
+    slows: bool = False  # a job that goes on after it does so on a slower path: a cause all the same
     seen: str
 
 
 class Causes(Model):
-    """The whole of causes.toml."""
+    """One file of the folder."""
 
-    causes: list[Cause]  # the closed list of causes that a verdict may name
+    causes: list[Cause]  # all files together: the closed list of causes that a verdict may name
 
 
 def load_causes(root: Path) -> list[Cause]:
-    return load(root / FILE, Causes).causes
+    """Return the rows of all files, in the order of their names. Raises ConfigError."""
+    files = sorted((root / FOLDER).glob("*.toml"))
+    if not files:
+        raise ConfigError("the causes are missing", where=FOLDER, fix=f"git checkout -- {FOLDER}")
+    return [cause for file in files for cause in load(file, Causes).causes]
+
+
+@dataclass
+class Met:
+    """A condition that a line met: the first such line, and candidates for the last one."""
+
+    number: int
+    text: str
+    rank: str
+    when: Moment | None
+    progress: int  # lines of progress before it
+    later: deque[tuple[int, bytes, int]] = field(default_factory=lambda: deque(maxlen=LATER))
+
+    def last(self, expression: re.Pattern[str]) -> tuple[int, int]:
+        """Return the number of the last line that meets the condition, and the lines of progress before it."""
+        for number, text, progress in reversed(self.later):
+            parts = (unprefixed(part[:LOOKED_AT].decode(errors="replace"))[0] for part in text.split(b"\r"))
+            if any(expression.search(part) for part in parts):
+                return number, progress
+        return self.number, self.progress
+
+
+class Conditions:
+    """Regular expressions to look for in lines; only lines that hold a literal of one of them are searched."""
+
+    def __init__(self, texts: Iterable[str]) -> None:
+        self.texts = list(dict.fromkeys(texts))
+        self._numbers = {text: number for number, text in enumerate(self.texts)}
+        self.each = [re.compile(text) for text in self.texts]
+        anchors = dict[str, list[int]]()
+        for number, text in enumerate(self.texts):
+            for literal in literals(text):
+                anchors.setdefault(literal, []).append(number)
+        self.anchors = [anchor.encode() for anchor in anchors]
+        self.behind = list(anchors.values())  # of each anchor
+        self.met: dict[int, Met] = {}
+        self.progress = 0
+        self._words = BytesAhoCorasick(self.anchors, implementation=Implementation.DFA)
+
+    def fresh(self) -> "Conditions":
+        """Return the same conditions, none of them met."""
+        other = copy.copy(self)
+        other.met, other.progress = {}, 0
+        return other
+
+    def candidates(self, text: str) -> set[int]:
+        """Return the conditions that a line may meet."""
+        hits = self._words.find_matches_as_indexes(text.encode(errors="replace"), overlapping=True)
+        return {number for index, _, _ in hits for number in self.behind[index]}
+
+    def look(self, text: str, number: int, rank: str, which: Iterable[int], raw: str = "") -> bool:
+        """Search a line without its prefixes; return whether it meets a condition that no earlier line met."""
+        new = False
+        for one in which:
+            if one in self.met:
+                self.met[one].later.append((number, text.encode(errors="replace"), self.progress))
+            elif self.each[one].search(text):
+                self.met[one] = Met(number, masked(text.strip()[:MOST_TEXT]), rank, moment(raw or text), self.progress)
+                new = True
+        return new
+
+    def at(self, text: str) -> Met | None:
+        """Return the first line that met a condition."""
+        return self.met.get(self._numbers[text])
+
+    def last(self, text: str) -> tuple[int, int]:
+        """Return the number of the last line that met a condition, and the lines of progress before it."""
+        number = self._numbers[text]
+        return self.met[number].last(self.each[number])
+
+
+@dataclass
+class Finding:
+    """A cause that a log shows."""
+
+    cause: Cause
+    number: int  # of its decisive line, the one that meets the first condition
+    evidence: list[tuple[int, str]]
+    rank: str = ""
+    when: Moment | None = None
+    survived: bool = False  # the program went on after it
+
+    @property
+    def told(self) -> str:
+        return "; ".join(f"line {number}: {text}" for number, text in self.evidence)
 
 
 class Signatures:
-    """A matcher to feed every line to; `found` then holds the causes whose conditions are met, most specific first."""
+    """A matcher to feed every line to; `found` holds the causes whose conditions are met, what came first first."""
 
-    def __init__(self, causes: list[Cause]) -> None:
+    def __init__(self, causes: list[Cause], more: Iterable[str] = ()) -> None:
         self.causes = causes
-        texts = dict.fromkeys(text for cause in causes for text in [*cause.lines, *cause.without])
-        self._any = re.compile("|".join(f"(?:{text})" for text in texts) or r"(?!)")  # one search for most lines
-        self._each = {text: re.compile(text) for text in texts}
-        self._seen: dict[str, tuple[int, str]] = {}
-        self._shapes = set[str]()  # NCCL's bulk lines without their digits: each is searched once
+        self.conditions = Conditions([*(text for one in causes for text in [*one.lines, *one.without]), *more])
 
-    def feed(self, text: str, number: int) -> bool:
-        """Return whether the line meets a condition that no earlier line met."""
+    def fresh(self) -> "Signatures":
+        """Return the same signatures, none of them found."""
+        other = copy.copy(self)
+        other.conditions = self.conditions.fresh()
+        return other
+
+    def feed(self, text: str, number: int, rank: str = "") -> bool:
+        """Return whether the line, which has no prefixes, meets a condition that no earlier line met."""
         text = printable(text[:LOOKED_AT])
-        if any(word in text for word in BULK):
-            shape = text.translate(NO_DIGITS)
-            if shape in self._shapes:
-                return False
-            if len(self._shapes) < MOST_SHAPES:
-                self._shapes.add(shape)
-        if len(self._seen) == len(self._each) or not self._any.search(text):
-            return False
-        met = len(self._seen)
-        for pattern, compiled in self._each.items():
-            if pattern not in self._seen and compiled.search(text):
-                self._seen[pattern] = (number, text.strip()[:500])
-        return len(self._seen) > met
+        which = self.conditions.candidates(text)
+        return bool(which) and self.conditions.look(text, number, rank, which)
+
+    @property
+    def findings(self) -> list[Finding]:
+        """Return the causes whose conditions are met, in the order of their rows."""
+        return [finding for cause in self.causes if cause.lines and (finding := self._finding(cause))]
+
+    def _finding(self, cause: Cause) -> Finding | None:
+        met = [one for text in cause.lines if (one := self.conditions.at(text))]
+        if len(met) < len(cause.lines) or any(self.conditions.at(text) for text in cause.without):
+            return None
+        first = met[0]
+        after = self.conditions.progress - self.conditions.last(cause.lines[0])[1]
+        evidence = {one.number: one.text for one in met}
+        return Finding(
+            cause, first.number, list(evidence.items()), first.rank, first.when, after >= SURVIVED and not cause.stops
+        )
 
     @property
     def found(self) -> list[tuple[Cause, str]]:
         """Return each found cause with its evidence: the matching line of every condition."""
-        return [
-            (cause, "; ".join("line {}: {}".format(*self._seen[text]) for text in cause.lines))
-            for cause in self.causes
-            if cause.lines
-            and all(text in self._seen for text in cause.lines)
-            and not any(text in self._seen for text in cause.without)
-        ]
+        return [(one.cause, one.told) for one in ordered(self.findings)]
+
+
+def ordered(findings: list[Finding]) -> list[Finding]:
+    """Return what came first first; then what followed from it; then what the program survived."""
+    kinds = {one.when[0] for one in findings if one.when}
+    timed = len(kinds) == 1 and all(one.when for one in findings)
+
+    def place(one: Finding) -> tuple[float, int]:
+        return (one.when[1] if timed and one.when else 0.0), one.number
+
+    def follows(one: Finding) -> bool:
+        words = one.cause.follows
+        for other in findings:
+            if other.cause.id == one.cause.id or other.survived > one.survived:
+                continue
+            symptom = ANY in other.cause.follows
+            first = ANY in words or (EARLIER in words and place(other) <= place(one))
+            if other.cause.id in words or (first and not symptom):
+                return True
+        return False
+
+    # Of rows for the same line the one with more conditions is more specific; then their order counts.
+    return sorted(
+        findings,
+        key=lambda one: (one.survived, follows(one), place(one), -len(one.cause.lines)),
+    )

@@ -1,5 +1,6 @@
 """Read the lines of logs of any size, also with gzip and from standard input, and remove the prefixes of launchers."""
 
+import codecs
 import gzip
 import re
 import shlex
@@ -7,14 +8,18 @@ import sys
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from hashlib import sha256
+from io import BufferedReader, RawIOBase
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import Any, BinaryIO, cast
+
+import zstandard
 
 from trainwright.core.errors import ConfigError, printable
 
 # Prefixes that launchers add to a line: mpirun --tag-output (Open MPI 4, 5 and SageMaker's), srun --label,
-# kubectl logs --prefix, docker compose, CloudWatch and other time stamps. Some name a rank.
+# kubectl logs --prefix, docker compose, PyTorch and torchrun, Ray, CloudWatch and other time stamps. Some name a rank.
 PREFIXES = tuple(
     re.compile(pattern)
     for pattern in (
@@ -22,9 +27,16 @@ PREFIXES = tuple(
         r"\s*(?P<rank>\d+): (?=.)",
         r"\s*\[pod/[^\]]+\] ",
         r"\s*[\w.-]+ +\| ",
+        r"\s+\| ",
+        r"\s*\[(?:rank|default|trainer)(?P<rank>\d+)\]: ?",
+        r"\s*\([\w:<>. ]{1,60} pid=\d+(?:, ip=[\d.]+)?\) ",
         r"\s*\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?\]? ",
     )
 )
+ISO = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?")
+GLOG = re.compile(r"\b[EFIW](?P<month>\d\d)(?P<day>\d\d) (?P<time>\d\d:\d\d:\d\d(?:\.\d{1,9})?)")
+STAMP_WITHIN = 120  # characters of a line in which its time is looked for
+Moment = tuple[str, float]  # the kind of a time stamp, and its seconds: only those of one kind compare
 LOOKED_AT = 4096  # characters of a line: all patterns match within these, and more would cost time
 ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 LONGEST = 1 << 16  # characters of a line that are read
@@ -41,13 +53,39 @@ def opened(file: str) -> Iterator[BinaryIO]:
     if Path(file).is_dir():
         raise ConfigError("expected a log file, found a folder", where=file, fix=f"name its files: {file}/*")
     try:
-        with Path(file).open("rb") as raw:
-            packed = raw.peek(2)[:2] == b"\x1f\x8b"
-            with gzip.open(raw) if packed else raw as stream:
-                yield cast(BinaryIO, stream)
-    except (OSError, EOFError, zlib.error) as error:
+        with Path(file).open("rb") as raw, unpacked(raw) as stream:
+            yield stream
+    except (OSError, EOFError, zlib.error, zstandard.ZstdError) as error:
         why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise ConfigError("the log cannot be read", where=file, why=why, fix=f"ls -l {shlex.quote(file)}") from None
+
+
+def unpacked(raw: BufferedReader) -> BinaryIO:
+    """Return a file's content: unpacked if it is of gzip or zstd, and as UTF-8 if it begins like UTF-16."""
+    head = raw.peek(4)[:4]
+    if head[:2] == b"\x1f\x8b":
+        return cast(BinaryIO, gzip.open(raw))
+    if head == zstandard.FRAME_HEADER:
+        reader = zstandard.ZstdDecompressor().stream_reader(raw, read_across_frames=True)
+        return BufferedReader(cast(RawIOBase, reader))
+    wide = head[:2] == codecs.BOM_UTF16_LE and head[3:] == b"\0" != head[2:3]
+    if wide or (head[:2] == codecs.BOM_UTF16_BE and head[2:3] == b"\0" != head[3:]):  # its first character is of ASCII
+        return cast(BinaryIO, codecs.EncodedFile(cast(Any, raw), "utf-8", "utf-16", errors="replace"))
+    return raw
+
+
+def moment(line: str) -> Moment | None:
+    """Return when a line was written, if it says so near its beginning."""
+    head = line[:STAMP_WITHIN]
+    try:
+        if found := ISO.search(head):
+            return "iso", datetime.fromisoformat(found[0].replace(",", ".")).replace(tzinfo=UTC).timestamp()
+        if found := GLOG.search(head):
+            text = f"2000-{found['month']}-{found['day']}T{found['time']}"  # which has no year
+            return "glog", datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp()
+    except ValueError:  # such as a 30th of February
+        return None
+    return None
 
 
 def digest(file: str) -> str:

@@ -3,8 +3,9 @@
 from pathlib import Path
 
 from trainwright.core.toml import Model, load
-from trainwright.diagnose.causes import Cause, Signatures
-from trainwright.diagnose.log_lines import unprefixed
+from trainwright.diagnose import reader
+from trainwright.diagnose.answer import answer
+from trainwright.diagnose.causes import Cause, load_causes
 
 FILE = "dockerfiles/follow.toml"
 
@@ -45,6 +46,12 @@ def load_settings(root: Path) -> Settings:
     return load(root / FILE, Settings)
 
 
+def load_watch(root: Path, hosts: int = 0) -> "Watch":
+    """Return a watch with the causes and settings of a checkout."""
+    reading = reader.Reader(load_causes(root), reader.load_settings(root))
+    return Watch(reading, load_settings(root), hosts)
+
+
 class Host:
     """The times of a host's lines, in seconds of the reader's clock."""
 
@@ -57,13 +64,15 @@ class Host:
 class Watch:
     """A watch over a job's lines; each call returns the messages to report, each once.
 
-    `hosts` is the job's number of hosts, 0 if unknown: on a lone host, network problems are not causes.
+    `hosts` is the job's number of hosts, 0 if unknown: on a lone host, network problems are not causes. The causes are
+    found by the reader that `diagnose` uses, and the final one is its answer.
     """
 
-    def __init__(self, causes: list[Cause], settings: Settings, hosts: int = 0) -> None:
+    def __init__(self, reading: reader.Reader, settings: Settings, hosts: int = 0) -> None:
         self.settings, self.hosts = settings, hosts
+        self.failed = False  # whether the job is known to have failed
         self.silent = False  # no host has spoken for longer than the settings allow
-        self._signatures, self._said = Signatures(causes), set[str]()
+        self._reader, self._said = reading, set[str]()
         self.lines, self._speakers = 0, dict[str, Host]()
         self._spoke: float | None = None  # when any host last spoke; None: the clock is stopped
 
@@ -73,11 +82,11 @@ class Watch:
         self._spoke, self.silent = now, False
         speaker = self._speakers.setdefault(host, Host(now))
         speaker.pause, speaker.last, speaker.told = max(speaker.pause, now - speaker.last), now, False
-        return self.note(unprefixed(text)[0])
+        return self.note(text)
 
     def note(self, text: str) -> list[str]:
         """Process a text about the job that is not of a host, such as SageMaker's failure reason."""
-        if text.startswith("##") or not self._signatures.feed(text, self.lines):
+        if not self._reader.feed(text, self.lines):
             return []
         return self._news(final=False)
 
@@ -109,12 +118,17 @@ class Watch:
 
     def end(self) -> list[str]:
         """Report at the log's end the causes that were withheld because a later line might have contradicted them."""
-        return self._news(final=True)
+        said = self._news(final=True)
+        if (last := self.cause) and last[0].id not in self._said:  # an exception, which no row names
+            self._said.add(last[0].id)
+            said += told(*last)
+        return said
 
     @property
     def cause(self) -> tuple[Cause, str] | None:
-        """Return the most specific cause, with its evidence."""
-        return next(iter(self._found(final=True)), None)
+        """Return the first cause, with its evidence."""
+        found = answer(self._reader, self.hosts, self.failed).finding
+        return (found.cause, found.told) if found else None
 
     def stops(self, final: bool = False) -> tuple[Cause, str] | None:
         """Return the first cause that no program survives, with its evidence. `final` says that the log is over."""
@@ -123,7 +137,7 @@ class Watch:
     def _found(self, final: bool) -> list[tuple[Cause, str]]:
         return [
             (cause, evidence)
-            for cause, evidence in self._signatures.found
+            for cause, evidence in self._reader.signatures.found
             if (final or not cause.without) and not (cause.network and self.hosts == 1)
         ]
 

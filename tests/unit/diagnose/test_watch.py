@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -9,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from trainwright.diagnose import causes, tail
+from trainwright.diagnose import causes, reader, tail
 from trainwright.diagnose import watch as diagnose_watch
 from trainwright.diagnose.watch import Watch
 
@@ -22,12 +23,13 @@ DOUBLE = "h:7:7 [0] init.cc:943 NCCL WARN Duplicate GPU detected : rank 1 and ra
 TERMINATED = "torch.distributed.elastic.multiprocessing.api.SignalException: Process 7 got Signal 15 (SIGTERM) received"
 NO_PLUGIN = "algo-1:7:7 [0] NCCL INFO NET/OFI Failed to find CUDA Runtime library"
 JOB, HOST = 900, 1800  # seconds
+READER = reader.Reader(causes.load_causes(ROOT), reader.load_settings(ROOT))
 
 
 def watch(hosts: int = 0, job: float = JOB) -> Watch:
     settings = diagnose_watch.load_settings(ROOT)
     settings = settings.model_copy(update={"silence": diagnose_watch.Silence(job_seconds=job, host_seconds=HOST)})
-    return Watch(causes.load_causes(ROOT), settings, hosts)
+    return Watch(READER.fresh(), settings, hosts)
 
 
 def ids(said: list[str]) -> list[str]:
@@ -233,8 +235,8 @@ def test_a_pipe_is_passed_on_to_the_last_byte() -> None:
 
 
 def test_a_pipe_through_which_nothing_comes_any_more(tmp_path: Path) -> None:
-    (tmp_path / "dockerfiles").mkdir()
-    for name in ("matrix.toml", "causes.toml", "follow.toml"):
+    shutil.copytree(ROOT / "dockerfiles/causes", tmp_path / "dockerfiles/causes")
+    for name in ("matrix.toml", "diagnose.toml", "follow.toml"):
         text = (ROOT / "dockerfiles" / name).read_text()
         text = text.replace("job_seconds = 900", "job_seconds = 0.3").replace(
             "file_seconds = 1 ", "file_seconds = 0.1 "

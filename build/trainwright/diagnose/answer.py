@@ -1,0 +1,127 @@
+"""Decide what a log says: its first cause and what followed from it, that all went well, or that nothing is proved."""
+
+import re
+from dataclasses import dataclass, field
+from typing import Literal
+
+from trainwright.diagnose.causes import SURVIVED, Finding, ordered
+from trainwright.diagnose.reader import Reader
+from trainwright.diagnose.tracebacks import Exception_
+
+EXCEPTION = "exception"  # the row for what a script raises and no other row knows
+SHOWN = 4  # suspicious lines
+MOST_THEN = 4  # consequences that are named
+
+
+@dataclass
+class Answer:
+    """The answer for one log."""
+
+    state: Literal["cause", "none", "unknown"]
+    finding: Finding | None = None
+    what: str = ""
+    evidence: str = ""
+    fix: str = ""
+    place: str = ""
+    then: list[str] = field(default_factory=list)
+
+
+def answer(reader: Reader, hosts: int = 0, failed: bool = False) -> Answer:
+    """Return the answer; `hosts` is the job's number of hosts if known, `failed` that it is known to have failed."""
+    place = _place(reader)
+    hosts = hosts or max(reader.seen.nodes, default=0)
+    rows = found(reader, hosts)
+    passed, broken = _last(reader, reader.settings.passed), _last(reader, reader.settings.failed)
+    well = passed is not None and not failed and (broken is None or broken < passed)
+    alive = [one for one in rows if not one.survived or one.cause.slows]
+    if well:  # a cause that only slows a job is one all the same, and so is what no program survives
+        alive = [one for one in alive if one.cause.slows or one.cause.stops]
+    if not alive and (failed or broken is not None) and not well:
+        alive = rows
+    if not alive and not well:
+        alive = [one for one in _findings(reader, reader.tracebacks.lone, rows) if not one.survived][:1]
+    if alive:
+        first = alive[0]
+        then = [f"{one.cause.id} (line {one.number})" for one in alive[1:] if one.cause.id != first.cause.id]
+        return Answer(
+            "cause",
+            first,
+            first.cause.what,
+            first.told,
+            first.cause.fixes.get(place, first.cause.fix),
+            place,
+            list(dict.fromkeys(then))[:MOST_THEN],
+        )
+    if well:
+        return Answer("none", place=place)
+    return _unknown(reader, place, broken is not None or failed)
+
+
+def found(reader: Reader, hosts: int = 0) -> list[Finding]:
+    """Return all causes that the log shows, what came first first."""
+    rows = [one for one in reader.signatures.findings if not (one.cause.network and hosts == 1)]
+    return ordered([*rows, *_findings(reader, reader.tracebacks.found, rows)])
+
+
+def _unknown(reader: Reader, place: str, broken: bool) -> Answer:
+    fix = next((one.next for one in reader.settings.places if one.id == place), reader.settings.otherwise)
+    if reader.binary:
+        return Answer("unknown", what="it is not text", fix="pass the log that the job wrote", place=place)
+    if not reader.lines:
+        return Answer("unknown", what="the log is empty", fix=fix, place=place)
+    lines = reader.suspicious(SHOWN)
+    evidence = "\n".join(f"line {number}: {text}" for number, text in lines)
+    if lines:
+        what = "no line proves a cause; these look most like the reason"
+    elif broken:
+        what = "no line proves a cause, but the log says that the job failed"
+    else:
+        what = f"none of its {reader.lines} lines reports an error, and none says that the job ended well"
+    return Answer("unknown", what=what, evidence=evidence, fix=fix, place=place)
+
+
+def _place(reader: Reader) -> str:
+    for place in reader.settings.places:
+        if any(reader.conditions.at(line) for line in place.lines):
+            return place.id
+    return ""
+
+
+def _last(reader: Reader, texts: list[str]) -> int | None:
+    """Return the number of the last line that meets one of the conditions; None if none does."""
+    return max((reader.conditions.last(text)[0] for text in texts if reader.conditions.at(text)), default=None)
+
+
+def _findings(reader: Reader, exceptions: list[Exception_], rows: list[Finding]) -> list[Finding]:
+    """Return the exceptions that no row explains."""
+    row = next((cause for cause in reader.signatures.causes if cause.id == EXCEPTION), None)
+    if row is None:
+        return []
+    texts = reader.conditions.texts
+    explained = {texts.index(line) for one in rows for line in one.cause.lines}
+    found = list[Finding]()
+    for one in exceptions:
+        if any(re.search(wrapper, one.text) for wrapper in reader.settings.wrappers) or _explains(
+            reader, explained, one
+        ):
+            continue
+        survived = reader.conditions.progress - one.progress >= SURVIVED
+        cause = row.model_copy(update={"what": row.what.format(told=_told(one))})
+        evidence = [(one.number, one.text)]
+        found.append(Finding(cause, one.number, evidence, one.rank, one.when, survived))
+    return found
+
+
+def _explains(reader: Reader, explained: set[int], one: Exception_) -> bool:
+    """Return whether a found cause stands in the exception's line, or anywhere in its traceback."""
+    if any(reader.conditions.each[number].search(one.text) for number in explained):
+        return True
+    return any(
+        one.begun <= met.number <= one.number for number, met in reader.conditions.met.items() if number in explained
+    )
+
+
+def _told(one: Exception_) -> str:
+    said = f"{one.kind}: {one.message}" if one.message else one.kind
+    said = said if len(said) <= 200 else f"{said[:200]}..."
+    return said + (f", at {one.where}" if one.where else "") + (f", on rank {one.rank}" if one.rank else "")

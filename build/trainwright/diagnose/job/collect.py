@@ -1,0 +1,125 @@
+"""Find what a job left behind: logs, recorder dumps and RAS output, in files, folders and labelled lines."""
+
+import json
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from trainwright.core.errors import ConfigError
+from trainwright.diagnose import log_lines
+from trainwright.diagnose.job import ras, recorder
+from trainwright.diagnose.job.ras import Ras
+from trainwright.diagnose.job.recorder import Dump
+from trainwright.diagnose.job.said import Words
+from trainwright.diagnose.job.streams import Splitter, Stream, numbered, resolved
+from trainwright.diagnose.job.unpickle import LARGEST, Refused
+from trainwright.diagnose.reader import Reader, blocks
+
+MOST_FILES = 20_000
+HEAD = 1 << 16
+NOT_LOGS = (
+    ".py",
+    ".toml",
+    ".yaml",
+    ".yml",
+    ".html",
+    ".png",
+    ".pt",
+    ".pth",
+    ".bin",
+    ".safetensors",
+    ".npy",
+    ".parquet",
+    ".csv",
+    ".sh",
+)
+
+
+@dataclass
+class Left:
+    """What was found, by kind; `notes` has a sentence for each file that was not read."""
+
+    logs: list[str] = field(default_factory=list)
+    dumps: list[Dump] = field(default_factory=list)
+    ras: list[Ras] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    folder: str = ""  # one of those that were named
+    files: int = 0
+
+
+def left(paths: Iterable[str]) -> Left:
+    """Sort files, and those in folders, by what they hold. Raises ConfigError for a file that cannot be read."""
+    found = Left()
+    for path in paths:
+        if path != log_lines.STANDARD_INPUT and Path(path).is_dir():
+            found.folder = found.folder or path
+            for file in _in_folder(path, found):
+                try:
+                    _sort(file, found, inside=True)
+                except ConfigError as error:
+                    found.notes.append(f"{file}: {error.why or error.what}")
+        else:
+            _sort(path, found, inside=False)
+    if found.notes and not (found.folder or found.logs or found.dumps or found.ras):
+        file, _, why = found.notes[0].partition(": ")
+        raise ConfigError("this file is not read", where=file, why=why.removeprefix("not read: "), fix=f"file {file}")
+    if found.folder and not (found.logs or found.dumps or found.ras):
+        why = f"it has {found.files} files, none of them text" if found.files else "it is empty"
+        raise ConfigError("no log in this folder", where=found.folder, why=why, fix="name the folder of the job's logs")
+    return found
+
+
+def _in_folder(path: str, found: Left) -> list[str]:
+    files = list[str]()
+    for folder, below, names in os.walk(path):
+        below[:] = sorted(one for one in below if not one.startswith("."))
+        files += [os.path.join(folder, name) for name in sorted(names) if not name.startswith(".")]  # noqa: PTH118
+        if len(files) > MOST_FILES:
+            found.notes.append(f"{path}: it has more than {MOST_FILES} files; the rest was not read")
+            break
+    found.files += len(files)
+    return files[:MOST_FILES]
+
+
+def _sort(file: str, found: Left, inside: bool) -> None:
+    if file == log_lines.STANDARD_INPUT:
+        found.logs.append(file)
+        return
+    if inside and (file.endswith(NOT_LOGS) or not Path(file).is_file()):
+        return
+    with log_lines.opened(file) as stream:
+        head = stream.read(HEAD)
+        if recorder.is_dump(head):
+            try:
+                found.dumps.append(recorder.dumped(head + stream.read(LARGEST), file))
+            except Refused as error:
+                found.notes.append(f"{file}: not read: {error}")
+            return
+        if ras.is_ras(head):
+            found.ras.append(ras.answered((head + stream.read(LARGEST)).decode(errors="replace"), file))
+            return
+    if inside and (b"\0" in head[: log_lines.LOOKED_AT] or not head):
+        found.notes.append(f"{file}: not read: {'it is not text' if head else 'it is empty'}")
+    elif not (inside and _is_json(head)):
+        found.logs.append(file)
+
+
+def _is_json(head: bytes) -> bool:
+    """Return whether a file is JSON and no log: one value, not one on each line."""
+    if not head.lstrip().startswith((b"{", b"[{")):
+        return False
+    try:
+        json.loads(head.lstrip().splitlines()[0])
+    except (ValueError, RecursionError):
+        return True
+    return head.count(b"\n") <= 1
+
+
+def streams(logs: Iterable[str], reader: Reader, words: Words) -> list[Stream]:
+    """Read the logs and split them by who wrote the lines. Raises ConfigError."""
+    every, names = list[Stream](), list(logs)
+    for file in names:
+        with log_lines.opened(file) as stream:
+            every += Splitter(file, reader, words).read(blocks(stream))
+    return list(resolved(every, numbered(names)))

@@ -1,0 +1,104 @@
+"""Compare what the ranks recorded: where their collectives differ, and which ranks did not call the last one."""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from trainwright.diagnose.job.recorder import Dump, Entry
+
+UNEVEN = {
+    "gather",
+    "scatter",
+    "all_to_all",
+    "alltoall",
+    "alltoall_base",
+    "allgather_into_tensor_coalesced",
+    "send",
+    "recv",
+}
+
+
+@dataclass
+class Difference:
+    """The first collective of a group that the ranks do not agree on."""
+
+    ranks: list[int]  # those that differ from most
+    seq: int
+    kind: str  # how it differs
+    told: str
+    few: bool  # whether they are fewer than the others, so that it is they who are wrong
+
+
+def signature(entry: Entry) -> str:
+    return entry.op if entry.op in UNEVEN else entry.words
+
+
+def difference(dumps: Iterable[Dump]) -> Difference | None:
+    """Return the first difference in time."""
+    dumps = list(dumps)
+    found = list[tuple[float, Difference]]()
+    for group in sorted({name for dump in dumps for name in dump.groups}):
+        rows = {dump.rank: {one.seq: one for one in dump.groups[group]} for dump in dumps if group in dump.groups}
+        for seq in sorted({seq for row in rows.values() for seq in row}):
+            here = {rank: row[seq] for rank, row in rows.items() if seq in row}
+            signatures = Counter(signature(one) for one in here.values())
+            if len(signatures) > 1:
+                most, count = signatures.most_common(1)[0]
+                odd = sorted(rank for rank, one in here.items() if signature(one) != most)
+                first = min(one.created for one in here.values())
+                found.append((first, _told(rows, odd, seq, most, len(odd) < count)))
+                break
+    return min(found, key=lambda one: one[0])[1] if found else None
+
+
+def _told(rows: dict[int, dict[int, Entry]], odd: list[int], seq: int, most: str, few: bool) -> Difference:
+    rank = odd[0]
+    mine = rows[rank][seq]
+    usual = next(one for other, row in rows.items() if seq in row and signature(one := row[seq]) == most)
+    others = [row for other, row in rows.items() if other not in odd]
+
+    def of_most(number: int) -> str:
+        called = Counter(signature(row[number]) for row in others if number in row)
+        return called.most_common(1)[0][0] if called else ""
+
+    before = rows[rank].get(seq - 1)
+    after = rows[rank].get(seq + 1)
+    if mine.op == usual.op and mine.sizes != usual.sizes and signature(mine) != of_most(seq + 1):
+        kind = "another size"
+    elif after and signature(after) == most:
+        kind = "another order"
+    elif before and signature(before) == signature(mine) and of_most(seq - 1) == signature(mine):
+        kind = "called twice"
+    else:
+        kind = "left out, or in another order"
+    told = f"collective {seq}: {_ranks(odd)} called {mine.words}, the others {usual.words}"
+    return Difference(odd, seq, kind, told, few)
+
+
+@dataclass
+class Last:
+    """How far the ranks got in the largest group."""
+
+    seq: int  # the last collective that any rank called
+    called: set[int]
+    behind: dict[int, int]  # rank: its last one
+    words: str
+
+
+def last(dumps: Iterable[Dump]) -> Last | None:
+    """Return which ranks called the last collective, and which did not."""
+    dumps = [dump for dump in dumps if dump.groups]
+    sizes = Counter(name for dump in dumps for name in dump.groups)
+    if not sizes:
+        return None
+    group = max(sizes, key=lambda name: (sizes[name], -len(name)))
+    ends = {dump.rank: max(dump.groups[group], key=lambda one: one.seq) for dump in dumps if group in dump.groups}
+    seq = max(one.seq for one in ends.values())
+    called = {rank for rank, one in ends.items() if one.seq == seq}
+    words = next(one.words for one in ends.values() if one.seq == seq)
+    return Last(seq, called, {rank: one.seq for rank, one in ends.items() if one.seq < seq}, words)
+
+
+def _ranks(numbers: list[int]) -> str:
+    shown = ", ".join(map(str, numbers[:6])) + (f" and {len(numbers) - 6} more" if len(numbers) > 6 else "")
+    return ("rank " if len(numbers) == 1 else "ranks ") + shown

@@ -1,0 +1,225 @@
+"""What is known of each rank of a job: its host, the first thing that went wrong there, what it recorded."""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from trainwright.core.errors import masked
+from trainwright.diagnose.answer import answer, found
+from trainwright.diagnose.causes import Cause, Finding
+from trainwright.diagnose.job.ras import Ras
+from trainwright.diagnose.job.recorder import Dump
+from trainwright.diagnose.job.streams import Stream
+from trainwright.diagnose.log_lines import Moment
+
+SIGNALS = {
+    "Killed": -9,
+    "Out Of Memory": -9,
+    "Aborted": -6,
+    "Segmentation fault": -11,
+    "Bus error": -7,
+    "Terminated": -15,
+}
+MOST_RANKS = 100_000
+
+
+@dataclass
+class Event:
+    """Something that went wrong, and where it stands."""
+
+    cause: str
+    what: str
+    fix: str
+    evidence: str
+    file: str
+    line: int
+    when: Moment | None = None
+    where: str = ""  # the script's own frame, of a traceback
+
+
+@dataclass
+class Rank:
+    """One rank."""
+
+    number: int
+    host: str = ""
+    file: str = ""
+    world: int = 0  # what it was told
+    first: Event | None = None  # what went wrong in it
+    noticed: Event | None = None  # what it noticed of others
+    noticed_kinds: set[str] = field(default_factory=set)  # closed, waited, meeting
+    waits_for: int | None = None
+    waited: float = 0.0  # seconds
+    code: int | None = None
+    code_event: Event | None = None
+    dump: Dump | None = None
+    heard: bool = False  # a line is labelled as its own
+    step: int | None = None
+    last: str = ""
+    first_when: Moment | None = None
+    last_when: Moment | None = None
+    passed: bool = False
+    state: str = ""  # how it ended, decided in the end
+
+    @property
+    def failed(self) -> bool:
+        return bool(self.first or self.noticed)
+
+    @property
+    def name(self) -> str:
+        return f"rank {self.number}" + (f" ({self.host})" if self.host else "")
+
+
+@dataclass
+class Job:
+    """All that is known."""
+
+    ranks: dict[int, Rank]
+    world: int  # number of ranks, 0 if unknown
+    hosts: dict[str, list[Stream]]
+    rest: list[Event]  # of lines that no rank's label has
+    streams: list[Stream]
+    ras: list[Ras]
+    causes: dict[str, Cause]
+    consequences: set[str]  # ids of causes that tell what a rank noticed of another one
+    calls: list[tuple[int, str]] = field(default_factory=list)  # rank, fingerprint
+    works: dict[str, dict[int, tuple[int, str]]] = field(default_factory=dict)  # group, rank: last work, what says it
+    named: Counter[int] = field(default_factory=Counter)  # ranks that others waited for by name
+    notes: list[str] = field(default_factory=list)
+    counted: bool = False  # something says how many ranks there are
+
+    def rank(self, number: int) -> Rank:
+        if number not in self.ranks and len(self.ranks) < MOST_RANKS:
+            self.ranks[number] = Rank(number)
+        return self.ranks.get(number) or Rank(number)
+
+
+def known(
+    streams: Iterable[Stream],
+    dumps: Iterable[Dump],
+    answers: Iterable[Ras],
+    causes: Iterable[Cause],
+    consequences: set[str],
+) -> Job:
+    """Put together what streams, dumps and RAS say of each rank."""
+    rows = {cause.id: cause for cause in reversed(list(causes))}
+    job = Job({}, 0, {}, [], list(streams), list(answers), rows, consequences)
+    job.hosts = {host: [one for one in job.streams if one.host == host] for host in {one.host for one in job.streams}}
+    worlds = Counter[int]()
+    for stream in job.streams:
+        if stream.rank is not None:
+            _of_rank(job, stream, consequences)
+        else:
+            job.rest += _events(stream, consequences)[0:1]
+        _said(job, stream, worlds)
+    for dump in dumps:
+        rank = job.rank(dump.rank)
+        rank.dump, rank.heard = dump, True
+        worlds[dump.world] += dump.world > 0
+    for one in job.ras:
+        worlds[one.ranks] += one.ranks > 0
+    job.counted = bool(worlds)
+    job.world = worlds.most_common(1)[0][0] if worlds else max(job.ranks, default=-1) + 1
+    for number in range(min(job.world, MOST_RANKS)):
+        job.rank(number)
+    _hosts(job)
+    return job
+
+
+def _of_rank(job: Job, stream: Stream, consequences: set[str]) -> None:
+    assert stream.rank is not None
+    rank = job.rank(stream.rank)
+    rank.heard, rank.host = True, rank.host or stream.host
+    rank.file = rank.file or stream.file
+    for event in _events(stream, consequences):
+        if event.cause in consequences:
+            rank.noticed = rank.noticed or event
+        else:
+            rank.first = rank.first or event
+    rank.first_when = rank.first_when or stream.began
+    if stream.last:
+        rank.last, rank.last_when = stream.last, stream.when(stream.reader.lines)
+    rank.passed = rank.passed or answer(stream.reader).state == "none"
+    rank.step = int(stream.step.values["step"]) if stream.step else rank.step
+    for said in stream.said:
+        if said.kind in ("closed", "waited", "meeting"):
+            rank.noticed_kinds.add(said.kind)
+            rank.waited = rank.waited or int(said.values.get("ms", 0)) / 1000
+        elif said.kind == "waits-for":
+            rank.waits_for = int(said.values["rank"])
+
+
+def _events(stream: Stream, consequences: set[str]) -> list[Event]:
+    """Return what went wrong in a stream: the first cause of its own, and the first that it noticed of others."""
+    one = answer(stream.reader)
+    if one.state != "cause":
+        return []
+    rows = found(stream.reader)
+    own = [row for row in rows if row.cause.id not in consequences and not (row.survived and not row.cause.slows)]
+    others = [row for row in rows if row.cause.id in consequences]
+    return [_event(stream, row, one.place) for row in (*own[:1], *others[:1])]
+
+
+def _event(stream: Stream, row: Finding, place: str) -> Event:
+    text = row.evidence[0][1]
+    near = [one for one in stream.reader.tracebacks.found if one.begun <= row.number <= one.number]
+    where = near[0].where if near else ""
+    when = row.when or stream.when(row.number)
+    fix = row.cause.fixes.get(place, row.cause.fix)
+    line = stream.line(row.number)
+    return Event(row.cause.id, row.cause.what, fix, masked(text), stream.file, line, when, where)
+
+
+def _said(job: Job, stream: Stream, worlds: Counter[int]) -> None:
+    """Note what a stream says of other ranks, and of those that have no label."""
+    block = dict[str, str]()
+    for said in stream.said:
+        values = said.values
+        if said.kind == "world":
+            worlds[int(values["world"])] += 1
+            if "rank" in values and int(values["rank"]) < int(values["world"]):
+                rank = job.rank(int(values["rank"]))
+                rank.heard, rank.world, rank.host = True, int(values["world"]), rank.host or stream.host
+                rank.file = rank.file or stream.file
+        elif said.kind == "exit":
+            how = values["how"]
+            rank = job.rank(int(values["rank"]))
+            code = SIGNALS.get(how, -int(how.split()[-1]) if "signal" in how else 1)
+            _ended(rank, code, stream, said.number, said.text, values.get("host", ""))
+        elif said.kind in ("root", "table"):
+            block = {"kind": said.kind}
+        elif said.kind.startswith("table-"):
+            block.update(values)
+            if said.kind == "table-code" and "rank" in block:
+                rank, text = job.rank(int(block["rank"])), f"torchrun: rank {block['rank']}: exitcode {values['code']}"
+                _ended(rank, int(values["code"]), stream, said.number, text, block.get("host", ""))
+                if block.get("kind") != "root":
+                    rank.code_event = None  # another one of this host failed before it
+        elif said.kind == "work":
+            number, place = int(values["rank"]), f"{stream.file}:{stream.line(said.number)}: {masked(said.text)}"
+            job.works.setdefault(values.get("group", ""), {})[number] = int(values["enqueued"]), place
+            job.rank(number).heard = True
+            job.rank(number).noticed_kinds.add("waited")
+        elif said.kind == "calls":
+            job.calls += [(int(values["rank"]), values["call"]), (int(values["other"]), values["instead"])]
+        elif said.kind == "named":
+            for one in values.get("rank", values.get("ranks", "")).split(","):
+                if one.strip().isdigit():
+                    job.named[int(one)] += 1
+        elif said.kind == "meeting" and "world" in values:
+            worlds[int(values["world"])] += 1
+
+
+def _ended(rank: Rank, code: int, stream: Stream, number: int, text: str, host: str) -> None:
+    if rank.code is None:
+        rank.code, rank.host = code, rank.host or host
+        rank.code_event = Event("", "", "", masked(text), stream.file, stream.line(number), stream.when(number))
+
+
+def _hosts(job: Job) -> None:
+    """Give a rank without a host the one that the nearest ranks below and above it share."""
+    told = sorted((rank.number, rank.host) for rank in job.ranks.values() if rank.host)
+    for (low, host), (high, other) in pairwise(told):
+        for number in range(low + 1, high) if host == other else ():
+            job.ranks[number].host = host

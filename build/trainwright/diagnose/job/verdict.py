@@ -1,0 +1,421 @@
+"""Decide for a job which rank failed first and why, from what is known of each rank."""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from trainwright.diagnose.job import collectives
+from trainwright.diagnose.job.ranks import Event, Job, Rank
+
+FIRST, FOLLOWED, SILENT, MISSING, LATE, DIFFERS, FINE = (
+    "first", "followed", "silent", "never arrived", "late", "differs", "fine",
+)  # fmt: skip
+KILLED, STOPPED = -9, -15
+SHOWN = 8  # ranks that a sentence names
+
+
+@dataclass
+class Verdict:
+    """The answer for a job."""
+
+    cause: str
+    what: str
+    fix: str = ""
+    evidence: list[str] = field(default_factory=list)
+    ranks: list[int] = field(default_factory=list)  # that failed first
+    host: str = ""
+    state: str = FIRST  # of these ranks
+
+
+Rule = Callable[[Job], Verdict | None]
+
+
+def judged(job: Job) -> Verdict:
+    """Return the first rule's answer; what is known best comes first."""
+    verdict = next((found for rule in RULES if (found := rule(job))), None) or _open(job)
+    for rank in job.ranks.values():
+        rank.state = _state(rank, verdict)
+    return verdict
+
+
+def named(numbers: list[int]) -> str:
+    """Format rank numbers: rank 3; ranks 0-2, 5."""
+    spans, rest = list[str](), sorted(numbers)
+    while rest:
+        end = next((n for n in range(1, len(rest)) if rest[n] != rest[0] + n), len(rest))
+        spans.append(str(rest[0]) if end == 1 else f"{rest[0]}-{rest[end - 1]}" if end > 2 else f"{rest[0]}, {rest[1]}")
+        rest = rest[end:]
+    shown = ", ".join(spans[:SHOWN]) + (f" and {len(spans) - SHOWN} more" if len(spans) > SHOWN else "")
+    return ("rank " if len(numbers) == 1 else "ranks ") + shown
+
+
+def _found(job: Job, cause: str, ranks: list[int], evidence: list[str], state: str) -> Verdict:
+    row = job.causes[cause]
+    host = _host(job, ranks)
+    where = f"{named(ranks)}{f' on {host}' if host else ''}: "
+    return Verdict(cause, where + row.what, row.fix, [one for one in evidence if one], ranks, host, state)
+
+
+def _host(job: Job, ranks: list[int]) -> str:
+    hosts = {job.ranks[number].host for number in ranks if number in job.ranks}
+    return next(iter(hosts)) if len(hosts) == 1 else ""
+
+
+def at(event: Event) -> str:
+    return f"{event.file}:{event.line}: {event.evidence}"
+
+
+# --- rules -----------------------------------------------------------------------------------------------------------
+
+
+def two_jobs(job: Job) -> Verdict | None:
+    """Recognise logs of different jobs: one rank on two hosts, or of two numbers of ranks."""
+    seen = dict[int, tuple[str, str, int]]()
+    for stream in job.streams:
+        worlds = [int(said.values["world"]) for said in stream.said if said.kind == "world" and "rank" in said.values]
+        if stream.rank is None or not worlds:
+            continue
+        host, file, world = seen.setdefault(stream.rank, (stream.host, stream.file, worlds[0]))
+        if file != stream.file and (world != worlds[0] or (host and stream.host and host != stream.host)):
+            what = f"these are logs of different jobs: rank {stream.rank} is one of {world} in {file}"
+            what += f", and one of {worlds[0]} in {stream.file}"
+            return Verdict("unknown", what, "give the logs of one job at a time", state="")
+    return None
+
+
+def differing_collectives(job: Job) -> Verdict | None:
+    """Name the ranks whose recorded collectives differ from those of most."""
+    dumps = [rank.dump for rank in job.ranks.values() if rank.dump]
+    one = collectives.difference(dumps)
+    if one is None or any(job.ranks[number].first for number in one.ranks):
+        return None
+    ranks = one.ranks if one.few else []
+    evidence = [f"flight recorder: {one.told} ({one.kind})", *_frames(job, one.ranks)]
+    if ranks:
+        return _found(job, "collective-mismatch", ranks, evidence, DIFFERS)
+    row = job.causes["collective-mismatch"]
+    return Verdict("collective-mismatch", f"{row.what}; as many call one as the other", row.fix, evidence)
+
+
+def fingerprints(job: Job) -> Verdict | None:
+    """Name the ranks that PyTorch's own comparison (TORCH_DISTRIBUTED_DEBUG=DETAIL) shows to differ."""
+    calls = dict(job.calls)
+    if not calls:
+        return None
+    pairs = Counter(rank for rank, _ in set(job.calls))
+    usual, count = Counter(calls.values()).most_common(1)[0]
+    odd = [rank for rank, call in calls.items() if call != usual]
+    if count == len(calls) - count:  # two ranks: the one that others are compared with is named by all of them
+        odd = [rank for rank, number in pairs.most_common(1) if number > 1] or odd[:0]
+    evidence = [f"rank {rank} calls {calls[rank]}, others {usual}" for rank in odd[:2]]
+    return _found(job, "collective-mismatch", odd, evidence, DIFFERS) if odd else None
+
+
+def own_cause(job: Job) -> Verdict | None:
+    """Take the first thing that went wrong in a rank itself, and not in its talk with others."""
+    failed = [(rank.first, rank.number) for rank in job.ranks.values() if rank.first]
+    if not failed:
+        return None
+    event, _ = min(failed, key=_order(job, [event for event, _ in failed]))
+    ranks = sorted(number for other, number in failed if other.cause == event.cause and _same(other, event))
+    first = next(number for other, number in failed if other is event)
+    # The same failure on most ranks is one of the job, and the first of them is as good as any.
+    ranks = [first] if len(ranks) < len(job.ranks) else ranks
+    return _of_event(job, event, ranks)
+
+
+def _of_event(job: Job, event: Event, ranks: list[int]) -> Verdict:
+    host = _host(job, ranks)
+    where = f"{named(ranks)}{f' on {host}' if host else ''} failed first: " if ranks else ""
+    return Verdict(event.cause, where + event.what, event.fix, [at(event)], ranks, host)
+
+
+def _same(one: Event, other: Event) -> bool:
+    return one.where == other.where and one.evidence.partition(":")[0] == other.evidence.partition(":")[0]
+
+
+def _order(job: Job, events: list[Event]) -> Callable[[tuple[Event, int]], tuple[float, int, int]]:
+    """Return how to order events: in one file by place, else by time, else by how far the rank got."""
+    one_file = len({event.file for event in events}) == 1
+    timed = len({event.when[0] for event in events if event.when}) == 1 and all(event.when for event in events)
+
+    def order(row: tuple[Event, int]) -> tuple[float, int, int]:
+        event, number = row
+        dump = job.ranks[number].dump if number in job.ranks else None
+        got = max((one.seq for one in dump.entries), default=0) if dump else 1 << 40
+        at = float(event.line) if one_file else event.when[1] if timed and event.when else float(got)
+        return at, got, number
+
+    return order
+
+
+def ended_by_signal(job: Job) -> Verdict | None:
+    """Take what a launcher says of a rank that ended by a signal; SIGTERM is what launchers send to the others."""
+    struck = [
+        (rank.code_event, rank.number)
+        for rank in job.ranks.values()
+        if rank.code_event and rank.code is not None and rank.code < 0 and rank.code != STOPPED
+    ]
+    killed = [one for one in struck if job.ranks[one[1]].code == KILLED]
+    if not struck:
+        return None
+    if (
+        len(killed) > 1
+        and not any(job.ranks[number].failed for _, number in killed)
+        and _whole_hosts(job, {n for _, n in killed})
+    ):
+        return _found(job, "host-silent", sorted(n for _, n in killed), [at(killed[0][0])], FIRST)
+    event, number = min(struck, key=_order(job, [event for event, _ in struck]))
+    cause = "killed" if job.ranks[number].code == KILLED else "crash"
+    return _found(job, cause, [number], [at(event)], FIRST)
+
+
+def elsewhere(job: Job) -> Verdict | None:
+    """Take a cause of a line that has no rank's label: of a launcher, or from before the ranks have names."""
+    events = [event for event in job.rest if event.cause not in job.consequences]
+    if not events:
+        return None
+    event = min(events, key=lambda one: (one.when[1] if one.when else 0.0, one.line))
+    quiet = [rank.number for rank in job.ranks.values() if not rank.failed and rank.file in ("", event.file)]
+    ranks = [0] if event.cause == "port-in-use" else quiet if len(quiet) == 1 else []
+    return _of_event(job, event, ranks)
+
+
+def ended_unseen(job: Job) -> Verdict | None:
+    """Take the first rank that ended with an exit code and whose own output is not there, where others only noticed."""
+    unseen = [
+        (rank.code_event, rank.number)
+        for rank in job.ranks.values()
+        if rank.code_event and rank.code and rank.code > 0 and not rank.failed and not rank.dump
+    ]
+    if not unseen or not any(rank.noticed for rank in job.ranks.values()):
+        return None
+    event, number = min(unseen, key=_order(job, [event for event, _ in unseen]))
+    where = f"{named([number])}{f' on {host}' if (host := _host(job, [number])) else ''}"
+    what = f"{where} ended with exit code {job.ranks[number].code}, and what it said of it is not in these logs"
+    return Verdict("exit-code", what, "give the log of that rank, with standard error", [at(event)], [number], host)
+
+
+def wrong_world(job: Job) -> Verdict | None:
+    """Name a rank that was told another number of ranks, or one that others wait for and that does not exist."""
+    told = Counter(rank.world for rank in job.ranks.values() if rank.world)
+    waiting = Counter(rank.waits_for for rank in job.ranks.values() if rank.waits_for is not None)
+    for stream in job.streams:
+        if stream.rank is None:
+            waiting.update({int(said.values["rank"]) for said in stream.said if said.kind == "waits-for"})
+    if len(told) > 1:
+        usual = told.most_common(1)[0][0]
+        odd = [rank.number for rank in job.ranks.values() if rank.world and rank.world != usual]
+        evidence = [
+            f"rank {number} was told {job.ranks[number].world} ranks, most others {usual}" for number in odd[:3]
+        ]
+        return _found(job, "world-size", odd, evidence, DIFFERS)
+    joined = [said for stream in job.streams for said in stream.said if "arrived" in said.values]
+    for said in joined:
+        arrived, world = int(said.values["arrived"]), int(said.values["world"])
+        absent = sorted(rank.number for rank in job.ranks.values() if not rank.heard and rank.number < world)
+        if absent and len(absent) == world - arrived:
+            return _found(job, "rank-missing", absent, [said.text], MISSING)
+    if not waiting:
+        return None
+    wanted, number = waiting.most_common(1)[0]
+    if wanted in job.ranks and job.ranks[wanted].heard:
+        return None
+    evidence = [f"{number} rank{'s' * (number > 1)} waited for the address of rank {wanted}"]
+    sayers = [rank.number for rank in job.ranks.values() if rank.waits_for == wanted]
+    others = [rank for rank in job.ranks.values() if rank.heard and rank.number not in sayers]
+    # All ranks wait for one that is missing; one that waits alone has a wrong idea of their number.
+    if len(sayers) == 1 and others and not any("meeting" in rank.noticed_kinds for rank in others):
+        return _found(job, "world-size", sayers, evidence, DIFFERS)
+    return _found(job, "rank-missing", [wanted], evidence, MISSING)
+
+
+def barrier(job: Job) -> Verdict | None:
+    """Name the ranks that did not pass PyTorch's monitored barrier."""
+    ranks = sorted(number for number in job.named if number in job.ranks)
+    if not ranks or len(ranks) > len(job.ranks) / 2:
+        return None
+    silent = [number for number in ranks if not job.ranks[number].failed]
+    hosts = _whole_hosts(job, set(ranks)) and len({rank.host for rank in job.ranks.values()}) > 1
+    cause = "host-silent" if hosts else "rank-silent" if silent == ranks else "rank-late"
+    return _found(job, cause, ranks, [f"monitored barrier: {named(ranks)} did not pass it"], SILENT)
+
+
+def of_ras(job: Job) -> Verdict | None:
+    """Take what NCCL's RAS says: processes that are gone, ranks that called fewer operations."""
+    gone = [(one, ras.file) for ras in job.ras for one in ras.gone]
+    if gone:
+        hosts = sorted({one.host for one, _ in gone})
+        ranks = sorted({rank.number for rank in job.ranks.values() if rank.host in hosts})
+        row, one = job.causes["rank-silent"], gone[0]
+        ranks = ranks if len(ranks) == len(gone) else []
+        what = f"{', '.join(hosts[:SHOWN])}: {row.what}"
+        return Verdict("rank-silent", what, row.fix, [f"{one[1]}: {one[0].text}"], ranks, hosts[0], SILENT)
+    for ras in job.ras:
+        few = ras.behind if 0 < len(ras.behind) < max(ras.ranks, 2 * len(ras.behind) + 1) / 2 else []
+        if few:
+            ranks = sorted({one.rank for one in few if one.rank is not None})
+            return _found(job, "rank-late", ranks, [f"{ras.file}: {few[0].text}"], LATE)
+    return None
+
+
+def never_arrived(job: Job) -> Verdict | None:
+    """Name the ranks that no log and no dump has, where the others could not meet."""
+    if any(rank.dump and rank.dump.entries for rank in job.ranks.values()):
+        return None  # the first collective needs all ranks
+    heard = [rank for rank in job.ranks.values() if rank.heard]
+    absent = sorted(rank.number for rank in job.ranks.values() if not rank.heard)
+    met = any(rank.step is not None for rank in job.ranks.values())
+    if not absent or not heard or met or len(absent) > len(heard):
+        return None
+    if not any(
+        rank.noticed and ("meeting" in rank.noticed_kinds or rank.noticed.cause == "rendezvous") for rank in heard
+    ):
+        return None
+    return _found(job, "rank-missing", absent, [at(next(r.noticed for r in heard if r.noticed))], MISSING)
+
+
+def silent(job: Job) -> Verdict | None:
+    """Name the ranks that say nothing of the failure that all others noticed, and recorded nothing."""
+    if not any(rank.noticed for rank in job.ranks.values()):
+        return None
+    dumped = sum(rank.dump is not None for rank in job.ranks.values())
+    quiet = [
+        rank
+        for rank in job.ranks.values()
+        if (rank.heard or job.counted) and not (rank.failed or rank.dump or rank.passed) and rank.code in (None, KILLED)
+    ]
+    if not quiet or len(quiet) * 2 > len(job.ranks) or (not dumped and len(quiet) * 2 == len(job.ranks)):
+        return None
+    ranks = sorted(rank.number for rank in quiet)
+    event = next(rank.noticed for rank in job.ranks.values() if rank.noticed)
+    kinds = {kind for rank in job.ranks.values() for kind in rank.noticed_kinds}
+    hosts = {rank.host for rank in job.ranks.values()}
+    whole = len(hosts) > 1 and "" not in hosts and _whole_hosts(job, set(ranks))
+    cause = "rank-gone" if "closed" in kinds and "waited" not in kinds else "host-silent" if whole else "rank-silent"
+    last = [
+        f"last line of rank {rank.number}: {rank.file}: {rank.last.strip()[:200]}" for rank in quiet[:2] if rank.last
+    ]
+    evidence = [f"{named(ranks)} logged and recorded nothing of the failure; {at(event)}", *last]
+    return _found(job, cause, ranks, evidence, SILENT)
+
+
+def _whole_hosts(job: Job, ranks: set[int]) -> bool:
+    hosts = {job.ranks[number].host for number in ranks}
+    return (
+        "" not in hosts
+        and len(ranks) > len(hosts)
+        and ranks == {rank.number for rank in job.ranks.values() if rank.host in hosts}
+    )
+
+
+def late(job: Job) -> Verdict | None:
+    """Name the ranks that did not call the last collective, or that called one more than all others."""
+    dumps = [rank.dump for rank in job.ranks.values() if rank.dump]
+    one = collectives.last(dumps)
+    if one is None or not one.behind or not (any(rank.failed for rank in job.ranks.values()) or not job.streams):
+        return None
+    if len(one.called) < len(one.behind) and len(one.called) * 4 <= len(dumps):
+        ranks = sorted(one.called)
+        told = f"flight recorder: {named(ranks)} called collective {one.seq} ({one.words}), which no other rank called"
+        return _found(job, "collective-mismatch", ranks, [told, *_frames(job, ranks)], DIFFERS)
+    lowest = min(one.behind.values())
+    ranks = sorted(rank for rank, seq in one.behind.items() if seq == lowest)
+    if len(ranks) * 2 > len(dumps) or any("waited" in job.ranks[number].noticed_kinds for number in ranks):
+        return None  # these waited for others, too: in an earlier collective, whose messages did not arrive
+    told = f"flight recorder: {named(ranks)} did not call collective {one.seq} ({one.words}), in which others waited"
+    last_line = [job.ranks[ranks[0]].last.strip()[:200]]
+    return _found(job, "rank-late", ranks, [told, *(f"its last line: {text}" for text in last_line if text)], LATE)
+
+
+def behind_in_nccl(job: Job) -> Verdict | None:
+    """Name the ranks that had called fewer collectives than the others when NCCL's watchdog ended them."""
+    for rows in job.works.values():
+        most = max(enqueued for enqueued, _ in rows.values())
+        low = min(enqueued for enqueued, _ in rows.values())
+        ranks = sorted(rank for rank, (enqueued, _) in rows.items() if enqueued == low)
+        if low < most and len(ranks) * 2 < len(rows):
+            told = f"{named(ranks)} had called {low} collectives, others up to {most}: {rows[ranks[0]][1]}"
+            return _found(job, "rank-late", ranks, [told], LATE)
+    return None
+
+
+def other_frame(job: Job) -> Verdict | None:
+    """Name the ranks that waited at another line of the script than most."""
+    frames = {rank.number: rank.noticed.where for rank in job.ranks.values() if rank.noticed and rank.noticed.where}
+    counts = Counter(frames.values())
+    if len(counts) < 2 or any(rank.dump for rank in job.ranks.values()):
+        return None  # dumps that agree show that the ranks of the other line are only one call further
+    (_, most), (_, next_most) = counts.most_common(2)
+    usual = counts.most_common(1)[0][0]
+    ranks = sorted(number for number, where in frames.items() if where != usual)
+    if most <= next_most or len(ranks) * 2 >= len(frames) or len(ranks) > 1:
+        return None
+    return _found(job, "collective-mismatch", ranks, _frames(job, ranks), DIFFERS)
+
+
+def _frames(job: Job, ranks: list[int]) -> list[str]:
+    """Return where in the script these ranks waited, and where the others."""
+    frames = {rank.number: rank.noticed.where for rank in job.ranks.values() if rank.noticed and rank.noticed.where}
+    mine = next((frames[number] for number in ranks if number in frames), "")
+    others = Counter(where for number, where in frames.items() if number not in ranks)
+    if not mine or not others or others.most_common(1)[0][0] == mine:
+        return []
+    return [f"{named(ranks)} waited at {mine}, the others at {others.most_common(1)[0][0]}"]
+
+
+def network(job: Job) -> Verdict | None:
+    """Name the host that alone did not notice how the others ended: nothing reached it any more."""
+    hosts = dict[str, list[Rank]]()
+    for rank in job.ranks.values():
+        hosts.setdefault(rank.host, []).append(rank)
+    if len(hosts) < 3 or "" in hosts or not all(rank.dump for rank in job.ranks.values()):
+        return None  # only dumps show that no rank left out a collective, which looks the same
+    apart = [
+        host for host, ranks in hosts.items() if all(r.noticed and "closed" not in r.noticed_kinds for r in ranks)
+    ]  # fmt: skip
+    if len(apart) != 1:
+        return None
+    ranks = [rank.number for rank in hosts[apart[0]]]
+    told = f"the ranks of {apart[0]} only waited in vain, all other hosts saw connections close"
+    return _found(job, "host-silent", ranks, [told], SILENT)
+
+
+def only_noticed(job: Job) -> Verdict | None:
+    """Say what the ranks noticed, if nothing shows which of them is the reason."""
+    noticed = [rank.noticed for rank in job.ranks.values() if rank.noticed]
+    noticed += [event for event in job.rest if event.cause in job.consequences]
+    if not noticed:
+        return None
+    event = noticed[0]
+    what = f"{event.what}; nothing shows which rank: all of them noticed it alike"
+    if job.ranks and all(rank.dump and "waited" in rank.noticed_kinds for rank in job.ranks.values()):
+        what = f"{event.what}; all of them called the same collectives, so messages between them were lost"
+        return Verdict(event.cause, what, job.causes["host-silent"].fix, [at(event)])
+    fix = "keep the log of every rank, and set TORCH_FR_BUFFER_SIZE=2000 before the start: "
+    fix += "dumps of the flight recorder say which rank did not call a collective"
+    return Verdict(event.cause, what, fix, [at(event)])
+
+
+RULES: list[Rule] = [
+    two_jobs, differing_collectives, fingerprints, own_cause, ended_by_signal, wrong_world, elsewhere,
+    ended_unseen, barrier, of_ras,
+    never_arrived, silent, late, behind_in_nccl, network, other_frame, only_noticed,
+]  # fmt: skip
+
+
+def _open(job: Job) -> Verdict:
+    if any(rank.passed for rank in job.ranks.values()):
+        return Verdict("none", "no rank failed, and the job says that it ended well", state="")
+    what = f"none of the {len(job.streams)} logs shows a failure, and none says that the job ended well"
+    return Verdict("unknown", what, "keep the output of every rank, with standard error, to its end", state="")
+
+
+def _state(rank: Rank, verdict: Verdict) -> str:
+    if rank.number in verdict.ranks:
+        return verdict.state
+    if rank.failed or (rank.code or 0) != 0:
+        return FOLLOWED
+    if verdict.cause in ("none", "unknown"):
+        return FINE if rank.heard else ""
+    return FINE if rank.passed else SILENT if not rank.dump else FOLLOWED

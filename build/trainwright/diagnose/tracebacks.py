@@ -1,0 +1,126 @@
+"""Read Python's tracebacks line by line, those of each rank apart: the exception, its message, file and line."""
+
+import re
+from dataclasses import dataclass
+
+from trainwright.core.errors import masked
+from trainwright.diagnose.log_lines import Moment
+
+BEGIN = "Traceback (most recent call last)"
+FRAMES = '  File "'  # some programs print the frames without that line, and some logs begin among them
+BEHIND = re.compile(r"\[(?:rank|default)(\d+)\]: ?Traceback \(most")  # what a progress bar left stands before it
+OTHER = re.compile(r"(?:[A-Za-z_]\w*\.)+[A-Z]\w*|[A-Z][a-z]+[A-Z]\w*")  # types that do not end like an exception
+FRAME = re.compile(r'\s*File "(?P<file>[^"]{1,500})", line (?P<line>\d{1,9})(?:, in (?P<name>.{1,200}))?')
+ALONE = re.compile(
+    r"(?:E {2,6})?(?P<type>(?:[A-Za-z_]\w{0,60}\.){0,8}[A-Z]\w{0,60}(?:Error|Exception)): (?P<message>\S.*)$"
+)
+RAISED = re.compile(r"(?P<type>[A-Za-z_][\w.]{1,200})(?:: ?(?P<message>.*))?$")
+LIBRARY = ("/site-packages/", "/dist-packages/", "/lib/python", "<frozen ", "/lib64/python", "<string>")
+MOST_LINES = 400  # of one traceback
+MOST_FOREIGN = 8  # lines of others in the middle of one
+MOST_RANKS = 4096
+MOST_TEXT = 400
+MOST_ALONE = 200  # exceptions without a traceback
+KEPT = 32  # the first exceptions, and as many of the last
+
+
+@dataclass
+class Exception_:
+    """One exception that ended a traceback."""
+
+    kind: str  # its type, without the module
+    message: str
+    number: int  # of the line that names it
+    begun: int  # of the traceback's first line
+    rank: str
+    where: str  # file:line in function, of the script's own code if it has a frame there
+    text: str  # the whole line
+    when: Moment | None = None
+    progress: int = 0  # lines of progress before it
+
+
+@dataclass
+class _Open:
+    begun: int
+    when: Moment | None
+    lines: int = 0
+    foreign: int = 0
+    own: str = ""
+    last: str = ""
+
+
+class Tracebacks:
+    """Collect the exceptions of a log; memory does not grow with its length."""
+
+    def __init__(self) -> None:
+        self.first: list[Exception_] = []
+        self.last: list[Exception_] = []
+        self.lone: list[Exception_] = []
+        self._open: dict[str, _Open] = {}
+
+    @property
+    def open(self) -> bool:
+        return bool(self._open)
+
+    @property
+    def found(self) -> list[Exception_]:
+        return [*self.first, *self.last]
+
+    @property
+    def wanted(self) -> bool:
+        return len(self.lone) < MOST_ALONE
+
+    def alone(self, text: str, number: int, rank: str, progress: int) -> bool:
+        """Keep an exception whose traceback is not there, or cannot be put together; return whether a line is one."""
+        if not (raised := ALONE.match(text)):
+            return False
+        kind, message = raised["type"].rpartition(".")[2], masked(raised["message"].strip()[:MOST_TEXT])
+        self.lone.append(Exception_(kind, message, number, number, rank, "", masked(text[:MOST_TEXT]), None, progress))
+        return True
+
+    def begin(self, text: str, number: int, rank: str, when: Moment | None) -> None:
+        """Open a traceback at its first line, or at a frame if none of this rank is open."""
+        if behind := BEHIND.search(text):
+            rank = behind[1]
+        if BEGIN not in text and (rank in self._open or not FRAME.match(text)):
+            return
+        if len(self._open) < MOST_RANKS or rank in self._open:
+            self._open[rank] = _Open(number, when)
+            self.feed(text, number, rank)
+
+    def feed(self, text: str, number: int, rank: str, progress: int = 0) -> None:
+        """Process a line without its prefixes, if a traceback of its rank is open."""
+        one = self._open.get(rank)
+        if one is None:
+            return
+        one.lines += 1
+        if one.lines > MOST_LINES or one.foreign > MOST_FOREIGN:
+            del self._open[rank]
+        elif frame := FRAME.match(text):
+            place = f"{frame['file']}:{frame['line']}" + (f" in {frame['name'].strip()}" if frame["name"] else "")
+            one.last = place
+            if not any(part in frame["file"] for part in LIBRARY):
+                one.own = place
+        elif not text.strip() or text[0].isspace() or BEGIN in text or text.startswith(("+", "|")):
+            return
+        elif (raised := RAISED.match(text)) and (
+            _named(raised["type"]) or (one.last and not one.foreign and OTHER.fullmatch(raised["type"]))
+        ):
+            del self._open[rank]
+            self._add(raised, one, text, number, rank, progress)
+        else:
+            one.foreign += 1
+
+    def _add(self, raised: re.Match[str], one: _Open, text: str, number: int, rank: str, progress: int) -> None:
+        kind = raised["type"].rpartition(".")[2]
+        message = masked((raised["message"] or "").strip()[:MOST_TEXT])
+        where = masked(one.own or one.last)
+        found = Exception_(kind, message, number, one.begun, rank, where, masked(text[:MOST_TEXT]), one.when, progress)
+        if len(self.first) < KEPT:
+            self.first.append(found)
+        else:
+            self.last = [*self.last[1 - KEPT :], found]
+
+
+def _named(kind: str) -> bool:
+    return kind.endswith(("Error", "Exception", "Interrupt", "Exit", "Warning"))

@@ -1,0 +1,382 @@
+"""Test the diagnosis of a job: labels of launchers, who failed first, who followed, who is silent; bad input."""
+
+import gzip
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from trainwright.commands import register
+from trainwright.commands.options import app
+from trainwright.core.errors import ConfigError
+from trainwright.diagnose.causes import load_causes
+from trainwright.diagnose.job.ranks import Event, known
+from trainwright.diagnose.job.said import Words, load_settings
+from trainwright.diagnose.job.streams import Splitter, keyed, labels
+from trainwright.diagnose.job.verdict import elsewhere, named
+from trainwright.diagnose.reader import Reader
+from trainwright.diagnose.reader import load_settings as reader_settings
+from trainwright.gate.diagnosis import diagnosed
+
+register(["diagnose"])
+ROOT = Path(__file__).parents[4]
+RAISED = """Traceback (most recent call last):
+  File "/opt/ml/code/train.py", line 7, in main
+    step(batch)
+ValueError: 3 channels expected"""
+CLOSED = """Traceback (most recent call last):
+  File "/opt/ml/code/train.py", line 9, in main
+    dist.all_reduce(loss)
+RuntimeError: [/src/gloo/transport/tcp/pair.cc:553] Connection closed by peer [10.0.0.2]:31662."""
+WAITED = CLOSED.replace("pair.cc:553] Connection closed by peer [10.0.0.2]:31662.", "x.cc:78] ").replace(
+    "x.cc:78] ", "unbound_buffer.cc:78] Timed out waiting 6000ms for recv operation to complete"
+)
+EXIT = "srun: error: node-1: task 2: Killed"
+
+
+def of_rank(rank: int, text: str) -> str:
+    return "".join(f"[rank{rank}]: {line}\n" for line in text.splitlines())
+
+
+def labelled(label: str, text: str) -> str:
+    return "".join(f"{label}{line}\n" for line in text.splitlines())
+
+
+def answer(*paths: Path) -> dict[str, Any]:
+    (row,) = diagnosed(ROOT, [str(path) for path in paths])
+    return row
+
+
+def write(folder: Path, files: dict[str, str]) -> Path:
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    return folder
+
+
+def of_files(tmp_path: Path, texts: list[str], name: str = "job-{}.log") -> dict[str, Any]:
+    return answer(write(tmp_path, {name.format(rank): text for rank, text in enumerate(texts)}))
+
+
+def states(row: dict[str, Any]) -> dict[int, str]:
+    return {rank["rank"]: rank["state"] for rank in row["job"]["ranks"]}
+
+
+@pytest.mark.parametrize("name", ["job-{}.log", "rank{}.txt", "attempt_0/{}/stderr.log", "out.{}", "4711_rank_{}.out"])
+def test_a_file_for_each_rank(tmp_path: Path, name: str) -> None:
+    texts = [f"step 1\n{of_rank(rank, CLOSED)}" for rank in range(4)]
+    texts[2] = f"step 1\n{RAISED}\n"
+    row = of_files(tmp_path, texts, name)
+    assert row["cause"] == "exception"
+    assert row["job"]["failed_first"] == [2]
+    assert row["what"].startswith("rank 2 failed first: the script raised ValueError: 3 channels expected")
+    assert row["then"] == "ranks 0, 1, 3 only followed"
+    assert "line" not in row["evidence"]
+    assert f"{name.format(2)}:5: ValueError" in row["evidence"]
+
+
+def test_the_order_of_labelled_lines_says_what_came_first(tmp_path: Path) -> None:
+    first, second = labelled("3: ", RAISED), labelled("1: ", RAISED.replace("3 channels", "4 channels"))
+    log = tmp_path / "slurm-7.out"
+    for text, rank in ((first + second, 3), (second + first, 1)):
+        log.write_text(labelled("0: ", "step 1") + text + labelled("2: ", of_rank(2, CLOSED)))
+        assert answer(log)["job"]["failed_first"] == [rank]
+
+
+def test_times_say_what_came_first_in_files_of_their_own(tmp_path: Path) -> None:
+    def text(second: int) -> str:
+        return f"2026-11-24 10:00:{second:02} INFO step 1\n2026-11-24 10:00:{second:02} INFO next\n{RAISED}\n"
+
+    row = of_files(tmp_path, [text(30), text(20), text(10).replace("3 channels", "4 channels"), CLOSED])
+    assert row["job"]["failed_first"] == [2]
+
+
+def test_pods(tmp_path: Path) -> None:
+    log = tmp_path / "pods.log"
+    log.write_text(
+        labelled("[pod/train-master-0/pytorch] ", f"step 1\n{of_rank(0, WAITED)}{of_rank(1, WAITED)}")
+        + labelled("[pod/train-worker-0/pytorch] ", f"rank 2 of 4\nrank 3 of 4\nstep 1\n{of_rank(3, WAITED)}")
+    )
+    row = answer(log)
+    assert (row["cause"], row["job"]["failed_first"]) == ("rank-silent", [2])
+    assert row["what"].startswith("rank 2 on train-worker-0: ")
+    assert states(row) == {0: "followed", 1: "followed", 2: "silent", 3: "followed"}
+
+
+def test_a_whole_host_that_is_silent(tmp_path: Path) -> None:
+    pods = {host: "".join(f"rank {rank} of 6\n" for rank in (2 * host, 2 * host + 1)) for host in range(3)}
+    pods = {
+        host: text + (of_rank(2 * host, WAITED) + of_rank(2 * host + 1, WAITED)) * (host != 1)
+        for host, text in pods.items()
+    }
+    row = answer(write(tmp_path, {f"node-{host}.log": text for host, text in pods.items()}))
+    assert (row["cause"], row["job"]["failed_first"], row["job"]["host"]) == ("host-silent", [2, 3], "node-1")
+
+
+def test_what_srun_says_of_a_rank(tmp_path: Path) -> None:
+    log = tmp_path / "slurm-7.out"
+    log.write_text(
+        "".join(labelled(f"{rank}: ", f"step 1\n{of_rank(rank, CLOSED)}") for rank in (0, 1, 3))
+        + EXIT
+        + "\n2: step 1\n"
+    )
+    row = answer(log)
+    assert (row["cause"], row["job"]["failed_first"], row["job"]["host"]) == ("killed", [2], "node-1")
+
+
+def test_a_rank_whose_own_output_is_not_there(tmp_path: Path) -> None:
+    log = tmp_path / "slurm-7.out"
+    exits = "".join(f"srun: error: node-1: task {rank}: Exited with exit code 1\n" for rank in (2, 0, 1, 3))
+    log.write_text("".join(labelled(f"{rank}: ", f"step 1\n{of_rank(rank, CLOSED)}") for rank in (0, 1, 3)) + exits)
+    row = answer(log)
+    assert (row["cause"], row["job"]["failed_first"]) == ("exit-code", [2])
+    assert row["fix"] == "give the log of that rank, with standard error"
+
+
+def test_tasks_that_are_launchers(tmp_path: Path) -> None:
+    """srun starts torchrun on each host: its label is no rank then."""
+    log = tmp_path / "slurm-7.out"
+    log.write_text(
+        "".join(
+            labelled(f"{task}: ", of_rank(rank, RAISED if rank == 2 else CLOSED))
+            for task in (0, 1)
+            for rank in (2 * task, 2 * task + 1)
+        )
+    )
+    row = answer(log)
+    assert (row["job"]["failed_first"], row["job"]["world"]) == ([2], 4)
+
+
+def test_a_host_is_guessed_only_between_two_of_its_ranks(tmp_path: Path) -> None:
+    log = tmp_path / "slurm-7.out"
+    text = "".join(labelled(f"{rank}: ", f"rank {rank} of 6\n{CLOSED}") for rank in range(6) if rank != 1)
+    log.write_text(text + "".join(f"srun: error: node-{rank // 3}: task {rank}: Terminated\n" for rank in (0, 2, 4)))
+    hosts = {rank["rank"]: rank["host"] for rank in answer(log)["job"]["ranks"]}
+    assert hosts == {0: "node-0", 1: "node-0", 2: "node-0", 3: "", 4: "node-1", 5: ""}
+
+
+def test_a_rank_that_never_arrived(tmp_path: Path) -> None:
+    text = "torch.distributed.DistStoreError: Timed out after 7 seconds waiting for clients. 3/4 clients joined."
+    waits = "torch.distributed.DistStoreError: wait timeout after 6000ms, keys: /default_pg/0//cpu//0/0"
+    row = of_files(tmp_path, [text, waits, waits])
+    assert (row["cause"], row["job"]["failed_first"], states(row)[3]) == ("rank-missing", [3], "never arrived")
+
+
+def dump(rank: int, *ops: str, retired: bool = True) -> dict[str, Any]:
+    entries = [
+        {
+            "collective_seq_id": seq,
+            "input_dtypes": ["Float"],
+            "input_sizes": [[4]],
+            "is_p2p": False,
+            "process_group": ["0", "default_pg"],
+            "profiling_name": f"gloo:{op}",
+            "retired": retired,
+            "state": "scheduled",
+            "time_created_ns": 1_795_514_867_000_000_000 + seq * 1_000_000,
+        }
+        for seq, op in enumerate(ops, 1)
+    ]
+    return {"version": "2.10", "entries": entries, "pg_config": {"0": {"name": "0", "ranks": "[0, 1, 2, 3]"}}}
+
+
+@pytest.mark.parametrize(
+    ("usual", "odd", "cause", "told"),
+    [
+        (("all_reduce", "barrier", "all_reduce"), ("all_reduce", "all_reduce"), "collective-mismatch", "collective 2"),
+        (("all_reduce", "barrier"), ("all_reduce",), "rank-late", "did not call collective 2"),
+        (("all_reduce",), ("all_reduce", "all_reduce"), "collective-mismatch", "which no other rank called"),
+    ],
+)
+@pytest.mark.parametrize("packed", [False, True])
+def test_dumps_name_the_rank(
+    tmp_path: Path, usual: tuple[str, ...], odd: tuple[str, ...], cause: str, told: str, packed: bool
+) -> None:
+    for rank in range(4):
+        value = dump(rank, *(odd if rank == 1 else usual))
+        data = pickle.dumps(value, 2) if packed else json.dumps(value).encode()
+        (tmp_path / f"fr_trace_{rank}").write_bytes(data)
+        (tmp_path / f"job-{rank}.log").write_text(of_rank(rank, CLOSED if rank == 1 else WAITED))
+    row = answer(tmp_path)
+    assert (row["cause"], row["job"]["failed_first"]) == (cause, [1])
+    assert told in row["evidence"]
+
+
+def test_what_the_watchdog_of_nccl_says(tmp_path: Path) -> None:
+    def text(rank: int, enqueued: int) -> str:
+        head = f"[rank{rank}]:[E1124 10:00:01.1 ProcessGroupNCCL.cpp:"
+        told = f"{head}632] [Rank {rank}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=8)\n"
+        told += f"{head}2268] [PG ID 0 PG GUID 0(default_pg) Rank {rank}] failure detected by watchdog"
+        told += " at work sequence id: 8"
+        return f"{told} PG status: last enqueued work: {enqueued}, last completed work: 7\n"
+
+    log = tmp_path / "train.log"
+    log.write_text("".join(text(rank, 8 if rank == 5 else 11) for rank in range(8)))
+    row = answer(log)
+    assert (row["cause"], row["job"]["failed_first"]) == ("rank-late", [5])
+    most = "".join(text(rank, 11) for rank in range(8) if rank != 3)
+    for head, found in (("", []), ("rank 0 of 8\n", [3])):  # a part of a log may lack a rank for other reasons
+        log.write_text(head + most)
+        assert answer(log)["job"]["failed_first"] == found
+    log.write_text("".join(text(rank, 11) for rank in range(8)))
+    row = answer(log)
+    assert (row["cause"], row["job"]["failed_first"]) == ("timeout", [])
+
+
+def test_a_rank_that_waits_in_an_earlier_collective_is_not_late(tmp_path: Path) -> None:
+    """Messages to it were lost: the others completed that collective and wait in the next one."""
+    for text, found in ((WAITED, []), (CLOSED, [1])):
+        for rank in range(4):
+            (tmp_path / f"fr_trace_{rank}").write_text(
+                json.dumps(dump(rank, *["all_reduce"] * (1 if rank == 1 else 2)))
+            )
+            (tmp_path / f"job-{rank}.log").write_text(of_rank(rank, text if rank == 1 else WAITED))
+        assert answer(tmp_path)["job"]["failed_first"] == found
+
+
+def test_ras_beside_the_logs(tmp_path: Path) -> None:
+    ras = "Job summary\n===========\n\n  Nodes  Processes         GPUs  Processes     GPUs\n"
+    ras += "(total)   per node  per process    (total)  (total)\n      2          2            1          4        4\n"
+    ras += "\nErrors\n======\n\nDEAD\n  1 job process is considered dead\n  Process 99 on node node-1 managing GPU 1\n"
+    watchdog = "[rank0]:[E ProcessGroupNCCL.cpp:616] [Rank 0] Watchdog caught collective operation timeout: WorkNCCL()"
+    row = answer(write(tmp_path, {"ras.txt": ras, "node-0.log": f"{watchdog}\n{watchdog.replace('0]', '1]')}\n"}))
+    assert row["cause"] == "rank-silent"
+    assert row["job"]["host"] == "node-1"
+
+
+# --- bad input -------------------------------------------------------------------------------------------------------
+
+
+def test_logs_of_two_jobs(tmp_path: Path) -> None:
+    files = {
+        f"{job}/job-{rank}.log": f"rank {rank} of {ranks}\n{CLOSED}\n"
+        for job, ranks in (("a", 2), ("b", 4))
+        for rank in range(ranks)
+    }
+    folder = write(tmp_path, {name.replace("job-", "rank-"): text for name, text in files.items()})
+    row = answer(folder)
+    assert row["cause"] == "unknown"
+    assert "these are logs of different jobs: rank 0 is one of 2 in " in row["what"]
+    assert row["fix"] == "give the logs of one job at a time"
+
+
+def test_files_that_are_not_read_get_a_sentence(tmp_path: Path) -> None:
+    write(tmp_path, {f"job-{rank}.log": f"step 1\n{RAISED if rank == 1 else CLOSED}\n" for rank in range(3)})
+    (tmp_path / "core").write_bytes(b"\x7fELF\0\0\0")
+    (tmp_path / "empty.log").write_bytes(b"")
+    (tmp_path / "fr_trace_0").write_bytes(pickle.dumps({"version": "2.10", "entries": ROOT}))
+    (tmp_path / "fr_trace_1").write_bytes(json.dumps({**dump(1), "version": "7.0"}).encode())
+    (tmp_path / "cut.log.gz").write_bytes(gzip.compress(b"step 1\n" * 99)[:-9])
+    (tmp_path / "job-2.log").write_bytes(f"step 1\n{CLOSED}\n\N{BEACH WITH UMBRELLA}".encode()[:-2])
+    (tmp_path / "gone.log").symlink_to("nowhere")
+    row = answer(tmp_path)
+    assert (row["cause"], row["job"]["failed_first"]) == ("exception", [1])
+    notes = {Path(note.partition(": ")[0]).name: note.partition(": ")[2] for note in row["job"]["notes"]}
+    assert set(notes) == {"core", "empty.log", "fr_trace_0", "fr_trace_1", "cut.log.gz"}
+    assert notes["core"] == "not read: it is not text"
+    assert notes["fr_trace_0"].startswith("not read: it has the opcode ")
+    assert "version 7.0" in notes["fr_trace_1"]
+
+
+@pytest.mark.parametrize("content", [None, b"\0\1\2"])
+def test_a_folder_without_logs(tmp_path: Path, content: bytes | None) -> None:
+    if content:
+        (tmp_path / "core").write_bytes(content)
+    with pytest.raises(ConfigError, match="no log in this folder"):
+        diagnosed(ROOT, [str(tmp_path)])
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (pickle.dumps({"version": "2.10", "entries": ROOT}), "it has the opcode"),
+        (json.dumps({**dump(0), "version": "3.1"}).encode(), "version 3.1"),
+        (pickle.dumps(dump(0))[:40], "it is cut or damaged"),
+    ],
+)
+def test_a_dump_that_is_not_read_is_an_error_if_it_is_all(tmp_path: Path, content: bytes, why: str) -> None:
+    (tmp_path / "fr_trace_0").write_bytes(content)
+    with pytest.raises(ConfigError) as error:
+        diagnosed(ROOT, [str(tmp_path / "fr_trace_0")])
+    assert why in error.value.why
+
+
+def test_dumps_without_any_log(tmp_path: Path) -> None:
+    for rank in range(4):
+        (tmp_path / f"fr_trace_{rank}").write_text(json.dumps(dump(rank, *["all_reduce"] * (1 if rank == 2 else 2))))
+    row = answer(*sorted(tmp_path.iterdir()))
+    assert (row["cause"], row["job"]["failed_first"], row["log"]) == ("rank-late", [2], "4 ranks: 4 recorder dumps")
+
+
+def test_logs_without_labels_are_read_one_by_one(tmp_path: Path) -> None:
+    write(tmp_path, {"a.log": f"{RAISED}\n", "b.txt": "step 1\nTraining completed\n"})
+    rows = diagnosed(ROOT, [str(tmp_path / "a.log"), str(tmp_path / "b.txt")])
+    assert [row["cause"] for row in rows] == ["exception", "none"]
+
+
+def test_secrets_are_masked(tmp_path: Path) -> None:
+    row = of_files(tmp_path, [RAISED.replace("3 channels", "token=hf_abcdefghijklmnopqrstuvw 3"), CLOSED])
+    assert "hf_abc" not in json.dumps(row)
+
+
+# --- labels ----------------------------------------------------------------------------------------------------------
+
+
+def test_text_that_looks_like_a_label_now_and_then_is_text() -> None:
+    assert labels([b"12: a", b"see", b"this", b"text"]) == set()
+    assert keyed(b"12: a", frozenset())[1] == b"12: a"
+    key, rest = keyed(b"[1,mpirank:3,algo-2]<stderr>:[rank3]: x", frozenset())
+    assert (key.host, key.rank, rest) == ("algo-2", 3, b"x")
+
+
+@pytest.mark.parametrize(
+    ("label", "writers"), [("{}: ", 7), ("[pod/train-{}/pytorch] ", 7), ("algo-{} | ", 7), ("[1,{}]<stdout>:", 5)]
+)
+def test_lines_keep_their_numbers_and_writers(label: str, writers: int) -> None:
+    """Also across blocks, with further labels, and with lines that have none."""
+    lines = [f"{label.format(n % 3)}{'[rank7]: ' * (n % 5 == 0)}line {n}" for n in range(9000)]
+    lines[50] = "srun: error: without a label"
+    whole = ("\n".join(lines) + "\n").encode()
+    words = Words(load_settings(ROOT))
+    at = whole.index(b"\n", 14_000) + 1
+    found = Splitter("log", Reader(load_causes(ROOT), reader_settings(ROOT)), words).read([whole[:at], whole[at:]])
+    assert len(found) == writers
+    for stream in found:
+        for number, text in stream.tail:
+            assert text.decode() in lines[stream.line(number) - 1]
+
+
+def test_numbers_in_sentences() -> None:
+    assert named([3]) == "rank 3"
+    assert named([0, 1, 2, 5, 7, 8]) == "ranks 0-2, 5, 7, 8"
+
+
+def test_the_command(tmp_path: Path) -> None:
+    write(tmp_path, {f"job-{rank}.log": f"step 1\n{RAISED if rank == 1 else CLOSED}\n" for rank in range(3)})
+    done = CliRunner().invoke(app, ["diagnose", str(tmp_path)])
+    assert done.exit_code == 0
+    assert done.stdout.startswith("3 ranks: 3 logs: exception\n  what:     rank 1 failed first: ")
+
+
+def test_a_log_of_unknown_origin_is_named_where_nothing_else_shows_the_guilty_one(tmp_path: Path) -> None:
+    heads = [f"rank {rank} of 4\n" for rank in range(2)]
+    alive = "step 1 loss 0.1\nstep 2 loss 0.2\n"
+    logs = {f"host{n}.out": text for n, text in enumerate([*(head + CLOSED for head in heads), "", alive])}
+    then = answer(write(tmp_path, logs))["then"]
+    assert f"{tmp_path}/host2.out: not read: it is empty" in then
+    assert f"{tmp_path}/host3.out: no line says which rank wrote it" in then
+    assert "its last line: step 2 loss 0.2" in then
+    assert "host0.out" not in then
+    more = answer(write(tmp_path, {f"host{n}.out": alive for n in range(3, 9)}))["then"]
+    assert more.count("no line says") == 4
+    assert "and 2 more such logs" in more
+
+
+@pytest.mark.parametrize("cause", ["exit-code", "host-lost"])
+def test_a_line_of_a_launcher_that_only_passes_a_failure_on_is_not_the_first_failure(cause: str) -> None:
+    job = known([], [], [], [row for row in load_causes(ROOT) if row.id == cause], {cause})
+    job.rest = [Event(cause, "", "", "", "launcher.log", 1)]
+    assert elsewhere(job) is None

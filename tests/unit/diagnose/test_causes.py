@@ -1,0 +1,138 @@
+"""Test the answer for each log: lines in the formats of others (*lines.toml), texts of our own in logs/."""
+
+import json
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from trainwright.commands import register
+from trainwright.commands.options import app
+from trainwright.diagnose import causes
+from trainwright.diagnose.causes import ANY, EARLIER, load_causes
+from trainwright.diagnose.reader import load_settings
+from trainwright.gate import diagnosis
+
+register(["diagnose"])
+ROOT = Path(__file__).parents[3]
+FOLDER = Path(__file__).parent / "logs"
+LOGS, GPU_LOGS, FAMILIES = (
+    tomllib.loads((FOLDER.parent / f"{name}.toml").read_text())["logs"]
+    for name in ("lines", "gpu_lines", "family_lines")
+)
+
+
+@pytest.mark.parametrize(
+    "log",
+    [*LOGS, *GPU_LOGS, *FAMILIES],
+    ids=lambda row: f"{row['cause']} {row['seen'][:40]} {row['text'].strip()[:80]}",
+)
+def test_a_public_log_names_its_cause_and_the_fix(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, log: dict[str, Any]
+) -> None:
+    monkeypatch.chdir(ROOT)
+    path = tmp_path / "log"
+    path.write_text(log["text"].strip() + "\n")
+    done = CliRunner().invoke(app, ["diagnose", str(path), "--json"])
+    (found,) = json.loads(done.stdout)
+    assert (done.exit_code, found["cause"]) == (7 if log["cause"] == "unknown" else 0, log["cause"])
+    assert log.get("fix", "") in found["fix"]
+
+
+def test_a_run_that_passes_has_no_line_of_any_of_these() -> None:
+    table, named = causes.load_causes(ROOT), {row["cause"] for row in [*LOGS, *FAMILIES]}
+    passed = sorted((ROOT / "tests/unit/nccl-tests").glob("*_ok_*.txt"))
+    assert passed
+    for path in passed:
+        found = causes.Signatures(table)
+        for number, line in enumerate(path.read_text().splitlines()):
+            found.feed(line, number)
+        assert not named & {cause.id for cause, _ in found.found}, path.name
+
+
+FILES = tomllib.loads((FOLDER / "expected.toml").read_text())["logs"]
+WELL = ("none", "unknown")
+
+
+@pytest.mark.parametrize("log", FILES, ids=[row["file"] for row in FILES])
+def test_a_log_of_the_folder_gets_its_answer(monkeypatch: pytest.MonkeyPatch, log: dict[str, str]) -> None:
+    monkeypatch.chdir(ROOT)
+    done = CliRunner().invoke(app, ["diagnose", str(FOLDER / log["file"]), "--json"])
+    (found,) = json.loads(done.stdout)
+    assert (done.exit_code, found["cause"]) == (7 if log["cause"] == "unknown" else 0, log["cause"])
+    assert log.get("line", "") in found["evidence"]
+    assert bool(found["fix"]) == (log["cause"] != "none")
+
+
+def test_every_cause_has_a_log_and_many_logs_have_none() -> None:
+    assert {row["file"] for row in FILES} == {path.name for path in FOLDER.glob("*.log")}
+    shown = {row["cause"] for row in [*FILES, *LOGS, *FAMILIES]}
+    known = {row.id for row in load_causes(ROOT) if row.lines}
+    assert known - shown == set()
+    assert shown - known - {"exception"} == set(WELL)
+    assert sum(row["cause"] == "none" for row in FILES) >= 25
+
+
+def test_what_a_cause_follows_from_is_a_cause() -> None:
+    rows = load_causes(ROOT)
+    places = {place.id for place in load_settings(ROOT).places}
+    for row in rows:
+        assert set(row.follows) <= {one.id for one in rows} | {ANY, EARLIER}, row.id
+        assert set(row.fixes) <= places, row.id
+
+
+@pytest.mark.parametrize(
+    ("place", "line"), [("slurm", "srun: error: a1: task 0: Bus error"), ("sagemaker", "algo-1 starts")]
+)
+def test_the_fix_is_one_for_the_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, line: str) -> None:
+    monkeypatch.chdir(ROOT)
+    path = tmp_path / "log"
+    path.write_text(f"{line}\n  exitcode  : -7 (pid: 90)\n")
+    (found,) = json.loads(CliRunner().invoke(app, ["diagnose", str(path), "--json"]).stdout)
+    (row,) = [row for row in load_causes(ROOT) if row.id == "shm" and place in row.fixes and "slurm" in row.fixes]
+    assert (found["cause"], found["fix"]) == ("shm", row.fixes[place])
+
+
+@pytest.mark.parametrize(
+    ("line", "step"),
+    [
+        ("slurmstepd: error: task_p_pre_launch: failed", "sacct -j JOB"),
+        ("algo-1 | ERROR: it broke", "describe-training-job"),
+        ("Warning  FailedScheduling of the pod: error", "kubectl describe pod"),
+        ("docker: Error response from daemon: strange.", "docker inspect"),
+        ("ERROR: it broke", "keep the output of every rank"),
+    ],
+)
+def test_an_unknown_cause_comes_with_the_lines_and_the_step_of_its_place(tmp_path: Path, line: str, step: str) -> None:
+    path = tmp_path / "log"
+    path.write_text(f"step 1\n{line}\nstep 2\n")
+    (found,) = diagnosis.diagnosed(ROOT, [str(path)])
+    assert found["cause"] == "unknown"
+    assert "line 2: " in found["evidence"]
+    assert step in found["fix"]
+
+
+def test_what_followed_is_said(tmp_path: Path) -> None:
+    (found,) = diagnosis.diagnosed(ROOT, [str(FOLDER / "exception.log")])
+    assert found["then"] == "timeout (line 5)"
+    assert "ValueError: 3 channels expected, found 1, at /job/data.py:21 in __getitem__, on rank 3" in found["what"]
+
+
+@pytest.mark.parametrize(
+    ("after", "cause"),
+    [
+        ("", "exception"),
+        ("step 1 loss 2.0\nstep 2 loss 1.9\nstep 3 loss 1.8\n", "unknown"),
+        ("Training completed.\n", "none"),
+    ],
+)
+def test_an_exception_without_a_traceback_counts_only_if_the_program_did_not_go_on(
+    tmp_path: Path, after: str, cause: str
+) -> None:
+    path = tmp_path / "log"
+    path.write_text("step 0 loss 2.1\n[rank1]: ValueError: 3 channels expected\n" + after)
+    (found,) = diagnosis.diagnosed(ROOT, [str(path)])
+    assert found["cause"] == cause
+    assert ("ValueError: 3 channels expected, on rank 1" in found["what"]) == (cause == "exception")

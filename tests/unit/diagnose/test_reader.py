@@ -1,0 +1,178 @@
+"""Test the reading of logs: the words that find lines, blocks as single lines, packed and damaged files, memory."""
+
+import gzip
+import io
+import re
+import tomllib
+import tracemalloc
+from pathlib import Path
+
+import pytest
+import zstandard
+
+from trainwright.diagnose import log_lines, reader
+from trainwright.diagnose.anchors import literals
+from trainwright.diagnose.answer import Answer, answer
+from trainwright.diagnose.causes import Cause, load_causes
+from trainwright.diagnose.reader import Reader
+
+ROOT = Path(__file__).parents[3]
+CAUSES, SETTINGS = load_causes(ROOT), reader.load_settings(ROOT)
+TEXTS = [row["text"] for row in tomllib.loads((Path(__file__).parent / "lines.toml").read_text())["logs"]]
+TEXTS += [path.read_text() for path in sorted((Path(__file__).parent / "logs").rglob("*.log"))]
+READER = Reader(CAUSES, SETTINGS)  # compiled once, as a job's diagnosis does for its many logs
+OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"
+RAISED = """Traceback (most recent call last):
+  File "/opt/ml/code/train.py", line 7, in main
+    step(batch)
+ValueError: 3 channels expected"""
+
+
+def read(text: str | bytes) -> Reader:
+    one = READER.fresh()
+    one.read(io.BytesIO(text.encode() if isinstance(text, str) else text))
+    return one
+
+
+def fed(text: str) -> Reader:
+    one = READER.fresh()
+    for number, line in enumerate(text.splitlines(), 1):
+        one.feed(line, number)
+    return one
+
+
+def cause(text: str | bytes) -> str:
+    found = answer(read(text))
+    return found.finding.cause.id if found.finding else found.state
+
+
+@pytest.mark.parametrize(
+    ("expression", "found"),
+    [
+        (r"CUDA out of memory|oom-kill", ["CUDA out of memory", "oom-kill"]),
+        (r"(?:abcd|bcdef)?ghij+k", ["ghij"]),
+        (r"ab[|(]cdefg{0,3}h", ["cdef"]),
+        (r"(^|[ :])(srun|mpirun): command not found", [": command not found"]),
+        (r"\b(first|second)\b", ["first", "second"]),
+        (r"\d{1,3} (?!nothing)wordy?", ["word"]),
+        (r"a\.b\\c\d", [r"a.b\c"]),
+    ],
+)
+def test_the_literals_of_an_expression(expression: str, found: list[str]) -> None:
+    assert literals(expression) == found
+
+
+@pytest.mark.parametrize("expression", [r"\d+", "abc", "(abcd)?", "abcd|ab", "(?i)abcdef", "(?:abcd|b)"])
+def test_an_expression_that_needs_no_literal_is_refused(expression: str) -> None:
+    with pytest.raises(ValueError, match=r"literal|flag"):
+        literals(expression)
+    with pytest.raises(ValueError, match=r"literal|flag"):
+        Cause(id="a", what="b", lines=[expression], fix="c", seen="d")
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_the_words_find_each_line_that_a_row_looks_for(text: str) -> None:
+    one, raw = read(text), text.splitlines()
+    lines, places = (
+        [log_lines.unprefixed(line)[0] for line in raw],
+        {row for one in SETTINGS.places for row in one.lines},
+    )
+    there = {
+        expression
+        for expression in one.conditions.texts
+        if any(re.search(expression, line) for line in [*lines, *(raw if expression in places else ())])
+    }
+    assert {one.conditions.texts[number] for number in one.conditions.met} == there
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_single_lines_give_the_answer_of_the_whole_log(text: str) -> None:
+    """`watch` and `attach` read lines, `diagnose` reads blocks."""
+
+    def told(found: Answer) -> tuple[str, str, str, str]:
+        return found.state, found.what, found.evidence, found.fix
+
+    assert told(answer(read(text))) == told(answer(fed(text)))
+
+
+def test_where_a_block_ends_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "step 1\n" * 3 + f"[rank3]: {RAISED.replace(chr(10), chr(10) + '[rank3]: ')}\n" + "x" * 50
+    whole = answer(read(text)).evidence
+    assert whole == "line 7: ValueError: 3 channels expected"
+    for size in range(1, 60):
+        monkeypatch.setattr(reader, "BLOCK", size)
+        assert answer(read(text)).evidence == whole
+
+
+def test_what_a_progress_bar_overwrote_is_no_part_of_the_evidence() -> None:
+    found = answer(read("\r".join(f"{n}%|###" for n in range(100)) + f"\r{OOM}\n"))
+    assert found.evidence == f"line 1: {OOM}"
+
+
+def test_colours_and_prefixes() -> None:
+    assert (
+        cause("algo-1 | \x1b[31mtorch.\x1b[0mOutOfMemoryError: \x1b[1mCUDA out of memory\x1b[0m\n") == "out-of-memory"
+    )
+    assert cause(f"2026-11-22T10:00:00.123Z [rank7]: {OOM}") == "out-of-memory"
+
+
+def test_packed_files_and_utf_16(tmp_path: Path) -> None:
+    text = f"step 1\n{OOM}\n"
+    for name, data in {
+        "gz": gzip.compress(text.encode()),
+        "zst": zstandard.compress(text.encode()[:9]) + zstandard.compress(text.encode()[9:]),
+        "le": text.encode("utf-16"),
+        "be": b"\xfe\xff" + text.encode("utf-16-be"),
+    }.items():
+        (tmp_path / name).write_bytes(data)
+        one = Reader(CAUSES, SETTINGS)
+        with log_lines.opened(str(tmp_path / name)) as stream:
+            one.read(stream)
+        assert answer(one).evidence == f"line 2: {OOM}", name
+
+
+@pytest.mark.parametrize(
+    ("data", "what"),
+    [
+        (b"", "the log is empty"),
+        (b"\x7fELF\x02\x01\x01\0\0\0", "it is not text"),
+        (b"step 1\n\xe2\x82", "none of its 2 lines reports an error"),
+    ],
+)
+def test_a_log_without_an_answer_gets_a_sentence(data: bytes, what: str) -> None:
+    found = answer(read(data))
+    assert found.state == "unknown"
+    assert what in found.what
+    assert found.fix
+
+
+def test_memory_does_not_grow_with_the_log() -> None:
+    class Endless(io.RawIOBase):
+        def __init__(self, pieces: int) -> None:
+            self.left = pieces
+
+        def read(self, _: int = -1) -> bytes:
+            self.left -= 1
+            text = f"{OOM} {self.left}\n{RAISED}\nERROR {self.left}: x failed\nstep {self.left}\n" * 20
+            return text.encode() if self.left >= 0 else b""
+
+    def peak(pieces: int) -> int:
+        one = Reader(CAUSES, SETTINGS)
+        tracemalloc.start()
+        one.read(Endless(pieces))  # type: ignore[arg-type]
+        _, most = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        return most
+
+    assert peak(400) < 2 * peak(100)
+
+
+def test_credentials_in_evidence_are_masked() -> None:
+    found = answer(
+        read(RAISED.replace("3 channels expected", "bad token=hf_abcdefghijklmnopqrstuvw at https://u:p@host/"))
+    )
+    assert "hf_abc" not in found.evidence + found.what
+    assert "u:p@" not in found.evidence + found.what
+    unknown = answer(read("FATAL: login with password=hunter2000 was refused\n"))
+    assert unknown.state == "unknown"
+    assert "FATAL: login with password=***" in unknown.evidence
