@@ -190,6 +190,13 @@ def _gap(sizes: list[int]) -> str:
     return f"between {first[at - 1]} and {first[at]} bytes"
 
 
+ALONE = (
+    "nccl-tests was built without MPI, or its tasks were not connected "
+    "(under srun, PMIx in containers requires a hook of enroot: docs/gate.md)"
+)
+NVLINK_BETWEEN = "hosts of this type share NVLink, which is faster than EFA, so EFA may carry nothing"
+
+
 def rank_count(case: Case) -> Result:
     """Check that numbers, header lines, NCCL's messages and declared values name one number of ranks."""
     texts, established = list[str](), True
@@ -224,7 +231,7 @@ def rank_count(case: Case) -> Result:
             return "fail", f"{where}: " + ", ".join(f"{who} says {count}" for who, count in said.items())
         if (ranks.low, ranks.high) == (1, 1):
             if several or (len(case.log.tables) > 1 and not firsts):
-                return "fail", f"{where}: several tables of one rank each: nccl-tests was built without MPI"
+                return "fail", f"{where}: several tables of one rank each: {ALONE}"
             established = established and case.declared.world_size == 1
             texts.append("1 rank: nothing was communicated")
         elif ranks.applicable:
@@ -348,9 +355,10 @@ def nics(case: Case) -> Result:
         )
     if not found:
         return "not established", "no rank logs its number of NICs (aws-ofi-nccl 1.5 and newer do)"
-    (count,), has, declared = found, case.instance.efa, case.declared.nics
+    (count,), declared, row = found, case.declared.nics, case.instance
+    has = " or ".join(map(str, (row.efa, *row.efa_or)))
     said = f"; {declared} are declared" if declared else ""
-    if count != (declared or has) or count > has:
+    if count not in ([declared] if declared else [row.efa, *row.efa_or]) or count > row.most_efa:
         return "fail", f"{count} on each rank, {case.declared.instance} has {has}{said}"
     return "pass", f"{count} on each of {found[count]} ranks" + (
         f", and {case.declared.instance} has {has}{said}" if said else ""
@@ -365,6 +373,8 @@ def gpudirect(case: Case) -> Result:
         return "fail", seen.evidence("no GPUDirect")
     if seen.direct:
         return "pass", f"{seen.direct} channels"
+    if case.instance.imex:
+        return "not applicable", NVLINK_BETWEEN
     return "not established", "the log shows no channel over the network: set NCCL_DEBUG=INFO"
 
 
@@ -420,6 +430,8 @@ def efa_counters(case: Case) -> Result:
         return "not applicable", "the log has no EFA counters"
     if case.several is False:
         return "not applicable", "one node"
+    if case.instance and case.instance.imex:
+        return "not applicable", NVLINK_BETWEEN
     if case.nodes and len(counted) < case.nodes:
         return "not established", f"{len(counted)} of {case.nodes} hosts have counters"
     # In a broadcast, a reduce or a sendrecv, one side may send next to nothing.
@@ -440,6 +452,8 @@ def ceiling(case: Case) -> Result:
     """Fail a busbw that exceeds the hardware's ceiling, because it cannot come from that hardware."""
     if case.instance is None or case.nodes is None:
         return "not applicable", "no instance type or no number of nodes is declared"
+    if case.nodes > 1 and case.instance.imex:
+        return "not applicable", NVLINK_BETWEEN
     top = floors.ceiling("net" if case.nodes > 1 else "nvlink", case.instance, case.floors)
     sides = [(side.busbw, row) for table in case.log.tables for row in table.rows for side in row.sides]
     if top is None or not sides or all(ranks.high == 1 for ranks in case.ranks):

@@ -4,7 +4,7 @@ from datetime import date
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from trainwright.core.toml import Model, load
 from trainwright.matrix.instances import Instance
@@ -26,6 +26,13 @@ class Floor(Model):
     confirmed: bool = False  # on that hardware, with a trainwright image
     evidence: str
     date: date
+
+    @field_validator("nodes")
+    @classmethod
+    def _in_order(cls, nodes: list[int]) -> list[int]:
+        if nodes != sorted(nodes):
+            raise ValueError("nodes must be [least] or [least, most], and least may not be above most")
+        return nodes
 
 
 class Tcp(Model):

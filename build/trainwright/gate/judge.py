@@ -83,7 +83,7 @@ CHECKS: dict[str, Callable[[Case], Result]] = {
     "ceiling": checks.ceiling,
     "floor": checks.floor,
 }
-# The cause behind each failed check, most severe first; the signatures of causes.toml rank between FIRST and LAST.
+# The cause behind each failed check, most severe first; signatures of dockerfiles/causes rank between FIRST and LAST.
 FIRST = {"wrong values": "wrong-values"}
 LAST = {
     "nccl version": "two-nccl",

@@ -13,6 +13,7 @@ from pydantic import Field
 from trainwright.core.errors import ConfigError
 from trainwright.core.toml import Model
 from trainwright.gate.spec import Run
+from trainwright.schedulers import dra, placement
 from trainwright.schedulers import kubernetes as objects
 from trainwright.schedulers import slurm as slurm_files
 
@@ -74,12 +75,19 @@ def _names(run: Run) -> str:
 def _bare(run: Run, script: str) -> str:
     words = shlex.join([*BASH, *run.words, "--hosts", _names(run), *run.variables])
     first = shlex.quote(run.hosts[0])
-    pattern = shlex.quote(f"[b]ash -s -- --name {run.name} ")
+    # Without pkill, which small images lack. The brackets keep the pattern from matching its own command line.
+    pattern = shlex.quote(f"^[b]ash -s -- --name {run.name} ")
+    # It tidies up on the other hosts, and is waited for.
+    ending = (
+        "for p in /proc/[0-9]*; do "
+        f"if tr '\\0' ' ' <$p/cmdline 2>/dev/null | grep -q -- {pattern}; then kill -TERM ${{p#/proc/}}; "
+        "n=0; while [ -e $p ] && [ $n -lt 75 ]; do sleep 0.2; n=$((n + 1)); done; fi; done"
+    )
     lines = [
         HOST_SCRIPT.format(
             title=f"nccl-tests as {len(run.hosts)} hosts have them, by mpirun on the first one"
         ).rstrip(),
-        f"stop() {{ ssh -o BatchMode=yes {first} pkill -TERM -f {shlex.quote(pattern)} || true; }}",
+        f"stop() {{ ssh -o BatchMode=yes -o ConnectTimeout=10 {first} {shlex.quote(ending)} || true; }}",
         "trap 'stop; exit 130' INT",
         "trap 'stop; exit 143' TERM",
     ]
@@ -168,15 +176,20 @@ def slurm_options(run: Run, name: str, seconds: int, runs: Sequence[Run]) -> str
         f"--job-name={name}",
         f"--nodes={run.nodes}",
         f"--ntasks-per-node={run.gpus}",
-        f"--gpus-per-node={run.gpus}",
+        *([f"--gpus-per-node={run.gpus}"] if run.cluster.gpus_per_node else []),
         "--exclusive",
         f"--time={minutes // 60:02}:{minutes % 60:02}:00",
+        "--mem=0",
         f"--output={name}.log",
+        *placement.sbatch(run.placement),
     ]
     lines = slurm_files.head(options)
     images = [one for one in runs if one.image]
+    if images and run.kinds and run.cluster.mpi_type.startswith("pmix"):
+        lines += slurm_files.pmix(run.kinds.slurm.pmi_hook)
     for host in sorted({one.image.partition("/")[0] for one in images if slurm_files.enroot(one.image) != one.image}):
         lines += slurm_files.pull(host)
+    lines += slurm_files.without_gpus(run.gpus, run.cluster)
     if images:
         names = " ".join(f'"pyxis_{one.name}-$SLURM_JOB_ID"' for one in images)
         remove = f"srun --nodes={run.nodes} --ntasks={run.nodes} --ntasks-per-node=1 enroot remove --force {names}"
@@ -186,7 +199,7 @@ def slurm_options(run: Run, name: str, seconds: int, runs: Sequence[Run]) -> str
 
 def slurm_script(run: Run, script: str) -> str:
     """Return the commands that run in the allocation."""
-    words = [*BASH, *run.words, "--srun", str(run.nodes)]
+    words = [*BASH, *run.words, "--srun", str(run.nodes), "--mpi", run.cluster.mpi_type]
     if run.image:
         words += ["--container", slurm_files.enroot(run.image)]
     return with_script(shlex.join([*words, *run.variables]), script)
@@ -230,27 +243,46 @@ MOUNTED = "/gate"
 
 
 def kubernetes(run: Run, script: str) -> list[dict[str, Any]]:
-    """Return the manifests: an MPIJob for several nodes, a plain Job for one, and first the script as a ConfigMap,
-    because Kubernetes expands $(...) in a command.
+    """Return the manifests: an MPIJob for several nodes, a plain Job for one, and before it what `_beside` says."""
+    return [*_beside(run, script), _job(run)]
+
+
+def kubernetes_commands(run: Run, file: str) -> list[str]:
+    """List the commands that submit the manifests."""
+    return objects.submission(file, _job(run), _beside(run, ""))
+
+
+def _metadata(run: Run, name: str, labels: dict[str, str] | None = None) -> dict[str, Any]:
+    return objects.metadata(
+        name, run.placement.namespace, {"app.kubernetes.io/name": "trainwright-gate", **(labels or {})}
+    )
+
+
+def _script(run: Run) -> str:
+    return f"{run.name}-script"
+
+
+def _beside(run: Run, script: str) -> list[dict[str, Any]]:
+    """Return what the job needs first: the script as a ConfigMap, because Kubernetes expands $(...) in a command, and
+    what the pods claim (DRA).
     """
-    metadata = {"name": run.name, "labels": {"app.kubernetes.io/name": "trainwright-gate"}}
-    return [objects.config_map(metadata, {"gate.sh": script}), _job(run, metadata)]
+    config = objects.config_map(_metadata(run, _script(run)), {"gate.sh": script})
+    return [config, *dra.documents(run.claims, _metadata(run, run.name))]
 
 
-def _job(run: Run, metadata: dict[str, Any]) -> dict[str, Any]:
+def _job(run: Run) -> dict[str, Any]:
+    kinds = run.kinds
+    assert kinds
+    metadata = _metadata(run, run.name, placement.labels(run.placement, run.cluster, kinds.kueue))
+    ended = objects.lifetime(kinds.kubernetes.ttl_seconds, run.seconds, bool(run.placement.queue))
     command = ["bash", f"{MOUNTED}/gate.sh"]
     words = [*run.words, *run.variables]
+    # Topology is for the workers: the launcher has no GPU, and may run anywhere.
+    notes = placement.annotations(run.placement, run.cluster, kinds.kueue, run.name, 1)
     if run.nodes == 1:
-        return {
-            "apiVersion": "batch/v1",
-            "kind": "Job",
-            "metadata": metadata,
-            "spec": {
-                "backoffLimit": 0,
-                "activeDeadlineSeconds": run.seconds,
-                "template": {"spec": _pod(run, [*command, *words])},
-            },
-        }
+        pod = _pod(run, [*command, *words])
+        spec = {"backoffLimit": 0, **ended, "template": objects.template(pod, notes)}
+        return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec}
     hosts = ["--hostfile", f"{objects.MPI_HOSTS}/hostfile", "--trust-hosts"]
     launcher = {
         "name": "gate",
@@ -258,42 +290,48 @@ def _job(run: Run, metadata: dict[str, Any]) -> dict[str, Any]:
         "command": [*command, *hosts, *words],
         "volumeMounts": [{"name": "script", "mountPath": MOUNTED}],
     }
-    volumes = [{"name": "script", "configMap": {"name": run.name}}]
+    volumes = [{"name": "script", "configMap": {"name": _script(run)}}]
     # The launcher may run on any node with the image's architecture.
-    where = {"nodeSelector": {objects.ARCHITECTURE_LABEL: run.architecture}} if run.architecture else {}
-    pod = {"containers": [launcher], "volumes": volumes, "tolerations": _tolerations(run), **where}
-    policy = {"backoffLimit": 0, "cleanPodPolicy": "Running", "activeDeadlineSeconds": run.seconds}
+    where = {objects.ARCHITECTURE_LABEL: run.architecture} if run.architecture else {}
+    pod = {"containers": [launcher], "volumes": volumes, **_placed(run, where)}
+    policy = {"backoffLimit": 0, "cleanPodPolicy": "Running", **ended}
     replicas = {
-        "Launcher": objects.replica(1, "Never", pod),
-        "Worker": objects.replica(run.nodes, "Never", _pod(run, ["bash", "-c", SSHD])),
+        "Launcher": objects.replica(1, "Never", pod, run.cluster.annotations),
+        "Worker": objects.replica(run.nodes, "Never", _pod(run, ["bash", "-c", SSHD]), notes),
     }
     return objects.mpijob(metadata, run.gpus, policy, replicas)
 
 
+def _placed(run: Run, labels: dict[str, str]) -> dict[str, Any]:
+    """Return where a pod may run and in whose name; `labels` are those that its node must have anyway."""
+    selector = {**labels, **run.cluster.node_labels, **run.placement.node_selector}
+    return {
+        **placement.pod(run.placement, run.cluster),
+        **({"nodeSelector": selector} if selector else {}),
+        "tolerations": objects.tolerations(run.settings.kubernetes.tolerations),
+    }
+
+
 def _pod(run: Run, command: list[str]) -> dict[str, Any]:
     settings = run.settings.kubernetes
-    needs = {**objects.devices(run.gpus, run.efa, settings.hugepages), "memory": settings.memory}
+    limits = objects.devices(run.cluster, run.gpus, run.efa, settings.hugepages)
     volume, mount = objects.shared_memory(settings.shm)
     container: dict[str, Any] = {
         "name": "gate",
         "image": run.image,
         "command": command,
         "securityContext": objects.IPC_LOCK,
-        "resources": {"limits": needs, "requests": needs},
+        "resources": {"limits": limits, "requests": {**limits, **run.requests}},
         "volumeMounts": [mount],
     }
-    pod: dict[str, Any] = {"containers": [container], "volumes": [volume], "tolerations": _tolerations(run)}
+    where = {objects.INSTANCE_LABEL: run.node_type} if run.node_type else {}
+    pod: dict[str, Any] = {"containers": [container], "volumes": [volume], **_placed(run, where)}
     if run.nodes == 1:
         container["volumeMounts"].append({"name": "script", "mountPath": MOUNTED})
-        pod["volumes"].append({"name": "script", "configMap": {"name": run.name}})
+        pod["volumes"].append({"name": "script", "configMap": {"name": _script(run)}})
         pod["restartPolicy"] = "Never"
-    if run.instance:
-        pod["nodeSelector"] = {objects.INSTANCE_LABEL: run.instance}
+    dra.attach(run.claims, pod)
     return pod
-
-
-def _tolerations(run: Run) -> list[dict[str, Any]]:
-    return objects.tolerations(run.settings.kubernetes.tolerations)
 
 
 def json_text(value: Any) -> str:

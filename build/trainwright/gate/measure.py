@@ -13,12 +13,13 @@ import tomlkit
 from trainwright.core import files
 from trainwright.core.errors import ConfigError, NotRunError, TestError
 from trainwright.diagnose import log_lines
-from trainwright.gate import baseline, charts, read, regression
+from trainwright.gate import baseline, read, regression
 from trainwright.gate.baseline import FOLDER, NAME, Baseline, Point
 from trainwright.gate.case import Case, Declared, header_ranks
 from trainwright.gate.floors import load_floors
 from trainwright.gate.judge import Verdict
 from trainwright.gate.regression import Compared, Run
+from trainwright.gate.reports import charts
 
 SPEED = ("floor", "baseline")  # checks that a slow run fails: speed is what a comparison measures
 NEEDED = ("completion", "footer", "wrong values", "algbw")  # without these checks a log has no valid number

@@ -77,6 +77,7 @@ def examined(
     """Return the verdict on each log, with its case. Raises ConfigError."""
     declared = declared.model_copy(update={"instance": declared.instance.removeprefix("ml.")})  # SageMaker's prefix
     table, rows, known = floors.load_floors(root), instances.load_instances(root), signatures.load_causes(root)
+    instances.refuse(root, declared.instance)
     if declared.instance and declared.instance not in rows:
         raise instances.unknown(declared.instance, rows, "--instance")
     if declared.collective and declared.collective not in nccl_tests.NAMES:
@@ -99,7 +100,7 @@ def _refuse_nics(declared: Declared, rows: dict[str, Instance]) -> None:
         why = "the expected number comes from the instance type"
     elif declared.nodes == 1:
         why, fix = "one node does not use EFA", "leave --nics out"
-    elif declared.nics > (has := rows[declared.instance].efa):
+    elif declared.nics > (has := rows[declared.instance].most_efa):
         why, fix = f"{declared.instance} has {has}", "--nics is for fewer interfaces than the instance type has"
     if why:
         raise ConfigError(f"--nics {declared.nics} cannot be checked", where="--nics", why=why, fix=fix)

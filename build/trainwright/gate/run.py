@@ -30,6 +30,11 @@ from trainwright.matrix import instances
 from trainwright.matrix.instances import Instance
 from trainwright.matrix.matrix import load_intent
 from trainwright.registry.http import is_loopback
+from trainwright.schedulers import clusters, dra
+from trainwright.schedulers import kubernetes as objects
+from trainwright.schedulers import placement as placements
+from trainwright.schedulers.clusters import Asked
+from trainwright.schedulers.placement import Placement
 from trainwright.schedulers.slurm import ECR
 
 TESTS = "nccl-tests"
@@ -90,7 +95,8 @@ def check_architecture(name: str, row: Instance | None, has: str) -> None:
 
 
 HERE = ("docker", "ssh")  # launchers that run on this machine
-LAUNCHERS = (*HERE, "slurm", "kubernetes", "sagemaker")
+SCHEDULED: dict[str, clusters.Family] = {"slurm": "slurm", "kubernetes": "kubernetes"}
+LAUNCHERS = (*HERE, *SCHEDULED, "sagemaker")
 LAST_LINES = 15  # of a launcher's output, shown if nothing started
 AGAIN_SECONDS = 3
 POLL_SECONDS = 5  # interval of polling for the pod of a job
@@ -125,6 +131,9 @@ def subject(root: Path, image: str, on: str) -> Subject:
     intent = load_intent(root)
     recipe = intent.find(image)
     if recipe is None:
+        on_top = read_image(root / "out" / image) if re.fullmatch(r"[\w.-]+-with-[\w.-]+", image) else None
+        if on_top and on_top.uri:
+            return Subject(reference=on_top.uri, pins=dict(on_top.versions))
         if not re.search(r"[/:@]", image):
             intent.recipe(image)  # raises ConfigError with similar names
         return Subject(reference=image)
@@ -134,7 +143,10 @@ def subject(root: Path, image: str, on: str) -> Subject:
         reference = tags.engine_name(recipe.variant.framework, tags.key_tag(image, found.key))
     if found is None or not reference:
         why = "other hosts pull it from a registry" if found else f"out/{image}/image.json does not exist"
-        raise NotRunError(f"{image} was not pushed from here", why=why, fix=f"make build push ONLY={image}")
+        fix = f"make build push ONLY={image} REGISTRY=ecr, or another registry that the hosts reach"
+        fix += "; or name the image by its address, REPOSITORY@sha256:..., to see the file"
+        fix = f"make build ONLY={image}" if on == "docker" else fix
+        raise NotRunError(f"{image} was not pushed from here", why=why, fix=fix)
     return Subject(reference=reference, id=image, image_json=f"out/{image}/image.json", pins=dict(found.versions))
 
 
@@ -179,10 +191,16 @@ def prepare(
     collectives: list[str],
     limit: int | None,
     efa: int | None = None,
+    asked: Asked | None = None,
+    placement: Placement | None = None,
 ) -> Run:
     """Validate the options and return the run. Raises ConfigError for options that contradict each other."""
     if on not in LAUNCHERS:
-        raise ConfigError(f"unknown launcher {on!r}", where="--on", why=did_you_mean(on, LAUNCHERS))
+        cluster = clusters.load_kinds(root).clusters.get(on)
+        fix = (
+            f"--on {cluster.family} --cluster {on}" if cluster else "--on kubernetes" * (on in ("pytorchjob", "mpijob"))
+        )
+        raise ConfigError(f"unknown launcher {on!r}", where="--on", why=did_you_mean(on, LAUNCHERS), fix=fix)
     names = None
     if hosts:
         names = spec.read_hosts(toml.read(hosts, str(hosts)))
@@ -194,14 +212,16 @@ def prepare(
         raise ConfigError(f"--hosts only applies to --on ssh; {on} finds hosts itself", where="--hosts")
     if on == "docker" and (nodes or 1) > 1:
         raise ConfigError("--on docker runs on this machine only", where="--nodes", fix="--on ssh --hosts FILE")
+    instances.refuse(root, instance)
     table = instances.load_instances(root)
     check_hosts(what.reference, on, names or [])
     has = load_intent(root).recipe(what.id).base.architecture if what.id else ""
     check_architecture(instance, table.get(instance.removeprefix("ml.")), has)
     stamp, settings = datetime.now(UTC).strftime("%Y%m%d-%H%M%S"), spec.load_settings(root)
-    if on == "kubernetes" and efa is None:
-        efa = settings.kubernetes.efa.get(instance.removeprefix("ml."))
-    return spec.make(
+    asked, kinds = asked or Asked(), clusters.load_kinds(root)
+    if on not in SCHEDULED:
+        clusters.refuse_stray(asked, on, "")
+    run = spec.make(
         settings,
         table,
         floors.load_floors(root),
@@ -214,7 +234,29 @@ def prepare(
         hosts=names,
         limit=limit,
         efa=efa,
+        cluster=clusters.choose(kinds, asked, on, SCHEDULED[on]) if on in SCHEDULED else None,
+        kinds=kinds if on in SCHEDULED else None,
+        placement=placement,
     )
+    if on != "kubernetes":
+        _refuse_idle_efa(run, efa, on)
+        return run
+    clusters.refuse_without_efa(asked, run.efa, run.nodes)
+    row = table.get(run.instance)
+    found = dra.needed(kinds.claims, run.cluster, on, run.name, run.nodes, run.efa, bool(row and row.imex))
+    said = dra.remarks(kinds.claims, found, "mpijob" if run.nodes > 1 else on)
+    efa = run.efa if run.nodes > 1 else 0
+    said += placements.notes(run.placement, run.cluster, kinds.kueue, run.placement.namespace, efa)
+    return run.model_copy(update={"claims": found, "remarks": said})
+
+
+def _refuse_idle_efa(run: Run, efa: int | None, on: str) -> None:
+    """Refuse --efa where nothing requests interfaces and the judge counts none. Raises ConfigError."""
+    if efa and (run.nodes == 1 or not run.instance):
+        lacks = "--instance" if run.nodes > 1 else "several nodes"
+        why = f"--on {on} takes all interfaces of a host; --efa only tells the judge of several hosts of a type"
+        fix = f"leave --efa out, or {'--instance TYPE' if run.nodes > 1 else '--nodes 2'}"
+        raise ConfigError(f"--efa requires {lacks}", where="--efa", why=why, fix=fix)
 
 
 def refuse_stray(on: str, said: dict[str, object]) -> None:
@@ -226,6 +268,13 @@ def refuse_stray(on: str, said: dict[str, object]) -> None:
             where=given[0],
             fix="--on sagemaker",
         )
+
+
+def refuse_without_find(said: dict[str, object]) -> None:
+    """Refuse options of a search where none was asked for. Raises ConfigError."""
+    for option, value in said.items():
+        if value:
+            raise ConfigError(f"{option} requires --find", where=option, fix=f"--find {option} ...")
 
 
 def script(root: Path) -> str:
@@ -261,7 +310,15 @@ def emit(
     if on == "slurm":
         return launchers.slurm(run, text)
     if on == "kubernetes":
-        return yaml_text.dump(*launchers.kubernetes(run, text))
+        lines = [
+            f"nccl-tests of {run.image}",
+            *run.remarks,
+            "",
+            objects.ONCE,
+            *launchers.kubernetes_commands(run, "THIS-FILE"),
+        ]
+        head = "".join(f"# {line}".rstrip() + "\n" for line in lines)
+        return head + yaml_text.dump(*launchers.kubernetes(run, text))
     assert at
     row = instances.load_instances(root).get(run.instance)
     key = "" if run.nodes == 1 else ephemeral_key() if secret else "***"
@@ -309,13 +366,15 @@ def advice(run: Run, on: str, what: Subject, file: str) -> str:
     words += ["--nics", str(run.nics)] if run.nics else []
     words += ["--pins", what.image_json] if what.image_json else []
     words += ["--record", what.id] if what.id and run.instance else []
+    submitted = launchers.kubernetes_commands(run, file) if on == "kubernetes" else []
     fetch = {
         "slurm": [f"sbatch {file}"],
         "kubernetes": [
-            f"kubectl apply -f {file}",
+            *submitted,
             # The pod appears some seconds later, and its image is pulled some minutes later.
             # The loop ends after the job's own time limit, when no log can come any more.
-            f"for try in $(seq {-(-run.seconds // POLL_SECONDS)}); do kubectl logs --follow job/{_job(run)} > {log} "
+            f"for try in $(seq {-(-run.seconds // POLL_SECONDS)}); do "
+            f"{objects.kubectl(run.placement.namespace)} logs --follow job/{_job(run)} > {log} "
             f"&& break; sleep {POLL_SECONDS}; done",
         ],
         "sagemaker": [
@@ -325,7 +384,7 @@ def advice(run: Run, on: str, what: Subject, file: str) -> str:
             f"--log-stream-name-prefix {run.name}/algo-1- > {log}",
         ],
     }.get(on, [f"bash {file} > {log}"])
-    return "\n".join([f"# {size(run)}", *fetch, shlex.join(words)])
+    return "\n".join([f"# {line}" for line in (size(run), *run.remarks)] + [*fetch, shlex.join(words)])
 
 
 def _job(run: Run) -> str:
@@ -391,6 +450,7 @@ def _stop(child: "subprocess.Popen[bytes]") -> None:
 
 
 def judged(root: Path, run: Run, what: Subject, log: Path, code: int) -> list[Verdict]:
-    declared = Declared(world_size=run.ranks, nodes=run.nodes, instance=run.instance, exit_code=code, pins=what.pins)
-    declared = declared.model_copy(update={"nics": run.nics})
+    declared = Declared(
+        world_size=run.ranks, nodes=run.nodes, instance=run.instance, exit_code=code, pins=what.pins, nics=run.nics
+    )
     return read.verdicts(root, [str(log)], declared)

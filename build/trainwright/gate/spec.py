@@ -10,7 +10,11 @@ from trainwright.core.errors import ConfigError, did_you_mean
 from trainwright.core.toml import Model, load
 from trainwright.gate.floors import Floors
 from trainwright.gate.nccl_tests import NAMES
-from trainwright.matrix.instances import Instance, unknown
+from trainwright.matrix.instances import Instance, interfaces, unknown
+from trainwright.schedulers.clusters import Cluster, Kinds, node_type
+from trainwright.schedulers.dra import Claim
+from trainwright.schedulers.kubernetes import System, environment, requests
+from trainwright.schedulers.placement import Placement
 
 FILE = "dockerfiles/gate.toml"
 SCRIPT = "scripts/gate.sh"  # the script that every launcher starts
@@ -44,10 +48,9 @@ class Ssh(Model):
 
 class Kubernetes(Model):
     hugepages: str
-    memory: str
     shm: str
-    efa: dict[str, int]  # interfaces that can be scheduled, for types where they are fewer than the hardware has
     tolerations: list[str]  # keys of taints
+    system: System
 
 
 class SageMaker(Model):
@@ -64,6 +67,7 @@ class Settings(Model):
     run: Sweep
     environment: dict[str, str]
     environment_efa: dict[str, str]
+    environment_slurm: dict[str, str]
     docker: Docker
     ssh: Ssh
     kubernetes: Kubernetes
@@ -79,9 +83,16 @@ class Run(Model):
     instance: str  # "": not given
     nodes: Annotated[int, Field(ge=1)]
     gpus: Annotated[int, Field(ge=1)]  # of each node
+    requests: dict[str, str] = Field(default={})  # CPUs and memory of a pod; {}: not known
     efa: int  # interfaces of each node: as requested, else as the instance type has
     nics: int | None = None  # the requested number, if several nodes are judged and it differs from the instance type's
     architecture: str = ""  # of the instance type; "": not given
+    node_type: str = ""  # the instance type as the nodes of Kubernetes are labelled
+    cluster: Cluster
+    claims: list[Claim] = Field(default=[])  # of each pod of Kubernetes
+    remarks: list[str] = Field(default=[])  # what the cluster must have
+    placement: Placement = Placement()
+    kinds: Kinds | None = None  # clusters.toml; None where nothing schedules
     sweep: Sweep
     environment: dict[str, str]
     hosts: list[str] = Field(default=[])
@@ -95,7 +106,8 @@ class Run(Model):
     def seconds(self) -> int:
         """Return the longest time that the run can take, in seconds."""
         sweep = self.sweep
-        return sweep.wait + 60 + len(sweep.collectives) * (sweep.limit + sweep.grace + 30)
+        tests = len(sweep.collectives) + (self.cluster.family == "slurm")  # under srun a short one comes before them
+        return sweep.wait + 60 + tests * (sweep.limit + sweep.grace + 30)
 
     @property
     def words(self) -> list[str]:
@@ -138,6 +150,9 @@ def make(
     hosts: list[str] | None = None,
     limit: int | None = None,
     efa: int | None = None,
+    cluster: Cluster | None = None,
+    kinds: Kinds | None = None,
+    placement: Placement | None = None,
 ) -> Run:
     """Validate the options and return the run. `gpus` None: all that the instance type has. Raises ConfigError."""
     instance = instance.removeprefix("ml.")
@@ -151,9 +166,7 @@ def make(
     gpus = gpus or (row.count if row else None)
     if not gpus:
         raise ConfigError("the number of GPUs per host is unknown", fix="--instance TYPE, or --gpus NUMBER")
-    has = row.efa if row else 0
-    if row and efa and efa > has:
-        raise ConfigError(f"{efa} EFA interfaces were requested, but {instance} has {has}", where="--efa")
+    given = interfaces(instance, row, efa)
     wanted = list(dict.fromkeys(collectives or settings.run.collectives))
     for collective in wanted:
         if collective not in NAMES:
@@ -174,6 +187,7 @@ def make(
             "limit": limit or settings.run.limit,
         }
     )
+    cluster = cluster or Cluster()
     over_efa = nodes > 1 and row is not None and row.efa > 0
     return Run(
         name=name,
@@ -181,11 +195,21 @@ def make(
         instance=instance,
         nodes=nodes,
         gpus=gpus,
-        efa=efa or has,
-        nics=efa if row and nodes > 1 and efa != has else None,
+        requests=requests(row, settings.kubernetes.system, gpus) if row else {},
+        efa=given,
+        nics=efa if row and nodes > 1 and efa != row.efa else None,
         architecture=row.architecture if row else "",
+        node_type=node_type(cluster, instance, row),
+        cluster=cluster,
+        kinds=kinds,
+        placement=placement or Placement(),
         sweep=sweep,
-        environment={**settings.environment, **(settings.environment_efa if over_efa else {})},
+        environment={
+            **settings.environment,
+            **(settings.environment_efa if over_efa else {}),
+            **(environment(kinds, cluster, given) if kinds and over_efa and cluster.family == "kubernetes" else {}),
+            **(settings.environment_slurm if cluster.family == "slurm" else {}),
+        },
         hosts=hosts or [],
         settings=settings,
     )

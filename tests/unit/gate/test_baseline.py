@@ -13,10 +13,11 @@ from typer.testing import CliRunner
 from trainwright.commands import register
 from trainwright.commands.options import app
 from trainwright.core.errors import ConfigError, NotRunError
-from trainwright.gate import baseline, charts, measure, read
+from trainwright.gate import baseline, measure, read
 from trainwright.gate.case import Declared
 from trainwright.gate.floors import load_floors
 from trainwright.gate.judge import Verdict
+from trainwright.gate.reports import charts
 
 ROOT = Path(__file__).parents[3]
 P4D: dict[str, Any] = {"instance": "p4d.24xlarge", "nodes": 2}

@@ -70,6 +70,14 @@ def test_a_test_that_is_not_there_says_where_it_was_looked_for(host: Host) -> No
     assert judged(host, done.stdout, done.returncode).verdict == "fail"
 
 
+def test_a_libcuda_for_an_older_driver_reaches_the_test(host: Host) -> None:
+    """The gate starts past the entrypoint that would hand it in; a stand-in for `with-cuda COMMAND` hands in a path."""
+    host.program("all_reduce_perf", 'echo "path [${LD_LIBRARY_PATH-unset}]"')
+    host.program("with-cuda", 'export LD_LIBRARY_PATH=/compat; exec "$@"')
+    assert "path [/compat]" in host.run("all_reduce", f"GATE_ENTRYPOINT={host.folder}/with-cuda").stdout
+    assert "path [unset]" in host.run("all_reduce").stdout
+
+
 def test_a_test_that_prints_no_table_is_left_to_the_judge(host: Host) -> None:
     host.program("all_reduce_perf", "echo 'USAGE: all_reduce_perf'; exit 0")
     done = host.run("all_reduce")
@@ -192,7 +200,9 @@ def test_a_host_that_is_not_there_is_named(host: Host) -> None:
 def test_ranks_of_slurm_look_for_the_test_where_they_run(host: Host) -> None:
     host.program("srun", 'echo "srun $*" | head -n 1\nwhile [ "$1" != bash ]; do shift; done; exec "$@"')
     host.prints("all_reduce_perf", "02_ok_p5_2node_efa_16rank_slurm.txt")
-    done = host.run("all_reduce", "--srun", "2", "--container", "x#y", "NCCL_DEBUG=INFO", "SLURM_JOB_ID=77")
+    done = host.run(
+        "all_reduce", "--srun", "2", "--mpi", "pmix", "--container", "x#y", "NCCL_DEBUG=INFO", "SLURM_JOB_ID=77"
+    )
     assert done.returncode == 0, done.stdout
     said = next(line for line in done.stdout.splitlines() if "--mpi=pmix" in line)
     assert "--nodes=2 --ntasks=16 --ntasks-per-node=8" in said
@@ -207,6 +217,60 @@ def test_ranks_of_slurm_look_for_the_test_where_they_run(host: Host) -> None:
     assert len(reads) == 2  # before and after, once on each node, and the job's own number of tasks does not count
     assert all(line.startswith("srun --nodes=2 --ntasks=2 --ntasks-per-node=1 bash") for line in reads)
     assert [list(pair) for pair in judged(host, done.stdout, 0).ranks] == [[16, 16]]
+
+
+SINGLETON = """\
+# nThread 1 nGpus 1 minBytes 8 maxBytes 8 step: 2(factor) warmup iters: 0 iters: 1 agg iters: 1 validation: 1 graph: 0
+# Using devices
+#  Rank  0 Group  0 Pid     25 on   host-0 device  0 [0x1b] NVIDIA H100 80GB HBM3
+#       8             2     float     sum      -1     4.20    0.00    0.00      0     0.20    0.04    0.00      0
+"""
+HEADER = "".join(
+    f"#  Rank {rank:2} Group  0 Pid 1 on host-{rank // 8} device {rank % 8} [0x1b] H100\n" for rank in range(16)
+)
+STEP = 'while [ "$1" != bash ]; do shift; done\nexec "$@"'
+
+
+@pytest.mark.parametrize(
+    ("printed", "code", "ends"),
+    [
+        (SINGLETON * 16, 0, True),  # each task is a world of its own
+        (HEADER.replace("Rank 15", "Rank 14"), 0, True),
+        ("[headnode:17246] PMIX ERROR: UNPACK-PAST-END in file unpack.c at line 206\n", 1, True),
+        ("but OMPI was not built with SLURM's PMI support and therefore cannot\n", 1, True),  # Open MPI 4
+        ("No PMIx server was reachable, but a PMI1/2 was detected.\n" + SINGLETON * 16, 0, True),  # ompi issue 13523
+        (HEADER, 0, False),
+        ("host: NCCL WARN Cuda failure 'out of memory'\n", 1, False),  # the runs that follow have it whole
+    ],
+    ids=["singletons", "one-missing", "pmix", "openmpi-4", "openmpi-5", "whole", "other"],
+)
+def test_tasks_that_are_no_world_end_the_gate_before_any_collective(
+    host: Host, printed: str, code: int, ends: bool
+) -> None:
+    (host.folder / "printed").write_text(printed)
+    host.program("srun", f'echo "$NCCL_DEBUG $*" | head -n 1 >> "${{0%/*}}/ran"\n{STEP}')
+    host.program("all_reduce_perf", f'case " $* " in *" -e 8 "*) cat {host.folder}/printed; exit {code} ;; esac')
+    done = host.run("all_reduce", "--srun", "2", "--mpi", "pmix", "NCCL_DEBUG=INFO")
+    assert ("gate: all_reduce begins" not in done.stdout) is ends
+    ran = [line.split()[0] for line in (host.folder / "ran").read_text().splitlines() if "--ntasks=16" in line]
+    assert ran == ["WARN"] + ["INFO"] * (not ends)
+    if ends:
+        assert done.returncode == 1
+        assert (
+            "gate: 16 tasks were started, and are no world of 16 ranks: srun --mpi=pmix did not connect" in done.stdout
+        )
+        assert "50-slurm-pmi.sh" in done.stdout
+        assert judged(host, done.stdout, 0, nodes=2, world_size=16).verdict != "pass"
+
+
+@pytest.mark.parametrize(("words", "said"), [(["--mpi", "pmi2"], "--mpi=pmi2 "), (["--mpi", "default"], ""), ([], "")])
+def test_the_mpi_type_of_srun(host: Host, words: list[str], said: str) -> None:
+    host.program("srun", f'echo "$*" | head -n 1 >> "${{0%/*}}/ran"\n{STEP}')
+    host.prints("all_reduce_perf", "02_ok_p5_2node_efa_16rank_slurm.txt")
+    assert host.run("all_reduce", "--srun", "2", *words).returncode == 0
+    ran = [line for line in (host.folder / "ran").read_text().splitlines() if "--ntasks=16" in line]
+    assert len(ran) == 2
+    assert all(said in line if said else "--mpi" not in line for line in ran)
 
 
 def test_an_image_that_cannot_be_imported_ends_the_gate_before_any_test(host: Host) -> None:

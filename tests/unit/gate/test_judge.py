@@ -96,6 +96,13 @@ def test_one_process_may_have_all_gpus_of_a_node(tmp_path: Path) -> None:
     assert judged(tmp_path / "log.txt", instance="ml.p4d.24xlarge", nodes=2).verdict == "pass"
 
 
+@pytest.mark.parametrize(("found", "wanted"), [(4, "pass"), (8, "pass"), (2, "fail"), (16, "fail")])
+def test_a_gb200_has_four_interfaces_or_eight(tmp_path: Path, found: int, wanted: str) -> None:
+    text = complete().replace("found 4 nics", f"found {found} nics")
+    verdict = judged(planted(tmp_path, text, str), instance="p6e-gb200.36xlarge", nodes=4)
+    assert state(verdict, "nics") == wanted
+
+
 WHOLE = ("all_reduce", "broadcast", "alltoall")
 
 
@@ -151,6 +158,18 @@ def test_too_fast_to_be_true() -> None:
     assert state(judged(log("03"), instance="p5.48xlarge", nodes=2), "ceiling") == "pass"
     assert state(judged(log("01"), instance="p4de.24xlarge", nodes=2), "ceiling") == "pass"  # 78 of 50: a tree
     assert judged(log("03"), instance="p4d.24xlarge", nodes=2).cause == "inconsistent"
+
+
+def test_hosts_that_share_nvlink_are_faster_than_their_network() -> None:
+    assert state(judged(log("03"), instance="p6e-gb200.36xlarge", nodes=2), "ceiling") == "not applicable"
+
+
+def test_hosts_that_share_nvlink_need_not_send_over_efa(tmp_path: Path) -> None:
+    text = re.sub("via NET/.*", "via P2P/MNNVL", complete().replace(" 900000000000\n", " 1\n"))
+    path = planted(tmp_path, text, str)
+    assert state(judged(path, instance="p5.48xlarge", nodes=2), "efa counters") == "fail"
+    shared = judged(path, instance="p6e-gb200.36xlarge", nodes=2)
+    assert [state(shared, name) for name in ("efa counters", "gpudirect")] == ["not applicable"] * 2
 
 
 def test_no_floor_is_ungraded(tmp_path: Path) -> None:
@@ -242,14 +261,14 @@ TRAINING = [  # what jobs that train say, and nccl-tests do not
     ("[rank1]: ModuleNotFoundError: No module named 'transformers'", "module-missing"),
     ("WARNING no profiler (ModuleNotFoundError: No module named 'x'): going on without", "unknown"),
     (f"{KILLED}\nslurmstepd: error: *** JOB 1 ON a CANCELLED AT 2021-06-18T13:05:36 ***", "killed"),
-    ("  exitcode  : -11 (pid: 36071)", "unknown"),
+    ("  exitcode  : -11 (pid: 36071)", "crash"),
     ("RuntimeError: DataLoader worker (pid 3002) is killed by signal: Bus error. It is possible that", "shm"),
     ("RuntimeError: unable to write to file </torch_1_2_3>: No space left on device (28)", "shm"),
     (f"{NO_SPACE}: '/opt/ml/checkpoints/7.pt'", "disk-full"),
     ('IoError(Os { code: 28, kind: StorageFull, message: "No space left on device" })', "disk-full"),
     (f"RuntimeError: [enforce fail] . PytorchStreamWriter failed writing file data/2: x\n{NO_SPACE}", "disk-full"),
-    (NO_SPACE, "unknown"),  # a disk, or /dev/shm
-    (f"{NO_SPACE}: '/dev/shm/x'", "unknown"),
+    (NO_SPACE, "disk-full"),  # a disk, or /dev/shm: the fix names both
+    (f"{NO_SPACE}: '/dev/shm/x'", "shm"),
     (f"{PEERS}\n{ABORT}", "gloo-exit"),
     (ABORT, "unknown"),  # any program in C++ may say so
     (PEERS, "unknown"),
@@ -268,7 +287,7 @@ TRAINING = [  # what jobs that train say, and nccl-tests do not
         ("gate: there is no mpirun here: looked on PATH (/usr/bin) and in /opt/amazon/openmpi/bin", "no-launcher"),
         ("bash: line 212: srun: command not found", "no-launcher"),
         ("bash: mpirun: command not found", "no-launcher"),
-        ("bash: rosrun: command not found", "unknown"),
+        ("bash: rosrun: command not found", "no-command"),
         (
             f"{IMPORT}{PYXIS}    [ERROR] URL https://nvcr.io/proxy_auth returned error code: 401 Unauthorized",
             "registry-credentials",
@@ -289,7 +308,7 @@ def test_a_line_that_is_planted_names_its_cause(tmp_path: Path, lines: str, caus
     path = tmp_path / "log"
     path.write_text(f"gate: all_reduce begins\n{lines}\n")
     code, done = run("diagnose", str(path), "--json")
-    assert (code, [row["cause"] for row in json.loads(done.stdout)]) == (0, [cause])
+    assert (code, [row["cause"] for row in json.loads(done.stdout)]) == (7 if cause == "unknown" else 0, [cause])
 
 
 @pytest.mark.parametrize(
@@ -322,7 +341,7 @@ def test_a_good_log_has_no_line_of_any_of_these() -> None:
 def test_diagnose_names_one_cause_and_its_line() -> None:
     code, done = run("diagnose", str(log("37")), str(log("19")), str(log("03")), "--json")
     rows = json.loads(done.stdout)
-    assert code == 0
+    assert code == 7  # one of them is not established
     assert [row["cause"] for row in rows] == ["libcudart", "unknown", "none"]
     assert "libcudart.so: cannot open shared object file" in rows[0]["evidence"]
     assert rows[0]["fix"]

@@ -13,10 +13,11 @@ from typer.testing import CliRunner
 from trainwright.commands import register
 from trainwright.commands.options import app
 from trainwright.core.errors import ConfigError, EnvironmentProblem
-from trainwright.gate import charts, junit, png, read
-from trainwright.gate import html as gate_html
+from trainwright.gate import read
 from trainwright.gate.case import Case, Declared
 from trainwright.gate.judge import Check, Verdict
+from trainwright.gate.reports import charts, junit, png
+from trainwright.gate.reports import html as gate_html
 
 ROOT = Path(__file__).parents[3]
 LOGS = ROOT / "tests/unit/nccl-tests"

@@ -13,6 +13,7 @@ from trainwright.gate import floors, spec
 from trainwright.gate.spec import Run
 from trainwright.matrix import instances
 from trainwright.matrix.instances import Instance
+from trainwright.schedulers import clusters
 
 IMAGE = f"123456789012.dkr.ecr.us-east-1.amazonaws.com/trainwright/pytorch@{DIGEST}"
 SCRIPT = (ROOT / "scripts/gate.sh").read_text()
@@ -32,8 +33,15 @@ Cli = Callable[..., Any]
 
 @pytest.fixture
 def make(table: dict[str, Instance]) -> Make:
-    def of(**asked: Any) -> Run:
-        settings = {"name": "gate-pytorch-20261122-060000", "image": IMAGE, "instance": "p5.48xlarge", "nodes": 2}
+    def of(cluster: str = "slurm", **asked: Any) -> Run:
+        settings: dict[str, Any] = {
+            "name": "gate-pytorch-20261122-060000",
+            "image": IMAGE,
+            "instance": "p5.48xlarge",
+            "nodes": 2,
+        }
+        settings["kinds"] = clusters.load_kinds(ROOT)
+        settings["cluster"] = settings["kinds"].clusters[cluster]
         return spec.make(spec.load_settings(ROOT), table, floors.load_floors(ROOT), **{**settings, **asked})
 
     return of

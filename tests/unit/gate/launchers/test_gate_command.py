@@ -26,7 +26,7 @@ def test_without_a_gpu_it_is_not_run(cli: Cli, monkeypatch: pytest.MonkeyPatch) 
     ("on", "word"),
     [
         ("slurm", "sbatch"),
-        ("kubernetes", "kubectl apply"),
+        ("kubernetes", "kubectl create"),
         pytest.param("sagemaker", "create-training-job", marks=KEYS),
     ],
 )

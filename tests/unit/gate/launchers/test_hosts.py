@@ -112,7 +112,7 @@ def test_the_script_for_docker_finds_the_devices_where_it_runs(make: Make, clust
 def test_slurm_gets_options_that_sbatch_has(make: Make, tmp_path: Path) -> None:
     text = launchers.slurm(make(), SCRIPT)
     options = dict(re.findall(r"^#SBATCH --([a-z-]+)=?(.*)$", text, re.MULTILINE))
-    known = {"job-name", "nodes", "ntasks-per-node", "gpus-per-node", "exclusive", "time", "output"}
+    known = {"job-name", "nodes", "ntasks-per-node", "gpus-per-node", "exclusive", "mem", "time", "output"}
     assert options.keys() == known  # sbatch(1)
     assert (options["nodes"], options["ntasks-per-node"], options["gpus-per-node"]) == ("2", "8", "8")
     assert re.fullmatch(r"\d\d:\d\d:00", options["time"])

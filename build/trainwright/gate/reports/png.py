@@ -7,11 +7,11 @@ from io import BytesIO
 from typing import TYPE_CHECKING
 
 from trainwright.core.errors import ConfigError, EnvironmentProblem
-from trainwright.gate import charts
-from trainwright.gate.charts import Panel
-from trainwright.gate.html import ORDER, SIGNS, VERDICTS
 from trainwright.gate.judge import Verdict
-from trainwright.gate.junit import printable
+from trainwright.gate.reports import charts
+from trainwright.gate.reports.charts import Panel
+from trainwright.gate.reports.html import ORDER, SIGNS, VERDICTS
+from trainwright.gate.reports.junit import printable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

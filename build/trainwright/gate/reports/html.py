@@ -9,10 +9,10 @@ from typing import Any
 
 from jinja2 import Environment, StrictUndefined
 
-from trainwright.gate import charts
-from trainwright.gate.charts import Curve, Panel
 from trainwright.gate.judge import Verdict
-from trainwright.gate.junit import printable
+from trainwright.gate.reports import charts
+from trainwright.gate.reports.charts import Curve, Panel
+from trainwright.gate.reports.junit import printable
 
 PAGE = Path(__file__).with_name("page.html.j2")
 SIGNS = {"pass": "✓", "fail": "✗", "not established": "?", "not applicable": "–"}

@@ -6,12 +6,12 @@ from pathlib import Path
 from trainwright.core import console as core_console
 from trainwright.core import files
 from trainwright.core.errors import EnvironmentProblem, printable
-from trainwright.gate import charts, junit
-from trainwright.gate import html as gate_html
-from trainwright.gate import png as gate_png
 from trainwright.gate.case import Case
-from trainwright.gate.html import ORDER, SIGNS, VERDICTS, ranks
 from trainwright.gate.judge import Verdict
+from trainwright.gate.reports import charts, junit
+from trainwright.gate.reports import html as gate_html
+from trainwright.gate.reports import png as gate_png
+from trainwright.gate.reports.html import ORDER, SIGNS, VERDICTS, ranks
 
 STYLES = {"pass": "green", "fail": "red", "not established": "yellow", "not applicable": "dim"}
 STYLES |= {"incomplete": "yellow", "ungraded": "yellow"}

@@ -1,0 +1,136 @@
+"""Diagnose logs: by what their lines say, and logs of nccl-tests also by the judge's checks."""
+
+import json
+import shutil
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from trainwright.core.errors import masked
+from trainwright.diagnose.answer import Answer, answer
+from trainwright.diagnose.causes import Cause, load_causes
+from trainwright.diagnose.job import diagnosis as job_diagnosis
+from trainwright.diagnose.job.collect import Left, left
+from trainwright.diagnose.job.said import load_settings
+from trainwright.diagnose.job.streams import labelled
+from trainwright.diagnose.log_lines import STANDARD_INPUT, opened
+from trainwright.diagnose.reader import Reader
+from trainwright.diagnose.reader import load_settings as load_reader_settings
+from trainwright.gate import judge, read
+from trainwright.gate.case import Case, Declared, Log
+from trainwright.gate.floors import Floors, load_floors
+
+EXPLAINED = ("exit code", "errors", "completion", "footer", "signature")  # checks that name no cause of their own
+JSON_LINES = '"results"'  # of the output of nccl-tests -J
+
+
+@dataclass
+class Known:
+    """What is read of this checkout for every log."""
+
+    root: Path
+    causes: list[Cause]
+    reader: Reader  # compiled once: each log is read by a fresh one of it
+    floors: Floors
+
+
+def known_of(root: Path) -> Known:
+    causes = load_causes(root)
+    return Known(root, causes, Reader(causes, load_reader_settings(root)), load_floors(root))
+
+
+def diagnosed(root: Path, paths: list[str], known: Known | None = None) -> list[dict[str, Any]]:
+    """Return the diagnosis of the job, if these are logs of its ranks; else of each log.
+
+    Raises ConfigError for a log that cannot be read.
+    """
+    known = known or known_of(root)
+    if STANDARD_INPUT not in paths:
+        return _all(left(paths), known)
+    with tempfile.NamedTemporaryFile() as copy:  # it may be read twice
+        shutil.copyfileobj(sys.stdin.buffer, copy)
+        copy.flush()
+        found = left([copy.name if path == STANDARD_INPUT else path for path in paths])
+        return _all(found, known, {copy.name: STANDARD_INPUT})
+
+
+def _all(found: Left, known: Known, names: dict[str, str] | None = None) -> list[dict[str, Any]]:
+    names, rows = names or {}, list[dict[str, Any]]()
+    if len(found.logs) == 1 and not (found.folder or found.dumps or found.ras):
+        kind = labelled(found.logs[0])
+        if kind != "hosts":  # one log is read alone, and as one of several ranks if it only shows consequences
+            rows = [_row(found.logs[0], known, names)]
+        consequences = load_settings(known.root).consequences if kind else []
+        if kind == "" or (rows and rows[0]["cause"] not in consequences):
+            return rows
+    if job := job_diagnosis.of_job(found, known.root, known.causes, known.reader, names):
+        return [job]
+    return rows or [_row(log, known, names) for log in found.logs]
+
+
+def _row(log: str, known: Known, names: dict[str, str]) -> dict[str, Any]:
+    return {"log": names.get(log, log), **_diagnosis(log, known)}
+
+
+def _diagnosis(file: str, known: Known) -> dict[str, str]:
+    reader = known.reader.fresh()
+    with opened(file) as stream:
+        reader.read(stream)
+    if reader.tables or _of_json(file):
+        return _of_tables(file, known, answer(reader))
+    found = answer(reader)
+    if found.state != "cause" and (judged := _transport(reader, known)):
+        return judged
+    said = {"cause": found.finding.cause.id if found.finding else found.state}
+    return {**said, "what": found.what, "evidence": found.evidence, "then": ", ".join(found.then), "fix": found.fix}
+
+
+def _transport(reader: Reader, known: Known) -> dict[str, str] | None:
+    """Return what the judge says of the network of a job without tables, if it is wrong."""
+    case = Case(Log([], None, reader.seen, [], reader.lines), Declared(), None, known.floors)
+    verdict = judge.judge("", case, known.causes)
+    failed = [check for check in verdict.checks if check.state == "fail" and check.name not in EXPLAINED]
+    if not failed or not verdict.cause:
+        return None
+    evidence = masked("; ".join(check.evidence for check in failed))
+    return {"cause": verdict.cause, "what": verdict.why, "evidence": evidence, "then": "", "fix": verdict.fix}
+
+
+def _of_tables(file: str, known: Known, found: Answer) -> dict[str, str]:
+    """Return the diagnosis of a log of nccl-tests, which the judge's checks explain better than its lines do."""
+    (verdict,) = read.verdicts(known.root, [file], Declared())
+    failed = masked("; ".join(check.evidence for check in verdict.checks if check.state == "fail"))
+    said = {"cause": verdict.cause or "unknown", "what": verdict.why, "evidence": failed, "then": ""}
+    if verdict.cause and verdict.cause != "exit-code":
+        return {**said, "fix": verdict.fix}
+    if found.state == "cause" and found.finding:
+        return {
+            "cause": found.finding.cause.id,
+            "what": found.what,
+            "evidence": found.evidence,
+            "then": "",
+            "fix": found.fix,
+        }
+    if verdict.cause:
+        return {**said, "fix": verdict.fix}
+    if verdict.verdict == "pass":
+        return {**said, "cause": "none", "fix": ""}
+    lacks = "; ".join(dict.fromkeys(check.evidence for check in verdict.checks if check.state == "not established"))
+    what = f"no line proves a cause; {lacks}" if lacks else "no line proves a cause"
+    fix = "run it again with NCCL_DEBUG=INFO and NCCL_DEBUG_SUBSYS=INIT,NET,ENV, and keep the output of every rank"
+    return {**said, "what": what, "evidence": failed or found.evidence, "fix": fix}
+
+
+def _of_json(file: str) -> bool:
+    """Return whether a file is the output of nccl-tests -J, whole or cut."""
+    with opened(file) as stream:
+        head = stream.read(1 << 16).lstrip()
+        if not head.startswith(b"{"):
+            return False
+    try:
+        json.loads(head.splitlines()[0])
+    except (ValueError, RecursionError):
+        return JSON_LINES.encode() in head or b'"nccl_version"' in head
+    return b'"nccl_version"' in head

@@ -1,0 +1,109 @@
+"""Compute how much better a fault explains a run than no fault does, in logarithms.
+
+Scores are in standard deviations of a run: 0 is the median of its kind, negative is slower, None did not end. An effect
+has a grid of sizes, and one entry more for a host that hangs; each function returns one number for each of these.
+"""
+
+import math
+from collections.abc import Sequence
+from functools import lru_cache
+
+from trainwright.gate.find.model import Settings
+
+Score = float | None
+ROUNDED, CLIPPED = 20, 200.0  # scores are rounded to a twentieth, and taken for at most that far off
+
+
+class Likelihood:
+    """Log likelihood ratios against a host without a fault, for one set of settings."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        effect, noise = settings.effect, settings.noise
+        self.sizes = [effect.least * effect.step**step for step in range(effect.steps)]
+        self.count = effect.steps + 1  # the last one hangs
+        self._spreads = [math.hypot(1, effect.spread * size) for size in self.sizes]
+        nu = noise.freedom
+        self._student = math.lgamma((nu + 1) / 2) - math.lgamma(nu / 2) - 0.5 * math.log(nu * math.pi)
+        self.plain = lru_cache(maxsize=None)(self._plain)
+        self._value = lru_cache(maxsize=None)(self._densities)
+        self.flaps = lru_cache(maxsize=None)(self._flaps)
+
+    def _log_student(self, value: float, spread: float) -> float:
+        nu = self.settings.noise.freedom
+        return self._student - math.log(spread) - (nu + 1) / 2 * math.log1p((value / spread) ** 2 / nu)
+
+    def _densities(self, score: Score) -> tuple[float, tuple[float, ...]]:
+        """Return the log density of one value without a fault, and with each effect."""
+        noise, effect = self.settings.noise, self.settings.effect
+        ended = math.log1p(-noise.broken)
+        if score is None:
+            broken = math.log(noise.broken)
+            return broken, (*[broken] * len(self.sizes), math.log(effect.reached))
+        undisturbed = ended + self._log_student(score, 1.0)
+        slow = [
+            ended + self._log_student(score + size, spread)
+            for size, spread in zip(self.sizes, self._spreads, strict=True)
+        ]
+        rare = noise.disturbed
+        null = log_sum((math.log1p(-rare) + undisturbed, math.log(rare) + log_mean(slow)))
+        return null, (*slow, math.log1p(-effect.reached) + undisturbed)
+
+    def _ratios(
+        self, plain: float, every: Sequence[float], ways: Sequence[Sequence[float]], ended: bool
+    ) -> list[list[float]]:
+        """Return the ratios of some effects. With or without a fault, a run may be disturbed in all its values, once.
+
+        `plain` is the density without a fault, `every` that where all values are affected; `ended`: any value is there.
+        """
+        rare = self.settings.noise.disturbed
+        usual, disturbed = math.log1p(-rare), math.log(rare) + log_mean(every[:-1])
+        if not ended:
+            disturbed = math.log(self.settings.noise.broken)
+        null = log_sum((usual + plain, disturbed))
+        return [[log_sum((usual + value, disturbed)) - null for value in way] for way in ways]
+
+    def _plain(self, score: Score) -> tuple[float, ...]:
+        null, faulty = self._value(score)
+        return tuple(self._ratios(null, faulty, [faulty], ended=True)[0])
+
+    def _flaps(self, score: Score) -> list[list[float]]:
+        return [flapping(self.plain(score), share) for share in self.settings.prior.flaps]
+
+    def of(self, score: Score) -> tuple[float, ...]:
+        return self.plain(rounded(score))
+
+    def railed(self, score: Score, rails: Sequence[Score]) -> tuple[list[float], list[float], list[list[float]]]:
+        """Return the ratios of a run rail by rail: all of it affected, only the whole, and each rail with the whole."""
+        null, first = self._value(rounded(score))
+        values = [self._value(rounded(rail)) for rail in rails]
+        nulls = sum(one for one, _ in values)
+        every = [first[size] + sum(one[size] for _, one in values) for size in range(self.count)]
+        whole = [value + nulls for value in first]
+        each = [[first[size] + one[size] + nulls - own for size in range(self.count)] for own, one in values]
+        ended = score is not None or any(rail is not None for rail in rails)
+        ratios = self._ratios(null + nulls, every, [every, whole, *each], ended)
+        every_ratios, whole_ratios, *each_ratios = ratios
+        return every_ratios, whole_ratios, each_ratios
+
+
+def rounded(score: Score) -> Score:
+    return None if score is None else round(max(-CLIPPED, min(CLIPPED, score)) * ROUNDED) / ROUNDED
+
+
+def log_sum(values: Sequence[float]) -> float:
+    """Return the logarithm of the sum of exponentials."""
+    most = max(values)
+    if most == -math.inf:
+        return most
+    return most + math.log(sum(math.exp(value - most) for value in values))
+
+
+def log_mean(values: Sequence[float]) -> float:
+    return log_sum(values) - math.log(len(values))
+
+
+def flapping(ratios: Sequence[float], share: float) -> list[float]:
+    """Return the ratios of a run of a host that has its fault only in a share of the runs."""
+    left = math.log1p(-share)
+    return [log_sum((math.log(share) + ratio, left)) for ratio in ratios]

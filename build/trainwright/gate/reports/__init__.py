@@ -1,0 +1,1 @@
+"""Reports of a judged test: terminal, HTML page, PNG picture, JUnit XML."""
