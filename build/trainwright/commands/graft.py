@@ -1,0 +1,73 @@
+"""The command `trainwright graft`."""
+
+from typing import Annotated, Literal
+
+import typer
+
+from trainwright.commands.options import Json, Registry, app, find_root
+
+
+@app.command()
+def graft(
+    image: Annotated[str, typer.Argument(metavar="IMAGE", help="Reference in a registry or the engine, not ours.")],
+    target: Annotated[Literal["ec2", "sagemaker"], typer.Option(help="Where the graft runs.")] = "ec2",
+    fabric: Annotated[Literal["none", "efa", "distro"], typer.Option(help="Fabric to add.")] = "none",
+    name: Annotated[str, typer.Option(metavar="NAME", help="Last part of the graft's id; default: the image's.")] = "",
+    look_only: Annotated[bool, typer.Option("--look-only", help="Show what was found and planned.")] = False,
+    push: Annotated[bool, typer.Option("--push", help="Push the graft by digest, and tag it with its key.")] = False,
+    registry: Registry = "",
+    as_json: Json = False,
+) -> None:
+    """Build upon an image that trainwright did not build: look into it, plan, and add launcher and preflight."""
+    from trainwright.core import console
+    from trainwright.core.errors import ConfigError, refuse_all
+    from trainwright.graft import build as graft_build
+    from trainwright.graft import files as graft_files
+    from trainwright.graft import found as graft_found
+    from trainwright.graft import look as graft_look
+    from trainwright.graft import plan as graft_plan
+    from trainwright.graft.wanted import Wanted
+    from trainwright.matrix.matrix import load_intent
+    from trainwright.registry import locations
+
+    def say(line: str) -> None:
+        typer.echo(line, err=True)
+
+    if look_only and push:
+        raise ConfigError("--look-only builds nothing that --push could send", fix=f"trainwright graft {image} --push")
+    intent = load_intent(find_root())
+    hosts = locations.hosts(intent.root, registry) if push else []
+    wanted = Wanted(
+        target=target,
+        fabric=fabric,
+        architecture=graft_look.architecture(),
+        settings=graft_found.settings(intent.root),
+        compat=intent.compat,
+        plugin=graft_plan.newest_plugin(intent),
+        forbidden=graft_build.forbidden(intent, image, [host.place("trainwright") for host in hosts]),
+    )
+    found = graft_look.look(intent, image, say)
+    made = graft_plan.plan(intent, found, wanted, name)
+    refused = graft_plan.refusals(found, made)
+    shown = {"found": graft_found.rows(found), "plan": made.model_dump()}
+    if look_only or refused:
+        if as_json:
+            console.data(shown)
+        else:
+            tables = (
+                graft_found.rows(found),
+                *([row.model_dump() for row in part] for part in (made.steps, made.traps)),
+            )
+            for rows in tables:
+                console.show(rows, False)
+                print()
+        refuse_all(f"{image} cannot be grafted upon", refused)
+        return
+    one = graft_files.graft(intent, found, made)
+    result = graft_build.build(intent, found, made, one, say)
+    for host in hosts:
+        result = graft_build.push(found, one, result, host.place(made.repository), intent.root / "out" / one.id, say)
+    if as_json:
+        console.data({**shown, "graft": result.model_dump()})
+    else:
+        console.show([{"what": key, "is": value} for key, value in result.shown()], False)

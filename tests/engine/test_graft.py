@@ -1,0 +1,207 @@
+"""Test grafts on real images of others, which are made here and pulled from a registry on loopback."""
+
+import json
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from tiny import ID, ROOT, built_in_this_run, store_of_this_run, trainwright
+
+from trainwright.docker import engine
+from trainwright.registry import client
+
+pytestmark = [pytest.mark.engine, pytest.mark.slow]
+SITE = "/usr/local/lib/python3.11/dist-packages"
+TORCH = f"""\
+RUN mkdir {SITE}/torch-2.99.0.dist-info \\
+    && echo '__version__ = "2.99.0+cpu"' > {SITE}/torch.py \\
+    && printf 'Metadata-Version: 2.1\\nName: torch\\nVersion: 2.99.0+cpu\\n' > {SITE}/torch-2.99.0.dist-info/METADATA
+"""
+# A distribution with Python, and nothing of trainwright: neither files nor layers nor labels.
+FOREIGN = """\
+FROM {tiny} AS clean
+RUN rm -rf /opt/trainwright /opt/venv /usr/local/bin/trainwright-* /etc/pip.conf
+FROM scratch
+COPY --from=clean / /
+LABEL io.trainwright.test="{label}"
+"""
+SETTINGS = """\
+ENV NOTE='a "b"' HF_TOKEN=hf_0123456789abcdefghij
+ENTRYPOINT ["/usr/bin/env"]
+USER 1000
+"""
+Make = Callable[..., str]
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Copy the small checkout, and declare there what a framework says of itself."""
+    with store_of_this_run():
+        made = tmp_path_factory.mktemp("graft") / "tree"
+        shutil.copytree(built_in_this_run(), made)
+        for name in ("torch", "nccl"):
+            shutil.copy(ROOT / f"dockerfiles/layers/{name}.toml", made / "dockerfiles/layers")
+        yield made
+
+
+@pytest.fixture(scope="module")
+def label() -> Iterator[str]:
+    """Yield a label for every image of this module; remove the images with it afterwards."""
+    value = uuid4().hex
+    yield value
+    own = ["docker", "images", "--quiet", "--filter", f"label=io.trainwright.test={value}"]
+    names = set(subprocess.run(own, capture_output=True, text=True, check=True).stdout.split())
+    subprocess.run(["docker", "rmi", "--force", *names], capture_output=True)
+
+
+@pytest.fixture(scope="module")
+def made(registry: str, tree: Path, label: str, tmp_path_factory: pytest.TempPathFactory) -> Make:
+    """Return a function that builds an image, pushes it, removes it from the engine, and returns repository@digest."""
+
+    def make(text: str, *words: str, more: str = "") -> str:
+        folder, name = tmp_path_factory.mktemp("foreign"), f"{registry}/team/train-{uuid4().hex[:8]}:1"
+        (folder / "Dockerfile").write_text(text)
+        output = f"--output=type=image,name={name},push=true,oci-mediatypes=true{more}"
+        said = folder / "said.json"
+        done = subprocess.run(
+            [engine.buildx(), "build", "--provenance=false", output, f"--metadata-file={said}", *words, folder],
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+        assert done.returncode == 0, done.stderr
+        subprocess.run(["docker", "rmi", name], capture_output=True)
+        return f"{name.rpartition(':')[0]}@{json.loads(said.read_text())['containerimage.digest']}"
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def distribution(made: Make, tree: Path, label: str) -> str:
+    tiny = json.loads((tree / "out" / ID / "docker-bake.json").read_text())["target"]["image"]["tags"][0]
+    return made(FOREIGN.format(tiny=tiny, label=label))
+
+
+def graft(tree: Path, *words: str) -> tuple[int, dict[str, Any], str]:
+    done = trainwright(tree, "graft", *words, "--json")
+    return done.returncode, json.loads(done.stdout) if done.stdout else {}, done.stderr
+
+
+def test_a_graft_is_the_image_below_and_one_layer(tree: Path, made: Make, distribution: str, registry: str) -> None:
+    below = made(f"FROM {distribution}\n{TORCH}{SETTINGS}")
+    code, said, errors = graft(tree, below, "--name", "team", "--push", "--registry", registry)
+    assert code == 0, errors
+    result = said["graft"]
+    assert result["id"] == "torch-2.99-cpu-py311-ec2-team"
+    assert result["base"] == below
+    assert "matches its declaration" in result["checked"]
+    lower, graft_ = (client.image(*uri.split("@"))["layers"] for uri in (below, result["uri"]))
+    assert [layer["digest"] for layer in graft_[:-1]] == [layer["digest"] for layer in lower]
+    assert client.resolve(result["uri"].split("@")[0], f"{result['id']}-{result['key'][:12]}") == result["digest"]
+    config = engine.config(result["image"])
+    assert (config["User"], config["Entrypoint"]) == ("1000", ["/usr/bin/env"])
+    assert "hf_0123456789abcdefghij" not in json.dumps(said)
+    # Its own user and entrypoint start a script with the Python that holds the framework.
+    words = [
+        "docker",
+        "run",
+        "--rm",
+        "--network=none",
+        "--env=HOME=/tmp",
+        "--workdir=/tmp",
+        result["image"],
+        "sh",
+        "-c",
+    ]
+    script = "echo 'import sys, torch; print(sys.executable, torch.__version__)' > t.py; trainwright-launch t.py"
+    done = subprocess.run([*words, script], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split()[-2:] == ["/usr/bin/python3", "2.99.0+cpu"]
+    # The same command again has the same result.
+    code, again, errors = graft(tree, below, "--name", "team", "--push", "--registry", registry)
+    assert code == 0, errors
+    assert again["graft"]["digest"] == result["digest"]
+
+
+def test_what_is_built_by_hand_is_the_same_image(tree: Path, made: Make, distribution: str) -> None:
+    code, said, errors = graft(tree, made(f"FROM {distribution}\n{TORCH}"), "--name", "hand")
+    assert code == 0, errors
+    folder, name = tree / "out" / said["graft"]["id"], f"graft-by-hand:{uuid4().hex[:8]}"
+    words = [str(engine.buildx()), "bake", "--no-cache", "--set", f"image.tags={name}"]
+    subprocess.run(words, cwd=folder, check=True, capture_output=True)
+    try:
+        assert engine.image_id(name) == engine.image_id(said["graft"]["image"])
+    finally:
+        engine.remove(name)
+
+
+@pytest.mark.parametrize(
+    ("steps", "name"),
+    [
+        ("RUN true", "no framework"),
+        (TORCH + "ONBUILD RUN false", "ONBUILD"),
+        (TORCH + "VOLUME /opt", "VOLUME"),
+        (TORCH + f"RUN echo 'raise OSError(1)' > {SITE}/torch.py", "framework does not start"),
+        (TORCH + "RUN mkdir /opt/trainwright", "image of trainwright"),
+        (TORCH + "RUN touch /lib/ld-musl-x86_64.so.1", "C library"),
+        (TORCH + "RUN rm /bin/sh /usr/bin/dash", "nothing starts"),
+    ],
+)
+def test_what_is_refused(tree: Path, made: Make, distribution: str, steps: str, name: str) -> None:
+    if "rm /bin/sh" in steps:
+        steps = steps.replace("RUN rm /bin/sh /usr/bin/dash", 'RUN ["/usr/bin/rm", "-f", "/usr/bin/sh", "/bin/sh"]')
+    code, said, errors = graft(tree, made(f"FROM {distribution}\n{steps}\n"))
+    assert code == 3, errors
+    assert name in [trap["name"] for trap in said["plan"]["traps"] if trap["state"] == "refused"]
+    assert name in errors
+    assert not list(tree.glob("out/*-train-*"))
+
+
+def test_a_user_who_cannot_start_the_images_python(tree: Path, made: Make, distribution: str) -> None:
+    below = made(f"FROM {distribution}\n{TORCH}RUN chmod 0700 /usr/lib/python3.11\nUSER 1000\n")
+    code, _, errors = graft(tree, below, "--name", "user")
+    assert code == 5, errors
+    assert "as the user 1000" in errors
+    held = subprocess.run(["docker", "images", "--quiet", "trainwright/torch:*-user-*"], capture_output=True, text=True)
+    assert not held.stdout
+
+
+def test_layers_that_sagemaker_does_not_take(tree: Path, made: Make, distribution: str) -> None:
+    below = made(f"FROM {distribution}\n{TORCH}", more=",compression=zstd,force-compression=true")
+    code, _, errors = graft(tree, below, "--target", "sagemaker")
+    assert code == 3, errors
+    assert "zstd layers" in errors
+
+
+def test_an_image_that_no_registry_holds(tree: Path, distribution: str, tmp_path: Path) -> None:
+    name = f"graft-local-{uuid4().hex[:8]}"
+    (tmp_path / "Dockerfile").write_text(f"FROM {distribution}\n{TORCH}")
+    words = [str(engine.buildx()), "build", "--provenance=false", f"--output=type=image,name={name}", str(tmp_path)]
+    subprocess.run(words, check=True, capture_output=True)
+    code, said, errors = graft(tree, name)
+    assert code == 0, errors
+    assert said["graft"]["added_layers"] == 1
+    assert "only this engine can build on it" in errors
+
+
+def test_an_image_for_another_machine(tree: Path, made: Make, label: str) -> None:
+    text = f'FROM scratch\nCOPY Dockerfile /\nLABEL io.trainwright.test="{label}"\n'
+    code, _, errors = graft(tree, made(text, "--platform=linux/arm64"))
+    assert code == 3, errors
+    assert "linux/amd64" in errors or "arm64" in errors
+
+
+def test_what_is_not_built_yet_is_not_run(tree: Path, made: Make, distribution: str) -> None:
+    code, said, errors = graft(tree, made(f"FROM {distribution}\n{TORCH}"), "--fabric", "efa")
+    assert code == 7, errors
+    assert said["plan"]["lacking"]
+
+
+def test_a_digest_that_the_registry_does_not_hold(tree: Path, distribution: str) -> None:
+    code, _, errors = graft(tree, f"{distribution.partition('@')[0]}@sha256:{'0' * 64}")
+    assert code == 10, errors
+    assert "cannot be pulled" in errors

@@ -1,0 +1,58 @@
+"""Provide the recorded look into a Debian image with PyTorch, and changes of it."""
+
+import copy
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+from trainwright.graft import found as graft_found
+from trainwright.graft import plan as graft_plan
+from trainwright.graft.found import Fabric, Found, Target
+from trainwright.graft.wanted import Wanted
+from trainwright.matrix.matrix import Intent
+
+RECORD = json.loads((Path(__file__).parent / "debian.json").read_text())
+Edit = Callable[[dict[str, Any]], object]
+
+
+def edited(edit: Edit) -> Found:
+    record = copy.deepcopy(RECORD)
+    edit(record)
+    return Found.model_validate(record)
+
+
+def unchanged(record: dict[str, Any]) -> None:
+    pass
+
+
+def wanted(intent: Intent, fabric: str = "none", target: str = "ec2", **more: Any) -> Wanted:
+    return Wanted(
+        target=cast(Target, target),
+        fabric=cast(Fabric, fabric),
+        architecture="amd64",
+        settings=graft_found.settings(intent.root),
+        compat=intent.compat,
+        plugin=graft_plan.newest_plugin(intent),
+        **more,
+    )
+
+
+def env(**values: str) -> Edit:
+    return lambda record: record["config"]["environment"].update(values)
+
+
+def config(**values: Any) -> Edit:
+    return lambda record: record["config"].update(values)
+
+
+def inside(**values: Any) -> Edit:
+    return lambda record: record["inside"].update(values)
+
+
+def first_python(**values: Any) -> Edit:
+    return lambda record: record["inside"]["pythons"][0].update(values)
+
+
+def there(**kinds: str) -> Edit:
+    return lambda record: record["inside"]["paths"].update({name.replace("_", "/"): one for name, one in kinds.items()})

@@ -1,0 +1,124 @@
+"""Test what a graft adds, and that a graft which changes the image below is refused."""
+
+import io
+import json
+import tarfile
+from typing import Any
+
+import pytest
+from unit.graft.records import Edit, config, edited, env, first_python, inside, there, unchanged, wanted
+
+from trainwright.core.errors import BuildError, NotRunError
+from trainwright.graft import build, files
+from trainwright.graft import plan as graft_plan
+from trainwright.graft.files import Graft
+from trainwright.graft.found import Found
+from trainwright.graft.plan import Plan
+from trainwright.matrix.matrix import Intent
+
+OWN = "/opt/conda/envs/team/bin/python3"
+
+
+def planned(intent: Intent, edit: Edit) -> tuple[Found, Plan]:
+    found = edited(edit)
+    return found, graft_plan.plan(intent, found, wanted(intent))
+
+
+def rendered(intent: Intent, edit: Edit = unchanged) -> Graft:
+    return files.graft(intent, *planned(intent, edit))
+
+
+def test_launcher_and_preflight_start_with_the_images_own_python(intent: Intent) -> None:
+    one = rendered(intent, first_python(path=OWN))
+    assert not [name for name, (text, _) in one.files.items() if "/opt/venv/bin" in text]
+    for name in ("trainwright-launch", "trainwright-check"):
+        text, mode = one.files[f"rootfs/usr/local/bin/{name}"]
+        assert f"{OWN} -IB" in text
+        assert mode == 0o755
+    assert f'PYTHON = "{OWN}"' in one.files["rootfs/opt/trainwright/launcher/starting.py"][0]
+
+
+def test_the_declaration_is_what_was_found(intent: Intent) -> None:
+    one = rendered(intent)
+    declared = json.loads(one.files["rootfs/opt/trainwright/declared.json"][0])
+    assert declared["components"]["torch"]["says"] == "2.13.0+cpu"
+    assert declared["components"]["torch"]["at_start"]
+    assert declared["python"]["numpy"] == "2.4.6"
+    assert "torch==2.13.0+cpu\n" in one.files["rootfs/opt/trainwright/constraints.txt"][0]
+    assert 'io.trainwright.version.torch="2.13.0+cpu"' in one.files["Dockerfile"][0]
+    assert "RUN" not in one.files["Dockerfile"][0]
+
+
+def test_pips_own_settings_are_left_alone(intent: Intent) -> None:
+    assert "rootfs/etc/pip.conf" in rendered(intent).files
+    one = rendered(intent, there(**{"_etc_pip.conf": "file"}))
+    assert "rootfs/etc/pip.conf" not in one.files
+    assert "ENV PIP_CONSTRAINT=/opt/trainwright/constraints.txt" in one.files["Dockerfile"][0]
+
+
+def test_the_key_is_of_the_image_and_of_what_is_added(intent: Intent) -> None:
+    one = rendered(intent)
+    assert rendered(intent) == one
+    assert rendered(intent, lambda r: r.update(pinned="team.example/train@sha256:" + "b" * 64)).key != one.key
+    assert rendered(intent, first_python(path=OWN)).key != one.key
+    assert rendered(intent, lambda r: r.update(source="trainwright/below:a")).key == one.key
+    assert one.name == f"trainwright/pytorch:{one.id}-{one.key[:12]}"
+
+
+def test_the_archive_depends_on_the_files_and_the_images_time(intent: Intent) -> None:
+    one = rendered(intent)
+    packed = files.archive(one)
+    assert packed == files.archive(rendered(intent))
+    with tarfile.open(fileobj=io.BytesIO(packed)) as tar:
+        members = {member.name: member for member in tar}
+    assert {member.mtime for member in members.values()} == {1795313345}
+    assert members["usr/local/bin/trainwright-launch"].mode == 0o755
+    assert not [name for name in members if name.startswith("/")]
+
+
+def test_a_path_that_no_script_can_hold(intent: Intent) -> None:
+    with pytest.raises(BuildError, match="cannot be written into a graft"):
+        rendered(intent, first_python(path='/opt/a"; rm -rf /;"/bin/python'))
+
+
+@pytest.mark.parametrize(
+    ("created", "seconds"), [("2026-11-22T02:09:05Z", 1795313345), ("", 0), ("0001-01-01T00:00:00Z", 0)]
+)
+def test_the_time_of_an_image(created: str, seconds: int) -> None:
+    assert files.epoch(created) == seconds
+
+
+# --- the proof -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("edit", "told"),
+    [
+        (config(layers=["sha256:" + "c" * 64] * 4), "layers are not those of"),
+        (env(PATH="/other"), "the environment is another one: PATH"),
+        (config(user="1000"), "user was"),
+        (config(entrypoint=["/x"]), "entrypoint was"),
+        (first_python(packages={}), "pythons of the image changed"),
+        (inside(libc="glibc 2.40"), "libc of the image changed"),
+    ],
+)
+def test_a_graft_that_changed_the_image_below(intent: Intent, edit: Edit, told: str) -> None:
+    before, made = planned(intent, unchanged)
+    assert [*build.differences(before, before, made)] == []
+    (said,) = build.differences(before, edited(edit), made)
+    assert told in said
+
+
+def test_lower_layers_keep_their_digests() -> None:
+    found = edited(unchanged)
+    packed = ["sha256:" + letter * 64 for letter in "123"]
+
+    def manifest(*digests: str) -> dict[str, Any]:
+        return {"layers": [{"digest": digest} for digest in digests]}
+
+    build.must_stand_on(found, manifest(*packed, "sha256:4"), manifest(*packed))
+    build.must_stand_on(found, manifest(*packed, "sha256:4"), None)
+    with pytest.raises(BuildError, match="lower layers"):
+        build.must_stand_on(found, manifest(packed[0], packed[2], packed[1], "sha256:4"), manifest(*packed))
+    with pytest.raises(NotRunError, match="not compressed"):
+        build.must_stand_on(found, manifest(*found.config.layers, "sha256:4"), manifest(*packed))
