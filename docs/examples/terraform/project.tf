@@ -13,7 +13,7 @@ resource "aws_codebuild_project" "images" {
     type            = "GITHUB"
     location        = var.source_location
     git_clone_depth = 0 # `--since` compares with commits
-    buildspec       = "buildspec.yml"
+    buildspec       = var.buildspec
     dynamic "auth" {
       for_each = var.connection_arn == "" ? [] : [var.connection_arn]
       content {
@@ -64,6 +64,36 @@ resource "aws_codebuild_project" "images" {
   logs_config {
     cloudwatch_logs {
       group_name = aws_cloudwatch_log_group.builds.name
+    }
+  }
+}
+
+# Pushes to main, and requests of the named accounts: these run code that nobody reviewed with a role that may publish.
+resource "aws_codebuild_webhook" "images" {
+  count        = var.webhook ? 1 : 0
+  project_name = aws_codebuild_project.images.name
+  build_type   = "BUILD" # which plans, and starts the batch
+  filter_group {
+    filter {
+      type    = "EVENT"
+      pattern = "PUSH"
+    }
+    filter {
+      type    = "HEAD_REF"
+      pattern = "^refs/heads/main$"
+    }
+  }
+  dynamic "filter_group" {
+    for_each = length(var.pull_requests_of) == 0 ? [] : [join("|", var.pull_requests_of)]
+    content {
+      filter {
+        type    = "EVENT"
+        pattern = "PULL_REQUEST_CREATED,PULL_REQUEST_UPDATED,PULL_REQUEST_REOPENED"
+      }
+      filter {
+        type    = "ACTOR_ACCOUNT_ID"
+        pattern = "^(${filter_group.value})$"
+      }
     }
   }
 }

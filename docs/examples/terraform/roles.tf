@@ -60,6 +60,11 @@ data "aws_iam_policy_document" "build" {
     actions   = ["s3:GetBucketAcl", "s3:GetBucketLocation"]
     resources = [aws_s3_bucket.builds.arn]
   }
+  statement { # of the first build, which plans
+    sid       = "Batch"
+    actions   = ["codebuild:StartBuildBatch"]
+    resources = [local.project_arn]
+  }
   statement {
     sid = "Reports"
     actions = [

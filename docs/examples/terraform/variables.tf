@@ -9,6 +9,24 @@ variable "source_location" {
   type        = string
 }
 
+variable "buildspec" {
+  description = "What a build of the project runs: buildspec.yml builds one image; the file of `trainwright ci codebuild` plans, and starts a batch."
+  type        = string
+  default     = "buildspec.yml"
+}
+
+variable "webhook" {
+  description = "Whether pushes to main start a build; with `buildspec` set to the file of `trainwright ci codebuild`."
+  type        = bool
+  default     = false
+}
+
+variable "pull_requests_of" {
+  description = "With `webhook`: numbers of the accounts on GitHub whose pull requests start a build."
+  type        = list(string)
+  default     = []
+}
+
 variable "connection_arn" {
   description = "Connection of AWS to GitHub (codeconnections). Empty: the account's own credentials for it, or a public repository."
   type        = string
