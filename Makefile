@@ -90,8 +90,9 @@ test-cluster: setup engine ## Jobs of 2 and 4 hosts in containers, by every laun
 test-bare: setup engine ## The first command and `make unit` on hosts that have little, in containers; KIND=bare: that one alone
 	@.venv/bin/python -m pytest --quiet --require-engine --capture=no tests/bare $(if $(KIND),-k 'unit_tests[$(KIND)]')
 
-test-gpu: setup ## nccl-tests of an image on this machine's GPUs, judged; IMAGE=<id or reference>, INSTANCE=<type>
-	@$(TRAINWRIGHT) gate $(IMAGE) $(if $(INSTANCE),--instance '$(INSTANCE)')
+test-gpu: setup ## An image on this machine's GPUs, ONLY=<id>: preflight, a training step, real failures; then nccl-tests, judged; IMAGE=<id or reference>, INSTANCE=<type>
+	@$(if $(ONLY),.venv/bin/python -m pytest --quiet tests/gpu --variant '$(ONLY)',:)
+	@$(TRAINWRIGHT) gate $(or $(IMAGE),$(ONLY)) $(if $(INSTANCE),--instance '$(INSTANCE)')
 
 bench: setup ## How long people wait, as a table of medians: FULL=1 (make test and .ci/run, too), AGAINST=<checkout or commit>, ROWS='<globs>', PAGE=1 (docs/speed.md anew)
 	@.venv/bin/python benchmarks/bench.py $(if $(FULL),--full) $(if $(AGAINST),--against '$(AGAINST)') $(if $(ROWS),--rows '$(ROWS)') $(if $(PAGE),--page)
@@ -99,8 +100,8 @@ bench: setup ## How long people wait, as a table of medians: FULL=1 (make test a
 matrix: setup ## docs/matrix.md and docs/matrix.html anew
 	@$(TRAINWRIGHT) matrix --markdown docs/matrix.md --html docs/matrix.html
 
-doctor: setup ## Every precondition on this machine, with the command that mends it
-	@$(TRAINWRIGHT) doctor
+doctor: setup ## Every precondition on this machine, with the command that mends it; FRAMEWORK and ONLY too
+	@$(TRAINWRIGHT) doctor $(CHOSEN)
 
 exports: setup ## What a pipeline hands on of the images that were pushed, as lines for a shell: IMAGE_URI, IMAGE_DIGEST
 	@$(TRAINWRIGHT) ci exports $(CHOSEN)

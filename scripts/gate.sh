@@ -5,12 +5,13 @@
 #
 # gate.sh [--image REFERENCE] --collectives NAME,... --least BYTES --most BYTES --factor N --iterations N --warmup N
 #         --limit SECONDS --grace SECONDS --gpus N [--name NAME] [--wait SECONDS] [--port N] [--trust-hosts]
-#         [--hosts NAME,... | --hostfile FILE | --srun NODES [--container IMAGE] | --sagemaker] [--serve] [NAME=VALUE...]
+#         [--hosts NAME,... | --hostfile FILE | --srun NODES [--mpi TYPE] [--container IMAGE] | --sagemaker] [--serve]
+#         [NAME=VALUE...]
 # Of several hosts: `--serve` waits, behind an sshd of its own (GATE_KEY), until the first one is done.
 set -Eeuo pipefail
 
 image='' collectives='' least='' most='' factor='' iterations='' warmup='' limit='' grace='' gpus='' name=gate wait=300
-port=2222 how=direct nodes=1 container='' serve='' sagemaker='' hosts=() forward=() pid='' mark=gate.$$.$RANDOM
+port=2222 how=direct nodes=1 mpi=default container='' serve='' sagemaker='' hosts=() forward=() pid='' mark=gate.$$.$RANDOM
 starting='' late=''   # a test is being started; what came in between
 listener='' away=''   # the process of our own sshd; whether every host is reached by ssh, the first one, too
 work=${GATE_FOLDER:-/tmp/gate} ssh=(ssh -o BatchMode=yes -o ConnectTimeout=10)
@@ -146,8 +147,9 @@ words() { # collective: into `command`
   [ "$how" = direct ] || test=("$1_perf_mpi" "$1_perf")   # NGC has both, and only the first one knows MPI
   if [ "$how" = srun ]; then
     # NCCL binds its threads itself; a default of the cluster would leave a rank one core.
-    command=(srun --mpi=pmix --cpu-bind=none --nodes="$nodes" --ntasks="$((nodes * gpus))" --ntasks-per-node="$gpus"
+    command=(srun --cpu-bind=none --nodes="$nodes" --ntasks="$((nodes * gpus))" --ntasks-per-node="$gpus"
       --kill-on-bad-exit=1)
+    [ "$mpi" = default ] || command+=("--mpi=$mpi") # else the cluster's own: MpiDefault
     if [ -n "$container" ]; then
       list=$(IFS=, && echo "${forward[*]}")
       command+=("${inside[@]}" "--container-env=$list")
@@ -162,7 +164,8 @@ words() { # collective: into `command`
   list=$(printf ",%s:$gpus" "${hosts[@]}")
   command=("$mpirun" --prefix "$(dirname "$(dirname "$(readlink -f "$mpirun")")")" --allow-run-as-root --host "${list#,}"
     -np "$((gpus * ${#hosts[@]}))" --map-by "ppr:$gpus:node" --bind-to none)
-  while read -r list; do command+=(-x "$list"); done < <(compgen -e | grep -E '^(NCCL|FI|OFI|UCX)_|^(PATH|LD_LIBRARY_PATH)$')
+  while read -r list; do command+=(-x "$list"); done < <({ compgen -e | grep -E '^(NCCL|FI|OFI|UCX)_|^(PATH|LD_LIBRARY_PATH)$'
+    printf '%s\n' ${forward[@]+"${forward[@]}"}; } | sed '/^$/d' | sort -u)
   command+=(-x GATE_RUN "$program" "${options[@]}" -g 1)
 }
 
@@ -204,6 +207,27 @@ imported() { # its image lies on every node before the clock of the first collec
   limited srun --nodes="$nodes" --ntasks="$nodes" --ntasks-per-node=1 "${inside[@]}" bash -c :
 }
 
+# Tasks that do not find each other are a world of one rank each: they would measure nothing for many minutes. One
+# collective of a few bytes shows it at once; whatever else is wrong with that one is left to the runs that follow.
+one_world() { # collective
+  local least=8 most=8 iterations=1 warmup=0 command=() tasks=$((nodes * gpus)) firsts highest text
+  local -x NCCL_DEBUG=WARN # no line of another rank comes between those that are counted
+  words "$1"
+  text=$(mktemp)
+  limited "${command[@]}" >"$text" 2>&1 || true
+  firsts=$(grep -cE '# +Rank +0 ' "$text" || true)
+  highest=$(grep -oE '# +Rank +[0-9]+ ' "$text" | tr -dc '0-9\n' | sort -n | tail -n 1 || true)
+  if [ "$firsts" -gt 1 ] || [ "${highest:-$tasks}" -lt $((tasks - 1)) ] ||
+    { [ -z "$highest" ] && grep -qE 'PMI(X|x|2| support)|mpi/pmi|mpi plugin' "$text"; }; then
+    cat "$text"
+    rm -f "$text"
+    fail 1 "$tasks tasks were started, and are no world of $tasks ranks: srun --mpi=$mpi did not connect them" \
+      "in containers PMIx requires enroot's hook on every node: ln -s /usr/share/enroot/hooks.d/50-slurm-pmi.sh /etc/enroot/hooks.d/" \
+      "else an MPI type that srun --mpi=list shows and the nccl-tests know: trainwright gate --mpi-type TYPE"
+  fi
+  rm -f "$text"
+}
+
 # shellcheck disable=SC2329  # by a trap
 interrupted() { # code
   if [ -n "$starting" ]; then   # its process has no name yet, by which it could be ended
@@ -232,7 +256,7 @@ read_words() {
         ;;
       --srun) how=srun nodes=$2 ;;
       --image | --collectives | --least | --most | --factor | --iterations | --warmup | --limit | --grace | --gpus | \
-        --name | --wait | --port | --container) printf -v "${1#--}" '%s' "$2" ;;
+        --name | --wait | --port | --mpi | --container) printf -v "${1#--}" '%s' "$2" ;;
       [A-Z]*=*)
         export "${1?}"
         forward+=("${1%%=*}")
@@ -258,10 +282,14 @@ read_sagemaker() {
 }
 
 main() {
-  local collective code=0 worst=0 total begun command=() all=() inside=()
+  local collective code=0 worst=0 total begun path command=() all=() inside=()
   exec 2>&1
   read_words "$@"
   [ -z "$sagemaker" ] || read_sagemaker
+  # The gate starts past the image's entrypoint, which hands in a libcuda where the host's driver is too old.
+  if [ "$how" != srun ] && path=$("${GATE_ENTRYPOINT:-/opt/trainwright/bin/with-cuda}" printenv LD_LIBRARY_PATH 2>/dev/null); then
+    export LD_LIBRARY_PATH=$path
+  fi
   IFS=, read -ra all <<<"$collectives"
   total=$((wait + 60 + ${#all[@]} * (limit + grace + 30)))
   if [ -n "${GATE_KEY:-}" ] && { [ -n "$serve" ] || [ "${#hosts[@]}" -gt 1 ]; }; then
@@ -292,6 +320,7 @@ main() {
     imported || code=$?
     [ "$code" = 0 ] || fail "$code" "the image was not imported on every node: code $code, at most $wait s"
   fi
+  if [ "$how" = srun ] && [ $((nodes * gpus)) -gt 1 ]; then one_world "${all[0]}"; fi
   echo "gate: $name: $nodes hosts with $gpus GPUs each, at most $limit s for each of $collectives"
   count before
   for collective in "${all[@]}"; do

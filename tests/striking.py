@@ -281,7 +281,7 @@ def _linked(source: str, target: str) -> None:
 
 
 def _others(folder: str, names: list[str]) -> set[str]:
-    return {name for name in names if name.startswith((".partial-", "tiny"))}
+    return {name for name in names if name.startswith("tiny") or hidden(name)}
 
 
 def _lock(made: Stage) -> None:

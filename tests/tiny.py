@@ -4,6 +4,7 @@ Each checkout makes a different image, by a label, so that a test run never reus
 """
 
 import atexit
+import fcntl
 import os
 import re
 import shutil
@@ -11,12 +12,14 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
+from typing import IO
 from uuid import uuid4
 
 import pytest
+from filelock import FileLock
 
 ROOT = Path(__file__).parents[1]
 ID = "tiny-1.0-cpu-py311-ec2"
@@ -104,7 +107,7 @@ def trainwright(tree: Path, *words: str, **environment: str) -> subprocess.Compl
 
 @contextmanager
 def store_of_this_run() -> Iterator[Path]:
-    """Use a store for this test run alone, which its modules share."""
+    """Use a store for this test run alone, which its modules and its workers share."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TRAINWRIGHT_STORE", str(_store()))
         yield _store()
@@ -112,24 +115,50 @@ def store_of_this_run() -> Iterator[Path]:
 
 @cache
 def _store() -> Path:
-    place = Path(tempfile.mkdtemp(prefix="trainwright-store-"))
-    atexit.register(shutil.rmtree, place, ignore_errors=True)
+    run = os.environ.get("PYTEST_XDIST_TESTRUNUID") or uuid4().hex
+    place = Path(tempfile.gettempdir()) / f"trainwright-store-{run}"
+    place.mkdir(mode=0o700, exist_ok=True)
+    users = place.with_suffix(".users").open("w")
+    fcntl.flock(users, fcntl.LOCK_SH)
+    atexit.register(_leave, place, users)
     return place
+
+
+def _leave(place: Path, users: IO[str]) -> None:
+    """Remove the store and its images, unless another worker of this run still uses them."""
+    try:
+        fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return
+    with suppress(OSError):
+        _forget(_label(place / "tiny"))
+    shutil.rmtree(place, ignore_errors=True)
+    Path(users.name).unlink(missing_ok=True)
 
 
 @cache
 def built_in_this_run() -> Path:
-    """Return a checkout that is locked and built once in this run. Tests must change only copies of it."""
-    tree = _store() / "tiny"
-    plant(tree)
-    label = re.search(r'(io\.trainwright\.test)="(\w+)"', (tree / IMAGE).read_text())
-    assert label
-    atexit.register(_forget, f"label={label[1]}={label[2]}")
-    locked = trainwright(tree, "lock")
-    assert locked.returncode == 0, locked.stderr
-    done = trainwright(tree, "build", "--framework", "tiny")
-    assert done.returncode == 0, done.stderr
+    """Return a checkout that is locked and built once in this run. Tests must change only copies of it.
+
+    The same holds for its image in the engine: the first worker that needs it builds it, the others wait.
+    """
+    tree, done = _store() / "tiny", _store() / "tiny.done"
+    with FileLock(_store() / "tiny.lock"):
+        if not done.exists():
+            shutil.rmtree(tree, ignore_errors=True)  # another worker failed
+            plant(tree)
+            for words in (["lock"], ["build", "--framework", "tiny"]):
+                ended = trainwright(tree, *words)
+                assert ended.returncode == 0, ended.stderr
+            done.touch()
     return tree
+
+
+def _label(tree: Path) -> str:
+    """Return the label of a checkout's images, which its copies share. Raises OSError if there is no checkout."""
+    found = re.search(r'(io\.trainwright\.test)="(\w+)"', (tree / IMAGE).read_text())
+    assert found
+    return f"label={found[1]}={found[2]}"
 
 
 def _forget(label: str) -> None:

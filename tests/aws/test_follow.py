@@ -150,7 +150,7 @@ def test_a_job_that_fails_says_why_and_what_to_do(jobs: Jobs, root: Path) -> Non
 
 def test_a_failure_that_no_line_explains(jobs: Jobs, root: Path) -> None:
     job = jobs.create("dark")
-    job.put("algo-1", [(0.0, "Traceback (most recent call last):"), (0.0, "ValueError: shapes do not match")])
+    job.put("algo-1", [(0.0, "step 1"), (0.0, "nothing more was said")])
     job.end("Failed", "AlgorithmError: exit code: 1")
     code, out, err = ended(attach(jobs, root, "dark", "--json"))
     assert code == 9

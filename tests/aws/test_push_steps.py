@@ -1,5 +1,6 @@
 """Test what `push --dry-run` shows for ECR: regions, repositories, their settings, scans. It writes nothing."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from trainwright.core.errors import AwsError, RegistryError
 from trainwright.docker import engine
 from trainwright.image import inputs
 from trainwright.matrix import matrix
-from trainwright.publish import push, push_steps
+from trainwright.publish import licences, push, push_steps
 from trainwright.publish.push import Forecast
 from trainwright.registry import aws
 from trainwright.registry.settings import Place, publication
@@ -94,3 +95,19 @@ def test_what_amazon_does_not_let_one_ask(amazon: Emulator, told: Told) -> None:
     found = told()
     assert {type(error) for error in found.refused} == {AwsError}
     assert found.done.steps[-1].startswith("no alias moves")
+
+
+def test_a_repository_that_lets_everybody_pull_gets_no_compiler(amazon: Emulator) -> None:
+    place = Place(host="x", path=NAME, region=HERE)
+    devel = inputs.load(INTENT.recipe("pytorch-2.15-cu132-py313-ec2-single-node-devel"))
+    assert licences.refusals(devel, [place], []) == []
+    ecr = aws.client("ecr", HERE)
+    ecr.create_repository(repositoryName=NAME)
+    assert licences.refusals(devel, [place], []) == []
+    statement: dict[str, object] = {"Sid": "all", "Effect": "Allow", "Principal": "*", "Action": ["ecr:BatchGetImage"]}
+    ecr.set_repository_policy(repositoryName=NAME, policyText=json.dumps({"Statement": [statement]}))
+    (error,) = licences.refusals(devel, [place], [])
+    assert "the policy of this repository lets everybody pull" in error.why
+    statement["Condition"] = {"StringEquals": {"aws:PrincipalOrgID": "o-1"}}
+    ecr.set_repository_policy(repositoryName=NAME, policyText=json.dumps({"Statement": [statement]}))
+    assert licences.refusals(devel, [place], []) == []

@@ -1,6 +1,7 @@
 """Test real builds of a tiny framework: what the build guarantees, and what it refuses. Needs an engine."""
 
 import json
+import os
 import re
 import shutil
 import signal
@@ -68,12 +69,16 @@ def test_another_checkout_reuses_the_image(tree: Path) -> None:
 
 
 def test_the_folder_builds_without_us(built: Path) -> None:
-    """`cd out/<id> && docker buildx bake`, with the docker first in PATH and nothing of ours."""
-    done = subprocess.run(
-        ["docker", "buildx", "bake"], cwd=built / "out" / ID, capture_output=True, text=True, timeout=300
-    )
+    """`cd out/<id> && docker buildx bake`, with the docker first in PATH and nothing of ours but a name.
+
+    Other tests use the image of the name that the bake file has, at the same time.
+    """
+    name = "trainwright-test/bake:one"
+    bake = ["docker", "buildx", "bake", "--set", f"image.tags={name}"]
+    done = subprocess.run(bake, cwd=built / "out" / ID, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     assert "CACHED" in done.stderr
+    subprocess.run(["docker", "rmi", name], check=True, capture_output=True)
 
 
 def test_the_base_is_bit_identical(built: Path) -> None:
@@ -118,20 +123,22 @@ def test_a_package_that_nobody_declared_fails_by_name(tree: Path) -> None:
     assert "distribution package tar " in done.stderr
 
 
-def test_a_flipped_checksum_of_a_wheel_stops_the_build(tree: Path, store: Path) -> None:
+def test_a_flipped_checksum_of_a_wheel_stops_the_build(tree: Path, store: Path, tmp_path: Path) -> None:
     """A lock that is whole in itself, and names other bytes than the index has."""
+    own = tmp_path / "store"  # without the partial downloads of other workers
+    shutil.copytree(store / "sha256", own / "sha256", copy_function=os.link)
     held = parse((tree / LOCK).read_text(), Lock, str(LOCK))
     good = next(entry.sha256 for entry in held.python if entry.name == "pip")
     bad = ("0" if good[0] != "0" else "1") + good[1:]
     files = [entry.model_copy(update={"sha256": bad}) if entry.name == "pip" else entry for entry in held.python]
     changed = held.model_copy(update={"python": files, "entries": entries_digest(files)})
     (tree / LOCK).write_text(dump(changed))
-    done = build(tree)
+    done = trainwright(tree, "build", ID, TRAINWRIGHT_STORE=str(own))
     assert done.returncode == 5, done.stderr
     assert bad in done.stderr
     assert good in done.stderr
-    assert not list(store.glob(".partial-*"))
-    assert not (store / "sha256" / bad[:2] / bad).exists()
+    assert not list(own.glob(".partial-*"))
+    assert not (own / "sha256" / bad[:2] / bad).exists()
 
 
 def test_a_wheel_with_other_bytes_is_refused_by_the_install(built: Path, tmp_path: Path) -> None:

@@ -59,10 +59,10 @@ def rebuild(tree: Path, *words: str, code: int = 0, **environment: str) -> dict[
     return answer
 
 
-def test_an_image_that_is_built_again_is_the_same_one(built: Path) -> None:
+def test_an_image_that_is_built_again_is_the_same_one(built: Path, tree: Path) -> None:
     name = name_of(built)
     before = engine.image_id(name)
-    found = rebuild(built, ID)
+    found = rebuild(tree, ID)
     assert (found["same"], found["rebuilt"], found["where"]) == (True, before, name)
     assert engine.image_id(name) == before
 

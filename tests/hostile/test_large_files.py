@@ -28,7 +28,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "keys of 100 MB": lambda: "k = 1\n" * 17 * MILLION,
     "blanks of 100 MB": lambda: " " * 100 * MILLION,
 }
-FILES = ["dockerfiles/matrix.toml", f"dockerfiles/locks/{ONE}.toml", "dockerfiles/causes.toml"]
+FILES = ["dockerfiles/matrix.toml", f"dockerfiles/locks/{ONE}.toml", "dockerfiles/causes/memory.toml"]
 
 
 @pytest.mark.parametrize("attack", REQUIREMENTS)
@@ -53,7 +53,7 @@ def test_the_commands_that_take_one(command: str, cli: Any, tree: Path) -> None:
 @pytest.mark.parametrize("attack", TABLES)
 def test_a_table_of_100_mb(attack: str) -> None:
     with pytest.raises(ConfigError, match="is too large"):
-        toml.parse(TABLES[attack](), causes.Causes, "dockerfiles/causes.toml")
+        toml.parse(TABLES[attack](), causes.Causes, "dockerfiles/causes/memory.toml")
 
 
 @pytest.mark.parametrize("file", FILES)

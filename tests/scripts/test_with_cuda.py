@@ -53,7 +53,7 @@ def test_below_the_floor_the_mounted_library_is_used(image: Path) -> None:
     path, said = start(image, OLD, compat=True)
     assert path == str(image / "compat")
     assert said.count("\n") == 1
-    assert "535.183.01 is older than 580, which CUDA 13.2.2 needs" in said
+    assert "535.183.01 is older than 580, which CUDA 13.2.2 requires" in said
 
 
 def test_what_was_on_the_path_before_stays(image: Path) -> None:
@@ -64,7 +64,7 @@ def test_below_the_floor_without_a_library_it_says_so_and_runs(image: Path) -> N
     path, said = start(image, OLD, compat=False)
     assert path == "unset"
     assert said.count("\n") == 1
-    assert "CUDA will refuse to start" in said
+    assert "CUDA will fail to start" in said
 
 
 def test_it_becomes_the_command(image: Path) -> None:

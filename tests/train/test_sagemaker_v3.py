@@ -27,7 +27,7 @@ def test_a_command_is_a_job_of_the_launcher(run: Callable[..., Any], code: int, 
     outcome = run(COMMAND, {TRAIN: f"echo trained; python3 -c 'raise SystemExit({code})'".encode(), **OUTPUT})
     assert outcome.code == code, outcome.logs
     assert "trained" in outcome.logs
-    assert "is what it declares" in outcome.logs
+    assert "matches its declaration" in outcome.logs
     assert says in outcome.failure
 
 

@@ -26,9 +26,9 @@ def with_wheel(name: str, version: str, content: str = "") -> dict[str, str | by
 def test_a_harmless_requirement(job: Callable[..., Any]) -> None:
     outcome = job("train.py", with_wheel("harmless", "1.0"))
     assert outcome.code == 0, outcome.logs
-    assert "beyond the image: harmless 1.0" in outcome.logs
-    assert "is what it declares" in outcome.logs
-    assert outcome.logs.index("is what it declares") < outcome.logs.rindex("trained")
+    assert "added to the image: harmless 1.0" in outcome.logs
+    assert "matches its declaration" in outcome.logs
+    assert outcome.logs.index("matches its declaration") < outcome.logs.rindex("trained")
 
 
 def test_a_wheel_by_its_path_is_held_by_the_constraints_too(job: Callable[..., Any]) -> None:
@@ -56,7 +56,7 @@ def test_warned_of_what_slips_past(job: Callable[..., Any], moved: dict[str, str
     environment = {**PAST_CONSTRAINTS, "TRAINWRIGHT_STARTUP_CHECK": "warn"}
     outcome = job("train.py", moved, environment=environment)
     assert outcome.code == 0, outcome.logs
-    assert "WARNING: this is not " in outcome.logs
+    assert "WARNING: this container differs from " in outcome.logs
     assert "Python package numpy: declared " in outcome.logs
 
 

@@ -26,7 +26,7 @@ import typer.main
 from hypothesis import settings
 from typer.main import get_command_from_info
 from typer.models import CommandInfo
-from unit.emitted import IMAGE, Emit
+from unit.emitted import IMAGE, TOKEN, Emit
 
 from trainwright import cli as command_line
 from trainwright.core import certificates, host_settings
@@ -34,6 +34,7 @@ from trainwright.core.process import run
 from trainwright.core.toml import parse
 from trainwright.docker import engine
 from trainwright.image import inputs, templates
+from trainwright.jobs import emit as jobs_emit
 from trainwright.lock import lockfile, packages
 from trainwright.matrix.matrix import Intent, Recipe, load_intent
 from trainwright.matrix.model import Lock
@@ -304,8 +305,9 @@ def cli(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> C
 
 
 @pytest.fixture
-def emit(cli: Any, tmp_path: Path) -> Emit:
-    """Return a function that runs `emit` in a folder of a checkout, which has a script."""
+def emit(cli: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Emit:
+    """Return a function that runs `emit` in a folder of a checkout, with a script; all submissions have one name."""
+    monkeypatch.setattr(jobs_emit, "new_token", lambda: TOKEN)
     folder = tmp_path / "checkout"
     folder.mkdir()
     (folder / "dockerfiles").symlink_to(ROOT / "dockerfiles")

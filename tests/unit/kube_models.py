@@ -2,8 +2,9 @@
 
 PyTorchJob v1 is from kubeflow-training 1.9.4, which is generated from the operator's API; the core types are from the
 kubernetes client 35. MPIJob v2beta1 has no client on PyPI: the fields below are copied from kubeflow/mpi-operator
-pkg/apis/kubeflow/v2beta1/types.go@caa3c47 (July 2026), all except those of its status. The models check no values, only
-that required fields exist.
+pkg/apis/kubeflow/v2beta1/types.go@caa3c47 (July 2026), those of ComputeDomain from NVIDIA/k8s-dra-driver-gpu
+api/nvidia.com/resource/v1beta1/computedomain.go@0a29b3d, all except their status. The models check no values, only that
+required fields exist.
 """
 
 import re
@@ -20,6 +21,10 @@ MPIJOB = {
         "launcherCreationPolicy": "str",
         "mpiImplementation": "str",
     },
+    "ComputeDomain": {"apiVersion": "str", "kind": "str", "metadata": "V1ObjectMeta", "spec": "ComputeDomainSpec"},
+    "ComputeDomainSpec": {"numNodes": "int", "channel": "ComputeDomainChannel"},
+    "ComputeDomainChannel": {"resourceClaimTemplate": "ComputeDomainTemplate", "allocationMode": "str"},
+    "ComputeDomainTemplate": {"name": "str"},
 }
 PLAIN: dict[str, type] = {"str": str, "int": int, "bool": bool}
 INSIDE = re.compile(r"(list|dict)[\[(](?:str, ?)?(\w+)[\])]")

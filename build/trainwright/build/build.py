@@ -18,7 +18,7 @@ from trainwright.docker import buildx, engine
 from trainwright.docker.buildx import Cache
 from trainwright.image import bootstrap, child, probe
 from trainwright.image.inputs import Distribution, Inputs
-from trainwright.lock import lockfile
+from trainwright.lock import lockfile, wheel_files
 from trainwright.matrix.matrix import Intent, Recipe
 from trainwright.matrix.model import Base
 from trainwright.matrix.records import Check, Image, Proof
@@ -252,6 +252,7 @@ def prove(found: Inputs, out: Path) -> Image:
         said, when = findings(found, found.name)
         packages = found.distribution.packages()
         differences = probe.compare(found.recipe, found.pins, found.lock, packages, said)
+        differences += wheel_files.of_compiled(said.files, found.recipe.installed(found.lock).values())
         before = known_image(found, out)  # with the fields that a push wrote, which later proofs keep
         if differences and before.uri:
             write_image(out, before.model_copy(update={"proof": None}))

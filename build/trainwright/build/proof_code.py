@@ -63,7 +63,8 @@ def kinds(recipe: Recipe) -> tuple[Kind, ...]:
 
 def digest(recipe: Recipe) -> str:
     """Return the sha256 of all code that proves this image."""
-    return _sum({kind: digest_of(recipe, kind) for kind in kinds(recipe)})
+    walk = _Walk(recipe)
+    return _sum({kind: _sum(walk.parts(kind)) for kind in kinds(recipe)})
 
 
 def digest_of(recipe: Recipe, kind: Kind) -> str:
@@ -128,6 +129,10 @@ class _Statement:
         self.node = node
 
     @cached_property
+    def nodes(self) -> list[ast.AST]:
+        return list(ast.walk(self.node))
+
+    @cached_property
     def sum(self) -> str:
         return _sum(_shape(self.node))
 
@@ -142,28 +147,28 @@ class _Statement:
 
     @cached_property
     def strings(self) -> set[str]:
-        found = (one.value for one in ast.walk(self.node) if isinstance(one, ast.Constant))
+        found = (one.value for one in self.nodes if isinstance(one, ast.Constant))
         return {text for text in found if isinstance(text, str)}
 
     @cached_property
     def attributes(self) -> set[tuple[str, str]]:
         """Return attribute accesses as pairs: `engine.save` as engine, save."""
-        found = (one for one in ast.walk(self.node) if isinstance(one, ast.Attribute))
+        found = (one for one in self.nodes if isinstance(one, ast.Attribute))
         return {(one.value.id, one.attr) for one in found if isinstance(one.value, ast.Name)}
 
     @cached_property
     def names(self) -> set[str]:
         """Return the names that it uses and does not bind itself."""
-        names = [one for one in ast.walk(self.node) if isinstance(one, ast.Name)]
+        names = [one for one in self.nodes if isinstance(one, ast.Name)]
         bound = {one.id for one in names if not isinstance(one.ctx, ast.Load)}
-        bound |= {one.arg for one in ast.walk(self.node) if isinstance(one, ast.arg)}
+        bound |= {one.arg for one in self.nodes if isinstance(one, ast.arg)}
         return {one.id for one in names} - bound
 
     @cached_property
     def imports(self) -> dict[str, tuple[str, str]]:
         """Map every name that an import in it binds to its module and its name there, "" for the module itself."""
         found = dict[str, tuple[str, str]]()
-        for node in ast.walk(self.node):
+        for node in self.nodes:
             if isinstance(node, ast.Import):
                 found |= {one.asname or one.name.partition(".")[0]: (one.name, "") for one in node.names}
             elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
@@ -231,6 +236,8 @@ class _Walk:
 
     def __init__(self, recipe: Recipe) -> None:
         self.root, self.variant = recipe.root, recipe.variant
+        self.files = dict[str, Path | None]()  # cache: a module is reached from hundreds of statements
+        self.texts = dict[Path, str]()
 
     def parts(self, kind: Kind) -> dict[str, str]:
         files = [path for pattern in TESTS[kind] for path in sorted(self.root.glob(pattern))]
@@ -245,7 +252,7 @@ class _Walk:
             if part in seen or (path := self._file(part.module)) is None:
                 continue
             seen.add(part)
-            text = path.read_text()
+            text = self.texts[path] = self.texts.get(path) or path.read_text()
             used, unused = _statements(text), list[_Statement]()
             if ours:
                 used = [one for one in used if part.name in one.defined]
@@ -270,6 +277,11 @@ class _Walk:
 
     def _file(self, module: str) -> Path | None:
         """Return the path of a module of ours; None for others, and for modules that do not count."""
+        if module not in self.files:
+            self.files[module] = self._found(module)
+        return self.files[module]
+
+    def _found(self, module: str) -> Path | None:
         names = module.split(".")
         if names[0] == "trainwright" and (len(names) == 1 or ".".join(names[1:3]) in KEYED):
             return None

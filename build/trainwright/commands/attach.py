@@ -90,11 +90,10 @@ def followed(
     After an error the job is left as it is, and the command that follows it again is printed.
     """
     from trainwright.core import console
-    from trainwright.diagnose import causes
     from trainwright.diagnose import watch as diagnose_watch
     from trainwright.jobs import follow
 
-    watch = diagnose_watch.Watch(causes.load_causes(root), diagnose_watch.load_settings(root))
+    watch = diagnose_watch.load_watch(root)
     again = f"trainwright attach {job} --region {region}"
     try:
         ended = follow.follow(

@@ -7,7 +7,20 @@ from typing import Annotated
 
 import typer
 
-from trainwright.commands.options import Framework, Images, Json, Name, NoWait, Region, Registry, With, app, asked_for
+from trainwright.commands.options import (
+    Framework,
+    Images,
+    Json,
+    LicenceAllows,
+    Name,
+    NoWait,
+    Region,
+    Registry,
+    With,
+    app,
+    asked_for,
+    with_inputs,
+)
 
 CACHE = "TRAINWRIGHT_CACHE"  # a cache to read and to write
 ENGINE = "scripts/engine.py"
@@ -29,6 +42,7 @@ def build(
     ] = None,
     region: Region = "",
     and_push: Annotated[bool, typer.Option("--push", help="Then push, as `trainwright push` does.")] = False,
+    licence_allows: LicenceAllows = None,
     set_up: Annotated[
         bool, typer.Option("--set-up", help="Start the engine, and for --push the registry, if needed.")
     ] = False,
@@ -38,9 +52,9 @@ def build(
     """Build the images that are not built yet, and probe them. Each image must hold what its lock says."""
     from trainwright.build import build as build_build
     from trainwright.build import state
+    from trainwright.commands.push import pushed, refuse_by_name, refuse_unlicensed
     from trainwright.core import console
     from trainwright.docker.buildx import Cache
-    from trainwright.image import child
     from trainwright.resolve import fetch as resolve_fetch
 
     cache = Cache(to=cache_to, sources=cache_from or [])
@@ -48,8 +62,12 @@ def build(
     with console.alone(intent.root, no_wait):
         if set_up and and_push and not registry:
             _set_up_registry(intent.root)
-        found = [child.load(recipe) for recipe in recipes]
+        found = with_inputs(recipes)
         held, why = state.published_if_known(intent, found, registry, region)
+        if and_push and held:
+            refuse_unlicensed(found, held, licence_allows or [])
+        elif and_push:
+            refuse_by_name(found, registry, licence_allows or [])
         lacking = state.lacking(recipes, held, everywhere=and_push)
         if set_up and lacking:
             _set_up_engine(intent.root)
@@ -60,11 +78,10 @@ def build(
         if not (and_push and as_json):
             console.final(done, as_json)
         if and_push and lacking:  # the build may have met a drift, which changes the key
-            found, held = [child.load(recipe) for recipe in recipes], {}
+            found, held = with_inputs(recipes), {}
         if and_push:
-            from trainwright.commands.push import pushed
-
-            console.final(pushed(intent, found, held, registry, region), as_json)
+            done = pushed(intent, found, held, (registry, region), allowed=licence_allows or [])
+            console.final(done, as_json)
 
 
 def _set_up_engine(root: Path) -> None:

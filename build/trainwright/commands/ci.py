@@ -9,11 +9,13 @@ import typer
 from trainwright.commands.options import Framework, Images, Json, Region, app, chosen, find_root
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from trainwright.publish.pipelines import Graph, Settings
 
 ci = typer.Typer(
     no_args_is_help=True,
-    help="Write pipelines for CodeBuild and GitHub Actions. Also show what was pushed, and what CI proves.",
+    help="Write pipelines for CodeBuild and GitHub Actions, and plan them. Show what was pushed, and what CI proves.",
 )
 app.add_typer(ci, name="ci")
 
@@ -29,14 +31,8 @@ Cache = Annotated[
 Output = Annotated[Path | None, typer.Option(metavar="FILE", help="Write to this file instead of standard output.")]
 
 
-@ci.command(
-    "codebuild",
-    help="Write a buildspec with a batch. It builds exactly the images that `trainwright plan` would build.",
-)
-@ci.command(
-    "github",
-    help="Write the same as a GitHub Actions workflow. It uses no third-party action, and gets its role by OIDC.",
-)
+@ci.command("codebuild", help="Write a buildspec that plans at its commit, and starts a batch of the builds.")
+@ci.command("github", help="Write the same as a GitHub Actions workflow. It uses no third-party action, and OIDC.")
 def _pipeline(
     context: typer.Context,
     images: Images = None,
@@ -48,15 +44,70 @@ def _pipeline(
     output: Output = None,
     as_json: Json = False,
 ) -> None:
+    import shlex
+    import sys
+
+    from trainwright.core import console
+    from trainwright.core.files import write_named
     from trainwright.publish import pipelines
 
-    found, settings, notes = _graph(images, framework, since, registry, region, cache)
-    variables = _variables(registry, region, cache)
+    settings = pipelines.settings(chosen(framework, images)[0].root)
+    said = {
+        "--framework": framework or "",
+        "--since": since,
+        "--registry": registry,
+        "--region": region,
+        "--cache": cache,
+    }
+    # Each is one word, so that an empty one or one that begins with - is not read as something else.
+    words = [*(f"{option}={value}" for option, value in said.items() if value), *(["--", *images] if images else [])]
     if context.info_name == "codebuild":
-        document = pipelines.codebuild(found, settings.codebuild, variables)
+        document = pipelines.first_build(settings.codebuild, words)
     else:
-        document = pipelines.github(found, settings.github, variables)
-    _show(document, found, notes, output, as_json)
+        document = pipelines.workflow(settings.github, words, _variables(registry, region, cache))
+    text = pipelines.static(document, shlex.join(["trainwright", *sys.argv[1:]]))
+    if output:
+        write_named(output, text)
+    if as_json:
+        console.data({"document": document})
+    elif not output:
+        print(text, end="")
+
+
+@ci.command()
+def plan(
+    of: Annotated[str, typer.Option("--of", metavar="NAME", help="What runs the builds: codebuild or github.")],
+    images: Images = None,
+    framework: Framework = None,
+    since: Since = "",
+    pull_request: Annotated[
+        str, typer.Option(metavar="COMMIT", help="Build what changed since the base of a pull request; push nowhere.")
+    ] = "",
+    registry: Asked = "",
+    region: Region = "",
+    cache: Cache = "",
+    output: Output = None,
+    as_json: Json = False,
+) -> None:
+    """Print the builds of a pipeline: exactly the images that `trainwright plan` would build.
+
+    The first build of a pipeline runs it, at its commit. It prints a buildspec with a batch, or the outputs of a job of
+    GitHub Actions.
+    """
+    from trainwright.core.errors import ConfigError, did_you_mean
+    from trainwright.publish import pipelines
+
+    if of not in (known := ("codebuild", "github")):
+        raise ConfigError(f"unknown pipeline {of!r}", where="--of", why=did_you_mean(of, known), fix="--of github")
+    if pull_request:
+        registry = region = ""  # whatever the pipeline's file names: a request must not need its credentials
+    found, settings, notes = _graph(images, framework, pull_request or since, registry, region, cache)
+    variables = _variables(registry, region, "" if pull_request else cache)
+    variables["REGISTRY"] = "" if pull_request else variables["REGISTRY"]
+    if of == "codebuild":
+        _show(pipelines.codebuild(found, settings.codebuild, variables), found, notes, output, as_json)
+    else:
+        _show(pipelines.outputs(found, settings.github), found, notes, output, as_json, pipelines.lines)
 
 
 @ci.command()
@@ -175,7 +226,14 @@ def _variables(registry: str, region: str, cache: str) -> dict[str, str]:
     return {name: value for name, value in said.items() if value}
 
 
-def _show(document: dict[str, Any], found: "Graph", notes: list[str], output: Path | None, as_json: bool) -> None:
+def _show(
+    document: dict[str, Any],
+    found: "Graph",
+    notes: list[str],
+    output: Path | None,
+    as_json: bool,
+    written: "Callable[[Mapping[str, Any]], str] | None" = None,
+) -> None:
     import shlex
     import sys
 
@@ -183,7 +241,8 @@ def _show(document: dict[str, Any], found: "Graph", notes: list[str], output: Pa
     from trainwright.core.files import write_named
     from trainwright.publish import pipelines
 
-    text = pipelines.text(document, found, shlex.join(["trainwright", *sys.argv[1:]]), notes)
+    command = shlex.join(["trainwright", *sys.argv[1:]])
+    text = written(document) if written else pipelines.text(document, found, command, notes)
     if output:
         write_named(output, text)
     if as_json:
@@ -195,4 +254,4 @@ def _show(document: dict[str, Any], found: "Graph", notes: list[str], output: Pa
     where = f"{output}: " if output else ""
     typer.echo(f"{where}{len(found.builds)} to build, {len(found.left)} not", err=True)
     if not found.builds:
-        typer.echo("no image is to be built; the only build in it reports that", err=True)
+        typer.echo("no image is to be built", err=True)

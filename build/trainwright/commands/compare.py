@@ -62,7 +62,7 @@ def show(found: "Compared", small: bool = False) -> None:
 
 
 def _row(one: "Difference") -> dict[str, str]:
-    from trainwright.gate import charts
+    from trainwright.gate.reports import charts
 
     bounds = "" if one.low is None or one.high is None else f" ({one.low * 100:+.1f}..{one.high * 100:+.1f})"
     return {

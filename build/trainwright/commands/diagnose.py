@@ -1,47 +1,62 @@
 """The command `trainwright diagnose`."""
 
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
-from trainwright.commands.options import Json, Logs, app, find_root
-from trainwright.core.errors import printable
+from trainwright.commands.options import Json, app, find_data
+from trainwright.core.errors import EnvironmentProblem, NotRunError, printable
 
-if TYPE_CHECKING:
-    from trainwright.gate.case import Case
-    from trainwright.gate.judge import Verdict
+Left = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="LOG...",
+        help="Logs, or folders of a job's logs, recorder dumps and ncclras output; - is standard input.",
+    ),
+]
 
 
 @app.command()
-def diagnose(logs: Logs, as_json: Json = False) -> None:
-    """Find out why a job over NCCL failed. Shows cause, the line that proves it, and the fix; or "unknown"."""
+def diagnose(
+    logs: Left,
+    html: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write one self-contained page: the ranks over time.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Find out why a job failed, and which rank first. Shows the line that proves it, and the fix; 7: unknown."""
     from trainwright.core import console
-    from trainwright.gate import read
-    from trainwright.gate.case import Declared
+    from trainwright.gate import diagnosis
 
-    rows = [_diagnosis(verdict, case) for verdict, case in read.examined(find_root(), logs, Declared())]
+    rows = diagnosis.diagnosed(find_data(), logs)
+    if html:
+        _write(html, rows)
     if as_json:
         console.data(rows)
-        return
-    for row in rows:  # sentences do not fit in a table
-        typer.echo(f"{printable(row['log'])}: {row['cause']}")
-        for name in ("what", "evidence", "fix"):
-            if row[name]:
-                typer.echo(f"  {name + ':':<10}{printable(row[name])}")
+    else:
+        for row in rows:  # sentences do not fit in a table
+            _show(row)
+    unknown = [row for row in rows if row["cause"] == "unknown"]
+    if unknown:
+        raise typer.Exit(NotRunError.exit_code)
 
 
-def _diagnosis(verdict: "Verdict", case: "Case") -> dict[str, str]:
-    """Return the diagnosis of one log; if nothing proves a cause, return the next step instead."""
-    evidence = "; ".join(check.evidence for check in verdict.checks if check.state == "fail")
-    said = {"log": verdict.file, "cause": verdict.cause or "unknown", "what": verdict.why, "evidence": evidence}
-    if verdict.cause:
-        return {**said, "fix": verdict.fix}
-    if verdict.verdict == "pass":
-        return {**said, "cause": "none", "fix": ""}
-    if case.log.silent:
-        what = "it has no line from NCCL or nccl-tests"
-        return {**said, "what": what, "fix": "pass a log of the job's ranks; with NCCL_DEBUG=INFO they log more"}
-    lacks = "; ".join(dict.fromkeys(check.evidence for check in verdict.checks if check.state == "not established"))
-    what = f"no line proves a cause; {lacks}" if lacks else "no line proves a cause"
-    fix = "run it again with NCCL_DEBUG=INFO and NCCL_DEBUG_SUBSYS=INIT,NET,ENV, and keep the output of every rank"
-    return {**said, "what": what, "fix": fix}
+def _write(path: Path, rows: list[dict[str, Any]]) -> None:
+    """Write the page, completely or not at all. Raises EnvironmentProblem."""
+    from trainwright.core import files
+    from trainwright.diagnose.job import html
+
+    try:
+        files.write(path, html.html(rows))
+    except OSError as error:
+        raise EnvironmentProblem("the page cannot be written", where=str(path), why=str(error.strerror)) from None
+
+
+def _show(row: dict[str, Any]) -> None:
+    typer.echo(f"{printable(row['log'])}: {row['cause']}")
+    for name in ("what", "evidence", "then", "fix"):
+        for text in str(row[name]).splitlines()[:1]:
+            typer.echo(f"  {name + ':':<10}{printable(text)}")
+        for text in str(row[name]).splitlines()[1:]:
+            typer.echo(f"  {'':<10}{printable(text)}")

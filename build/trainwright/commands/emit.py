@@ -1,11 +1,32 @@
 """The command that writes a training job for a cluster's own scheduler."""
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from trainwright.commands.options import Json, app, find_root
+from trainwright.commands.options import (
+    Account,
+    Cluster,
+    Efa,
+    EfaBy,
+    GpusPerNode,
+    HugePages,
+    Json,
+    Namespace,
+    NodeSelector,
+    Partition,
+    PriorityClass,
+    PullSecret,
+    Qos,
+    Queue,
+    Reservation,
+    ServiceAccount,
+    Topology,
+    app,
+    find_root,
+)
 from trainwright.jobs.schedulers import NAMES
 
 Words = list[str] | None
@@ -30,6 +51,11 @@ def emit(
     instance: Annotated[
         str, typer.Option(metavar="TYPE", help="Instance type, such as p5.48xlarge; CPU images need none.")
     ] = "",
+    efa: Efa = None,
+    cluster: Cluster = "",
+    gpus_per_node: GpusPerNode = None,
+    huge_pages: HugePages = None,
+    efa_by: EfaBy = "",
     processes: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Ranks per host; default: one per GPU.")
     ] = None,
@@ -60,10 +86,18 @@ def emit(
         Words, typer.Option("--env", metavar="NAME=VALUE", help="Environment variable of the job; repeat for more.")
     ] = None,
     name: Annotated[str, typer.Option(help="Name of the job; default: the script's.")] = "",
-    namespace: Annotated[
-        str, typer.Option(help="Kubernetes namespace; default: kubectl's, on HyperPod kubeflow.")
-    ] = "",
+    namespace: Namespace = "",
     hours: Annotated[int | None, typer.Option(min=1, help="Time limit of the job; Slurm's default: 24.")] = None,
+    queue: Queue = "",
+    topology: Topology = "",
+    priority_class: PriorityClass = "",
+    service_account: ServiceAccount = "",
+    pull_secret: PullSecret = "",
+    node_selector: NodeSelector = None,
+    partition: Partition = "",
+    account: Account = "",
+    qos: Qos = "",
+    reservation: Reservation = "",
     output: Annotated[str, typer.Option(metavar="FILE", help="File to write; default: standard output.")] = "",
     as_json: Json = False,
 ) -> None:
@@ -71,9 +105,27 @@ def emit(
     from trainwright.core import console
     from trainwright.core.files import write_named
     from trainwright.jobs import emit as jobs_emit
-    from trainwright.jobs import schedulers
+    from trainwright.jobs import schedulers, spec
+    from trainwright.schedulers import placement
+    from trainwright.schedulers.clusters import Asked
 
     jobs_emit.refuse_near(words or [], [one[2:] for param in context.command.params for one in param.opts])
+    spec.check_on(on)
+    where = placement.make(
+        on,
+        "kubernetes" if spec.on_kubernetes(on) else "slurm",
+        node_selector or [],
+        namespace=namespace,
+        queue=queue,
+        topology=topology,
+        priority_class=priority_class,
+        service_account=service_account,
+        pull_secret=pull_secret,
+        partition=partition,
+        account=account,
+        qos=qos,
+        reservation=reservation,
+    )
     job, said = jobs_emit.job(
         find_root(),
         image,
@@ -90,11 +142,13 @@ def emit(
         model=model,
         environment=env or [],
         name=name,
-        namespace=namespace,
         hours=hours,
+        placement=where,
+        efa=efa,
+        asked=Asked(cluster=cluster, huge_pages=huge_pages, gpus_per_node=gpus_per_node, efa_by=efa_by),
     )
     text, here = schedulers.named(job.on).text(job), output in ("", "-")
-    commands = schedulers.named(job.on).commands(job, "FILE" if here else output)
+    commands = schedulers.named(job.on).commands(job, "FILE" if here else shlex.quote(output))
     for sentence in said:
         typer.echo(sentence, err=True)
     if not here:

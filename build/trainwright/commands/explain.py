@@ -12,6 +12,8 @@ def explain(images: Images = None, framework: Framework = None, as_json: Json = 
     from trainwright.core import console
     from trainwright.image import inputs
     from trainwright.inspect import explain as inspect_explain
+    from trainwright.lock import additions
+    from trainwright.publish import licences
 
     _, recipes = asked_for(framework, images)
     if len(recipes) > 1:
@@ -20,9 +22,14 @@ def explain(images: Images = None, framework: Framework = None, as_json: Json = 
     (recipe,) = recipes
     locked, packages, build_packages = inputs.known(recipe)
     rows = inspect_explain.explain(recipe, locked, packages, build_packages)
-    for number, table in enumerate(inspect_explain.as_tables(rows) if not as_json else ()):
+    ready = additions.settings(recipe.root).ready([recipe.id])
+    restricted = licences.table(recipe, locked)
+    tables = [*inspect_explain.as_tables(rows), restricted, ready] if not as_json else []
+    for number, table in enumerate(filter(None, tables)):
         print(end="\n" * number)
         console.show(table, as_json)
+    if not (as_json or restricted):
+        print(f"\nno row of {licences.FILE} restricts where it may be published")
     if as_json:
         console.show([row.model_dump(mode="json") for row in rows], as_json)
     if missing := inputs.awaited(recipe):

@@ -19,6 +19,7 @@ def find(
     from trainwright.core import console
     from trainwright.image import inputs
     from trainwright.inspect import find as inspect_find
+    from trainwright.lock import additions
 
     intent, recipes = chosen(None, None)
     queries = [inspect_find.query(text) for text in has]
@@ -26,7 +27,10 @@ def find(
     for recipe in recipes:
         locked, packages, _ = inputs.known(recipe)
         images[recipe.id] = inspect_find.holdings(recipe, locked, packages)
-    rows, exists = inspect_find.find(queries, images, intent.components.components)
+    ready = {
+        name: f"{row.image} --with {row.requirements}" for name, row in additions.settings(intent.root).recipes.items()
+    }
+    rows, exists = inspect_find.find(queries, images, intent.components.components, ready)
     if rows or as_json:
         console.show([row.model_dump() for row in rows], as_json)
     if exists:

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from trainwright.commands.options import Json, Logs, app, find_root
+from trainwright.commands.options import Json, Logs, app, find_data, find_root
 
 
 @app.command()
@@ -49,8 +49,9 @@ def judge(
     from trainwright.core import console
     from trainwright.core.errors import ConfigError, TrainwrightError
     from trainwright.gate import baseline as gate_baseline
-    from trainwright.gate import read, reports
+    from trainwright.gate import read
     from trainwright.gate.case import Declared
+    from trainwright.gate.reports import verdicts
 
     if tolerance is not None and not baseline:
         why = "a tolerance is the allowed loss against a baseline"
@@ -70,13 +71,13 @@ def judge(
         typer.echo(
             f"the baseline {baseline} is unproved: it was recorded from logs that `judge` did not pass", err=True
         )
-    examined = read.examined(find_root(), logs, declared, known)
+    examined = read.examined(find_data(), logs, declared, known)
     found = [verdict for verdict, _ in examined]
-    reports.write(examined, html, png, junit)
+    verdicts.write(examined, html, png, junit)
     if as_json:
         console.data([verdict.model_dump() for verdict in found])
     else:
-        reports.show(found)
+        verdicts.show(found)
     if not instance:
         typer.echo("speed and transport are not judged: give --instance TYPE and --nodes NUMBER", err=True)
     try:

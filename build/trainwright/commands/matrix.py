@@ -26,6 +26,7 @@ def rows_of(
             f"unknown state {state!r}", why=did_you_mean(state, matrix_page.STATES), fix="trainwright list"
         )
     if instance is not None:
+        instances.refuse(intent.root, instance)
         instances.architectures([instance], intent.instances)
     rows = list[dict[str, Any]]()
     for recipe in (one for one in recipes if instance is None or instance in one.variant.instances):

@@ -11,6 +11,7 @@ import typer
 from trainwright.core.errors import ConfigError, did_you_mean
 
 if TYPE_CHECKING:  # importing the matrix takes as long as --help itself
+    from trainwright.image.inputs import Inputs
     from trainwright.matrix.matrix import Intent, Recipe
 
 app = typer.Typer(
@@ -41,6 +42,16 @@ WaiveGate = Annotated[
     str, typer.Option(metavar="'NAME: REASON'", help="Release without a gate result: who is responsible, and why.")
 ]
 
+LicenceAllows = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--licence-allows",
+        envvar="TRAINWRIGHT_LICENCE_ALLOWS",
+        metavar="NAME",
+        help="Publish although this licence of licences.toml restricts it: your contract allows it.",
+    ),
+]
+
 NoWait = Annotated[bool, typer.Option("--no-wait", help="Fail at once if another trainwright works in this checkout.")]
 
 With = Annotated[Path | None, typer.Option("--with", metavar="FILE", help="Add the packages of a requirements file.")]
@@ -49,6 +60,45 @@ StopOnCause = Annotated[bool, typer.Option("--stop-on-cause", help="Stop the job
 StopOnSilence = Annotated[bool, typer.Option("--stop-on-silence", help="Stop the job when no host logs anything.")]
 OneRegion = Annotated[
     str, typer.Option(envvar="AWS_REGION", metavar="NAME", help="Region of the job; default: the account's.")
+]
+Cluster = Annotated[
+    str, typer.Option(metavar="KIND", help="Kind of cluster, a row of clusters.toml; default: what --on says.")
+]
+HugePages = Annotated[
+    bool | None, typer.Option("--huge-pages/--no-huge-pages", help="Kubernetes: request huge pages for EFA.")
+]
+GpusPerNode = Annotated[
+    bool | None,
+    typer.Option("--gpus-per-node/--no-gpus-per-node", help="Slurm: request GPUs, if it counts them (GRES)."),
+]
+EfaBy = Annotated[str, typer.Option(metavar="WAY", help="Kubernetes: get EFA by device-plugin or dra.")]
+# Where a job or a gate runs, and in whose name.
+Namespace = Annotated[
+    str, typer.Option(help="Kubernetes namespace; default: kubectl's; of emit --on hyperpod-eks: kubeflow.")
+]
+Queue = Annotated[str, typer.Option(metavar="NAME", help="Kubernetes: Kueue's LocalQueue that admits the job.")]
+Topology = Annotated[
+    str, typer.Option(metavar="LABEL", help="Kubernetes: all pods in one domain of this node label; with --queue.")
+]
+PriorityClass = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME",
+        help="Kubernetes: PriorityClass of the pods; on HyperPod with --queue, Kueue's class of the job.",
+    ),
+]
+ServiceAccount = Annotated[str, typer.Option(metavar="NAME", help="Kubernetes: ServiceAccount of the pods.")]
+PullSecret = Annotated[str, typer.Option(metavar="NAME", help="Kubernetes: Secret for pulling the image.")]
+NodeSelector = Annotated[
+    list[str] | None,
+    typer.Option(metavar="KEY=VALUE", help="Kubernetes: label that a node must have; repeat for more."),
+]
+Partition = Annotated[str, typer.Option(metavar="NAME", help="Slurm: partition.")]
+Account = Annotated[str, typer.Option(metavar="NAME", help="Slurm: account.")]
+Qos = Annotated[str, typer.Option(metavar="NAME", help="Slurm: quality of service.")]
+Reservation = Annotated[str, typer.Option(metavar="NAME", help="Slurm: reservation.")]
+Efa = Annotated[
+    int | None, typer.Option(min=1, metavar="NUMBER", help="EFA interfaces per host, if fewer than the type has.")
 ]
 Script = Annotated[Path, typer.Argument(metavar="SCRIPT", help="Script to run; its folder becomes /opt/ml/code.")]
 Distribution = Annotated[str, typer.Option(help="torchrun, mpi, tensorflow or plain; default: the image's.")]
@@ -111,6 +161,21 @@ def find_root() -> Path:
     )
 
 
+def find_data() -> Path:
+    """Return the folder with the data of commands that need no checkout.
+
+    It is the checkout around the current folder, else the wheel's data, else the checkout that this command is of.
+    """
+    package = Path(__file__).parents[1]
+    try:
+        return find_root()
+    except ConfigError:
+        for folder in (package / "data", package.parents[1]):
+            if (folder / "dockerfiles/causes").is_dir():
+                return folder
+        raise
+
+
 def chosen(framework: str | None, images: Sequence[str] | None) -> tuple["Intent", list["Recipe"]]:
     from trainwright.matrix.matrix import load_intent, select
 
@@ -131,6 +196,17 @@ def asked_for(
             f"(of make: FRAMEWORK={intent.variants[0].framework})",
         )
     return intent, on_top(recipes, requirements, name) if requirements or name else recipes
+
+
+def with_inputs(recipes: Sequence["Recipe"]) -> list["Inputs"]:
+    """Return the images with their inputs, for commands that build or push. Raises LockError for a blocked recipe."""
+    from trainwright.image import child
+    from trainwright.lock import additions
+
+    for recipe in recipes:
+        if recipe.variant.requirements:
+            additions.settings(recipe.root).refuse_blocked(recipe)
+    return [child.load(recipe) for recipe in recipes]
 
 
 def on_top(recipes: list["Recipe"], requirements: Path | None, name: str) -> list["Recipe"]:

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from trainwright.commands.options import Json, app, find_root
+from trainwright.commands.options import Json, app, find_data
 from trainwright.core.errors import JobError
 
 
@@ -26,12 +26,12 @@ def watch(
     import time
 
     from trainwright.core import console
-    from trainwright.diagnose import causes, log_lines, tail
+    from trainwright.diagnose import log_lines, tail
     from trainwright.diagnose import watch as diagnose_watch
     from trainwright.diagnose.log_lines import unprefixed
 
-    root, piped = find_root(), log == log_lines.STANDARD_INPUT
-    one = diagnose_watch.Watch(causes.load_causes(root), diagnose_watch.load_settings(root), hosts)
+    root, piped = find_data(), log == log_lines.STANDARD_INPUT
+    one = diagnose_watch.load_watch(root, hosts)
     say = console.log_printer(sys.stderr if as_json or piped else sys.stdout)
     written, ended_by = follow or piped, ""
     passed = _pass_on if piped and not as_json else None  # otherwise a piped log would not be shown

@@ -14,6 +14,18 @@ def without_password(text: str) -> str:
     return re.sub(r"(://[^\s?'\"]*)(\?[^\s,'\"]*)?", lambda found: found[1] + ("?***" if found[2] else ""), text)
 
 
+SECRET = re.compile(
+    r"\b((?:[A-Za-z_]{0,40}(?:[Pp]assword|PASSWORD|[Pp]asswd|[Ss]ecret|SECRET|[Tt]oken|TOKEN|[Aa]pi_?[Kk]ey|API_?KEY|ACCESS_KEY)"
+    r"(?:_[A-Za-z_]{1,20})?['\"]?\s{0,3}[=:]\s{0,3}['\"]?|Bearer )(?!['\"\s])(?=[^\s'\",;)]{6}))[^\s'\",;)]{6,}"
+    r"|\b(?:AKIA|ASIA)[A-Z0-9]{16}\b|\b(?:hf_|ghp_|gho_|ghs_|github_pat_|glpat-|sk-|xox[bp]-|nvapi-)[A-Za-z0-9_-]{16,}"
+)
+
+
+def masked(text: str) -> str:
+    """Return a text of others without credentials: those of addresses, tokens, keys, and what is called a password."""
+    return SECRET.sub(lambda found: f"{found[1] or ''}***", without_password(text))
+
+
 def printable(text: str) -> str:
     """Make foreign text safe for a terminal: replace unprintable characters, which could control it, with U+FFFD.
 

@@ -24,9 +24,12 @@ CHECKS: dict[str, Check] = {
 }
 
 
-def examine(root: Path, registry: str) -> list[Finding]:
-    """Run all checks in this order, without a network. `registry` is REGISTRY, "" for the one on loopback."""
-    context = Context(root, registry)
+def examine(root: Path, registry: str, ids: set[str] | None = None) -> list[Finding]:
+    """Run all checks in this order, without a network.
+
+    `registry` is REGISTRY, "" for the one on loopback; `ids` are the images to build, None for the default ones.
+    """
+    context = Context(root, registry, ids)
     return [_masked(_judge(name, check, context)) for name, check in CHECKS.items()]
 
 

@@ -30,6 +30,7 @@ class Finding(Model):
 class Context:
     root: Path
     registry: str  # REGISTRY; "" for the one on loopback
+    ids: set[str] | None = None  # the images to build; None for the default ones
 
     @cached_property
     def host(self) -> host_settings.Host:
@@ -68,14 +69,15 @@ class Context:
         return client.answers(self.registry_host) if http.is_loopback(self.registry_host) else None
 
     def to_build(self) -> list[Inputs]:
-        """Return the default images that neither the registry on loopback nor the engine holds.
+        """Return the images to build that neither the registry on loopback nor the engine holds.
 
         Raises NotRunError if a stale lock or a broken registry prevents the answer.
         """
         found = []
         try:
             for recipe in self.intent.recipes:
-                if not recipe.variant.default or recipe.id not in self.inputs:
+                wanted = recipe.variant.default if self.ids is None else recipe.id in self.ids
+                if not wanted or recipe.id not in self.inputs:
                     continue
                 given = self.inputs[recipe.id]
                 if isinstance(given, LockError):

@@ -1,4 +1,4 @@
-"""Check that the disks of the store and of the engine have room for the default images that are still to be built."""
+"""Check that the disks of the store and of the engine have room for the images that are still to be built."""
 
 import os
 import shutil
@@ -24,7 +24,8 @@ def check(context: Context) -> Finding:
     disks: dict[int, list[Path]] = {}  # paths on one disk share its free space
     for path in wanted:
         disks.setdefault(_there(path).stat().st_dev, []).append(path)
-    said, short = [f"{len(images)} default image(s) to build, {sources / 1e9:.2f} GB of sources"], False
+    which = "default " if context.ids is None else ""
+    said, short = [f"{len(images)} {which}image(s) to build, {sources / 1e9:.2f} GB of sources"], False
     for paths in disks.values():
         need, free = sum(wanted[path] for path in paths), shutil.disk_usage(_there(paths[0])).free
         short = short or need > free

@@ -8,10 +8,10 @@ from trainwright.core import store
 from trainwright.core.errors import ConfigError, LockError
 from trainwright.core.files import write
 from trainwright.core.toml import parse, read
-from trainwright.image import bake, declared, inputs, render, tags, templates
+from trainwright.image import bake, declared, inputs, notices, render, tags, templates
 from trainwright.image import key as image_key
 from trainwright.image.inputs import Compilation, Inputs
-from trainwright.lock import additions, lockfile, requirements
+from trainwright.lock import additions, lockfile, overlaps, requirements
 from trainwright.lock.wheels import is_wheel
 from trainwright.matrix.matrix import Recipe
 from trainwright.matrix.model import Lock, PythonFile
@@ -26,9 +26,13 @@ def load(recipe: Recipe) -> Inputs:
     rows = additions.to_compile(known, asked)
     own = read_lock(recipe)
     additions.check(recipe, below.lock, own, asked, known)
+    whole = [*additions.held(recipe, below.lock), *own.python]
+    overlaps.check(recipe.id, str(additions.lock_path(recipe)), whole, own.overlaps, recipe.intent.compat.winners)
     by_name = {entry.name: entry for entry in own.python if entry.group == "added"}
     jobs = [compilation(below, own, by_name[entry.name], rows[entry.name]) for entry in own.compiled]
-    return _inputs(recipe, below, own, jobs)
+    imports = [rows[job.name].imports for job in jobs if rows[job.name].imports]
+    found = _inputs(recipe, below, own, jobs, imports)
+    return found.model_copy(update={"blocked": [*found.blocked, *known.blocked(recipe)]})
 
 
 def read_lock(recipe: Recipe) -> Lock:
@@ -42,12 +46,13 @@ def read_lock(recipe: Recipe) -> Lock:
         raise LockError(error.what, where=error.where, why=error.why, fix=fix) from None
 
 
-def _inputs(recipe: Recipe, below: Inputs, own: Lock, jobs: list[Compilation]) -> Inputs:
+def _inputs(recipe: Recipe, below: Inputs, own: Lock, jobs: list[Compilation], imports: list[str]) -> Inputs:
     compiled = {job.name for job in jobs}
     wheels = {"tools": below.wheels["tools"], "sdist-build": [e for e in own.python if e.group == "sdist-build"]}
     wheels["added"] = [e for e in own.python if e.group == "added" and e.name not in compiled]
     held = additions.held(recipe, below.lock)
-    merged = below.lock.model_copy(update={"python": held + own.python, "sources": []})
+    both = [*below.lock.overlaps, *own.overlaps]
+    merged = below.lock.model_copy(update={"python": held + own.python, "sources": [], "overlaps": both})
     installed = [entry for _, entry in sorted(recipe.installed(merged).items())]
     base, epoch = recipe.base, below.distribution.epoch
     sdists = {"added": [entry for entry in wheels["added"] if not is_wheel(entry)]}
@@ -57,12 +62,16 @@ def _inputs(recipe: Recipe, below: Inputs, own: Lock, jobs: list[Compilation]) -
         "epoch": epoch,
         "sdists": sdists,
         "compiled": jobs,
+        "imports": imports,
         "parent_key": below.key,
     }
     text = {
         "Dockerfile": templates.fill(recipe.intent, "with/image.j2", context),
         "requirements/constraints.txt": render.constraint_lines(installed, render.refused(recipe)),
         "requirements/declared.json": declared.text(recipe, below.pins, installed, below.distribution.packages()),
+        "requirements/notices.txt": notices.text(
+            recipe, merged.model_copy(update={"sources": below.lock.sources}), below.distribution
+        ),
     }
     for folder, entries in wheels.items():
         text[f"requirements/{folder}.txt"] = render.requirement_lines([entry for entry in entries if is_wheel(entry)])
@@ -104,19 +113,23 @@ def compilation(below: Inputs, own: Lock, sdist: PythonFile, row: additions.Comp
     base = compiler.base
     needed = next(entry.build for entry in own.compiled if entry.name == sdist.name)
     build = [entry for entry in own.python if entry.group == "compile-build" and entry.name in needed]
+    architectures = compiler.capabilities if "cuda" in compiler.pins else []
     context = {
         "variant": compiler.variant,
         "pins": below.pins,
         "sdists": {},
         "epoch": below.distribution.epoch,
         "sdist": sdist,
-        "environment": additions.environment(row, compiler.capabilities if "cuda" in compiler.pins else []),
+        "environment": additions.environment(row, architectures),
         "gigabytes_per_job": row.gigabytes_per_job,
+        "device_code": architectures if row.device_code else [],
     }
     text = {
         "Dockerfile": templates.fill(compiler.intent, "with/wheel.j2", context),
         "requirements/compile-build.txt": render.requirement_lines(build),
     }
+    if context["device_code"]:
+        text["requirements/device_code.py"] = (compiler.root / "dockerfiles/with/device_code.py").read_text()
     # Without the compiler's id and target, so that a second image of the same torch and CUDA reuses the wheel.
     against = sorted((e.name, e.version, e.sha256) for e in below.lock.python if e.group in ("framework", "devel"))
     place = [base.architecture, base.glibc, compiler.variant.python, below.pins.get("compiler", "")]

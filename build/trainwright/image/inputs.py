@@ -8,9 +8,9 @@ from trainwright.core import store
 from trainwright.core.errors import ConfigError, DamagedLock, LockError
 from trainwright.core.files import write
 from trainwright.core.toml import Model, line_of, parse, read
-from trainwright.image import bake, bootstrap, probe, render, tags
+from trainwright.image import bake, bootstrap, notices, probe, render, tags
 from trainwright.image import key as image_key
-from trainwright.lock import facts, lockfile, packages
+from trainwright.lock import facts, lockfile, overlaps, packages
 from trainwright.matrix.compat import Verdict
 from trainwright.matrix.matrix import Intent, Recipe, once_per_intent
 from trainwright.matrix.model import Lock, Package, PythonFile, Variant
@@ -282,6 +282,7 @@ def _read_locks(recipe: Recipe, as_locked: bool) -> tuple[Distribution, Distribu
     tools = current_distribution(recipe.intent, recipe.variant.base, True, as_locked) if compiling else None
     locked = read_lock(recipe)
     lockfile.check(recipe, locked, distribution.packages().values())
+    overlaps.check(recipe.id, recipe.variant.lock_file, locked.python, locked.overlaps, recipe.intent.compat.winners)
     return distribution, tools, locked
 
 
@@ -310,6 +311,7 @@ def load(recipe: Recipe, as_locked: bool = False) -> Inputs:
     wheels, pins = render.folders_of(recipe, locked), lockfile.pin_versions(recipe, locked, found)
     text = render.render(recipe, locked, pins, wheels, found, build, distribution.epoch)
     text["requirements/packages.txt"] = distribution.lines
+    text["requirements/notices.txt"] = notices.text(recipe, locked, distribution)
     rootfs = _rootfs(recipe)
     manifest = distribution.manifest
     base_key = _base_key(recipe.intent, recipe.variant.base, manifest, distribution.epoch)

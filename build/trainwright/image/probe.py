@@ -139,6 +139,9 @@ def installed_by_pins(recipe: Recipe, found: Mapping[str, str]) -> dict[str, str
     They are part of a locked file, so its sha256 covers them; `image.json` records which they were.
     """
     globs = [glob for pin in recipe.pins for glob in recipe.provider(pin).installs]
+    for name, pin in recipe.pins.items():
+        flags = [flag for flag in recipe.component(name).flags if flag.applies(pin.version, recipe.base.family)]
+        globs += [glob for flag in flags for glob in flag.installs]
     return {name: version for name, version in found.items() if any(fnmatchcase(name, glob) for glob in globs)}
 
 

@@ -7,6 +7,7 @@ from typing import get_args
 from trainwright.core.errors import ConfigError, did_you_mean
 from trainwright.image import declared, preflight_settings
 from trainwright.image.templates import fill
+from trainwright.lock import overlaps
 from trainwright.lock.lockfile import build_packages, distribution_packages, python_name
 from trainwright.lock.wheels import LIBRARIES, SDISTS, folders, is_wheel
 from trainwright.matrix.compat import floor
@@ -92,8 +93,9 @@ def folders_of(recipe: Recipe, lock: Lock) -> dict[str, list[PythonFile]]:
     own = {python_name(recipe, pin) for pin in recipe.pins}
     replaced = {for_accelerator(recipe.provider(pin).replaces, recipe.variant.accelerator) for pin in recipe.pins}
     compiled = {python_name(recipe, pin) for pin in recipe.pins if recipe.provider(pin).compile}
+    losers = overlaps.losers(lock.overlaps, recipe.intent.compat.winners)
     compiling = recipe.compiles
-    return folders(lock.python, own, replaced, recipe.tools.layers, recipe.variant.devel, compiling, compiled)
+    return folders(lock.python, own, replaced, recipe.tools.layers, recipe.variant.devel, compiling, compiled, losers)
 
 
 def _dockerfile(
@@ -183,8 +185,9 @@ def _stage_order(recipe: Recipe) -> list[str]:
 
 
 def licences(recipe: Recipe) -> str:
-    """Return the SPDX expression of what the image pins."""
-    said = [recipe.component(pin).licence for pin in recipe.pins]
+    """Return the SPDX expression of what the image pins, and of the parts of its installers."""
+    pinned = [recipe.component(pin) for pin in recipe.pins]
+    said = [licence for one in pinned for licence in (one.licence, *(part.licence for part in one.parts))]
     found = {f"({text})" if " OR " in text else text for text in said if " AND " not in text}
     found |= {part for text in said if " AND " in text for part in text.split(" AND ")}
     return " AND ".join(sorted(found))

@@ -1,25 +1,27 @@
 """Explain why each component of an image has its version."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from trainwright.core.toml import Model
+from trainwright.core.versions import in_order
 from trainwright.lock.facts import came_along, facts_of
 from trainwright.lock.lockfile import python_name
-from trainwright.matrix.compat import Verdict, judge
+from trainwright.matrix.compat import Facts, Verdict, judge, violations
 from trainwright.matrix.matrix import Recipe
 from trainwright.matrix.model import Lock, Package, PythonFile, Source
 from trainwright.matrix.validate import MATRIX, declared
 
 NOT_LOCKED = "not locked"
+NOT_INCLUDED = "not included"
 
 
 class Explained(Model):
     """One component of one image."""
 
     component: str
-    version: str  # "" if it needs a lock, and there is none
+    version: str  # "" if it needs a lock, and there is none, or if it is not included
     provider: str
-    declared: str  # the table of the matrix that decides it, or the wheel that requires it
+    declared: str  # the table of the matrix that decides it, the wheel that requires it, or why it is not included
     where: str  # file:line of that; "" if it is not declared
     resolved: str  # the file, package or source that it was resolved to
     digest: str  # of that: "sha256:…" or "commit:…"
@@ -30,7 +32,10 @@ class Explained(Model):
 def explain(
     recipe: Recipe, locked: Lock | None, packages: Mapping[str, Package], build_packages: Mapping[str, Package]
 ) -> list[Explained]:
-    """Return every component, pinned or required by a wheel; `packages` and the locks come from `inputs.known`."""
+    """Return every component, pinned or required by a wheel, and those that the rules keep out.
+
+    `packages` and the locks come from `inputs.known`.
+    """
     found = facts_of(recipe, locked, packages, build_packages)
     judged, text, rows = list(judge(recipe.intent.compat, found)), (recipe.root / MATRIX).read_text(), []
     for name, pin in recipe.pins.items():
@@ -41,7 +46,28 @@ def explain(
         users = [other.name for other in recipe.installed(locked).values() if entry.name in other.needs]
         why = f"required by {', '.join(users) or 'another wheel'}"
         rows.append(_row(recipe, name, entry.version, "wheel", (why, ""), _wheel(entry), judged))
-    return rows
+    return rows + list(_left_out(recipe, found))
+
+
+def _left_out(recipe: Recipe, found: Facts) -> Iterator[Explained]:
+    """Yield the Python libraries that other images of the framework pin, if the rules refuse each version here."""
+    known: dict[str, set[str]] = {}
+    for other in recipe.intent.variants if not recipe.made_by_others else ():
+        for name, pin in other.pins.items() if other.framework == recipe.variant.framework else ():
+            if name not in found and pin.version and recipe.component(name).position == "python":
+                known.setdefault(name, set()).add(pin.version)
+    for name, versions in sorted(known.items()):
+        refusals = [_refusals(recipe, found, name, version) for version in in_order(list(versions))]
+        if all(refusals):
+            common = [rule for rule in refusals[-1] if all(rule in others for others in refusals)]
+            because = (common or refusals[-1])[0]
+            yield _row(recipe, name, "", NOT_INCLUDED, (because, ""), ("", ""), [])
+
+
+def _refusals(recipe: Recipe, found: Facts, name: str, version: str) -> list[str]:
+    """Return the rules, with their evidence, that keep a version of a component out of an image."""
+    broken = violations(recipe.intent.compat, {**found, name: version})
+    return [f"{one.rule} ({one.evidence})" for one in broken if one.severity == "refuse" and one.a.name == name]
 
 
 def _row(
@@ -93,8 +119,8 @@ def _wheel(entry: PythonFile) -> tuple[str, str]:
     return entry.file, f"sha256:{entry.sha256}"
 
 
-def as_tables(rows: list[Explained]) -> tuple[list[dict[str, str]], list[dict[str, str]]]:
-    """Return tables for people: the components, and the rules on them, each rule once, broken rules first."""
+def as_tables(rows: list[Explained]) -> list[list[dict[str, str]]]:
+    """Return tables for people: components, those not included, and the rules, each rule once, broken rules first."""
     components = [
         {
             "component": row.component,
@@ -105,7 +131,9 @@ def as_tables(rows: list[Explained]) -> tuple[list[dict[str, str]], list[dict[st
             "licence": row.licence,
         }
         for row in rows
+        if row.provider != NOT_INCLUDED
     ]
+    left_out = [{NOT_INCLUDED: row.component, "because": row.declared} for row in rows if row.provider == NOT_INCLUDED]
     verdicts = {verdict.row: verdict for row in rows for verdict in row.rules}
     rules = [
         {
@@ -118,4 +146,4 @@ def as_tables(rows: list[Explained]) -> tuple[list[dict[str, str]], list[dict[st
         }
         for verdict in sorted(verdicts.values(), key=lambda verdict: (verdict.state == "holds", verdict.row))
     ]
-    return components, rules
+    return [table for table in (components, left_out, rules) if table]

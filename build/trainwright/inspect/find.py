@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
+from types import MappingProxyType
 from typing import NamedTuple
 
 from packaging.utils import canonicalize_name
@@ -74,17 +75,23 @@ def holdings(recipe: Recipe, locked: Lock | None, packages: Mapping[str, Package
 
 
 def find(
-    queries: Iterable[Query], images: Mapping[str, list[Held]], components: Iterable[str]
+    queries: Iterable[Query],
+    images: Mapping[str, list[Held]],
+    components: Iterable[str],
+    ready: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[list[Held], str]:
     """Return the matches in images that match every query; if no image does, also which versions exist.
 
-    Raises ConfigError for a name that no image holds.
+    Raises ConfigError for a name that no image holds; `ready` has the recipes for --with: name, and how.
     """
     queries, everything = list(queries), [held for image in images.values() for held in image]
     known = {canonicalize_name(held.name) for held in everything} | {*components}
     for asked in queries:
         if canonicalize_name(asked.name) not in known:
             near = get_close_matches(canonicalize_name(asked.name), sorted(known), n=3)
+            if file := ready.get(canonicalize_name(asked.name)):
+                fix = f"trainwright build {file}; trainwright list says whether it is blocked"
+                raise ConfigError(f"no image holds {asked.name}", why="a recipe puts it on top of one", fix=fix)
             raise ConfigError(
                 f"no image holds anything named {asked.name!r}",
                 why=did_you_mean(asked.name, {*components, *near}),

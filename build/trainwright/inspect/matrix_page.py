@@ -7,6 +7,7 @@ from typing import Any
 
 from jinja2 import Environment, StrictUndefined
 
+from trainwright.lock.facts import undocumented
 from trainwright.matrix.matrix import Recipe
 from trainwright.matrix.records import Standing
 
@@ -49,7 +50,8 @@ def transport(recipe: Recipe) -> str:
     """Return the transport between hosts, as the pins state it."""
     pin, plugin = recipe.pins.get("libfabric"), "aws-ofi-nccl" in recipe.pins
     if pin and pin.provider != "distro":
-        return "efa"
+        notes = undocumented(recipe) if plugin else []
+        return "efa, not documented" if any(": aws-ofi-nccl " in note for note in notes) else "efa"
     if plugin:
         return "efa, unsupported"  # over the distribution's libfabric
     return "tcp" if recipe.variant.accelerator == "cpu" else "single-node"
@@ -80,6 +82,7 @@ def row(recipe: Recipe, standing: Standing) -> dict[str, Any]:
         "tested": tested_where(recipe, standing),
         "state": standing.state,
         "reason": standing.reason,
+        "notes": undocumented(recipe),
         "day": str(proved.day) if proved else "",
         "digest": proved.digest if proved else "",
         "key": standing.key,
@@ -115,7 +118,8 @@ def markdown(rows: Sequence[Mapping[str, Any]]) -> str:
         *(f"- **{state}**: {meaning}" for state, meaning in STATES.items()),
         "",
         "Tested by `make test`, by CI beside those, by hand, or never: `[tested]` in `dockerfiles/matrix.toml`. "
-        "Transport `efa` is over the libfabric of the EFA installer or of the base; unsupported: of the distribution.",
+        "Transport `efa` is over the libfabric of the EFA installer or of the base; unsupported: of the distribution; "
+        "not documented: see below.",
     ]
     for framework in dict.fromkeys(one["framework"] for one in rows):
         lines += ["", f"## {framework}", "", "| " + " | ".join(COLUMNS.values()) + " |", "|---" * len(COLUMNS) + "|"]
@@ -129,6 +133,10 @@ def markdown(rows: Sequence[Mapping[str, Any]]) -> str:
         for reason in said["reasons"][state]:
             held = [one["id"] for one in rows if (one["state"], one["reason"]) == (state, reason)]
             lines.append(f"- {reason}: " + ", ".join(f"`{identity}`" for identity in held))
+    notes = dict.fromkeys(note for one in rows for note in one["notes"])
+    lines += ["", "## Not documented", ""] if notes else []
+    for note in notes:
+        lines.append(f"- {note}: " + ", ".join(f"`{one['id']}`" for one in rows if note in one["notes"]))
     return "\n".join(lines) + "\n"
 
 
@@ -149,7 +157,7 @@ def html(rows: Sequence[Mapping[str, Any]]) -> str:
     template = environment.from_string(PAGE.read_text())
     return (
         template.render(
-            rows=rows,
+            rows=[{**one, "reason": "; ".join(filter(None, [one["reason"], *one["notes"]]))} for one in rows],
             columns=columns,
             filters={name: (names[name], values[name]) for name in FILTERS},
             states=STATES,

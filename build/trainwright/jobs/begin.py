@@ -66,7 +66,7 @@ def _free(job: Job) -> None:
 
 
 def _begun(job: Job) -> tuple[bool | None, str]:
-    """Return what submitting.begun() returns; on failure or Ctrl-C (None, ""), so that leftovers are still reported."""
+    """Return what submit.begun() returns; on failure or Ctrl-C (None, ""), so that leftovers are still reported."""
     policy = job.submission.settings.begin
     try:
         return submit.begun(job.region, job.request, policy.looks, policy.look_seconds)

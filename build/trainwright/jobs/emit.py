@@ -1,6 +1,7 @@
 """Create a training job for a cluster's scheduler, from the command line's options to the emitted file."""
 
 import difflib
+import secrets
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from trainwright.core.errors import ConfigError
 from trainwright.gate import run
 from trainwright.gate import spec as gate_spec
 from trainwright.image import tags
-from trainwright.jobs import contract, fit, source, submit
+from trainwright.jobs import contract, fit, prepare, source, submit
 from trainwright.jobs import spec as jobs_spec
 from trainwright.jobs.spec import Job, Script
 from trainwright.matrix import instances
@@ -29,7 +30,7 @@ def job(
     code: str = "",
     **asked: Any,
 ) -> tuple[Job, list[str]]:
-    """Return the job, and notes on it for a person. `asked` are the further keywords of clusters.make.
+    """Return the job, and notes on it for a person. `asked` are the further keywords of spec.make.
 
     Raises ConfigError; NotRunError for an image of the matrix that was not pushed.
     """
@@ -43,7 +44,7 @@ def job(
     instance, row = _type(root, what.id, instance.removeprefix("ml."))
     made = jobs_spec.make(
         settings,
-        devices if row else devices.model_copy(update={"memory": ""}),
+        devices,
         row or _undescribed(instance),
         on=on,
         instance=instance,
@@ -51,17 +52,28 @@ def job(
         components=what.pins,
         script=_script(settings, on, script, code),
         words=words,
+        token=new_token(),
+        here=str(Path.cwd()),
         **asked,
     )
     said = _fit(root, what.id, made, row)
+    if needs := made.script.requirements:
+        said.append(f"each host installs {needs}{', if it has one,' if code else ''} before the script starts")
     if left := _alone(made, script):
         said.append(f"only {made.script.path} is sent, not {', '.join(left)} beside it: --code CLAIM mounts a folder")
     if made.script.text is None and not made.script.code:
         said.append(f"{made.script.path} does not exist here: it is used as a path in the image")
-    said += made.lost
+    if made.script.code and not code and not made.kubernetes:
+        said.append(f"every node must see the folder {made.script.code}: it is mounted as {settings.folders.code}")
+    said += made.notes
     if "@sha256:" not in made.image and not tags.is_immutable(made.image):
         said.append(f"{made.image} has no digest: its tag may change between two starts")
     return made, said
+
+
+def new_token() -> str:
+    """Return what tells the objects of this submission from those of another one."""
+    return secrets.token_hex(3)
 
 
 def _named(root: Path, what: run.Subject) -> run.Subject:
@@ -79,6 +91,7 @@ def _type(root: Path, identity: str, name: str) -> tuple[str, Instance | None]:
 
     A type that is known only by its name has no table row: None. Raises ConfigError for a missing or unknown type.
     """
+    instances.refuse(root, name)
     table = instances.load_instances(root)
     if name in table:
         return name, table[name]
@@ -134,7 +147,7 @@ def _script(settings: jobs_spec.Settings, on: str, script: str, code: str) -> Sc
         inside = script.removeprefix(f"{settings.folders.code}/")
         if inside.startswith("/") or ".." in Path(inside).parts:
             raise ConfigError(f"{script} is not in --code {code}", where="SCRIPT", fix="name a path in that folder")
-        return Script(path=inside, code=code)
+        return Script(path=inside, code=code, requirements=prepare.REQUIREMENTS)
     if not path.is_file():
         if path.is_absolute():
             return Script(path=script)
@@ -145,24 +158,34 @@ def _script(settings: jobs_spec.Settings, on: str, script: str, code: str) -> Sc
         whole, here = path.resolve(), Path.cwd().resolve()
         source.refuse_hiding(source.modules(whole.parent), path.parent)
         if path.is_absolute() or not whole.is_relative_to(here):
-            return Script(path=whole.name, code=str(whole.parent))
-        return Script(path=str(whole.relative_to(here)), code=".")
+            here = whole.parent
+        beside = whole.with_name(prepare.REQUIREMENTS)
+        needs = str(beside.relative_to(here)) if beside.is_file() else ""
+        return Script(path=str(whole.relative_to(here)), code=str(here), requirements=needs)
     if not jobs_spec.KEY.fullmatch(path.name):
         why = "the script is sent in a ConfigMap, whose keys have only ASCII letters, digits, . _ and -"
         raise ConfigError(
             f"{path.name!r} is not a valid name on Kubernetes", where=script, why=why, fix="rename it, or --code CLAIM"
         )
-    try:
-        text = path.read_bytes().decode()  # decoded exactly: a carriage return belongs to the script
-    except (UnicodeDecodeError, OSError) as error:
-        raise ConfigError(
-            f"{script} cannot be read as text", where=script, why=str(error), fix="--code CLAIM"
-        ) from None
-    if len(text.encode()) > (most := settings.kubernetes.script_bytes):
+    beside = path.with_name(prepare.REQUIREMENTS)
+    sent = {one.name: _text(one) for one in (path, beside) if one.is_file()}
+    if len("".join(sent.values()).encode()) > (most := settings.kubernetes.script_bytes):
         why = f"a ConfigMap holds at most {most} bytes"
         raise ConfigError(f"{script} is too long to be sent", where=script, why=why, fix="--code CLAIM")
+    prepare.refuse_other_files(sent.get(beside.name, "").splitlines(), str(beside))
     source.refuse_hiding([path.name], path.parent)
-    return Script(path=path.name, text=text)
+    text = sent.pop(path.name)
+    return Script(path=path.name, text=text, requirements=next(iter(sent), ""), beside=sent)
+
+
+def _text(path: Path) -> str:
+    """Return a file exactly: a carriage return belongs to a script. Raises ConfigError."""
+    try:
+        return path.read_bytes().decode()
+    except (UnicodeDecodeError, OSError) as error:
+        raise ConfigError(
+            f"{path} cannot be read as text", where=str(path), why=str(error), fix="--code CLAIM"
+        ) from None
 
 
 def _alone(job: Job, script: str) -> list[str]:

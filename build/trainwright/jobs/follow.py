@@ -103,6 +103,7 @@ class _Following:
         reason = str(state.get("FailureReason", ""))
         for line in reason.splitlines():
             self.heard(self.watch.note(line))
+        self.watch.failed = state["TrainingJobStatus"] == "Failed"
         self.heard(self.watch.end())
         return self.ended(state, reason)
 

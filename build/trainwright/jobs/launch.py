@@ -18,7 +18,7 @@ from trainwright.jobs import contract, fit, submit
 from trainwright.jobs import request as jobs_request
 from trainwright.jobs import source as jobs_source
 from trainwright.jobs.request import PLAIN, Submission
-from trainwright.matrix.instances import load_instances
+from trainwright.matrix.instances import load_instances, refuse
 from trainwright.matrix.matrix import Recipe, load_intent
 from trainwright.publish import uri as publish_uri
 from trainwright.registry import aws, locations
@@ -52,6 +52,7 @@ class Job(Model):
 def fitting_notes(root: Path, identity: str, instance: str, hosts: int = 2) -> list[str]:
     """Return notes on a matrix image on an instance type. Raises ConfigError if it cannot train there."""
     recipe = load_intent(root).recipe(identity)
+    refuse(root, instance)
     name, row = fit.instance(instance, load_instances(root), submit.instance_types())
     return fit.fit(recipe, name, row, hosts, allow_tcp=True)
 
@@ -96,6 +97,7 @@ def prepare(
     intent, settings = load_intent(root), jobs_request.load_settings(root)
     at = launchers.place(role, output.rstrip("/"), list(subnet), list(security_group))
     folder, program = _program(script, source)
+    refuse(root, instance)
     type_, row = fit.instance(instance, load_instances(root), submit.instance_types())
     if secret and hosts == 1:
         raise ConfigError("--secret requires several hosts", where="--secret", fix="leave --secret out")

@@ -4,54 +4,80 @@ Facts: kubeflow-training 1.9.4 for a PyTorchJob; for an MPIJob see schedulers/ku
 """
 
 from collections.abc import Sequence
+from hashlib import sha256
 from typing import Any
 
 from trainwright.core import yaml_text
+from trainwright.jobs import prepare
 from trainwright.jobs.spec import Job, Mount
+from trainwright.schedulers import dra, placement
 from trainwright.schedulers import kubernetes as objects
 
 SECRET = "secret"  # the key in the Secret, and the file's name
+Object = objects.Object
 
 
-def text(job: Job, one: dict[str, Any], log: str, remarks: Sequence[str] = ()) -> str:
+def text(job: Job, one: Object, log: str, remarks: Sequence[str] = ()) -> str:
     """Return the file: a comment for its readers, a ConfigMap with the script, if it is included, and the job."""
-    lines = [f"{job.title}; for {job.settings.operators[job.on]}", *remarks, *job.lost]
-    comments = "".join(f"# {line}".rstrip() + "\n" for line in [*lines, "", *commands(job, "THIS-FILE", log)])
-    code = job.script.text
-    config = [] if code is None else [objects.config_map(metadata(job, f"{job.name}-code"), {job.script.path: code})]
-    return comments + yaml_text.dump(*config, one)
+    needs = dra.remarks(job.settings.claims, job.claims, job.on)
+    lines = [f"{job.title}; for {job.settings.operators[job.on]}", *needs, *remarks, *job.notes, "", objects.ONCE]
+    comments = "".join(f"# {line}".rstrip() + "\n" for line in [*lines, *commands(job, "THIS-FILE", one, log)])
+    return comments + yaml_text.dump(*_beside(job), one)
 
 
-def commands(job: Job, file: str, log: str) -> list[str]:
+def commands(job: Job, file: str, one: Object, log: str) -> list[str]:
     """List the commands that submit and follow the job, in order; `log` is what kubectl reads, such as job/NAME."""
-    kubectl = f"kubectl -n {job.namespace}" if job.namespace else "kubectl"
+    kubectl = objects.kubectl(job.namespace)
+    secret = {"kind": "Secret", "metadata": {"name": job.secret}}
+    there = f"{kubectl} get {one['kind'].lower()} {job.name} >/dev/null"
     return [
         f"openssl rand -hex 32 | {kubectl} create secret generic {job.secret} --from-file={SECRET}=/dev/stdin",
-        f"{kubectl} apply -f {file}",
-        f"{kubectl} logs --follow {log}",
+        *objects.submission(file, one, [secret, *_beside(job)]),
+        # The log fails while the pod waits for its node, and for ever once the job is gone.
+        f"while {there} && ! {kubectl} logs --follow {log}; do sleep 10; done",
     ]
 
 
-def metadata(job: Job, name: str) -> dict[str, Any]:
-    return {"name": name, **({"namespace": job.namespace} if job.namespace else {})}
+def metadata(job: Job) -> Object:
+    """Return the metadata of the job's own object."""
+    labels = placement.labels(job.placement, job.cluster, job.settings.kueue)
+    return objects.metadata(job.name, job.namespace, labels)
 
 
-def policy(job: Job, retries: int) -> dict[str, Any]:
-    deadline = {"activeDeadlineSeconds": job.hours * 3600} if job.hours else {}
-    ttl = {"ttlSecondsAfterFinished": job.settings.kubernetes.ttl_seconds}
-    return {"backoffLimit": retries, "cleanPodPolicy": "Running", **ttl, **deadline}
+def _beside(job: Job) -> list[Object]:
+    """Return the objects that the file contains before the job: its script, if it is sent, and what pods claim."""
+    code = objects.config_map(objects.metadata(_code(job), job.namespace), _sent(job))
+    claimed = dra.documents(job.claims, objects.metadata(job.name, job.namespace))
+    return [*([code] if _sent(job) else []), *claimed]
 
 
-def replica(job: Job, count: int, restart: str, name: str, worker: bool = False) -> dict[str, Any]:
-    return objects.replica(count, restart, _pod(job, name, worker))
+def _code(job: Job) -> str:
+    return f"{job.name}-code"
 
 
-def _pod(job: Job, name: str, worker: bool) -> dict[str, Any]:
+def _sent(job: Job) -> dict[str, str]:
+    """Return the files that travel with the job."""
+    return {} if job.script.text is None else {job.script.path: job.script.text, **job.script.beside}
+
+
+def policy(job: Job, retries: int) -> Object:
+    """Return when the job is retried, ended and removed."""
+    deadline = job.hours * 3600 if job.hours else None
+    ended = objects.lifetime(job.settings.kubernetes.ttl_seconds, deadline, bool(job.placement.queue))
+    return {"backoffLimit": retries, "cleanPodPolicy": "Running", **ended}
+
+
+def replica(job: Job, count: int, restart: str, name: str, worker: bool = False) -> Object:
+    notes = placement.annotations(job.placement, job.cluster, job.settings.kueue, job.name, min(job.nodes, 2))
+    return objects.replica(count, restart, _pod(job, name, worker), notes)
+
+
+def _pod(job: Job, name: str, worker: bool) -> Object:
     folders = job.settings.folders
     volumes: list[dict[str, Any]] = [{"name": "secret", "secret": {"secretName": job.secret, "defaultMode": 0o400}}]
     mounts = [{"name": "secret", "mountPath": folders.secret, "readOnly": True}]
     if job.script.text is not None:
-        volumes.append({"name": "code", "configMap": {"name": f"{job.name}-code"}})
+        volumes.append({"name": "code", "configMap": {"name": _code(job)}})
         mounts.append({"name": "code", "mountPath": folders.code, "readOnly": True})
     claims = dict.fromkeys(_claim(mount)[0] for mount in job.mounts)
     volumes += [{"name": _volume(claim), "persistentVolumeClaim": {"claimName": claim}} for claim in claims]
@@ -66,11 +92,16 @@ def _pod(job: Job, name: str, worker: bool) -> dict[str, Any]:
         items = [{"key": "hostfile", "path": "hostfile"}]
         volumes.append({"name": "hosts", "configMap": {"name": f"{job.name}-config", "items": items}})
         mounts.append({"name": "hosts", "mountPath": objects.MPI_HOSTS, "readOnly": True})
-    variables = {"TRAINWRIGHT_JOB_SECRET_FILE": f"{folders.secret}/{SECRET}", **job.variables}
+    prepared = prepare.command(job.script.requirements, model=False)
+    variables = {
+        "TRAINWRIGHT_JOB_SECRET_FILE": f"{folders.secret}/{SECRET}",
+        **objects.environment(job.settings, job.cluster, job.efa),
+        **job.variables,
+    }
     container = {
         "name": name,
         "image": job.image,
-        "command": [*job.launcher, *(["--worker"] if worker else [])],
+        "command": [*prepared, *job.launcher, *(["--worker"] if worker else [])],
         "args": [_plain(word) for word in (job.script.path, *job.words)],
         **({"workingDir": folders.code} if job.has_code else {}),
         "env": [{"name": key, "value": _plain(value)} for key, value in variables.items()],
@@ -78,26 +109,24 @@ def _pod(job: Job, name: str, worker: bool) -> dict[str, Any]:
         "securityContext": objects.IPC_LOCK,
         "volumeMounts": mounts,
     }
-    named = {objects.INSTANCE_LABEL: job.sagemaker if job.hyperpod else job.instance} if job.instance else {}
-    selector = {**named, **(job.settings.hyperpod.healthy if job.hyperpod else {})}
-    return {
+    named = {objects.INSTANCE_LABEL: job.node_type} if job.instance else {}
+    selector = {**named, **job.cluster.node_labels, **job.placement.node_selector}
+    pod = {
         "terminationGracePeriodSeconds": job.settings.stop_seconds,
+        **placement.pod(job.placement, job.cluster),
         **({"nodeSelector": selector} if selector else {}),
         "tolerations": objects.tolerations(job.devices.tolerations if job.gpus else ()),
         "containers": [container],
         "volumes": volumes,
     }
+    dra.attach(job.claims, pod)
+    return pod
 
 
-def _resources(job: Job) -> dict[str, Any]:
-    """Return the resources: devices and huge pages as limits, which count as requests, and memory as a request.
-
-    Memory has no limit, because /dev/shm would count against it. No memory is requested for an instance type without a
-    description, because it may have less.
-    """
-    limits = objects.devices(job.gpus, job.efa, job.devices.hugepages)
-    memory = {"memory": job.devices.memory} if job.devices.memory else {}
-    found = {"requests": {**limits, **memory}} if limits or memory else {}
+def _resources(job: Job) -> Object:
+    """Return the resources: devices and huge pages as limits and requests, CPUs and memory as requests."""
+    limits = objects.devices(job.cluster, job.gpus, job.efa, job.devices.hugepages)
+    found = {"requests": {**limits, **job.requests}} if limits or job.requests else {}
     return {"limits": limits, **found} if limits else found
 
 
@@ -114,7 +143,8 @@ def _claim(mount: Mount) -> tuple[str, str]:
 
 def _volume(claim: str) -> str:
     """Return a volume name of at most 63 characters, without dots, that differs from the other volumes here."""
-    return f"claim-{claim.replace('.', '-')[:56].rstrip('-')}"
+    plain = claim.replace(".", "-")[:56].rstrip("-")
+    return f"claim-{plain}" if plain == claim else f"claim-{plain[:47]}-{sha256(claim.encode()).hexdigest()[:8]}"
 
 
 def _mounted(mount: Mount) -> dict[str, Any]:

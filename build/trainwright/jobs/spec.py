@@ -3,22 +3,27 @@
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from posixpath import join, normpath
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import ConfigDict, Field, field_validator
 
 from trainwright.core.errors import ConfigError, did_you_mean, nearest
 from trainwright.core.pairs import pairs
 from trainwright.core.toml import Model, load
 from trainwright.gate import spec
 from trainwright.jobs import contract, schedulers
+from trainwright.matrix import instances
 from trainwright.matrix.instances import Instance
+from trainwright.schedulers import clusters, dra
+from trainwright.schedulers import kubernetes as objects
+from trainwright.schedulers import placement as placements
+from trainwright.schedulers.clusters import FILE, Asked, Cluster, Family, Kinds
+from trainwright.schedulers.dra import Claim
 
-FILE = "dockerfiles/clusters.toml"
 WORDS = {"none": "plain"}  # the launcher's name for it; `run` calls it none
 # DNS-1035; the pods' names, job-worker-999, have at most 63 characters (mpi-operator, pkg/apis/kubeflow/validation).
 NAME = re.compile(r"[a-z]([a-z0-9-]{0,50}[a-z0-9])?")
-NAMESPACE = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 CLAIM = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?(/[A-Za-z0-9_.@+=-]+)*")  # a claim, and a folder in it
 FOLDER = re.compile(r"[A-Za-z0-9_./@+=-]+")  # pyxis splits mounts at : and ,
 KEY = re.compile(r"(?!\.\.?$)[A-Za-z0-9._-]{1,253}")  # of a ConfigMap
@@ -34,34 +39,31 @@ class Folders(Model):
     secret: str
 
 
-class Slurm(Model):
-    hours: int
-
-
-class Kubernetes(Model):
-    shm_gib: int
-    ttl_seconds: int
-    script_bytes: int
-
-
 class HyperPod(Model):
     namespace: str
     namespace_prefix: str
     resume: str
     retries: str
-    healthy: dict[str, str]
 
 
-class Settings(Model):
+class Settings(Kinds):
     """The content of clusters.toml."""
+
+    model_config = ConfigDict(extra="forbid")
 
     stop_seconds: int
     retries: int
     folders: Folders
-    slurm: Slurm
-    kubernetes: Kubernetes
     operators: dict[str, str]  # operator of each scheduler on Kubernetes
     hyperpod: HyperPod
+
+    @field_validator("operators")
+    @classmethod
+    def _complete(cls, operators: dict[str, str]) -> dict[str, str]:
+        missing = [name for name in schedulers.NAMES if schedulers.named(name).KUBERNETES and name not in operators]
+        if missing:
+            raise ValueError(f"{', '.join(missing)} missing: each scheduler on Kubernetes has an operator")
+        return operators
 
 
 class Mount(Model):
@@ -82,6 +84,8 @@ class Script(Model):
     path: str
     code: str = ""
     text: str | None = None
+    requirements: str = ""  # the path of requirements.txt below the folder of the code; "": none
+    beside: dict[str, str] = Field(default={})  # files that are sent with `text`
 
 
 class Job(Model):
@@ -92,9 +96,12 @@ class Job(Model):
     image: str
     nodes: Annotated[int, Field(ge=1)]
     instance: str  # EC2's name; "": any
-    sagemaker: str  # SageMaker's name; "" if SageMaker cannot train on it
+    node_type: str  # the same as the cluster labels its nodes
     gpus: int  # of each node
     efa: int  # interfaces of each node, as scheduled
+    requests: dict[str, str]  # CPUs and memory of a pod; {}: not known
+    cluster: Cluster
+    claims: list[Claim]  # of each pod of Kubernetes
     distribution: str
     processes: Annotated[int, Field(ge=1)]  # of each node
     script: Script
@@ -103,16 +110,13 @@ class Job(Model):
     environment: dict[str, str]
     namespace: str  # "": kubectl's current namespace
     hours: int | None  # None: not set
+    placement: placements.Placement
     settings: Settings
     devices: spec.Kubernetes
 
     @property
     def kubernetes(self) -> bool:
         return on_kubernetes(self.on)
-
-    @property
-    def hyperpod(self) -> bool:
-        return schedulers.named(self.on).HYPERPOD
 
     @property
     def title(self) -> str:
@@ -125,6 +129,15 @@ class Job(Model):
     def lost(self) -> list[str]:
         """Return a note on results that will be lost, or []."""
         return [] if self.keeps_model else [LOST.format(folder=self.settings.folders.model)]
+
+    @property
+    def notes(self) -> list[str]:
+        """Return what the job needs that its file cannot enforce, and the results that will be lost."""
+        if not self.kubernetes:
+            return self.lost
+        efa = self.efa if self.nodes > 1 else 0
+        needs = placements.notes(self.placement, self.cluster, self.settings.kueue, self.namespace, efa)
+        return [*needs, *self.lost]
 
     @property
     def has_code(self) -> bool:
@@ -180,34 +193,54 @@ def make(
     checkpoints: str = "",
     model: str = "",
     environment: Sequence[str] = (),
-    namespace: str = "",
     hours: int | None = None,
+    placement: placements.Placement | None = None,
+    token: str = "",
+    here: str = "",
+    efa: int | None = None,
+    asked: Asked | None = None,
 ) -> Job:
     """Make a job. `components` describes the image, empty if unknown; `row` describes `instance`, which may be "".
+
+    `token` separates the submissions on Kubernetes, whose objects have a name each; `here` is the folder of relative
+    paths.
 
     Raises ConfigError.
     """
     check_on(on)
-    if on_kubernetes(on) and schedulers.named(on).HYPERPOD and instance and not row.sagemaker:
-        raise ConfigError(f"HyperPod does not offer {instance}", where="--instance", why="SageMaker cannot train on it")
+    family: Family = "kubernetes" if on_kubernetes(on) else "slurm"
+    cluster = clusters.choose(settings, asked or Asked(), on, family, schedulers.named(on).HYPERPOD)
+    placement = placement or placements.Placement()
     kind = _distribution(on, distribution, components, nodes * (processes or row.count or 1))
+    mark = token if on_kubernetes(on) else ""
+    name = _name(name or Path(script.path).stem.lower().replace("_", "-"), nodes, mark)
+    if efa and not on_kubernetes(on):
+        why = f"--on {on}: a job has its nodes alone, with all of their interfaces"
+        raise ConfigError("--efa only applies to Kubernetes", where="--efa", why=why, fix="leave --efa out")
+    given = instances.interfaces(instance, row, efa) if nodes > 1 or efa else 0
+    clusters.refuse_without_efa(asked or Asked(), given, nodes)
+    claimed = dra.needed(settings.claims, cluster, on, name, nodes, given, row.imex) if on_kubernetes(on) else []
     return Job(
-        name=_name(name or Path(script.path).stem.lower().replace("_", "-"), nodes),
+        name=name,
         on=on,
         image=image,
         nodes=nodes,
         instance=instance,
-        sagemaker=row.sagemaker,
+        node_type=clusters.node_type(cluster, instance, row) if on_kubernetes(on) else instance,
         gpus=row.count,
-        efa=min(row.efa, devices.efa.get(instance, row.efa)) if nodes > 1 else 0,
+        requests=objects.requests(row, devices.system),
+        efa=given,
+        cluster=cluster,
+        claims=claimed,
         distribution=kind,
         processes=_processes(processes, kind, instance, row.count),
         script=script,
         words=list(words),
-        mounts=_mounts(settings.folders, on, script, data, checkpoints, model),
+        mounts=_mounts(settings.folders, on, script, data, checkpoints, model, here),
         environment=_environment(environment),
-        namespace=_namespace(settings.hyperpod, on, namespace),
+        namespace=_namespace(settings.hyperpod, on, placement.namespace),
         hours=hours,
+        placement=placement,
         settings=settings,
         devices=devices,
     )
@@ -215,15 +248,19 @@ def make(
 
 def check_on(on: str) -> None:
     if on not in schedulers.NAMES:
-        fix = f"--on {nearest(on, schedulers.NAMES, 'slurm')}"
+        fix = (
+            "--on pytorchjob or --on mpijob" if on == "kubernetes" else f"--on {nearest(on, schedulers.NAMES, 'slurm')}"
+        )
         raise ConfigError(f"unknown scheduler {on!r}", where="--on", why=did_you_mean(on, schedulers.NAMES), fix=fix)
 
 
-def _name(name: str, nodes: int) -> str:
-    if not NAME.fullmatch(name) or len(f"{name}-worker-{nodes}") > 63:
-        why = "expected a lower-case letter, then at most 51 lower-case letters, digits and -, for pod names"
+def _name(name: str, nodes: int, token: str) -> str:
+    end = f"-{token}" if token else ""
+    if not NAME.fullmatch(name + end) or not NAME.fullmatch(name) or len(f"{name}{end}-worker-{nodes}") > 63:
+        most = min(51, 63 - len(f"-worker-{nodes}") - 1) - len(end)
+        why = f"expected a lower-case letter, then at most {most} lower-case letters, digits and -, for pod names"
         raise ConfigError(f"{name!r} is not a job name", where="--name", why=why, fix="--name train")
-    return name
+    return name + end
 
 
 def _distribution(on: str, asked: str, components: Mapping[str, str], ranks: int) -> str:
@@ -258,9 +295,10 @@ def _processes(asked: int | None, kind: str, instance: str, gpus: int) -> int:
 
 
 def _mounts(
-    folders: Folders, on: str, script: Script, data: Sequence[str], checkpoints: str, model: str
+    folders: Folders, on: str, script: Script, data: Sequence[str], checkpoints: str, model: str, here: str
 ) -> list[Mount]:
-    found = [Mount(name="code", source=script.code, target=folders.code, read_only=on_kubernetes(on))]
+    """Return the mounts; a folder of Slurm is absolute, so that the file means the same wherever it is submitted."""
+    found = [Mount(name="code", source=script.code, target=folders.code, read_only=True)]
     found = found if script.code else []
     named = [word if "=" in word else f"training={word}" for word in data]
     for channel, source in pairs("--channel", named).items():
@@ -278,8 +316,10 @@ def _mounts(
         found.append(Mount(name="checkpoints", source=checkpoints, target=folders.checkpoints, read_only=False))
     if model:
         found.append(Mount(name="model", source=model, target=folders.model, read_only=False))
+    if not on_kubernetes(on):
+        found = [one.model_copy(update={"source": normpath(join(here, one.source))}) for one in found]
     for mount in found:
-        option = f"--{mount.name.partition('-')[0]}"
+        option = "--channel" if mount.name.startswith("data-") else f"--{mount.name}"
         if on_kubernetes(on) and (not CLAIM.fullmatch(mount.source) or ".." in mount.source.split("/")):
             why = "Kubernetes requires a PersistentVolumeClaim, or CLAIM/FOLDER"
             raise ConfigError(f"{mount.source!r} is not a claim", where=option, why=why)
@@ -302,16 +342,6 @@ def _environment(words: Sequence[str]) -> dict[str, str]:
 
 
 def _namespace(hyperpod: HyperPod, on: str, asked: str) -> str:
-    if asked and not on_kubernetes(on):
-        raise ConfigError(
-            "--namespace only applies to Kubernetes", where="--namespace", why=f"--on {on} has no namespaces"
-        )
-    if asked and not NAMESPACE.fullmatch(asked):
-        raise ConfigError(
-            f"{asked!r} is not a namespace",
-            where="--namespace",
-            why="only lower-case letters, digits and - are allowed",
-        )
     if not schedulers.named(on).HYPERPOD:
         return asked
     if asked and asked != hyperpod.namespace and not asked.startswith(hyperpod.namespace_prefix):

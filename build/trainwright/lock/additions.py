@@ -1,7 +1,7 @@
 """Validate the packages that a requirements file adds to an image, and the lock that was resolved from it. Pure."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -29,6 +29,8 @@ class Compilable(Model):
     environment: dict[str, str] = Field(default={})
     build_requirements: list[str] | None = None  # None: those of the package's pyproject.toml
     gigabytes_per_job: int = 2  # of memory
+    imports: str = ""  # the module whose import shows, without a GPU, that all libraries are there
+    device_code: bool = False  # the wheel must hold machine code for each GPU of the image
     evidence: str = ""
 
 
@@ -39,11 +41,57 @@ class Refused(Model):
     component: str = ""  # the pin that marks an image that holds it, whichever package or source it comes from
 
 
+class Ready(Model):
+    """A requirements file of this repository, locked against one image."""
+
+    image: str
+    requirements: str  # path below the root
+    blocked: str = ""  # why it cannot be compiled against that image
+    evidence: str = ""
+    instead: str = ""  # what a user does who wanted it
+
+
 class Additions(Model):
     """The content of additions.toml."""
 
     refused: dict[str, Refused]  # glob of a package's name to why an image with such a package cannot get a second one
     packages: dict[str, Compilable]
+    recipes: dict[str, Ready] = Field(default={})
+    lacking: dict[str, str] = Field(default={})  # library to why an image without CUDA lacks it
+
+    def blocked(self, recipe: Recipe) -> list[str]:
+        """Return why a requirements file of this repository cannot be compiled against this image; [] if it can."""
+        return [row.blocked for row in self._blocked(recipe).values()]
+
+    def refuse_blocked(self, recipe: Recipe) -> None:
+        """Raise LockError for a requirements file of this repository that cannot be compiled against this image."""
+        for name, row in self._blocked(recipe).items():
+            raise LockError(
+                f"{row.requirements} is blocked on {row.image}: {row.blocked}",
+                where=f"[recipes.{name}] of {FILE}, where trainwright's maintainers blocked it",
+                why=row.evidence,
+                fix=row.instead,
+            )
+
+    def _blocked(self, recipe: Recipe) -> dict[str, Ready]:
+        asked = (recipe.variant.parent, Path(recipe.variant.requirements).resolve())
+        rows = {name: row for name, row in self.recipes.items() if row.blocked}
+        return {
+            name: row for name, row in rows.items() if (row.image, (recipe.root / row.requirements).resolve()) == asked
+        }
+
+    def ready(self, images: Collection[str]) -> list[dict[str, str]]:
+        """Return a row for each requirements file of this repository that goes on top of one of these images."""
+        return [
+            {
+                "on top": name,
+                "of": row.image,
+                "state": "blocked" if row.blocked else "locked",
+                "how": row.blocked or f"--with {row.requirements} --name {name}",
+            }
+            for name, row in sorted(self.recipes.items())
+            if row.image in images
+        ]
 
 
 def settings(root: Path) -> Additions:
@@ -192,7 +240,7 @@ def check(recipe: Recipe, image: Lock, found: Lock, asked: Asked, known: Additio
             why=f"{recipe.variant.requirements}, or what {recipe.variant.parent} holds, has changed since",
             fix=fix,
         )
-    if entries_digest(found.python) != found.entries:
+    if entries_digest(found.python, found.overlaps) != found.entries:
         raise LockError(f"the lock of {recipe.id} was changed by hand", where=where, fix=fix)
     base = recipe.base
     added = {entry.name: entry for entry in found.python if entry.group == "added"}

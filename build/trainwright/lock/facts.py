@@ -7,9 +7,10 @@ from trainwright.matrix.compat import Verdict, violations
 from trainwright.matrix.matrix import Intent, Recipe
 from trainwright.matrix.model import Component, Lock, Package, PythonFile
 from trainwright.matrix.providers import VERSIONLESS, bundled, requirement
-from trainwright.matrix.remedy import nearest, refuse
+from trainwright.matrix.remedy import nearest, refuse, sentence
 from trainwright.matrix.validate import MATRIX, declared
 
+PLUGIN = "aws-ofi-nccl"
 CAPABILITIES = ("sm", "highest-sm")  # lowest and highest of an image's instance types
 
 
@@ -57,9 +58,20 @@ def facts_of(
         facts["nvcc"] = facts["cuda"]
     if recipe.variant.driver:
         facts["driver"] = recipe.variant.driver
+    if base.architecture == "arm64":
+        facts["arm64"] = "1"
     if compiled := _plugin_libfabric(recipe, build_packages):
         facts["plugin-libfabric"] = compiled
+    installer = recipe.provider(PLUGIN).bundled_by if PLUGIN in recipe.pins else ""
+    if held := recipe.pins.get(installer):
+        facts["plugin-installer"] = held.version
     return facts
+
+
+def undocumented(recipe: Recipe) -> list[str]:
+    """Return what an image relies on and no source states, as far as its pins show it."""
+    found = violations(recipe.intent.compat, facts_of(recipe, None, {}, {}))
+    return [f"{sentence(verdict)}: {verdict.rule}" for verdict in found if verdict.state == "not established"]
 
 
 def _plugin_libfabric(recipe: Recipe, build_packages: Mapping[str, Package]) -> str:
@@ -67,10 +79,10 @@ def _plugin_libfabric(recipe: Recipe, build_packages: Mapping[str, Package]) -> 
 
     The headers come from the provider of libfabric's pin, not the plugin's: the plugin uses those that are installed.
     """
-    plugin, library = "aws-ofi-nccl", "libfabric"
-    if plugin not in recipe.pins:
+    library = "libfabric"
+    if PLUGIN not in recipe.pins:
         return ""
-    brought = [recipe.provider(name) for name in (plugin, library) if name in recipe.pins]
+    brought = [recipe.provider(name) for name in (PLUGIN, library) if name in recipe.pins]
     if installer := next((provider.bundled_by for provider in brought if provider.bundled_by), ""):
         held = recipe.pins.get(installer)
         releases = recipe.component(installer).releases

@@ -12,7 +12,7 @@ from packaging.version import Version
 
 from trainwright.core.errors import ConfigError, LockError
 from trainwright.matrix.matrix import Intent, Recipe, once_per_intent
-from trainwright.matrix.model import Base, Lock, Package, Pin, PythonFile, Release, Source
+from trainwright.matrix.model import Base, Lock, Overlap, Package, Pin, PythonFile, Release, Source
 from trainwright.matrix.providers import bundled, for_accelerator
 
 RELOCK = "trainwright lock {id}"
@@ -147,7 +147,8 @@ def packages_digest(intent: Intent, base: str, names: list[str], below: str = ""
 
 
 def base_facts(base: Base) -> dict[str, object]:
-    facts = base.model_dump(mode="json", exclude={"snapshots", "glibc", "packages", "family", "evidence", "awaits"})
+    other = {"snapshots", "glibc", "packages", "family", "environment", "evidence", "awaits"}
+    facts = base.model_dump(mode="json", exclude=other)
     usual = {"sections": ["main"], "manager": "apt"}  # older locks omit these defaults
     return {name: value for name, value in facts.items() if usual.get(name) != value}
 
@@ -175,13 +176,16 @@ def dump(lock: Lock) -> str:
         document["sources"] = sources
     if lock.compiled:
         document["compiled"] = [entry.model_dump() for entry in sorted(lock.compiled, key=lambda entry: entry.name)]
+    if lock.overlaps:
+        document["overlaps"] = [entry.model_dump() for entry in lock.overlaps]
     return tomlkit.dumps(document)
 
 
-def entries_digest(files: Iterable[PythonFile]) -> str:
-    """Return a digest over every field of every file, so that a removed or edited entry is detected."""
+def entries_digest(files: Iterable[PythonFile], overlaps: Iterable[Overlap] = ()) -> str:
+    """Return a digest over every field of files and overlaps, so that a removed or edited entry is detected."""
     words = [entry.model_dump(mode="json", exclude_defaults=True) for entry in files]
-    return digest(sorted(words, key=lambda entry: (entry["group"], entry["name"])))
+    words.sort(key=lambda entry: (entry["group"], entry["name"]))
+    return digest(words + [entry.model_dump(mode="json") for entry in overlaps])
 
 
 def python_name(recipe: Recipe, name: str) -> str:
@@ -249,7 +253,7 @@ def check(recipe: Recipe, lock: Lock, packages: Iterable[Package]) -> None:
             why=f"{recipe.id} is not built from it: the lock was edited",
             fix=RELOCK.format(id=recipe.id),
         )
-    if entries_digest(lock.python) != lock.entries:
+    if entries_digest(lock.python, lock.overlaps) != lock.entries:
         raise LockError(
             f"the lock of {recipe.id} was changed by hand",
             where=where,

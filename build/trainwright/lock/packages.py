@@ -32,7 +32,7 @@ FIELDS = [
     "SHA256",
 ]
 
-# Ours, at the end of a stanza: apt and dpkg do not get it, and no key depends on it.
+# Ours, at the end of a stanza: apt and dpkg do not get it. It is in the notices of an image, which its key counts.
 LICENCE = "Licence"
 
 # A file below the archive's own folder: packages are laid out by this name. `.` and `..` are not allowed in it.

@@ -56,16 +56,19 @@ def folders(
     devel: bool,
     compiles: bool,
     compiled: Collection[str] = (),
+    losers: Collection[str] = (),
 ) -> dict[str, list[PythonFile]]:
     """Return each folder's files, sorted by name, in the order in which an image installs the folders.
 
     `own` are the packages that pins name, `replaced` those that an image replaces with its own compiled ones;
     `compiles` says whether a stage compiles at all, because compilers are fetched only then. `compiled` are the
-    packages that a separate stage builds from their source distribution once all others are installed.
+    packages that a separate stage builds from their source distribution once all others are installed. `losers` come
+    first, in a layer of their own, because what a later step installs to the same path replaces their files.
     """
     found = sorted(entries, key=lambda entry: entry.name)
     framework = [entry for entry in found if entry.group == "framework" and entry.name not in {*replaced, *compiled}]
-    large = parts(framework, own, limits)
+    early = [entry for entry in framework if entry.name in losers]
+    large = [early] * bool(early) + parts([entry for entry in framework if entry not in early], own, limits)
     placed = {entry.name for part in large for entry in part}
     made = {f"framework-{number}": part for number, part in enumerate(large, 1)}
     made[LIBRARIES] = [entry for entry in framework if entry.name not in placed]

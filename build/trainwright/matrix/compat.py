@@ -6,6 +6,7 @@ from datetime import date
 from pathlib import Path
 from typing import Annotated, Literal
 
+from packaging.utils import canonicalize_name
 from pydantic import Field, field_validator, model_validator
 
 from trainwright.core import versions
@@ -17,12 +18,13 @@ Facts = Mapping[str, str]  # component, or one of DERIVED, to its exact version
 Said = Annotated[str, Field(min_length=1)]
 
 # Facts that no component carries. `nvcc` is CUDA where something is compiled with it; `plugin-libfabric` is the
-# libfabric that aws-ofi-nccl was compiled against; `sm` and `highest-sm` are those of the image's GPUs; `driver` is
-# the fleet's oldest; NCCL_* are "1" where a test sets them.
+# libfabric that aws-ofi-nccl was compiled against, `plugin-installer` the installer that brings it; `sm` and
+# `highest-sm` are those of the image's GPUs; `driver` is the fleet's oldest; `arm64` is "1" on that architecture,
+# NCCL_* are "1" where a test sets them.
 DISTRIBUTIONS = ("debian", "ubuntu", "amazonlinux")  # read from the name of the base: debian-13
 DERIVED = (
     *("base", "compiler", "cuda", "driver", "glibc", "torch", "sm", "highest-sm", "plugin-libfabric", "nvcc"),
-    *("NCCL_ALGO", "NCCL_PROTO", *DISTRIBUTIONS),
+    *("plugin-installer", "arm64", "NCCL_ALGO", "NCCL_PROTO", *DISTRIBUTIONS),
 )
 
 
@@ -32,15 +34,22 @@ def _range(text: str) -> str:
     return text
 
 
-class Rule(Model):
-    """One row; it does not apply if a fact that it names is missing or `when` is not met."""
+def _normalized(name: str) -> str:
+    if name != canonicalize_name(name):
+        raise ValueError(f"{name!r} is not the normalized name of a Python package: {canonicalize_name(name)}")
+    return name
 
-    kind: Literal["requires", "ban", "overlap", "not-older"]
+
+class Rule(Model):
+    """One row; it does not apply if a fact that it names is missing, `when` is not met, or `unless` is."""
+
+    kind: Literal["requires", "ban", "overlap", "not-older", "undocumented"]
     a: str
     a_range: Said  # the versions of `a` that the rule is about
     b: str = ""
     b_range: str = ""  # requires: the range that `b` must be in
     when: dict[str, Said] = Field(default={})  # components, and the range that each must be in for the rule to apply
+    unless: list[str] = Field(default=[])  # components that lift the rule
     severity: Literal["refuse", "warn"]
     rule: Said  # one sentence
     evidence: Said  # repository, file, changelog, measurement
@@ -61,6 +70,8 @@ class Rule(Model):
             raise ValueError(
                 "a ban takes no `b`, every other rule requires one; `b_range` only applies to kind `requires`"
             )
+        if self.kind == "undocumented" and self.severity == "refuse":
+            raise ValueError("a rule of kind `undocumented` warns: severity `refuse` is not for it")
         return self
 
 
@@ -77,11 +88,30 @@ class Interface(Model):
     _ranges = field_validator("range")(_range)
 
 
+class Winner(Model):
+    """Two Python packages that claim the same paths with different bytes, and the one whose files an image gets."""
+
+    winner: Said
+    loser: Said
+    rule: Said  # why its files are the right ones
+    evidence: Said
+    checked_on: date
+
+    _names = field_validator("winner", "loser")(_normalized)
+
+    @model_validator(mode="after")
+    def _two(self) -> "Winner":
+        if self.winner == self.loser:
+            raise ValueError("`winner` and `loser` must be two packages")
+        return self
+
+
 class Compat(Model):
     """The whole of compat.toml."""
 
     rules: list[Rule]
     interfaces: list[Interface] = Field(default=[])
+    winners: list[Winner] = Field(default=[])
 
 
 class Side(Model):
@@ -108,7 +138,7 @@ def load_rules(root: Path, components: Iterable[str]) -> Compat:
     path = root / FILE
     compat, known = load(path, Compat), {*components, *DERIVED}
     named = [("rules", n, key, getattr(rule, key)) for n, rule in enumerate(compat.rules) for key in ("a", "b")]
-    named += [("rules", n, name, name) for n, rule in enumerate(compat.rules) for name in rule.when]
+    named += [("rules", n, name, name) for n, rule in enumerate(compat.rules) for name in (*rule.when, *rule.unless)]
     named += [("interfaces", n, "component", row.component) for n, row in enumerate(compat.interfaces)]
     for table, n, key, name in named:
         if name and name not in known:
@@ -146,7 +176,7 @@ def _verdict(compat: Compat, rule: Rule, row: int, facts: Facts, all_: bool) -> 
     sides = [name for name in (rule.a, rule.b) if name]
     if any(name not in facts or not versions.within(facts[name], where) for name, where in rule.when.items()):
         return None
-    if any(name not in facts for name in sides):
+    if any(name not in facts for name in sides) or any(name in facts for name in rule.unless):
         return None
     a, b = facts[rule.a], facts.get(rule.b, "")
     touched, state, ranges = versions.within(a, rule.a_range), "holds", [rule.a_range, rule.b_range]
@@ -154,6 +184,8 @@ def _verdict(compat: Compat, rule: Rule, row: int, facts: Facts, all_: bool) -> 
         state = "broken" if touched else "holds"
     elif not touched:
         return None
+    elif rule.kind == "undocumented":
+        state, ranges[1] = "not established", "not documented"
     elif rule.kind == "requires":
         state = "holds" if versions.within(b, rule.b_range) else "broken"
     elif rule.kind == "not-older":

@@ -26,22 +26,60 @@ class Instance(Model):
     nvlink: bool = False
     net_gbits: float | None = None  # of all its network cards together
     efa: int  # interfaces
+    efa_or: list[int] = Field(default=[])  # other numbers of interfaces that give the same bandwidth
+    imex: bool = False  # whether NCCL requires an IMEX channel for NVLink between hosts (NCCL src/mnnvl.cc)
+    vcpus: int = 0  # of the instance; 0: no source states it
+    ram_gib: int = 0  # of the instance, not of its GPUs
     gpudirect: bool = False  # whether aws-ofi-nccl requires GPUDirect RDMA
     sagemaker: str = ""  # its name for training jobs; "" if unsupported
     architecture: str = "amd64"
     note: str = ""
     source: str = ""  # "": the table's source
 
+    @property
+    def most_efa(self) -> int:
+        return max(self.efa, *self.efa_or, 0)
+
+
+class Refused(Model):
+    """Families of instances whose accelerators no image here has software for."""
+
+    families: list[str]
+    devices: str
+    lacks: str
+    instead: str  # where such software is
+
 
 class Instances(Model):
     """The content of instances.toml."""
 
     source: str
+    refused: list[Refused] = Field(default=[])
     instances: dict[str, Instance]
 
 
 def load_instances(root: Path) -> dict[str, Instance]:
     return load(root / FILE, Instances).instances
+
+
+def refused(root: Path, name: str) -> Refused | None:
+    """Return the row about an instance type whose accelerators no image here has software for."""
+    family = name.removeprefix("ml.").partition(".")[0]
+    return next((row for row in load(root / FILE, Instances).refused if family in row.families), None)
+
+
+def refuse(root: Path, name: str, where: str = "--instance") -> None:
+    """Refuse an instance type whose accelerators no image here has software for. Raises ConfigError.
+
+    Because it would be paid for while the job trains on its CPUs, an image for CPUs is refused, too.
+    """
+    if row := refused(root, name):
+        raise ConfigError(
+            f"{name.removeprefix('ml.')} has {row.devices}, which no image of this project can use",
+            where=where,
+            why=f"these images hold no {row.lacks}",
+            fix=f"choose an instance with NVIDIA GPUs or for CPUs; {row.instead}",
+        )
 
 
 def architectures(names: Iterable[str], table: Mapping[str, Instance]) -> list[str]:
@@ -51,6 +89,18 @@ def architectures(names: Iterable[str], table: Mapping[str, Instance]) -> list[s
         if name not in table:
             raise unknown(name, table)
     return sorted({table[name].sm for name in names} - {""}, key=int)
+
+
+def interfaces(name: str, row: Instance | None, asked: int | None) -> int:
+    """Return the EFA interfaces of each host: as requested, else as the type has. Raises ConfigError for too many."""
+    has = row.efa if row else 0
+    if row and asked and asked > row.most_efa:
+        raise ConfigError(
+            f"{asked} EFA interfaces were requested, but {name or 'a host without --instance'} has {row.most_efa}",
+            where="--efa",
+            fix=f"--efa {row.most_efa}, or fewer" if row.most_efa else "leave --efa out",
+        )
+    return asked or has
 
 
 def architecture(name: str) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
-from functools import cached_property, wraps
+from functools import cached_property, partial, wraps
 from itertools import product
 from pathlib import Path
 from typing import Any, Self, TypeVar, TypeVarTuple
@@ -76,7 +76,16 @@ class Intent(Model):
         if found := self.find(identity):
             return found
         why = did_you_mean(identity, [variant.id for variant in self.variants])
-        raise ConfigError(f"unknown image {identity!r}", why=why, fix="trainwright list")
+        raise self.is_on_top(identity) or ConfigError(f"unknown image {identity!r}", why=why, fix="trainwright list")
+
+    def is_on_top(self, identity: str) -> ConfigError | None:
+        """Return the error of an id that stands for an image --with, if it does: the matrix has only the one below."""
+        below, _, name = identity.partition("-with-")
+        if not (name and self.find(below)):
+            return None
+        fix = f"build, push, test, lock: {below} --with FILE --name {name}"
+        fix += "; emit, gate, launch: the address that push prints"
+        return ConfigError(f"{identity} is not in the matrix", why=f"it is {below} with packages on top", fix=fix)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -206,7 +215,7 @@ def expand(matrix: Matrix, components: Mapping[str, Component], text: str = "") 
     made = dict[tuple[str, str], Pin]()  # most images of a matrix have the same pins
     for name, framework in matrix.frameworks.items():
         for number, row in enumerate(framework.rows):
-            stack = stack_of(matrix, row, in_row(name, number, text, "stack"))
+            stack = stack_of(matrix, row, partial(in_row, name, number, text, "stack"))
             for accelerator, python, target, base in product(row.accelerators, row.pythons, row.targets, row.bases):
                 if target not in matrix.targets:
                     raise ConfigError(
@@ -220,7 +229,7 @@ def expand(matrix: Matrix, components: Mapping[str, Component], text: str = "") 
                     flavour = "-".join(filter(None, flavours))
                     twin = "devel" if devel else ""
                     identity = image_id(name, row.release, accelerator, python, target, flavour, twin)
-                    said = matrix.common.pins | matrix.targets[target].pins | stack.pins | row.pins
+                    said = matrix.common.pins | matrix.targets[target].pins | framework.pins | stack.pins | row.pins
                     said |= matrix.devel.pins if devel else {}
                     said = {pin: word for pin, word in said.items() if word != ABSENT}
                     variant = Variant(
@@ -252,14 +261,17 @@ def expand(matrix: Matrix, components: Mapping[str, Component], text: str = "") 
                     yield variant.model_copy(update={"pins": pins})
 
 
-def stack_of(matrix: Matrix, row: Row, where: str) -> Stack:
-    """Return the stack that a row names, or an empty one. Raises ConfigError for an unknown name."""
+def stack_of(matrix: Matrix, row: Row, where: Callable[[], str]) -> Stack:
+    """Return the stack that a row names, or an empty one; `where` returns its file:line.
+
+    Raises ConfigError for an unknown name.
+    """
     if row.stack and row.stack not in matrix.stacks:
         raise ConfigError(
             f"unknown stack {row.stack!r}",
-            where=where,
+            where=where(),
             why=did_you_mean(row.stack, matrix.stacks),
-            fix=edit(where, f"add [stacks.{row.stack}.pins], or correct the row"),
+            fix=edit(where(), f"add [stacks.{row.stack}.pins], or correct the row"),
         )
     return matrix.stacks[row.stack] if row.stack else Stack(pins={})
 
@@ -310,7 +322,7 @@ def pinned_names(matrix: Matrix) -> set[str]:
     """Return every component that any pin of the matrix names, with or without an image."""
     rows = [row.pins for framework in matrix.frameworks.values() for row in framework.rows]
     tables = [matrix.common.pins, matrix.devel.pins, *rows]
-    tables += [target.pins for target in matrix.targets.values()] + [stack.pins for stack in matrix.stacks.values()]
+    tables += [one.pins for table in (matrix.targets, matrix.stacks, matrix.frameworks) for one in table.values()]
     return {name for table in tables for name in table}
 
 
@@ -358,7 +370,7 @@ def select(intent: Intent, framework: str | None, images: str | Sequence[str] | 
     held = [recipe for recipe in intent.recipes if framework in (None, recipe.variant.framework)]
     for glob in asked:
         if not any(fnmatchcase(recipe.id, glob) for recipe in held):
-            raise ConfigError(
+            raise intent.is_on_top(glob) or ConfigError(
                 f"no image matches {glob!r}",
                 why=did_you_mean(glob, [variant.id for variant in intent.variants]),
                 fix="trainwright list",

@@ -1,10 +1,12 @@
 """The data models: declarations of the matrix, contents of the locks, and images. Data only."""
 
+from functools import cache
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
 from trainwright.core.toml import Model
+from trainwright.core.versions import within
 
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Action = Literal["skip", "reuse", "build", "blocked"]
@@ -38,6 +40,7 @@ class Row(Model):
 
 class Framework(Model):
     default: str
+    pins: dict[str, str] = {}  # of every row: they come after the target's, before the stack's
     rows: list[Row]
 
 
@@ -90,18 +93,25 @@ class Probe(Model):
 
 
 class Flag(Model):
-    """An installer's option that only some versions on some bases need."""
+    """An installer's options that only some versions on some bases need."""
 
     range: str
-    base: str  # family of the base
+    base: str  # family of the base, or "any"
+    but: list[str] = []  # families that "any" leaves out
     flag: str
+    installs: list[str] = []  # globs: packages that it registers only with these options
     evidence: str
+
+    def applies(self, version: str, family: str) -> bool:
+        named = self.base == family or (self.base == "any" and family not in self.but)
+        return named and within(version, self.range)
 
 
 class InstallPath(Model):
     """The path of an installer's files, for a range of its versions."""
 
     range: str
+    manager: Literal["apt", "dnf", "any"] = "any"  # of the base's packages
     path: str
     evidence: str
 
@@ -161,10 +171,24 @@ class Toolkit(Model):
 IN_BASE = "base"  # the provider of everything in a base image: no declaration is needed
 
 
+@cache
+def _brought() -> Provider:  # one object, because its pins are asked for their provider thousands of times
+    return Provider(in_base=True)
+
+
+class Part(Model):
+    """One program that a component of several brings, under a licence of its own."""
+
+    name: str  # a key of its releases' `bundles` if its version is known
+    licence: str
+    source: str  # upstream's address
+
+
 class Component(Model):
     """The whole of layers/<component>.toml."""
 
     licence: str
+    parts: list[Part] = []  # of an installer
     summary: str
     position: Position
     probe: Probe
@@ -178,7 +202,7 @@ class Component(Model):
     toolkits: dict[str, Toolkit] = {}  # by version
 
     def provider(self, name: str) -> Provider:
-        return Provider(in_base=True) if name == IN_BASE else self.providers[name]
+        return _brought() if name == IN_BASE else self.providers[name]
 
 
 # --- intent: bases.toml, tools.toml --------------------------------------------------------------------------
@@ -192,7 +216,8 @@ class Base(Model):
     suite: str  # bookworm
     manager: Literal["apt", "dnf"] = "apt"  # installs packages; those of dnf are not locked yet
     sections: list[str] = ["main"]  # of its archives
-    family: str = ""  # vendor of the image, if some code treats it specially: nvidia
+    family: str = ""  # vendor of the image, if some code or installer treats it specially: nvidia, ngc, dlc
+    environment: dict[str, str] = {}  # what an image from it sets instead of the base's own value
     architecture: str = "amd64"  # the distribution's name for it
     archives: dict[str, list[str]] = {}  # archive ("debian", "debian-security") to its suites
     snapshots: dict[str, str] = {}  # archive to the address of its snapshot service
@@ -352,6 +377,14 @@ class Compiled(Model):
     build: list[str]  # names of its build requirements beyond that image; group compile-build
 
 
+class Overlap(Model):
+    """Two wheels of a lock that install different bytes to the same paths, as their RECORD files say."""
+
+    wheels: tuple[str, str]  # names of the packages, sorted
+    files: int  # how many paths
+    such_as: str  # the first path, below the virtual environment
+
+
 class Lock(Model):
     """The whole of locks/<id>.toml: what the intent was resolved to."""
 
@@ -360,6 +393,7 @@ class Lock(Model):
     python: list[PythonFile]
     sources: list[Source] = []
     compiled: list[Compiled] = []  # of the packages that a requirements file adds
+    overlaps: list[Overlap] = []  # each admitted by a row of [[winners]] in compat.toml
 
 
 class Package(Model):

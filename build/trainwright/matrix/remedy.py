@@ -100,6 +100,8 @@ def sentence(verdict: Verdict) -> str:
         return (
             f"{a.name} {a.version} is in the {'banned' if verdict.severity == 'refuse' else 'doubtful'} range {a.range}"
         )
+    if b.range == "not documented":
+        return f"not documented: {b.name} {b.version} on {a.name} {a.version}"
     if b.range.startswith("net"):
         return f"{a.name} {a.version} speaks {a.range}, {b.name} {b.version} {b.range}"
     return f"{a.name} {a.version} (of {a.range}) requires {b.name} {b.range}, and the image has {b.version}"

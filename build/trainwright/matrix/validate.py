@@ -15,7 +15,7 @@ from packaging.version import InvalidVersion, Version
 
 from trainwright.core.errors import ConfigError, did_you_mean
 from trainwright.core.toml import line_of, load
-from trainwright.matrix.instances import FILE, Instance, unknown
+from trainwright.matrix.instances import FILE, Instance, refuse, refused, unknown
 from trainwright.matrix.model import Base, Component, Components, Matrix, Variant
 from trainwright.matrix.providers import VERSIONLESS, bundled, requirement
 
@@ -72,6 +72,7 @@ def last_word(matrix: Matrix, variant: Variant, name: str) -> tuple[str, tuple[i
         ("devel", matrix.devel.pins if variant.devel else {}, ("devel",)),
         (f"row {row + 1} of {framework}", said.pins, ("frameworks", framework, "rows", row)),
         (f"stack {said.stack}", stack, ("stacks", said.stack)),
+        (f"framework {framework}", matrix.frameworks[framework].pins, ("frameworks", framework)),
         (f"target {variant.target}", matrix.targets[variant.target].pins, ("targets", variant.target)),
         ("common", matrix.common.pins, ("common",)),
     ]
@@ -163,29 +164,42 @@ def check_instances(
     root: Path, matrix: Matrix, variants: list[Variant], table: Mapping[str, Instance], bases: Mapping[str, Base]
 ) -> None:
     """Validate instance types: each is described, has the image's architecture and, if needed, is in SageMaker."""
+    fine = set[tuple[str, str, str]]()  # cache: most images of a matrix are for the same types
     for variant in variants:
         for name in variant.instances:
-            if name not in table:
-                raise unknown(name, table, in_instances(root, matrix, variant, name))
-            if table[name].architecture != bases[variant.base].architecture:
-                where = in_instances(root, matrix, variant, name)
-                raise ConfigError(
-                    f"{variant.id} cannot run on {name}",
-                    where=where,
-                    why=f"{name} is {table[name].architecture}, base {variant.base} {bases[variant.base].architecture}",
-                    fix=edit(where, "take the instance type out of the row, or choose another base"),
-                )
-            if variant.target == "sagemaker" and not table[name].sagemaker:
-                where = in_instances(root, matrix, variant, name)
-                raise ConfigError(
-                    f"{variant.id} is for {name}, which SageMaker does not offer for training",
-                    where=where,
-                    why=f"{FILE} has no SageMaker name of it",
-                    fix=edit(
-                        where,
-                        f"make another row for target sagemaker, without {name}; or add its SageMaker name to {FILE}",
-                    ),
-                )
+            asked = (name, bases[variant.base].architecture, variant.target)
+            if asked not in fine:
+                _check_instance(root, matrix, variant, name, table, bases[variant.base])
+                fine.add(asked)
+
+
+def _check_instance(
+    root: Path, matrix: Matrix, variant: Variant, name: str, table: Mapping[str, Instance], base: Base
+) -> None:
+    def where() -> str:  # only for errors: to find the line takes longer than the checks
+        return in_instances(root, matrix, variant, name)
+
+    if name not in table:
+        raise unknown(name, table, where())
+    if refused(root, name):
+        refuse(root, name, where())
+    if table[name].architecture != base.architecture:
+        raise ConfigError(
+            f"{variant.id} cannot run on {name}",
+            where=where(),
+            why=f"{name} is {table[name].architecture}, base {variant.base} {base.architecture}",
+            fix=edit(where(), "take the instance type out of the row, or choose another base"),
+        )
+    if variant.target == "sagemaker" and not table[name].sagemaker:
+        raise ConfigError(
+            f"{variant.id} is for {name}, which SageMaker does not offer for training",
+            where=where(),
+            why=f"{FILE} has no SageMaker name of it",
+            fix=edit(
+                where(),
+                f"make another row for target sagemaker, without {name}; or add its SageMaker name to {FILE}",
+            ),
+        )
 
 
 _parse = cache(Requirement)  # most images of a matrix have the same pins

@@ -1,6 +1,8 @@
-"""Compute which images a pipeline builds, in which order, as input for CodeBuild and GitHub Actions. Pure."""
+"""Write pipelines of CodeBuild and GitHub Actions, and the plan with which a run of each begins. Pure."""
 
+import json
 import re
+import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -33,6 +35,7 @@ class Idle(Model):
 
 class CodeBuild(Model):
     buildspec: str
+    batch: str  # the file that the first build writes its plan to
     most_builds: int
     identifier: re.Pattern[str]
     architecture: dict[str, Machine]
@@ -42,6 +45,8 @@ class CodeBuild(Model):
 
 class GitHub(Model):
     most_jobs: int
+    levels: int  # that a workflow has jobs for
+    branches: list[str]
     audience: str
     timeout_minutes: int
     runners: dict[str, str]
@@ -173,6 +178,41 @@ def codebuild(found: Graph, said: CodeBuild, variables: Mapping[str, str]) -> di
     }
 
 
+CODEBUILD_PLAN = """\
+request=()
+case "${{CODEBUILD_WEBHOOK_EVENT:-}}" in
+  PULL_REQUEST*)
+    git fetch --quiet origin "$CODEBUILD_WEBHOOK_BASE_REF" || exit
+    request=(--pull-request "$(git rev-parse FETCH_HEAD)") ;;
+esac
+.venv/bin/trainwright ci plan --of codebuild "${{request[@]}}" --output {batch} {words}"""
+CODEBUILD_START = """\
+aws codebuild start-build-batch --project-name "${{CODEBUILD_BUILD_ID%%:*}}" \\
+  --source-version "$CODEBUILD_RESOLVED_SOURCE_VERSION" --buildspec-override "$(cat {batch})"
+"""
+
+
+def first_build(said: CodeBuild, plan: Sequence[str]) -> dict[str, Any]:
+    """Return the buildspec of a build that plans at its commit and then starts the batch; `plan` are options of that.
+
+    A batch cannot add builds to itself, and a buildspec with a fixed list would build what another commit needs.
+    """
+    words, batch = shlex.join(plan), shlex.quote(said.batch)
+    return {
+        "version": 0.2,
+        "env": {"shell": "bash", "git-credential-helper": "yes"},
+        "phases": {
+            "install": {"commands": ["make setup"]},
+            "build": {
+                "commands": [
+                    CODEBUILD_PLAN.format(words=words, batch=batch).rstrip(),
+                    CODEBUILD_START.format(batch=batch).rstrip(),
+                ]
+            },
+        },
+    }
+
+
 def identifier(name: str, said: CodeBuild) -> str:
     """Convert an id to a valid CodeBuild identifier. Raises ConfigError if it is too long."""
     found = re.sub(r"[^A-Za-z0-9_]", "_", name)
@@ -204,52 +244,105 @@ git init --quiet .
 export GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0=http.extraHeader
 GIT_CONFIG_VALUE_0="Authorization: Basic $(printf 'x-access-token:%s' "$TOKEN" | base64 --wrap=0)"
 export GIT_CONFIG_VALUE_0
-git fetch --quiet --depth=1 "$GITHUB_SERVER_URL/$GITHUB_REPOSITORY" "$GITHUB_SHA"
-git checkout --quiet --detach FETCH_HEAD
+git fetch --quiet --depth=1 "$GITHUB_SERVER_URL/$GITHUB_REPOSITORY" "$GITHUB_SHA" ${BASE:+"$BASE"}
+git checkout --quiet --detach "$GITHUB_SHA"
 """
-ROLE = "scripts/github-token.sh\n"  # run before each step, because a token is valid for minutes
+# Run before each step, because a token is valid for minutes. A pull request has no registry and needs none.
+ROLE = '[ -z "$REGISTRY" ] || scripts/github-token.sh\n'
+PASSED = ("REGISTRY", "TRAINWRIGHT_CACHE")  # variables that the first job decides: a pull request has neither
+GITHUB_PLAN = """\
+make setup
+if [ -n "$BASE" ]; then
+  set -- --pull-request "$BASE"
+  printf '%s\\n' {nothing} | tee --append "$GITHUB_OUTPUT"
+else
+  [ -z "$REGISTRY" ] || scripts/github-token.sh
+  printf '%s\\n' {values} | tee --append "$GITHUB_OUTPUT"
+fi
+.venv/bin/trainwright ci plan --of github "$@" {words} | tee --append "$GITHUB_OUTPUT"
+"""
 
 
-def github(found: Graph, said: GitHub, variables: Mapping[str, str]) -> dict[str, Any]:
-    """Return a workflow: a job with a matrix for each level, which waits for the level before it.
+def workflow(said: GitHub, plan: Sequence[str], variables: Mapping[str, str]) -> dict[str, Any]:
+    """Return a workflow whose first job plans at its commit; a job with a matrix for each level builds what it says.
 
-    A level with more images than a matrix may have is split into several jobs.
+    `plan` are the options of the plan. A pull request builds what changed since its base, and pushes it to the registry
+    on loopback of each runner: only reviewed commits get credentials.
     """
-    jobs: dict[str, Any] = {}
-    before: list[str] = []
-    for level in sorted({build.level for build in found.builds}):
-        own = []
-        rows = [{"image": build.id, "runner": _runner(said, build)} for build in found.builds if build.level == level]
-        for start in range(0, len(rows), said.most_jobs):
-            name = f"level-{level}" if len(rows) <= said.most_jobs else f"level-{level}-from-{start + 1}"
-            jobs[name] = _job(rows[start : start + said.most_jobs], before, said, variables)
-            own.append(name)
-        before = own
-    idle = {"runs-on": next(iter(said.runners.values())), "steps": [{"run": "echo 'no image is to be built'"}]}
+    token = {"AWS_WEB_IDENTITY_TOKEN_FILE": "${{ runner.temp }}/aws-token", "AWS_TOKEN_AUDIENCE": said.audience}
+    role = {"AWS_REGION": "${{ vars.AWS_REGION }}", "AWS_ROLE_ARN": "${{ vars.TRAINWRIGHT_ROLE_ARN }}"}
+    levels = [f"level_{number}" for number in range(1, said.levels + 1)]
+    passed = {key: name.lower().removeprefix("trainwright_") for name in PASSED if (key := name) in variables}
+    values = [shlex.quote(f"{name}={variables[key]}") for key, name in passed.items()]
+    nothing = [f"{name}=" for name in passed.values()]
+    first = {
+        "runs-on": next(iter(said.runners.values())),
+        "permissions": {"contents": "read", "id-token": "write"},
+        "outputs": {name: f"${{{{ steps.plan.outputs.{name} }}}}" for name in (*passed.values(), *levels)},
+        "env": {**role, **variables},
+        "steps": [
+            {
+                "name": "the commit",
+                "env": {"TOKEN": "${{ github.token }}", "BASE": "${{ github.event.pull_request.base.sha }}"},
+                "run": CHECKOUT,
+            },
+            {
+                "name": "plan",
+                "id": "plan",
+                "env": {**token, "BASE": "${{ github.event.pull_request.base.sha }}"},
+                "run": GITHUB_PLAN.format(words=shlex.join(plan), values=" ".join(values), nothing=" ".join(nothing)),
+            },
+        ],
+    }
+    jobs: dict[str, Any] = {"plan": first}
+    for name in levels:
+        own = {key: f"${{{{ needs.plan.outputs.{name} }}}}" for key, name in passed.items()}
+        jobs[name] = _job(name, list(jobs), said, {**role, **variables, **own}, token)
     return {
         "name": "images",
-        "on": {"workflow_dispatch": {}},
+        "on": {"push": {"branches": said.branches}, "pull_request": {}, "workflow_dispatch": {}},
         "permissions": {},
         "defaults": {"run": {"shell": "bash"}},
-        "jobs": jobs or {"nothing-to-build": idle},
+        "jobs": jobs,
     }
 
 
-def _job(rows: list[dict[str, str]], before: list[str], said: GitHub, variables: Mapping[str, str]) -> dict[str, Any]:
-    token = {"AWS_WEB_IDENTITY_TOKEN_FILE": "${{ runner.temp }}/aws-token", "AWS_TOKEN_AUDIENCE": said.audience}
+def outputs(found: Graph, said: GitHub) -> dict[str, list[dict[str, str]]]:
+    """Return what the first job hands on: the rows of each level's matrix, [] for none.
+
+    Raises ConfigError for more images than a matrix may have, or more levels than a workflow has jobs for.
+    """
+    rows: dict[str, list[dict[str, str]]] = {f"level_{number}": [] for number in range(1, said.levels + 1)}
+    for build in found.builds:
+        if build.level > said.levels:
+            raise ConfigError(
+                f"{build.id} is of level {build.level}", where=f"{FILE}: levels", fix=f"levels = {build.level}"
+            )
+        rows[f"level_{build.level}"].append({"image": build.id, "runner": _runner(said, build)})
+    if most := [name for name, level in rows.items() if len(level) > said.most_jobs]:
+        raise ConfigError(
+            f"{len(rows[most[0]])} images are to be built, but a matrix has at most {said.most_jobs} jobs",
+            where=f"{FILE}: most_jobs",
+            fix="trainwright ci github '<glob>' --output FILE, once for each part: 'pytorch-*', 'jax-*', ...",
+        )
+    return rows
+
+
+def _job(
+    level: str, before: list[str], said: GitHub, variables: Mapping[str, str], token: Mapping[str, str]
+) -> dict[str, Any]:
     return {
         "name": "${{ matrix.image }}",
-        **({"needs": before} if before else {}),
+        "needs": before,
+        "if": f"needs.plan.outputs.{level} != '[]'",
         "runs-on": "${{ matrix.runner }}",
         "timeout-minutes": said.timeout_minutes,
         "permissions": {"contents": "read", "id-token": "write"},
-        "strategy": {"fail-fast": False, "matrix": {"include": rows}},
-        "env": {
-            "ONLY": "${{ matrix.image }}",
-            "AWS_REGION": "${{ vars.AWS_REGION }}",
-            "AWS_ROLE_ARN": "${{ vars.TRAINWRIGHT_ROLE_ARN }}",
-            **variables,
+        "strategy": {
+            "fail-fast": False,
+            "matrix": {"include": f"${{{{ fromJSON(needs.plan.outputs.{level}) }}}}"},
         },
+        "env": {**variables, "ONLY": "${{ matrix.image }}"},
         "steps": [
             {"name": "the commit", "env": {"TOKEN": "${{ github.token }}"}, "run": CHECKOUT},
             {"name": "set up", "env": token, "run": f"make setup engine\n{ROLE}make doctor\n"},
@@ -267,6 +360,18 @@ def _runner(said: GitHub, build: Build) -> str:
 
 
 # --- as text ---------------------------------------------------------------------------------------------------------
+
+
+def static(document: Mapping[str, Any], command: str) -> str:
+    """Return a pipeline as YAML, below the command that wrote it."""
+    return f"# {_comment(f'Written by `{command}`; it plans at the commit that it builds.')}\n" + yaml_text.dump(
+        document
+    )
+
+
+def lines(rows: Mapping[str, Any]) -> str:
+    """Return the outputs of a job of GitHub Actions: NAME=JSON."""
+    return "".join(f"{name}={json.dumps(value, separators=(',', ':'))}\n" for name, value in rows.items())
 
 
 def text(document: Mapping[str, Any], found: Graph, command: str, notes: Iterable[str] = ()) -> str:

@@ -1,6 +1,7 @@
 """Push an image by digest, with all checks before it gets its key tag; or list the steps of such a push."""
 
 import time
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from trainwright.build.state import Done, known_image, out_folder, published_image
@@ -23,12 +24,13 @@ class Forecast(NamedTuple):
     refused: list[TrainwrightError]
 
 
-def push(found: Inputs, held: Held, release: str, say: Say, waiver: str = "") -> Done:
+def push(found: Inputs, held: Held, release: str, say: Say, waiver: str = "", allowed: Sequence[str] = ()) -> Done:
     """Push an image from the engine to each place, one step of STEPS in all places before the next.
 
     `held` is what the places hold under the key: a place that has it is left alone, one that lacks it gets the same
-    digest. `release` is one more tag, for people. It needs a passed gate or a `waiver` (NAME: REASON), and
-    refusals.refuse() checks before that the image has no drift.
+    digest. `release` is one more tag, for people. It needs a passed gate or a `waiver` (NAME: REASON). Before,
+    refusals.refuse() checks that the image has no drift, and licences.refuse() that it may go to these places;
+    `allowed` are licences that the user's contract allows to publish.
     """
     began, out = time.monotonic(), out_folder(found.recipe)
     digest, missing = one_digest(found, held)
@@ -39,7 +41,7 @@ def push(found: Inputs, held: Held, release: str, say: Say, waiver: str = "") ->
         gate = refusals.gated(found.recipe, digest or engine.image_id(found.name) or "", waiver)
     first = next(iter(held)).repository
     image = known_image(found, out) if missing else published_image(found, out, first, digest)
-    one = Push(found, held, release, digest, missing, image, say=say, gate=gate)
+    one = Push(found, held, release, digest, missing, image, say=say, gate=gate, allowed=allowed)
     action, why = "pushed", "pushed by digest, verified, proved, tagged"
     if not missing:
         action, why = "skip", key.decide(one.id, found.key, digest, None).reason
@@ -51,7 +53,7 @@ def push(found: Inputs, held: Held, release: str, say: Say, waiver: str = "") ->
     return Done(one.image, action, why + f"; released as {release}" * bool(release), time.monotonic() - began)
 
 
-def forecast(found: Inputs, held: Held, release: str, waiver: str = "") -> Forecast:
+def forecast(found: Inputs, held: Held, release: str, waiver: str = "", allowed: Sequence[str] = ()) -> Forecast:
     """Return the steps of push() for an image that is not blocked, and the errors that would end it; write nothing.
 
     If two places hold different digests, the push stops there and has no steps.
@@ -64,7 +66,7 @@ def forecast(found: Inputs, held: Held, release: str, waiver: str = "") -> Forec
         return Forecast(Done(image, "refused", error.what, time.monotonic() - began), [*refused, error])
     image = image.model_copy(update={"digest": digest or image.digest})
     to_send = digest or _in_the_engine(found, refused)
-    one = Push(found, held, release, digest, missing, image, to_send=to_send, refused=refused)
+    one = Push(found, held, release, digest, missing, image, to_send=to_send, refused=refused, allowed=allowed)
     if release:
         for place in held:
             with collected(refused):

@@ -1,6 +1,6 @@
 """Define the steps of a push: `push` does each in all places before the next, `push --dry-run` lists them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
@@ -15,7 +15,7 @@ from trainwright.core.progress import Say
 from trainwright.docker import engine
 from trainwright.image.inputs import Inputs
 from trainwright.matrix.records import Check, Image, Proof
-from trainwright.publish import attest, sign_probed
+from trainwright.publish import attest, licences, sign_probed
 from trainwright.registry import auth, client, ecr, ecr_repositories, scanning
 from trainwright.registry.ecr_settings import Setting, refuse_filters
 from trainwright.registry.locations import Held
@@ -35,6 +35,7 @@ class Push:
     unsigned: list[str] = field(default_factory=list)  # what our key has yet to sign of a published image
     # Of the push itself:
     say: Say = print
+    allowed: Sequence[str] = ()  # licences that the user's contract allows to publish
     gate: Check = field(default_factory=lambda: Check(state="not run"))
     scan: Check = field(default_factory=lambda: Check(state="not run"))
     # Of a dry run:
@@ -66,6 +67,21 @@ class Step:
 
     def do(self, push: Push) -> None:
         raise NotImplementedError
+
+
+class Admit(Step):
+    """Tell which licences the user's contract replaces. A dry run checks them here, a push before its first image."""
+
+    def tell(self, push: Push) -> Iterator[str]:
+        with collected(push.refused):
+            refused = licences.refusals(push.found, push.missing, push.allowed)
+            push.refused += refused
+            yield from (f"licence: {error.what}" for error in refused)
+        yield from licences.waived(push.found, push.allowed)
+
+    def do(self, push: Push) -> None:
+        for line in licences.waived(push.found, push.allowed):
+            push.say(f"{push.id}: {line}")
 
 
 class Take(Step):
@@ -279,7 +295,7 @@ class TagRelease(Step):
         write_image(out_folder(push.found.recipe), push.image)
 
 
-STEPS = (Take(), CreateRepositories(), Send(), Prove(), Scan(), Sign(), Tag(), TagRelease())
+STEPS = (Admit(), Take(), CreateRepositories(), Send(), Prove(), Scan(), Sign(), Tag(), TagRelease())
 
 
 def _tests_passed(push: Push, proof: Proof) -> bool:

@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Iterable, Mapping
+from fnmatch import fnmatchcase
 from typing import Any, Literal
 
 from trainwright.core.errors import ConfigError
@@ -103,6 +104,22 @@ def with_readers(policy: str, readers: Iterable[str], arn: str) -> str:
     return json.dumps({**document, "Statement": statements}) if statements else ""
 
 
+def admits_everybody(policy: str) -> bool:
+    """Return whether a repository's policy lets everybody pull: an Allow for all principals without a condition.
+
+    A statement by what it does not name (NotPrincipal, NotAction) counts as one for everybody else.
+    """
+    for row in _listed(json.loads(policy).get("Statement")) if policy else []:
+        principal = row.get("Principal")
+        named = principal.get("AWS") if isinstance(principal, Mapping) else principal
+        everybody = "*" in _listed(named) or "NotPrincipal" in row
+        actions = [str(action).lower() for action in _listed(row.get("Action"))]
+        pulls = "NotAction" in row or any(fnmatchcase(one.lower(), glob) for one in PULL for glob in actions)
+        if row.get("Effect") == "Allow" and everybody and pulls and not row.get("Condition"):
+            return True
+    return False
+
+
 def differences(settings: Repository, held: Held) -> list[tuple[str, str, str]]:
     """Return setting, present value and wanted value of each difference."""
     wanted_key = settings.kms_key if settings.kms_key.startswith("arn:") and ":key/" in settings.kms_key else ""
@@ -159,7 +176,7 @@ def same(document: str) -> str:
     return json.dumps(normal(json.loads(document))) if document else "none"
 
 
-def _listed(value: Any) -> list[dict[str, Any]]:
+def _listed(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value] if value else []
 
 

@@ -62,6 +62,13 @@ class Repository(Model):
         return pattern
 
 
+class Places(Model):
+    """Who can pull from a registry that is neither on loopback nor Amazon ECR: globs of its host[:port]."""
+
+    public: list[str] = Field(default=[])
+    private: list[str] = Field(default=[])  # comes first
+
+
 class Signature(Model):
     """The signing policy for published images."""
 
@@ -89,6 +96,7 @@ class Publication(Model):
 
     transfer: Transfer
     repository: Repository
+    places: Places = Field(default=Places())
     scan: ScanPolicy
     signature: Signature
     cache: Caching

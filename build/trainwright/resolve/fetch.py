@@ -8,7 +8,7 @@ from trainwright.core.progress import Progress, Say
 from trainwright.docker import engine
 from trainwright.image import child, inputs
 from trainwright.image.inputs import Inputs
-from trainwright.lock import lockfile, packages
+from trainwright.lock import lockfile, packages, wheel_files
 from trainwright.lock.wheels import is_wheel
 from trainwright.matrix.matrix import Intent, Recipe
 from trainwright.matrix.model import Base, Package, PythonFile
@@ -94,6 +94,7 @@ def fetch(intent: Intent, recipes: list[Recipe], say: Say, progress: Progress) -
             urls = [offer.url] if offer else []
             files.append(store.Wanted(name=entry.file, sha256=entry.sha256, size=entry.size, urls=urls))
         must(store.fetch(files, progress, **pypi.trust()), "can no longer be fetched")
+        wheel_files.check(recipe, found.lock)
 
 
 def fetch_packages(intent: Intent, recipes: list[Recipe], say: Say, progress: Progress) -> None:

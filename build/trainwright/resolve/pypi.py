@@ -256,7 +256,7 @@ def _best(package: dict[str, Any], python: str, base: Base) -> Offer:
     rank = {tag: position for position, tag in enumerate(tags(python, base))}
     name, version = str(package["name"]), str(package["version"])
     best: tuple[int, Offer] | None = None
-    with _readable(f"{name} {version}"):
+    with readable(f"{name} {version}"):
         for kind in ("wheels", "sdist"):
             found = package.get(kind, [])
             for entry in found if isinstance(found, list) else [found]:
@@ -283,7 +283,7 @@ def _best(package: dict[str, Any], python: str, base: Base) -> Offer:
 
 def metadata(path: Path, file: str) -> Message:
     """Return the core metadata of a wheel or source distribution. Raises LockError if it has none."""
-    with _readable(file):
+    with readable(file):
         if file.endswith(".whl"):
             with zipfile.ZipFile(path) as wheel:
                 name = next(entry for entry in wheel.namelist() if entry.endswith(".dist-info/METADATA"))
@@ -300,7 +300,7 @@ def metadata(path: Path, file: str) -> Message:
 
 
 @contextmanager
-def _readable(file: str) -> Iterator[None]:
+def readable(file: str) -> Iterator[None]:
     """Turn every error of reading an invalid package into a LockError."""
     try:
         yield
@@ -359,7 +359,7 @@ def needs(path: Path, file: str, python: str, base: Base) -> list[str]:
     """Return the names of the packages that a package requires on the image's platform, from its metadata."""
     environment = marker_environment(python, base)
     found = set()
-    with _readable(file):
+    with readable(file):
         for line in requires(path, file):
             requirement = Requirement(line)
             if requirement.marker is None or requirement.marker.evaluate(environment):
@@ -369,10 +369,10 @@ def needs(path: Path, file: str, python: str, base: Base) -> list[str]:
 
 def build_requirements(path: Path) -> list[str] | None:
     """Return a source distribution's build requirements; None if it declares none."""
-    with _readable(path.name):
+    with readable(path.name):
         said = tomllib.loads(_member(path, "pyproject.toml")).get("build-system", {}).get("requires")
         if not isinstance(said, list | None):
-            # _readable() reports ValueError alone, so that every malformed file ends in one kind of error.
+            # readable() reports ValueError alone, so that every malformed file ends in one kind of error.
             raise ValueError("its build requirements are not a list")  # noqa: TRY004
         return None if said is None else [str(row) for row in said]
 

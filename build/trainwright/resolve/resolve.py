@@ -1,19 +1,24 @@
 """Turn the intent into locks: resolve what is stale or missing, fetch it once, and write it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 from trainwright.core import mirrors, store
-from trainwright.core.errors import LockError
+from trainwright.core.errors import EnvironmentProblem, LockError, TrainwrightError
 from trainwright.core.files import write
 from trainwright.core.progress import Progress, Say, counted
+from trainwright.core.toml import load
 from trainwright.image import inputs, render
-from trainwright.lock import facts, lockfile, packages
+from trainwright.lock import facts, lockfile, overlaps, packages, wheel_files
 from trainwright.matrix.matrix import Intent, Recipe
 from trainwright.matrix.model import Group, Lock, Package, PythonFile, Source
 from trainwright.resolve import apt, licences, pypi
 from trainwright.resolve.fetch import files_of, must, own_index, resolve_packages
+
+IMAGE: tuple[Group, ...] = ("framework", "toolkit", "devel")  # groups of the one solution of an image and its twin
 
 
 def lock_packages(intent: Intent, base: str, tools: bool, below: packages.Stanzas, say: Say) -> tuple[Path, str]:
@@ -62,8 +67,17 @@ class Solved(NamedTuple):
     offer: pypi.Offer
 
 
-def solve(recipe: Recipe, say: Say) -> list[Solved]:
-    """Resolve an image's Python packages; fetch metadata alone.
+def held_versions(recipe: Recipe) -> dict[Group, dict[str, str]]:
+    """Return the versions of an image's present lock, stale or not, by group and name; {} without a readable lock."""
+    found = dict[Group, dict[str, str]]()
+    with suppress(TrainwrightError):
+        for entry in load(inputs.lock_path(recipe), Lock).python:
+            found.setdefault(entry.group, {})[entry.name] = entry.version
+    return found
+
+
+def solve(recipe: Recipe, say: Say, held: Mapping[Group, Mapping[str, str]] = MappingProxyType({})) -> list[Solved]:
+    """Resolve an image's Python packages; fetch metadata alone. Versions that `held` names stay if the pins allow them.
 
     The image, its twin and its compile stages share one solution. Solutions of fewer requirements, constrained to these
     versions, then show which package belongs to which of them.
@@ -76,14 +90,14 @@ def solve(recipe: Recipe, say: Say) -> list[Solved]:
     every = [*wanted.values(), *tools, *(text for twin in twins for text in lockfile.requirements(twin).values())]
     every = list(dict.fromkeys(every))
     say(f"{recipe.variant.lock}: resolving {counted(len(every), 'Python requirement')}")
-    solved = pypi.resolve(every, recipe.variant.python, base, index)
-    held = [f"{offer.name}=={offer.version}" for offer in solved]
+    solved = _solved(recipe, every, {name: text for group in IMAGE for name, text in held.get(group, {}).items()})
+    chosen = [f"{offer.name}=={offer.version}" for offer in solved]
 
     def needed(requirements: list[str]) -> set[str]:
         if not requirements:
             return set()
         return {
-            offer.name for offer in pypi.resolve(requirements, recipe.variant.python, base, index, constraints=held)
+            offer.name for offer in pypi.resolve(requirements, recipe.variant.python, base, index, constraints=chosen)
         }
 
     core = [text for pin, text in wanted.items() if recipe.component(pin).position != "toolkit"]
@@ -99,12 +113,26 @@ def solve(recipe: Recipe, say: Say) -> list[Solved]:
     ]
     for group, table in tables:
         pinned = [f"{name}=={version}" for name, version in table.items()]
-        found += [Solved(group, False, offer) for offer in pypi.resolve(pinned, recipe.variant.python, base, index)]
+        found += [Solved(group, False, offer) for offer in _solved(recipe, pinned, held.get(group, {}))]
     return found
 
 
+def _solved(recipe: Recipe, requirements: list[str], held: Mapping[str, str]) -> list[pypi.Offer]:
+    """Resolve requirements with all `held` versions; anew, if one of these does not go with a pin that has moved."""
+    asked = {lockfile.name_of(text) for text in requirements}
+    constraints = [f"{name}=={version}" for name, version in sorted(held.items()) if name not in asked]
+    words, index = (requirements, recipe.variant.python, recipe.base), own_index(recipe)
+    with suppress(LockError, EnvironmentProblem):  # the second: the framework's own index was asked for these versions
+        if constraints:
+            return pypi.resolve(*words, index, constraints=constraints)
+    return pypi.resolve(*words, index)
+
+
 def lock_python(recipe: Recipe, solved: list[Solved], progress: Progress) -> tuple[Path, str]:
-    """Return the lock's path and text for a solution and the sources; fetch every file to verify size and existence."""
+    """Return the lock's path and text for a solution and the sources; fetch every file to verify size and existence.
+
+    Raises IncompatibleError if two wheels claim one path with different bytes and compat.toml names no winner.
+    """
     base = recipe.base
     files = [store.Wanted(name=offer.file, sha256=offer.sha256, size=0, urls=[offer.url]) for _, _, offer in solved]
     must(store.fetch(files, progress, **pypi.trust()), "cannot be fetched")
@@ -122,12 +150,15 @@ def lock_python(recipe: Recipe, solved: list[Solved], progress: Progress) -> tup
         )
         for group, compiled, offer in solved
     ]
+    same, _ = wheel_files.found(entries)
+    overlaps.check(recipe.id, recipe.variant.lock_file, entries, same, recipe.intent.compat.winners)
     text = lockfile.dump(
         Lock(
             intent=lockfile.intent_digest(recipe),
-            entries=lockfile.entries_digest(entries),
+            entries=lockfile.entries_digest(entries, same),
             python=entries,
             sources=lock_sources(recipe),
+            overlaps=same,
         )
     )
     return inputs.lock_path(recipe), text
@@ -206,7 +237,10 @@ def waiting(recipes: list[Recipe]) -> tuple[list[Recipe], list[dict[str, str]]]:
 def lock_all(
     intent: Intent, recipes: list[Recipe], by_name: bool, say: Say, progress: Progress
 ) -> list[dict[str, str]]:
-    """Write the stale or missing locks; try a lock that waits for an input only if it is requested by name."""
+    """Write the stale or missing locks; try a lock that waits for an input only if it is requested by name.
+
+    A stale lock keeps its versions where the pins allow it, so that a new pin moves nothing else; `update` moves them.
+    """
     rows: list[dict[str, str]] = []
     if not by_name:
         recipes, rows = waiting(recipes)
@@ -225,7 +259,7 @@ def lock_all(
     for number, name in enumerate(stale, 1):
         if len(stale) > 1:
             say(f"lock {number} of {len(stale)}")
-        solved = solve(locks[name], say)
+        solved = solve(locks[name], say, held_versions(locks[name]))
         rows.append(_written(name, *lock_python(locks[name], solved, progress)))
     return [row | {"why": row.get("why", "")} for row in rows] if any("why" in row for row in rows) else rows
 

@@ -10,12 +10,12 @@ from trainwright.core.errors import ConfigError, LockError, TrainwrightError
 from trainwright.core.files import write_named
 from trainwright.core.progress import Progress, Say, counted
 from trainwright.image import child, inputs, render
-from trainwright.lock import additions, diff, lockfile, requirements
+from trainwright.lock import additions, diff, lockfile, overlaps, requirements, wheel_files
 from trainwright.lock.diff import Change
 from trainwright.lock.wheels import is_wheel
 from trainwright.matrix.matrix import Recipe
 from trainwright.matrix.model import Compiled, Group, Lock, PythonFile
-from trainwright.resolve import conflicts, pypi
+from trainwright.resolve import conflicts, loadable, pypi
 from trainwright.resolve.conflicts import Question
 from trainwright.resolve.fetch import must
 from trainwright.resolve.pypi import Beside, Offer
@@ -49,7 +49,8 @@ def solved(recipe: Recipe, say: Say, progress: Progress) -> Lock:
     """Resolve a requirements file against the versions that the image was proved with.
 
     Raises ConfigError if a line cannot be locked or the parent holds all of it already, IncompatibleError if a line
-    would change a version that the image was proved with, LockError if a package exists nowhere.
+    would change a version that the image was proved with or a file of its wheels, or needs a library that an image
+    without CUDA lacks, LockError if a package exists nowhere.
     """
     below = inputs.load(additions.parent_of(recipe))
     asked, known = requirements.read(Path(recipe.variant.requirements)), additions.settings(recipe.root)
@@ -71,15 +72,26 @@ def solved(recipe: Recipe, say: Say, progress: Progress) -> Lock:
         for line in asked.lines:
             for entry in files:
                 additions.check_hashes(line, entry)
+        loadable.check(recipe, files, asked.lines, known.lacking)
         sources = [entry for entry in files if not is_wheel(entry)]
         plain = _built_with(question, [entry for entry in sources if entry.name not in table], progress)
         compiled, tools = _compiled_with(question, [e for e in sources if e.name in table], table, progress)
     entries = [*files, *plain, *tools]
+    whole = [*additions.held(recipe, below.lock), *entries]
+    same, unread = wheel_files.found(whole)
+    if unread:
+        say(
+            f"{recipe.id}: not compared with the files of {counted(len(unread), 'wheel')} that this host lacks, such "
+            f"as {unread[0]}: trainwright fetch {recipe.variant.parent}"
+        )
+    own = [row for row in same if row not in below.lock.overlaps]
+    overlaps.check(recipe.id, str(additions.lock_path(recipe)), whole, own, recipe.intent.compat.winners)
     return Lock(
         intent=additions.intent_digest(recipe, below.lock, asked, known),
-        entries=lockfile.entries_digest(entries),
+        entries=lockfile.entries_digest(entries, own),
         python=entries,
         compiled=compiled,
+        overlaps=own,
     )
 
 

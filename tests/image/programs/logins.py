@@ -176,7 +176,7 @@ def test_a_worker_that_does_not_serve_is_named(settings: dict[str, Any], keys: A
     main = keys()
     hasty = {**settings, "ssh_seconds": 1}
     cards = {MAIN: {ssh.CARD: main.public}, WORKER: {ssh.CARD: KEY}}
-    with pytest.raises(LauncherError, match="no login for mpirun within 1 s") as failed:
+    with pytest.raises(LauncherError, match="mpirun cannot log in to all workers within 1 s") as failed:
         ssh.agent(main, meeting(MAIN, hasty, cards))
     assert f"{WORKER}: " in failed.value.why
     assert "Connection refused" in failed.value.why

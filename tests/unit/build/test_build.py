@@ -89,7 +89,7 @@ def test_a_push_is_not_forgotten_by_a_later_probe(
     digest = f"sha256:{'d' * 64}"
     pushed = {"digest": digest, "uri": f"registry/x@{digest}", "uris": [f"registry/x@{digest}"], "tags": [found.tag]}
     state.write_image(tmp_path, Image(id=found.variant.id, key=found.key, **pushed))
-    said = SimpleNamespace(versions={}, packages={}, python_packages={})
+    said = SimpleNamespace(versions={}, packages={}, python_packages={}, files={})
     monkeypatch.setattr(build, "findings", lambda *_: (said, ""))
     monkeypatch.setattr(probe, "compare", lambda *_: differences)
     monkeypatch.setattr(client, "manifest_of", lambda _: (digest, {"config": {"size": 1}, "layers": []}))

@@ -302,6 +302,13 @@ def test_no_checkout(cli: Cli, tmp_path: Path) -> None:
     assert "this folder is not in a trainwright checkout" in ended.err
 
 
+def test_logs_are_read_where_they_lie(cli: Cli, tmp_path: Path) -> None:
+    """Outside of any checkout a command about logs takes the data of the checkout that it is installed from."""
+    (tmp_path / "train.log").write_text("torch.OutOfMemoryError: CUDA out of memory.\n")
+    ended = cli(tmp_path, "diagnose", "train.log")
+    assert (ended.code, "out-of-memory" in ended.out) == (0, True)
+
+
 def test_from_a_folder_below(cli: Cli, tree: Path) -> None:
     assert DEFAULT in cli(tree / "dockerfiles/layers", "list").out
 

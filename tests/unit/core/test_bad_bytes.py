@@ -30,6 +30,8 @@ from trainwright.build import programs
 from trainwright.core import mirrors, toml
 from trainwright.core.errors import TrainwrightError
 from trainwright.gate import baseline, passed
+from trainwright.gate.find import model as find_model
+from trainwright.graft import found as graft_found
 from trainwright.image import inputs, templates
 from trainwright.inspect import parent
 from trainwright.jobs import request
@@ -58,8 +60,14 @@ GATE = ("gate", f"host.example/x@{DIGEST}", "--nodes", "2", "--instance", "p5.48
 def _on_top(root: Path) -> object:
     """Render what `build --with` renders after locking."""
     intent = load_intent(root)
-    context = {"pins": {}, "variant": intent.variants[0], "sdists": {"added": []}, "compiled": []}
+    context = {"pins": {}, "variant": intent.variants[0], "sdists": {"added": []}, "compiled": [], "imports": []}
     return templates.fill(intent, "with/image.j2", {**context, "epoch": 0, "parent_key": "b" * 64})
+
+
+def _grafted(root: Path) -> object:
+    """Render what `graft` renders."""
+    context: dict[str, object] = {"id": "x", "pinned": f"host.example/x@{DIGEST}", "versions": {}, "environment": {}}
+    return templates.fill(load_intent(root), "graft/image.j2", context)
 
 
 def _with_mirrors(root: Path) -> object:
@@ -78,10 +86,12 @@ KINDS: dict[str, tuple[str, list[Reader]]] = {
     "dockerfiles/layers/*.toml": ("dockerfiles/layers/nccl.toml", INTENT),
     "dockerfiles/layers/*.j2": ("dockerfiles/layers/nccl.j2", [("render", GPU), ("list",)]),
     "dockerfiles/frameworks/*.j2": ("dockerfiles/frameworks/pytorch.j2", [("render", GPU), ("list",)]),
+    "dockerfiles/graft/*.j2": ("dockerfiles/graft/image.j2", [_grafted]),
     "dockerfiles/with/*.j2": (
         "dockerfiles/with/image.j2",
         [_on_top],
     ),
+    "dockerfiles/with/*.py": ("", []),  # a program that compilations run; tests/unit/image/test_device_code.py
     "dockerfiles/locks/*.toml": (f"dockerfiles/locks/{GPU}.toml", [*LOCK, ("render", GPU)]),
     "dockerfiles/locks/*.packages": ("dockerfiles/locks/debian-13.packages", [*LOCK, ("explain", GPU)]),
     "dockerfiles/locks/*.build.packages": ("dockerfiles/locks/debian-13.build.packages", [*LOCK, ("explain", GPU)]),
@@ -89,10 +99,14 @@ KINDS: dict[str, tuple[str, list[Reader]]] = {
     "dockerfiles/gates/*.toml": (f"dockerfiles/gates/{GPU}.toml", [lambda root: passed.read(root, GPU)]),
     "dockerfiles/baselines/*.toml": ("dockerfiles/baselines/known.toml", [("baseline", "list")]),
     "dockerfiles/releases/*.toml": ("dockerfiles/releases/2026.11.0.toml", [("affected", "--by", "nccl")]),
-    "dockerfiles/causes.toml": ("", LOG),
+    "dockerfiles/causes/*.toml": ("dockerfiles/causes/memory.toml", LOG),
+    "dockerfiles/diagnose-job.toml": ("", [("diagnose", "job.txt")]),
+    "dockerfiles/diagnose.toml": ("", [("diagnose", "log.txt"), ("watch", "log.txt")]),
     "dockerfiles/floors.toml": ("", [*JUDGED, ("estimate", "--parameters", "7B", "--instance", "p5.48xlarge")]),
     "dockerfiles/follow.toml": ("", [("watch", "log.txt")]),
     "dockerfiles/gate.toml": ("", [(*GATE, "slurm"), (*GATE, "kubernetes")]),
+    "dockerfiles/find.toml": ("", [find_model.load_settings]),
+    "dockerfiles/graft.toml": ("", [graft_found.settings]),
     "dockerfiles/clusters.toml": ("", [(*SLURM, "slurm"), (*SLURM, "pytorchjob"), (*SLURM, "hyperpod-eks")]),
     "dockerfiles/launch.toml": ("", [request.load_settings]),
     "dockerfiles/preflight.toml": ("", [("render", CPU), ("list",)]),
@@ -110,11 +124,14 @@ KINDS: dict[str, tuple[str, list[Reader]]] = {
     ),
     "dockerfiles/registry/*": ("", []),  # the engine's, and the registry's own
     "dockerfiles/rootfs/*": ("dockerfiles/rootfs/common/opt/trainwright/launcher/worlds.py", [("list",)]),
+    "dockerfiles/licences.toml": ("", [("explain", GPU)]),
+    "dockerfiles/recipes/*": ("", []),  # requirements files and their locks, as "requirements.txt" below
     "dockerfiles/hadolint.yaml": ("", []),  # hadolint's own; `lint` shows what that says of it
     "dockerfiles/*/README.md": ("", []),  # for people
     # beside dockerfiles/
     IMAGE: ("", [(*SLURM, "slurm"), ("ci", "exports"), ("judge", "log.txt", "--pins", IMAGE)]),
     "log.txt": ("", LOG),
+    "job.txt": ("", LOG),
     "table.json": ("", [("judge", "table.json"), ("diagnose", "table.json"), ("watch", "table.json")]),
     "requirements.txt": ("", [("lock", "--check", CPU, "--with", "requirements.txt")]),
     "hosts.txt": ("", [(*GATE, "ssh", "--hosts", "hosts.txt")]),
@@ -151,6 +168,7 @@ def checkout(root: Path) -> Path:
     shutil.copytree(ROOT / "scripts", root / "scripts")
     _keep_few(root / "dockerfiles")
     (root / "log.txt").write_text(log("07").read_text())
+    (root / "job.txt").write_text("0: [rank0]: ValueError: bad\n1: [rank1]: Connection reset by peer\n")
     (root / "train.py").write_text("print()\n")
     (root / "hosts.txt").write_text("one\ntwo\n")
     (root / "requirements.txt").write_text("einops==0.8.1\nrich>=13\n")
@@ -178,13 +196,15 @@ def _keep_few(folder: Path) -> None:
     used = {row["stack"] for row in framework["rows"]}
     matrix["stacks"] = {name: stack for name, stack in matrix["stacks"].items() if name in used}
     tables = [matrix["common"], matrix["devel"], matrix["targets"]["sagemaker"]]
-    tables += [*framework["rows"], *matrix["stacks"].values()]
+    tables += [framework, *framework["rows"], *matrix["stacks"].values()]
     pinned = {name for table in tables for name in table["pins"]}
     gone = {path.stem for path in (folder / "layers").glob("*.toml")} - pinned
     for name in gone:
         (folder / f"layers/{name}.toml").unlink()
     compat = tomllib.loads((folder / "compat.toml").read_text())
     compat["rules"] = [row for row in compat["rules"] if not gone & {row["a"], row.get("b"), *row.get("when", {})}]
+    for row in compat["rules"]:
+        row["unless"] = [name for name in row.get("unless", []) if name not in gone]
     compat["interfaces"] = [row for row in compat["interfaces"] if row["component"] not in gone]
     for name, data in (("matrix", matrix), ("compat", compat)):
         (folder / f"{name}.toml").write_text(tomlkit.dumps(data))
@@ -379,7 +399,7 @@ def unreadable(name: str, content: bytes | None) -> tuple[str, int] | None:
         return None  # bytes to us, and one file less where it is a folder
     if content is None:
         return name, 0
-    if name in ("log.txt", "table.json"):
+    if name in ("log.txt", "job.txt", "table.json"):
         return None  # bytes to us
     try:
         text = content.decode()
@@ -426,13 +446,19 @@ def run(root: Path, reader: Reader) -> Ended:
 
 
 def listing(root: Path) -> dict[str, tuple[int, int]]:
-    """List the files of a checkout with size and time, except texts and the store, which commands may write."""
-    return {
-        str(path): (path.lstat().st_size, path.lstat().st_mtime_ns)
-        for path in root.rglob("*")
-        if path.is_file() and not path.is_relative_to(root / "store") and path.name != ".lock"
-        and (path.name == "image.json" or not path.is_relative_to(root / "out"))
-    }  # fmt: skip
+    """List the files of a checkout with size and time, except texts and the store, which commands may write.
+
+    By os.walk(), because pathlib took more time than the commands.
+    """
+    found, out, store = dict[str, tuple[int, int]](), str(root / "out"), str(root / "store")
+    for folder, folders, names in os.walk(root):
+        folders[:] = [name for name in folders if f"{folder}/{name}" != store]
+        texts = folder == out or folder.startswith(f"{out}/")
+        for name in names:
+            if name != ".lock" and (name == "image.json" or not texts):
+                about = os.lstat(path := f"{folder}/{name}")
+                found[path] = (about.st_size, about.st_mtime_ns)
+    return found
 
 
 @contextlib.contextmanager

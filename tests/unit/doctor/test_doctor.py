@@ -66,8 +66,8 @@ def look(request: pytest.FixtureRequest) -> Look:
     """Return a function that runs one check and returns its finding, for the test's own checkout if it has one."""
     root = request.getfixturevalue("tree") if "tree" in request.fixturenames else ROOT
 
-    def one(name: str, registry: str = "") -> Finding:
-        return doctor._masked(doctor._judge(name, doctor.CHECKS[name], Context(root, registry)))
+    def one(name: str, registry: str = "", ids: set[str] | None = None) -> Finding:
+        return doctor._masked(doctor._judge(name, doctor.CHECKS[name], Context(root, registry, ids)))
 
     return one
 
@@ -245,6 +245,16 @@ def test_disk(daemon: dict[str, Any], look: Look) -> None:
     found = look("disk")
     assert found.state == "ok"
     assert re.search(r"[1-9]\d* default image.* \d+\.\d\d GB needed, \d+\.\d\d GB free", found.found)
+
+
+@pytest.mark.usefixtures("modest")
+def test_disk_for_the_named_images_alone(daemon: dict[str, Any], look: Look) -> None:
+    gigabytes = [
+        float(re.search(r"([\d.]+) GB of sources", look("disk", ids=ids).found)[1])  # type: ignore[index]
+        for ids in (None, {"base-1.0-cpu-py313-sagemaker"})
+    ]
+    assert gigabytes[1] < gigabytes[0] / 2
+    assert look("disk", ids={"base-1.0-cpu-py313-sagemaker"}).found.startswith("1 image(s) to build")
 
 
 @pytest.mark.parametrize("factor", ["store", "listing", "engine"])

@@ -119,8 +119,8 @@ def test_another_clone_in_another_folder(tmp_path: Path, committed: dict[str, st
     ("file", "pattern", "new", "changed"),
     [
         ("dockerfiles/layers/openmpi.j2", "^# Open MPI of the distribution", "# The Open MPI", CPU | CUDA),
-        ("dockerfiles/layers/sagemaker-training.j2", "# The toolkit", "# A toolkit", {"cpu-sagemaker"}),
-        ("dockerfiles/layers/gdrcopy.j2", "^# The library alone", "# Only the library", CUDA),
+        ("dockerfiles/layers/sagemaker-training.j2", "# SageMaker's training", "# A", {"cpu-sagemaker"}),
+        ("dockerfiles/layers/gdrcopy.j2", "^# Only the library", "# The library", CUDA),
         ("dockerfiles/layers/cuda.j2", r"nvidia/cudnn/include/\*", "nvidia/cudnn/include/cudnn*", {"twin"}),
         ("dockerfiles/rootfs/common/etc/pip.conf", r"\Z", "\n# more\n", CPU | CUDA),
         ("dockerfiles/layers/base.j2", r"/run/adduser /run/runit", "/run/adduser", CPU | CUDA),

@@ -77,8 +77,8 @@ def test_packages(check: ModuleType, declared: dict[str, Any], held: dict[str, A
     held |= {"torch": ("2.1", "/code"), "pip": ("1.0", "/site"), "einops": ("0.8", "/site")}
     del held["numpy"]
     first, second = check.package_differences(declared, held)
-    assert first.startswith(f"Python package numpy: declared {declared['python']['numpy']}, found none. To go on: ")
-    assert second.startswith(f"Python package torch: declared {torch}, found 2.1 (/code). To go on: take torch out")
+    assert first.startswith(f"Python package numpy: declared {declared['python']['numpy']}, found none. Fix: ")
+    assert second.startswith(f"Python package torch: declared {torch}, found 2.1 (/code). Fix: remove torch from")
     assert check.added(declared, held) == ["einops 0.8"]
 
 
@@ -115,7 +115,7 @@ def test_a_second_copy(
 ) -> None:
     monkeypatch.setenv(variable, value)
     (line,) = check.library_differences(declared, RECORDED, HASHES, [NCCL, OTHER])
-    assert line.startswith(f"library of nccl in a process with the framework: declared {NCCL}, found {OTHER}")
+    assert line.startswith(f"library of nccl that the framework loads: declared {NCCL}, found {OTHER}")
     assert told in line
 
 

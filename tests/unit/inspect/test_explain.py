@@ -10,9 +10,11 @@ import pytest
 
 from trainwright.core.errors import ConfigError, IncompatibleError
 from trainwright.image import inputs
+from trainwright.inspect.explain import NOT_INCLUDED, as_tables
+from trainwright.inspect.explain import explain as explain_image
 from trainwright.inspect.find import Held, Query, find, query
 from trainwright.lock import facts, lockfile, packages
-from trainwright.matrix.matrix import Recipe, load_intent
+from trainwright.matrix.matrix import Intent, Recipe, load_intent
 from trainwright.matrix.model import Lock, Pin, PythonFile, Source
 
 Cli = Callable[..., Any]
@@ -200,7 +202,8 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def plant(tmp_path: Path) -> Path:
     files = {"matrix.toml": MATRIX, "bases.toml": BASES, "tools.toml": TOOLS, "compat.toml": COMPAT}
-    files["instances.toml"] = (Path(__file__).parents[3] / "dockerfiles/instances.toml").read_text()
+    for name in ("additions.toml", "instances.toml", "licences.toml"):
+        files[name] = (Path(__file__).parents[3] / "dockerfiles" / name).read_text()
     for name, text in LAYERS.items():
         files[f"layers/{name}.toml"] = f'licence = "L-{name}"\nsummary = ""\nposition = "system"\n{PROBE}{text}\n'
         files[f"layers/{name}.j2"] = ""
@@ -379,6 +382,28 @@ def test_a_stale_package_lock_says_no_version(cli: Cli, tmp_path: Path) -> None:
     assert f"trainwright lock {DISTRO}" in ended.err
 
 
+@pytest.mark.parametrize(
+    ("image", "left_out"),
+    [
+        ("pytorch-2.13-cpu-py311-ec2", {"torchaudio": "PyTorch for CPUs", "torchvision": "PyTorch for CPUs"}),
+        ("pytorch-2.15-cu132-py313-ec2", {"torchaudio": "built for CUDA 13.0"}),
+        ("pytorch-2.14-cu130-py313-ec2", {}),
+        ("pytorch-2.12-cu132-py312-ec2-ngc", {}),  # what its base holds is not known
+        ("jax-0.12-cpu-py313-ec2", {}),  # no image of this framework has them
+    ],
+)
+def test_what_the_rules_keep_out_of_an_image_is_named_with_the_reason(
+    intent: Intent, image: str, left_out: dict[str, str]
+) -> None:
+    rows = explain_image(intent.recipe(image), None, {}, {})
+    found = {row.component: row.declared for row in rows if row.provider == NOT_INCLUDED}
+    assert found.keys() == left_out.keys()
+    assert all(left_out[name] in reason for name, reason in found.items()), found
+    tables = as_tables(rows)
+    assert [row[NOT_INCLUDED] for table in tables for row in table if NOT_INCLUDED in row] == [*left_out]
+    assert not left_out.keys() & {row["component"] for row in tables[0]}
+
+
 def test_for_people(cli: Cli, checkout: Path) -> None:
     out = cli(checkout, "explain", DISTRO).out
     assert out.startswith("component ")
@@ -474,6 +499,13 @@ def test_a_tool_of_the_build_is_in_no_image(cli: Cli, checkout: Path) -> None:
     ended = cli(checkout, "find", "--has", "uv")
     assert ended.code == 2
     assert "no image holds anything named 'uv'" in ended.err
+
+
+def test_a_recipe_is_in_no_image(cli: Cli, checkout: Path) -> None:
+    ended = cli(checkout, "find", "--has", "deepspeed")
+    assert ended.code == 2
+    fix = "trainwright build pytorch-2.15-cu132-py313-sagemaker --with dockerfiles/recipes/deepspeed.txt"
+    assert fix in re.sub(r"\s+", " ", ended.err)
 
 
 def test_versions_that_exist_are_in_numeric_order() -> None:

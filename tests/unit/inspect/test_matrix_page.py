@@ -14,6 +14,7 @@ from trainwright.build import proofs
 from trainwright.inspect import matrix_page
 from trainwright.matrix.matrix import Intent, Recipe
 from trainwright.matrix.model import Pin
+from trainwright.matrix.records import Standing
 
 Cli = Callable[..., Any]
 Edit = Callable[[Path, str, str], None]
@@ -106,10 +107,20 @@ def test_a_table_of_markdown_has_a_row_an_image(rows: Rows) -> None:
         assert row["state"] == "proved" or f"`{row['id']}`" in text.split(row["reason"], 1)[1]
 
 
+def test_what_is_not_documented_is_written_beside_the_image(intent: Intent) -> None:
+    recipe = intent.recipe("pytorch-2.10-cu128-py311-sagemaker")
+    row = matrix_page.row(recipe, Standing(id=recipe.id, state="unproved", reason="never", versions={}))
+    (note,) = row["notes"]
+    assert note.startswith("not documented: aws-ofi-nccl")
+    assert f"## Not documented\n\n- {note}: `{recipe.id}`\n" in matrix_page.markdown([row])
+    assert "not documented: aws-ofi-nccl" in matrix_page.html([row])
+
+
 def test_transport_is_what_the_pins_say(intent: Intent) -> None:
     said = {recipe.id: matrix_page.transport(recipe) for recipe in intent.recipes}
     assert said["pytorch-2.13-cpu-py311-ec2"] == "tcp"
     assert said["pytorch-2.15-cu132-py313-sagemaker"] == "efa"
+    assert said["pytorch-2.10-cu128-py311-sagemaker"] == "efa, not documented"
     assert said["pytorch-2.15-cu132-py313-ec2-distro-devel"] == "efa, unsupported"
     assert said["pytorch-2.15-cu132-py313-ec2-single-node"] == "single-node"
     variant = intent.recipe("pytorch-2.13-cpu-py311-ec2").variant

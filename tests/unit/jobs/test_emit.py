@@ -26,6 +26,11 @@ SBATCH = {
     "ntasks-per-node": r"\d+",
     "gpus-per-node": r"\d+",
     "exclusive": "",
+    "mem": "0",
+    "partition": r"\S+",
+    "account": r"\S+",
+    "qos": r"\S+",
+    "reservation": r"\S+",
     "time": r"\d+:\d\d:\d\d",
     "signal": r"[A-Z]+@\d+",
     "requeue": "",
@@ -170,9 +175,12 @@ def test_a_host_gets_what_the_instance_type_has(emit: Emit, on: str) -> None:
 
 
 @pytest.mark.parametrize("instance", ["p5en.48xlarge", "ml.p5en.48xlarge"])
-def test_kubernetes_is_asked_for_no_interface_that_it_does_not_hand_out(emit: Emit, instance: str) -> None:
-    _, job = documents(emit("pytorchjob", "--nodes", "2", "--instance", instance))
-    assert pods(job)[0]["containers"][0]["resources"]["limits"]["vpc.amazonaws.com/efa"] == "15"
+@pytest.mark.parametrize(("words", "wanted"), [((), "16"), (("--efa", "15"), "15")])
+def test_kubernetes_is_asked_for_all_interfaces_or_as_many_as_said(
+    emit: Emit, instance: str, words: tuple[str, ...], wanted: str
+) -> None:
+    _, job = documents(emit("pytorchjob", "--nodes", "2", "--instance", instance, *words))
+    assert pods(job)[0]["containers"][0]["resources"]["limits"]["vpc.amazonaws.com/efa"] == wanted
     assert pods(job)[0]["nodeSelector"] == {"node.kubernetes.io/instance-type": "p5en.48xlarge"}
 
 
@@ -191,7 +199,7 @@ def test_mpijob_s_workers_wait_for_the_launcher_and_know_the_hosts(emit: Emit) -
     assert "--worker" not in launcher["containers"][0]["command"]
     assert worker["containers"][0]["command"][-1] == "--worker"
     (hosts,) = [volume["configMap"] for volume in worker["volumes"] if volume["name"] == "hosts"]
-    assert hosts == {"name": "train-config", "items": [{"key": "hostfile", "path": "hostfile"}]}
+    assert hosts == {"name": "train-a1b2c3-config", "items": [{"key": "hostfile", "path": "hostfile"}]}
     assert {"name": "hosts", "mountPath": "/etc/mpi", "readOnly": True} in worker["containers"][0]["volumeMounts"]
     assert "hosts" not in {volume["name"] for volume in launcher["volumes"]}  # the operator's own mount is there
 
@@ -199,7 +207,7 @@ def test_mpijob_s_workers_wait_for_the_launcher_and_know_the_hosts(emit: Emit) -
 def test_hyperpod_resumes_the_job_on_healthy_nodes(emit: Emit) -> None:
     _, job = documents(emit("hyperpod-eks", *TWO))
     assert job["metadata"] == {
-        "name": "train",
+        "name": "train-a1b2c3",
         "namespace": "kubeflow",
         "annotations": {
             "sagemaker.amazonaws.com/enable-job-auto-resume": "true",
@@ -268,14 +276,22 @@ def test_where_the_model_goes(emit: Emit, on: str) -> None:
 def test_slurm_makes_the_folder_of_the_model_in_the_container(emit: Emit, tmp_path: Path) -> None:
     """The image has none. Where the file says --env, what is said there wins."""
     srun, launch = tmp_path / "srun", tmp_path / "trainwright-launch"
-    srun.write_text('#!/bin/bash\nwhile [[ "$1" == --* ]]; do shift; done\nexec "$@"\n')
+    writable = '[[ " $* " == *" --container-writable "* ]] || { echo "Read-only file system" >&2 && exit 1; }'
+    srun.write_text(f'#!/bin/bash\n{writable}\nwhile [[ "$1" == --* ]]; do shift; done\nexec "$@"\n')
     launch.write_text('#!/bin/sh\ntest -d "$SM_MODEL_DIR" && echo "$SM_MODEL_DIR" "$@"\n')
     for program in (srun, launch):
         program.chmod(0o755)
     text = emit("slurm", *TWO, "--env", f"SM_MODEL_DIR={tmp_path}/a b").out
-    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
+    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "SLURM_CPUS_ON_NODE": "96"}
     ran = subprocess.run(["bash"], input=text, cwd=tmp_path, env=environment, capture_output=True, text=True)
-    assert ran.stdout == f"{tmp_path}/a b --distribution torchrun --processes 8 train.py\n"
+    assert (ran.stdout, ran.stderr) == (f"{tmp_path}/a b --distribution torchrun --processes 8 train.py\n", "")
+
+
+def test_what_env_says_wins_over_the_image_on_slurm(emit: Emit) -> None:
+    """pyxis hands a variable of the host to a container whose image sets it only if srun names it."""
+    text = emit("slurm", *TWO, "--env", "NCCL_DEBUG=INFO", "--env", "OMP_NUM_THREADS=4").out
+    assert "--container-env=NCCL_DEBUG,OMP_NUM_THREADS" in text
+    assert "--container-env" not in emit("slurm", *TWO).out
 
 
 def test_a_script_of_the_image_takes_nothing_along(emit: Emit) -> None:
@@ -322,7 +338,7 @@ def test_a_channel_whose_variable_no_shell_can_export(emit: Emit, tmp_path: Path
         (tmp_path / name).chmod(0o755)
     model = ("--env", f"SM_MODEL_DIR={tmp_path}/model")
     text = emit("slurm", *TWO, *model, "--channel", "my-data=/fsx/a", "--channel", "val=/fsx/b").out
-    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
+    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "SLURM_CPUS_ON_NODE": "96"}
     ran = subprocess.run(["bash"], input=text, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert (ran.returncode, ran.stderr) == (0, "")
     said = ran.stdout.splitlines()
@@ -336,7 +352,7 @@ def test_the_log_that_is_followed_is_that_of_the_job(emit: Emit, tmp_path: Path)
         (tmp_path / name).write_text(f"#!/bin/sh\n{said}\n")
         (tmp_path / name).chmod(0o755)
     commands = json.loads(emit("slurm", *TWO, "--json", "--output", "my job.sbatch").out)["commands"]
-    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
+    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "SLURM_CPUS_ON_NODE": "96"}
     ran = subprocess.run(
         ["bash"], input="\n".join(commands), env=environment, capture_output=True, text=True, check=True
     )
@@ -357,7 +373,7 @@ def test_no_file_has_a_secret(emit: Emit, on: str) -> None:
     assert re.findall(r"\b[0-9a-f]{24,}\b", ended.out.replace("5" * 64, "")) == []
     for pod in pods(documents(ended)[-1]) if on in KUBERNETES else []:
         (secret,) = [volume["secret"] for volume in pod["volumes"] if "secret" in volume]
-        assert secret == {"secretName": "train-secret", "defaultMode": 0o400}
+        assert secret == {"secretName": "train-a1b2c3-secret", "defaultMode": 0o400}
         (named,) = [one["value"] for one in pod["containers"][0]["env"] if one["name"] == "TRAINWRIGHT_JOB_SECRET_FILE"]
         assert {"name": "secret", "mountPath": str(Path(named).parent), "readOnly": True} in pod["containers"][0][
             "volumeMounts"
@@ -375,7 +391,7 @@ def test_the_command_for_the_secret_makes_one(emit: Emit) -> None:
         ["bash", "-c", f"{command} --dry-run=client -o json"], capture_output=True, text=True, check=True, timeout=60
     )
     made = json.loads(said.stdout)
-    assert made["metadata"]["name"] == "train-secret"
+    assert made["metadata"]["name"] == "train-a1b2c3-secret"
     assert made["metadata"]["namespace"] == "kubeflow"
     assert list(made["data"]) == ["secret"]
     assert len(made["data"]["secret"]) > 80
@@ -397,7 +413,7 @@ def test_a_file_for_sbatch(emit: Emit, tmp_path: Path, on: str, words: tuple[str
     options = [line.removeprefix("#SBATCH --").partition("=") for line in lines if line.startswith("#SBATCH")]
     assert [name for name, _, value in options if not re.fullmatch(SBATCH[name], value)] == []
     said = {name: value for name, _, value in options}
-    assert (said["nodes"], said["gpus-per-node"]) == ("2", "8")
+    assert (said["nodes"], said.get("gpus-per-node")) == ("2", "8" if on == "slurm" else None)
     assert (said["ntasks-per-node"], said["signal"], "requeue" in said) == ("1", "TERM@120", True)
     first = next(number for number, line in enumerate(lines) if line and not line.startswith("#"))
     assert not [line for line in lines[first:] if line.startswith("#SBATCH")]  # sbatch reads none below a command
@@ -412,7 +428,7 @@ def test_slurm_starts_one_launcher_with_a_new_secret(emit: Emit, tmp_path: Path)
     srun.chmod(0o755)
     kept = ("--channel", "val=/fsx/val", "--checkpoints", "kept", "--model", "made")
     text = emit("slurm", *TWO, *kept, "--distribution", "mpi").out
-    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
+    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "SLURM_CPUS_ON_NODE": "96"}
     said = [
         subprocess.run(
             ["bash"], input=text, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
@@ -423,19 +439,21 @@ def test_slurm_starts_one_launcher_with_a_new_secret(emit: Emit, tmp_path: Path)
     assert said[0][0] != said[1][0]
     assert said[0][0] not in said[0][1:]
     assert said[0][1:3] == ["/opt/ml/input/data/val", "/opt/ml/model"]
-    mounts = [f"{tmp_path}:/opt/ml/code", "/fsx/val:/opt/ml/input/data/val:ro"]
-    mounts += [f"{tmp_path}/kept:/opt/ml/checkpoints", f"{tmp_path}/made:/opt/ml/model"]
+    code = tmp_path / "checkout"  # where `emit` was called, wherever the file is submitted
+    mounts = [f"{code}:/opt/ml/code:ro", "/fsx/val:/opt/ml/input/data/val:ro"]
+    mounts += [f"{code}/kept:/opt/ml/checkpoints", f"{code}/made:/opt/ml/model"]
     assert f"--container-mounts={','.join(mounts)}" in said[0]
     assert said[0][-6:] == ["trainwright-launch", "--distribution", "mpi", "--processes", "8", "train.py"]
-    assert (tmp_path / "kept").is_dir()
-    assert (tmp_path / "made").is_dir()
+    assert "--cpus-per-task=96" in said[0]
+    assert (code / "kept").is_dir()
+    assert (code / "made").is_dir()
 
 
 def test_a_script_elsewhere_brings_its_folder(emit: Emit, tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere/job.py").touch()
     for script in (str(tmp_path / "elsewhere/job.py"), "../elsewhere/job.py"):
-        assert f'--container-mounts="{tmp_path}/elsewhere:/opt/ml/code"' in emit("slurm", *TWO, script=script).out
+        assert f"--container-mounts={tmp_path}/elsewhere:/opt/ml/code:ro" in emit("slurm", *TWO, script=script).out
 
 
 @pytest.mark.parametrize(
@@ -456,7 +474,7 @@ EXAMPLES = {
     "kubernetes-mpijob.yaml": ("mpijob", *TRAIN),
     "kubernetes-pytorchjob.yaml": ("pytorchjob", *CHECKPOINT, *SHARED),
     "hyperpod-eks.yaml": ("hyperpod-eks", *CHECKPOINT, *SHARED),
-    "slurm.sbatch": ("slurm", *CHECKPOINT, "--code", ".", "--checkpoints", "checkpoints", "--model", "model"),
+    "slurm.sbatch": ("slurm", *CHECKPOINT, *(word.replace("shared", "/fsx") for word in SHARED)),
 }
 
 
@@ -475,10 +493,12 @@ def test_a_file_and_what_to_do_with_it(emit: Emit, tmp_path: Path) -> None:
     ended = emit("pytorchjob", *TWO, "--output", str(file), "--namespace", "team", "--json")
     said = json.loads(ended.out)
     assert said["file"] == str(file)
-    assert said["commands"][1:] == [
-        f"kubectl -n team apply -f {file}",
-        "kubectl -n team logs --follow pod/train-master-0",
-    ]
+    assert said["commands"][1] == f"kubectl -n team create -f {file}"
+    assert said["commands"][-1] == (
+        "while kubectl -n team get pytorchjob train-a1b2c3 >/dev/null && "
+        "! kubectl -n team logs --follow pod/train-a1b2c3-master-0; do sleep 10; done"
+    )
+    assert all("kubectl -n team " in command for command in said["commands"])
     assert (said["distribution"], said["nodes"], said["processes"], said["efa"]) == ("torchrun", 2, 8, 32)
     assert {one["metadata"]["namespace"] for one in yaml.safe_load_all(file.read_text())} == {"team"}
 
@@ -504,6 +524,7 @@ def test_a_tag_is_said_to_move(emit: Emit) -> None:
         ("slurm", (), "no instance type was given"),
         ("slurm", ("--instance", "p5.48xlrge"), "did you mean 'p5.48xlarge'"),
         ("slurm", (*TWO, "--namespace", "a"), "--namespace only applies to Kubernetes"),
+        ("slurm", (*TWO, "--efa", "8"), "--efa only applies to Kubernetes"),
         ("slurm", (*TWO, "--processes", "9"), "p5.48xlarge has 8 GPUs"),
         ("slurm", (*TWO, "--distribution", "plain", "--processes", "2"), "one process on each node"),
         ("slurm", (*TWO, "--distribution", "torchrn"), "did you mean 'torchrun'"),

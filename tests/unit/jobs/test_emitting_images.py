@@ -49,6 +49,10 @@ def test_an_id_is_the_digest_that_was_pushed(pushed: Emit) -> None:
         (PUSHED[1], (*TWO, "--distribution", "tensorflow"), 2, "this image does not support tensorflow"),
         ("pytorch-2.13-cpu-py311-sagemakr", TWO, 2, "did you mean 'pytorch-2.13-cpu-py311-sagemaker'"),
         ("pytorch-2.13-cpu-py311-sagemaker", TWO, 7, "was not pushed from here"),
+        ("pytorch-2.13-cpu-py311-sagemaker", TWO, 7, "REGISTRY=ecr, or another registry that the hosts reach; or name"),
+        (f"{PUSHED[0]}-with-team", TWO, 2, "emit, gate, launch: the address that push prints"),
+        (f"{PUSHED[0]}-with-team", TWO, 2, f"{PUSHED[0]} --with FILE --name team"),
+        ("nope-with-team", TWO, 2, "unknown image"),
         ("127.0.0.1:5000/x:1", TWO, 2, "other hosts cannot pull"),
     ],
 )
@@ -56,6 +60,15 @@ def test_an_image_that_does_not_fit(pushed: Emit, image: str, words: tuple[str, 
     ended = pushed("slurm", *words, image=image)
     assert ended.code == code
     assert said in re.sub(r"\s+", " ", ended.err)
+
+
+def test_an_image_with_packages_on_top_is_named_once_it_was_pushed(pushed: Emit, tmp_path: Path) -> None:
+    out, name = tmp_path / "checkout/out", f"{PUSHED[1]}-with-team"
+    text = (out / PUSHED[1] / "image.json").read_text().replace("5" * 64, "6" * 64)
+    write(out / name / "image.json", text)
+    ended = pushed("slurm", *TWO, image=name)
+    assert f":sha256:{'6' * 64}" in ended.out
+    assert "--distribution torchrun" in ended.out
 
 
 @pytest.mark.parametrize("on", [*KUBERNETES, *SLURM])

@@ -45,6 +45,7 @@ def commands(path: Path) -> list[list[str]]:
     if path.suffix == ".yaml":
         containers = [container for pod in pods(text) for container in pod["containers"]]
         found = [[*container["command"], *container.get("args", [])] for container in containers]
+        found = [words[words.index("trainwright-launch") :] for words in found]
     else:
         uses = re.findall(r"\btrainwright-launch(?=[ )])([^\n`)]*)", text)
         found = [["trainwright-launch", *shlex.split(rest)] for rest in uses]
@@ -108,8 +109,9 @@ def test_slurm_gets_a_secret_of_its_own_for_each_job(tmp_path: Path) -> None:
     stand_in = tmp_path / "srun"
     stand_in.write_text('#!/bin/sh\nprintf "%s\\n" "$TRAINWRIGHT_JOB_SECRET" "$*"\n')
     stand_in.chmod(0o755)
-    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "IMAGE": "registry#image:tag"}
-    command = ["bash", str(ROOT / "docs/examples/slurm.sbatch")]
+    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "SLURM_CPUS_ON_NODE": "96"}
+    text = (ROOT / "docs/examples/slurm.sbatch").read_text().replace("/fsx", str(tmp_path))
+    command = ["bash", "-c", text]
     said = [
         subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True).stdout
         for _ in range(2)

@@ -71,7 +71,7 @@ def test_who_did_not_come_is_named_with_what_was_seen_of_it(start: Any, settings
         with pytest.raises(LauncherError) as failed:
             future.result(60)
         told.append(failed.value)
-    assert told[0].what == f"{THIRD}, algo-9.invalid did not come within 1 s"
+    assert told[0].what == f"{THIRD}, algo-9.invalid did not join within 1 s"
     assert f"{THIRD}: it answers on port" in told[0].why  # the main host itself does, on this machine
     assert "algo-9.invalid: no such name" in told[0].why or "algo-9.invalid: DNS does not answer" in told[0].why
     assert f"read the log of {THIRD}" in told[0].fix
@@ -116,7 +116,7 @@ watch.join(World("test", "job", {HOSTS!r}, {MAIN!r}, 1, "lo"), {settings!r}, Non
         second = start(SECOND)
         time.sleep(1)
         main.terminate()
-        with pytest.raises(LauncherError, match="stopped while the hosts met"):
+        with pytest.raises(LauncherError, match="stopped while the hosts joined"):
             second.result(60)
         assert main.wait(5) == 143
 
@@ -134,7 +134,7 @@ def test_who_failed_before_it_could_join_says_so(who: str, start: Any, settings:
 def test_to_tell_is_bounded_where_nobody_listens(settings: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
     for host in (MAIN, THIRD):
         watch.tell(world(host), {**settings, "tell_seconds": 0.5}, None, 5, "cause")
-    assert "do not know that this one failed" in capsys.readouterr().err
+    assert "could not be told that this one failed" in capsys.readouterr().err
 
 
 def test_a_long_cause_in_any_language_is_told(start: Any, settings: dict[str, Any]) -> None:

@@ -315,7 +315,7 @@ def test_mpi_without_the_watch_is_refused_on_every_host(host: Host, who: str) ->
     words = ["--distribution", "mpi", "--hosts", "127.0.0.1,127.0.0.2", "--host", who, host.script("print('trained')")]
     code, said = host.run(*words, TRAINWRIGHT_WATCH="off", TRAINWRIGHT_TRUST="network")
     assert code == 1
-    assert "MPI over several hosts needs the watch" in host.failure, said
+    assert "MPI over several hosts does not work with TRAINWRIGHT_WATCH=off" in host.failure, said
     assert "unset TRAINWRIGHT_WATCH" in host.failure
 
 
@@ -326,10 +326,10 @@ SECRET = "0123456789abcdef" * 2
 @pytest.mark.parametrize(
     ("main", "worker", "first", "second"),
     [
-        ({}, {}, "needs a secret", "needs a secret"),
-        ({}, {"TRAINWRIGHT_JOB_SECRET": SECRET}, "needs a secret", "127.0.0.1 has none"),
+        ({}, {}, "requires a secret", "requires a secret"),
+        ({}, {"TRAINWRIGHT_JOB_SECRET": SECRET}, "requires a secret", "127.0.0.1 has none"),
         ({"TRAINWRIGHT_JOB_SECRET": "short"}, {"TRAINWRIGHT_JOB_SECRET": SECRET}, "too short", "127.0.0.1 has none"),
-        ({"TRAINWRIGHT_JOB_SECRET": SECRET}, {}, "localhost has no job secret", "needs a secret"),
+        ({"TRAINWRIGHT_JOB_SECRET": SECRET}, {}, "localhost has no job secret", "requires a secret"),
     ],
 )
 def test_a_host_without_a_secret_is_not_waited_for(
@@ -382,7 +382,7 @@ def test_another_users_folder_is_refused(tmp_path: Path, monkeypatch: pytest.Mon
     assert made == ranks.folder("job", alone=False) != ranks.folder("other", alone=False)
     assert ranks.folder("job", alone=True) != ranks.folder("job", alone=True)  # two jobs of one host share none
     made.chmod(0o755)
-    with pytest.raises(LauncherError, match="alone"):
+    with pytest.raises(LauncherError, match="other users can access"):
         ranks.folder("job", alone=False)
 
 
@@ -431,16 +431,16 @@ def test_how_many_processes(kind: str, asked: int, found: int) -> None:
 def test_processes_that_nothing_makes_one_job_of(host: Host) -> None:
     code, said = host.run("--processes", "4", host.script("print('trained')"))
     assert (code, "trained" in said) == (1, False)
-    assert "--processes 4 with the distribution plain" in host.failure
+    assert "--processes 4 requires another distribution" in host.failure
     assert "--distribution torchrun" in host.failure
 
 
 def test_a_program_that_does_not_end(tmp_path: Path) -> None:
     with pytest.raises(LauncherError, match="sleep did not end within"):
-        processes.said(["sleep", "600"], 0.2)
-    with pytest.raises(LauncherError, match="there is no mpirum"):
-        processes.said(["mpirum"], 5)
-    assert processes.said(["sh", "-c", "echo one; echo two >&2; exit 3"], 5) == (3, "one\ntwo")
+        processes.run(["sleep", "600"], 0.2)
+    with pytest.raises(LauncherError, match="mpirum cannot be started"):
+        processes.run(["mpirum"], 5)
+    assert processes.run(["sh", "-c", "echo one; echo two >&2; exit 3"], 5) == (3, "one\ntwo")
 
 
 def test_every_setting_is_there_and_used() -> None:
@@ -488,7 +488,7 @@ def test_the_secret_is_not_the_scripts(host: Host) -> None:
         ("--processes two x.py", "--processes two"),
         ("--host a --host b x.py", "given twice"),
         ("--processes 2", "no script"),
-        ("--hosts", "no value"),
+        ("--hosts", "requires a value"),
     ],
 )
 def test_words_that_make_no_sense(words: str, says: str) -> None:
@@ -514,5 +514,5 @@ def test_gpus_are_counted_as_a_process_sees_them(environ: dict[str, str], count:
 def test_hosts_that_would_train_side_by_side(host: Host) -> None:
     code, said = host.run("--hosts", "a,b", "--host", "a", host.script("print('trained')"))
     assert code == 1
-    assert "nothing that makes one job of them" in said
+    assert "a job of 2 hosts requires a distribution" in said
     assert "trained" not in said

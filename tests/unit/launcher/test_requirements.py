@@ -58,7 +58,7 @@ def test_an_index_that_cannot_be_asked_is_no_conflict(launch: Any, said: str, wh
 
 
 def test_only_a_conflict_names_the_constraints(launch: Any) -> None:
-    assert "(constraint: what it was proved with)" in launch.reason(CONFLICT, "").splitlines()[0]
+    assert "(constraint: the versions that the image was tested with)" in launch.reason(CONFLICT, "").splitlines()[0]
     for said in (NO_VERSION, "", "ERROR: Could not open requirements file\n"):
         told = launch.reason(said, "exit status 1")
         assert "constraint" not in told

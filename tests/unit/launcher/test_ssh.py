@@ -21,7 +21,7 @@ KEY = "ssh-ed25519 " + "A" * 68
 
 
 def test_mpi_over_hosts_wants_a_secret_or_the_users_word() -> None:
-    with pytest.raises(LauncherError, match="needs a secret") as failed:
+    with pytest.raises(LauncherError, match="requires a secret") as failed:
         ssh.refuse_untrusted(WORLD, None, {"TRAINWRIGHT_TRUST": "yes"})
     assert trust.VARIABLE in failed.value.fix
     assert trust.MAKE in failed.value.fix
@@ -38,7 +38,7 @@ def test_a_program_that_is_missing_is_named(missing: str, monkeypatch: pytest.Mo
         (tmp_path / name).chmod(0o755)
     monkeypatch.setattr(ssh, "SYSTEM", str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(LauncherError, match=f"needs {missing}, and this image has none") as failed:
+    with pytest.raises(LauncherError, match=f"requires {missing}, which this image lacks") as failed:
         ssh.make_keys({"program_seconds": 30})
     assert "torchrun" in failed.value.fix
 
@@ -71,7 +71,7 @@ def test_a_key_that_is_never_made_leaves_no_folder(monkeypatch: pytest.MonkeyPat
 )
 def test_a_card_that_is_more_than_a_key_is_refused(card: dict[str, Any]) -> None:
     met: Any = SimpleNamespace(cards={WORKER: card})
-    with pytest.raises(LauncherError, match="showed no key"):
+    with pytest.raises(LauncherError, match="sent no ssh key"):
         ssh._public(met, WORKER)
 
 

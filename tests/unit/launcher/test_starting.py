@@ -90,6 +90,12 @@ def test_nothing_harmful_is_set_and_the_users_own_is_kept(world: World) -> None:
         assert not [word for word in starting.mpirun(world, major) if "NCCL" in word]
 
 
+def test_nccl_gets_the_interface_by_its_whole_name() -> None:
+    """NCCL takes a bare name for a prefix, so that eth1 means eth10, too; Gloo takes whole names alone."""
+    said = starting.common(replace(TWO, interface="eth1"), {})
+    assert (said["NCCL_SOCKET_IFNAME"], said["GLOO_SOCKET_IFNAME"]) == ("=eth1", "eth1")
+
+
 @pytest.mark.parametrize(
     ("said", "major"),
     [("mpirun (Open MPI) 4.1.4\n\nReport bugs", 4), ("mpirun (Open MPI) 5.0.6", 5), ("prterun (Open MPI) 5.1.0a1", 5)],

@@ -39,9 +39,9 @@ def test_strangers_hold_up_nobody(start: Any, settings: dict[str, Any], capsys: 
     assert all(len(future.result(60).cards) == 3 for future in [main, *others])
     for sock in strangers:
         sock.close()
-    lines = [line for line in capsys.readouterr().err.splitlines() if "not let in" in line]
+    lines = [line for line in capsys.readouterr().err.splitlines() if "connection from" in line]
     assert len(lines) == len(set(lines))
-    assert any("algo-7 is no host of this job" in line for line in lines)
+    assert any("algo-7 is not a host of this job" in line for line in lines)
 
 
 def test_more_silent_connections_than_are_kept(start: Any, settings: dict[str, Any]) -> None:
@@ -63,7 +63,7 @@ def test_a_second_connection_of_a_host_that_is_in(start: Any, settings: dict[str
     with pytest.raises(trust.Refused, match="taken"):
         links.call(secret(), "job", MAIN, SECOND, settings["watch_port"], 1, 4096)
     assert all(future.result(60) for future in (main, second, start(THIRD, secret())))
-    assert f"somebody else came as {SECOND}" in capsys.readouterr().err
+    assert f"{SECOND} has already joined from another connection" in capsys.readouterr().err
 
 
 def test_after_all_met_nobody_can_come(cluster: Cluster, settings: dict[str, Any]) -> None:
@@ -75,9 +75,14 @@ def test_after_all_met_nobody_can_come(cluster: Cluster, settings: dict[str, Any
 @pytest.mark.parametrize(
     ("ours", "theirs", "here", "there"),
     [
-        (SECRET, "f" + SECRET[1:], f"the secret of this host is not the one of {MAIN}", f"secret of {SECOND} is not"),
-        (None, SECRET, f"{MAIN} has a job secret, and this host has none", f"{SECOND} has no job secret"),
-        (SECRET, None, f"this host has a job secret, and {MAIN} has none", f"{SECOND} has a job secret"),
+        (
+            SECRET,
+            "f" + SECRET[1:],
+            f"this host and {MAIN} have different job secrets",
+            f"{SECOND} and this host have different",
+        ),
+        (None, SECRET, f"{MAIN} has a job secret, but this host has none", f"{SECOND} has no job secret"),
+        (SECRET, None, f"this host has a job secret, but {MAIN} has none", f"{SECOND} has a job secret"),
     ],
 )
 def test_hosts_that_do_not_have_the_same_secret(
@@ -94,7 +99,7 @@ def test_hosts_that_do_not_have_the_same_secret(
     assert trust.VARIABLE in failed.value.fix
     with pytest.raises(LauncherError) as failed:
         main.result(60)
-    assert "did not come within" in failed.value.what  # who has another address is not believed that it is this host
+    assert "did not join within" in failed.value.what  # who has another address is not believed that it is this host
     assert there in failed.value.why
     assert there in capsys.readouterr().err
 
@@ -189,7 +194,7 @@ def test_what_a_member_said_before_lets_nobody_in_later(start: Any, settings: di
         while sock.recv(1 << 16):  # until it is sent away
             pass
     assert all(future.result(60) for future in [main, *(start(host, secret()) for host in HOSTS[1:])])
-    assert f"the secret of {SECOND} is not the one of this host" in capsys.readouterr().err
+    assert f"{SECOND} and this host have different job secrets" in capsys.readouterr().err
 
 
 FORGED = b'- {"kind":"stop","host":"127.0.0.1","code":0,"cause":"forged"}\n'

@@ -92,11 +92,11 @@ def test_fields_are_what_they_must_be() -> None:
     assert number({"code": -9}, "code") == -9
     texts: list[Message] = [{}, {"host": 1}, {"host": "x" * 300}]
     for message in texts:
-        with pytest.raises(WireError, match="proper host"):
+        with pytest.raises(WireError, match="valid host"):
             text(message, "host", 256)
     numbers: list[Message] = [{}, {"code": True}, {"code": "1"}, {"code": 1.0}]
     for message in numbers:
-        with pytest.raises(WireError, match="proper code"):
+        with pytest.raises(WireError, match="valid code"):
             number(message, "code")
 
 

@@ -31,7 +31,13 @@ def resources(**more: object) -> dict[str, str]:
 
 def test_one_host_is_alone() -> None:
     found = see({})
-    assert (found.hosts, found.index, found.size, found.processes, found.interface) == (("localhost",), 0, 1, 4, "eth0")
+    assert (found.hosts, found.index, found.host_count, found.processes, found.interface) == (
+        ("localhost",),
+        0,
+        1,
+        4,
+        "eth0",
+    )
 
 
 def test_sagemaker() -> None:
@@ -82,7 +88,7 @@ def test_sagemaker_that_says_half(text: str) -> None:
 
 
 def test_a_host_that_is_none_of_them() -> None:
-    with pytest.raises(LauncherError, match="algo-9 is none of algo-1, algo-2"):
+    with pytest.raises(LauncherError, match="algo-9 is not one of the job's hosts: algo-1, algo-2"):
         see({}, resources(current_host="algo-9"))
 
 
@@ -91,7 +97,7 @@ def test_flags_win_over_the_platform() -> None:
     found = see({}, resources(), flags)
     assert (found.platform, found.hosts, found.host, found.processes) == ("flags", ("a", "b"), "b", 2)
     assert see({}, {}, replace(flags, host="a")).job == found.job
-    with pytest.raises(LauncherError, match="which of the hosts"):
+    with pytest.raises(LauncherError, match="--hosts requires --host"):
         see({}, {}, replace(flags, host=""))
     with pytest.raises(LauncherError, match="twice"):
         see({}, {}, Flags(hosts=("a", "a"), host="a"))
@@ -114,7 +120,7 @@ def test_nodelist(text: str, hosts: str) -> None:
 
 @pytest.mark.parametrize("text", ["", "node[", "node[3-1]", "node[a]", "node[1-2]]"])
 def test_no_nodelist(text: str) -> None:
-    with pytest.raises(LauncherError, match="no list of nodes"):
+    with pytest.raises(LauncherError, match="invalid node list"):
         worlds.nodelist(text)
 
 
@@ -208,5 +214,5 @@ def test_mpijob_whose_launcher_is_alone() -> None:
 @pytest.mark.parametrize("me", ["launcher", "worker-0", "worker-1"])
 def test_mpijob_whose_launcher_is_a_worker(me: str) -> None:
     found = see({"HOSTNAME": f"sum-{me}"}, {worlds.HOSTFILE: ROWS}, Flags(worker=me != "launcher"))
-    assert (found.main, found.host, found.size) == (f"sum-launcher.{DOMAIN}", f"sum-{me}.{DOMAIN}", 3)
+    assert (found.main, found.host, found.host_count) == (f"sum-launcher.{DOMAIN}", f"sum-{me}.{DOMAIN}", 3)
     assert (found.job, found.processes, found.rank_hosts) == ("sum", 2, found.hosts)

@@ -5,6 +5,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
 import pytest
 from packaging.requirements import Requirement
@@ -113,7 +114,7 @@ def test_a_lock_answers_its_file_and_its_image(
     assert "stale" in lock("alpha<1.5\n", "--check").out  # what is locked would do, and nobody has asked
     assert lock("alpha\n", "--check").code == 0
     template = tree / "dockerfiles/frameworks/image.j2"
-    edit(template, r"^# What changes most comes last\.", "# What changes most comes last!")
+    edit(template, r"^# The files that change most often come last\.", "# The files that change most often come last!")
     assert loaded(tree, team).key != before  # another image below
     edit(additions.lock_path(child(tree, team)), r"^size = \d+", "size = 1")
     assert "changed by hand" in lock("", "--check").out
@@ -212,6 +213,20 @@ def test_a_second_one_is_refused_and_a_first_one_is_not(
         assert words in ended.err
 
 
+def test_two_that_claim_one_file_are_refused(
+    lock: Callable[..., Any], folder: Path, wheel: Callable[..., str], tree: Path, team: Path
+) -> None:
+    for name, content in (("left", "1"), ("right", "2")):
+        wheel(folder, name, "1.0")
+        with ZipFile(folder / f"{name}-1.0-py3-none-any.whl", "a") as archive:
+            archive.writestr("shared.py", content)
+    ended = lock("left\nright\n")
+    assert ended.code == 3
+    assert "left 1.0 and right 1.0 claim site-packages/shared.py with different bytes" in ended.err
+    assert "not compared with the files of " in ended.err  # the image's own wheels are not on this host
+    assert not additions.lock_path(child(tree, team)).exists()
+
+
 def test_of_an_image_that_brings_its_framework_nobody_knows_what_it_holds(intent: Intent) -> None:
     known = additions.settings(intent.root)
     variant = next(v for v in intent.variants if v.pins.get("torch") and v.pins["torch"].provider == "base")
@@ -270,7 +285,7 @@ def test_what_is_compiled_against_cuda_is_compiled_in_the_twin(
     found = loaded(tree, team, image)
     [job] = found.compile
     assert (job.image, job.wheel) == (f"{image}-devel", None)
-    assert 'TORCH_CUDA_ARCH_LIST="8.0;9.0;10.0" OPS_FAST="1"' in job.text["Dockerfile"]
+    assert 'TORCH_CUDA_ARCH_LIST="8.0;9.0;10.0;10.3" OPS_FAST="1"' in job.text["Dockerfile"]
     assert f"{image}-devel" in job.text["docker-bake.json"]
     assert image not in job.text["Dockerfile"]
     assert 'io.trainwright.compiled.ops="ops-1.0.tar.gz sha256:' in found.text["Dockerfile"]

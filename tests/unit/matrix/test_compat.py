@@ -16,7 +16,8 @@ ROOT = Path(__file__).parents[3]
 # What rules may be about beside what follows from a variant; whether each is a component is asked of the matrix.
 COMPONENTS = (
     *("aws-ofi-nccl", "efa-installer", "gdrcopy", "libfabric", "nccl", "nccl-tests"),
-    *("tensorflow", "jax", "jaxlib", "jax-cuda", "numpy", "python", "horovod"),
+    *("tensorflow", "jax", "jaxlib", "jax-cuda", "numpy", "python", "horovod", "cuda-compat"),
+    *("torchvision", "torchaudio"),
 )
 RULES = load_rules(ROOT, COMPONENTS)
 
@@ -146,6 +147,7 @@ def test_a_name_that_nothing_has_is_an_error(tmp_path: Path) -> None:
     [
         row().replace('b_range = ">=3"\n', ""),
         row(kind="ban", b='b = "cuda"'),
+        row(kind="undocumented"),  # and a refusal
         row(kind="overlap", b='b = "cuda"\nb_range = ">=3"'),
         row().replace("upstream's changelog", ""),
         row().replace("checked_on = 2026-11-21\n", ""),
@@ -189,7 +191,7 @@ FLAGSHIP = {
     **{"aws-ofi-nccl": "1.21.1", "efa-installer": "1.50.0", "libfabric": "2.6.0amzn1.0", "nccl": "2.30.7"},
     **{"plugin-libfabric": "2.6.0amzn1.0", "gdrcopy": "2.6", "nccl-tests": "2.19.6", "compiler": "4:14.2.0-1"},
     **{"cuda": "13.2.2", "torch": "2.15.0", "glibc": "2.41", "base": "debian-13", "sm": "80", "highest-sm": "103"},
-    **{"driver": "580.65.06", "NCCL_ALGO": "1", "NCCL_PROTO": "1"},
+    **{"driver": "580.65.06", "NCCL_ALGO": "1", "NCCL_PROTO": "1", "plugin-installer": "1.50.0"},
 }
 
 
@@ -203,6 +205,7 @@ def test_the_flagship_with_the_libfabric_of_the_distribution_breaks_nothing() ->
 
 
 R, W = "refuse", "warn"
+BUNDLED = {"efa-installer": "1.50.0", "plugin-installer": "1.50.0", "aws-ofi-nccl": "1.21.1"}
 
 
 @pytest.mark.parametrize(
@@ -228,8 +231,10 @@ R, W = "refuse", "warn"
         (R, {"cuda": "13.2.2", "sm": "70"}, "requires sm >=75"),
         (R, {"cuda": "12.8.1", "sm": "70", "torch": "2.10.0"}, "requires sm >=75"),
         (R, {"cuda": "12.6.3", "highest-sm": "100"}, "requires cuda >=12.8"),
+        (R, {"cuda": "12.8.1", "highest-sm": "103"}, "requires cuda >=12.9"),
         (R, {"nvcc": "12.9.1", "base": "debian-13"}, "requires debian <13"),
         (R, {"cuda": "13.0.3", "driver": "535.183.01"}, "requires driver >=580"),
+        (R, {"cuda": "13.0.3", "cuda-compat": "595.71.05"}, "requires cuda ==13.2.*"),
         (R, {"cuda": "12.9.1", "driver": "515.105.01"}, "requires driver >=525"),
         (R, {"cuda": "11.8.0", "driver": "440.33"}, "requires driver >=450"),
         (R, {"cuda": "13.0.2", "aws-ofi-nccl": "1.17.0"}, "requires aws-ofi-nccl >=1.17.1"),
@@ -252,6 +257,19 @@ R, W = "refuse", "warn"
         (W, {"torch": "2.6.0", "cuda": "12.1.1"}, "requires cuda ==12.4.*"),
         (W, {"torch": "2.4.1", "cuda": "12.4.1"}, "requires cuda ==12.1.*"),
         (R, {"nccl": "2.32.3", "glibc": "2.17"}, "requires glibc >=2.27"),
+        # torchvision and torchaudio
+        (R, {"torchvision": "0.28.0", "torch": "2.13.0+cpu"}, "banned range >=0"),
+        (R, {"torchvision": "0.29.2", "torch": "2.13.0", "cuda": "13.2.2"}, "requires torch >=2.14"),
+        (R, {"torchvision": "0.29.0", "torch": "2.14.1", "cuda": "13.0.3"}, "requires torch ==2.14.0"),
+        (R, {"torchvision": "0.28.0", "torch": "2.14.1", "cuda": "13.0.3"}, "requires torch ==2.13.0"),
+        (R, {"torchvision": "0.25.0", "torch": "2.11.0", "cuda": "12.8.90"}, "requires torch ==2.10.0"),
+        (W, {"torchvision": "0.29.2", "cuda": "13.0.3"}, "requires cuda ==13.2.*"),
+        (W, {"torchvision": "0.29.1", "cuda": "13.2.2"}, "requires cuda ==13.0.*"),
+        (W, {"torchvision": "0.25.0", "cuda": "12.6.3"}, "requires cuda ==12.8.*"),
+        (R, {"torchaudio": "2.11.0", "torch": "2.13.0+cpu"}, "banned range >=0"),
+        (R, {"torchaudio": "2.10.0", "torch": "2.9.1", "cuda": "12.8.90"}, "requires torch ==2.10.0"),
+        (R, {"torchaudio": "2.11.0", "torch": "2.10.0", "cuda": "13.0.2"}, "requires torch >=2.11"),
+        (R, {"torchaudio": "2.11.0", "torch": "2.15.0", "cuda": "13.2.2"}, "requires cuda ==13.0.*"),
         # TensorFlow
         (R, {"tensorflow": "2.15.1", "nccl": "2.19.3"}, "requires nccl ==2.16.5"),
         (R, {"tensorflow": "2.17.1", "nccl": "2.30.7"}, "requires nccl ==2.19.3"),
@@ -293,6 +311,14 @@ R, W = "refuse", "warn"
         (R, {"base": "ubuntu-24.04", "efa-installer": "1.32.0"}, "requires efa-installer >=1.33.0"),
         (R, {"base": "ubuntu-20.04", "efa-installer": "1.43.0"}, "requires efa-installer <1.43.0"),
         (R, {"base": "amazonlinux-2", "efa-installer": "1.50.0"}, "requires efa-installer <1.50.0"),
+        # what it brings, and where no source says so
+        (R, BUNDLED | {"arm64": "1", "efa-installer": "1.39.0"}, "requires efa-installer >=1.40.0"),
+        (
+            W,
+            BUNDLED | {"arm64": "1", "base": "debian-13-arm64-efa"},
+            "not documented: aws-ofi-nccl 1.21.1 on debian 13",
+        ),
+        (W, BUNDLED | {"base": "debian-12-efa"}, "not documented: aws-ofi-nccl 1.21.1 on debian 12"),
         # (j)
         (R, {"aws-ofi-nccl": "1.18.0"}, "banned range ==1.18.0"),
         (R, {"efa-installer": "1.47.0"}, "banned range ==1.47.0"),
@@ -337,10 +363,21 @@ def test_every_row_was_broken_by_one_of_them(request: pytest.FixtureRequest) -> 
         {"horovod": "0.28.1", "torch": "2.13.1", "compiler": "4:14.2.0-1", "python": "3.13.5-1"},
         {"aws-ofi-nccl": "1.21.1", "libfabric": "2.1.0-1.1", "nccl": "2.30.7"},
         {"nccl": "2.18.5", "efa-installer": "1.29.0"},
+        {"cuda": "12.8.1", "highest-sm": "120"},
+        BUNDLED | {"base": "debian-13-efa", "compiler": "10.0"},  # what the installer brings is not compiled here
+        BUNDLED | {"base": "ubuntu-24.04", "arm64": "1"},
+        BUNDLED | {"base": "amazonlinux-2023", "arm64": "1"},
+        {"base": "debian-12-efa", "efa-installer": "1.50.0", "aws-ofi-nccl": "1.21.1"},  # compiled
+        {"base": "ubuntu-24.04", "arm64": "1", "efa-installer": "1.39.0"},  # MPI alone
     ],
 )
 def test_and_nothing_else(facts: dict[str, str]) -> None:
     assert violations(RULES, facts) == []
+
+
+def test_an_image_with_a_libcuda_of_its_own_takes_an_older_driver() -> None:
+    (found,) = violations(RULES, {"cuda": "13.2.2", "driver": "535.183.01", "cuda-compat": "595.71.05"})
+    assert found.rule.startswith("awaits NVIDIA's archive of cuda-compat")
 
 
 # --- what would work ----------------------------------------------------------------------------------------
@@ -493,6 +530,7 @@ def test_instance_types_are_what_sagemaker_and_nccl_call_them() -> None:
     for name, instance in load_instances(ROOT).items():
         assert instance.sagemaker == (f"ml.{name}" if f"ml.{name}" in names else ""), name
         assert instance.efa or instance.gpu, name
+        assert min(instance.vcpus, instance.ram_gib) > 0, f"{name}: emitted pods request a share of both"
         assert bool(instance.gpu) == bool(instance.count) == bool(instance.sm) == bool(instance.memory_gib), name
     families = {"c5n", "g4dn", "g5", "g6", "g6e", "hpc7a", "p2", "p3", "p3dn", "p4d", "p5", "p5en", "p6-b200", "trn1"}
     assert families <= {name.partition(".")[0] for name in load_instances(ROOT)}

@@ -90,6 +90,16 @@ def test_this_checkout_has_one_default_a_framework(intent: Intent) -> None:
         assert len(select(intent, framework, None)) == 1
 
 
+def test_lines_are_searched_only_for_errors(intent: Intent, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Because every command loads the matrix, and to find the lines took longer than all other checks of it."""
+
+    def line_of(_: str, path: tuple[int | str, ...]) -> int:
+        raise AssertionError(f"the line of {path} was searched")
+
+    monkeypatch.setattr(validate, "line_of", line_of)
+    assert len(load_intent(intent.root).variants) == len(intent.variants)
+
+
 def test_select(intent: Intent) -> None:
     def ids(framework: str | None, only: str | None) -> list[str]:
         return [variant.id for variant in select(intent, framework, only)]
@@ -321,12 +331,29 @@ def test_an_unknown_stack(tree: Path, edit: Edit) -> None:
 def test_a_row_overrides_its_stack(tree: Path, edit: Edit) -> None:
     edit(
         tree / "dockerfiles/matrix.toml",
-        r'^pins = \{ torch = "2.15.0", cuda',
-        'pins = { openmpi = "none", torch = "2.15.0", cuda',
+        r'^pins = \{ torch = "2.15.0",',
+        'pins = { openmpi = "none", torch = "2.15.0",',
     )
     pins = {variant.id: variant.pins for variant in load_intent(tree).variants}
     assert "openmpi" not in pins["pytorch-2.15-cu132-py313-ec2-single-node"]
     assert "openmpi" in pins["pytorch-2.14-cu130-py313-ec2-single-node"]
+
+
+def test_pins_of_a_framework_are_those_of_its_rows_alone_and_yield_to_stack_and_row(tree: Path, edit: Edit) -> None:
+    path = tree / "dockerfiles/matrix.toml"
+    edit(
+        path, r"^\[frameworks.jax\]\n", '[frameworks.jax.pins]\nninja = "1.13.2"\nnumpy = "2.4.5"\n\n[frameworks.jax]\n'
+    )
+    edit(path, r"^\[stacks.distro.pins\]\n", '[stacks.distro.pins]\nninja = "none"\n')
+    found = load_intent(tree)
+    held = {variant.id: variant.pins.get("ninja") for variant in found.variants if not variant.devel}
+    assert held["jax-0.12-cu132-py313-ec2"] == Pin(provider="wheel", version="1.13.2")
+    assert held["jax-0.12-cpu-py313-ec2"] is None
+    assert not any(pin for identity, pin in held.items() if not identity.startswith("jax"))
+    variant = found.recipe("jax-0.12-cu132-py313-ec2").variant
+    what, where = validate.declared(found.matrix, variant, "numpy", path.read_text())
+    line = path.read_text().splitlines().index('numpy = "2.4.5"') + 1
+    assert (what, where) == ("framework jax", f"dockerfiles/matrix.toml:{line}")
 
 
 @pytest.mark.parametrize(
@@ -428,5 +455,5 @@ def test_an_accelerator_and_the_pins_mean_one_cuda(
 
 def test_cuda_that_only_the_framework_says(tree: Path, edit: Edit) -> None:
     """No pin, no contradiction: whether its templates can do without is their affair."""
-    edit(tree / "dockerfiles/matrix.toml", r', cuda = "13.2.2" \}', " }")
+    edit(tree / "dockerfiles/matrix.toml", r', torchvision = "0.29.2", cuda = "13.2.2" \}', " }")
     assert load_intent(tree).variants

@@ -53,7 +53,7 @@ def test_one_host(check: Check) -> None:
     assert done.returncode == 0, done.stderr
     assert "preflight: ok       efa " in done.stderr
     assert "one host: nothing goes over the network" in done.stderr
-    assert "trainwright-check: tiny is what it declares" in done.stderr
+    assert "trainwright-check: tiny matches its declaration" in done.stderr
     assert done.stdout == ""
 
 
@@ -66,10 +66,10 @@ def test_one_host(check: Check) -> None:
         ({**ON_EFA, "TRAINWRIGHT_PREFLIGHT": "off"}, 0, "preflight: not run, TRAINWRIGHT_PREFLIGHT=off"),
         ({**ON_EFA, "TRAINWRIGHT_EFA": "0"}, 0, "over TCP: TRAINWRIGHT_EFA=0"),
         ({**SEVERAL, "TRAINWRIGHT_EFA": "1"}, 10, "preflight: refused  efa"),
-        (NOBODY, 10, "found nothing for nobody.invalid"),
-        ({"TRAINWRIGHT_PREFLIGHT": "of"}, 2, "TRAINWRIGHT_PREFLIGHT is 'of': refuse, warn or off"),
+        (NOBODY, 10, "found none for nobody.invalid"),
+        ({"TRAINWRIGHT_PREFLIGHT": "of"}, 2, "TRAINWRIGHT_PREFLIGHT is 'of': expected refuse, warn or off"),
         ({"TRAINWRIGHT_STARTUP_CHECK": "of"}, 2, "TRAINWRIGHT_STARTUP_CHECK is 'of'"),
-        ({"TRAINWRIGHT_ALLOW_TCP": "yes"}, 2, "TRAINWRIGHT_ALLOW_TCP is 'yes': 1, 0 or nothing"),
+        ({"TRAINWRIGHT_ALLOW_TCP": "yes"}, 2, "TRAINWRIGHT_ALLOW_TCP is 'yes': expected 1, 0 or no value"),
         ({"TRAINWRIGHT_PEER_WAIT": "nan"}, 2, "TRAINWRIGHT_PEER_WAIT is 'nan'"),
         ({"TRAINWRIGHT_STARTUP_CHECK": "off"}, 0, "not run, TRAINWRIGHT_STARTUP_CHECK=off"),
     ],
@@ -105,7 +105,7 @@ def test_words_that_it_does_not_know(check: Check) -> None:
 @pytest.mark.waits
 def test_the_wait_for_names_has_an_end_and_is_not_begun_where_the_host_is_refused(check: Check) -> None:
     done = check(**{**NOBODY, "TRAINWRIGHT_PEER_WAIT": "2"})
-    assert "expected 2 hosts by their names after 2 s" in done.stderr
+    assert "expected addresses of 2 host names after 2 s" in done.stderr
     done = check(**{**NOBODY, "TRAINWRIGHT_EFA": "1", "TRAINWRIGHT_PEER_WAIT": "600"})
     assert done.returncode == 10
     assert "preflight: unknown  peers" in done.stderr
@@ -117,7 +117,7 @@ def test_a_preflight_that_fails_itself_is_unknown(check: Check, own: Path) -> No
     path.write_text(path.read_text().replace("def dmi(", "def another(", 1))
     done = check(TRAINWRIGHT_STARTUP_CHECK="off")
     assert done.returncode == 0
-    assert "preflight: unknown  preflight  it failed itself: NameError" in done.stderr
+    assert "preflight: unknown  preflight  the preflight itself failed: NameError" in done.stderr
 
 
 def test_recording_goes_on_to_work(check: Check, own: Path) -> None:

@@ -151,7 +151,7 @@ def test_nobody_waits_who_will_not_start(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_it_says_whom_it_waits_for(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(host_facts, "addresses_of", lambda _: ())
     host_facts.look_up(("algo-1", "algo-2"), 0.4, {"retry": 0.05, "say": 0.1}, Event())
-    assert "preflight: waiting for the name of algo-1, algo-2" in capsys.readouterr().err
+    assert "preflight: waiting for the names to resolve: algo-1, algo-2" in capsys.readouterr().err
 
 
 # --- what the job is -------------------------------------------------------------------------------------------------
@@ -200,9 +200,9 @@ def test_a_container_that_nobody_told_anything() -> None:
 @pytest.mark.parametrize(
     ("environ", "words"),
     [
-        ({"TRAINWRIGHT_HOSTS": "a,b", "TRAINWRIGHT_HOST": "c"}, "none of TRAINWRIGHT_HOSTS: a, b"),
+        ({"TRAINWRIGHT_HOSTS": "a,b", "TRAINWRIGHT_HOST": "c"}, "which TRAINWRIGHT_HOSTS does not name: a, b"),
         ({"TRAINWRIGHT_HOSTS": "a,a"}, "twice"),
-        ({"TRAINWRIGHT_PROCESSES": "-1"}, "TRAINWRIGHT_PROCESSES is '-1': a number, 0 or more"),
+        ({"TRAINWRIGHT_PROCESSES": "-1"}, "TRAINWRIGHT_PROCESSES is '-1': expected a number of 0 or more"),
         ({"TRAINWRIGHT_PROCESSES": "auto"}, "TRAINWRIGHT_PROCESSES is 'auto'"),
         ({"TRAINWRIGHT_PEER_WAIT": "-1"}, "TRAINWRIGHT_PEER_WAIT is '-1'"),
         ({"TRAINWRIGHT_EFA": "yes"}, "TRAINWRIGHT_EFA is 'yes'"),

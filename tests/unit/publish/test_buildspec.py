@@ -114,7 +114,7 @@ def test_a_failing_goal_is_not_hidden_by_eval() -> None:
 
 def test_the_batch_that_we_write_is_one(cli: Any, tree: Path) -> None:
     for words in (["*"], ["*-ubuntu-*"]):
-        ended = cli(tree, "ci", "codebuild", *words, "--cache", "registry.example.com/cache")
+        ended = cli(tree, "ci", "plan", "--of", "codebuild", *words, "--cache", "registry.example.com/cache")
         found = buildspecs.parse(ended.out)
         assert found.batch
         assert buildspecs.missing(found.batch) == []

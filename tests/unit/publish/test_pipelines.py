@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -13,10 +14,14 @@ from threading import Thread
 from typing import Any
 
 import botocore
+import buildspecs
+import jsonschema
 import pytest
 import yaml
+from check_jsonschema.builtin_schemas import get_builtin_schema
 from commits import begin, git
 from registries import MANIFEST, Registry, digest_of, serving
+from ruamel.yaml import YAML
 
 from trainwright.core.errors import ConfigError
 from trainwright.core.toml import parse
@@ -69,13 +74,11 @@ def ask(cli: Any, registry: Registry) -> Ask:
 
 
 def built(document: dict[str, Any]) -> list[str]:
-    """List the images that a batch or a workflow builds."""
+    """List the images that a plan builds: a batch, or the matrices of a workflow."""
     if "batch" in document:
         tasks = document["batch"]["build-graph"]
         return [task["env"]["variables"]["ONLY"] for task in tasks if "variables" in task["env"]]
-    jobs = [job for job in document["jobs"].values() if "strategy" in job]
-    assert all(job["env"]["ONLY"] == "${{ matrix.image }}" for job in jobs)
-    return [row["image"] for job in jobs for row in job["strategy"]["matrix"]["include"]]
+    return [row["image"] for level in document.values() for row in level]
 
 
 def to_build(rows: list[dict[str, Any]]) -> set[str]:
@@ -104,11 +107,11 @@ def test_a_change_of_one_pin_builds_what_plan_builds(
     before = ask(committed, "plan")
     publish(registry, [row for row in before if row["key"]])
     assert to_build(ask(committed, "plan")) == set()
-    assert built(ask(committed, "ci", kind)["document"]) == []
+    assert built(ask(committed, "ci", "plan", "--of", kind)["document"]) == []
 
     edit(committed / "dockerfiles/layers/gdrcopy.j2", "RUN ", "RUN true; ")
     planned = to_build(ask(committed, "plan"))
-    said = ask(committed, "ci", kind)
+    said = ask(committed, "ci", "plan", "--of", kind)
     assert 0 < len(planned) < len(before)
     assert sorted(built(said["document"])) == sorted(planned)
     assert {row["id"] for row in said["builds"]} == planned
@@ -127,7 +130,7 @@ def test_a_moved_pin_and_what_was_never_published(
     planned = to_build(ask(committed, "plan", "*-cpu-*"))
     assert DEFAULT in planned
     assert "base-1.0-cpu-py313-ec2" not in planned
-    said = ask(committed, "ci", "codebuild", "*-cpu-*")
+    said = ask(committed, "ci", "plan", "--of", "codebuild", "*-cpu-*")
     assert sorted(built(said["document"])) == sorted(planned)
 
 
@@ -140,7 +143,7 @@ def test_what_only_this_engine_holds_is_built(
     monkeypatch.setattr(engine, "image_id", lambda _: f"sha256:{'1' * 64}")
     (row,) = ask(committed, "plan", DEFAULT)
     assert row["action"] == "reuse"
-    said = ask(committed, "ci", kind, DEFAULT)
+    said = ask(committed, "ci", "plan", "--of", kind, DEFAULT)
     assert built(said["document"]) == [DEFAULT]
     assert said["left"] == []
 
@@ -149,7 +152,7 @@ def test_since_keeps_what_changed(ask: Ask, registry: Registry, committed: Path,
     """Nothing is published: the plan builds all, and of these a pipeline since HEAD those that are other ones now."""
     edit(committed / "dockerfiles/layers/gdrcopy.j2", "RUN ", "RUN true; ")
     planned = to_build(ask(committed, "plan"))
-    said = ask(committed, "ci", "codebuild", "--since", "HEAD")
+    said = ask(committed, "ci", "plan", "--of", "codebuild", "--since", "HEAD")
     changed = {row.id for row in changes.since(load_intent(committed), "HEAD")}
     assert set(built(said["document"])) == planned & changed
     assert 0 < len(planned & changed) < len(planned)
@@ -157,8 +160,8 @@ def test_since_keeps_what_changed(ask: Ask, registry: Registry, committed: Path,
 
 
 def test_blocked_images_are_named_and_not_built(cli: Any, tree: Path) -> None:
-    said = json.loads(cli(tree, "ci", "codebuild", "--json").out)
-    ended = cli(tree, "ci", "codebuild")
+    said = json.loads(cli(tree, "ci", "plan", "--of", "codebuild", "--json").out)
+    ended = cli(tree, "ci", "plan", "--of", "codebuild")
     blocked = [row["id"] for row in said["left"] if row["action"] == "blocked"]
     assert blocked
     assert not {*blocked} & {*built(said["document"])}
@@ -172,12 +175,12 @@ def test_who_names_a_registry_gets_its_error(cli: Any, tree: Path) -> None:
     """All would be built again otherwise, for hours, because of a token that ran out."""
     for words, code in ((("--registry", "ecr"), 9), (("--registry", "127.0.0.1:1"), 8)):
         for kind in ("codebuild", "github"):
-            ended = cli(tree, "ci", kind, DEFAULT, *words)
+            ended = cli(tree, "ci", "plan", "--of", kind, DEFAULT, *words)
             assert (ended.code, ended.out) == (code, "")
 
 
 def test_without_one_the_registry_is_asked_that_the_builds_push_to(cli: Any, tree: Path) -> None:
-    ended = cli(tree, "ci", "codebuild", DEFAULT)
+    ended = cli(tree, "ci", "plan", "--of", "codebuild", DEFAULT)
     assert ended.code == 0
     (note,) = [line for line in ended.out.splitlines() if line.startswith("# what is published is unknown: ")]
     assert "region" in note  # of ECR, which nobody named here; the registry on loopback was not asked
@@ -188,7 +191,7 @@ def test_without_one_the_registry_is_asked_that_the_builds_push_to(cli: Any, tre
 
 
 def test_the_head_says_which_commit_and_keys_it_is_of(ask: Ask, cli: Any, registry: Registry, committed: Path) -> None:
-    words = ("ci", "github", DEFAULT)
+    words = ("ci", "plan", "--of", "codebuild", DEFAULT)
     (build,) = ask(committed, *words)["builds"]
     head = git(committed, "rev-parse", "HEAD")
     out = cli(committed, *words, "--registry", registry.address).out.splitlines()
@@ -202,20 +205,20 @@ def test_the_head_says_which_commit_and_keys_it_is_of(ask: Ask, cli: Any, regist
 
 
 def test_a_file_that_cannot_be_written(cli: Any, tree: Path, tmp_path: Path) -> None:
-    ended = cli(tree, "ci", "codebuild", DEFAULT, "--output", str(tmp_path))
+    ended = cli(tree, "ci", "plan", "--of", "codebuild", DEFAULT, "--output", str(tmp_path))
     assert (ended.code, ended.out) == (10, "")
     assert "cannot be written" in ended.err
 
 
 def test_a_commit_that_is_not_there(cli: Any, committed: Path) -> None:
-    ended = cli(committed, "ci", "github", "--since", "nowhere")
+    ended = cli(committed, "ci", "plan", "--of", "github", "--since", "nowhere")
     assert (ended.code, ended.out) == (2, "")
     assert "does not exist in this checkout" in ended.err
 
 
 def test_the_file_is_written_whole_and_read_back(cli: Any, tree: Path, tmp_path: Path) -> None:
     file = tmp_path / "batch.yml"
-    ended = cli(tree, "ci", "codebuild", DEFAULT, "--output", str(file))
+    ended = cli(tree, "ci", "plan", "--of", "codebuild", DEFAULT, "--output", str(file))
     assert (ended.code, ended.out) == (0, "")
     assert built(yaml.safe_load(file.read_text())) == [DEFAULT]
     assert [path.name for path in tmp_path.iterdir() if "batch" in path.name] == ["batch.yml"]
@@ -274,12 +277,9 @@ def test_what_is_put_on_top_comes_after(intent: Intent) -> None:
     held = {task["identifier"] for task in batch}
     assert all(set(task.get("depend-on", [])) <= held for task in batch)
     assert [len(task.get("depend-on", [])) for task in batch] == [0, 1, 1]
-    jobs = pipelines.github(found, SETTINGS.github, {})["jobs"]
-    assert {name: job.get("needs") for name, job in jobs.items()} == {
-        "level-1": None,
-        "level-2": ["level-1"],
-        "level-3": ["level-2"],
-    }
+    with pytest.raises(ConfigError, match="is of level 3") as raised:  # no job of the workflow would build it
+        pipelines.outputs(found, SETTINGS.github)
+    assert raised.value.fix == "levels = 3"
 
 
 # --- CodeBuild -----------------------------------------------------------------------------------------------------
@@ -312,7 +312,7 @@ def test_each_image_is_built_on_its_architecture(intent: Intent) -> None:
     names = [task["identifier"] for task in tasks]
     assert len(set(names)) == len(names) == len(intent.variants)
     assert all(re.fullmatch(r"[A-Za-z0-9_]{1,128}", name) for name in names)
-    runners = pipelines.github(found, SETTINGS.github, {})["jobs"]["level-1"]["strategy"]["matrix"]["include"]
+    runners = pipelines.outputs(found, SETTINGS.github)["level_1"]
     assert {row["image"] for row in runners if "arm" in row["runner"]} == arm
 
 
@@ -346,8 +346,7 @@ def test_nothing_to_build_is_one_build_that_says_so() -> None:
     (command,) = document["phases"]["build"]["commands"]
     ended = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True)
     assert ended.stdout == "trainwright: no image is to be built\n"
-    (job,) = pipelines.github(graph(), SETTINGS.github, {})["jobs"].values()
-    assert [list(step) for step in job["steps"]] == [["run"]]
+    assert pipelines.outputs(graph(), SETTINGS.github) == {"level_1": [], "level_2": []}
 
 
 # --- GitHub Actions ------------------------------------------------------------------------------------------------
@@ -356,34 +355,159 @@ def test_nothing_to_build_is_one_build_that_says_so() -> None:
 def test_goals_of_a_workflow_are_there() -> None:
     """And it asks for a token right before each of those that speak with Amazon."""
     goals = re.findall(r"^([a-z][a-z-]*):(?!=)", (ROOT / "Makefile").read_text(), re.MULTILINE)
-    (job,) = pipelines.github(graph(1), SETTINGS.github, {})["jobs"].values()
+    job = workflow()["jobs"]["level_1"]
     lines = [line for step in job["steps"] for line in step["run"].splitlines()]
     used = [word for line in lines if line.startswith("make ") for word in line.split("|")[0].split()[1:]]
     assert {word for word in used if not word.startswith("-")} <= set(goals)
     for goal in ("make doctor", "make build", "make push"):
-        assert lines[lines.index(goal) - 1] == "scripts/github-token.sh"
+        assert lines[lines.index(goal) - 1] == '[ -z "$REGISTRY" ] || scripts/github-token.sh'
+
+
+def workflow(*words: str, cache: str = "") -> dict[str, Any]:
+    variables = {"REGISTRY": "ecr", **({"TRAINWRIGHT_CACHE": cache} if cache else {})}
+    return pipelines.workflow(SETTINGS.github, words, variables)
 
 
 def test_a_workflow_uses_no_action_and_has_no_more_rights_than_it_needs() -> None:
-    document = pipelines.github(graph(3), SETTINGS.github, {"REGISTRY": "ecr"})
+    document = workflow("--registry=ecr", "--", "*-cpu-*", cache="registry.example.com/cache")
     assert document["permissions"] == {}
     for job in document["jobs"].values():
         assert job["permissions"] == {"contents": "read", "id-token": "write"}
         for step in job["steps"]:
             assert "uses" not in step
             assert "${{" not in step["run"], "what GitHub puts into a script can be a script"
-            subprocess.run(["bash", "-n"], input=step["run"], text=True, check=True)
+            shellcheck(step["run"])
             values = [*step.get("env", {}).values(), *job["env"].values()]
             assert all(FIELD.search(value) or "{{" not in value for value in values)
-    written = yaml.safe_load(pipelines.text(document, graph(3), "x"))
-    assert written.pop("on") == {"workflow_dispatch": {}}  # quoted: YAML 1.1 takes a bare `on` for yes
-    assert written == {key: value for key, value in document.items() if key != "on"}
+    written = pipelines.static(document, "x")
+    for reader in (yaml.safe_load, YAML(typ="safe", pure=True).load):
+        read = reader(written)
+        assert read == document  # "on" is quoted: YAML 1.1 takes a bare one for yes
+        jsonschema.validate(read, get_builtin_schema("vendor.github-workflows"))
+
+
+def shellcheck(text: str) -> None:
+    words = [str(Path(sys.executable).parent / "shellcheck"), "--shell=bash", "-"]
+    done = subprocess.run(words, input=text, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+
+
+def test_pushes_and_pull_requests_start_it() -> None:
+    assert workflow()["on"] == {"push": {"branches": ["main"]}, "pull_request": {}, "workflow_dispatch": {}}
 
 
 def test_a_level_that_is_longer_than_a_matrix() -> None:
     most = SETTINGS.github.most_jobs
-    jobs = pipelines.github(graph(most + 1), SETTINGS.github, {})["jobs"]
-    assert [len(job["strategy"]["matrix"]["include"]) for job in jobs.values()] == [most, 1]
+    assert len(pipelines.outputs(graph(most), SETTINGS.github)["level_1"]) == most
+    with pytest.raises(ConfigError, match=f"{most + 1} images are to be built, but a matrix has at most {most} jobs"):
+        pipelines.outputs(graph(most + 1), SETTINGS.github)
+
+
+def test_each_level_takes_its_matrix_from_the_plan_and_waits_for_those_before() -> None:
+    jobs = workflow(cache="registry.example.com/cache")["jobs"]
+    assert [*jobs] == ["plan", "level_1", "level_2"]
+    assert jobs["level_2"]["needs"] == ["plan", "level_1"]
+    for level in ("level_1", "level_2"):
+        job = jobs[level]
+        assert jobs["plan"]["outputs"][level] == f"${{{{ steps.plan.outputs.{level} }}}}"
+        assert job["strategy"]["matrix"] == {"include": f"${{{{ fromJSON(needs.plan.outputs.{level}) }}}}"}
+        assert job["if"] == f"needs.plan.outputs.{level} != '[]'"
+        assert job["env"]["REGISTRY"] == "${{ needs.plan.outputs.registry }}"
+        assert job["env"]["TRAINWRIGHT_CACHE"] == "${{ needs.plan.outputs.cache }}"
+    assert "TRAINWRIGHT_CACHE" not in workflow()["jobs"]["level_1"]["env"]
+
+
+# --- a run plans at its own commit ---------------------------------------------------------------------------------
+
+PROGRAM = f"""\
+#!{sys.executable}
+import os, sys
+from trainwright import cli
+sys.argv = ["trainwright", *sys.argv[1:]]
+cli.main()
+"""
+
+
+def checkout_of(tree: Path, folder: Path, *programs: tuple[str, str]) -> dict[str, str]:
+    """Give a checkout its program, and PATH stand-ins; return the environment of a step.
+
+    The checkout links to its programs: it may lie in shared memory, from which a container runs none.
+    """
+    token = ("github-token.sh", f"#!/bin/sh\necho token >>{folder}/asked\n")
+    for name, text in [("trainwright", PROGRAM), token, ("make", "#!/bin/sh\n"), *programs]:
+        (folder / name).write_text(text)
+        (folder / name).chmod(0o755)
+    for link in (tree / ".venv/bin/trainwright", tree / "scripts/github-token.sh"):
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.unlink(missing_ok=True)
+        link.symlink_to(folder / link.name)
+    given = {name: value for name, value in os.environ.items() if not name.startswith(("AWS", "CODEBUILD", "GITHUB"))}
+    return {**given, "PATH": f"{folder}:{os.environ['PATH']}"}
+
+
+@pytest.mark.parametrize("request_", [False, True], ids=["push", "pull-request"])
+def test_a_workflow_builds_what_its_commit_needs(
+    registry: Registry, committed: Path, tmp_path: Path, ask: Ask, edit: Any, request_: bool
+) -> None:
+    """The file was written before the change; the plan of the run has it. A pull request asks for no token."""
+    base = git(committed, "rev-parse", "HEAD")
+    publish(registry, [row for row in ask(committed, "plan", "*-cpu-*") if row["key"]])
+    step = workflow(f"--registry={registry.address}", "--", "*-cpu-*")["jobs"]["plan"]["steps"][1]
+    edit(committed / "dockerfiles/layers/sagemaker-training.j2", "RUN ", "RUN true; ")
+    git(committed, "commit", "--quiet", "--all", "--message", "b")
+    environment = checkout_of(committed, tmp_path)
+    said = {"GITHUB_OUTPUT": f"{tmp_path}/outputs", "BASE": base if request_ else "", "REGISTRY": registry.address}
+    words = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]]
+    done = subprocess.run(words, cwd=committed, env={**environment, **said}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    outputs = dict(line.split("=", 1) for line in (tmp_path / "outputs").read_text().splitlines())
+    planned = to_build(ask(committed, "plan", "*-cpu-*"))
+    assert 0 < len(planned) < len(ask(committed, "plan", "*-cpu-*"))
+    assert {row["image"] for row in json.loads(outputs["level_1"])} == planned
+    assert (outputs["level_2"], outputs["registry"]) == ("[]", "" if request_ else "ecr")
+    assert (tmp_path / "asked").exists() is not request_
+
+
+@pytest.mark.parametrize("event", ["", "PUSH", "PULL_REQUEST_UPDATED"])
+def test_codebuild_s_first_build_starts_a_batch_of_its_commit(
+    registry: Registry, committed: Path, tmp_path: Path, ask: Ask, edit: Any, event: str
+) -> None:
+    aws = ("aws", f'#!/bin/sh\nfor word; do echo "$word" >>{tmp_path}/asked; done\n')
+    publish(registry, [row for row in ask(committed, "plan", "*-cpu-*") if row["key"]])
+    git(committed, "branch", "target")
+    edit(committed / "dockerfiles/layers/sagemaker-training.j2", "RUN ", "RUN true; ")
+    git(committed, "commit", "--quiet", "--all", "--message", "b")
+    git(committed, "remote", "add", "origin", str(committed))
+    document = pipelines.first_build(SETTINGS.codebuild, [f"--registry={registry.address}", "--", "*-cpu-*"])
+    spec = buildspecs.parse(pipelines.static(document, "x"))
+    assert spec.commands[0] == "make setup"
+    for command in spec.commands:
+        shellcheck(command)
+    said = {"CODEBUILD_BUILD_ID": "images:17", "CODEBUILD_RESOLVED_SOURCE_VERSION": "a" * 40}
+    said |= {"CODEBUILD_WEBHOOK_EVENT": event, "CODEBUILD_WEBHOOK_BASE_REF": "refs/heads/target"}
+    environment = {**checkout_of(committed, tmp_path, aws), **said}
+    words = ["bash", "-ec", "\n".join(spec.commands)]
+    done = subprocess.run(words, cwd=committed, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    asked = (tmp_path / "asked").read_text()
+    assert asked.startswith(f"codebuild\nstart-build-batch\n--project-name\nimages\n--source-version\n{'a' * 40}\n")
+    batch = yaml.safe_load(asked.partition("--buildspec-override\n")[2])
+    assert set(built(batch)) == to_build(ask(committed, "plan", "*-cpu-*"))
+    registries = {task["env"]["variables"]["REGISTRY"] for task in batch["batch"]["build-graph"]}
+    assert registries == {"" if event.startswith("PULL_REQUEST") else registry.address}
+
+
+def test_the_files_hold_no_snapshot(cli: Any, committed: Path, edit: Any) -> None:
+    """The same command writes the same file at another commit."""
+    for kind in ("codebuild", "github"):
+        before = cli(committed, "ci", kind, "*-cpu-*", "--registry", "ecr", "--region", "us-east-1")
+        assert before.code == 0, before.err
+        edit(committed / "dockerfiles/layers/sagemaker-training.j2", "RUN ", "RUN true; ")
+        assert cli(committed, "ci", kind, "*-cpu-*", "--registry", "ecr", "--region", "us-east-1").out == before.out
+        assert "--registry=ecr --region=us-east-1 -- '*-cpu-*'" in before.out
+    ended = cli(committed, "ci", "github", "nope")
+    assert (ended.code, ended.out) == (2, "")
+    assert "unknown pipeline 'gitlab'" in cli(committed, "ci", "plan", "--of", "gitlab").err
 
 
 def test_the_commit_is_fetched_with_a_token_that_no_argument_shows(tmp_path: Path) -> None:

@@ -1,17 +1,19 @@
 """Test that `lock --update` only shows changes, that --write writes the same, and that `lock` alone is unaffected."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from trainwright.core.errors import LockError
+from trainwright.core.toml import load
 from trainwright.image import inputs
 from trainwright.lock import diff, packages
 from trainwright.lock.diff import changes
 from trainwright.matrix.matrix import Recipe, load_intent
-from trainwright.matrix.model import PythonFile, Variant
+from trainwright.matrix.model import Lock, PythonFile, Variant
 from trainwright.resolve import pypi
 from trainwright.resolve import resolve as resolve_resolve
 
@@ -117,6 +119,48 @@ def test_written_on_request(cli: Cli, tree: Path, now: dict[str, str], variant: 
     assert "2028" in header["Date"]
     assert diff.changes("", "distribution", diff.packages_held(stanzas), {})[0].new == ""
     assert inputs.load(Recipe(load_intent(tree), variant)).distribution.locked["libc6"]["Version"] == "9.9-1"
+
+
+@pytest.fixture
+def asked(now: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> list[set[str]]:
+    """Return the list of constraints of each question to the resolver; one on `impossible` has no solution."""
+    seen: list[set[str]] = []
+    offers = pypi.resolve
+
+    def resolve(requirements: list[str], *words: Any, constraints: Sequence[str] = ()) -> list[pypi.Offer]:
+        seen.append(set(constraints))
+        if any(text.startswith("impossible") for text in constraints):
+            raise LockError("the Python packages cannot be resolved")
+        return offers(requirements, *words)
+
+    monkeypatch.setattr(pypi, "resolve", resolve)
+    return seen
+
+
+def test_a_stale_lock_keeps_what_no_pin_has_moved(
+    cli: Cli, tree: Path, asked: list[set[str]], edit: Callable[..., None]
+) -> None:
+    """A new pin must move nothing else; `--update` is what moves the rest."""
+    path = tree / f"dockerfiles/locks/{ONLY}.toml"
+    locked = {entry.name: entry.version for entry in load(path, Lock).python if entry.group == "framework"}
+    edit(path, '^intent = "', 'intent = "' + "0" * 64 + '" # ')
+    cli(tree, "lock", ONLY)  # ends without the files, which only an index has
+    assert f"sympy=={locked['sympy']}" in asked[0]
+    assert not any(text.startswith("numpy==") for text in asked[0]), "pins of the matrix decide themselves"
+    asked.clear()
+    cli(tree, "lock", "--update", ONLY)
+    assert asked[0] == set()
+
+
+def test_a_version_that_a_new_pin_excludes_moves(
+    cli: Cli, tree: Path, asked: list[set[str]], edit: Callable[..., None]
+) -> None:
+    path = tree / f"dockerfiles/locks/{ONLY}.toml"
+    edit(path, '^intent = "', 'intent = "' + "0" * 64 + '" # ')
+    edit(path, '^name = "sympy"', 'name = "impossible"')
+    cli(tree, "lock", ONLY)  # ends without the files, which only an index has
+    assert any(text.startswith("impossible") for text in asked[0])
+    assert asked[1] == set()
 
 
 def test_nothing_is_written_where_a_part_fails(

@@ -20,7 +20,7 @@ def text(job: Job) -> str:
 
 
 def commands(job: Job, file: str) -> list[str]:
-    return pods.commands(job, file, _log(job))
+    return pods.commands(job, file, _mpijob(job), _log(job))
 
 
 def _log(job: Job) -> str:
@@ -35,6 +35,4 @@ def _mpijob(job: Job) -> dict[str, Any]:
     replicas = {"Launcher": pods.replica(job, 1, "Never", "mpi")}
     if job.nodes > 1:
         replicas["Worker"] = pods.replica(job, job.nodes - 1, "Never", "mpi", worker=True)
-    return objects.mpijob(
-        pods.metadata(job, job.name), job.processes, pods.policy(job, 0), replicas, launcher_works=True
-    )
+    return objects.mpijob(pods.metadata(job), job.processes, pods.policy(job, 0), replicas, launcher_works=True)

@@ -14,7 +14,7 @@ def text(job: Job) -> str:
 
 
 def commands(job: Job, file: str) -> list[str]:
-    return pods.commands(job, file, log(job))
+    return pods.commands(job, file, pytorchjob(job), log(job))
 
 
 def log(job: Job) -> str:
@@ -23,7 +23,7 @@ def log(job: Job) -> str:
 
 def pytorchjob(job: Job, annotations: dict[str, str] | None = None) -> dict[str, Any]:
     """Return the PyTorchJob; `annotations` are those of a platform that runs it."""
-    metadata = pods.metadata(job, job.name)
+    metadata = pods.metadata(job)
     if annotations:
         metadata["annotations"] = annotations
     replicas = {

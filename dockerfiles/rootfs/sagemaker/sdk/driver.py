@@ -1,7 +1,7 @@
-"""In the place of a container driver of SageMaker's SDK v3 (sagemaker.train.container_drivers): our launcher, same job.
+"""Start the launcher in place of a container driver of SageMaker's SDK v3 (sagemaker.train.container_drivers).
 
-What the SDK's scripts/environment.py has put into the environment by then: SM_ENTRY_SCRIPT, relative to the folder we
-are in; SM_HPS, an object of the hyperparameters; SM_DISTRIBUTED_CONFIG, one of the arguments of Torchrun() or MPI().
+The SDK's scripts/environment.py has set these variables: SM_ENTRY_SCRIPT, relative to the current folder; SM_HPS, the
+hyperparameters as a JSON object; SM_DISTRIBUTED_CONFIG, the arguments of Torchrun() or MPI() as a JSON object.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ DISTRIBUTIONS = {"basic_script_driver": "plain", "torchrun_driver": "torchrun", 
 
 
 def argument(value: object) -> str:
-    """A hyperparameter as the SDK's drivers hand it over: JSON, but for text, which may hold JSON of its own."""
+    """Format a hyperparameter as the SDK's drivers do: text stays text, everything else becomes JSON."""
     if isinstance(value, str):
         with contextlib.suppress(ValueError):
             value = json.loads(value)
@@ -26,10 +26,13 @@ def argument(value: object) -> str:
 
 
 def command(driver: str, environ: Mapping[str, str]) -> list[str]:
-    """What to start instead of a driver, by its file name. Raises KeyError and ValueError for an SDK we do not know."""
+    """Return the launcher's command for a driver, which is named like its file without .py.
+
+    Raises KeyError or ValueError if the SDK is of an unknown version.
+    """
     said = json.loads(environ.get("SM_DISTRIBUTED_CONFIG", "{}"))
     words = [LAUNCHER, "--distribution", DISTRIBUTIONS[driver]]
-    if said.get("process_count_per_node") and driver != "basic_script_driver":  # `plain` is one process
+    if said.get("process_count_per_node") and driver != "basic_script_driver":  # plain takes no --processes
         words += ["--processes", str(int(said["process_count_per_node"]))]
     if said.get("mpi_additional_options"):
         words += ["--mpi-options", shlex.join(said["mpi_additional_options"])]
@@ -39,7 +42,7 @@ def command(driver: str, environ: Mapping[str, str]) -> list[str]:
 
 
 def without(path: str, folder: str) -> str:
-    """PATH without a folder: what the job starts is to find the image's own programs."""
+    """Remove a folder from PATH, so that the job finds the image's own python3."""
     return os.pathsep.join(part for part in path.split(os.pathsep) if part != folder)
 
 
@@ -50,9 +53,9 @@ def main(driver: Path) -> None:
         words = command(driver.stem, os.environ)
     except (KeyError, ValueError, TypeError, AttributeError) as problem:
         said = (
-            f"what SageMaker's SDK wants started is not understood: {type(problem).__name__} {problem}\n"
-            "  why:   a version of the SDK that this image does not know\n"
-            "  fix:   TRAINWRIGHT_SDK_DRIVERS=own in the job's environment: the SDK's own drivers start it"
+            f"the job of SageMaker's SDK cannot be started: {type(problem).__name__} {problem}\n"
+            "  why:   this image does not know this version of the SDK\n"
+            "  fix:   set TRAINWRIGHT_SDK_DRIVERS=own in the job's environment, which uses the SDK's own drivers"
         )
         with contextlib.suppress(OSError):
             FAILURE.write_text(said)

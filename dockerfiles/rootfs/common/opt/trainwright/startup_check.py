@@ -1,8 +1,8 @@
-"""Before a job trains: what its processes would really load, compared with what the image declares.
+"""Compare what a job's processes would load with what the image declares, before the job trains.
 
-`trainwright-check` compares; on a difference it says what was declared, what was found, where, and how to go on, and
-ends with 5. TRAINWRIGHT_STARTUP_CHECK=warn only says it, =off does nothing. What a job added is no difference. The
-standard library alone, and no framework by name: both files below say what there is to ask.
+For each difference `trainwright-check` names what is declared, what was found, where, and the fix, and ends with 5.
+TRAINWRIGHT_STARTUP_CHECK=warn only reports, =off skips the check. Packages that the job added are not differences.
+This module uses the standard library only and names no framework: the two files below say what to check.
 """
 
 from __future__ import annotations
@@ -25,34 +25,34 @@ from pathlib import Path
 from typing import Any
 
 DECLARED = Path("/opt/trainwright/declared.json")  # rendered from the lock
-RECORDED = Path("/opt/trainwright/libraries.json")  # path to {component, sha256, names}: as the image was built
+RECORDED = Path("/opt/trainwright/libraries.json")  # path -> {component, sha256, names}, recorded at build time
 MODE = "TRAINWRIGHT_STARTUP_CHECK"
-PATIENCE = 600  # seconds: the first import of a framework reads gigabytes over a network
+PATIENCE = 600  # seconds, because the first import of a framework may read gigabytes over a network
 DIFFERENT = 5
 
 Json = dict[str, Any]
-Packages = dict[str, tuple[str, str]]  # name to version and folder
+Packages = dict[str, tuple[str, str]]  # name -> version, folder
 
 
-# --- the judgement: no file is read here -----------------------------------------------------------------------------
+# --- comparison: pure functions, which read no files -----------------------------------------------------------------
 
 
 def difference(what: str, declared: str, found: str, where: str, go_on: str) -> str:
     place = f" ({where})" if where else ""
-    return f"{what}: declared {declared}, found {found}{place}. To go on: {go_on}"
+    return f"{what}: declared {declared}, found {found}{place}. Fix: {go_on}"
 
 
 def package_differences(declared: Json, found: Packages) -> list[str]:
-    """Python packages that were moved or removed; tools that install others may be."""
+    """List Python packages whose version changed or that were removed; installers such as pip (may_move) are exempt."""
     said = []
     for name, version in sorted(declared["python"].items()):
         if name in declared["may_move"]:
             continue
         if name not in found:
-            go_on = f"whatever removed it must not; `pip install {name}=={version}` brings it back"
+            go_on = f"undo the step that removed it, or run `pip install {name}=={version}`"
             said.append(difference(f"Python package {name}", version, "none", "", go_on))
         elif found[name][0] != version:
-            go_on = f"take {name} out of requirements.txt, or start from an image that declares {found[name][0]}"
+            go_on = f"remove {name} from requirements.txt, or use an image that declares {found[name][0]}"
             said.append(difference(f"Python package {name}", version, *found[name], go_on))
     return said
 
@@ -62,21 +62,21 @@ def added(declared: Json, found: Packages) -> list[str]:
 
 
 def version_differences(declared: Json, said: dict[str, str]) -> list[str]:
-    """Components that say something else of themselves; `said` is "" or an error where one says nothing."""
+    """List components that report another version. `said`: component -> version, "" or the error of its import."""
     lines = []
     for name, version in sorted(said.items()):
         wanted = declared["components"][name]["says"]
         public, _, local = version.partition("+")
-        # A wheel of the public index is built for one accelerator, and only the module says for which.
+        # A wheel of the public index has no local version such as +cu132, but the imported module may report one.
         own = local == declared["accelerator"] and "+" not in wanted
         if wanted != (public if own else version):
-            go_on = f"undo what changed {name}: the job's requirements.txt, or a step on top of the image"
+            go_on = f"undo the change of {name}: in the job's requirements.txt, or in a step on top of the image"
             lines.append(difference(f"component {name}", wanted, version or "no version", "", go_on))
     return lines
 
 
 def owner(declared: Json, path: str) -> str:
-    """The component whose library carries this file name; "" for everything else."""
+    """Return the component whose library has this file name, or ""."""
     name = path.rpartition("/")[2]
     for component, facts in declared["components"].items():
         if any(fnmatchcase(name, glob) for glob in facts["libraries"]):
@@ -85,25 +85,28 @@ def owner(declared: Json, path: str) -> str:
 
 
 def library_differences(declared: Json, recorded: Json, hashes: dict[str, str], mapped: list[str]) -> list[str]:
-    """`hashes`: recorded path to the sha256 that it has now, "" where it is gone; `mapped`: what a process maps."""
+    """List libraries that were changed or removed, and other copies of them that a process loads.
+
+    `hashes`: recorded path -> its sha256 now, "" if it was removed. `mapped`: the files that a process maps.
+    """
     said = []
     for path, facts in sorted(recorded.items()):
         if hashes[path] != facts["sha256"]:
             found = f"sha256 {hashes[path][:12]}" if hashes[path] else "none"
-            go_on = f"whatever replaced or removed {facts['component']}'s library must not"
+            go_on = f"undo the step that replaced or removed the library of {facts['component']}"
             what = f"library of {facts['component']}"
             said.append(difference(what, f"sha256 {facts['sha256'][:12]}", found, path, go_on))
     for path in sorted(set(mapped) - recorded.keys()):
         if component := owner(declared, path):
             own = [known for known, facts in recorded.items() if facts["component"] == component]
-            go_on = "remove that copy, and what makes the loader find it (LD_PRELOAD, LD_LIBRARY_PATH, ld.so.conf.d)"
-            what = f"library of {component} in a process with the framework"
+            go_on = "remove that copy, or its folder from LD_PRELOAD, LD_LIBRARY_PATH and ld.so.conf.d"
+            what = f"library of {component} that the framework loads"
             said.append(difference(what, ", ".join(own) or "none", path, _told(path), go_on))
     return said
 
 
 def _told(path: str) -> str:
-    """Which of the loader's variables leads to a file."""
+    """Return which setting makes the loader find a file: "preloaded", "LD_LIBRARY_PATH" or ""."""
     folders = {str(Path(word).resolve()) for word in _words("LD_LIBRARY_PATH")}
     if path in preloaded():
         return "preloaded"
@@ -115,7 +118,7 @@ def _words(variable: str) -> list[str]:
 
 
 def preloaded() -> set[str]:
-    """What the loader puts before everything else, whoever asked it to."""
+    """Return the files that the loader preloads, by LD_PRELOAD or /etc/ld.so.preload."""
     told = _words("LD_PRELOAD")
     with suppress(OSError):
         told += Path("/etc/ld.so.preload").read_text().split()
@@ -123,18 +126,18 @@ def preloaded() -> set[str]:
 
 
 def symbol_differences(declared: Json, recorded: Json, provided: dict[str, str]) -> list[str]:
-    """`provided`: component to the preloaded file from which a process gets its function."""
+    """List components whose function a preloaded file replaces. `provided`: component -> that file."""
     said = []
     for name, path in sorted(provided.items()):
         if path not in recorded and not owner(declared, path):
             what = f"{declared['components'][name]['symbol']} of {name}"
-            go_on = "unset LD_PRELOAD, and look into /etc/ld.so.preload"
-            said.append(difference(what, "that of its own library", path, "preloaded", go_on))
+            go_on = "unset LD_PRELOAD, and remove the file from /etc/ld.so.preload"
+            said.append(difference(what, "its own library's", path, "preloaded", go_on))
     return said
 
 
 def variable_differences(declared: Json, recorded: Json, environment: dict[str, str]) -> list[str]:
-    """Variables that make a component load something else than what the image declares."""
+    """List environment variables that make a component load another library than the image's."""
     said = []
     for name, facts in sorted(declared["components"].items()):
         own = {path for path, library in recorded.items() if library["component"] == name}
@@ -153,21 +156,21 @@ def _shortest(names: set[str]) -> str:
 
 
 def shadows(site: Path, origins: dict[str, str]) -> list[str]:
-    """Modules that come from elsewhere, although the image has them; `origins`: top-level module to its file."""
+    """List modules of the image that Python imports from elsewhere. `origins`: top-level module -> its file."""
     said = []
     for name, origin in sorted(origins.items()):
         own = [path for path in (site / name, site / f"{name}.py") if path.exists()]
         if own and site not in Path(origin).parents:
-            go_on = f"rename it: Python finds it before the image's own {name}"
+            go_on = f"rename that file, because Python imports it instead of the image's {name}"
             said.append(difference(f"module {name}", str(own[0]), origin, "", go_on))
     return said
 
 
-# --- what is there ---------------------------------------------------------------------------------------------------
+# --- facts: functions that read files or run programs ----------------------------------------------------------------
 
 
 def packages_on(path: list[str]) -> Packages:
-    """What Python finds first on a path wins, as with an import."""
+    """Return the installed packages on a path; of several copies the first counts, as with an import."""
     found: Packages = {}
     for one in distributions(path=path):
         name = re.sub(r"[-_.]+", "-", one.metadata["Name"] or "").lower()
@@ -181,7 +184,7 @@ def mapped_files() -> list[str]:
 
 
 class Symbol(ctypes.Structure):
-    """Dl_info of dladdr(3)."""
+    """Declare Dl_info of dladdr(3)."""
 
     _fields_ = [
         ("file", ctypes.c_char_p),
@@ -192,7 +195,7 @@ class Symbol(ctypes.Structure):
 
 
 def provider_of(symbol: str) -> str:
-    """The file from which a process gets a function that it asks for by name; "" where it would find none."""
+    """Return the file that provides a function to a process that looks it up by name, or ""."""
     loader, found = ctypes.CDLL(None), Symbol()
     try:
         address = ctypes.cast(getattr(loader, symbol), ctypes.c_void_p)
@@ -203,7 +206,7 @@ def provider_of(symbol: str) -> str:
 
 
 def inspect(declared: Json, recorded: Json) -> Json:
-    """In a process of its own, which loads what a job's process would load: what it got, and from where."""
+    """Load what a job's process would load, and return versions and origins. Runs in a separate process."""
     said, provided = {}, {}
     for name, facts in declared["components"].items():
         code = facts["probe"].get("code")
@@ -213,12 +216,12 @@ def inspect(declared: Json, recorded: Json) -> Json:
                 with redirect_stdout(printed):
                     exec(code, {"__name__": "probe"})
                 said[name] = version_in(facts["probe"]["pattern"], printed.getvalue())
-            except BaseException as error:  # whatever a broken package does on import
+            except BaseException as error:  # a broken package may raise anything on import, even SystemExit
                 said[name] = f"{type(error).__name__}: {error}".splitlines()[0]
     for name, facts in declared["components"].items():
         if facts["symbol"] and (path := provider_of(facts["symbol"])) in preloaded():
             provided[name] = path
-    # What no framework has loaded yet: from where a process would get it by its name.
+    # Also load the libraries that no framework has loaded yet, to see which files their names resolve to.
     for name in sorted({name for facts in recorded.values() for name in facts["names"]}):
         with suppress(OSError):
             ctypes.CDLL(name)
@@ -237,7 +240,7 @@ def version_in(pattern: str, printed: str) -> str:
 
 
 def printed_by(command: list[str]) -> str:
-    """What a program prints; "" where it is not there or does not end."""
+    """Return the output of a program, or "" if it does not exist or does not end in time."""
     try:
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=PATIENCE)
     except (OSError, subprocess.TimeoutExpired):
@@ -256,12 +259,12 @@ def sha256(path: str) -> str:
     return digest.hexdigest()
 
 
-# Started as a job's own script would be: the folder it stands in comes first on Python's path.
+# Start like a job's own script, with the current folder first on sys.path.
 AS_A_JOB = "import runpy, sys; sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0], run_name='trainwright_inspect')"
 
 
 def inspected() -> tuple[Json, str]:
-    """What inspect() found in a process of its own; else {} and the last words of that process."""
+    """Run inspect() in a separate process. Returns its result, or {} and the last line of the process's output."""
     reader, writer = os.pipe()
     command = [sys.executable, "-c", AS_A_JOB, __file__, str(writer)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, pass_fds=[writer])
@@ -276,11 +279,11 @@ def inspected() -> tuple[Json, str]:
     finally:
         kill.cancel()
     last = words().decode(errors="replace").strip().splitlines()
-    return (json.loads(text), "") if text else ({}, last[-1] if last else f"it ended with {process.returncode}")
+    return (json.loads(text), "") if text else ({}, last[-1] if last else f"exit code {process.returncode}")
 
 
 def _in_thread(work: Any) -> Any:
-    """Start work now; what comes back waits for its result."""
+    """Start work in a thread. Returns a function that waits for its result."""
     results: list[Any] = []
     thread = threading.Thread(target=lambda: results.append(work()))
     thread.start()
@@ -293,9 +296,9 @@ def _in_thread(work: Any) -> Any:
 
 
 def compare() -> tuple[list[str], list[str]]:
-    """Every difference, and what the job added."""
+    """Return all differences, and the packages that the job added."""
     declared, recorded = json.loads(DECLARED.read_text()), json.loads(RECORDED.read_text())
-    # A framework takes seconds to import; everything else is done meanwhile.
+    # Importing a framework takes seconds, so the other checks run meanwhile.
     loaded = _in_thread(inspected)
     site = Path(sysconfig.get_path("purelib"))
     path = [str(Path.cwd()), *_words("PYTHONPATH"), *sys.path]
@@ -309,8 +312,8 @@ def compare() -> tuple[list[str], list[str]]:
     found, why = loaded()
     lines = package_differences(declared, packages)
     if not found:
-        go_on = "undo what was installed on top of the image"
-        lines.append(difference("a process with the framework", "one that starts", why, "", go_on))
+        go_on = "undo the installations on top of the image"
+        lines.append(difference("process that imports the framework", "success", why, "", go_on))
     else:
         said |= found["said"]
         lines += shadows(site, found["origins"])
@@ -322,7 +325,7 @@ def compare() -> tuple[list[str], list[str]]:
 
 
 def libraries(declared: Json) -> Json:
-    """Every library on disk that carries a component's name. What the image holds as it is built, is recorded."""
+    """Find every file on disk that has the name of a component's library; the build records the result."""
     names: dict[str, list[str]] = {}
     for line in printed_by(["/sbin/ldconfig", "-p"]).splitlines():
         name, _, path = line.strip().partition(" => ")
@@ -343,21 +346,21 @@ def libraries(declared: Json) -> Json:
 
 
 def report(mode: str, differences: list[str], more: list[str], seconds: float) -> tuple[list[str], int]:
-    """What is said of it, line by line, and the exit code; `more` is what the job added."""
+    """Return the lines of the report, and the exit code. `more`: the packages that the job added."""
     said, code = [], 0
     if mode == "off":
         return [f"trainwright-check: not run, {MODE}=off"], 0
     identity = json.loads(DECLARED.read_text())["id"]
     if differences:
-        said.append(f"{'WARNING: ' if mode == 'warn' else 'refused: '}this is not {identity} any more")
+        said.append(f"{'WARNING: ' if mode == 'warn' else 'refused: '}this container differs from {identity}")
         said += differences
         if mode != "warn":
-            said.append(f"{MODE}=warn starts it nevertheless")
+            said.append(f"{MODE}=warn starts the job nevertheless")
             code = DIFFERENT
     else:
-        said.append(f"{identity} is what it declares ({seconds:.1f} s)")
+        said.append(f"{identity} matches its declaration ({seconds:.1f} s)")
     if more:
-        said.append(f"beyond the image: {', '.join(more)}")
+        said.append(f"added to the image: {', '.join(more)}")
     return [f"trainwright-check: {line}" for line in said], code
 
 
@@ -366,12 +369,12 @@ def main(words: list[str]) -> int:
         found = libraries(json.loads(DECLARED.read_text()))
         RECORDED.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n")
         return 0
-    if words[:1] == ["--libraries"]:  # as another declaration asks
+    if words[:1] == ["--libraries"]:  # with the declaration that is given
         print(json.dumps(libraries(json.loads(words[1]))))
         return 0
     mode = os.environ.get(MODE) or "refuse"
     if words or mode not in ("refuse", "warn", "off"):
-        print(f"trainwright-check: {MODE} is {mode!r}; refuse, warn or off, and no arguments", file=sys.stderr)
+        print(f"trainwright-check: {MODE} is {mode!r}: expected refuse, warn or off, and no arguments", file=sys.stderr)
         return 2
     if mode == "off":
         print("\n".join(report(mode, [], [], 0)[0]), file=sys.stderr)

@@ -1,4 +1,4 @@
-"""`python -IB /opt/trainwright/launcher`: isolated, so this folder has to be put on Python's path by hand."""
+"""Run the launcher: `python -IB /opt/trainwright/launcher`. -I leaves this folder off sys.path, so it is added here."""
 
 import json
 import os
@@ -15,4 +15,4 @@ settings = json.loads((HERE / "settings.json").read_text())
 code = ranks.main(sys.argv[1:], settings) if sys.argv[1:2] == ["--rank"] else launch.main(sys.argv[1:], settings)
 sys.stdout.flush()
 sys.stderr.flush()
-os._exit(code)  # no thread that still waits for somebody holds up the end of the job
+os._exit(code)  # a thread that still waits for another host must not delay the end of the job

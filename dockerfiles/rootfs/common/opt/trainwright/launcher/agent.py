@@ -1,8 +1,8 @@
-"""torchrun, whose agent on the main host leaves last.
+"""Run torchrun with one change: the agent on the main host exits last.
 
-All agents meet once their ranks are done, in a store that lives in the agent of the main host. torchrun's own leaves as
-soon as the last one has come, before that one has its answer; which then logs 45 lines of DistNetworkError and ends
-with 0, so that a job that succeeded looks like one that failed.
+At the end all agents wait for each other at a barrier in a store that the main host's agent serves. torchrun's own main
+agent exits as soon as the last agent has arrived, before that one has its answer. The last agent then logs 45 lines of
+DistNetworkError and exits with 0, so a job that succeeded looks like one that failed.
 """
 
 import runpy
@@ -13,17 +13,17 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-SECONDS = 5  # for hosts that are gone already
+SECONDS = 5  # limit of the wait for agents that have already exited
 
 
 def leaving(meet: Callable[[Any], None]) -> Callable[[Any], None]:
-    """The agent's own meeting, and after it a word of each to the main host, which needs no answer."""
+    """Extend the agent's exit barrier: the main agent also waits until all others have set a key as their last step."""
 
     def leave(agent: Any) -> None:
         meet(agent)
         group = agent._worker_group
         keys = [f"trainwright/left/{number}" for number in range(1, group.group_world_size)]
-        with suppress(Exception):  # nothing but the order in which agents leave depends on it
+        with suppress(Exception):  # only the order in which agents exit depends on it
             if group.group_rank:
                 agent._store.set(keys[group.group_rank - 1], "")
             elif keys:
@@ -33,8 +33,8 @@ def leaving(meet: Callable[[Any], None]) -> Callable[[Any], None]:
 
 
 if __name__ == "__main__":
-    sys.path[0] = str(Path.cwd())  # as `python -m` has it: the modules beside this one are not the agent's
-    with suppress(ImportError, AttributeError):  # a torchrun that is made in another way: it works as it does
+    sys.path[0] = str(Path.cwd())  # as under `python -m`; the launcher's modules must not be importable by the agent
+    with suppress(ImportError, AttributeError):  # a later torchrun may be built differently: it then runs unchanged
         from torch.distributed.elastic.agent.server.api import SimpleElasticAgent  # type: ignore[import-not-found]
 
         SimpleElasticAgent._exit_barrier = leaving(SimpleElasticAgent._exit_barrier)

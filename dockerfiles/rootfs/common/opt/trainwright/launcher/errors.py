@@ -1,10 +1,10 @@
-"""What can go wrong before and while a job runs: said with its cause and its fix, never as a traceback."""
+"""Define the launcher's error, which names what failed, why, and the fix, and print its notes on stderr."""
 
 import sys
 
 
 class LauncherError(Exception):
-    """An expected failure; its text is what the user reads, its first line is enough for a failure file."""
+    """Describe an expected failure. Users read its text; the first line alone must be enough for a failure file."""
 
     def __init__(self, what: str, why: str = "", fix: str = "") -> None:
         lines = [what, *(f"  {label:<6} {text}" for label, text in (("why:", why), ("fix:", fix)) if text)]
@@ -13,5 +13,5 @@ class LauncherError(Exception):
 
 
 def note(text: str) -> None:
-    """One line on stderr, which every platform keeps; at once, as the container may be killed in the next moment."""
+    """Print one line on stderr, which every platform keeps. Flush it, because the container may be killed next."""
     print(f"trainwright-launch: {text}", file=sys.stderr, flush=True)

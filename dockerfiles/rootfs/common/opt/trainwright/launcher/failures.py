@@ -1,6 +1,6 @@
-"""Why a job failed, where a platform looks for it: who, the exit code, and the script's own last words.
+"""Write the failure file that a platform reads: host, exit code, and the end of the script's stderr.
 
-A file that cannot be written is said on stderr and changes nothing else: a full disk is no success.
+If the file cannot be written, that is noted on stderr and the exit code stays: a full disk must not look like success.
 """
 
 import contextlib
@@ -11,19 +11,19 @@ from pathlib import Path
 
 from errors import note
 
-OUTPUT = Path("/opt/ml/output")  # SageMaker's: the first characters of `failure` become FailureReason
+OUTPUT = Path("/opt/ml/output")  # SageMaker shows the first 1,024 characters of `failure` as FailureReason
 VARIABLE = "TRAINWRIGHT_FAILURE_FILE"
 TRACEBACK = "Traceback (most recent call last):"
-TAG = re.compile(r"^(?:\[\d+,\d+\]<std(?:err|out)>:)?(?:\[rank\d+\]: )?")  # of mpirun, of torch
+TAG = re.compile(r"^(?:\[\d+,\d+\]<std(?:err|out)>:)?(?:\[rank\d+\]: )?")  # prefixes of mpirun and of torch
 
 
 def exit_code(returncode: int) -> int:
-    """Popen's to a shell's: 137 for SIGKILL."""
+    """Convert Popen's return code to a shell's exit code: -9 (SIGKILL) becomes 137."""
     return 128 - returncode if returncode < 0 else returncode
 
 
 def ended(host: str, code: int) -> str:
-    """`algo-2: exit code 137 (SIGKILL)`"""
+    """Return a line like `algo-2: exit code 137 (SIGKILL)`."""
     name = ""
     if code > 128:
         with contextlib.suppress(ValueError):
@@ -32,9 +32,9 @@ def ended(host: str, code: int) -> str:
 
 
 def last_words(text: str, characters: int) -> str:
-    """The end of what a script wrote to stderr: its last traceback, else its last lines, in at most so many characters.
+    """Return the last traceback on a script's stderr, else its last lines, in at most `characters`.
 
-    The line with the exception outlives the frames above it and what was said after it.
+    The line with the exception is kept longest: frames above it and lines after it are cut first.
     """
     lines = [TAG.sub("", line).rstrip() for line in text.replace("\r", "\n").splitlines()]
     lines = [line for line in lines if line]
@@ -57,20 +57,20 @@ def _end(lines: list[str], characters: int) -> str:
 
 
 def text(host: str, code: int, words: str, characters: int) -> str:
-    """The whole file: who and what first, so that it is never cut off."""
+    """Return the content of the failure file; host and exit code come first, so that they are never cut off."""
     first = ended(host, code)
     return f"{first}\n{last_words(words, characters - len(first) - 1)}".rstrip("\n")
 
 
 def place(environ: Mapping[str, str]) -> Path | None:
-    """Where a failure is written; None where no platform looks for it."""
+    """Return the path of the failure file, or None if no platform reads one."""
     if said := environ.get(VARIABLE):
         return Path(said)
     return OUTPUT / "failure" if OUTPUT.is_dir() else None
 
 
 def begin(path: Path | None) -> None:
-    """What an earlier start of this container left is not this one's."""
+    """Remove the result files of an earlier start of this container."""
     for old in (path, OUTPUT / "success" if path == OUTPUT / "failure" else None):
         with contextlib.suppress(OSError):
             if old:
@@ -78,7 +78,7 @@ def begin(path: Path | None) -> None:
 
 
 def write(path: Path | None, said: str) -> None:
-    """A script may have written its own reason: that one stays."""
+    """Write the failure file, unless the script has already written its own reason."""
     if path is None:
         return
     try:
@@ -90,7 +90,7 @@ def write(path: Path | None, said: str) -> None:
 
 
 def succeed(path: Path | None) -> None:
-    """Beside its failure file SageMaker's toolkit leaves an empty `success`, as it has always done."""
+    """Create an empty `success` on SageMaker, as its toolkit does."""
     if path == OUTPUT / "failure":
         try:
             (OUTPUT / "success").touch()

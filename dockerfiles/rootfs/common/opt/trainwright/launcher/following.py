@@ -1,7 +1,7 @@
-"""From the first rank to the last: ranks that end, peers that fail, and a platform that stops the job.
+"""Follow a running job to its end: ranks that end, peers that fail, and a platform that stops the job.
 
-Every wait but the one for the training itself has an end. Exit code and reason are those of the rank that failed first,
-on whichever host that was.
+Every wait except the one for the training itself has a timeout. Exit code and reason are those of the rank that failed
+first on any host.
 """
 
 import os
@@ -19,24 +19,24 @@ from signals import Signals
 from watch import Event, Meeting
 from worlds import World
 
-Result = tuple[int, str]  # exit code of this host, and the text of its failure file
+Result = tuple[int, str]  # this host's exit code, and the text of its failure file
 
 
 @dataclass
 class Job:
-    """A job on this host. `children` were started here: none on an MPI worker, where sshd starts the ranks."""
+    """Hold the state of a job on this host. `children` is empty on an MPI worker, where sshd starts the ranks."""
 
     world: World
     settings: Mapping[str, int]
     meeting: Meeting
     signals: Signals
     folder: Path
-    spared: list[int]  # processes that were there before, and end by themselves
+    spared: list[int]  # pids that ran before the launcher and are never killed
     children: list[processes.Child] = field(default_factory=list)
     servers: list[subprocess.Popen[bytes]] = field(default_factory=list)
     watched: bool = True
-    agents: bool = False  # torchrun's: once its ranks are gone each waits for the other hosts', and has nothing to save
-    stopping: str = ""  # why
+    agents: bool = False  # the children are torchrun agents, which may be killed once their ranks have ended
+    stopping: str = ""  # why the ranks are being stopped
     deadline: float = 0
     told: set[int] = field(default_factory=set)
 
@@ -45,18 +45,18 @@ class Job:
         return self.settings["poll_milliseconds"] / 1000
 
     def others(self) -> list[int]:
-        """What runs below this process on a worker: ranks, and mpirun's daemon, which must not leave before mpirun."""
+        """Return the pids below this process on an MPI worker: ranks and mpirun's daemon, which must outlive mpirun."""
         apart = {*self.spared, *(server.pid for server in self.servers)}
         return [pid for pid in processes.below(os.getpid()) if pid not in apart]
 
-    def bury(self) -> None:
-        processes.bury([*(child.pid for child in self.children), *(server.pid for server in self.servers)])
+    def reap(self) -> None:
+        processes.reap([*(child.pid for child in self.children), *(server.pid for server in self.servers)])
 
 
 def follow(job: Job) -> Result:
-    """Until nothing of the job is left to do on this host."""
+    """Follow the job until this host's part has ended. Returns its exit code and failure text."""
     while True:
-        job.bury()
+        job.reap()
         if job.signals.number and not job.stopping:
             job.meeting.say("stop", cause=job.signals.name)
             _stop(job, f"stopped by {job.signals.name}", job.settings["stop_seconds"])
@@ -64,7 +64,7 @@ def follow(job: Job) -> Result:
         if event and event.kind in ("failed", "lost") and not job.stopping:
             return _ended_by(job, event)
         if event and event.kind == "stop" and not job.stopping:
-            _stop(job, f"stopped, as {event.host} was ({event.cause})", job.settings["stop_seconds"])
+            _stop(job, f"stopped because {event.host} was stopped ({event.cause})", job.settings["stop_seconds"])
         if job.stopping:
             _tell_ranks(job)
             if time.monotonic() > job.deadline:
@@ -82,7 +82,7 @@ def follow(job: Job) -> Result:
 
 
 def _stop(job: Job, why: str, seconds: float) -> None:
-    """The ranks are told to end; who starts them must not take one that does so for a failure."""
+    """Send SIGTERM to the ranks. A file tells their parents, so that a rank that then ends does not count as failed."""
     job.stopping, job.deadline = why, time.monotonic() + seconds
     note(f"{job.world.host}: {why}; SIGTERM to the script, SIGKILL after {seconds:g} s")
     try:
@@ -93,7 +93,7 @@ def _stop(job: Job, why: str, seconds: float) -> None:
 
 
 def _tell_ranks(job: Job) -> None:
-    """Once for each, and to those that start meanwhile."""
+    """Send SIGTERM once to each rank, including those that have started since the last call."""
     found = ranks.running(job.folder)
     if not found and _direct(job):
         found = [target for child in job.children if child.ended() is None for target in processes.targets(child.pid)]
@@ -103,12 +103,12 @@ def _tell_ranks(job: Job) -> None:
 
 
 def _direct(job: Job) -> bool:
-    """Whether the children are the script itself, not torchrun or mpirun."""
+    """Return whether the children are the script itself, not torchrun or mpirun."""
     return all(child.is_script for child in job.children)
 
 
 def _ended(job: Job) -> Result:
-    """All ranks of this host ended well: the job has, once those of all hosts have."""
+    """Wait, after all ranks of this host ended with 0, until those of all hosts have."""
     if job.stopping or not job.watched:
         return 0, ""
     job.meeting.say("ended")
@@ -125,7 +125,7 @@ def _ended(job: Job) -> Result:
 
 
 def _failed(job: Job) -> Result:
-    """A rank of this host failed. Where another one killed it, that other one is waited for, to say why."""
+    """Report that a rank of this host failed; after SIGTERM or SIGKILL, first wait for another host's cause."""
     code, words = _cause(job)
     text = failures.text(job.world.host, code, words, job.settings["failure_characters"])
     if job.stopping:
@@ -145,7 +145,7 @@ def _failed(job: Job) -> Result:
 
 
 def _heard_end(job: Job) -> Event | None:
-    """What ended the job, as all hosts see it; None if nobody says so in time."""
+    """Wait up to verdict_seconds for the event that ended the job, which is the same on all hosts. None: no event."""
     end = time.monotonic() + job.settings["verdict_seconds"]
     while time.monotonic() < end:
         event = job.meeting.heard(job.poll)
@@ -155,11 +155,11 @@ def _heard_end(job: Job) -> Event | None:
 
 
 def _cause(job: Job) -> Result:
-    """Exit code and last words of the rank that failed first; where no rank says so, those of what started it."""
+    """Return exit code and last stderr of the rank that failed first; without a record, those of the child process."""
     code = next((failures.exit_code(end) for child in job.children if (end := child.ended())), 1)
     found = ranks.records(job.folder)
     if not found and not _direct(job):
-        time.sleep(job.poll)  # its record may be on its way
+        time.sleep(job.poll)  # a record may still be being written
         found = ranks.records(job.folder)
     if found:
         return found[0].code, found[0].words
@@ -169,19 +169,19 @@ def _cause(job: Job) -> Result:
 
 
 def _ended_by(job: Job, event: Event) -> Result:
-    """Another host is why this one ends: its ranks may hang in a collective, and have seconds to leave it."""
-    note(f"{job.world.host}: ends, as {event.host} {event.kind}")
+    """End this host because another one failed. Its ranks may hang in a collective, so they get seconds only."""
+    note(f"{job.world.host}: ends because of {event.host}: {event.kind}")
     _end_ranks(job)
     text = event.cause if event.cause.startswith(f"{event.host}:") else f"{event.host}: {event.cause or event.kind}"
     return event.code or 1, text[: job.settings["failure_characters"]]
 
 
 def _end_ranks(job: Job) -> None:
-    """Those that are left: SIGTERM, and SIGKILL within seconds."""
+    """End the remaining ranks: SIGTERM, and SIGKILL after peer_stop_seconds."""
     if _alive(job):
         _stop(job, "another rank failed", job.settings["peer_stop_seconds"])
     while time.monotonic() < job.deadline and _alive(job):
-        job.bury()
+        job.reap()
         _tell_ranks(job)
         time.sleep(job.poll)
     processes.kill_below(job.spared)
@@ -201,8 +201,8 @@ def _killed(job: Job) -> Result:
 
 
 def uploads(spared: list[int], seconds: float) -> None:
-    """What the toolkit left running sends the last files, sees `success` or `failure`, and ends."""
+    """Wait for uploads of SageMaker's toolkit, which end by themselves once `success` or `failure` exists."""
     end = time.monotonic() + seconds
     while time.monotonic() < end and any(processes.stat(pid)[0] == os.getpid() for pid in spared):
-        processes.bury([])
+        processes.reap([])
         time.sleep(seconds / 100)

@@ -1,9 +1,9 @@
-"""A training script on this host of a job: which hosts there are, is the image what it declares, are all there, go.
+"""Run a training script on this host of a job: find the hosts, check this one, wait for the others, start the ranks.
 
     trainwright-launch [--distribution plain|torchrun|mpi|tensorflow] [--processes N] SCRIPT [ARGS...]
 
-The same on SageMaker, Slurm, Kubernetes and plain hosts (worlds.py says how each is read). The exit code is the
-script's; where another host's script failed first, that one's.
+It works the same on SageMaker, Slurm, Kubernetes and plain hosts; worlds.py reads each platform. The exit code is that
+of the script, or of the script that failed first on another host.
 """
 
 import os
@@ -32,12 +32,12 @@ from worlds import World
 
 CHECK = "trainwright-check"
 WATCH = "TRAINWRIGHT_WATCH"
-IMPLIED = {"mpijob": "mpi", "pytorchjob": "torchrun"}  # what a platform's own variables are for
+IMPLIED = {"mpijob": "mpi", "pytorchjob": "torchrun"}  # platform -> the distribution that it exists for
 Settings = Mapping[str, int]
 
 
 def read(path: str) -> str | None:
-    """A file's text; None where there is none."""
+    """Return a file's text, or None if it cannot be read."""
     try:
         return Path(path).read_text(errors="replace")
     except OSError:
@@ -45,33 +45,40 @@ def read(path: str) -> str | None:
 
 
 def world(flags: worlds.Flags, environ: Mapping[str, str]) -> World:
-    """Raises LauncherError."""
+    """Read the hosts of the job, and this host's GPUs. Raises LauncherError if a platform's data are incomplete."""
     return worlds.world(environ, read, flags, options.gpus([path.name for path in Path("/dev").iterdir()], environ))
 
 
 def distribution(asked: str, world: World) -> str:
-    """What starts the ranks. Raises LauncherError where hosts would train side by side, each for itself."""
+    """Choose the distribution, which starts the ranks.
+
+    Raises LauncherError for several hosts without one, because each host would then train by itself.
+    """
     if asked or (implied := IMPLIED.get(world.platform, "")):
         return asked or implied
-    if world.size > 1:
+    if world.host_count > 1:
+        why = "without one, each host would train by itself"
         raise LauncherError(
-            f"{world.size} hosts, and nothing that makes one job of them", "", "--distribution torchrun"
+            f"a job of {world.host_count} hosts requires a distribution", why, "--distribution torchrun"
         )
     return "plain"
 
 
 def count(kind: str, asked: int, platform: int) -> int:
-    """Processes on each host: one rank for each GPU where ranks are what is started. Raises LauncherError."""
+    """Return the number of processes on each host; torchrun and mpi default to one for each GPU.
+
+    Raises LauncherError for several processes with the distribution plain.
+    """
     if kind == "plain" and asked > 1:
-        fix = f"--distribution torchrun, mpi or tensorflow; or without --processes {asked}"
+        fix = f"--distribution torchrun, mpi or tensorflow; or omit --processes {asked}"
         raise LauncherError(
-            f"--processes {asked} with the distribution plain", "plain is one process on each host", fix
+            f"--processes {asked} requires another distribution", "plain starts one process on each host", fix
         )
     return {"plain": 1, "tensorflow": asked or 1}.get(kind, platform)
 
 
 def check(world: World, distribution: str, environ: Mapping[str, str], settings: Settings) -> Result:
-    """Is this what the image declares, and can it train here: its exit code, and what it says."""
+    """Run trainwright-check, which verifies the image and the host. Returns its exit code and its report."""
     asked = {
         "TRAINWRIGHT_HOSTS": ",".join(world.hosts),
         "TRAINWRIGHT_HOST": world.host,
@@ -82,27 +89,34 @@ def check(world: World, distribution: str, environ: Mapping[str, str], settings:
     }
     child = processes.Child([CHECK], {**environ, **asked}, settings["tail_bytes"])
     code = failures.exit_code(child.process.wait())
-    return code, child.tail(settings["drain_seconds"]).strip() or f"{CHECK} ended with {code}"
+    return code, child.tail(settings["drain_seconds"]).strip() or f"{CHECK} ended with exit code {code}"
 
 
 def meet(world: World, settings: Settings, secret: trust.Secret | None, keys: ssh.Keys | None) -> Meeting:
-    """All hosts of the job are there, and each has the others' public keys. Raises LauncherError."""
+    """Wait until all hosts of the job have joined and have exchanged their public ssh keys.
+
+    Raises LauncherError if a host does not join in time, is refused, or fails meanwhile.
+    """
     card = {ssh.CARD: keys.public} if keys else {}
     if not watched(world):
         return Alone()
     if not secret and not world.index:
-        note(f"this job has no secret, so whoever reaches {world.main} can end it: set {trust.VARIABLE} on all hosts")
+        risk = f"any process that can connect to {world.main} can end the job"
+        note(f"this job has no secret, so {risk}: set {trust.VARIABLE} on all hosts")
     return watch.join(world, settings, secret, card)
 
 
 def watched(world: World) -> bool:
-    return world.size > 1 and os.environ.get(WATCH) != "off"
+    return world.host_count > 1 and os.environ.get(WATCH) != "off"
 
 
 def start(
     job: following.Job, kind: str, asked: options.Options, environ: dict[str, str], keys: ssh.Keys | None
 ) -> None:
-    """From here on a signal is the script's. Raises LauncherError."""
+    """Start this host's part of the job; from here on the launcher passes signals on to the script.
+
+    Raises LauncherError if a command cannot be started.
+    """
     world, tail = job.world, job.settings["tail_bytes"]
     ports = ports_of(world, kind, job.settings)
     agent = ssh.agent(keys, job.meeting) if keys and not world.index else ""
@@ -120,15 +134,18 @@ def start(
     elif world.index and keys:
         job.servers.append(ssh.serve(keys, job.meeting, environ))
     else:
-        _, said = processes.said(["mpirun", "--version"], job.settings["program_seconds"])
+        _, said = processes.run(["mpirun", "--version"], job.settings["program_seconds"])
         major = starting.openmpi_major(said)
         command = [*starting.mpirun(world, major, asked.mpi_options, agent), *ranks_of(job, asked, kind)]
         job.children.append(processes.Child(command, starting.for_mpirun(environ), tail, script=False))
 
 
 def ports_of(world: World, kind: str, settings: Settings) -> list[int]:
-    """Hosts must agree on them; a host alone takes free ones, as another job may run beside it."""
-    if world.size > 1:
+    """Return one port for each process: fixed ports, which all hosts know, or free ones for a job of one host.
+
+    Another job may run on the same host, so a job of one host must not take the fixed ones.
+    """
+    if world.host_count > 1:
         first = settings["tensorflow_port" if kind == "tensorflow" else "torch_port"]
         return [first + number for number in range(world.processes)]
     with ExitStack() as left:
@@ -144,13 +161,18 @@ def ranks_of(job: following.Job, asked: options.Options, kind: str) -> list[str]
 
 
 def run(asked: options.Options, world: World, settings: Settings, signals: Signals, spared: list[int]) -> Result:
-    """Check, meet, start, follow. `spared`: processes that are not ours. Raises LauncherError, Stopped."""
+    """Check this host, wait for the others, start the ranks and follow them to their end.
+
+    `spared`: pids that ran before the launcher and are never killed. Raises LauncherError, Stopped.
+    """
     kind, secret = distribution(asked.distribution, world), None
     world = replace(world, processes=count(kind, asked.flags.processes, world.processes))
-    if kind == "mpi" and world.size > 1 and not watched(world):
-        raise LauncherError("MPI over several hosts needs the watch", f"{WATCH}=off", f"unset {WATCH} on all hosts")
+    if kind == "mpi" and world.host_count > 1 and not watched(world):
+        why = f"{WATCH}=off closes the connection between the hosts, over which they exchange their ssh keys"
+        what = f"MPI over several hosts does not work with {WATCH}=off"
+        raise LauncherError(what, why, f"unset {WATCH} on all hosts")
     with ExitStack() as left:
-        left.callback(processes.kill_below, spared)  # of a check that was stopped, too
+        left.callback(processes.kill_below, spared)  # also ends the processes of a check that was stopped
         try:
             secret = trust.take(os.environ)
             if kind == "mpi":
@@ -159,9 +181,9 @@ def run(asked: options.Options, world: World, settings: Settings, signals: Signa
             if code:
                 tell(world, settings, secret, code, said)
                 return code, said[: settings["failure_characters"]]
-            folder = ranks.folder(world.job, alone=world.size == 1)
+            folder = ranks.folder(world.job, alone=world.host_count == 1)
             left.callback(ranks.remove, folder)
-            keys = ssh.make_keys(settings) if kind == "mpi" and world.size > 1 else None
+            keys = ssh.make_keys(settings) if kind == "mpi" and world.host_count > 1 else None
             if keys:
                 left.callback(ssh.remove, keys)
             environ = starting.common(world, os.environ)
@@ -191,7 +213,7 @@ def run(asked: options.Options, world: World, settings: Settings, signals: Signa
 
 
 def tell(world: World, settings: Settings, secret: trust.Secret | None, code: int, said: str) -> None:
-    """The other hosts need not wait for one that does not come."""
+    """Tell the other hosts that this one failed, so that they do not wait for it."""
     if watched(world):
         watch.tell(world, settings, secret, code, said if said.startswith(world.host) else f"{world.host}: {said}")
 
@@ -200,8 +222,8 @@ def main(words: Sequence[str], settings: Settings) -> int:
     signals, spared = Signals(), processes.below(os.getpid())
     place, host = failures.place(os.environ), "this host"
     try:
-        signals.install()  # one that `train` held back comes here and now
-        processes.adopt()
+        signals.install()  # delivers a signal that `train` had blocked
+        processes.become_subreaper()
         failures.begin(place)
         asked = options.parse(words)
         here = world(asked.flags, os.environ)
@@ -211,7 +233,7 @@ def main(words: Sequence[str], settings: Settings) -> int:
         code, said = 1, f"{host}: {problem}"
     except Stopped:
         code, said = 128 + signals.number, stopped(host, signals)
-    except Exception as problem:  # ours to mend; the platform must hear of it nevertheless
+    except Exception as problem:  # a defect of the launcher; the platform still needs a failure file
         traceback.print_exc()
         code, said = 1, f"{host}: the launcher failed: {type(problem).__name__}: {problem}"
     signals.raising = False

@@ -1,4 +1,4 @@
-"""One connection between two hosts: sockets with a limit on every wait, and why a host cannot be reached, in words."""
+"""Open connections between two hosts, with a timeout on every wait, and explain why a host cannot be reached."""
 
 import selectors
 import socket
@@ -15,30 +15,30 @@ READ, WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 
 
 class Unreached(Exception):
-    """A host did not answer this time; the text says why, and it may answer next time."""
+    """Raised if a host does not answer; the text says why. A later try may succeed."""
 
 
 class Link:
-    """A connection with what has come and is not read yet, and what is still to be sent. Nothing here blocks."""
+    """Hold a non-blocking connection with its input and output buffers."""
 
     def __init__(self, sock: socket.socket, limit: int) -> None:
         self.sock = sock
         self.lines = Lines(limit)
         self.sends, self.receives = Seal(None), Seal(None)
         self.outbox = bytearray()
-        self.address = ""  # of who came
-        self.host = ""  # who is at the other end, once it has proved it
-        self.steps: Generator[Message | None, Message, Any] | None = None  # of who has not
+        self.address = ""  # the peer's IP address
+        self.host = ""  # the peer's host name, once the handshake is complete
+        self.steps: Generator[Message | None, Message, Any] | None = None  # the handshake, until it is complete
         self.heard_at = time.monotonic()
-        self.left = False  # it has said goodbye, or is not wanted: its end is no loss
-        self.ending = False  # our last byte is sent
-        self.awaits = READ  # what the selector was told to look for
+        self.left = False  # the peer said goodbye or was refused: the end of its connection is expected
+        self.ending = False  # the last byte to the peer is sent
+        self.awaits = READ  # events that the selector waits for
 
     def send(self, message: Message) -> None:
         self.outbox += self.sends.seal(message)
 
     def flush(self) -> None:
-        """What the kernel takes now. Raises OSError."""
+        """Send as much of the output buffer as the kernel accepts now. Raises OSError."""
         while self.outbox:
             try:
                 del self.outbox[: self.sock.send(self.outbox)]
@@ -46,7 +46,7 @@ class Link:
                 return
 
     def receive(self) -> bool:
-        """What has come; False where nothing ever will again. Raises OSError."""
+        """Read what has arrived. Returns False at the end of the stream. Raises OSError."""
         try:
             data = self.sock.recv(CHUNK)
         except BlockingIOError:
@@ -55,23 +55,23 @@ class Link:
         return bool(data)
 
     def messages(self) -> Iterator[Message]:
-        """Raises WireError."""
+        """Yield the complete messages of the input buffer. Raises WireError for an invalid one."""
         while (line := self.lines.next()) is not None:
             yield self.receives.open(line)
 
 
 def listen(port: int) -> socket.socket:
-    """On all addresses of this host, of both families where it has both. Raises OSError."""
+    """Listen on all addresses of this host, IPv6 and IPv4. Raises OSError."""
     if socket.has_dualstack_ipv6():
         try:
             return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=1024)
         except OSError:
-            pass  # a container may have the family and no address of it; what is really wrong comes again below
+            pass  # a container may support IPv6 without having an address; any other error recurs below
     return socket.create_server(("", port), backlog=1024)
 
 
 def addresses(host: str, port: int, seconds: float) -> list[tuple[Any, ...]]:
-    """What the name stands for now. Raises Unreached; in time, whatever the resolver's own patience is."""
+    """Resolve a host name, in at most `seconds`, whatever the resolver's own timeout is. Raises Unreached."""
     found: list[Any] = []
 
     def ask() -> None:
@@ -91,7 +91,7 @@ def addresses(host: str, port: int, seconds: float) -> list[tuple[Any, ...]]:
 
 
 def connect(host: str, port: int, seconds: float) -> socket.socket:
-    """A connection to the first address that answers. Raises Unreached."""
+    """Connect to the first address that answers. Raises Unreached."""
     why = "no such name"
     for family, address in addresses(host, port, seconds):
         sock = socket.socket(family, socket.SOCK_STREAM)
@@ -115,18 +115,18 @@ def _why(problem: OSError, place: str) -> str:
 
 
 def why_absent(host: str, port: int, seconds: float) -> str:
-    """What can be seen from here of a host that never came."""
+    """Explain, as far as it can be seen from here, why a host did not join."""
     try:
         connect(host, port, seconds).close()
     except Unreached as problem:
         if str(problem).startswith("refused"):
-            return "its container runs, but its launcher did not come"
+            return "its container runs, but its launcher did not connect"
         return str(problem)
-    return f"it answers on port {port}, but its launcher did not come"
+    return f"it answers on port {port}, but its launcher did not connect"
 
 
 def call(secret: trust.Secret | None, job: str, main: str, host: str, port: int, seconds: float, limit: int) -> Link:
-    """A member's connection to the main host, proved on both sides. Raises Unreached and trust.Refused."""
+    """Connect a member to the main host and complete the handshake. Raises Unreached and trust.Refused."""
     deadline = time.monotonic() + seconds
     sock = connect(main, port, seconds)
     link = Link(sock, limit)
@@ -145,13 +145,13 @@ def call(secret: trust.Secret | None, job: str, main: str, host: str, port: int,
         return link
     except TimeoutError:
         sock.close()
-        raise Unreached(f"it was connected, and then said nothing for {seconds:g} s") from None
+        raise Unreached(f"it accepted the connection, but did not answer within {seconds:g} s") from None
     except OSError as problem:
         sock.close()
         raise Unreached(f"its connection broke: {problem.strerror or problem}") from None
     except WireError as problem:
         sock.close()
-        raise Unreached(f"what answers there is no launcher: it said {problem}") from None
+        raise Unreached(f"the process that answers there is not a launcher: it sent {problem}") from None
     except BaseException:
         sock.close()
         raise
@@ -165,7 +165,7 @@ def _left(deadline: float) -> float:
 
 
 def _next(link: Link, deadline: float) -> Message:
-    """The next message on a connection that is not watched yet. Raises OSError and WireError."""
+    """Wait for the next message of the handshake. Raises OSError and WireError."""
     while True:
         for message in link.messages():
             return message

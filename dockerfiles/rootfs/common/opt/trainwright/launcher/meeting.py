@@ -1,4 +1,4 @@
-"""What a host knows of the others of its job, and the one thread that keeps it so. Which side it is on: sides.py."""
+"""Keep the state of the job's other hosts up to date, in one background thread. sides.py has the two roles."""
 
 import contextlib
 import functools
@@ -19,12 +19,12 @@ from worlds import World
 
 Settings = Mapping[str, Any]
 Card = dict[str, Any]
-ENDS = ("failed", "lost", "stop")  # what ends a job: the first of them is the cause
+ENDS = ("failed", "lost", "stop")  # kinds of events that end a job; the first such event is the cause
 
 
 @dataclass(frozen=True)
 class Event:
-    """What another host said, or what was seen of it; of the causes that end a job, the same one on all hosts.
+    """Describe what a host reported, or what was observed of it. All hosts get the same event that ends the job.
 
     `kind` is "failed", "stop", "lost" or "ended"; `cause` is a sentence for a failure file.
     """
@@ -36,114 +36,114 @@ class Event:
 
 
 class Meeting:
-    """What a host knows of the others. One thread moves bytes until close(); everything else may be called by any."""
+    """Hold the state of the other hosts. One thread sends and receives until close(); all methods are thread-safe."""
 
     def __init__(self, world: World, settings: Settings) -> None:
         self.world, self.settings = world, settings
         self.cards: dict[str, Card] = {}
-        self.gone = ""  # why the main host is, before all had met
+        self.gone = ""  # why the main host was lost before all hosts had joined
         self._met = False
         self._events: deque[Event] = deque()
         self._verdict: Event | None = None
         self._all_ended = False
         self._links: list[Link] = []
-        self._closing: float | None = None  # when to leave, whoever has not read our last word
-        self._changed = threading.Condition()  # holds everything above; reentrant, so that signal handlers may say
+        self._closing: float | None = None  # when to close, even if a peer has not read the last message
+        self._changed = threading.Condition()  # guards everything above; reentrant, so that signal handlers may use it
         self._selector = selectors.DefaultSelector()
-        self._bell, self._rope = socket.socketpair()
-        for end in (self._bell, self._rope):
+        self._wake_reader, self._wake_writer = socket.socketpair()
+        for end in (self._wake_reader, self._wake_writer):
             end.setblocking(False)
-        self._selector.register(self._bell, links.READ, self._rung)
+        self._selector.register(self._wake_reader, links.READ, self._woken)
         self._turned_at = self._beat_at = time.monotonic()
         self._thread = threading.Thread(target=self._run, daemon=True, name="trainwright-watch")
 
     def wait(self, timeout: float) -> bool:
-        """Whether all hosts have met, waiting so many seconds. Raises LauncherError where one ends the job before."""
+        """Wait up to `timeout` seconds until all hosts have joined. Raises LauncherError if one ends the job first."""
         with self._changed:
             self._changed.wait_for(lambda: self._met or self._verdict or self.gone, timeout)
             if self._verdict and not self._met:
                 raise LauncherError(
-                    f"{self._verdict.host}: {self._verdict.cause}", "it ended the job while the hosts met"
+                    f"{self._verdict.host}: {self._verdict.cause}", "it ended the job while the hosts joined"
                 )
             return self._met
 
     # --- for the launcher ------------------------------------------------------------------------------------------
 
     def say(self, kind: str, code: int = 0, cause: str = "") -> None:
-        """That this host's ranks "ended", or "failed" with this exit code and cause, or that all are to "stop"."""
+        """Report that this host's ranks "ended", or "failed" with code and cause, or that all hosts must "stop"."""
         with self._changed:
             self._said(Event(kind, self.world.host, code, cause[: self.settings["failure_characters"]]))
-        self._ring()
+        self._wake()
 
     def heard(self, timeout: float) -> Event | None:
-        """The next event, waiting so many seconds for it. The cause that ends the job comes once, on every host."""
+        """Return the next event, or None after `timeout` seconds. Each host gets the event that ends the job once."""
         with self._changed:
             self._changed.wait_for(lambda: bool(self._events), timeout)
             return self._events.popleft() if self._events else None
 
     @property
     def ends(self) -> str:
-        """Why the job ends, where it does; unlike heard(), this takes nothing from anybody."""
+        """Return why the job ends, or "". Unlike heard(), this leaves the event in the queue."""
         return f"{self._verdict.host}: {self._verdict.cause or self._verdict.kind}" if self._verdict else ""
 
     def all_ended(self, timeout: float) -> bool:
-        """Whether all hosts ended well, waiting so many seconds for it or for the contrary."""
+        """Wait up to `timeout` seconds until all hosts ended with 0 or the job failed. Returns whether all ended."""
         with self._changed:
             self._changed.wait_for(lambda: self._all_ended or self._verdict, timeout)
             return self._all_ended
 
     def close(self) -> None:
-        """Leaves, once what was said is read, or after farewell_seconds; then no thread and no socket is left."""
+        """Close all connections once the peers have read the last messages, or after farewell_seconds."""
         with self._changed:
             if self._closing is None:
                 self._closing = time.monotonic() + self.settings["farewell_seconds"]
                 for link in self._links:
                     if link.host and not link.left:
                         link.send({"kind": "bye"})
-        self._ring()
+        self._wake()
         if self._thread.is_alive():
             self._thread.join()
 
     # --- the thread --------------------------------------------------------------------------------------------------
 
-    def _ring(self) -> None:
-        with contextlib.suppress(OSError):  # full: it rings already; closed: nobody is left to wake
-            self._rope.send(b"!")
+    def _wake(self) -> None:
+        with contextlib.suppress(OSError):  # full: the thread is already being woken; closed: the thread has ended
+            self._wake_writer.send(b"!")
 
-    def _rung(self) -> None:
+    def _woken(self) -> None:
         with contextlib.suppress(BlockingIOError):
-            self._bell.recv(links.CHUNK)
+            self._wake_reader.recv(links.CHUNK)
 
     def _run(self) -> None:
         try:
             while self._turn():
                 pass
-        except Exception as problem:  # a mistake of ours must not look like peace
+        except Exception as problem:  # a defect of this thread must end the job, not go unnoticed
             with self._changed:
-                self._decide(Event("lost", self.world.host, 1, f"its watch ended: {problem!r}"))
+                self._decide(Event("lost", self.world.host, 1, f"its connection thread failed: {problem!r}"))
         finally:
             for key in list(self._selector.get_map().values()):
                 key.fileobj.close()  # type: ignore[union-attr]
             self._selector.close()
-            self._rope.close()
+            self._wake_writer.close()
 
     def _turn(self) -> bool:
         ready = self._selector.select(self.settings["heartbeat_seconds"] / 4)
         with self._changed:
             now = time.monotonic()
-            self._forgive(now)
+            self._skip_pause(now)
             for key, _ in ready:
                 key.data()
             self._beat(now)
-            self._look(now)
+            self._drop_silent(now)
             for link in list(self._links):
                 self._flush(link)
             self._changed.notify_all()
-            # A stranger is not waited for.
+            # close() does not wait for unauthenticated peers.
             return self._closing is None or (any(link.host for link in self._links) and now < self._closing)
 
-    def _forgive(self, now: float) -> None:
-        """Where this host itself was stopped or starved, nobody else was silent."""
+    def _skip_pause(self, now: float) -> None:
+        """Restart the silence timers after a pause of this process (SIGSTOP, no CPU): the peers were not silent."""
         gap, self._turned_at = now - self._turned_at, now
         if gap > self.settings["heartbeat_seconds"]:
             for link in self._links:
@@ -153,17 +153,17 @@ class Meeting:
         if now >= self._beat_at and self._closing is None:
             self._beat_at = now + self.settings["heartbeat_seconds"]
             for link in self._links:
-                if link.host and not link.left and not link.outbox:  # who does not read needs no more to read
+                if link.host and not link.left and not link.outbox:  # unsent data: the peer does not read, or is busy
                     link.send({"kind": "beat"})
 
-    def _look(self, now: float) -> None:
-        """Who has been silent for too long."""
+    def _drop_silent(self, now: float) -> None:
+        """Drop peers that have been silent for too long."""
         for link in list(self._links):
             patience = self.settings["silent_seconds" if link.host else "greeting_seconds"]
             if now - link.heard_at > patience and link.host:
-                self._drop(link, f"nothing was heard from it for {patience:g} s: it, or its network, stands still")
+                self._drop(link, f"no heartbeat from it for {patience:g} s: the host or its network hangs")
             elif now - link.heard_at > patience:
-                self._drop(link, f"it did not say within {patience:g} s who it is")
+                self._drop(link, f"it did not identify itself within {patience:g} s")
 
     def _watch(self, link: Link) -> None:
         link.sock.setblocking(False)
@@ -184,17 +184,17 @@ class Meeting:
         except OSError as problem:
             self._drop(link, f"its connection broke: {problem.strerror or problem}")
         except WireError as problem:
-            self._drop(link, f"it said {problem}")
+            self._drop(link, f"it sent {problem}")
         else:
             if not more:
                 gone = "its connection ended without a goodbye: it was killed, or its launcher died"
-                self._drop(link, gone if link.host else "it went without saying who it is")
+                self._drop(link, gone if link.host else "it disconnected without identifying itself")
 
     def _flush(self, link: Link) -> None:
         try:
             link.flush()
             if not link.outbox and not link.ending and (link.left or self._closing is not None):
-                link.ending = True  # the other end reads all of it, and then closes: to close first could tear it up
+                link.ending = True  # the peer closes after it has read everything: closing first could discard data
                 link.sock.shutdown(socket.SHUT_WR)
         except OSError as problem:
             self._drop(link, f"its connection broke: {problem.strerror or problem}")
@@ -217,7 +217,7 @@ class Meeting:
                 link.send(message)
 
     def _decide(self, event: Event) -> None:
-        """The first cause stays; what follows follows from it."""
+        """Make the first event the cause of the job's end and tell all hosts; later ones are its consequences."""
         if self._verdict is None and not self._all_ended:
             self._verdict = event
             self._events.append(event)
@@ -225,20 +225,20 @@ class Meeting:
             self._changed.notify_all()
 
     def _said(self, event: Event) -> None:
-        """This host has something to say."""
+        """Handle an event of this host."""
 
     def _message(self, link: Link, message: Message) -> None:
-        """One came. Raises WireError."""
+        """Handle a peer's message. Raises WireError."""
 
     def _missed(self, link: Link, why: str) -> None:
-        """A connection ended that should not have."""
+        """Handle a connection that ended unexpectedly."""
 
 
 class Alone(Meeting):
-    """A host that nobody watches and that watches nobody: it never hears anything, and no socket is opened."""
+    """Replace a meeting for a host without peers: it opens no socket and has no events."""
 
     def __init__(self) -> None:
-        """None of what a meeting has."""
+        """Skip Meeting's sockets and thread."""
 
     def say(self, kind: str, code: int = 0, cause: str = "") -> None:
         pass

@@ -1,7 +1,7 @@
-"""Processes of a host: started, listened to, told to end, killed, and buried. A few of them, for as long as a job runs.
+"""Start, read, signal, kill and reap the processes of this host.
 
-SIGTERM goes to the script's own process and to nothing below it: a data loader's workers that die first would take the
-checkpoint with them. A shell hands it on to what it runs, unless it catches the signal itself.
+SIGTERM goes to the script's own process only: if data-loader workers died first, the script could not save its
+checkpoint. For a shell that does not catch SIGTERM, the signal goes to the program that the shell runs.
 """
 
 import contextlib
@@ -21,8 +21,8 @@ SET_DEATH_SIGNAL, SET_SUBREAPER = 1, 36  # prctl(2)
 CHUNK = 65536
 
 
-def said(words: Sequence[str], seconds: float) -> tuple[int, str]:
-    """What a program that answers at once ends with, and all that it says. Raises LauncherError where it does not."""
+def run(words: Sequence[str], seconds: float) -> tuple[int, str]:
+    """Run a short program. Returns its exit code and its output; raises LauncherError if it does not end in time."""
     try:
         done = subprocess.run(
             words,
@@ -33,9 +33,11 @@ def said(words: Sequence[str], seconds: float) -> tuple[int, str]:
         )
     except subprocess.TimeoutExpired:
         why = "the host is overloaded, or one of its file systems hangs"
-        raise LauncherError(f"{words[0]} did not end within {seconds:g} s", why, "uptime; df -h /run /tmp") from None
+        fix = "check load and disks: uptime; df -h /run /tmp"
+        raise LauncherError(f"{words[0]} did not end within {seconds:g} s", why, fix) from None
     except OSError as problem:
-        raise LauncherError(f"there is no {words[0]}", problem.strerror or "", "an image that has it") from None
+        fix = "use an image that has it"
+        raise LauncherError(f"{words[0]} cannot be started", problem.strerror or "", fix) from None
     return done.returncode, done.stdout.decode(errors="replace").strip()
 
 
@@ -44,13 +46,13 @@ def _prctl(option: int, value: int) -> None:
         ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 
-def adopt() -> None:
-    """What loses its parent comes to this process, not only where it is PID 1."""
+def become_subreaper() -> None:
+    """Become the parent of orphaned descendants, even if this process is not PID 1 (prctl, PR_SET_CHILD_SUBREAPER)."""
     _prctl(SET_SUBREAPER, 1)
 
 
 class Child:
-    """A started command. What it says on stderr goes on as it comes; the last of it is kept."""
+    """Run a command; pass its stderr on at once and keep the end of it."""
 
     def __init__(
         self,
@@ -61,9 +63,11 @@ class Child:
         script: bool = True,
         dies: bool = False,
     ) -> None:
-        """`script`: no torchrun or mpirun. `dies`: with this process, however that ends; for one without threads.
+        """Start the command.
 
-        Raises LauncherError where the command cannot be started.
+        `tail_bytes`: how much of its stderr is kept. `script`: it is the user's script, not torchrun or mpirun.
+        `dies`: kill it when this process ends; only safe in a process without threads.
+        Raises LauncherError if the command cannot be started.
         """
         prctl = ctypes.CDLL(None).prctl
         begin = (lambda: prctl(SET_DEATH_SIGNAL, int(signal.SIGKILL), 0, 0, 0)) if dies else None
@@ -73,11 +77,12 @@ class Child:
                 env=environ,
                 stderr=subprocess.PIPE,
                 preexec_fn=begin,
-                start_new_session=not dies,  # an interrupt at a terminal comes through the launcher alone
+                start_new_session=not dies,  # Ctrl-C at a terminal reaches the launcher only, which passes it on
             )
         except OSError as problem:
             why = f"{problem.strerror}: {problem.filename or command[0]}"
-            raise LauncherError(f"{command[0]} cannot be started", why, "look at the script's name and mode") from None
+            fix = "check the script's name, and that it is executable"
+            raise LauncherError(f"{command[0]} cannot be started", why, fix) from None
         self.is_script = script
         self._kept, self._limit = bytearray(), tail_bytes
         self._reader = threading.Thread(target=self._listen, daemon=True)
@@ -88,11 +93,11 @@ class Child:
         return self.process.pid
 
     def ended(self) -> int | None:
-        """The exit code as Popen has it; None while it runs."""
+        """Return the exit code as Popen has it, or None while the command runs."""
         return self.process.poll()
 
     def tail(self, drain_seconds: float) -> str:
-        """Its last words; something that it left running may hold the pipe, and is not waited for any longer."""
+        """Return the end of its stderr after at most `drain_seconds`: a process it left may hold the pipe open."""
         self._reader.join(drain_seconds)
         return bytes(self._kept).decode(errors="replace")
 
@@ -102,14 +107,14 @@ class Child:
         while chunk := os.read(self.process.stderr.fileno(), CHUNK):
             self._kept += chunk
             del self._kept[: -self._limit]
-            with contextlib.suppress(OSError):  # nobody listens any more; the job goes on
+            with contextlib.suppress(OSError):  # the reader of stderr has closed it; the job goes on
                 view = memoryview(chunk)
                 while view:
                     view = view[os.write(into, view) :]
 
 
 def stat(pid: int) -> tuple[int, str]:
-    """Parent and state; (0, "") where there is no such process."""
+    """Return the parent's pid and the state of a process, or (0, "") if it does not exist."""
     with contextlib.suppress(OSError):
         fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
         return int(fields[1]), fields[0]
@@ -121,7 +126,7 @@ def _pids() -> list[int]:
 
 
 def children() -> dict[int, list[int]]:
-    """Parent to what it has started, of all processes that can be seen; what has ended already is left out."""
+    """Map each visible process to the pids of its running children."""
     found = dict[int, list[int]]()
     for entry in _pids():
         parent, state = stat(entry)
@@ -154,7 +159,7 @@ def _name(pid: int) -> str:
 
 
 def targets(pid: int) -> list[int]:
-    """Who is told to end, so that a script ends: itself, or what a shell runs that does not catch SIGTERM itself."""
+    """Return the pids that SIGTERM must reach to end a script: its own, or the children of a shell without a trap."""
     known = children()
     if _name(pid) not in SHELLS or _catches(pid, signal.SIGTERM) or not known.get(pid):
         return [pid]
@@ -168,14 +173,14 @@ def tell(pids: Iterable[int], number: int = signal.SIGTERM) -> None:
 
 
 def kill_below(spared: Iterable[int] = ()) -> None:
-    """SIGKILL to all that this process has started, and what that has; twice, as some may have been starting more."""
+    """Send SIGKILL to all descendants of this process; twice, because some may start others meanwhile."""
     kept = set(spared)
     for _ in range(2):
         tell((pid for pid in below(os.getpid()) if pid not in kept), signal.SIGKILL)
 
 
-def bury(known: Iterable[int]) -> None:
-    """Wait for what others left to this process; who has a Popen is waited for there."""
+def reap(known: Iterable[int]) -> None:
+    """Reap orphans that this process has adopted. `known`: pids that their own Popen waits for."""
     try:
         if not os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
             return

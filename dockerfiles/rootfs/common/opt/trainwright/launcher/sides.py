@@ -1,4 +1,4 @@
-"""The two sides of a meeting: the first host, which decides what came first, and every other one, which asks it."""
+"""Implement the two roles: the main host, which decides which event came first, and the members, which join it."""
 
 import time
 
@@ -12,19 +12,19 @@ from worlds import World
 
 
 class Main(Meeting):
-    """The first host's side: it listens until all are there, passes on what is said, and decides what came first."""
+    """Accept members until all have joined, relay their events, and decide which event that ends the job came first."""
 
     def __init__(self, world: World, settings: Settings, secret: trust.Secret | None, card: Card) -> None:
         port = settings["watch_port"]
         try:
             self._listener = links.listen(port)
         except OSError as problem:
-            fix = f"end what uses the port on {world.host}: a launcher of another job, or the script of this one"
+            fix = f"stop the process that uses the port on {world.host}: another job's launcher, or this job's script"
             raise LauncherError(f"port {port} cannot be opened", problem.strerror or str(problem), fix) from None
         super().__init__(world, settings)
-        self.absent: dict[str, str] = {}  # what was seen of a host that is not in
-        self.without_secret: dict[str, str] = {}  # who said of itself that it has none, and from which address
-        self.told: set[str] = set()  # who came when the job had ended already
+        self.absent: dict[str, str] = {}  # host that has not joined -> what was seen of it
+        self.without_secret: dict[str, str] = {}  # host that reports that it has no secret -> its IP address
+        self.told: set[str] = set()  # hosts that connected after the job had ended
         self.cards[world.host] = card
         self._secret = secret
         self._ended: set[str] = set()
@@ -43,11 +43,11 @@ class Main(Meeting):
         try:
             sock, address = self._listener.accept()
         except OSError as problem:
-            self._note("somebody", f"a connection could not be taken: {problem.strerror or problem}")
+            self._note("a client", f"accept failed: {problem.strerror or problem}")
             return
         strangers = [link for link in self._links if not link.host]
         if len(strangers) >= self.settings["strangers"]:
-            self._drop(strangers[0], "too many connections that say nothing")
+            self._drop(strangers[0], "too many connections that have not identified themselves")
         link = Link(sock, self.settings["greeting_bytes"])
         link.address = str(address[0]).removeprefix("::ffff:")
         link.steps = trust.admit(self._secret, self.world.job, self.world.main, self.world.hosts, self._is_in)
@@ -58,10 +58,10 @@ class Main(Meeting):
         return any(link.host == host and not link.left for link in self._links)
 
     def _note(self, who: str, why: str) -> None:
-        """Once for each, and not without end."""
+        """Note a refused connection: each reason once, and at most `strangers` lines, so that the log stays short."""
         if (who, why) not in self._noted and len(self._noted) < self.settings["strangers"]:
             self._noted.add((who, why))
-            note(f"{who} is not let in: {why}")
+            note(f"connection from {who} refused: {why}")
 
     def _greet(self, link: Link, message: Message) -> None:
         assert link.steps is not None
@@ -84,7 +84,7 @@ class Main(Meeting):
                     self.without_secret[refused.host] = link.address
             self._note(link.address, why)
             link.send({"refused": refused.code})
-            link.left = True  # once it has read that
+            link.left = True  # the connection closes once the peer has read the refusal
 
     def _message(self, link: Link, message: Message) -> None:
         if not link.left:
@@ -103,14 +103,14 @@ class Main(Meeting):
 
     def _take(self, link: Link, message: Message) -> None:
         if not isinstance(message.get("card"), dict):
-            raise WireError("a message without a proper card")
+            raise WireError("a message without a valid card")
         self.cards[link.host] = message["card"]
         self.absent.pop(link.host, None)
         self.without_secret.pop(link.host, None)
         if len(self.cards) == len(self.world.hosts) and self._verdict is None:
             self._met = True
             self._tell({"kind": "met", "cards": self.cards})
-            self._selector.unregister(self._listener)  # from now on nobody has any business here
+            self._selector.unregister(self._listener)  # all hosts have joined, so the port closes
             self._listener.close()
             for stranger in [other for other in self._links if not other.host]:
                 stranger.left = True
@@ -137,18 +137,18 @@ class Main(Meeting):
 
     def _left(self, host: str, why: str) -> None:
         if not self._met:
-            self.cards.pop(host, None)  # it may come again
-            self.absent[host] = f"it came and went: {why}"
-            note(f"{host} was here and is gone: {why}")
+            self.cards.pop(host, None)  # it may join again
+            self.absent[host] = f"it joined and then left: {why}"
+            note(f"{host} joined and then left: {why}")
         elif host not in self._ended:
             self._decide(Event("lost", host, 1, why))
 
 
 class Member(Meeting):
-    """Every other host's side: one connection, to the main host."""
+    """Connect to the main host, report this host's events to it and receive those of the others."""
 
     def __init__(self, world: World, settings: Settings, link: Link, card: Card | None) -> None:
-        """No card: to say something, not to stay."""
+        """Start the connection. `card`: None for a host that only reports its failure and does not join."""
         super().__init__(world, settings)
         link.lines.limit = settings["line_bytes"]
         if card is not None:

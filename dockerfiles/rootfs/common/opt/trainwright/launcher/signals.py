@@ -1,15 +1,15 @@
-"""SIGTERM and SIGINT: until the script runs they end the launcher, from then on the script is told."""
+"""Handle SIGTERM and SIGINT: before the script runs they end the launcher, afterwards they are passed to the script."""
 
 import signal
 from types import FrameType
 
 
 class Stopped(BaseException):
-    """A signal came before there was a script to tell."""
+    """Raised by a signal that arrives before the script runs."""
 
 
 class Signals:
-    """Which signal came first; `raising` while there is no script."""
+    """Remember the first signal. While `raising` is true, before the script runs, a signal raises Stopped."""
 
     def __init__(self) -> None:
         self.number, self.raising = 0, True
@@ -21,11 +21,11 @@ class Signals:
     def install(self) -> None:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._came)
-        # `train` held it back while one program became the other: PID 1 without a handler would not see it at all.
+        # trainwright_launch.py blocks SIGTERM until here, because the kernel drops signals that PID 1 does not handle.
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM, signal.SIGINT})
 
     def _came(self, number: int, _: FrameType | None) -> None:
         self.number = self.number or number
         if self.raising:
-            self.raising = False  # a second one must not break what the first one set off
+            self.raising = False  # a second signal must not interrupt the cleanup after the first
             raise Stopped

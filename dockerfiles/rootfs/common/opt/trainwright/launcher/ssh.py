@@ -1,8 +1,8 @@
-"""Logins between the hosts of an MPI job: keys of this container start alone, and an sshd that lets in one of them.
+"""Let mpirun log in to the other hosts of an MPI job over ssh, with keys that are made for this job only.
 
-mpirun starts its daemon on other hosts over ssh. Every host makes one key: the first host's is what it logs in with, a
-worker's is its host key; the hosts show each other the public halves when they meet. Nothing lies in the image or in
-anybody's ~/.ssh, nothing is asked, and nothing is left afterwards. Jobs without MPI start none of this.
+mpirun starts its daemon on other hosts over ssh. Each host makes one key pair: the main host logs in with its key, a
+worker uses its key as host key, and all exchange the public halves when they join. No key is in the image or in a
+user's ~/.ssh, and all files are removed at the end. Jobs without MPI use none of this.
 """
 
 import contextlib
@@ -28,11 +28,11 @@ from meeting import Meeting, Settings
 from worlds import World
 
 PUBLIC = re.compile("ssh-ed25519 [A-Za-z0-9+/=]{68}")
-NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")  # of a variable that a shell knows; Python's identifiers are more
-CARD = "ssh"  # what a host's public key is called on its card
+NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")  # a shell's variable name; str.isidentifier() accepts more
+CARD = "ssh"  # the field of a host's card that holds its public key
 TRUST, NETWORK = "TRAINWRIGHT_TRUST", "network"
 SYSTEM = "/usr/sbin:/usr/bin:/sbin:/bin"
-FIX_MISSING = 'take an image with openssh (dockerfiles/matrix.toml: openssh = "distro"), or --distribution torchrun'
+FIX_MISSING = 'use an image with openssh (dockerfiles/matrix.toml: openssh = "distro"), or --distribution torchrun'
 
 SERVER = """\
 Port {port}
@@ -91,32 +91,35 @@ Host *
 
 @dataclass(frozen=True)
 class Keys:
-    """A folder that only this user reads, with this host's key; `public` is for the card."""
+    """Name the private folder with this host's key pair; `public` is sent to the other hosts."""
 
     folder: Path
     public: str
 
 
 def refuse_untrusted(world: World, secret: trust.Secret | None, environ: Mapping[str, str]) -> None:
-    """Raises LauncherError where an MPI job has no secret: whoever reaches its hosts could have code run on them."""
-    if world.size == 1 or secret or environ.get(TRUST) == NETWORK:
+    """Require a secret for MPI over several hosts: without one, anyone who reaches a host could run code on it.
+
+    Raises LauncherError if the job has none, unless TRAINWRIGHT_TRUST=network.
+    """
+    if world.host_count == 1 or secret or environ.get(TRUST) == NETWORK:
         return
     raise LauncherError(
-        f"an MPI job of {world.size} hosts needs a secret: its hosts let each other log in",
-        "nothing else tells a host of the job from another container on the network",
-        f"{trust.FIX_SECRET}, made with: {trust.MAKE}; or set {TRUST}={NETWORK} where nobody else reaches these hosts",
+        f"an MPI job of {world.host_count} hosts requires a secret, because its hosts log in to each other",
+        "without one, a host cannot tell the job's hosts from other containers on the network",
+        f"{trust.FIX_SECRET}, made with: {trust.MAKE}; or set {TRUST}={NETWORK} on a network of the job's hosts alone",
     )
 
 
 def make_keys(settings: Settings) -> Keys:
-    """Raises LauncherError where the programs are missing or a key cannot be made."""
+    """Create this host's key pair. Raises LauncherError if sshd or ssh-keygen is missing or fails."""
     _program("sshd")
     maker, folder = _program("ssh-keygen"), _private_folder()
     words = [maker, "-q", "-t", "ed25519", "-N", "", "-C", "trainwright", "-f", str(folder / "key")]
     try:
-        code, said = processes.said(words, settings["program_seconds"])
+        code, said = processes.run(words, settings["program_seconds"])
         if code:
-            raise LauncherError("a key for ssh cannot be made", said, "df -h /run /tmp")
+            raise LauncherError("ssh-keygen failed", said, "check the free space: df -h /run /tmp")
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
@@ -132,38 +135,38 @@ def _program(name: str) -> str:
     found = shutil.which(name, path=f"{SYSTEM}:{os.environ.get('PATH', '')}")
     if not found:
         raise LauncherError(
-            f"MPI over several hosts needs {name}, and this image has none", "mpirun uses ssh", FIX_MISSING
+            f"MPI over several hosts requires {name}, which this image lacks", "mpirun uses ssh", FIX_MISSING
         )
     return found
 
 
 def _private_folder() -> Path:
-    """In /run where this user may: sshd is strict about every folder above the keys, and /tmp belongs to all."""
+    """Create a private folder, in /run if possible: sshd's StrictModes rejects keys below /tmp, where all may write."""
     for parent in ("/run", tempfile.gettempdir()):
         with contextlib.suppress(OSError):
             return Path(tempfile.mkdtemp(prefix="trainwright-ssh-", dir=parent))
     raise LauncherError(
-        "there is no folder for a key", "neither /run nor /tmp can be written", "mount one of them as tmpfs"
+        "the folder for ssh keys cannot be created", "neither /run nor /tmp is writable", "mount one of them as tmpfs"
     )
 
 
 def _public(meeting: Meeting, host: str) -> str:
-    """A host's key as a line of a file of ssh's; one that is anything else could be more than a key there."""
+    """Return a host's public key, verified to be nothing but a key, because it becomes a line of ssh's files."""
     key = meeting.cards.get(host, {}).get(CARD)
     if not isinstance(key, str) or not PUBLIC.fullmatch(key):
         raise LauncherError(
-            f"{host} showed no key for ssh", "it runs another distribution", "start all hosts the same way"
+            f"{host} sent no ssh key", "it was started with another distribution", "start all hosts the same way"
         )
     return key
 
 
 def _write(path: Path, text: str) -> None:
     path.touch(0o600)
-    path.write_bytes(os.fsencode(text))  # a variable may hold bytes that are no text
+    path.write_bytes(os.fsencode(text))  # an environment variable may hold bytes that are not UTF-8
 
 
 def _user() -> str:
-    """Who may log in: who runs this. Raises LauncherError where sshd would let in nobody of this number."""
+    """Return the name of this process's user, the only one who may log in. Raises LauncherError if sshd would not."""
     try:
         user = pwd.getpwuid(os.getuid())
     except KeyError:
@@ -171,7 +174,7 @@ def _user() -> str:
     if user and not user.pw_shell.endswith(("/nologin", "/false")):
         return user.pw_name
     what = f"user {os.getuid()} cannot log in" if user else f"user {os.getuid()} has no name in /etc/passwd"
-    why = f"mpirun starts ranks by ssh, and its shell is {user.pw_shell}" if user else "mpirun starts ranks by ssh"
+    why = f"mpirun starts ranks by ssh, and the shell is {user.pw_shell}" if user else "mpirun starts ranks by ssh"
     raise LauncherError(what, why, "run as root, or as a user with a name and a shell")
 
 
@@ -184,7 +187,7 @@ def _values(keys: Keys, settings: Settings) -> dict[str, object]:
         "silent": settings["silent_seconds"],
         "times": settings["ssh_silent_times"],
         "strangers": settings["strangers"],
-        "strict": "yes" if keys.folder.parent == Path("/run") else "no",  # mkdtemp's own 0700 is what keeps others out
+        "strict": "yes" if keys.folder.parent == Path("/run") else "no",  # below /tmp, mkdtemp's mode 0700 protects it
     }
 
 
@@ -192,10 +195,10 @@ def _values(keys: Keys, settings: Settings) -> dict[str, object]:
 
 
 def login(environ: Mapping[str, str]) -> str:
-    """The one command that a login runs: what was asked for, in the environment that this host's ranks shall have.
+    """Return the script of every login: it exports this host's environment, then runs the requested command.
 
-    sshd itself would give them next to none: no PATH to a virtual environment, no LD_LIBRARY_PATH, no SM_*, no AWS_*.
-    What a shell keeps for itself (UID in bash, a word in OPTIND in dash) it refuses, and by `command` it goes on then.
+    sshd itself passes on almost no variables: no PATH of the virtual environment, LD_LIBRARY_PATH, SM_* or AWS_*.
+    A shell refuses to set some names (UID in bash, a non-number in OPTIND in dash); `command` keeps it from exiting.
     """
     ours = {name: value for name, value in environ.items() if NAME.fullmatch(name) and name != "SSH_ORIGINAL_COMMAND"}
     said = [f"command export {name}={shlex.quote(value)} 2>/dev/null" for name, value in sorted(ours.items())]
@@ -206,24 +209,25 @@ def login(environ: Mapping[str, str]) -> str:
 def serve(
     keys: Keys, meeting: Meeting, environ: Mapping[str, str], log: IO[bytes] | None = None
 ) -> subprocess.Popen[bytes]:
-    """sshd, for the first host's key alone; refusals go to stderr. Raises LauncherError where it cannot start."""
+    """Start sshd, which accepts the main host's key only and logs to stderr. Raises LauncherError on failure."""
     settings = meeting.settings
     sshd, port = _program("sshd"), settings["ssh_port"]
     if not os.getuid():
-        Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)  # where its unprivileged half is locked up
+        Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)  # sshd's folder for privilege separation
     config, enter = keys.folder / "sshd_config", keys.folder / "login"
     _write(enter, login(environ))
     public = _public(meeting, meeting.world.main)
     _write(keys.folder / "authorized", f'restrict,command="/bin/sh {enter}" {public}\n')
     _write(config, SERVER.format(**_values(keys, settings)))
-    code, said = processes.said([sshd, "-t", "-f", str(config)], settings["program_seconds"])
+    code, said = processes.run([sshd, "-t", "-f", str(config)], settings["program_seconds"])
     if code:
-        raise LauncherError("sshd does not start", said, "this is a mistake of the image: report it")
+        raise LauncherError("sshd rejects its configuration", said, "this is a defect of the image: report it")
     try:
         links.listen(port).close()
     except OSError as problem:
         why = problem.strerror or str(problem)
-        raise LauncherError(f"port {port} cannot be opened for sshd", why, "end what uses it on this host") from None
+        fix = "stop the process that uses it on this host"
+        raise LauncherError(f"port {port} cannot be opened for sshd", why, fix) from None
     return subprocess.Popen([sshd, "-D", "-e", "-f", str(config)], stdin=subprocess.DEVNULL, stderr=log)
 
 
@@ -231,9 +235,9 @@ def serve(
 
 
 def agent(keys: Keys, meeting: Meeting) -> str:
-    """What mpirun is to log in with, once every worker lets this host in.
+    """Return the ssh command for mpirun, once a login to every worker has succeeded.
 
-    Raises LauncherError that names who does not within ssh_seconds.
+    Raises LauncherError that names the workers whose login still fails after ssh_seconds.
     """
     settings, world = meeting.settings, meeting.world
     workers = [host for host in world.hosts if host != world.main]
@@ -248,17 +252,17 @@ def agent(keys: Keys, meeting: Meeting) -> str:
         answers = [asking.submit(_ask, words, host, meeting, end) for host in workers]
         reasons = {host: answer.result() for host, answer in zip(workers, answers, strict=True)}
     finally:
-        asking.shutdown(wait=False, cancel_futures=True)  # a signal must not wait for them; each has an end of its own
+        asking.shutdown(wait=False, cancel_futures=True)  # a signal must not wait for the threads; each has a timeout
     closed = [f"{host}: {why}" for host, why in reasons.items() if why]
     if closed:
         what = f"{', '.join(closed[:8])}"
         fix = f"read the log of that host; port {settings['ssh_port']} must be open between the hosts"
-        raise LauncherError(f"no login for mpirun within {settings['ssh_seconds']:g} s", what, fix)
+        raise LauncherError(f"mpirun cannot log in to all workers within {settings['ssh_seconds']:g} s", what, fix)
     return shlex.join(words)
 
 
 def _ask(words: list[str], host: str, meeting: Meeting, end: float) -> str:
-    """ "" once the host lets us in; else the last reason why it does not."""
+    """Try to log in until it succeeds or the time is over. Returns "", or the last reason for the failure."""
     why = "no answer"
     pause, patience = meeting.settings["retry_seconds"], 2 * meeting.settings["ssh_connect_seconds"]
     while time.monotonic() < end and not meeting.ends:

@@ -1,7 +1,7 @@
-"""The command and the environment of each distribution. Nothing is read and nothing is started here.
+"""Build the command and the environment of each distribution, as pure functions.
 
-The user's own variables win over ours. None is set that slows a job down or hides its transport: no NCCL_PROTO, no
-NCCL_IB_DISABLE, no NCCL_MIN_NRINGS, no NCCL_DEBUG.
+The user's variables take precedence. Variables that slow a job down or hide its transport are never set: NCCL_PROTO,
+NCCL_IB_DISABLE, NCCL_MIN_NRINGS, NCCL_DEBUG.
 """
 
 import json
@@ -17,21 +17,22 @@ from worlds import World
 DISTRIBUTIONS = ("plain", "torchrun", "mpi", "tensorflow")
 PYTHON = "/opt/venv/bin/python"
 LAUNCHER = "/opt/trainwright/launcher"
-# As its first line says; a file that may not be executed has no say.
+# Run a script with the interpreter of its first line if the file is executable, else with /bin/sh.
 SHELL_SCRIPT = 'if [ -x "$0" ]; then exec "$0" "$@"; fi; exec /bin/sh "$0" "$@"'
-# Of one process alone: another rank must not have them from the host that starts it.
+# Prefixes of variables that belong to one process: a rank must not inherit those of the process that starts it.
 OF_MPI = ("OMPI_", "PMIX_", "PRTE_", "ORTE_", "PMI_", "OPAL_")
 
 Environ = Mapping[str, str]
 
 
 def script(words: Sequence[str], mpi: bool = False) -> list[str]:
-    """`train.py --epochs 3`, `-m package`, `train.sh` or any program as a command. Python holds nothing back.
+    """Return the command for `train.py --epochs 3`, `-m package`, `train.sh` or any program.
 
-    Under MPI a rank that raises must end all of them, which mpi4py's own runner does. LauncherError for no words.
+    Python runs with -u, so that its output is not buffered. Under MPI it runs with `-m mpi4py`, which ends all ranks
+    when one raises an exception. Raises LauncherError if `words` is empty.
     """
     if not words:
-        raise LauncherError("no script to run", "after the options comes a script", "trainwright-launch train.py")
+        raise LauncherError("no script to run", "the script comes after the options", "trainwright-launch train.py")
     python = [PYTHON, "-u", *(["-m", "mpi4py"] if mpi else [])]
     if words[0] == "-m" or words[0].endswith(".py"):
         return [*python, *words]
@@ -40,62 +41,64 @@ def script(words: Sequence[str], mpi: bool = False) -> list[str]:
 
 
 def rank(folder: str, command: Sequence[str], keep: Sequence[str] = ()) -> list[str]:
-    """A rank's own parent, on its own host: it hands on signals, and writes down how the rank ended, and why."""
+    """Wrap a rank's command in ranks.py, which passes signals on and records how the rank ended."""
     return [PYTHON, "-IB", LAUNCHER, "--rank", folder, "--keep", ",".join(keep), "--", *command]
 
 
 def common(world: World, environ: Environ) -> dict[str, str]:
-    """What a job's processes find beside their host's own environment."""
+    """Add the variables that all processes of the job get; the user's own values stay."""
     said = dict(environ)
-    if world.size > 1 and world.interface:
-        for name in ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"):
-            said.setdefault(name, world.interface)
+    if world.host_count > 1 and world.interface:
+        said.setdefault("NCCL_SOCKET_IFNAME", f"={world.interface}")  # without = it is a prefix: eth1 means eth10, too
+        said.setdefault("GLOO_SOCKET_IFNAME", world.interface)
     return said
 
 
 def for_torchrun(environ: Environ) -> dict[str, str]:
-    """torchrun takes PET_* for options that are not given; the ones of the rendezvous are given, all of them."""
+    """Remove PET_* of the rendezvous: torchrun reads them as options, and the command line gives all of those."""
     given = ("PET_RDZV_", "PET_MASTER_", "PET_NNODES", "PET_NODE_RANK", "PET_NPROC_PER_NODE")
     return {name: value for name, value in environ.items() if not name.startswith(given)}
 
 
 def torchrun(world: World, port: int, environ: Environ) -> list[str]:
-    """The agent of this host; the rendezvous is static, on the main host. The rank's command comes after it.
+    """Return the command of this host's torchrun agent, with a static rendezvous on the main host.
 
-    Raises LauncherError for a job that wants torchrun's elastic rendezvous: the hosts here are a fixed list.
+    The caller appends the rank's command. Raises LauncherError for an elastic rendezvous: the list of hosts is fixed.
     """
     if environ.get("PET_RDZV_BACKEND", "static") != "static":
-        why = f"PET_RDZV_BACKEND={environ['PET_RDZV_BACKEND']}, and the launcher's hosts are a fixed list"
-        raise LauncherError("an elastic rendezvous is torchrun's own", why, "start torchrun itself, or unset it")
+        why = f"PET_RDZV_BACKEND={environ['PET_RDZV_BACKEND']}, and the launcher's list of hosts is fixed"
+        raise LauncherError("the launcher does not support elastic jobs", why, "start torchrun itself, or unset it")
     return [
         *(PYTHON, "-B", f"{LAUNCHER}/agent.py"),
-        f"--nnodes={world.size}",
+        f"--nnodes={world.host_count}",
         f"--nproc-per-node={world.processes}",
         f"--node-rank={world.index}",
-        f"--master-addr={world.main if world.size > 1 else '127.0.0.1'}",
+        f"--master-addr={world.main if world.host_count > 1 else '127.0.0.1'}",
         f"--master-port={port}",
         "--no-python",
     ]
 
 
 def openmpi_major(said: str) -> int:
-    """Of what `mpirun --version` says. Raises LauncherError for another MPI."""
+    """Read Open MPI's major version from the output of `mpirun --version`. Raises LauncherError for another MPI."""
     found = re.search(r"Open MPI\) (\d+)\.", said)
     if not found:
         first = (said.strip().splitlines() or ["nothing"])[0]
-        raise LauncherError("mpirun is none of Open MPI's", f"it says {first!r}", "an image with Open MPI")
+        why = f"`mpirun --version` prints {first!r}"
+        raise LauncherError("the mpirun of this image is not Open MPI's", why, "use an image with Open MPI")
     return int(found[1])
 
 
 def mpirun(world: World, major: int, options: str = "", agent: str = "") -> list[str]:
-    """mpirun on the main host. `options` are the user's own and come last; `agent` is how it reaches other hosts.
+    """Return the mpirun command of the main host.
 
-    Open MPI 4 starts its daemons itself, Open MPI 5 through PRRTE, which has its own parameters.
+    `options`: the user's own, which come last. `agent`: the ssh command by which mpirun reaches other hosts.
+    Open MPI 4 starts its daemons itself, Open MPI 5 through PRRTE, whose parameters have other names.
     """
     own = shlex.split(options)
     hosts = (
         [f"{host}:{world.processes}" for host in world.rank_hosts]
-        if world.size > 1
+        if world.host_count > 1
         else [f"localhost:{world.processes}"]
     )
     words = ["mpirun", "--host", ",".join(hosts)]
@@ -103,7 +106,7 @@ def mpirun(world: World, major: int, options: str = "", agent: str = "") -> list
     for names, value in ((("np", "n", "c"), ranks), (("bind-to",), "none"), (("map-by",), "slot")):
         if not ({f"-{name}" for name in names} | {f"--{name}" for name in names}) & set(own):
             words += [f"-{names[0]}" if names[0] == "np" else f"--{names[0]}", value]
-    four, many = major < 5, world.size > 1 and bool(world.interface)
+    four, many = major < 5, world.host_count > 1 and bool(world.interface)
     runtime = "--mca" if four else "--prtemca"
     wanted = [
         ("--mca", "btl", "^openib", four),
@@ -111,22 +114,23 @@ def mpirun(world: World, major: int, options: str = "", agent: str = "") -> list
         ("--mca", "orte_abort_on_non_zero_status", "1", four),
         ("--mca", "btl_tcp_if_include", world.interface, many),
         (runtime, "oob_tcp_if_include" if four else "prte_if_include", world.interface, many),
-        (runtime, "plm_rsh_no_tree_spawn" if four else "plm_ssh_no_tree_spawn", "1", world.size > 1),
-        (runtime, "orte_keep_fqdn_hostnames" if four else "prte_keep_fqdn_hostnames", "1", world.size > 1),
+        (runtime, "plm_rsh_no_tree_spawn" if four else "plm_ssh_no_tree_spawn", "1", world.host_count > 1),
+        (runtime, "orte_keep_fqdn_hostnames" if four else "prte_keep_fqdn_hostnames", "1", world.host_count > 1),
         (runtime, "plm_rsh_agent" if four else "plm_ssh_agent", agent, bool(agent)),
     ]
     words += ["--tag-output"] if four else ["--output", "tag"]
     for flag, name, value, applies in wanted:
-        if applies and name not in own:  # Open MPI 4 does not take a parameter twice
+        if applies and name not in own:  # Open MPI 4 rejects a parameter that is given twice
             words += [flag, name, value]
     return [*words, *own]
 
 
 def for_mpirun(environ: Environ) -> dict[str, str]:
-    """An MPIJob's operator names its own hostfile and ssh in the environment; the command line has ours.
+    """Remove the variables that contradict mpirun's command line.
 
-    By Slurm's variables mpirun would ask srun for its daemons, and no image has that; by those of the task that srun
-    started it would take itself for a rank. Ranks see them, as of_rank says.
+    An MPIJob's operator sets its own hostfile and ssh options. With SLURM_* mpirun would start its daemons by srun,
+    which the images lack; with PMIX_* and PMI_* of srun's task it would take itself for a rank. Ranks still get them
+    (of_rank).
     """
     theirs = ("OMPI_MCA_orte_default_hostfile", "OMPI_MCA_plm_rsh_args", "OMPI_MCA_orte_set_default_slots")
     return {
@@ -137,28 +141,28 @@ def for_mpirun(environ: Environ) -> dict[str, str]:
 
 
 def kept(options: str) -> list[str]:
-    """The variables that the user's own `-x` sets: a rank has them from mpirun, not from its host."""
+    """Return the names of the variables that the user's mpirun option `-x` exports to the ranks."""
     words = shlex.split(options)
     return [word.partition("=")[0] for flag, word in pairwise(words) if flag == "-x"]
 
 
 def of_rank(own: Environ, host: Environ, keep: Sequence[str]) -> dict[str, str]:
-    """A rank's environment: its host's, and over it what MPI or torchrun set for this one process."""
+    """Return a rank's environment: its host's, overridden by what MPI set for this process and by `keep`."""
     over = {name: value for name, value in own.items() if name.startswith(OF_MPI) or name in keep}
     return {**own, **{name: value for name, value in host.items() if not name.startswith(OF_MPI)}, **over}
 
 
 def tensorflow(world: World, ports: Sequence[int], environ: Environ, number: int) -> dict[str, str]:
-    """TF_CONFIG of process `number` of this host, unless the user brings one. Every process is a worker; 0 is chief.
+    """Return TF_CONFIG for process `number` of this host, or {} if the user sets it. All are workers; 0 is the chief.
 
-    Raises LauncherError where the user's own would make several processes of a host the same one.
+    Raises LauncherError if the user's TF_CONFIG would give several processes of this host the same task.
     """
     if "TF_CONFIG" in environ:
         if world.processes > 1:
-            why = f"it names one task, and {world.processes} processes would start with it"
+            why = f"it describes one task, and {world.processes} processes would start with it"
             raise LauncherError("TF_CONFIG is set already", why, "--processes 1, or unset TF_CONFIG")
         return {}
-    name = {host: host if world.size > 1 else "localhost" for host in world.hosts}
+    name = {host: host if world.host_count > 1 else "localhost" for host in world.hosts}
     workers = [f"{name[host]}:{port}" for host in world.hosts for port in ports]
     task = {"type": "worker", "index": world.index * world.processes + number}
     return {"TF_CONFIG": json.dumps({"cluster": {"worker": workers}, "task": task})}

@@ -1,17 +1,17 @@
-"""Who belongs to a job: a secret that all of its hosts were given, and how two of them prove it to each other.
+"""Authenticate the hosts of a job: all were given the same secret, and each pair proves to each other that it has it.
 
-The secret never travels and is in no argument, log or environment of the training script. Neither side proves anything
-to the other by what an outsider may know: job name, ARN, host names and the image are public.
+The secret is never sent, and never appears in an argument, a log or the environment of the training script. Job name,
+ARN, host names and the image are public, so they prove nothing.
 
     member -> main    hello, version, job, host, nonce, whether it has a secret
     main   -> member  nonce, whether it has a secret         | refused, why
     member -> main    HMAC(secret, "member proves", all of the above)
     main   -> member  HMAC(secret, "main proves", the same)  | refused, why
 
-Keys for what follows, one for each direction, are further HMACs over the same. Without a secret the same is said with
-empty proofs; a host that has one never goes on with one that has none.
+The keys of later messages, one for each direction, are further HMACs over the same fields. Without a secret the proofs
+are empty; a host with a secret never continues with a host without one.
 
-Both sides are generators: what they yield is to be sent, what they are sent is what came.
+Both sides are generators: the caller sends what they yield, and sends them the reply.
 """
 
 import contextlib
@@ -30,29 +30,34 @@ from wire import Message, WireError, text
 
 VERSION = 1
 VARIABLE, FILE = "TRAINWRIGHT_JOB_SECRET", "TRAINWRIGHT_JOB_SECRET_FILE"
-MADE = "TRAINWRIGHT_JOB_SECRET_MADE"  # the file that hand_over() or start.sh made: that one is ours to remove
+MADE = "TRAINWRIGHT_JOB_SECRET_MADE"  # the file that hand_over() or start.sh made, and that take() removes
 MAKE = "python3 -c 'import secrets; print(secrets.token_hex(32))'"
 BITS = 128
 NONCE = re.compile("[0-9a-f]{64}")
-Keys = tuple[bytes | None, bytes | None]  # what this side sends with, and what it receives with
+Keys = tuple[bytes | None, bytes | None]  # keys of this side's messages and of the peer's
 
-# What is said where a connection is refused: on the member, and on the main host.
+# Why a connection is refused: the text on the member, and the text on the main host.
 REFUSALS = {
     "version": ("{main} speaks another version of this protocol", "{host} speaks another version of this protocol"),
-    "job": ("{main} runs another job", "{host} says that it is of another job"),
-    "stranger": ("{main} knows no host {host}", "{host} is no host of this job"),
-    "taken": ("{main} has a host {host} already", "somebody else came as {host}, which is in already"),
-    "secret": ("the secret of this host is not the one of {main}", "the secret of {host} is not the one of this host"),
-    "wants secret": ("{main} has a job secret, and this host has none", "{host} has no job secret, and this host has"),
-    "no secret": ("this host has a job secret, and {main} has none", "{host} has a job secret, and this host has none"),
-    "impostor": ("who answers as {main} does not know the secret of this job", ""),
+    "job": ("{main} runs another job", "{host} belongs to another job"),
+    "stranger": ("{main} was started with a list of hosts without {host}", "{host} is not a host of this job"),
+    "taken": ("{main} already has a connection from {host}", "{host} has already joined from another connection"),
+    "secret": ("this host and {main} have different job secrets", "{host} and this host have different job secrets"),
+    "wants secret": (
+        "{main} has a job secret, but this host has none",
+        "{host} has no job secret, but this host has one",
+    ),
+    "no secret": ("this host has a job secret, but {main} has none", "{host} has a job secret, but this host has none"),
+    "impostor": ("the process that answers as {main} does not know the secret of this job", ""),
 }
-PASSING = {"job", "taken"}  # another job's address that DNS still gives; a connection of ours that main has yet to miss
+# Refusals that a later try may not meet: DNS still gives another job's address, or the main host has not yet noticed
+# that this host's earlier connection broke.
+PASSING = {"job", "taken"}
 FIX_SECRET = f"give all hosts of the job the same {VARIABLE} or {FILE}"
 
 
 class Refused(Exception):
-    """One side does not go on; `code` is a key of REFUSALS, `host` the member."""
+    """Raised if one side ends the handshake. `code`: a key of REFUSALS; `host`: the member."""
 
     def __init__(self, code: str, host: str) -> None:
         super().__init__(code)
@@ -60,7 +65,7 @@ class Refused(Exception):
 
 
 class Secret:
-    """What all hosts of a job were given. It can only be used, not read: no text of it shows it."""
+    """Hold the secret of the job so that it can be used but not printed or copied."""
 
     __slots__ = ("__key",)
 
@@ -68,49 +73,51 @@ class Secret:
         self.__key = key.encode()
 
     def mac(self, role: str, *fields: str) -> bytes:
-        """32 bytes that only who has the secret can make, for these fields in this role."""
+        """Return HMAC-SHA256 (32 bytes) of the role and the fields, with the secret as key."""
         return hmac.new(self.__key, json.dumps([role, *fields]).encode(), "sha256").digest()
 
     def __repr__(self) -> str:
         return "Secret(...)"
 
     def __reduce__(self) -> str:
-        raise TypeError("a secret is not copied")
+        raise TypeError("a secret cannot be copied")
 
 
 def take(environ: MutableMapping[str, str]) -> Secret | None:
-    """The job's secret; None where none was given. Afterwards the environment, which a script inherits, has none.
+    """Take the job's secret out of the environment, so that the script does not inherit it. None if none was given.
 
-    Raises LauncherError where one was given that is none: to go on without would be a silent downgrade.
+    Raises LauncherError for an invalid secret, because continuing without one would silently weaken the job.
     """
     _wipe(environ)
     said, path, made = (environ.pop(name, None) for name in (VARIABLE, FILE, MADE))
     if said is None and path is None:
         return None
     if said is not None and path is not None:
-        raise LauncherError(f"both {VARIABLE} and {FILE} are set", "which one counts would be a guess", "unset one")
+        raise LauncherError(f"both {VARIABLE} and {FILE} are set", "only one of them can be the secret", "unset one")
     where = VARIABLE if path is None else f"{FILE} ({path})"
     if path is not None:
         try:
             said = Path(path).read_text("ascii")
         except (OSError, ValueError) as problem:
-            why = problem.strerror if isinstance(problem, OSError) else "it is no text in ASCII"
-            raise LauncherError(f"the job's secret cannot be read: {where}", str(why), "mount it there") from None
+            why = problem.strerror if isinstance(problem, OSError) else "it is not ASCII text"
+            fix = "mount the file there, or correct the path"
+            raise LauncherError(f"the job's secret cannot be read: {where}", str(why), fix) from None
         if path == made:
             with contextlib.suppress(OSError):
                 Path(path).unlink()
-                Path(path).parent.rmdir()  # where it holds anything else, that is not ours
+                Path(path).parent.rmdir()  # fails, and leaves the folder, if it holds other files
     key = (said or "").strip()
     if strength(key) < BITS:
-        why = f"it has {len(key)} characters; at least {BITS} random bits are asked for, 32 hexadecimal digits"
+        why = f"it has {len(key)} characters; at least {BITS} random bits are required, such as 32 hexadecimal digits"
         raise LauncherError(f"the job's secret is too short: {where}", why, f"make one with: {MAKE}")
     return Secret(key)
 
 
 def hand_over(environ: MutableMapping[str, str]) -> None:
-    """For who starts the launcher later, and other programs before it: the variable becomes a file that take() removes.
+    """Move the secret from its variable to a file that take() removes.
 
-    Raises OSError where no file can be written; the variable is then as it was.
+    SageMaker's toolkit runs other programs, like pip, before the launcher; they must not inherit the secret.
+    Raises OSError if the file cannot be written; the variable then stays.
     """
     if VARIABLE in environ and FILE not in environ:
         path = Path(tempfile.mkdtemp(prefix="trainwright-secret-")) / "secret"
@@ -122,18 +129,18 @@ def hand_over(environ: MutableMapping[str, str]) -> None:
 
 
 def _wipe(environ: MutableMapping[str, str]) -> None:
-    """What a process was started with stays readable in /proc/<pid>/environ, whatever it unsets later."""
+    """Overwrite the secret in this process's memory: /proc/<pid>/environ shows it even after the variable is unset."""
     if environ is os.environ and VARIABLE in environ:
         libc = ctypes.CDLL(None)
         libc.getenv.restype = ctypes.c_void_p
         place = libc.getenv(VARIABLE.encode())
         if place:
-            environ[VARIABLE] = environ[VARIABLE]  # a copy of its own, as the place may be what os.environ goes by
+            environ[VARIABLE] = environ[VARIABLE]  # a fresh copy, because the memory to be wiped may back the variable
             ctypes.memset(place, 0, len(ctypes.string_at(place)))
 
 
 def strength(key: str) -> int:
-    """Bits that a text of this length and alphabet can hold at most; 0 where it is one character or word repeated."""
+    """Return the most bits that a key of this length and alphabet can hold; 0 for fewer than 8 different characters."""
     bits = 4 if re.fullmatch("[0-9a-fA-F]*", key) else 6
     return bits * len(key) if len(set(key)) >= 8 else 0
 
@@ -155,13 +162,13 @@ def _proves(said: str, proof: bytes | None) -> bool:
 def _nonce(message: Message) -> str:
     nonce = text(message, "nonce", 64)
     if not NONCE.fullmatch(nonce):
-        raise WireError("a message without a proper nonce")
+        raise WireError("a message without a valid nonce")
     return nonce
 
 
 def _flag(message: Message) -> bool:
     if not isinstance(message.get("secret"), bool):
-        raise WireError("a message that does not say whether there is a secret")
+        raise WireError("a message without the field secret")
     return bool(message["secret"])
 
 
@@ -172,7 +179,7 @@ def _stop_if_refused(reply: Message, host: str) -> None:
 
 
 def enter(secret: Secret | None, job: str, main: str, host: str) -> Generator[Message, Message, Keys]:
-    """The member's side; returns its keys. Raises Refused, and WireError for what no main host says."""
+    """Run the member's side of the handshake; returns its keys. Raises Refused, and WireError for an invalid reply."""
     mine = secrets.token_hex(32)
     reply = yield {
         "hello": "trainwright",
@@ -196,9 +203,9 @@ def enter(secret: Secret | None, job: str, main: str, host: str) -> Generator[Me
 def admit(
     secret: Secret | None, job: str, main: str, hosts: Sequence[str], taken: Callable[[str], bool]
 ) -> Generator[Message | None, Message, tuple[str, Keys, Message]]:
-    """The main host's side; returns who came, the keys, and the last message to send.
+    """Run the main host's side of the handshake; returns the member's name, the keys, and the last message to send.
 
-    Raises Refused, whose code the other side is to be told, and WireError for what no member says.
+    Raises Refused, whose code the caller sends to the member, and WireError for an invalid message.
     """
     hello = yield None
     if hello.get("hello") != "trainwright":
@@ -217,6 +224,6 @@ def admit(
     answer = yield {"nonce": mine, "secret": secret is not None}
     if not _proves(text(answer, "proof", 64), agreed["member proves"]):
         raise Refused("secret", host)
-    if taken(host):  # asked only now: who cannot prove anything is not told who is in
+    if taken(host):  # checked last, so that an unauthenticated peer does not learn which hosts have joined
         raise Refused("taken", host)
     return host, (agreed["main speaks"], agreed["member speaks"]), {"proof": _hex(agreed["main proves"])}

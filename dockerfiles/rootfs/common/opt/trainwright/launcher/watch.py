@@ -1,7 +1,7 @@
-"""The hosts of one job, in touch: they wait for each other, and each hears at once why the job ends on another one.
+"""Connect the hosts of one job: they wait for each other, and each learns at once why the job ends on another one.
 
-The first host listens, all others join it; it alone decides what came first, so all hosts name the same cause. Every
-wait has an end. Who is no host of the job is sent away and noted once, and holds up nobody.
+The main host listens and all others connect to it. It alone decides which event came first, so that all hosts name the
+same cause. Every wait has a timeout. Connections from outside the job are refused, noted once, and delay nothing.
 """
 
 import time
@@ -19,13 +19,13 @@ from worlds import World
 __all__ = ["Event", "Meeting", "join", "tell"]
 
 NAMED = 8  # hosts that one line names
-STOPPED = "stopped while the hosts met"
+STOPPED = "stopped while the hosts joined"
 
 
 def join(world: World, settings: Settings, secret: trust.Secret | None, card: Card) -> Meeting:
-    """Waits until all hosts are there, for join_seconds at most. Raises LauncherError that names who did not come.
+    """Wait until all hosts have joined, for at most join_seconds. Raises LauncherError that names the missing hosts.
 
-    `card` is what this host shows to all others.
+    `card`: data of this host that all others receive, such as its public ssh key.
     """
     if world.index == 0:
         return _gather(Main(world, settings, secret, card))
@@ -33,18 +33,18 @@ def join(world: World, settings: Settings, secret: trust.Secret | None, card: Ca
 
 
 def tell(world: World, settings: Settings, secret: trust.Secret | None, code: int, cause: str) -> None:
-    """Instead of join(), where this host has failed already: the others hear it and need not wait. Raises nothing.
+    """Tell the others, instead of join(), that this host has already failed, so that they do not wait. Raises nothing.
 
-    For tell_seconds at most; who comes later than that waits for join_seconds, and is told who did not come.
+    It ends after tell_seconds; a host that starts later waits for join_seconds and then names this host as missing.
     """
     end = time.monotonic() + settings["tell_seconds"]
     try:
         meeting = Main(world, settings, secret, {}) if world.index == 0 else _reach(world, settings, secret, end)
     except LauncherError as problem:
-        return note(f"the other hosts do not know that this one failed: {problem.what}: {problem.why}")
+        return note(f"the other hosts could not be told that this one failed: {problem.what}: {problem.why}")
     meeting.say("failed", code, cause)
     if isinstance(meeting, Main):
-        while len(meeting.told) < world.size - 1 and time.monotonic() < end:
+        while len(meeting.told) < world.host_count - 1 and time.monotonic() < end:
             time.sleep(settings["retry_seconds"])
     meeting.close()
     return None
@@ -69,7 +69,7 @@ def names(hosts: Iterable[str]) -> str:
 
 
 def _gather(meeting: Main) -> Meeting:
-    """The main host waits for the others."""
+    """Wait, on the main host, for all others."""
     start = time.monotonic()
     seconds, every = meeting.settings["join_seconds"], meeting.settings["report_seconds"]
     try:
@@ -81,20 +81,23 @@ def _gather(meeting: Main) -> Meeting:
         raise _who_did_not_come(meeting)
     except BaseException as problem:
         told = f"{problem.what}: {problem.why}" if isinstance(problem, LauncherError) else STOPPED
-        meeting.say("failed", 1, told)  # the others need not wait any longer; a verdict that is there stays
+        meeting.say("failed", 1, told)  # so that the others stop waiting; an earlier cause is kept
         meeting.close()
         raise
 
 
 def _end_if_one_has_no_secret(meeting: Main) -> None:
-    """Such a host never gets in. It proves nothing, so it is believed only at the address that its name stands for."""
+    """End the job if one of its hosts reports that it has no secret, because it can never join.
+
+    The report is not authenticated, so it only counts from the IP address to which the host's name resolves.
+    """
     settings = meeting.settings
     for host, address in list(meeting.without_secret.items()):
         with suppress(links.Unreached):
             known = links.addresses(host, settings["watch_port"], settings["retry_seconds"])
             if address in [str(where[0]) for _, where in known]:
-                what = f"{host} has no job secret, and this host has"
-                raise LauncherError(what, f"it said so from its own address, {address}", trust.FIX_SECRET)
+                what = f"{host} has no job secret, but this host has one"
+                raise LauncherError(what, f"it reported so from its own address, {address}", trust.FIX_SECRET)
 
 
 def _who_did_not_come(meeting: Main) -> LauncherError:
@@ -105,7 +108,7 @@ def _who_did_not_come(meeting: Main) -> LauncherError:
         for host in missing[:NAMED]
     ]
     return LauncherError(
-        f"{names(missing)} did not come within {settings['join_seconds']:g} s",
+        f"{names(missing)} did not join within {settings['join_seconds']:g} s",
         "; ".join(reasons),
         f"read the log of {missing[0]}: it must run trainwright-launch with the same hosts, resolve "
         f"{meeting.world.main} and reach its port {port}",
@@ -113,7 +116,7 @@ def _who_did_not_come(meeting: Main) -> LauncherError:
 
 
 def _enter(world: World, settings: Settings, secret: trust.Secret | None, card: Card) -> Meeting:
-    """Another host joins the main one, as often as it takes."""
+    """Connect this member to the main host, with retries for join_seconds."""
     start, report = time.monotonic(), _Report(world.main, settings)
     port, seconds = settings["watch_port"], settings["join_seconds"]
     while True:
@@ -129,7 +132,7 @@ def _enter(world: World, settings: Settings, secret: trust.Secret | None, card: 
 
 
 def _call(world: World, settings: Settings, secret: trust.Secret | None) -> Link | str:
-    """One try; a connection, or why there is none this time. Raises LauncherError where no later one can be better."""
+    """Try once to connect. Returns the connection, or why it failed; raises LauncherError if a retry cannot help."""
     port, seconds, limit = (settings[name] for name in ("watch_port", "greeting_seconds", "greeting_bytes"))
     try:
         return links.call(secret, world.job, world.main, world.host, port, seconds, limit)
@@ -139,37 +142,37 @@ def _call(world: World, settings: Settings, secret: trust.Secret | None) -> Link
         why = trust.REFUSALS[refused.code][0].format(main=world.main, host=world.host)
         if refused.code in trust.PASSING:
             return why
-        raise LauncherError(why, f"{world.main} did not let {world.host} in", _fix(refused.code)) from None
+        raise LauncherError(why, f"{world.main} and {world.host} ended the handshake", _fix(refused.code)) from None
 
 
 def _fix(code: str) -> str:
     if code == "impostor":
-        return "look who else has this name or this address, or give the job a network of its own"
-    return trust.FIX_SECRET if "secret" in code else "give all hosts of the job the same hosts and the same image"
+        return "find the other container with this name or address, or give the job its own network"
+    return trust.FIX_SECRET if "secret" in code else "start all hosts with the same list of hosts and the same image"
 
 
 def _wait_for_all(meeting: Member, report: "_Report") -> Meeting | str:
-    """The meeting once all are there, or why the main host is gone. Raises LauncherError where the job has ended."""
+    """Return the meeting once all have joined, or why the main host was lost. Raises LauncherError if the job ends."""
     settings = meeting.settings
-    end = time.monotonic() + settings["join_seconds"] + settings["silent_seconds"]  # by then the main host has given up
+    end = time.monotonic() + settings["join_seconds"] + settings["silent_seconds"]  # longer than the main host waits
     try:
         while time.monotonic() < end:
             if meeting.wait(settings["report_seconds"]):
                 return meeting
             if meeting.gone:
                 break
-            report.say("it waits for other hosts, and says there for which")
+            report.say("it waits for other hosts, which its log names")
     except BaseException as problem:
         if not isinstance(problem, LauncherError):
             meeting.say("failed", 1, STOPPED)
         meeting.close()
         raise
     meeting.close()
-    return meeting.gone or "it waits for other hosts and does not give up"
+    return meeting.gone or "it still waits for other hosts"
 
 
 class _Report:
-    """Why one waits: every few seconds, not at every try."""
+    """Note why this host waits, every report_seconds instead of at every try."""
 
     def __init__(self, host: str, settings: Settings) -> None:
         self.host, self.settings = host, settings

@@ -1,11 +1,11 @@
-"""Messages between the hosts of a job, as bytes. No socket, no clock: what is here can be tried without any.
+"""Encode and authenticate the messages between the hosts of a job, as pure functions without sockets or clocks.
 
 A message is a JSON object on a line of its own, behind its MAC:
 
-    <64 hexadecimal digits, or "-" where there is no key> <JSON>\\n
+    <64 hexadecimal digits, or "-" without a key> <JSON>\\n
 
-The MAC is HMAC-SHA256 over how many messages this key has sealed before, and the JSON. Each direction of a connection
-has a key of its own, so what was said before, what was said to somebody else and what one said oneself opens nothing.
+The MAC is HMAC-SHA256 over the number of messages that this key has sealed before, and the JSON. Each direction of a
+connection has its own key, so a message that is replayed, redirected or reflected is rejected.
 """
 
 import hmac
@@ -17,11 +17,11 @@ BARE = b"-"
 
 
 class WireError(Exception):
-    """What came is no message, or none of who should be at the other end; the text is for a log."""
+    """Raised for input that is not a valid message, or not from the expected peer; the text is for a log."""
 
 
 class Seal:
-    """One direction of one connection: seals what is sent, or opens what came; without a key it only frames."""
+    """Seal or open the messages of one direction of a connection; without a key, only frame them."""
 
     def __init__(self, key: bytes | None) -> None:
         self.key = key
@@ -35,25 +35,25 @@ class Seal:
         return mac
 
     def seal(self, message: Message) -> bytes:
-        content = json.dumps(message, separators=(",", ":")).encode()  # ASCII, so that no line break is in it
+        content = json.dumps(message, separators=(",", ":")).encode()  # escaped ASCII, so it contains no line break
         return self._mac(content) + b" " + content + b"\n"
 
     def open(self, line: bytes) -> Message:
-        """Raises WireError; nothing of the line is parsed before its MAC is right."""
+        """Verify the MAC, and only then parse the message. Raises WireError."""
         mac, _, content = line.partition(b" ")
         if not hmac.compare_digest(mac, self._mac(content)):
-            raise WireError("a message with a wrong MAC" if self.key else "something that is no message")
+            raise WireError("a message with a wrong MAC" if self.key else "an invalid message")
         try:
             message = json.loads(content)
         except (ValueError, RecursionError):
-            raise WireError("something that is no message") from None
+            raise WireError("an invalid message") from None
         if not isinstance(message, dict):
-            raise WireError("something that is no message")
+            raise WireError("an invalid message")
         return message
 
 
 class Lines:
-    """Bytes as they come, as lines; `limit` (bytes) is what the other end may have us keep."""
+    """Split received bytes into lines. `limit`: the longest line in bytes, so that a peer cannot fill the memory."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -63,7 +63,7 @@ class Lines:
         self.kept += data
 
     def next(self) -> bytes | None:
-        """The next whole line, without its end; None where it has not come yet. Raises WireError for one too long."""
+        """Return the next complete line without its line break, or None. Raises WireError for a line over the limit."""
         line, end, rest = self.kept.partition(b"\n")
         if len(line) > self.limit:
             raise WireError(f"a line of more than {self.limit} bytes")
@@ -74,21 +74,21 @@ class Lines:
 
 
 def text(message: Message, name: str, limit: int = 1 << 16) -> str:
-    """A field that must be text. Raises WireError."""
+    """Return a text field of at most `limit` characters. Raises WireError."""
     value = message.get(name)
     if not isinstance(value, str) or len(value) > limit:
-        raise WireError(f"a message without a proper {name}")
+        raise WireError(f"a message without a valid {name}")
     return value
 
 
 def number(message: Message, name: str) -> int:
-    """A field that must be a whole number. Raises WireError."""
+    """Return an integer field. Raises WireError."""
     value = message.get(name)
     if not isinstance(value, int) or isinstance(value, bool):
-        raise WireError(f"a message without a proper {name}")
+        raise WireError(f"a message without a valid {name}")
     return value
 
 
 def shown(value: object, limit: int = 64) -> str:
-    """What a stranger said, fit for a log: printable, and short."""
-    return ascii(value)[1:-1][:limit] if isinstance(value, str) else "something that is no text"
+    """Make text of an unauthenticated peer safe for a log: printable ASCII, at most `limit` characters."""
+    return ascii(value)[1:-1][:limit] if isinstance(value, str) else "a value that is not text"

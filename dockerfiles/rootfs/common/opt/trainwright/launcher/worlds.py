@@ -1,8 +1,9 @@
-"""Which hosts a job has, which of them this is, and how many processes it starts there: as each platform says it.
+"""Read the hosts of the job, this host's name and its number of processes from the platform.
 
-Nothing is read here but through `read`, and nothing is guessed: what a platform leaves out is an error that says so.
-Facts: SageMaker's resourceconfig.json (AWS documentation); srun(1), "OUTPUT ENVIRONMENT VARIABLES"; kubeflow's training
-operator (PET_*, and WORLD_SIZE, RANK, MASTER_ADDR before it) and mpi-operator v2 (/etc/mpi/hostfile, pod names).
+Files are read only through `read`, so tests need none. Nothing is guessed: missing data raise an error.
+Sources: SageMaker's resourceconfig.json (AWS documentation); srun(1), "OUTPUT ENVIRONMENT VARIABLES"; kubeflow's
+training operator (PET_*, and WORLD_SIZE, RANK, MASTER_ADDR before it) and mpi-operator v2 (/etc/mpi/hostfile, pod
+names).
 """
 
 import hashlib
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 from errors import LauncherError
 
 Environ = Mapping[str, str]
-Read = Callable[[str], str | None]  # a file's text; None where there is none
+Read = Callable[[str], str | None]  # path -> the file's text, or None if it does not exist
 
 RESOURCES = "/opt/ml/input/config/resourceconfig.json"
 HOSTFILE = "/etc/mpi/hostfile"
@@ -23,7 +24,7 @@ POD = re.compile(r"(?P<job>.+)-(?P<role>master|launcher|worker)(?:-(?P<number>\d
 
 @dataclass(frozen=True)
 class Flags:
-    """What the command line says; it wins over every platform."""
+    """Hold the command line's values, which take precedence over those of the platform."""
 
     hosts: tuple[str, ...] = ()
     host: str = ""
@@ -34,7 +35,11 @@ class Flags:
 
 @dataclass(frozen=True)
 class World:
-    """`hosts` in order of rank, `host` is this one; `processes` on each. `ranked` hosts have ranks; none named: all."""
+    """Describe the hosts of a job.
+
+    `hosts`: in rank order, the main host first. `host`: this one. `processes`: on each host. `ranked`: the hosts that
+    run ranks, () for all. The main host of an MPIJob may run only mpirun.
+    """
 
     platform: str
     job: str
@@ -49,8 +54,7 @@ class World:
         return self.hosts.index(self.host)
 
     @property
-    def size(self) -> int:
-        """How many hosts."""
+    def host_count(self) -> int:
         return len(self.hosts)
 
     @property
@@ -59,7 +63,7 @@ class World:
 
     @property
     def peers(self) -> tuple[str, ...]:
-        """The hosts whose names must be ones that DNS knows: torchrun asks for the main one alone."""
+        """Return the hosts whose names must resolve. torchrun connects to the main host only."""
         return (self.main,) if self.platform == "pytorchjob" else self.hosts
 
     @property
@@ -68,16 +72,19 @@ class World:
 
 
 def world(environ: Environ, read: Read, flags: Flags = Flags(), gpus: int = 0) -> World:
-    """Flags, else SageMaker, Slurm, an MPIJob, a PyTorchJob, else this host alone. `gpus`: how many this host has.
+    """Return the job's hosts from the first source that names them, in this order.
 
-    Raises LauncherError where a platform says half of what is needed.
+    Flags, SageMaker, Slurm, MPIJob, PyTorchJob, else this host alone. `gpus`: number of GPUs of this host.
+    Raises LauncherError if the data of a platform are incomplete or contradict each other.
     """
     says = _asked(flags) or _sagemaker(read) or _slurm(environ) or _mpijob(environ, read, flags.worker)
     platform, job, hosts, host, processes, wanted, ranked = says or _pytorchjob(environ) or _alone()
     if len(set(hosts)) != len(hosts):
-        raise LauncherError(f"a host is named twice: {', '.join(hosts)}", platform, "name every host once")
+        why = f"the hosts were read from: {platform}"
+        raise LauncherError(f"a host is named twice: {', '.join(hosts)}", why, "name every host once")
     if host not in hosts:
-        raise LauncherError(f"{host or 'this host'} is none of {', '.join(hosts)}", platform, "--hosts a,b --host a")
+        what = f"{host or 'this host'} is not one of the job's hosts: {', '.join(hosts)}"
+        raise LauncherError(what, f"the hosts were read from: {platform}", "--hosts a,b --host a")
     return World(
         platform=platform,
         job=job or environ.get("TRAINING_JOB_NAME") or hashlib.sha256(",".join(hosts).encode()).hexdigest()[:16],
@@ -89,7 +96,7 @@ def world(environ: Environ, read: Read, flags: Flags = Flags(), gpus: int = 0) -
     )
 
 
-# Platform, job, hosts, this host, processes (0: as many as GPUs), interface, hosts with ranks (none: all).
+# Platform, job, hosts, this host, processes (0: one for each GPU), interface, hosts that run ranks (none named: all).
 Says = tuple[str, str, tuple[str, ...], str, int, str, tuple[str, ...]]
 
 
@@ -101,12 +108,13 @@ def _asked(flags: Flags) -> Says | None:
     if not flags.hosts:
         return None
     if not flags.host and len(flags.hosts) > 1:
-        raise LauncherError("which of the hosts is this one?", f"--hosts {','.join(flags.hosts)}", "--host NAME")
+        why = f"the launcher cannot tell which of {','.join(flags.hosts)} this host is"
+        raise LauncherError("--hosts requires --host", why, "--host NAME")
     return "flags", "", flags.hosts, flags.host or flags.hosts[0], flags.processes, "", ()
 
 
 def _sagemaker(read: Read) -> Says | None:
-    """In a heterogeneous cluster, the hosts of this host's own group make one job, as the toolkit has it."""
+    """Read resourceconfig.json. In a heterogeneous cluster each instance group is a job, as in SageMaker's toolkit."""
     text = read(RESOURCES)
     if text is None:
         return None
@@ -115,7 +123,8 @@ def _sagemaker(read: Read) -> Says | None:
         hosts, host = [str(name) for name in said["hosts"]], str(said["current_host"])
     except (ValueError, KeyError, TypeError) as problem:
         why = f"{type(problem).__name__}: {problem}"
-        raise LauncherError(f"{RESOURCES} does not say which hosts there are", why, "it is the platform's") from None
+        fix = "SageMaker writes this file; in a local run, correct it"
+        raise LauncherError(f"{RESOURCES} does not name the hosts", why, fix) from None
     for group in said.get("instance_groups") or []:
         if group.get("instance_group_name") == said.get("current_group_name") and host in group.get("hosts", []):
             hosts = [str(name) for name in group["hosts"]]
@@ -123,7 +132,7 @@ def _sagemaker(read: Read) -> Says | None:
 
 
 def _in_order(hosts: Sequence[str]) -> tuple[str, ...]:
-    """algo-2 before algo-10; every host must come to the same order, whatever its own file's order is."""
+    """Sort algo-2 before algo-10. All hosts must use the same order, and their files may list the hosts differently."""
     return tuple(sorted(hosts, key=lambda name: [int(part) if part.isdigit() else part for part in _pieces(name)]))
 
 
@@ -132,33 +141,33 @@ def _pieces(name: str) -> list[str]:
 
 
 def _slurm(environ: Environ) -> Says | None:
-    """One task on each node: `srun --ntasks-per-node=1 trainwright-launch ...`."""
+    """Read Slurm's variables; requires one task per node: `srun --ntasks-per-node=1 trainwright-launch ...`."""
     nodes = environ.get("SLURM_STEP_NODELIST") or environ.get("SLURM_JOB_NODELIST", "")
     if "SLURM_JOB_ID" not in environ or "SLURM_PROCID" not in environ or not nodes:
-        return None  # in a batch script without srun, this is one host like any other
+        return None  # a batch script without srun runs on one host only
     hosts = nodelist(nodes)
     count, tasks = len(hosts), int(environ.get("SLURM_STEP_NUM_TASKS") or environ.get("SLURM_NTASKS") or len(hosts))
     if tasks != count:
         why = f"the launcher starts the processes of a host itself; srun started {tasks} tasks on {count} hosts"
-        raise LauncherError("one task for each host is wanted", why, "srun --ntasks-per-node=1")
+        raise LauncherError("srun must start one task on each host", why, "srun --ntasks-per-node=1")
     index = int(environ.get("SLURM_NODEID", "0"))
     if index >= count:
-        raise LauncherError(f"SLURM_NODEID is {index}, and there are {count} hosts", nodes, "start it with srun")
+        raise LauncherError(f"SLURM_NODEID is {index}, but the job has {count} hosts", nodes, "start it with srun")
     gpus = environ.get("SLURM_GPUS_ON_NODE", "")
     job = f"{environ['SLURM_JOB_ID']}.{environ.get('SLURM_STEP_ID', '0')}"
     return "slurm", job, hosts, hosts[index], int(gpus) if gpus.isdigit() else 0, "", ()
 
 
 def nodelist(text: str) -> tuple[str, ...]:
-    """`p5-[01-03,07],login` is p5-01 p5-02 p5-03 p5-07 login; several brackets in one name multiply.
+    """Expand a Slurm node list: `p5-[01-03,07],login` is p5-01 p5-02 p5-03 p5-07 login.
 
-    Raises LauncherError for what Slurm never writes.
+    Several brackets in one name give every combination. Raises LauncherError for an invalid list.
     """
     names = list[str]()
     for word in re.findall(r"(?:[^,\[\]]|\[[^\]]*\])+", text):
         names += _expanded(word)
     if not names or text.count("[") != text.count("]"):
-        raise LauncherError(f"no list of nodes: {text!r}", "as in node[01-03,07]", "start it with srun")
+        raise LauncherError(f"invalid node list {text!r}", "expected a form like node[01-03,07]", "start it with srun")
     return tuple(names)
 
 
@@ -171,14 +180,15 @@ def _expanded(word: str) -> list[str]:
         first, _, last = part.partition("-")
         last = last or first
         if not (first.isdigit() and last.isdigit() and int(first) <= int(last)):
-            raise LauncherError(f"no list of nodes: {word!r}", "as in node[01-03,07]", "start it with srun")
+            why = "expected a form like node[01-03,07]"
+            raise LauncherError(f"invalid node list {word!r}", why, "start it with srun")
         numbers += [str(number).zfill(len(first)) for number in range(int(first), int(last) + 1)]
     before, after = word[: found.start()], word[found.end() :]
     return [f"{before}{number}{rest}" for number in numbers for rest in _expanded(after)]
 
 
 def _mpijob(environ: Environ, read: Read, worker: bool) -> Says | None:
-    """The launcher's pod knows the workers by its hostfile; a worker knows the launcher by its own full name."""
+    """Read an MPIJob's hosts: the launcher's pod from its hostfile, a worker from its own pod name."""
     text = read(HOSTFILE)
     if text:
         rows = [re.match(r"([^\s:]+)(?:\s+slots=|:)?(\d+)?", row) for row in text.splitlines() if row.strip()]
@@ -186,7 +196,7 @@ def _mpijob(environ: Environ, read: Read, worker: bool) -> Says | None:
         slots = int(next((row[2] for row in rows if row and row[2]), "0"))
         me = environ.get("HOSTNAME", "")
         own = next((name for name in workers if name.partition(".")[0] == me), "")
-        if own:  # runLauncherAsWorker: the launcher is the first row, and has ranks like the others
+        if own:  # runLauncherAsWorker: the launcher is the first row of the hostfile, and runs ranks like the others
             return "mpijob", _job_of(me), workers, own, slots, "", ()
         host = _full_name(read, me)
         return "mpijob", _job_of(me), (host, *workers), host, slots, "", workers
@@ -195,8 +205,8 @@ def _mpijob(environ: Environ, read: Read, worker: bool) -> Says | None:
     me = environ.get("HOSTNAME", "")
     pod = POD.fullmatch(me)
     if not pod or pod["role"] != "worker" or not pod["number"]:
-        why = "a worker waits for its launcher, and finds it by --hosts, or as an MPIJob names its pods"
-        raise LauncherError(f"--worker, and {me or 'this host'} is no JOB-worker-N", why, "--hosts main,me --host me")
+        why = f"a worker finds its launcher by its pod name JOB-worker-N, and this host is {me or 'unnamed'}"
+        raise LauncherError("--worker requires --hosts outside of an MPIJob", why, "--hosts main,me --host me")
     full = _full_name(read, me)
     above = [full.replace(me, f"{pod['job']}-worker-{number}", 1) for number in range(int(pod["number"]) + 1)]
     launcher = full.replace(me, f"{pod['job']}-launcher", 1)
@@ -204,7 +214,7 @@ def _mpijob(environ: Environ, read: Read, worker: bool) -> Says | None:
 
 
 def _full_name(read: Read, name: str) -> str:
-    """As Kubernetes writes it into /etc/hosts of a pod with a subdomain, without the cluster's own domain."""
+    """Return a pod's name with its subdomain, as Kubernetes writes it into /etc/hosts, without the cluster's domain."""
     for row in (read("/etc/hosts") or "").splitlines():
         for word in row.split("#")[0].split()[1:]:
             if word.startswith(f"{name}."):
@@ -218,11 +228,11 @@ def _job_of(pod: str) -> str:
 
 
 def _pytorchjob(environ: Environ) -> Says | None:
-    """torchrun's own variables for its agent, else those of the operator before them: RANK is then the pod's."""
+    """Read a PyTorchJob's PET_* variables, else those of older operators, where RANK is the pod's rank."""
     if environ.get("PET_RDZV_BACKEND", "static") != "static":
-        why = f"PET_RDZV_BACKEND={environ['PET_RDZV_BACKEND']}: hosts that come and go are torchrun's own to watch"
+        why = f"PET_RDZV_BACKEND={environ['PET_RDZV_BACKEND']}, and the launcher's list of hosts is fixed"
         raise LauncherError(
-            "an elastic rendezvous is not the launcher's", why, "start torchrun itself, or no elasticPolicy"
+            "the launcher does not support elastic jobs", why, "start torchrun itself, or remove elasticPolicy"
         )
     count = environ.get("PET_NNODES") or environ.get("WORLD_SIZE", "")
     rank = environ.get("PET_NODE_RANK") or environ.get("RANK", "")
@@ -230,8 +240,9 @@ def _pytorchjob(environ: Environ) -> Says | None:
     if not (count and rank and main) or "LOCAL_RANK" in environ:
         return None
     if not (count.isdigit() and rank.isdigit() and int(rank) < int(count)):
-        why = f"{count} hosts, this one is {rank}"
-        raise LauncherError("PET_NNODES and PET_NODE_RANK do not fit", why, "a fixed number of replicas")
+        why = f"the number of hosts is {count}, and the rank of this one is {rank}"
+        fix = "set a fixed number of replicas"
+        raise LauncherError("PET_NNODES and PET_NODE_RANK contradict each other", why, fix)
     me = environ.get("HOSTNAME", "")
     if main in ("localhost", "127.0.0.1") and rank == "0":
         main = me or main
@@ -242,7 +253,7 @@ def _pytorchjob(environ: Environ) -> Says | None:
 
 
 def _replica(main: str, me: str, number: int) -> str:
-    """A master counts beside the workers. Only the main host's name must be one that DNS knows."""
+    """Return the name of pod `number`. Only the main host's name has to resolve, so a made-up name is enough."""
     short, dot, domain = main.partition(".")
     found = POD.fullmatch(short)
     if not found or not POD.fullmatch(me or short):
@@ -254,9 +265,9 @@ def _replica(main: str, me: str, number: int) -> str:
 
 
 def interface(read: Read, wanted: str = "") -> str:
-    """The wanted one if this host has it, else the one of the default route, else any that has a route; "" if none has.
+    """Return the wanted interface if it exists, else that of the default route, else any with a route, else "".
 
-    Platforms name interfaces that are not there: local mode of SageMaker's SDKs says ethwe.
+    Platforms can name an interface that does not exist: local mode of SageMaker's SDKs names ethwe.
     """
     if wanted and read(f"/sys/class/net/{wanted}/address") is not None:
         return wanted

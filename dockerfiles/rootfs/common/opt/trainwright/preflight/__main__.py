@@ -1,8 +1,8 @@
-"""`trainwright-check`: is this still what the image declares, and does the host offer what the job needs?
+"""Run `trainwright-check`: verify that the image still matches its declaration, and that the host can run the job.
 
-Both at once, because importing a framework takes seconds. The report goes to stderr, worst first; with --json it goes
-to stdout. Ends with 5 where the image is not what it declares, with 10 where the host lacks something, with 2 for a
-setting that says nothing sensible. TRAINWRIGHT_PREFLIGHT and TRAINWRIGHT_STARTUP_CHECK are refuse, warn or off.
+Both checks run at the same time, because importing a framework takes seconds. The report goes to stderr, worst finding
+first; with --json it goes to stdout. Exit codes: 5 for an image that differs from its declaration, 10 for a host that
+lacks something, 2 for an invalid setting. TRAINWRIGHT_PREFLIGHT and TRAINWRIGHT_STARTUP_CHECK are refuse, warn or off.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ BAD_SETTING = 2
 
 
 def startup_check() -> ModuleType:
-    """The other half of this command, which also runs alone."""
+    """Load startup_check.py, the check of the image, which can also run alone."""
     spec = spec_from_file_location("startup_check", OWN / "startup_check.py")
     if spec is None or spec.loader is None:
-        raise ImportError(f"no {OWN}/startup_check.py")
+        raise ImportError(f"{OWN}/startup_check.py does not exist")
     module = module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -45,7 +45,7 @@ def read(path: Path) -> Any:
 
 
 def resources() -> dict[str, Any]:
-    """What SageMaker says of the job's hosts; {} where there is none of it."""
+    """Return SageMaker's resourceconfig.json, or {} if it does not exist or is invalid."""
     with suppress(OSError, ValueError):
         found = read(RESOURCES)
         return found if isinstance(found, dict) else {}
@@ -53,13 +53,13 @@ def resources() -> dict[str, Any]:
 
 
 def on_host(chosen: Settings, data: dict[str, Any]) -> tuple[Case | str, float]:
-    """What is there, but for other hosts' addresses, or why nobody knows; and the seconds that it took."""
+    """Collect the facts of this host except its peers' addresses. Returns them, or an error text, and the seconds."""
     began = time.monotonic()
     components = read(OWN / "declared.json")["components"]
     try:
         facts = gather(chosen, components, read(OWN / "libraries.json"), data)
-    except Exception as error:  # nothing was found out: no reason to stop a job, and none to call it good
-        return f"it failed itself: {type(error).__name__}: {error}", 0
+    except Exception as error:  # a defect of the preflight must not stop a job, but is reported as unknown, never as ok
+        return f"the preflight itself failed: {type(error).__name__}: {error}", 0
     return Case(facts, components, data), time.monotonic() - began
 
 
@@ -68,7 +68,7 @@ def several(chosen: Settings) -> bool:
 
 
 def lines(findings: list[Finding], seconds: float) -> list[str]:
-    """A table: level, check, what is said of it."""
+    """Return the report: one row of level, check and text for each finding, then the totals."""
     width = max((len(one.check) for one in findings), default=0)
     rows = [f"preflight: {one.level:<8} {one.check:<{width}}  {one.text()}" for one in findings]
     counted = Counter(one.level for one in findings)
@@ -82,7 +82,7 @@ def main(words: list[str]) -> int:
         return int(image.main(words))
     try:
         if words not in ([], ["--json"]):
-            raise SettingError(f"it takes --json or nothing, not {' '.join(words)}")
+            raise SettingError(f"expected --json or no argument, found {' '.join(words)}")
         data = read(OWN / "preflight.json")
         chosen = settings(os.environ, resources(), data["local"], data["seconds"]["peers"])
         mode = one_of(os.environ, image.MODE, MODES)
@@ -101,7 +101,7 @@ def main(words: list[str]) -> int:
     elif chosen.mode != "off":
         refused_already = any(one.level == REFUSED for one in judge(case)) and chosen.mode == "refuse"
         if code or refused_already:
-            stop.set()  # who is not going to start need not wait for others
+            stop.set()  # this host will not start the job, so it need not wait for its peers' names
         findings = judge(replace(case, facts=replace(case.facts, addresses=names())))
     if chosen.mode == "warn":
         findings = [replace(one, level=WARNING if one.level == REFUSED else one.level) for one in findings]
@@ -118,8 +118,8 @@ def main(words: list[str]) -> int:
         return code
     report = lines(findings, seconds) if chosen.mode != "off" else ["preflight: not run, TRAINWRIGHT_PREFLIGHT=off"]
     if refused:
-        report.append("preflight: TRAINWRIGHT_PREFLIGHT=warn starts it nevertheless")
-    # Who reads only the start, as SageMaker's FailureReason does, reads why.
+        report.append("preflight: TRAINWRIGHT_PREFLIGHT=warn starts the job nevertheless")
+    # SageMaker's FailureReason shows only the beginning of this text, so the reason comes first.
     ordered = [*said, *report] if differences else [*report, *said]
     print("\n".join(ordered), file=sys.stderr, flush=True)
     return code

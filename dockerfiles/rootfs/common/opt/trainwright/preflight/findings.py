@@ -1,7 +1,7 @@
-"""What a check is given and what it says: facts, findings, and what both are about. Nothing is read here.
+"""Define the input and output of the preflight's checks: facts about host and job, and findings.
 
-What could not be found out is None in the facts, and `unknown` in the findings, never `ok`. Only what makes a job fail
-later, or lets its hosts talk TCP where they have EFA, is `refused`.
+A fact that could not be determined is None, and its finding is `unknown`, never `ok`. A finding is `refused` only if
+the job would fail later, or would use TCP between hosts that have EFA.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ Json = dict[str, Any]
 OK, UNKNOWN, WARNING, REFUSED = "ok", "unknown", "warning", "refused"
 WORST_FIRST = (REFUSED, WARNING, UNKNOWN, OK)
 UNLIMITED = -1
-IMAGE, HOST = 5, 10  # exit codes: the image is not what it declares; the host does not offer what the job needs
+IMAGE, HOST = 5, 10  # exit codes: the image differs from its declaration; the host lacks what the job needs
 ALLOW_TCP = "TRAINWRIGHT_ALLOW_TCP"
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One line of the report; `code` is what the command ends with where it is refused."""
+    """Hold one line of the report. `code` is the exit code of the command if the level is `refused`."""
 
     check: str
     level: str
@@ -34,54 +34,54 @@ class Finding:
         if not self.expected:
             return self.found
         place = f" ({self.where})" if self.where else ""
-        return f"expected {self.expected}, found {self.found}{place}. To go on: {self.fix}"
+        return f"expected {self.expected}, found {self.found}{place}. Fix: {self.fix}"
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What is there. None: could not be found out."""
+    """Hold the facts about this host and the job. None: could not be determined."""
 
     # the job
-    hosts: tuple[str, ...] = ()  # () is one host
+    hosts: tuple[str, ...] = ()  # (): one host
     host: str = ""
-    peers: tuple[str, ...] = ()  # names that must lead to a host
+    peers: tuple[str, ...] = ()  # host names that must resolve
     processes: int = 1  # on this host
     interface: str = ""
     distribution: str = ""
     allow_tcp: bool = False
     environment: dict[str, str] = field(default_factory=dict)
     # the instance
-    instance: str | None = None  # type without `ml.`; "" is no instance of EC2
-    told_by: str = ""  # who says so
-    efa_said: bool | None = None  # as TRAINWRIGHT_EFA says
+    instance: str | None = None  # type without `ml.`; "" if this is not an EC2 instance
+    told_by: str = ""  # the source of `instance`
+    efa_said: bool | None = None  # the value of TRAINWRIGHT_EFA
     # its network
     efa_devices: tuple[str, ...] | None = None  # of the host: /sys/class/infiniband
     uverbs: tuple[str, ...] = ()  # of this container: /dev/infiniband
-    providers: tuple[str, ...] | None = None  # what libfabric has
-    efa_answer: str | None = None  # of `fi_info -p efa`: "" where it finds interfaces, else its last words
-    plugins: dict[str, str | None] = field(default_factory=dict)  # file to the loader's message, "" where it loads
-    cudart: str | None = None  # the same for libcudart.so, as the plugin opens it
+    providers: tuple[str, ...] | None = None  # libfabric's providers
+    efa_answer: str | None = None  # error of `fi_info -p efa`; "" if it finds interfaces
+    plugins: dict[str, str | None] = field(default_factory=dict)  # file -> the loader's error, "" if it loads
+    cudart: str | None = None  # the loader's error for libcudart.so, by the name that the plugin uses
     interfaces: tuple[str, ...] = ()
-    addresses: dict[str, tuple[str, ...]] | None = None  # host of the job to its addresses; () where it has none
-    wait: float = 0  # seconds that they were given
+    addresses: dict[str, tuple[str, ...]] | None = None  # host of the job -> its IP addresses, () for none
+    wait: float = 0  # seconds until the names had to resolve
     # limits
     memlock: int | None = None  # bytes, or UNLIMITED
-    pins_anything: bool | None = None  # CAP_IPC_LOCK: the limit does not hold
+    pins_anything: bool | None = None  # CAP_IPC_LOCK: memlock does not apply
     nofile: int | None = None
     tasks_left: int | None = None  # processes and threads that may still be started, or UNLIMITED
-    shm: int | None = None  # bytes that are free in /dev/shm
+    shm: int | None = None  # free bytes in /dev/shm
     # GPUs
     gpus: int | None = None
-    driver: str = ""  # version of the kernel module; "" where there is none
-    cuda_of_driver: int | None = None  # as cuDriverGetVersion writes it: 13020
-    libcuda_said: str = ""  # why that one is None
-    gdrdrv: str = ""  # version of the module on the host; "" where there is none
+    driver: str = ""  # version of the kernel module; "" if it is not loaded
+    cuda_of_driver: int | None = None  # CUDA version as cuDriverGetVersion encodes it: 13020 is 13.2
+    libcuda_said: str = ""  # the error if cuda_of_driver is None
+    gdrdrv: str = ""  # version of the host's module; "" if it is not loaded
     gdrdrv_device: bool = False
 
 
 @dataclass(frozen=True)
 class Case:
-    """The facts, with what they are judged by: components of declared.json, and preflight.json."""
+    """Hold the facts and the data that they are judged by: components of declared.json, and preflight.json."""
 
     facts: Facts
     components: Json
@@ -93,7 +93,7 @@ class Case:
 
     @property
     def known(self) -> list[int] | None:
-        """EFA interfaces and GPUs of the instance type; None where this image does not know it."""
+        """Return [EFA interfaces, GPUs] of the instance type, or None if this image does not know the type."""
         if self.facts.instance is None:
             return None
         if not self.facts.instance:
@@ -103,7 +103,10 @@ class Case:
 
     @property
     def interfaces_of_efa(self) -> int | None:
-        """How many this host should have; at least one where somebody says so, or some are there."""
+        """Return the expected number of EFA interfaces, or None if unknown.
+
+        It is at least 1 if TRAINWRIGHT_EFA=1 or if the host has EFA devices.
+        """
         told, there = self.facts.efa_said, len(self.facts.uverbs) if self.facts.efa_devices else 0
         if told is False:
             return 0
@@ -122,5 +125,5 @@ class Case:
 
 
 def stricter(case: Case) -> str:
-    """The level of what keeps hosts from talking over EFA."""
+    """Return the level of findings that prevent EFA: `warning` if TCP is allowed, else `refused`."""
     return WARNING if case.facts.allow_tcp else REFUSED

@@ -1,4 +1,4 @@
-"""Are the GPUs there that the instance type has, and does the host's driver go with the image's CUDA?"""
+"""Check the number of GPUs, the host's driver against the image's CUDA, and GDRCopy."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from findings import OK, REFUSED, UNKNOWN, WARNING, Case, Finding
 
 
 def numbers(version: str) -> tuple[int, ...]:
-    """A version as numbers, as far as it has any: never compared as text."""
+    """Return the leading numbers of a version, for comparison: "535.104.05" is (535, 104, 5)."""
     found = []
     for part in version.split("."):
         if not part.isdigit():
@@ -20,10 +20,10 @@ def check_gpus(case: Case) -> list[Finding]:
     if "cuda" not in case.components:
         if not named:
             return []
-        fix = "take an image with CUDA, or instances without GPUs"
+        fix = "use an image with CUDA, or instances without GPUs"
         return [Finding("gpus", WARNING, "an image without CUDA", f"one for the {named} GPUs of {case.name}", "", fix)]
     if facts.gpus is None:
-        return [Finding("gpus", UNKNOWN, "/dev did not say how many there are")]
+        return [Finding("gpus", UNKNOWN, "/dev could not be read")]
     fix = "docker run --gpus all (Kubernetes: resources.limits nvidia.com/gpu), and a driver on the host"
     if not facts.gpus:
         expected = f"the {named} GPUs of {case.name}" if named else "a GPU, for an image with CUDA"
@@ -32,20 +32,21 @@ def check_gpus(case: Case) -> list[Finding]:
         return [Finding("gpus", WARNING, str(facts.gpus), f"the {named} of {case.name}", "/dev/nvidia*", fix)]
     if facts.gpus < facts.processes:
         expected = f"one for each of {facts.processes} processes"
-        return [Finding("gpus", WARNING, str(facts.gpus), expected, "/dev/nvidia*", "start as many as there are GPUs")]
+        return [Finding("gpus", WARNING, str(facts.gpus), expected, "/dev/nvidia*", "start one process per GPU")]
     return [Finding("gpus", OK, str(facts.gpus))]
 
 
 def check_driver(case: Case) -> list[Finding]:
-    """Within one major version of CUDA any driver will do that was made for it: minor-version compatibility.
+    """Check the driver: any driver made for the image's major version of CUDA works (minor-version compatibility).
 
-    libcuda knows best: it may be a newer one than the kernel module's, for forward compatibility.
+    libcuda's own answer counts more than the kernel module's version, because it may be a newer forward-compatibility
+    libcuda.
     """
     facts = case.facts
     if "cuda" not in case.components or not facts.gpus:
         return []
     cuda, least = case.components["cuda"]["says"], case.data["driver"]
-    fix = f"a driver of {least} or newer on the host, or an image with an older CUDA: trainwright list"
+    fix = f"install driver {least} or newer, or use an image with older CUDA or with cuda-compat (trainwright list)"
     expected = f"a driver for CUDA {cuda}: {least} or newer"
     module = f"driver {facts.driver or 'unknown'}"
     if facts.cuda_of_driver is not None:
@@ -58,14 +59,15 @@ def check_driver(case: Case) -> list[Finding]:
         return [Finding("driver", REFUSED, module, expected, "/proc/driver/nvidia/version", fix)]
     if facts.libcuda_said:
         fix = (
-            "let the NVIDIA container toolkit bring the host's libcuda.so.1: NVIDIA_DRIVER_CAPABILITIES=compute,utility"
+            "set both for the container, so that enroot or the NVIDIA container toolkit mounts the host's libcuda: "
+            "NVIDIA_VISIBLE_DEVICES=all NVIDIA_DRIVER_CAPABILITIES=compute,utility"
         )
         return [Finding("driver", REFUSED, facts.libcuda_said, "the driver's libcuda.so.1", "", fix)]
     return [Finding("driver", UNKNOWN, f"{module}, and libcuda did not answer")]
 
 
 def check_gdrcopy(case: Case) -> list[Finding]:
-    """Only where the image has the library and the host its module; nothing needs either."""
+    """Check GDRCopy if the image has its library and the host its module; both are optional."""
     facts = case.facts
     if "gdrcopy" not in case.components or not facts.gdrdrv:
         return []
@@ -77,6 +79,6 @@ def check_gdrcopy(case: Case) -> list[Finding]:
         ]
     if not facts.gdrdrv_device:
         fix = "docker run --device=/dev/gdrdrv; without it, small copies are slower"
-        return [Finding("gdrcopy", WARNING, "no /dev/gdrdrv", "the host's module in this container, too", "", fix)]
+        return [Finding("gdrcopy", WARNING, "no /dev/gdrdrv", "the host's device in this container", "", fix)]
     library = case.components["gdrcopy"]["says"]
     return [Finding("gdrcopy", OK, f"library {library}, module {facts.gdrdrv}")]

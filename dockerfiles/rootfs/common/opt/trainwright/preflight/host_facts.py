@@ -1,4 +1,4 @@
-"""What is there: /dev, /proc, /sys, limits, and programs that are asked. No wait here is without an end."""
+"""Collect the facts about this host from /dev, /proc, /sys, limits and programs. Every wait has a timeout."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from job_settings import Settings
 
 CAP_IPC_LOCK = 14  # capabilities(7)
 AMAZON = ("efa", "0x1d0f")  # driver and PCI vendor of an EFA interface
-OPEN = "import ctypes, os, sys; ctypes.CDLL(sys.argv[1], os.RTLD_NOW)"  # as NCCL opens its plugin
+OPEN = "import ctypes, os, sys; ctypes.CDLL(sys.argv[1], os.RTLD_NOW)"  # the flags with which NCCL opens its plugin
 ASK_LIBCUDA = """
 import ctypes
 number = ctypes.c_int()
 if error := ctypes.CDLL("libcuda.so.1").cuDriverGetVersion(ctypes.byref(number)):
-    raise SystemExit(f"cuDriverGetVersion ended with {error}")
+    raise SystemExit(f"cuDriverGetVersion failed with {error}")
 print(number.value)
 """
 
-Answer = tuple[int, str] | None  # exit code and output of a program; None where it did not end in time
+Answer = tuple[int, str] | None  # exit code and output of a program; None if it did not end in time
 Addresses = dict[str, tuple[str, ...]] | None
 
 
 def gather(chosen: Settings, components: Mapping[str, Any], libraries: Mapping[str, Any], data: Any) -> Facts:
-    """Everything but other hosts' addresses; programs run side by side."""
+    """Collect all facts except the peers' addresses. Programs run in parallel."""
     plugins = [path for path, one in libraries.items() if one["component"] == "aws-ofi-nccl"]
     commands = {path: python(OPEN, path) for path in plugins}
     if plugins:
@@ -42,7 +42,7 @@ def gather(chosen: Settings, components: Mapping[str, Any], libraries: Mapping[s
     if "cuda" in components:
         commands["cuda"] = python(ASK_LIBCUDA)
     uverbs = names(Path("/dev/infiniband"), r"uverbs\d+")
-    if uverbs and len(chosen.hosts) > 1 and "libfabric" in components:  # without them libfabric never says `efa`
+    if uverbs and len(chosen.hosts) > 1 and "libfabric" in components:  # without uverbs libfabric never lists efa
         commands |= {"providers": ["fi_info", "-l"], "efa": ["fi_info", "-p", "efa"]}
     said = answers(commands, data["seconds"]["probe"])
     instance, told_by = (chosen.instance, chosen.told_by) if chosen.told_by else dmi(Path("/"))
@@ -92,7 +92,7 @@ def python(code: str, *words: str) -> list[str]:
 
 
 def answers(commands: Mapping[str, list[str]], seconds: float) -> dict[str, Answer]:
-    """Start all, then wait for all: exit code and output, None for one that does not end in time."""
+    """Run all commands in parallel. Returns exit code and output of each, or None if it does not end in time."""
     started = {name: background(partial(answer, command, seconds)) for name, command in commands.items()}
     return {name: result() for name, result in started.items()}
 
@@ -101,17 +101,17 @@ def answer(command: list[str], seconds: float) -> Answer:
     try:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     except OSError as error:
-        return 127, str(error)  # as a shell says it
+        return 127, str(error)  # a shell's exit code for a missing program
     try:
         output = process.communicate(timeout=seconds)[0]
     except subprocess.TimeoutExpired:
-        process.kill()  # and no wait for it: one that hangs in the driver cannot be killed
+        process.kill()  # without waiting, because a process that hangs in a driver cannot be killed
         return None
     return process.returncode, output.decode(errors="replace").strip()
 
 
 def trouble(said: Answer) -> str | None:
-    """A program's last words where it failed, "" where it did not, None where it did not answer."""
+    """Return a program's last line of output if it failed, "" if it succeeded, None if it did not end in time."""
     if said is None:
         return None
     code, words = said
@@ -123,7 +123,7 @@ def number(said: Answer) -> int | None:
 
 
 def providers(said: Answer) -> tuple[str, ...] | None:
-    """Of `fi_info -l`: one with a colon at the start of a line, what it says of each is below it."""
+    """Parse the providers from `fi_info -l`: the unindented lines that end with a colon."""
     if said is None or said[0]:
         return None
     return tuple(line[:-1] for line in said[1].splitlines() if re.fullmatch(r"\S+:", line))
@@ -133,7 +133,7 @@ def providers(said: Answer) -> tuple[str, ...] | None:
 
 
 def text(path: Path) -> str:
-    """A file of /proc or /sys, "" where it is not there."""
+    """Return the text of a file of /proc or /sys, or "" if it cannot be read."""
     try:
         return path.read_text(errors="replace")
     except OSError:
@@ -148,10 +148,10 @@ def names(folder: Path, pattern: str) -> tuple[str, ...]:
 
 
 def dmi(root: Path) -> tuple[str | None, str]:
-    """The instance type as the hardware says it, and who says so: "" where this is no EC2, None where nobody knows."""
+    """Return the instance type from DMI, and its source: "" if this is not EC2, None if it is unknown."""
     folder = root / "sys/devices/virtual/dmi/id"
     vendor, product = text(folder / "sys_vendor").strip(), text(folder / "product_name").strip()
-    if not vendor or vendor == "Xen":  # EC2 before Nitro calls all of them `HVM domU`
+    if not vendor or vendor == "Xen":  # EC2 instances before Nitro all have the product name `HVM domU`
         return None, ""
     if vendor != "Amazon EC2":
         return "", f"{vendor} {product}".strip()
@@ -161,7 +161,7 @@ def dmi(root: Path) -> tuple[str | None, str]:
 
 
 def efa_devices(folder: Path) -> tuple[str, ...]:
-    """Network cards that are EFA's; others may be InfiniBand."""
+    """Return the EFA devices of the folder; the others are InfiniBand."""
     found = []
     for name in names(folder, ".+"):
         driver = folder / name / "device/driver"
@@ -171,13 +171,13 @@ def efa_devices(folder: Path) -> tuple[str, ...]:
 
 
 def driver_version(said: str) -> str:
-    """Of /proc/driver/nvidia/version: the first word of it that is one."""
+    """Parse the driver version from the first line of /proc/driver/nvidia/version, or ""."""
     found = re.search(r"\b\d{3,}\.\d+(\.\d+)?\b", said.partition("\n")[0])
     return found.group() if found else ""
 
 
 def may(capability: int, status: str) -> bool | None:
-    """Whether this process has a capability, of /proc/self/status."""
+    """Return whether /proc/self/status shows an effective capability; None if it shows none at all."""
     found = re.search(r"^CapEff:\s*([0-9a-f]+)$", status, re.MULTILINE)
     return bool(int(found.group(1), 16) >> capability & 1) if found else None
 
@@ -188,7 +188,7 @@ def soft(kind: int) -> int:
 
 
 def tasks_left(cgroup: Path, user: int) -> int:
-    """Processes and threads that may still be started: of the container's group, and of this user but for root."""
+    """Return how many processes and threads may still start, by the container's cgroup and by user (except root)."""
     left = [] if user == 0 else [soft(resource.RLIMIT_NPROC)]
     for folder in (cgroup, cgroup / "pids"):  # version 2 and 1 of control groups
         most, now = text(folder / "pids.max").strip(), text(folder / "pids.current").strip()
@@ -209,13 +209,13 @@ def free(folder: Path) -> int | None:
 
 
 def background(work: Callable[[], Any]) -> Callable[[], Any]:
-    """Start work now, in a thread that no exit waits for; what comes back waits for its result, or raises its error."""
+    """Start work in a daemon thread. Returns a function that waits for its result or raises its error."""
     results: list[Any] = []
 
     def run() -> None:
         try:
             results.append((work(), None))
-        except BaseException as error:  # handed on to who waits
+        except BaseException as error:  # raised again in result()
             results.append((None, error))
 
     thread = Thread(target=run, daemon=True)
@@ -239,9 +239,9 @@ def addresses_of(host: str) -> tuple[str, ...]:
 
 
 def look_up(hosts: tuple[str, ...], wait: float, seconds: Mapping[str, float], stop: Event) -> Addresses:
-    """Addresses of every host, asked again until all have some or `wait` seconds are over; None where it was stopped.
+    """Resolve every host name, again and again for `wait` seconds until all resolve. Returns None if `stop` is set.
 
-    A resolver may take minutes for one name: every question is a thread of its own that is left behind at the end.
+    A resolver may take minutes for one name, so each lookup has its own thread, which is abandoned at the end.
     """
     found: dict[str, tuple[str, ...]] = {}
     asked: dict[str, Thread] = {}
@@ -261,7 +261,7 @@ def look_up(hosts: tuple[str, ...], wait: float, seconds: Mapping[str, float], s
         if not missing or now >= began + wait:
             return {host: found.get(host, ()) for host in hosts}
         if now - said >= seconds["say"]:
-            say(f"waiting for the name of {', '.join(missing)} ({now - began:.0f} s of {wait:.0f})")
+            say(f"waiting for the names to resolve: {', '.join(missing)} ({now - began:.0f} of {wait:.0f} s)")
             said = now
         if stop.wait(max(0.0, min(turn, began + wait) - now)):
             return None

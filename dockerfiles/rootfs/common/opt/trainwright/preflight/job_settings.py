@@ -1,4 +1,4 @@
-"""What the job is, and what somebody said about it: TRAINWRIGHT_* first, then what SageMaker wrote."""
+"""Read the job's settings: from TRAINWRIGHT_* variables first, then from SageMaker's resourceconfig.json."""
 
 from __future__ import annotations
 
@@ -12,36 +12,37 @@ YES_OR_NO = {"": None, "1": True, "0": False}
 
 
 class SettingError(Exception):
-    """A variable that says nothing sensible; the text says what would be."""
+    """Raised for an invalid variable or argument; the text names the valid values."""
 
 
 @dataclass(frozen=True)
 class Settings:
     mode: str
-    hosts: tuple[str, ...]  # () where nobody named any: one host
+    hosts: tuple[str, ...]  # (): none named, so one host
     host: str
-    peers: tuple[str, ...]  # names that must lead to a host; those of `hosts` where nobody says it
-    processes: int  # on this host; 0: it only starts those of others
+    peers: tuple[str, ...]  # host names that must resolve; default: `hosts`
+    processes: int  # on this host; 0: it only starts those of other hosts
     interface: str
     distribution: str
     allow_tcp: bool
     efa: bool | None
-    instance: str  # without `ml.`; "" where nobody said it
-    told_by: str
-    wait: float  # seconds, for names of hosts
+    instance: str  # type without `ml.`; "" if not given
+    told_by: str  # the source of `instance`
+    wait: float  # seconds until the host names have to resolve
 
 
 def settings(environ: Mapping[str, str], resources: Mapping[str, Any], local: list[str], wait: float) -> Settings:
-    """`resources` is SageMaker's resourceconfig.json or {}, `wait` how long peers may take where nobody says it.
+    """Return the job's settings.
 
-    Raises SettingError.
+    `resources`: SageMaker's resourceconfig.json, or {}. `local`: instance types that SageMaker's local mode reports.
+    `wait`: default of TRAINWRIGHT_PEER_WAIT in seconds. Raises SettingError for an invalid value.
     """
     hosts = names(environ, "TRAINWRIGHT_HOSTS")
     host = environ.get("TRAINWRIGHT_HOST", "")
     if not hosts:
         hosts, host = group(resources), host or str(resources.get("current_host", ""))
     if host and hosts and host not in hosts:
-        raise SettingError(f"TRAINWRIGHT_HOST is {host!r}, which is none of TRAINWRIGHT_HOSTS: {', '.join(hosts)}")
+        raise SettingError(f"TRAINWRIGHT_HOST is {host!r}, which TRAINWRIGHT_HOSTS does not name: {', '.join(hosts)}")
     if len(set(hosts)) < len(hosts):
         raise SettingError(f"TRAINWRIGHT_HOSTS names a host twice: {', '.join(hosts)}")
     named, told_by = environ.get("TRAINWRIGHT_INSTANCE", ""), "TRAINWRIGHT_INSTANCE"
@@ -69,7 +70,7 @@ def settings(environ: Mapping[str, str], resources: Mapping[str, Any], local: li
 
 
 def group(resources: Mapping[str, Any]) -> tuple[str, ...]:
-    """The hosts of this host's instance group, which are those that train together; else all of them."""
+    """Return the hosts of this host's instance group, because each group is one job; without groups, all hosts."""
     own = resources.get("current_group_name")
     for one in resources.get("instance_groups") or []:
         if one.get("instance_group_name") == own:
@@ -84,14 +85,14 @@ def names(environ: Mapping[str, str], variable: str) -> tuple[str, ...]:
 def one_of(environ: Mapping[str, str], name: str, values: tuple[str, ...]) -> str:
     value = environ.get(name) or values[0]
     if value not in values:
-        raise SettingError(f"{name} is {value!r}: {', '.join(values[:-1])} or {values[-1]}")
+        raise SettingError(f"{name} is {value!r}: expected {', '.join(values[:-1])} or {values[-1]}")
     return value
 
 
 def yes_or_no(environ: Mapping[str, str], name: str) -> bool | None:
     value = environ.get(name, "")
     if value not in YES_OR_NO:
-        raise SettingError(f"{name} is {value!r}: 1, 0 or nothing")
+        raise SettingError(f"{name} is {value!r}: expected 1, 0 or no value")
     return YES_OR_NO[value]
 
 
@@ -102,5 +103,5 @@ def number(environ: Mapping[str, str], name: str, otherwise: float, least: float
     except ValueError:
         value = math.nan
     if not least <= value < math.inf:
-        raise SettingError(f"{name} is {text!r}: a number, {least} or more")
+        raise SettingError(f"{name} is {text!r}: expected a number of {least} or more")
     return value

@@ -1,4 +1,4 @@
-"""Does this host offer what the job needs? Every check, in one list."""
+"""Run every check of the preflight: does this host have what the job needs?"""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ CHECKS: list[Check] = [
     check_tasks,
     check_shm,
 ]
-# What a host needs that trains nothing itself, as the launcher's pod of an MPIJob.
+# Checks for a host that runs no ranks, such as the launcher pod of an MPIJob.
 ALWAYS = (check_peers, check_interface, check_nofile)
 
 
 def judge(case: Case) -> list[Finding]:
-    """Every finding, worst first."""
+    """Return the findings of all checks, worst first."""
     checks = CHECKS if case.facts.processes else ALWAYS
     found = [finding for check in checks for finding in check(case)]
     return sorted(found, key=lambda finding: WORST_FIRST.index(finding.level))
