@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 from trainwright.matrix import matrix as matrices
+from trainwright.matrix import validate
 from trainwright.matrix.model import Component, Components, Matrix, Variant
 
 MOST = 64  # matrices
-_expand, _check = matrices.expand, matrices.check
+_expand, _check = matrices.expand, validate.check
 Key = tuple[object, ...]
 _expanded: dict[Key, list[Variant]] = {}
 _valid: dict[Key, None] = {}
