@@ -6,17 +6,25 @@ import tarfile
 from typing import Any
 
 import pytest
-from unit.graft.records import Edit, config, edited, env, first_python, inside, there, unchanged, wanted
+from unit.graft.records import Edit, config, edited, env, first_python, inside, library, there, unchanged, wanted
 
 from trainwright.core.errors import BuildError, NotRunError
 from trainwright.graft import build, files
 from trainwright.graft import plan as graft_plan
+from trainwright.graft import recipe as graft_recipe
 from trainwright.graft.files import Graft
 from trainwright.graft.found import Found
+from trainwright.graft.lock import Locked
 from trainwright.graft.plan import Plan
+from trainwright.image.inputs import Distribution
 from trainwright.matrix.matrix import Intent
+from trainwright.matrix.model import Lock
 
 OWN = "/opt/conda/envs/team/bin/python3"
+
+
+NOTHING = Distribution(intent="", epoch=0, locked={}, effective={}, drift=[], unmet=None)
+LOCKED = Locked(Lock(intent="0" * 64, entries="0" * 64, python=[]), NOTHING, None)
 
 
 def planned(intent: Intent, edit: Edit) -> tuple[Found, Plan]:
@@ -25,40 +33,42 @@ def planned(intent: Intent, edit: Edit) -> tuple[Found, Plan]:
 
 
 def rendered(intent: Intent, edit: Edit = unchanged) -> Graft:
-    return files.graft(intent, *planned(intent, edit))
+    found, made = planned(intent, edit)
+    recipe = graft_recipe.recipe(intent, found, wanted(intent), made.id, made.framework)
+    return files.graft(recipe, found, made, LOCKED)
 
 
 def test_launcher_and_preflight_start_with_the_images_own_python(intent: Intent) -> None:
     one = rendered(intent, first_python(path=OWN))
     assert not [name for name, (text, _) in one.files.items() if "/opt/venv/bin" in text]
     for name in ("trainwright-launch", "trainwright-check"):
-        text, mode = one.files[f"rootfs/usr/local/bin/{name}"]
+        text, mode = one.files[f"usr/local/bin/{name}"]
         assert f"{OWN} -IB" in text
         assert mode == 0o755
-    assert f'PYTHON = "{OWN}"' in one.files["rootfs/opt/trainwright/launcher/starting.py"][0]
+    assert f'PYTHON = "{OWN}"' in one.files["opt/trainwright/launcher/starting.py"][0]
 
 
 def test_the_declaration_is_what_was_found(intent: Intent) -> None:
     one = rendered(intent)
-    declared = json.loads(one.files["rootfs/opt/trainwright/declared.json"][0])
+    declared = json.loads(one.files["opt/trainwright/declared.json"][0])
     assert declared["components"]["torch"]["says"] == "2.13.0+cpu"
     assert declared["components"]["torch"]["at_start"]
     assert declared["python"]["numpy"] == "2.4.6"
-    assert "torch==2.13.0+cpu\n" in one.files["rootfs/opt/trainwright/constraints.txt"][0]
-    assert 'io.trainwright.version.torch="2.13.0+cpu"' in one.files["Dockerfile"][0]
-    assert "RUN" not in one.files["Dockerfile"][0]
+    assert "torch==2.13.0+cpu\n" in one.files["opt/trainwright/constraints.txt"][0]
+    assert 'io.trainwright.version.torch="2.13.0+cpu"' in one.inputs.text["Dockerfile"]
+    assert "RUN" not in one.inputs.text["Dockerfile"]
 
 
 def test_pips_own_settings_are_left_alone(intent: Intent) -> None:
-    assert "rootfs/etc/pip.conf" in rendered(intent).files
+    assert "etc/pip.conf" in rendered(intent).files
     one = rendered(intent, there(**{"_etc_pip.conf": "file"}))
-    assert "rootfs/etc/pip.conf" not in one.files
-    assert "ENV PIP_CONSTRAINT=/opt/trainwright/constraints.txt" in one.files["Dockerfile"][0]
+    assert "etc/pip.conf" not in one.files
+    assert "ENV PIP_CONSTRAINT=/opt/trainwright/constraints.txt" in one.inputs.text["Dockerfile"]
 
 
 def test_the_key_is_of_the_image_and_of_what_is_added(intent: Intent) -> None:
     one = rendered(intent)
-    assert rendered(intent) == one
+    assert rendered(intent).key == one.key
     assert rendered(intent, lambda r: r.update(pinned="team.example/train@sha256:" + "b" * 64)).key != one.key
     assert rendered(intent, first_python(path=OWN)).key != one.key
     assert rendered(intent, lambda r: r.update(source="trainwright/below:a")).key == one.key
@@ -98,15 +108,47 @@ def test_the_time_of_an_image(created: str, seconds: int) -> None:
         (env(PATH="/other"), "the environment is another one: PATH"),
         (config(user="1000"), "user was"),
         (config(entrypoint=["/x"]), "entrypoint was"),
-        (first_python(packages={}), "pythons of the image changed"),
+        (first_python(packages={}), "packages of /opt/venv/bin/python"),
+        (first_python(components={}), "what /opt/venv/bin/python imports changed"),
+        (inside(packages={}), "package bash is not there"),
+        (library(sha256="0" * 64), "library /usr/lib/libmpi.so was"),
         (inside(libc="glibc 2.40"), "libc of the image changed"),
     ],
 )
 def test_a_graft_that_changed_the_image_below(intent: Intent, edit: Edit, told: str) -> None:
-    before, made = planned(intent, unchanged)
-    assert [*build.differences(before, before, made)] == []
-    (said,) = build.differences(before, edited(edit), made)
-    assert told in said
+    before, made = planned(intent, library(sha256="1" * 64))
+    one = rendered(intent)
+    assert [*build.differences(before, before, made, one)] == []
+    after = edited(lambda record: (library(sha256="1" * 64)(record), edit(record)))
+    assert told in next(build.differences(before, after, made, one))
+
+
+@pytest.mark.parametrize("fabric", ["distro", "efa"])
+def test_a_fabric_adds_what_the_matrix_pins(intent: Intent, fabric: str) -> None:
+    found = edited(unchanged)
+    asked = wanted(intent, fabric)
+    stack = intent.matrix.stacks[graft_recipe.stack_of(asked, found)]
+    pins = graft_recipe.added(intent, found, asked)
+    assert pins.keys() == {*stack.pins, "openssh"}
+    assert pins["libfabric"].provider == stack.pins["libfabric"]
+    recipe = graft_recipe.recipe(intent, found, asked, "pytorch-2.13-cpu-py311-ec2-train", "pytorch")
+    assert recipe.base.archives["debian"] == ["bookworm", "bookworm-updates"]
+    assert "bookworm-security" in recipe.base.archives["debian-security"]
+    made = graft_plan.plan(intent, found, asked)
+    assert not made.lacking
+    assert "are left out" in [step.does for step in made.steps]  # a plugin of NCCL
+
+
+def test_nccl_of_the_image_stays(intent: Intent) -> None:
+    cuda = edited(first_python(components={"torch": {"version": "2.15.0+cu132", "error": "", "maps": []}}))
+    pins = graft_recipe.added(intent, cuda, wanted(intent, "distro"))
+    assert "nccl" not in pins
+    assert pins["aws-ofi-nccl"].provider == "source"
+
+
+def test_variables_that_a_dockerfile_sets() -> None:
+    text = "FROM a\nENV A=1 \\\n    B=2\nRUN export C=3 \\\n    D=4\nENV E=x\n"
+    assert files.set_by(text) == {"A", "B", "E"}
 
 
 def test_lower_layers_keep_their_digests() -> None:
