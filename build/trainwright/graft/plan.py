@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from pathlib import PurePosixPath
 
 from packaging.version import InvalidVersion, Version
 
@@ -125,6 +126,11 @@ def _lacking(intent: Intent, found: Found, wanted: Wanted) -> Iterator[str]:
         yield f"the archives of {base.distribution or 'its distribution'} are not known: bases.toml has no such base"
     if wanted.fabric != "none" and "openmpi" in inside.commands and "openmpi-bin" not in inside.packages:
         yield "the image has an Open MPI that its package manager did not install: remove it, or use --fabric none"
+    python, written = found.python, ["/usr", "/etc", "/var/lib/dpkg", "/opt"]
+    written += [python.site] if python else []
+    for volume in found.config.volumes:
+        if covered := next((path for path in written if PurePosixPath(path).is_relative_to(volume)), ""):
+            yield f"VOLUME {volume} of the image covers {covered}, where packages are installed: build it without"
     if "source" in kinds:
         yield from _cannot_compile(found)
 

@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import tarfile
 from typing import Any
 
@@ -18,7 +19,8 @@ from trainwright.graft.lock import Locked
 from trainwright.graft.plan import Plan
 from trainwright.image.inputs import Distribution
 from trainwright.matrix.matrix import Intent
-from trainwright.matrix.model import Lock
+from trainwright.matrix.model import Group, Lock, PythonFile
+from trainwright.resolve.resolve import lock_sources
 
 OWN = "/opt/conda/envs/team/bin/python3"
 
@@ -144,6 +146,78 @@ def test_nccl_of_the_image_stays(intent: Intent) -> None:
     pins = graft_recipe.added(intent, cuda, wanted(intent, "distro"))
     assert "nccl" not in pins
     assert pins["aws-ofi-nccl"].provider == "source"
+
+
+def with_cuda(record: dict[str, Any]) -> None:
+    record["inside"]["os"].update(VERSION_ID="13", VERSION_CODENAME="trixie")
+    python = record["inside"]["pythons"][0]
+    nccl = f"{python['site']}/nvidia/nccl/lib/libnccl.so.2"
+    python["components"] = {"torch": {"version": "2.15.0+cu132", "error": "", "maps": [nccl]}}
+    row = {"component": "nccl", "sha256": "1" * 64, "names": [], "version": "2.30.7"}
+    record["inside"]["libraries"] = {nccl: row}
+
+
+def test_what_is_compiled_is_for_the_nccl_that_the_framework_maps(intent: Intent) -> None:
+    found, asked = edited(with_cuda), wanted(intent, "distro", "sagemaker")
+    made = graft_plan.plan(intent, found, asked)
+    assert not made.lacking
+    recipe = graft_recipe.recipe(intent, found, asked, made.id, made.framework)
+    names = {name for pin in recipe.pins for name in recipe.packages(recipe.provider(pin).packages)}
+    rows = {
+        name: {
+            "Package": name,
+            "Version": "1-1",
+            "Architecture": "amd64",
+            "Archive": "debian",
+            "Filename": f"pool/{name}.deb",
+            "Size": "1",
+            "SHA256": "a" * 64,
+        }
+        for name in names
+    }
+    packages = Distribution(intent="", epoch=0, locked=rows, effective=rows, drift=[], unmet=None)
+    wheels: list[tuple[str, Group, bool]] = [("uv", "tools", False), ("nvidia-cuda-nvcc", "devel", True)]
+    wheels += [("sagemaker-training", "toolkit", False), ("setuptools", "sdist-build", False)]
+    python = [
+        PythonFile(name=name, version="1", file=f"{name}-1.whl", sha256="b" * 64, size=1, group=group, compile=compiled)
+        for name, group, compiled in wheels
+    ]
+    lock = Lock(intent="0" * 64, entries="0" * 64, python=python, sources=lock_sources(recipe))
+    one = files.graft(recipe, found, made, Locked(lock, packages, packages))
+    text, site = one.inputs.text["Dockerfile"], "/opt/venv/lib/python3.11/site-packages"
+    assert re.findall("^FROM (.*)$", text, re.MULTILINE) == [
+        "parent AS base",
+        "base AS builder",
+        "base AS uv",
+        "builder AS cuda-compiler",
+        "cuda-compiler AS aws-ofi-nccl",
+        "builder AS gdrcopy",
+        "cuda-compiler AS nccl-tests",
+        "base",
+    ]
+    assert f"NCCL_HOME={site}/nvidia/nccl" in text
+    assert f"-rpath={site}/nvidia/nccl/lib:{site}/nvidia/cu13/lib" in text
+    assert one.inputs.pins["nccl"] == "2.30.7"
+    declared = json.loads(one.files["opt/trainwright/declared.json"][0])
+    assert declared["components"]["nccl"]["at_start"]
+    assert declared["python"]["sagemaker-training"] == "1"
+    assert 'CMD ["train"]' in text
+    assert "/opt/venv/bin/python" in one.files["opt/trainwright/bin/train"][0].splitlines()[0]
+
+
+def test_nothing_is_compiled_without_a_compiler_of_cuda(intent: Intent) -> None:
+    def older(record: dict[str, Any]) -> None:
+        with_cuda(record)
+        record["inside"]["pythons"][0]["components"]["torch"]["version"] = "2.10.0+cu128"
+
+    (said,) = graft_plan.plan(intent, edited(older), wanted(intent, "distro")).lacking
+    assert "requires nvcc" in said
+
+
+@pytest.mark.parametrize(("volume", "told"), [("/usr", True), ("/data", False)])
+def test_a_volume_over_what_is_installed(intent: Intent, volume: str, told: bool) -> None:
+    made = graft_plan.plan(intent, edited(config(volumes=[volume])), wanted(intent, target="sagemaker"))
+    assert bool(made.lacking) == told
 
 
 def test_variables_that_a_dockerfile_sets() -> None:
