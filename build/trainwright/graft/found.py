@@ -47,6 +47,7 @@ class Settings(Model):
     look: Look
     limits: Limits
     frameworks: dict[str, list[str]]  # component to the Python packages that bring it
+    libraries: dict[str, list[str]]  # what no component of layers/ brings, and could shadow what one does
     variables: dict[str, Chooses]
 
 
@@ -70,6 +71,8 @@ class Python(Model):
     kind: str  # venv, conda, system, local, other
     site: str
     site_exists: bool
+    site_rights: list[int] = Field(default=[])  # its user, group and mode
+    cxx: str = ""  # newest symbols of conda's own libstdc++, as 3.4.30
     packages: dict[str, str]
     components: dict[str, Answer]
 
@@ -101,6 +104,8 @@ class Inside(Model):
     loader: Loader
     packages: dict[str, str]
     paths: dict[str, str]
+    users: dict[str, list[int]] = Field(default={})  # name to numbers of user and group
+    cxx: str = ""  # newest symbols of the distribution's libstdc++
 
 
 class Config(Model):
@@ -132,6 +137,7 @@ class Found(Model):
     inside: Inside | None = None
     silent: str = ""
     frameworks: list[str] = Field(default=[])  # components that count as one
+    moved: str = ""  # the digest that the registry has under this tag now, if it is another one
 
     @property
     def python(self) -> Python | None:

@@ -75,6 +75,10 @@ REFUSED: list[tuple[str, str, Edit]] = [
     ("image of trainwright", "none", there(_opt_trainwright="folder")),
     ("image of trainwright", "none", config(labels={"io.trainwright.id": "pytorch-x"})),
     ("no folder", "none", there(_opt="link")),
+    ("moved tag", "none", lambda record: record.update(moved="sha256:" + "d" * 64)),
+    ("PYTHONHOME", "none", env(PYTHONHOME="/opt/python")),
+    ("rdma-core", "efa", library("rdma-core", "/opt/mellanox/lib/libibverbs.so.1")),
+    ("conda", "efa", lambda r: (inside(cxx="3.4.33")(r), first_python(kind="conda", cxx="3.4.30")(r))),
 ]
 HANDLED: list[tuple[str, str, Edit]] = [
     ("transport preset", "none", env(NCCL_NET_PLUGIN="spcx")),
@@ -95,6 +99,11 @@ HANDLED: list[tuple[str, str, Edit]] = [
     ("SHELL", "none", config(shell=["/bin/bash", "-c"])),
     ("HEALTHCHECK", "none", config(healthcheck=["CMD", "true"])),
     ("pip.conf", "none", there(**{"_etc_pip.conf": "file"})),
+    ("PYTHONPATH", "none", env(PYTHONPATH="/workspace")),
+    ("constraints", "none", env(PIP_CONSTRAINT="/etc/pip/constraint.txt")),
+    ("rdma-core", "none", library("rdma-core", "/opt/mellanox/lib/libibverbs.so.1")),
+    ("rdma-core", "efa", library("rdma-core", "/usr/lib/x86_64-linux-gnu/libibverbs.so.1.14.44")),
+    ("conda", "efa", lambda r: (inside(cxx="3.4.30")(r), first_python(kind="conda", cxx="3.4.33")(r))),
 ]
 
 
@@ -141,6 +150,33 @@ def test_zstd_layers_are_refused_for_sagemaker_only(intent: Intent) -> None:
 def test_a_licence_that_forbids_it(intent: Intent) -> None:
     found = edited(unchanged)
     assert of(found, wanted(intent, forbidden=["it may not be passed on"])) == {("licence", "refused")}
+
+
+@pytest.mark.parametrize(
+    ("user", "rights", "read_only"),
+    [
+        ("", [0, 0, 0o755], False),
+        ("root:root", [0, 0, 0o755], False),
+        ("1000", [0, 0, 0o755], True),
+        ("1000", [1000, 1000, 0o755], False),
+        ("1000", [1000, 1000, 0o555], True),
+        ("team", [1001, 0, 0o755], False),
+        ("team:50", [0, 50, 0o775], False),
+        ("team", [0, 50, 0o775], True),
+        ("1000:0", [0, 0, 0o775], False),
+        ("1000", [0, 0, 0o777], False),
+        ("unknown", [0, 0, 0o755], False),
+    ],
+)
+def test_site_packages_that_the_images_user_cannot_write_to(
+    intent: Intent, user: str, rights: list[int], read_only: bool
+) -> None:
+    def edit(record: dict[str, Any]) -> None:
+        first_python(site_rights=rights)(record)
+        inside(users={"team": [1001, 1001]})(record)
+        config(user=user)(record)
+
+    assert (("site-packages", "handled") in of(edited(edit), wanted(intent))) == read_only
 
 
 # --- the plan --------------------------------------------------------------------------------------------------------
