@@ -1,7 +1,6 @@
 """Graft upon six of the foreign images of tests/foreign at each commit; `make test-foreign` takes all of them."""
 
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -49,7 +48,7 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def tree(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return grafts.checkout(tmp_path_factory.mktemp("graft") / "tree")
 
 

@@ -9,6 +9,7 @@ ln -s "python$number" "$1/bin/python3"
 ln -s python3 "$1/bin/python"
 rm -f "$1/lib/python$number/EXTERNALLY-MANAGED"
 mkdir -p "$1/lib/python$number/site-packages"
-# Debian's changes lead to dist-packages; undo them.
+# Debian's changes lead to dist-packages. Its `site` is frozen into the interpreter, so a .pth file leads on from there.
+mkdir -p "$1/lib/python$number/dist-packages"
+echo "$1/lib/python$number/site-packages" > "$1/lib/python$number/dist-packages/site-packages.pth"
 sed -i "s/prefix_scheme = 'posix_local'/prefix_scheme = 'posix_prefix'/" "$1/lib/python$number/sysconfig.py"
-sed -i 's/if is_virtual_environment:/if True:/' "$1/lib/python$number/site.py"

@@ -31,8 +31,18 @@ while read -r line; do echo "$line"; done < /etc/os-release
 NOT_STARTED = ("no such file or directory", "permission denied", "exec format error", "not a directory")
 # What engines say of a registry, in their two image stores.
 OTHER_PLATFORM = ("no matching manifest", "does not match the specified platform", "cannot be used on this platform")
-REFUSES = ("failed to resolve reference", "manifest unknown", "not found", "connection refused", "no such host")
-REFUSES += ("access denied", "unauthorized", "failed to do request", "timeout", "unexpected status")
+REFUSES = (
+    "failed to resolve reference",
+    "failed to do request",
+    "manifest unknown",
+    "not found",
+    "connection refused",
+    "no such host",
+    "access denied",
+    "unauthorized",
+    "timeout",
+    "unexpected status",
+)
 BELOW = "trainwright/below"  # names images in the engine that no registry has, by their digest
 
 

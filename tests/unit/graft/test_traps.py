@@ -14,6 +14,7 @@ from trainwright.graft.found import Found
 from trainwright.graft.wanted import Wanted
 from trainwright.matrix.matrix import Intent
 
+DEBIAN = "/usr/local/lib/python3.11/dist-packages/nvidia/nccl/lib/libnccl.so.2"
 GZIP, ZSTD = "application/vnd.oci.image.layer.v1.tar+gzip", "application/vnd.oci.image.layer.v1.tar+zstd"
 SITE = "/opt/venv/lib/python3.11/site-packages"
 OWN, SYSTEM = f"{SITE}/nvidia/nccl/lib/libnccl.so.2", "/usr/lib/x86_64-linux-gnu/libnccl.so.2.30.7"
@@ -55,6 +56,11 @@ REFUSED: list[tuple[str, str, Edit]] = [
     ("old Python", "none", first_python(version="3.9.2")),
     ("two NCCL in one process", "none", nccl({OWN: "2.30.7", SYSTEM: "2.30.7"}, OWN, SYSTEM)),
     ("another NCCL wins", "none", nccl({OWN: "2.30.7", SYSTEM: "2.27.3"}, SYSTEM)),
+    (
+        "another NCCL wins",
+        "none",
+        lambda r: (first_python(prefix="/usr")(r), nccl({DEBIAN: "2.30.7", SYSTEM: "2.27.3"}, SYSTEM)(r)),
+    ),
     ("several NCCL", "none", nccl({OWN: "2.30.7", SYSTEM: "2.27.3"})),
     (
         "another NCCL wins",
