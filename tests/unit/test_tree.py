@@ -68,6 +68,7 @@ PURE = {
     "lock.overlaps",
     "lock.packages",
     "lock.requirements",
+    "lock.rpms",
     "lock.wheels",
     "image.bake",
     "image.declared",

@@ -18,7 +18,7 @@ from trainwright.docker import buildx, engine
 from trainwright.docker.buildx import Cache
 from trainwright.image import bootstrap, child, probe
 from trainwright.image.inputs import Distribution, Inputs
-from trainwright.lock import lockfile, wheel_files
+from trainwright.lock import lockfile, rpms, wheel_files
 from trainwright.matrix.matrix import Intent, Recipe
 from trainwright.matrix.model import Base
 from trainwright.matrix.records import Check, Image, Proof
@@ -67,10 +67,11 @@ def lay_out_base(found: Inputs, out: Path) -> None:
 
 
 def lay_out_packages(base: Base, state: Distribution, folder: Path) -> None:
-    """Write an apt archive of locked packages, for a step that installs them without network."""
+    """Write locked packages, and for apt their index, for a step that installs them without network."""
     own = {name: stanza for name, stanza in state.effective.items() if stanza["SHA256"]}
     folder.mkdir()
-    apt.archive(folder, base, own, state.epoch)
+    if base.manager == "apt":
+        apt.archive(folder, base, own, state.epoch)
     for name, stanza in own.items():
         store.place(stanza["SHA256"], folder / stanza["Filename"], name)
 
@@ -227,7 +228,7 @@ def at_hand(found: Inputs, say: Say, repository: str | None = None) -> Image:
             return image
     baking.settle(found.name)  # it may have been baked by hand
     say(f"{found.variant.id}: probing the image, and listing its packages")
-    return prove(found, out)
+    return proved(found, out)
 
 
 def findings(found: Inputs, name: str) -> tuple[probe.Findings, str]:
@@ -240,6 +241,33 @@ def findings(found: Inputs, name: str) -> tuple[probe.Findings, str]:
     on = {"image": engine.image_id(name), "script": script, "questions": questions, "host": kept.host()}
     said, when = kept.outcome("probe", on, lambda: engine.ask(name, script, questions))
     return probe.Findings.model_validate(said), when
+
+
+def proved(found: Inputs, out: Path) -> Image:
+    """Prove the finished image by prove(); on a base with rpm, compare rpm's packages first. Raises BuildError.
+
+    These are compared on their own, because what proves an image counts for its proof, and rpm proves no other image.
+    """
+    if found.recipe.base.manager == "apt":
+        return prove(found, out)
+    rows = rpm_packages(found, found.name)
+    probe.refuse(found.recipe, rpms.differences(found.distribution.effective, rows))
+    none = Distribution(intent="", epoch=0, locked={}, effective={}, drift=[], unmet=None)
+    image = prove(found.model_copy(update={"distribution": none}), out)
+    held = {name: rpms.version(row) for name, row in rpms.by_name(rows).items()}
+    assert image.proof is not None  # of prove()
+    python = image.proof.probe.detail.partition(" and ")[2]
+    check = image.proof.probe.model_copy(update={"detail": f"{len(held)} rpm packages and {python}"})
+    update = {"packages": held, "drift": found.drift, "proof": image.proof.model_copy(update={"probe": check})}
+    image = image.model_copy(update=update)
+    write_image(out, image)
+    return image
+
+
+def rpm_packages(found: Inputs, name: str) -> list[rpms.Rpm]:
+    """Return what rpm lists in an image in the engine. Raises BuildError."""
+    said = engine.ask(name, (found.recipe.root / "scripts/rpm_packages.py").read_text(), entrypoint=[])
+    return [rpms.Rpm.model_validate(row) for row in said]
 
 
 def prove(found: Inputs, out: Path) -> Image:

@@ -45,6 +45,7 @@ OWN: dict[Kind, tuple[str, str]] = {  # trainwright's module and function that s
     "probe": ("trainwright.build.build", "prove"),
     "image": ("trainwright.build.image_tests", "tested"),
 }
+RPM = ("trainwright.build.build", "proved")  # beside OWN, for an image whose base has rpm
 
 
 class Part(NamedTuple):
@@ -235,7 +236,7 @@ class _Walk:
     """A walk from the test files and the start of a proof along imports and names."""
 
     def __init__(self, recipe: Recipe) -> None:
-        self.root, self.variant = recipe.root, recipe.variant
+        self.root, self.variant, self.manager = recipe.root, recipe.variant, recipe.base.manager
         self.files = dict[str, Path | None]()  # cache: a module is reached from hundreds of statements
         self.texts = dict[Path, str]()
 
@@ -243,6 +244,7 @@ class _Walk:
         files = [path for pattern in TESTS[kind] for path in sorted(self.root.glob(pattern))]
         waiting = [Part(".".join(path.relative_to(self.root / "tests").with_suffix("").parts), "") for path in files]
         waiting += [Part(*OWN[kind])] if kind in OWN else []
+        waiting += [Part(*RPM)] if kind == "probe" and self.manager == "dnf" else []
         found, seen, modules = dict[str, str](), set[Part](), set[Path]()
         kept, left, data = set[str](), set[str](), set[Path]()
         while waiting:

@@ -22,6 +22,7 @@ def lock(
 ) -> None:
     """Resolve pins to exact versions and checksums. Writes the stale or missing locks of dockerfiles/locks/."""
     from trainwright.core import console
+    from trainwright.graft.held import held
     from trainwright.resolve import relock, resolve
 
     if (write and not update) or (check and update):
@@ -39,9 +40,9 @@ def lock(
         return None
     with console.alone(intent.root, no_wait, reads), console.progress() as (say, advance):
         if not update:
-            rows = resolve.lock_all(intent, recipes, images is not None, say, advance)
+            rows = resolve.lock_all(intent, recipes, images is not None, say, advance, held)
         else:
-            rows = [change.model_dump() for change in relock.update(intent, recipes, write, say, advance)]
+            rows = [change.model_dump() for change in relock.update(intent, recipes, write, say, advance, held)]
             say(_changes(len(rows), write, "lock"))
     return console.show(rows, as_json)
 

@@ -1,6 +1,7 @@
 """Compute the inputs of one image from the locks and the store, without network and engine."""
 
 import hashlib
+from dataclasses import replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 
@@ -17,6 +18,8 @@ from trainwright.matrix.model import Lock, Package, PythonFile, Variant
 from trainwright.matrix.records import Drift
 from trainwright.matrix.validate import BASES, MATRIX, edit, in_base, in_row
 
+UNREACHED = "this address was not reached from here: {address}"
+
 
 class Distribution(Model):
     """The packages of a base as locked, and as used if the mirror has dropped locked versions."""
@@ -27,6 +30,7 @@ class Distribution(Model):
     effective: packages.Stanzas
     drift: list[Drift]
     unmet: tuple[str, str] | None  # a package, and its dependency that these do not satisfy
+    image: str = ""  # what the base starts from, by digest; "" for a base that is bootstrapped
 
     # Computed once for all images on this base: equal text yields the same object.
     @cached_property
@@ -155,6 +159,7 @@ def _distribution(text: str, name: str, recorded: str) -> Distribution:
         effective=effective,
         drift=packages.drift(locked, effective),
         unmet=packages.unmet(effective),
+        image=header.get("Image", ""),
     )
 
 
@@ -219,11 +224,9 @@ def awaited(recipe: Recipe) -> list[str]:
     base, found = recipe.base, lockfile.without_digest(recipe)
     parts = (False, True) if recipe.compiles else (False,)
     if base.awaits and not all(packages_path(recipe.intent, recipe.variant.base, tools).exists() for tools in parts):
-        found.append(base.awaits)
+        found.append(UNREACHED.format(address=base.awaits.format(reference=base.reference)))
     if recipe.variant.awaits and not lock_path(recipe).exists():
-        found.append(recipe.variant.awaits)
-    if recipe.made_by_others:
-        found.append("a lock of what the base's own Python holds: such a base could not be had, so none is written yet")
+        found.append(UNREACHED.format(address=recipe.variant.awaits))
     return found
 
 
@@ -232,23 +235,20 @@ def refuse_awaiting(recipe: Recipe) -> None:
     missing = awaited(recipe)
     if not missing:
         return
-    base, bases = recipe.base, (recipe.root / BASES).read_text()
+    bases = (recipe.root / BASES).read_text()
     fix = f"trainwright lock {recipe.id}   # on a host that reaches it"
     if lockfile.without_digest(recipe):
-        where = _without_digest(recipe, bases)
+        where = _without_digest(recipe)
         fix = edit(where, f"its digest; then trainwright lock {recipe.id} on a host that reaches it")
-    elif base.awaits in missing:
+    elif UNREACHED.format(address=recipe.variant.awaits) not in missing:
         where = in_base(bases, recipe.variant.base, "awaits")
     else:
         where = in_row(recipe.variant.framework, recipe.variant.row, (recipe.root / MATRIX).read_text(), "awaits")
     lockfile.refuse_blocked(recipe, missing, where, fix)
 
 
-def _without_digest(recipe: Recipe, bases: str) -> str:
-    """Return file:line of an image reference without a digest: the base's, else that of the compilers."""
-    base = recipe.base
-    if base.provider == "image" and not lockfile.DIGEST.search(base.reference):
-        return in_base(bases, recipe.variant.base, "reference")
+def _without_digest(recipe: Recipe) -> str:
+    """Return file:line of the reference of compilers, which has no digest."""
     for name, pin in recipe.pins.items():
         if pin.version in recipe.component(name).toolkits:
             file = f"dockerfiles/layers/{name}.toml"
@@ -297,6 +297,7 @@ def load(recipe: Recipe, as_locked: bool = False) -> Inputs:
         render.check(recipe)  # checked first: a new lock would not fix these errors,
         facts.admit(recipe, None, {}, {})  # nor incompatible pins
         raise
+    recipe = replace(recipe, image=distribution.image)
     base, found = recipe.base, distribution.packages()
     build = tools.packages() if tools else {}
     warnings = facts.admit(recipe, locked, found, build)
@@ -314,7 +315,7 @@ def load(recipe: Recipe, as_locked: bool = False) -> Inputs:
     text["requirements/notices.txt"] = notices.text(recipe, locked, distribution)
     rootfs = _rootfs(recipe)
     manifest = distribution.manifest
-    base_key = _base_key(recipe.intent, recipe.variant.base, manifest, distribution.epoch)
+    base_key = _base_key(recipe.intent, recipe.variant.base, manifest, distribution.epoch, distribution.image)
     files = {f"wheels/{folder}/{entry.file}": entry.sha256 for folder in wheels for entry in wheels[folder]}
     files |= {f"rootfs/{name}": _fingerprint(recipe.intent, path) for name, path in rootfs.items()}
     files |= {f"sources/{source.name}": source.commit or source.sha256 for source in locked.sources}
@@ -349,11 +350,10 @@ def load(recipe: Recipe, as_locked: bool = False) -> Inputs:
 
 
 @once_per_intent
-def _base_key(intent: Intent, base: str, manifest: str, epoch: int) -> str:
+def _base_key(intent: Intent, base: str, manifest: str, epoch: int, image: str) -> str:
     asked = lockfile.distribution_packages(intent, base)
-    return lockfile.digest(
-        [lockfile.base_facts(intent.components.bases[base]), asked, manifest, bootstrap.FORMAT, epoch]
-    )
+    facts = [lockfile.base_facts(intent.components.bases[base]), asked, manifest, bootstrap.FORMAT, epoch]
+    return lockfile.digest([*facts, *filter(None, [image])])
 
 
 def _rootfs(recipe: Recipe) -> dict[str, Path]:

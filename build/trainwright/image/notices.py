@@ -7,6 +7,7 @@ from typing import Protocol
 from packaging.version import Version
 
 from trainwright.lock.packages import LICENCE, Stanzas
+from trainwright.lock.rpms import ADDRESS
 from trainwright.matrix.matrix import Recipe
 from trainwright.matrix.model import Base, Lock, PythonFile, Source
 
@@ -18,6 +19,9 @@ COMPONENTS = "Components that are compiled from source, or that an installer bri
 PACKAGES = """\
 Packages of {distribution} {suite}. Licences in full: /usr/share/doc/NAME/copyright. The source of each, its .dsc and
 archives, lies in the folder that is named, as it was a day after the lock's index; else in that of the day before."""
+RPMS = """\
+Packages of {distribution} {suite}. Licences in full: /usr/share/licenses/NAME. The source of each is the package of
+the name that `rpm --query --queryformat '%{{SOURCERPM}}' NAME` prints; the distribution publishes that too."""
 PYTHON = """\
 Python packages. Licences in full: {site}/NAME-VERSION.dist-info.
 pkg:pypi/NAME@VERSION is a package URL: that release on the Python Package Index has the source or its address."""
@@ -40,7 +44,10 @@ def text(recipe: Recipe, lock: Lock, packages: Packages) -> str:
     sections: list[tuple[str, Iterable[str]]] = [
         (HEAD.format(id=recipe.id), ()),
         (COMPONENTS, _components(recipe, {source.name: source for source in lock.sources})),
-        (PACKAGES.format(distribution=base.distribution, suite=base.suite), _packages(base, packages)),
+        (
+            (RPMS if base.manager == "dnf" else PACKAGES).format(distribution=base.distribution, suite=base.suite),
+            _packages(base, packages),
+        ),
         (PYTHON.format(site=site), _python(recipe.installed(lock).values())),
     ]
     if base.provider == "image":
@@ -74,6 +81,8 @@ def _packages(base: Base, packages: Packages) -> Iterator[str]:
         folder, archive = stanza["Filename"].rpartition("/")[0], stanza["Archive"]
         if not stanza["SHA256"]:
             place = f"of the base image {base.reference}"
+        elif ADDRESS in stanza:
+            place = stanza[ADDRESS]
         elif archive in base.snapshots:
             place = base.snapshots[archive].format(time=time, filename=f"{folder}/")
         else:

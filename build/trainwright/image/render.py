@@ -128,11 +128,16 @@ def _dockerfile(
         "parts": [folder for folder in folders if folder.startswith("framework-")],
         "sdists": {name: [entry for entry in entries if not is_wheel(entry)] for name, entries in folders.items()},
         "compiles": recipe.compiles,
-        "build_packages": [_exactly(name, held) for name in build_packages(recipe.intent, recipe.variant.base)],
+        "build_packages": _beyond(recipe.base, tools) * (recipe.base.manager == "dnf")
+        or [_exactly(recipe.base, name, held) for name in build_packages(recipe.intent, recipe.variant.base)],
         "epoch": epoch,
         "licences": licences(recipe),
         "packages": _beyond(recipe.base, packages)
-        or [_exactly(name, held) for name in distribution_packages(recipe.intent, recipe.variant.base)],
+        or [
+            _exactly(recipe.base, name, held)
+            for name in distribution_packages(recipe.intent, recipe.variant.base)
+            if recipe.base.manager == "apt" or name not in held
+        ],
     }
     text = fill(recipe.intent, f"frameworks/{recipe.variant.framework}.j2", context)
     _check_stages(recipe, text)
@@ -147,13 +152,15 @@ def _dockerfile(
 
 
 def _beyond(base: Base, packages: Mapping[str, Package]) -> list[str]:
-    """Return what a registry image lacks, in apt's notation; [] for a base that apt resolves as a whole."""
-    added = base.provider == "image"
-    return [f"{package.name}={package.version}" for package in packages.values() if added and package.sha256]
+    """Return what a registry image lacks, in apt's notation or as files of rpm; [] for a base resolved as a whole."""
+    added = [package for package in packages.values() if base.provider == "image" and package.sha256]
+    return [one.filename if base.manager == "dnf" else f"{one.name}={one.version}" for one in added]
 
 
-def _exactly(name: str, held: Mapping[str, Package]) -> str:
-    """Return a package in apt's notation; without a lock its version is `awaited`."""
+def _exactly(base: Base, name: str, held: Mapping[str, Package]) -> str:
+    """Return a package in apt's notation, or as a file of rpm; without a lock its version is `awaited`."""
+    if base.manager == "dnf":
+        return held[name].filename if name in held else f"{name}-awaited.rpm"
     return f"{name}={held[name].version}" if name in held else f"{name}=awaited"
 
 

@@ -38,7 +38,8 @@ def versions_of(recipe: Recipe, locked: Lock | None, packages: Mapping[str, Pack
             first = next(iter(recipe.packages(provider.packages)), "")
             found |= {name: packages[first].version} if first in packages else {}
         else:
-            found[name] = entry.version if entry else pin.version
+            brought = locked.brought.get(name, "") if locked and provider.kind == "base" else ""
+            found |= {name: version} if (version := entry.version if entry else pin.version or brought) else {}
     return found
 
 

@@ -176,6 +176,8 @@ def dump(lock: Lock) -> str:
         document["sources"] = sources
     if lock.compiled:
         document["compiled"] = [entry.model_dump() for entry in sorted(lock.compiled, key=lambda entry: entry.name)]
+    if lock.brought:
+        document["brought"] = dict(sorted(lock.brought.items()))
     if lock.overlaps:
         document["overlaps"] = [entry.model_dump() for entry in lock.overlaps]
     return tomlkit.dumps(document)
@@ -294,6 +296,8 @@ def pin_versions(recipe: Recipe, lock: Lock, packages: Mapping[str, Package]) ->
                     why="its version is that of the first entry in `packages`",
                 )
             versions[name] = packages[names[0]].version
+        elif provider.kind == "base":
+            versions[name] = pin.version or lock.brought.get(name, NOT_ESTABLISHED)
         else:
             versions[name] = pin.version
     return versions
@@ -311,10 +315,12 @@ def refuse_blocked(recipe: Recipe, missing: list[str], where: str = "", fix: str
 
 
 def without_digest(recipe: Recipe) -> list[str]:
-    """Return images of other registries that are not pinned by digest, one sentence each."""
-    base, toolkit = recipe.base, recipe.toolkit
-    references = [base.reference if base.provider == "image" else "", toolkit.reference if toolkit else ""]
-    return [f"{name}: digest {NOT_ESTABLISHED}" for name in references if name and not DIGEST.search(name)]
+    """Return the image that compilers are copied from, in a sentence, if it is not pinned by digest.
+
+    The digest of a base is in its lock.
+    """
+    name = recipe.toolkit.reference if recipe.toolkit else ""
+    return [f"{name}: digest {NOT_ESTABLISHED}"] if name and not DIGEST.search(name) else []
 
 
 def blocked(lock: Lock, versions: Mapping[str, str]) -> list[str]:

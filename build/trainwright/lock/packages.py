@@ -159,6 +159,8 @@ def to_packages(stanzas: Stanzas) -> dict[str, Package]:
             filename=stanza["Filename"],
             size=int(stanza["Size"]),
             sha256=stanza["SHA256"],
+            location=stanza.get("Location", ""),
+            address=stanza.get("Address", ""),
         )
         for name, stanza in stanzas.items()
     }

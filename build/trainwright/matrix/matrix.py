@@ -97,6 +97,7 @@ class Recipe:
 
     intent: Intent
     variant: Variant
+    image: str = ""  # of a base that is one of others: its reference with a digest, as a lock has it; "": as declared
 
     def __repr__(self) -> str:  # the intent alone would fill many screens of a failed test
         return f"Recipe({self.id})"
@@ -120,7 +121,8 @@ class Recipe:
 
     @property
     def base(self) -> Base:
-        return self.intent.components.bases[self.variant.base]
+        declared = self.intent.components.bases[self.variant.base]
+        return declared.model_copy(update={"reference": self.image}) if self.image else declared
 
     @property
     def tools(self) -> Tools:

@@ -12,7 +12,8 @@ Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Action = Literal["skip", "reuse", "build", "blocked"]
 TestedBy = Literal["make test", "CI", ""]  # "": no automatic run
 # Groups of a lock's Python packages: those in images, and those that only builds use.
-Group = Literal["framework", "toolkit", "devel", "added", "tools", "sdist-build", "compile-build"]
+# "base": what the base's own Python holds, which has no file here.
+Group = Literal["framework", "toolkit", "devel", "added", "tools", "sdist-build", "compile-build", "base"]
 
 
 MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}  # Debian's name to the kernel's name
@@ -35,7 +36,7 @@ class Row(Model):
     instances: list[str] = []  # of instances.toml: compiled components target the GPUs of these; else the stack's
     driver: str = ""  # the oldest GPU driver of the hosts, if it is known
     devel: bool = False  # whether each image has a twin with compilers
-    awaits: str = ""  # what was unavailable to the author: without it these images have no lock
+    awaits: str = ""  # an address that the author did not reach: without it these images have no lock
 
 
 class Framework(Model):
@@ -214,18 +215,20 @@ class Base(Model):
     provider: Literal["packages", "image"]
     distribution: str  # debian
     suite: str  # bookworm
-    manager: Literal["apt", "dnf"] = "apt"  # installs packages; those of dnf are not locked yet
+    manager: Literal["apt", "dnf"] = "apt"  # installs packages
     sections: list[str] = ["main"]  # of its archives
     family: str = ""  # vendor of the image, if some code or installer treats it specially: nvidia, ngc, dlc
     environment: dict[str, str] = {}  # what an image from it sets instead of the base's own value
     architecture: str = "amd64"  # the distribution's name for it
-    archives: dict[str, list[str]] = {}  # archive ("debian", "debian-security") to its suites
+    archives: dict[
+        str, list[str]
+    ] = {}  # archive ("debian-security") to its suites; of dnf: repository of the image to []
     snapshots: dict[str, str] = {}  # archive to the address of its snapshot service
     glibc: str  # decides which manylinux wheels fit
     packages: list[str] = []
     reference: str = ""  # provider image; without a digest it blocks every image that starts from it
     evidence: str = ""  # source of this digest
-    awaits: str = ""  # what was unavailable to the author: without it its packages have no lock
+    awaits: str = ""  # an address that the author did not reach, {reference} for the image: it has no lock without it
 
     @property
     def machine(self) -> str:
@@ -282,7 +285,7 @@ class Pin(Model):
     """The declaration of one component in the intent."""
 
     provider: str
-    version: str  # "" if the provider decides: the distribution's packages, an installer's bundle
+    version: str  # "" if the provider decides: the distribution's packages, an installer's bundle, a base
 
 
 class Variant(Model):
@@ -311,6 +314,7 @@ class Variant(Model):
     def groups(self) -> tuple[Group, ...]:
         """Return the groups of locked Python packages in the image: no tools; compilers only in a devel twin."""
         own: tuple[Group, ...] = ("framework", "toolkit", "devel") if self.devel else ("framework", "toolkit")
+        own += ("base",) if "python" in self.pins and self.pins["python"].provider == IN_BASE else ()
         return (*own, "added") if self.parent else own
 
     @property
@@ -344,7 +348,7 @@ class PythonFile(Model):
     name: str
     version: str
     file: str
-    sha256: Sha256
+    sha256: Sha256 | Literal[""]  # empty: of the base's own Python; the base's digest covers it
     size: int  # bytes
     group: Group
     compile: bool = False  # whether compile stages install it as well
@@ -393,6 +397,7 @@ class Lock(Model):
     python: list[PythonFile]
     sources: list[Source] = []
     compiled: list[Compiled] = []  # of the packages that a requirements file adds
+    brought: dict[str, str] = {}  # component to the version that its base brings, where the pin leaves it to the base
     overlaps: list[Overlap] = []  # each admitted by a row of [[winners]] in compat.toml
 
 
@@ -406,3 +411,5 @@ class Package(Model):
     filename: str  # path below the archive
     size: int  # bytes
     sha256: Sha256 | Literal[""]  # empty: from the base image, whose digest covers it
+    location: str = ""  # of rpm: path in its repository
+    address: str = ""  # of rpm: where upstream has it, because an image may find its repositories by a list of mirrors

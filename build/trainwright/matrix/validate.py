@@ -230,6 +230,8 @@ def check_pin(root: Path, matrix: Matrix, components: Components, variant: Varia
                 fix=edit(at(name), f'{name} = "{pin.provider}", or another provider of dockerfiles/layers/{name}.toml'),
             )
         return
+    if provider.kind == "base" and not pin.version:
+        return  # the lock says what the base brings
     try:
         Version(pin.version)
     except InvalidVersion:

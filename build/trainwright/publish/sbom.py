@@ -7,11 +7,13 @@ from urllib.parse import unquote
 from packaging.utils import canonicalize_name
 
 from trainwright.image import probe
+from trainwright.lock import rpms
 
 if TYPE_CHECKING:
     from trainwright.image.inputs import Inputs
 
 TYPE = "https://cyclonedx.org/bom"
+PUBLIC_KEY = "gpg-pubkey"  # a key that rpm trusts: it is in rpm's database, and no package of an SBOM
 VENDORED = "/_vendor/"  # packages that other packages carry inside: they cannot be imported by their own names
 
 
@@ -43,12 +45,22 @@ def _vendored(component: Mapping[str, Any]) -> bool:
 def differences(found: "Inputs", sbom: Mapping[str, Any], digest: str) -> list[str]:
     """List every difference between an SBOM and these inputs for the image with this digest, one sentence each."""
     problems = [] if (about := image(sbom)) == digest else [f"it is about {about or 'no image'}, not about {digest}"]
-    recipe, debs = found.recipe, packages(sbom, "deb")
-    wanted = {name: package.version for name, package in found.distribution.packages().items()}
+    recipe = found.recipe
+    debs = packages(sbom, "rpm" if recipe.base.manager == "dnf" else "deb")
+    wanted = _versions(found)
     wanted |= probe.installed_by_pins(recipe, debs)
     problems += _differ("distribution package", wanted, debs)
     python = {str(canonicalize_name(name)): one.version for name, one in recipe.installed(found.lock).items()}
     return problems + list(_differ("Python package", python, packages(sbom, "pypi")))
+
+
+def _versions(found: "Inputs") -> dict[str, str]:
+    """Return the versions of the distribution's packages by the names that an SBOM has for them."""
+    known: dict[str, set[str]] = {}
+    for stanza in found.distribution.effective.values():
+        if (name := rpms.rpm_name(stanza)) != PUBLIC_KEY:
+            known.setdefault(name, set()).add(stanza["Version"])
+    return {name: " and ".join(sorted(versions)) for name, versions in known.items()}
 
 
 def _differ(what: str, wanted: Mapping[str, str], found: Mapping[str, str]) -> Iterator[str]:

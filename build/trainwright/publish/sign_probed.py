@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from trainwright.build.build import prove
+from trainwright.build.build import proved
 from trainwright.build.state import known_image, out_folder, write_image
 from trainwright.core.errors import RegistryError
 from trainwright.core.progress import Say
@@ -40,14 +40,14 @@ def probed_here(image: Image, digest: str) -> bool:
 def attested(found: Inputs, repository: str, digest: str, say: Say) -> Attested:
     """Call attest.attest(). An image that is to be signed and was not probed here is pulled and probed first.
 
-    Raises also what build.prove() raises.
+    Raises also what build.proved() raises.
     """
     out = out_folder(found.recipe)
     image = known_image(found, out)
     if not probed_here(image, digest) and attest.lacking(found, repository, digest):
         take(repository, found, digest, say)
         say(f"{found.variant.id}: probing {digest} before it is signed")
-        image = prove(found, out)
+        image = proved(found, out)
         if not probed_here(image, digest):
             raise other_image(found, f"{repository}@{digest}", image, "signed")
     return attest.attest(found, repository, digest, out / "sbom.json", say)

@@ -1,8 +1,8 @@
 """Run apt for a host without it, in a container of the first packages of a locked base: apt and its dependencies."""
 
-import io
 import shlex
 import tarfile
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -29,11 +29,14 @@ def apt_of(intent: Intent, base: str) -> Apt | None:
 
     The container's image is created if needed. Raises EnvironmentProblem if neither is possible.
     """
-    definition = intent.components.bases[base]
-    if apt.has_apt(definition):
+    if apt.has_apt(intent.components.bases[base]):
         return None
-    found = definition.reference if definition.provider == "image" else image(intent, base)
-    return partial(workplace, found, env=mirrors.proxies())
+    return inside(image(intent, base))
+
+
+def inside(image: str) -> Apt:
+    """Return a function that enters a container of an image, with this host's proxy."""
+    return partial(workplace, image, env=mirrors.proxies())
 
 
 def image(intent: Intent, base: str) -> str:
@@ -89,10 +92,11 @@ def workplace(
     """
     import docker
 
-    packed = io.BytesIO()
+    packed = tempfile.TemporaryFile()  # noqa: SIM115  # closed below; hundreds of packages do not fit into memory
     with tarfile.open(fileobj=packed, mode="w") as archive:
         for file in files:
-            archive.add(file, filter=lambda entry: entry.replace(uid=0, gid=0, uname="", gname=""))
+            archive.add(file, filter=lambda entry: entry.replace(uid=0, gid=0, uname="", gname="", deep=False))
+    packed.seek(0)
 
     def run_there(
         command: Sequence[str | Path], *, error: type[TrainwrightError], what: str = "", fix: str = ""
@@ -110,7 +114,7 @@ def workplace(
             )
         return out
 
-    with engine.told(f"{image} cannot be run"):
+    with packed, engine.told(f"{image} cannot be run"):
         made = engine.client().containers.create(
             image,
             entrypoint=["sleep", str(LIMIT_SECONDS)],
@@ -124,7 +128,7 @@ def workplace(
             auto_remove=True,
         )
         try:
-            made.put_archive("/", packed.getvalue())
+            made.put_archive("/", packed)
             made.start()
             yield run_there
         finally:

@@ -8,12 +8,12 @@ from trainwright.core.progress import Progress, Say
 from trainwright.docker import engine
 from trainwright.image import child, inputs
 from trainwright.image.inputs import Inputs
-from trainwright.lock import lockfile, packages, wheel_files
+from trainwright.lock import lockfile, packages, rpms, wheel_files
 from trainwright.lock.wheels import is_wheel
 from trainwright.matrix.matrix import Intent, Recipe
 from trainwright.matrix.model import Base, Package, PythonFile
 from trainwright.resolve import apt as resolve_apt
-from trainwright.resolve import apt_container, pypi, upstream
+from trainwright.resolve import apt_container, foreign, pypi, rpm, upstream
 
 
 def own_index(recipe: Recipe) -> str:
@@ -22,16 +22,20 @@ def own_index(recipe: Recipe) -> str:
     return next(filter(None, indexed), "")
 
 
-def resolve_packages(intent: Intent, base: str, tools: bool, below: packages.Stanzas) -> tuple[str, packages.Stanzas]:
+def resolve_packages(
+    intent: Intent, base: str, tools: bool, below: packages.Stanzas, image: str = ""
+) -> tuple[str, packages.Stanzas]:
     """Return date and packages of a base on its mirror now; with `tools`, only the compile stages' beyond `below`.
 
-    Raises LockError if the mirror's tools require another version of a package that the base already holds.
+    `image` is the locked image of the base; without it, that is what its registry has now. Raises LockError if the
+    mirror's tools require another version of a package that the base already holds.
     """
-    definition, apt = intent.components.bases[base], apt_container.apt_of(intent, base)
+    definition = intent.components.bases[base]
+    if definition.provider == "image":
+        image = foreign.in_engine(image or foreign.pinned(definition.reference))
+    date, found = (_rpms if definition.manager == "dnf" else _debs)(intent, base, tools, below, image)
     if not tools:
-        names, status = lockfile.distribution_packages(intent, base), base_status(definition)
-        return resolve_apt.resolve(definition, names, status, apt)
-    date, found = resolve_apt.resolve(definition, lockfile.build_packages(intent, base), packages.status(below), apt)
+        return date, found
     for name in found.keys() & below.keys():
         if found[name]["Version"] != below[name]["Version"]:
             raise LockError(
@@ -43,14 +47,33 @@ def resolve_packages(intent: Intent, base: str, tools: bool, below: packages.Sta
     return date, {name: stanza for name, stanza in found.items() if name not in below}
 
 
+def _debs(intent: Intent, base: str, tools: bool, below: packages.Stanzas, image: str) -> tuple[str, packages.Stanzas]:
+    definition = intent.components.bases[base]
+    apt = apt_container.inside(image) if image else apt_container.apt_of(intent, base)
+    if tools:
+        return resolve_apt.resolve(definition, lockfile.build_packages(intent, base), packages.status(below), apt)
+    status = engine.read_file(image, "/var/lib/dpkg/status") if image else ""
+    return resolve_apt.resolve(definition, lockfile.distribution_packages(intent, base), status, apt)
+
+
+def _rpms(intent: Intent, base: str, tools: bool, below: packages.Stanzas, image: str) -> tuple[str, packages.Stanzas]:
+    names = lockfile.distribution_packages(intent, base)
+    if tools:  # those of the base in its locked versions
+        exact = (
+            f"{rpms.rpm_name(row)}-{row['Version']}.{row['Architecture']}" for row in below.values() if row["SHA256"]
+        )
+        names = [*exact, *lockfile.build_packages(intent, base)]
+    return rpm.resolve(intent.root, intent.components.bases[base], names, apt_container.inside(image))
+
+
+def wanted(base: Base, found: list[Package], epoch: int) -> list[store.Wanted]:
+    """List where the files of locked packages may come from."""
+    return rpm.wanted(found) if base.manager == "dnf" else resolve_apt.wanted(base, found, epoch)
+
+
 def files_of(found: Mapping[str, Package]) -> list[Package]:
     """Return the packages that have a file; the others came with the base image."""
     return [package for package in found.values() if package.sha256]
-
-
-def base_status(base: Base) -> str:
-    """Return dpkg's status file of the image that a base starts from, or "" for a base that is bootstrapped."""
-    return engine.read_file(base.reference, "/var/lib/dpkg/status") if base.provider == "image" else ""
 
 
 def must(lost: dict[str, str], what: str) -> None:
@@ -128,17 +151,19 @@ def _fetch_packages(intent: Intent, base: str, tools: bool, say: Say, progress: 
     missing = [package for package in files_of(state.packages()) if not store.has(package.sha256)]
     if not missing:
         return
-    lost = store.fetch(resolve_apt.wanted(definition, missing, state.epoch), progress)
+    lost = store.fetch(wanted(definition, missing, state.epoch), progress)
     if not lost:
         return
     names = [package.name for package in missing if package.sha256 in lost]
     say(f"{base}: {len(names)} locked package(s) have left the mirror, such as {names[0]}; using its present packages")
     # All packages are replaced, because a mix of two days may not be installable.
     below = inputs.read_distribution(intent, base).effective if tools else {}
-    date, current = resolve_packages(intent, base, tools, below)
+    date, current = resolve_packages(intent, base, tools, below, state.image)
     fresh = [package for package in files_of(packages.to_packages(current)) if not store.has(package.sha256)]
-    header = {"Intent": state.intent, "Date": date}
-    must(store.fetch(resolve_apt.wanted(definition, fresh, packages.epoch_of(header)), progress), "cannot be fetched")
+    header = {"Intent": state.intent, "Date": date} | ({"Image": state.image} if state.image else {})
+    must(store.fetch(wanted(definition, fresh, packages.epoch_of(header)), progress), "cannot be fetched")
+    if definition.manager == "dnf":
+        current = rpm.signed(intent.root, definition, current, apt_container.inside(foreign.in_engine(state.image)))
     inputs.record_drift(header, state.locked, current)
     for entry in packages.drift(state.locked, current):
         say(f"drift: {entry.package} {entry.locked or '(new)'} -> {entry.used or '(not needed any more)'}")

@@ -13,9 +13,12 @@ from trainwright.lock.diff import Change
 from trainwright.matrix.matrix import Intent, Recipe
 from trainwright.matrix.model import Lock
 from trainwright.resolve import resolve
+from trainwright.resolve.own_python import Look
 
 
-def update(intent: Intent, recipes: list[Recipe], keep: bool, say: Say, progress: Progress) -> list[Change]:
+def update(
+    intent: Intent, recipes: list[Recipe], keep: bool, say: Say, progress: Progress, look: Look | None = None
+) -> list[Change]:
     """Return how every lock would change if resolved anew. With `keep`, write the locks once all are resolved."""
     recipes, _ = resolve.waiting(recipes)
     resolve.admit(intent, recipes)
@@ -32,7 +35,7 @@ def update(intent: Intent, recipes: list[Recipe], keep: bool, say: Say, progress
         moved = diff.changes(path.stem, "distribution", old, diff.packages_held(found))
         # Because a new date alone would change the key, an unchanged lock stays. A comparison fetches no package.
         if keep and (moved or not resolve.is_current(inputs.current_distribution, intent, base, tools)):
-            texts[path] = resolve.with_licences(intent, base, text, fresh[base], say, progress)
+            texts[path] = resolve.described(intent, base, text, fresh[base], say, progress)
         rows += moved
     for recipe in {recipe.variant.lock: recipe for recipe in recipes}.values():
         path, solved, before = inputs.lock_path(recipe), resolve.solve(recipe, say), None
@@ -44,7 +47,7 @@ def update(intent: Intent, recipes: list[Recipe], keep: bool, say: Say, progress
         moved += diff.changes(path.stem, "source", diff.sources_held(before.sources) if before else {}, sources)
         rows += moved
         if keep and (moved or not resolve.is_current(inputs.load, recipe)):
-            texts[path] = resolve.lock_python(recipe, solved, progress)[1]
+            texts[path] = resolve.lock_python(recipe, solved, progress, say, look)[1]
     for path, text in texts.items():
         write(path, text)
     return rows

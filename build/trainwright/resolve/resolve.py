@@ -15,8 +15,8 @@ from trainwright.image import inputs, render
 from trainwright.lock import facts, lockfile, overlaps, packages, wheel_files
 from trainwright.matrix.matrix import Intent, Recipe
 from trainwright.matrix.model import Group, Lock, Package, PythonFile, Source
-from trainwright.resolve import apt, licences, pypi
-from trainwright.resolve.fetch import files_of, must, own_index, resolve_packages
+from trainwright.resolve import apt, apt_container, foreign, licences, own_python, pypi, rpm
+from trainwright.resolve.fetch import files_of, must, own_index, resolve_packages, wanted
 
 IMAGE: tuple[Group, ...] = ("framework", "toolkit", "devel")  # groups of the one solution of an image and its twin
 
@@ -29,10 +29,25 @@ def lock_packages(intent: Intent, base: str, tools: bool, below: packages.Stanza
     names = lockfile.build_packages(intent, base) if tools else lockfile.distribution_packages(intent, base)
     path = inputs.packages_path(intent, base, tools)
     say(f"{path.stem}: resolving {counted(len(names), 'package')} and their dependencies")
-    date, stanzas = resolve_packages(intent, base, tools, below)
+    definition = intent.components.bases[base]
+    image = {"Image": foreign.pinned(definition.reference)} if definition.provider == "image" else {}
+    date, stanzas = resolve_packages(intent, base, tools, below, *image.values())
     under = packages.manifest_digest(below) if tools else ""
-    header = {"Intent": lockfile.packages_digest(intent, base, names, under), "Date": date}
+    header = {"Intent": lockfile.packages_digest(intent, base, names, under), "Date": date, **image}
     return path, packages.dump(header, stanzas)
+
+
+def described(intent: Intent, base: str, text: str, below: packages.Stanzas, say: Say, progress: Progress) -> str:
+    """Return a resolved package lock with what only the package files say, which are fetched: licences, signatures."""
+    definition = intent.components.bases[base]
+    if definition.manager == "apt":
+        return with_licences(intent, base, text, below, say, progress)
+    header, stanzas = packages.parse(text, base)
+    files = [one for one in files_of(packages.to_packages(stanzas)) if not store.has(one.sha256)]
+    must(store.fetch(wanted(definition, files, packages.epoch_of(header)), progress), "cannot be fetched")
+    say(f"{base}: verifying the signatures of {len(files_of(packages.to_packages(stanzas)))} packages")
+    inside = apt_container.inside(foreign.in_engine(header["Image"]))
+    return packages.dump(header, rpm.signed(intent.root, definition, stanzas, inside))
 
 
 def with_licences(intent: Intent, base: str, text: str, below: packages.Stanzas, say: Say, progress: Progress) -> str:
@@ -128,13 +143,23 @@ def _solved(recipe: Recipe, requirements: list[str], held: Mapping[str, str]) ->
     return pypi.resolve(*words, index)
 
 
-def lock_python(recipe: Recipe, solved: list[Solved], progress: Progress) -> tuple[Path, str]:
+def lock_python(
+    recipe: Recipe,
+    solved: list[Solved],
+    progress: Progress,
+    say: Say = lambda _: None,
+    look: own_python.Look | None = None,
+) -> tuple[Path, str]:
     """Return the lock's path and text for a solution and the sources; fetch every file to verify size and existence.
+
+    `look` describes a base that has its own Python, which only such an image needs.
 
     Raises IncompatibleError if two wheels claim one path with different bytes and compat.toml names no winner.
     """
     entries = entries_of(recipe, solved, progress)
     same, _ = wheel_files.found(entries)
+    own, brought = own_python.entries(recipe, look, say)
+    entries += own
     overlaps.check(recipe.id, recipe.variant.lock_file, entries, same, recipe.intent.compat.winners)
     text = lockfile.dump(
         Lock(
@@ -142,6 +167,7 @@ def lock_python(recipe: Recipe, solved: list[Solved], progress: Progress) -> tup
             entries=lockfile.entries_digest(entries, same),
             python=entries,
             sources=lock_sources(recipe),
+            brought=brought,
             overlaps=same,
         )
     )
@@ -200,20 +226,13 @@ def admit(intent: Intent, recipes: list[Recipe]) -> None:
     Raises LockError or ConfigError.
     """
     for recipe in recipes:
-        base = recipe.base
-        if missing := lockfile.without_digest(recipe):
+        toolkit = recipe.toolkit
+        if toolkit and not lockfile.DIGEST.search(toolkit.reference):
             raise LockError(
-                missing[0],
-                where="dockerfiles/bases.toml",
-                why="a base image from a registry must be pinned by digest, because its tag can change",
-                fix=f"$EDITOR dockerfiles/bases.toml dockerfiles/layers   # add the digest of {base.reference}",
-            )
-        if base.manager == "dnf":
-            raise LockError(
-                f"the packages of {recipe.variant.base} cannot be locked",
-                where="dockerfiles/bases.toml",
-                why=f"{base.distribution} has rpm packages, and only apt packages are supported so far",
-                fix="choose another base for this row in dockerfiles/matrix.toml",
+                lockfile.without_digest(recipe)[0],
+                where="dockerfiles/layers",
+                why="an image to copy compilers from must be pinned by digest, because its tag can change",
+                fix=f"$EDITOR dockerfiles/layers   # add the digest of {toolkit.reference}",
             )
     mirrors.check_names(archive for base in intent.components.bases.values() for archive in base.archives)
     for recipe in recipes:
@@ -239,7 +258,12 @@ def waiting(recipes: list[Recipe]) -> tuple[list[Recipe], list[dict[str, str]]]:
 
 
 def lock_all(
-    intent: Intent, recipes: list[Recipe], by_name: bool, say: Say, progress: Progress
+    intent: Intent,
+    recipes: list[Recipe],
+    by_name: bool,
+    say: Say,
+    progress: Progress,
+    look: own_python.Look | None = None,
 ) -> list[dict[str, str]]:
     """Write the stale or missing locks; try a lock that waits for an input only if it is requested by name.
 
@@ -256,7 +280,7 @@ def lock_all(
         else:
             below = inputs.read_distribution(intent, base).locked if tools else {}
             path, text = lock_packages(intent, base, tools, below, say)
-            rows.append(_written(name, path, with_licences(intent, base, text, below, say, progress)))
+            rows.append(_written(name, path, described(intent, base, text, below, say, progress)))
     locks = {recipe.variant.lock: recipe for recipe in recipes}
     stale = [name for name, recipe in locks.items() if not is_current(inputs.load, recipe)]
     rows += [_kept(name) for name in locks if name not in stale]
@@ -264,7 +288,7 @@ def lock_all(
         if len(stale) > 1:
             say(f"lock {number} of {len(stale)}")
         solved = solve(locks[name], say, held_versions(locks[name]))
-        rows.append(_written(name, *lock_python(locks[name], solved, progress)))
+        rows.append(_written(name, *lock_python(locks[name], solved, progress, say, look)))
     return [row | {"why": row.get("why", "")} for row in rows] if any("why" in row for row in rows) else rows
 
 

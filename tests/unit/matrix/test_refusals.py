@@ -77,10 +77,10 @@ def test_a_blocked_image_is_fetched_up_to_what_is_missing(
 @pytest.mark.parametrize(
     ("identity", "file", "line"),
     [
-        ("pytorch-2.13-cpu-py313-ec2", MATRIX, 'awaits = "torch 2.13.0+cpu'),
+        ("pytorch-2.13-cpu-py313-ec2", MATRIX, 'awaits = "https://download.pytorch.org/whl/cpu'),
         ("pytorch-2.15-cu132-py312-sagemaker-ubuntu-24.04", "dockerfiles/bases.toml", "awaits = "),
         ("base-1.0-cu128-py312-sagemaker-nvidia-cuda", "dockerfiles/bases.toml", "awaits = "),  # of what it is like
-        ("pytorch-2.8-cu129-py312-sagemaker-dlc", "dockerfiles/bases.toml", 'reference = "public.ecr.aws/deep'),
+        ("pytorch-2.8-cu129-py312-sagemaker-dlc", "dockerfiles/bases.toml", "awaits = "),
     ],
 )
 def test_what_awaits_something_says_where_that_is_written(

@@ -1,5 +1,6 @@
 """Test where apt runs: on a host with apt and the keyring, else in a container of a locked base."""
 
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,7 +12,7 @@ from trainwright.core.errors import EnvironmentProblem
 from trainwright.docker import engine
 from trainwright.matrix.matrix import Intent, load_intent
 from trainwright.resolve import apt as resolve_apt
-from trainwright.resolve import apt_container
+from trainwright.resolve import apt_container, fetch, foreign, rpm
 
 
 @pytest.fixture
@@ -46,12 +47,25 @@ def test_which_base(intent: Intent, machine: dict[str, str]) -> None:
     assert image(intent, "debian-12") == image(intent, "debian-13-arm64") != amd64
 
 
-def test_an_image_to_start_from_has_apt_itself(
-    intent: Intent, machine: dict[str, str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("base", "manager"), [("ubuntu-24.04", "apt"), ("amazonlinux-2023", "dnf")])
+def test_an_image_to_start_from_resolves_its_packages_itself(
+    intent: Intent, base: str, manager: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(resolve_apt, "has_apt", lambda _: False)
-    found: Any = apt_container.apt_of(intent, "ubuntu-24.04")
-    assert found.args == (intent.components.bases["ubuntu-24.04"].reference,)
+    entered = list[str]()
+    monkeypatch.setattr(foreign, "pinned", lambda reference: reference)
+    monkeypatch.setattr(engine, "read_file", lambda *_: "")
+
+    def resolve(*words: Any) -> tuple[str, dict[str, dict[str, str]]]:
+        entered.append(words[-1].args[0])
+        return "", {}
+
+    monkeypatch.setattr(resolve_apt, "resolve", resolve)
+    monkeypatch.setattr(rpm, "resolve", resolve)
+    fetch.resolve_packages(intent, base, False, {})
+    definition = intent.components.bases[base]
+    assert definition.manager == manager
+    assert entered == [foreign.in_engine(definition.reference)]
+    assert re.fullmatch(r"[\w./-]+@sha256:[0-9a-f]{64}", entered[0])  # an engine takes no tag beside a digest
 
 
 class Container:
