@@ -70,7 +70,7 @@ def test_a_slow_host_is_found_with_the_runs_that_show_it(folder: Path, tmp_path:
     assert len(shown) >= 2
     assert all((tmp_path / "runs" / found.results[place].log).exists() for place in found.answer.runs)
     lines = [json.loads(line) for line in (tmp_path / "runs" / record.RUNS).read_text().splitlines()]
-    assert all(set(line) == {"round", "hosts", "kind", "speed", "rails", "why", "log"} for line in lines)
+    assert all(set(line) == {"round", "hosts", "kind", "speed", "rails", "why", "log", "signs"} for line in lines)
 
 
 def test_a_host_that_dies_is_found_and_its_error_named(folder: Path, tmp_path: Path) -> None:
