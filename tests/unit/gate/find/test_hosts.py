@@ -132,7 +132,7 @@ def test_a_search_goes_on_from_the_runs_that_are_recorded(folder: Path, tmp_path
     assert len(shown) >= 2
     assert all((asked.folder / found.results[place].log).exists() for place in found.answer.runs)
     lines = [json.loads(line) for line in (asked.folder / record.RUNS).read_text().splitlines()]
-    assert all(set(line) == {"round", "hosts", "kind", "speed", "rails", "why", "log"} for line in lines)
+    assert all(set(line) == {"round", "hosts", "kind", "speed", "rails", "why", "log", "signs"} for line in lines)
 
     with pytest.raises(ConfigError) as caught:
         find(tmp_path, HOSTS[:5])
