@@ -18,15 +18,15 @@ from trainwright.gate import diagnosis
 register(["diagnose"])
 ROOT = Path(__file__).parents[3]
 FOLDER = Path(__file__).parent / "logs"
-LOGS, GPU_LOGS, FAMILIES = (
+LOGS, GPU_LOGS, FAMILIES, STATEMENTS = (
     tomllib.loads((FOLDER.parent / f"{name}.toml").read_text())["logs"]
-    for name in ("lines", "gpu_lines", "family_lines")
+    for name in ("lines", "gpu_lines", "family_lines", "statement_lines")
 )
 
 
 @pytest.mark.parametrize(
     "log",
-    [*LOGS, *GPU_LOGS, *FAMILIES],
+    [*LOGS, *GPU_LOGS, *FAMILIES, *STATEMENTS],
     ids=lambda row: f"{row['cause']} {row['seen'][:40]} {row['text'].strip()[:80]}",
 )
 def test_a_public_log_names_its_cause_and_the_fix(
@@ -39,6 +39,7 @@ def test_a_public_log_names_its_cause_and_the_fix(
     (found,) = json.loads(done.stdout)
     assert (done.exit_code, found["cause"]) == (7 if log["cause"] == "unknown" else 0, log["cause"])
     assert log.get("fix", "") in found["fix"]
+    assert log.get("what", "") in found["what"]
 
 
 def test_a_run_that_passes_has_no_line_of_any_of_these() -> None:
@@ -68,10 +69,10 @@ def test_a_log_of_the_folder_gets_its_answer(monkeypatch: pytest.MonkeyPatch, lo
 
 def test_every_cause_has_a_log_and_many_logs_have_none() -> None:
     assert {row["file"] for row in FILES} == {path.name for path in FOLDER.glob("*.log")}
-    shown = {row["cause"] for row in [*FILES, *LOGS, *FAMILIES]}
+    shown = {row["cause"] for row in [*FILES, *LOGS, *FAMILIES, *STATEMENTS]}
     known = {row.id for row in load_causes(ROOT) if row.lines}
     assert known - shown == set()
-    assert shown - known - {"exception"} == set(WELL)
+    assert shown - known - {"exception", "stated"} == set(WELL)
     assert sum(row["cause"] == "none" for row in FILES) >= 25
 
 
