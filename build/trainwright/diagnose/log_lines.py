@@ -18,9 +18,9 @@ import zstandard
 
 from trainwright.core.errors import ConfigError, printable
 
-# Prefixes that launchers add to a line: mpirun --tag-output (Open MPI 4, 5 and SageMaker's), srun --label, pdsh (a
-# host's name with a digit, or its address), kubectl logs --prefix, docker compose, PyTorch and torchrun, Ray, CloudWatch and
-# other time stamps. Some name a rank.
+# Prefixes that launchers add to a line: mpirun --tag-output (Open MPI 4, 5 and SageMaker's), srun --label, pdsh
+# (a host's name with a digit, or its address), kubectl logs --prefix, docker compose, PyTorch and torchrun, Ray,
+# CloudWatch and other time stamps. Some name a rank.
 PREFIXES = tuple(
     re.compile(pattern)
     for pattern in (
