@@ -173,6 +173,8 @@ def test_credentials_in_evidence_are_masked() -> None:
     )
     assert "hf_abc" not in found.evidence + found.what
     assert "u:p@" not in found.evidence + found.what
-    unknown = answer(read("FATAL: login with password=hunter2000 was refused\n"))
-    assert unknown.state == "unknown"
-    assert "FATAL: login with password=***" in unknown.evidence
+    stated = answer(read("FATAL: login with password=hunter2000 was refused\n"))
+    assert stated.finding
+    assert stated.finding.cause.id == "stated"
+    assert "FATAL: login with password=***" in stated.evidence
+    assert "hunter2000" not in stated.evidence + stated.what
