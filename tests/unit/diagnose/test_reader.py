@@ -174,6 +174,6 @@ def test_credentials_in_evidence_are_masked() -> None:
     assert "hf_abc" not in found.evidence + found.what
     assert "u:p@" not in found.evidence + found.what
     quoted = answer(read("FATAL: login with password=hunter2000 was refused\n"))
-    assert quoted.cause == "stated"
+    assert quoted.state == "cause"
     assert "FATAL: login with password=***" in quoted.evidence
     assert "hunter2000" not in quoted.evidence + quoted.what
