@@ -53,7 +53,7 @@ def _candidates(reader: Reader, before: int | None) -> Iterator[tuple[int, str, 
 
 def _quoting(row: Cause, who: str, text: str) -> Cause:
     """Return the row with the speaker and the line in its sentence."""
-    told = masked(text[:MOST_TOLD]) + ("..." if len(text) > MOST_TOLD else "")
+    told = masked(text[:MOST_TEXT])[:MOST_TOLD] + ("..." if len(text) > MOST_TOLD else "")
     return row.model_copy(update={"what": row.what.format(who=who, told=told)})
 
 

@@ -173,8 +173,7 @@ def test_credentials_in_evidence_are_masked() -> None:
     )
     assert "hf_abc" not in found.evidence + found.what
     assert "u:p@" not in found.evidence + found.what
-    stated = answer(read("FATAL: login with password=hunter2000 was refused\n"))
-    assert stated.finding
-    assert stated.finding.cause.id == "stated"
-    assert "FATAL: login with password=***" in stated.evidence
-    assert "hunter2000" not in stated.evidence + stated.what
+    quoted = answer(read("FATAL: login with password=hunter2000 was refused\n"))
+    assert quoted.state == "cause"
+    assert "FATAL: login with password=***" in quoted.evidence
+    assert "hunter2000" not in quoted.evidence + quoted.what
