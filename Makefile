@@ -75,8 +75,8 @@ test: check engine registry ## The tests of every change, about 10 minutes; an i
 test-sdk: setup engine ## SageMaker's own SDK, versions 2 and 3, in its local mode; needs Docker Compose
 	@scripts/test-sdk.sh
 
-test-slurm: setup ## What `emit` writes for sbatch, in a real Slurm on loopback; needs slurmctld, slurmd, slurm-client, munge
-	@.venv/bin/python -m pytest --quiet --require-engine tests/unit/jobs/test_emitted_slurm.py
+test-slurm: setup ## What `emit` writes for sbatch, and `gate --find`, in a real Slurm on loopback; needs slurmctld, slurmd, slurm-client, munge
+	@.venv/bin/python -m pytest --quiet --require-engine tests/unit/jobs/test_emitted_slurm.py tests/unit/gate/find/test_slurm.py
 
 test-terraform: setup ## docs/examples/terraform, valid and applied to a stand-in of Amazon's APIs; needs terraform
 	@.venv/bin/python -m pytest --quiet --require-engine tests/aws -m terraform
