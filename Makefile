@@ -8,6 +8,9 @@ TRAINWRIGHT := .venv/bin/trainwright
 given = $(filter-out undefined,$(origin $1))
 CHOSEN = $(if $(call given,ONLY),'$(ONLY)',$(if $(call given,FRAMEWORK),--framework '$(FRAMEWORK)'))
 
+# BASE=<reference> builds upon an image of others: make build push BASE=team/train:1 TARGET=sagemaker FABRIC=distro NAME=team
+GRAFT = graft --set-up '$(BASE)' $(if $(TARGET),--target '$(TARGET)') $(if $(FABRIC),--fabric '$(FABRIC)') $(if $(NAME),--name '$(NAME)')
+
 # With it every command would compile anew what it imports, which takes as long as all else that `plan` does.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -54,8 +57,8 @@ fetch: setup ## Every locked file into the store, verified
 	@$(TRAINWRIGHT) fetch $(CHOSEN)
 
 # `make build push` is one process, which sets the engine and the registry up only where it needs them.
-build: setup ## Build the image and probe it: FRAMEWORK=pytorch, or ONLY='<id or glob>'
-	@$(TRAINWRIGHT) build --set-up $(CHOSEN) $(if $(filter push,$(MAKECMDGOALS)),--push)
+build: setup ## Build the image and probe it: FRAMEWORK=pytorch, or ONLY='<id or glob>'; on an image of others: BASE=, TARGET=, FABRIC=
+	@$(TRAINWRIGHT) $(if $(call given,BASE),$(GRAFT),build --set-up $(CHOSEN)) $(if $(filter push,$(MAKECMDGOALS)),--push)
 
 push: build ## Prove, push by digest, verify, tag: REGISTRY=host[:port], else on loopback
 	@:
@@ -72,8 +75,8 @@ test: check engine registry ## The tests of every change, about 10 minutes; an i
 test-sdk: setup engine ## SageMaker's own SDK, versions 2 and 3, in its local mode; needs Docker Compose
 	@scripts/test-sdk.sh
 
-test-slurm: setup ## What `emit` writes for sbatch, in a real Slurm on loopback; needs slurmctld, slurmd, slurm-client, munge
-	@.venv/bin/python -m pytest --quiet --require-engine tests/unit/jobs/test_emitted_slurm.py
+test-slurm: setup ## What `emit` writes for sbatch, and `gate --find`, in a real Slurm on loopback; needs slurmctld, slurmd, slurm-client, munge
+	@.venv/bin/python -m pytest --quiet --require-engine tests/unit/jobs/test_emitted_slurm.py tests/unit/gate/find/test_slurm.py
 
 test-terraform: setup ## docs/examples/terraform, valid and applied to a stand-in of Amazon's APIs; needs terraform
 	@.venv/bin/python -m pytest --quiet --require-engine tests/aws -m terraform

@@ -7,6 +7,7 @@
 #         --limit SECONDS --grace SECONDS --gpus N [--name NAME] [--wait SECONDS] [--port N] [--trust-hosts]
 #         [--hosts NAME,... | --hostfile FILE | --srun NODES [--mpi TYPE] [--container IMAGE] | --sagemaker] [--serve]
 #         [NAME=VALUE...]
+# GATE_NODELIST: the nodes of an allocation that it takes; of them srun reads no variable of its own.
 # Of several hosts: `--serve` waits, behind an sshd of its own (GATE_KEY), until the first one is done.
 set -Eeuo pipefail
 
@@ -32,13 +33,19 @@ counters() { # before|after host: bytes that all EFA devices sent; nothing where
     found=1 total=$((total + $(cat "$file")))
   done
   [ -z "$found" ] || echo "efa-counters $1 $2 $total"
+  witnesses "$1" "$2"
 }
 
+witnesses() { :; } # before|after host: `gate --find` puts what else it asks the host in place of this
+
 sweep() { # mark: end what carries it, whatever became of its parents
-  local entry
-  for entry in /proc/[0-9]*; do
-    if grep -qzxF "GATE_RUN=$1" "$entry/environ" 2>/dev/null; then kill -KILL "${entry#/proc/}" 2>/dev/null || true; fi
-  done
+  local entry found
+  # One grep: a process for each of a host's would take longer than a short run. It has ended before anything is killed.
+  found=$(grep -lzxF "GATE_RUN=$1" /proc/[0-9]*/environ 2>/dev/null) || true
+  while read -r entry; do
+    entry=${entry%/environ}
+    [ -z "$entry" ] || kill -KILL "${entry#/proc/}" 2>/dev/null || true
+  done <<<"$found"
 }
 
 look() { # program…: the first that is there
@@ -77,10 +84,10 @@ count() { # before|after
   local host
   if [ "$how" = srun ]; then
     # A number of tasks of its own: the job's is in the environment, one for each GPU.
-    srun --nodes="$nodes" --ntasks="$nodes" --ntasks-per-node=1 bash -c "$(declare -f counters); counters $1 \"\$(hostname)\"" || true
+    srun --nodes="$nodes" ${GATE_NODELIST:+"--nodelist=$GATE_NODELIST"} --ntasks="$nodes" --ntasks-per-node=1 bash -c "$(declare -f counters witnesses); counters $1 \"\$(hostname)\"" || true
   elif [ "$how" = mpirun ]; then
     [ -n "$away" ] || counters "$1" "${hosts[0]}"
-    for host in $(far); do remote "$host" "$(declare -f counters)" "counters $1 $host" || true; done
+    for host in $(far); do remote "$host" "$(declare -f counters witnesses)" "counters $1 $host" || true; done
   else
     counters "$1" "$(hostname)"
   fi
@@ -147,7 +154,8 @@ words() { # collective: into `command`
   [ "$how" = direct ] || test=("$1_perf_mpi" "$1_perf")   # NGC has both, and only the first one knows MPI
   if [ "$how" = srun ]; then
     # NCCL binds its threads itself; a default of the cluster would leave a rank one core.
-    command=(srun --cpu-bind=none --nodes="$nodes" --ntasks="$((nodes * gpus))" --ntasks-per-node="$gpus"
+    command=(srun --cpu-bind=none --nodes="$nodes" ${GATE_NODELIST:+"--nodelist=$GATE_NODELIST"}
+      --ntasks="$((nodes * gpus))" --ntasks-per-node="$gpus"
       --kill-on-bad-exit=1)
     [ "$mpi" = default ] || command+=("--mpi=$mpi") # else the cluster's own: MpiDefault
     if [ -n "$container" ]; then
@@ -204,7 +212,7 @@ limited() { # command…: its exit code
 
 imported() { # its image lies on every node before the clock of the first collective starts
   local limit=$wait
-  limited srun --nodes="$nodes" --ntasks="$nodes" --ntasks-per-node=1 "${inside[@]}" bash -c :
+  limited srun --nodes="$nodes" ${GATE_NODELIST:+"--nodelist=$GATE_NODELIST"} --ntasks="$nodes" --ntasks-per-node=1 "${inside[@]}" bash -c :
 }
 
 # Tasks that do not find each other are a world of one rank each: they would measure nothing for many minutes. One

@@ -80,7 +80,9 @@ def content(path):
 def os_release():
     rows = (line.partition("=") for line in content("/etc/os-release").splitlines())
     return {
-        name: value.strip("\"'") for name, _, value in rows if name in ("ID", "ID_LIKE", "VERSION_ID", "PRETTY_NAME")
+        name: value.strip("\"'")
+        for name, _, value in rows
+        if name in ("ID", "ID_LIKE", "VERSION_ID", "VERSION_CODENAME", "PRETTY_NAME")
     }
 
 

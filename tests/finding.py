@@ -15,7 +15,13 @@ FACTORS = ("1", "0.8", "0.5")
 RANK = """\
 #!/usr/bin/env bash
 # How fast this host is: a factor; or it hangs, or dies. $1: the GPU that is visible, if only one is.
-read -r kind one two <"{folder}/fault.${{ON_HOST:-$(hostname)}}"
+host=${{ON_HOST:-$(hostname)}}
+read -r kind one two <"{folder}/fault.$host"
+# Its first network card counts errors.
+if [ "$two" = errors ]; then
+  counter="{folder}/sys/$host/class/infiniband/rdmap16s27/ports/1/hw_counters/retrans_timeout_events"
+  echo $(($(cat "$counter") + 40)) >"$counter"
+fi
 case $kind in
   slow) echo "$one" ;;
   rail) [ -z "${{1:-}}" ] || [ "$1" = "$one" ] && echo "$two" || echo 1 ;;
@@ -53,9 +59,20 @@ if [ -e "{folder}/away.$host" ]; then
   echo "ssh: connect to host $host port 22: Connection refused" >&2
   exit 255
 fi
-export ON_HOST=$host
+export ON_HOST=$host GATE_SYS={folder}/sys/$host
 exec bash -c "$*"
 """
+
+
+DCGMI = """\
+#!/usr/bin/env bash
+[ "$*" = "diag -r 1 -j" ] || exit 2
+file={folder}/dcgm.${{ON_HOST:-$(hostname)}}.json
+[ -e "$file" ] || file={folder}/dcgm.json
+cat "$file"
+case $file in */dcgm.json) ;; *) exit 226 ;; esac
+"""
+WITNESSES = Path(__file__).parent / "unit/gate/find/witnesses"
 
 
 def write(folder: Path, inside: str = "", seed: int = 1) -> None:
@@ -76,3 +93,23 @@ def write(folder: Path, inside: str = "", seed: int = 1) -> None:
 def write_ssh(folder: Path) -> None:
     (folder / "bin/ssh").write_text(SSH.format(folder=folder))
     (folder / "bin/ssh").chmod(0o755)
+
+
+def write_witnesses(folder: Path, hosts: list[str], inside: str = "") -> None:
+    """Give the hosts network cards with counters, and DCGM, which passes."""
+    for host in hosts:
+        for card, lines in cards().items():
+            place = folder / "sys" / host / "class/infiniband" / card / "ports/1/hw_counters"
+            place.mkdir(parents=True)
+            for name, value in lines.items():
+                (place / name).write_text(f"{value}\n")
+                (place / name).chmod(0o666)
+    (folder / "dcgm.json").write_text((WITNESSES / "dcgm-4.5-pass.json").read_text())
+    (folder / "bin/dcgmi").write_text(DCGMI.format(folder=inside or folder))
+    (folder / "bin/dcgmi").chmod(0o755)
+
+
+def cards() -> dict[str, dict[str, int]]:
+    """Return the counters of the cards of a p4d, as its driver names them."""
+    names = (WITNESSES / "efa-hw-counters.txt").read_text().split()
+    return {card: {name: 1000 + place for place, name in enumerate(names)} for card in ("rdmap16s27", "rdmap32s27")}

@@ -5,6 +5,7 @@ The Python needs PyTorch for CPUs; root is needed for namespaces. One job runs a
 """
 
 import argparse
+import importlib
 import json
 import os
 import random
@@ -21,12 +22,11 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent))
 
 import log_layouts
-import train
 from namespaces import ADDRESS, DISK, SHM, SMALL, Host, Switch
 
 CASES = tomllib.loads((Path(__file__).parent / "cases.toml").read_text())
 TRIES = 3
-SCRIPT = str(Path(train.__file__).resolve())
+HERE = Path(__file__).resolve().parent
 
 
 @dataclass
@@ -50,6 +50,7 @@ class Job:
     timeout: float = 6.0
     folder: str = ""
     world: dict[str, int] = field(default_factory=dict)  # what a rank is told, if that is wrong
+    script: str = "train"
 
     @property
     def ranks(self) -> int:
@@ -67,9 +68,11 @@ class Line:
 def planned(fault: str, seed: int) -> Job:
     """Return the job of a fault and a seed, always the same."""
     case, draw = CASES["faults"][fault], random.Random(f"{fault} {seed}")
-    hosts, each = draw.choice(CASES["shapes"])
+    held_out = CASES["held_out"] if seed >= CASES["held_out"]["first"] else {}
+    shapes = held_out.get("shapes", CASES["shapes"])
+    hosts, each = draw.choice(shapes)
     if case.get("hosts") and hosts < 3:
-        hosts, each = draw.choice([(3, 2), (4, 1), (4, 2), (4, 4)])
+        hosts, each = draw.choice([one for one in held_out.get("shapes", CASES["shapes_of_hosts"]) if one[0] >= 3])
     ranks = hosts * each
     culprit = draw.randrange(ranks)
     variant = draw.choice(case.get("variants", [""]))
@@ -90,6 +93,7 @@ def planned(fault: str, seed: int) -> Job:
     return Job(
         f"{fault}-{seed:02}", fault, variant, seed, hosts, each, culprits, layout, draw.randrange(5, 25),
         draw.random() < 0.5, draw.random() < 0.5, layout != "torchrun" and draw.random() < 0.15, world=world,
+        script=draw.choice(held_out.get("scripts", ["train"])), timeout=held_out.get("timeout", 6.0),
     )  # fmt: skip
 
 
@@ -167,7 +171,7 @@ class Run:
         code = 0
         os.environ.update(self.environment(rank))
         try:
-            train.main(asdict(self.job), rank, int(os.environ["WORLD_SIZE"]))  # type: ignore[no-untyped-call]
+            importlib.import_module(self.job.script).main(asdict(self.job), rank, int(os.environ["WORLD_SIZE"]))
         except BaseException:
             sys.excepthook(*sys.exc_info())
             code = 1
@@ -176,14 +180,14 @@ class Run:
         os._exit(code)
 
     def _torchrun(self, number: int) -> None:
-        job = self.job
+        job, script = self.job, str(HERE / f"{self.job.script}.py")
         os.environ.update({**self.environment(0), "TORCH_FR_BUFFER_SIZE": "120"})
         for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"):
             os.environ.pop(name)
         shape = ["--nnodes", str(job.hosts), "--nproc-per-node", str(job.each), "--node-rank", str(number)]
         meet = ["--master-addr", ADDRESS.format(1), "--master-port", str(self.port)]
         tee = ["--log-dir", f"{job.folder}/torchrun-{number}", "--tee", "3"] if job.seed % 2 else []
-        os.execv(sys.executable, [sys.executable, "-m", "torch.distributed.run", *shape, *meet, *tee, SCRIPT])
+        os.execv(sys.executable, [sys.executable, "-m", "torch.distributed.run", *shape, *meet, *tee, script])
 
     # --- from outside ----------------------------------------------------------------------------------------------
 
@@ -269,7 +273,7 @@ def generated(job: Job, out: Path, work: Path, port: int) -> bool:
         run.codes = {rank: code for rank, code in run.codes.items() if rank not in lost}
     for name, text in log_layouts.written(job, lines, run.codes).items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(text.replace(str(Path(SCRIPT).parent), "/opt/ml/code").replace(sys.prefix, "/usr"))
+        (folder / name).write_text(text.replace(str(HERE), "/opt/ml/code").replace(sys.prefix, "/usr"))
     for dump in sorted(work.glob("fr_trace_*")):
         if dump.suffix != ".part" and int(dump.name.rpartition("_")[2]) not in lost:
             shutil.copyfile(dump, folder / dump.name)
@@ -287,6 +291,8 @@ def main() -> None:
     parser.add_argument("--only", default=",".join(CASES["faults"]))
     parser.add_argument("--jobs", default="", help="names of jobs, in place of all")
     given = parser.parse_args()
+    for script in ("train", *CASES["held_out"]["scripts"]):
+        importlib.import_module(script)  # once, before the ranks are forked
     port = random.randrange(20_000, 30_000)
     named = [name.rpartition("-")[::2] for name in given.jobs.split(",") if name]
     seeds = range(given.first, given.first + given.seeds)

@@ -18,17 +18,29 @@ from trainwright.gate.find.likelihood import Likelihood  # noqa: E402
 from trainwright.gate.find.model import NOBODY, Culprit, Result  # noqa: E402
 
 
-def search(one: world.World, likelihood: Likelihood) -> answer.Answer:
+@dataclass
+class Searched:
+    """How a search went."""
+
+    answer: answer.Answer
+    known: int = 0  # the round after which every bad host was established; 0 for never
+    blamed: set[int] = field(default_factory=set)  # hosts that were established after any round
+
+
+def search(one: world.World, likelihood: Likelihood) -> Searched:
     """Run rounds on a simulated cluster until the search ends."""
     results: list[Result] = []
-    belief = None
+    belief, known, blamed, guilty = None, 0, set[int](), one.fault.hosts
     for number in range(1, likelihood.settings.rounds.most + 1):
         tests = plan.next_round(one.cluster, results, belief, likelihood.settings)
         results += one.run(tests, number)
         found, belief = answer.judge(one.cluster, results, likelihood)
+        now = set(answer.established(belief, likelihood.settings))
+        blamed |= now
+        known = known or (number if guilty and guilty <= now else 0)
         if found.state != "more":
-            return found
-    return found
+            break
+    return Searched(found, known, blamed)
 
 
 def innocent(one: world.World, who: Culprit) -> bool:
@@ -53,6 +65,7 @@ class Row:
     not_established: int = 0
     rounds: list[int] = field(default_factory=list)  # of exact answers
     quick: int = 0  # exact in four rounds at most
+    known: int = 0  # every bad host was established in four rounds at most
 
 
 def measure(
@@ -72,11 +85,13 @@ def measure(
         if not one.told_apart:
             row.excluded += 1
             continue
-        found = search(one, likelihood)
+        went = search(one, likelihood)
+        found = went.answer
         named = found.culprit if found.state == "found" else NOBODY
         exact = named == one.fault.culprit and found.state in ("found", "nobody")
         row.exact["ours"] += exact
-        row.innocent["ours"] += innocent(one, named)
+        row.innocent["ours"] += innocent(one, named) or not went.blamed <= one.fault.hosts
+        row.known += 0 < went.known <= 4
         row.not_established += found.state == "not established"
         if exact:
             row.rounds.append(found.rounds)
@@ -94,8 +109,9 @@ def table(rows: dict[str, Row]) -> str:
     """Return the outcome as a table of Markdown."""
     lines = [
         "| fault | clusters | told apart | exact | innocent | not established | rounds: median, 90%, within 4 "
+        "| host known within 4 "
         "| pairs: exact, innocent | bisection: exact, innocent |",
-        "|---|---|---|---|---|---|---|---|---|",
+        "|---|---|---|---|---|---|---|---|---|---|",
     ]
     total = Row()
     for kind, row in [*rows.items(), ("all", total)]:
@@ -105,13 +121,14 @@ def table(rows: dict[str, Row]) -> str:
             total.not_established += row.not_established
             total.rounds += row.rounds
             total.quick += row.quick
+            total.known += row.known
             total.exact += row.exact
             total.innocent += row.innocent
         ranked = sorted(row.rounds) or [0]
         rounds = f"{ranked[len(ranked) // 2]}, {ranked[int(len(ranked) * 0.9)]}, {row.quick / judged:.1%}"
         cells = [kind, str(row.clusters), f"{1 - row.excluded / max(row.clusters, 1):.1%}"]
         cells += [f"{row.exact['ours'] / judged:.1%}", f"{row.innocent['ours'] / judged:.2%}"]
-        cells += [f"{row.not_established / judged:.1%}", rounds]
+        cells += [f"{row.not_established / judged:.1%}", rounds, f"{row.known / judged:.1%}" if row.known else "-"]
         cells += [
             f"{row.exact[way] / judged:.0%}, {row.innocent[way] / judged:.0%}" for way in ("pairwise", "bisection")
         ]
@@ -125,7 +142,7 @@ def merged(files: list[Path]) -> dict[str, Row]:
     for file in files:
         for kind, held in json.loads(file.read_text()).items():
             row = rows.setdefault(kind, Row())
-            for name in ("clusters", "excluded", "not_established", "quick"):
+            for name in ("clusters", "excluded", "not_established", "quick", "known"):
                 setattr(row, name, getattr(row, name) + held[name])
             row.exact.update(held["exact"])
             row.innocent.update(held["innocent"])

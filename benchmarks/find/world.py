@@ -10,7 +10,10 @@ Defined before anything was measured:
   it shows in groups of half the hosts. Others are excluded, and counted.
 - A link is one of those between neighbours in the ring: a ring uses no other one.
 - Exact: the answer names the faulty host, both hosts, the host and its rail, the link, the boundary, or "nobody". An
-  innocent is blamed if the answer names a host, link or boundary that has no fault.
+  innocent is blamed if the answer names a host, link or boundary that has no fault, or if a host without a fault was
+  said to be at fault after any round before it.
+- A bad host is known after the round in which it is at fault beyond the stated error. The search goes on from there
+  where something else may be at fault, too.
 """
 
 import math
@@ -36,6 +39,12 @@ class Fault:
     alone: bool = False  # shows on the host alone, too
     least: int = 2  # hosts of a group from which on it shows
     share: float = 1.0  # of the runs
+
+    @property
+    def hosts(self) -> set[int]:
+        """Return the hosts at fault."""
+        kind, *numbers = self.culprit
+        return {int(one) for one in (numbers if kind == "hosts" else numbers[:1] if kind == "rail" else ())}
 
 
 @dataclass

@@ -46,6 +46,22 @@ def flaky(registry: str) -> Iterator[Flaky]:
         yield proxy
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put a file first that builds the image which files share, and the others that need it last.
+
+    With `--no-loadscope-reorder` workers take files in this order, so that nobody waits for that build.
+    """
+    files: dict[Path, list[pytest.Item]] = {}
+    for item in items:
+        files.setdefault(item.path, []).append(item)
+    longest = sorted(files.values(), key=len, reverse=True)
+    needs = [tests for tests in longest if hasattr(getattr(tests[0], "module", None), "built_in_this_run")]
+    needs.sort(key=lambda tests: "built" not in getattr(tests[0], "fixturenames", ()))  # by its first test, too
+    others = [tests for tests in longest if tests not in needs]
+    items[:] = [item for tests in (*needs[:1], *others, *needs[1:]) for item in tests]
+
+
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Send the counts of faults and strikes from a worker of xdist to the process that started it."""
     if FIRED.seeds and hasattr(session.config, "workeroutput"):

@@ -1,6 +1,7 @@
 """Search the guilty one of six containers over a real ssh: 20 searches, and an interrupt while runs hang.
 
-The programs that are measured print a recorded table, which is slowed for one host, or they hang or die there.
+The programs that are measured print a recorded table, which is slowed for one host, or they hang or die there. The
+hosts have network cards, as files, and a DCGM that passes.
 """
 
 import json
@@ -35,13 +36,14 @@ cp {INSIDE}/key /root/.ssh/id_ed25519 && cp {INSIDE}/key.pub /root/.ssh/authoriz
 printf 'StrictHostKeyChecking no\\nUserKnownHostsFile /dev/null\\nLogLevel ERROR\\n' >/root/.ssh/config
 cp {INSIDE}/key /root/host_key && chmod 0600 /root/host_key
 printf '%s\\n' 'HostKey /root/host_key' 'UsePAM no' 'StrictModes no' 'MaxStartups 100' \
-  'SetEnv PATH={INSIDE}/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin' >/root/sshd_config
+  "SetEnv PATH={INSIDE}/bin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin GATE_SYS={INSIDE}/sys/$(hostname)" \
+  >/root/sshd_config
 exec /usr/sbin/sshd -D -e -f /root/sshd_config
 """
 # Which host of six does what, in 20 searches.
 FAULTS = [
     *[(host, "slow 0.5") for host in range(6)],
-    *[(host, "slow 0.8") for host in (1, 4)],
+    *[(host, "slow 0.8 errors") for host in (1, 4)],
     *[(host, "rail 1 0.5") for host in (0, 3, 5)],
     *[(host, "hang") for host in (0, 2, 5)],
     *[(host, "dies") for host in range(6)],
@@ -91,6 +93,7 @@ def image(request: pytest.FixtureRequest) -> str:
 def hosts(image: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
     folder = tmp_path_factory.mktemp("find") / "hosts"
     finding.write(folder, INSIDE)
+    finding.write_witnesses(folder, [f"h{number}" for number in range(COUNT)], INSIDE)
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / "key"], check=True)
     network = f"trainwright-find-{uuid.uuid4().hex[:8]}"
     names = [f"{network}-{number}" for number in range(COUNT)]
@@ -99,7 +102,14 @@ def hosts(image: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host
         addresses = []
         for number, name in enumerate(names):
             words = ["docker", "run", "--detach", "--init", "--name", name, "--network", network]
-            words += ["--hostname", f"h{number}", "--volume", f"{folder}:{INSIDE}:ro"]
+            words += [
+                "--hostname",
+                f"h{number}",
+                "--volume",
+                f"{folder}:{INSIDE}:ro",
+                "--volume",
+                f"{folder}/sys:{INSIDE}/sys",
+            ]
             words += ["--entrypoint", "bash", image, "-c", SERVES]
             subprocess.run(words, check=True, capture_output=True)
             form = "{{range .NetworkSettings.Networks}}{{.IPAddress}}{{end}}"
@@ -126,7 +136,7 @@ def hosts(image: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host
 
 def searched(hosts: Hosts, folder: Path, gpus: int) -> search.Search:
     known = model.load_settings(ROOT)
-    quick = known.run.model_copy(update={"limit": 15, "rail_limit": 15, "grace": 1, "wait": 60})
+    quick = known.run.model_copy(update={"limit": 40, "rail_limit": 40, "grace": 1, "wait": 60})
     whole = spec.make(
         spec.load_settings(ROOT),
         instances.load_instances(ROOT),
@@ -150,6 +160,8 @@ def test_the_guilty_one_of_six_hosts_in_twenty_searches(hosts: Hosts, tmp_path: 
         who = report.named(found.answer.culprit, found.cluster)
         wanted = ("rail", place, 1) if fault.startswith("rail") else ("hosts", place)
         right += found.answer.state == "found" and found.answer.culprit == wanted
+        bad = {(sign.source, sign.host) for sign in found.belief.signs if sign.state == "bad"}
+        assert bad == ({("nics", hosts.addresses[place])} if fault.endswith("errors") else set())
         who = who.replace(hosts.addresses[place], f"h{place}")
         lines.append(f"h{place}: {fault:10} | {found.answer.state}: {who} | {found.answer.rounds} rounds")
     print("\n".join(lines))

@@ -1,5 +1,6 @@
 """Test grafts on real images of others, which are made here and pulled from a registry on loopback."""
 
+import hashlib
 import json
 import shutil
 import subprocess
@@ -9,6 +10,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+import tomlkit
 from tiny import ID, ROOT, built_in_this_run, store_of_this_run, trainwright
 
 from trainwright.docker import engine
@@ -39,12 +41,11 @@ Make = Callable[..., str]
 
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Copy the small checkout, and declare there what a framework says of itself."""
+    """Make a checkout with the project's declarations, where grafts write their files."""
     with store_of_this_run():
         made = tmp_path_factory.mktemp("graft") / "tree"
-        shutil.copytree(built_in_this_run(), made)
-        for name in ("torch", "nccl"):
-            shutil.copy(ROOT / f"dockerfiles/layers/{name}.toml", made / "dockerfiles/layers")
+        for name in ("dockerfiles", "scripts"):
+            shutil.copytree(ROOT / name, made / name)
         yield made
 
 
@@ -82,7 +83,7 @@ def made(registry: str, tree: Path, label: str, tmp_path_factory: pytest.TempPat
 
 @pytest.fixture(scope="module")
 def distribution(made: Make, tree: Path, label: str) -> str:
-    tiny = json.loads((tree / "out" / ID / "docker-bake.json").read_text())["target"]["image"]["tags"][0]
+    tiny = json.loads((built_in_this_run() / "out" / ID / "docker-bake.json").read_text())["target"]["image"]["tags"][0]
     return made(FOREIGN.format(tiny=tiny, label=label))
 
 
@@ -96,7 +97,7 @@ def test_a_graft_is_the_image_below_and_one_layer(tree: Path, made: Make, distri
     code, said, errors = graft(tree, below, "--name", "team", "--push", "--registry", registry)
     assert code == 0, errors
     result = said["graft"]
-    assert result["id"] == "torch-2.99-cpu-py311-ec2-team"
+    assert result["id"] == "pytorch-2.99-cpu-py311-ec2-team"
     assert result["base"] == below
     assert "matches its declaration" in result["checked"]
     lower, graft_ = (client.image(*uri.split("@"))["layers"] for uri in (below, result["uri"]))
@@ -195,10 +196,92 @@ def test_an_image_for_another_machine(tree: Path, made: Make, label: str) -> Non
     assert "linux/amd64" in errors or "arm64" in errors
 
 
-def test_what_is_not_built_yet_is_not_run(tree: Path, made: Make, distribution: str) -> None:
-    code, said, errors = graft(tree, made(f"FROM {distribution}\n{TORCH}"), "--fabric", "efa")
+def test_the_fabric_of_the_distribution(tree: Path, made: Make, distribution: str, registry: str) -> None:
+    """Its user, shell and variables are those of the image below, though the build ran steps as root."""
+    below = made(f'FROM {distribution}\n{TORCH}{SETTINGS}SHELL ["/bin/bash", "-c"]\n')
+    words = ("--fabric", "distro", "--name", "fabric", "--push", "--registry", registry)
+    code, said, errors = graft(tree, below, *words)
+    assert code == 0, errors
+    result = said["graft"]
+    lower, graft_ = (client.image(*uri.split("@"))["layers"] for uri in (below, result["uri"]))
+    assert [layer["digest"] for layer in graft_[: len(lower)]] == [layer["digest"] for layer in lower]
+    config = engine.config(result["image"])
+    assert (config["User"], config["Shell"]) == ("1000", ["/bin/bash", "-c"])
+    run = [
+        "docker",
+        "run",
+        "--rm",
+        "--network=none",
+        "--env=HOME=/tmp",
+        result["image"],
+        "mpirun",
+        "-np",
+        "2",
+        "hostname",
+    ]
+    assert len(subprocess.run(run, capture_output=True, text=True, check=True).stdout.splitlines()) == 2
+    declared = json.loads(engine_file(result["image"], "/opt/trainwright/declared.json"))
+    assert declared["components"]["openmpi"]["version"] == declared["packages"]["openmpi-bin"]
+    assert "libmpi.so" in engine_file(result["image"], "/opt/trainwright/libraries.json")
+    # The same command again takes the lock that is there, and has the same result.
+    code, again, errors = graft(tree, below, *words)
+    assert code == 0, errors
+    assert again["graft"]["digest"] == result["digest"]
+    assert "resolving" not in errors
+
+
+def engine_file(image: str, path: str) -> str:
+    words = ["docker", "run", "--rm", "--network=none", "--entrypoint=cat", image, path]
+    return subprocess.run(words, capture_output=True, text=True, check=True).stdout
+
+
+INSTALLER = """\
+#!/bin/bash -e
+[[ $* == "-y --skip-kmod --skip-limit-conf --no-verify --mpi=openmpi4" ]]
+mkdir -p /opt/amazon/efa/bin /opt/amazon/openmpi/bin /opt/amazon/openmpi/lib
+echo "EFA installer version: {version}" > /opt/amazon/efa_installed_packages
+printf '#!/bin/sh\\necho libfabric: 2.6.0amzn1.0\\n' > /opt/amazon/efa/bin/fi_info
+printf '#!/bin/sh\\necho "mpirun (Open MPI) 4.1.7"\\n' > /opt/amazon/openmpi/bin/mpirun
+chmod 0755 /opt/amazon/*/bin/*
+"""
+
+
+def test_efa_without_and_with_its_installer(tree: Path, made: Make, distribution: str, tmp_path: Path) -> None:
+    below, words = made(f"FROM {distribution}\n{TORCH}"), ("--fabric", "efa", "--name", "efa")
+    nowhere = "https://efa-installer.amazonaws.com=http://127.0.0.1:9"
+    done = trainwright(tree, "graft", below, *words, "--json", TRAINWRIGHT_MIRRORS=nowhere)
+    assert done.returncode == 10, done.stderr
+    assert "was not reached from here" in done.stderr
+    assert "https://efa-installer.amazonaws.com/aws-efa-installer-" in done.stderr
+    (lock,) = tree.glob("out/*-efa/graft.lock.toml")  # everything else is locked
+    assert 'name = "efa-installer"' in lock.read_text()
+    # A stand-in of the installer, whose checksum takes the place of the real one's.
+    version = str(
+        tomlkit.parse((tree / "dockerfiles/matrix.toml").read_text())["stacks"]["efa"]["pins"]["efa-installer"]
+    )
+    (tmp_path / "aws-efa-installer").mkdir()
+    script = tmp_path / "aws-efa-installer/efa_installer.sh"
+    script.write_text(INSTALLER.format(version=version))
+    script.chmod(0o755)
+    tarball = tmp_path / f"aws-efa-installer-{version}.tar.gz"
+    subprocess.run(["tar", "-czf", tarball, "-C", tmp_path, "aws-efa-installer"], check=True)
+    file = tree / "dockerfiles/layers/efa-installer.toml"
+    component = tomlkit.parse(file.read_text())
+    component["releases"][version]["sha256"] = hashlib.sha256(tarball.read_bytes()).hexdigest()
+    file.write_text(tomlkit.dumps(component))
+    here = f"https://efa-installer.amazonaws.com={tmp_path.as_uri()}"
+    done = trainwright(tree, "graft", below, *words, "--json", TRAINWRIGHT_MIRRORS=here)
+    assert done.returncode == 0, done.stderr
+    image = json.loads(done.stdout)["graft"]["image"]
+    assert f"EFA installer version: {version}" in engine_file(image, "/opt/amazon/efa_installed_packages")
+    assert engine.labels(image)["io.trainwright.version.openmpi"] == "4.1.7"
+
+
+def test_an_image_without_a_package_manager(tree: Path, made: Make, distribution: str) -> None:
+    below = made(f"FROM {distribution}\n{TORCH}RUN rm /usr/bin/apt-get\n")
+    code, said, errors = graft(tree, below, "--fabric", "distro")
     assert code == 7, errors
-    assert said["plan"]["lacking"]
+    assert "which has none" in said["plan"]["lacking"][0]
 
 
 def test_a_digest_that_the_registry_does_not_hold(tree: Path, distribution: str) -> None:

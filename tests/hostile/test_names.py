@@ -19,6 +19,7 @@ from hostile.words import HOSTILE, WORDS
 from jsonschema.protocols import Validator
 from jsonschema.validators import validator_for
 from ruamel.yaml import YAML
+from unit.emitted import read_all
 
 from trainwright.core import yaml_text
 from trainwright.inspect import matrix_page
@@ -104,9 +105,14 @@ def page(word: str) -> Page:
     return read
 
 
+@pytest.fixture(scope="module")
+def plain() -> Page:
+    return page("plain")
+
+
 @pytest.mark.parametrize("word", HOSTILE)
-def test_a_page_of_the_matrix_shows_a_name_and_obeys_it_nowhere(word: str) -> None:
-    plain, read = page("plain"), page(word)
+def test_a_page_of_the_matrix_shows_a_name_and_obeys_it_nowhere(word: str, plain: Page) -> None:
+    read = page(word)
     assert read.tags == plain.tags
     assert read.handlers == []
     assert any(word in text or word.replace("\r", "\n") in text for text in read.text)
@@ -198,7 +204,7 @@ def test_a_job_gets_the_words_that_were_given(on: str, word: str, cli: Any, tmp_
         return
     text = target.read_text()
     if "slurm" not in on:
-        documents = [document for document in yaml.safe_load_all(text) if document]
+        documents = [document for document in read_all(text) if document]
         texts = [text.replace("$$", "$") for text in str_of(documents)]  # as Kubernetes reads words of a container
         assert word in texts or shlex.quote(word) in texts
         return

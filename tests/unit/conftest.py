@@ -26,6 +26,7 @@ import typer.main
 from hypothesis import settings
 from typer.main import get_command_from_info
 from typer.models import CommandInfo
+from unit import validated
 from unit.emitted import IMAGE, TOKEN, Emit
 
 from trainwright import cli as command_line
@@ -103,6 +104,7 @@ def _bare_machine(tmp_path: Path, memory: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("TRAINWRIGHT_REGISTRY_PORT", "1")
     monkeypatch.setattr(typer.main, "get_command_from_info", _commands)
     monkeypatch.setattr(host_settings, "run", _pip)
+    validated.remember(monkeypatch)
     yield
     monkeypatch.undo()  # back into a folder that stays
 

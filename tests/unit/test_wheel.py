@@ -84,7 +84,7 @@ def test_judge_and_estimate_without_a_checkout(installed: Path, tmp_path: Path) 
 
 def test_a_checkout_wins(installed: Path, tmp_path: Path) -> None:
     shutil.copytree(ROOT / "dockerfiles/causes", tmp_path / "dockerfiles/causes")
-    for name in ("diagnose", "diagnose-job", "floors", "instances", "follow", "matrix"):
+    for name in ("diagnose", "diagnose-job", "floors", "instances", "follow", "stragglers", "matrix"):
         shutil.copyfile(ROOT / f"dockerfiles/{name}.toml", tmp_path / f"dockerfiles/{name}.toml")
     table = tmp_path / "dockerfiles/causes/script.toml"
     table.write_text(table.read_text().replace("the script raised {told}", "this checkout says {told}"))

@@ -61,7 +61,7 @@ def build(
     intent, recipes = asked_for(framework, images, with_, name)
     with console.alone(intent.root, no_wait):
         if set_up and and_push and not registry:
-            _set_up_registry(intent.root)
+            set_up_registry(intent.root)
         found = with_inputs(recipes)
         held, why = state.published_if_known(intent, found, registry, region)
         if and_push and held:
@@ -70,7 +70,7 @@ def build(
             refuse_by_name(found, registry, licence_allows or [])
         lacking = state.lacking(recipes, held, everywhere=and_push)
         if set_up and lacking:
-            _set_up_engine(intent.root)
+            set_up_engine(intent.root)
         with console.progress(resolve_fetch.to_fetch(lacking)) as (say, advance):
             if why:
                 say(why)
@@ -84,18 +84,18 @@ def build(
             console.final(done, as_json)
 
 
-def _set_up_engine(root: Path) -> None:
+def set_up_engine(root: Path) -> None:
     """Ensure that an engine answers and is new enough. If the script fails, exit with its code: it printed why."""
     if code := subprocess.call([sys.executable, root / ENGINE, "ensure"]):
         raise typer.Exit(code)
 
 
-def _set_up_registry(root: Path) -> None:
+def set_up_registry(root: Path) -> None:
     """Start the registry on loopback if it does not answer, unless an AWS account is set, which needs another one."""
     from trainwright.build import loopback
     from trainwright.core import host_settings
 
     if host_settings.aws_account() or loopback.answers(root):
         return
-    _set_up_engine(root)
+    set_up_engine(root)
     loopback.up(root, lambda line: typer.echo(line, err=True))

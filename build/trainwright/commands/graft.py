@@ -15,19 +15,23 @@ def graft(
     name: Annotated[str, typer.Option(metavar="NAME", help="Last part of the graft's id; default: the image's.")] = "",
     look_only: Annotated[bool, typer.Option("--look-only", help="Show what was found and planned.")] = False,
     push: Annotated[bool, typer.Option("--push", help="Push the graft by digest, and tag it with its key.")] = False,
+    set_up: Annotated[
+        bool, typer.Option("--set-up", help="Start the engine, and for --push the registry, if needed.")
+    ] = False,
     registry: Registry = "",
     as_json: Json = False,
 ) -> None:
-    """Build upon an image that trainwright did not build: look into it, plan, and add launcher and preflight."""
+    """Put a fabric, launcher and preflight on an image of others. Looks into it and plans first, and refuses traps."""
+    from trainwright.commands.build import set_up_engine, set_up_registry
     from trainwright.core import console
     from trainwright.core.errors import ConfigError, refuse_all
     from trainwright.graft import build as graft_build
-    from trainwright.graft import files as graft_files
     from trainwright.graft import found as graft_found
     from trainwright.graft import look as graft_look
     from trainwright.graft import plan as graft_plan
     from trainwright.graft.wanted import Wanted
     from trainwright.matrix.matrix import load_intent
+    from trainwright.publish import attest
     from trainwright.registry import locations
 
     def say(line: str) -> None:
@@ -36,6 +40,10 @@ def graft(
     if look_only and push:
         raise ConfigError("--look-only builds nothing that --push could send", fix=f"trainwright graft {image} --push")
     intent = load_intent(find_root())
+    if set_up:
+        set_up_engine(intent.root)
+    if set_up and push and not registry:
+        set_up_registry(intent.root)
     hosts = locations.hosts(intent.root, registry) if push else []
     wanted = Wanted(
         target=target,
@@ -63,8 +71,10 @@ def graft(
                 print()
         refuse_all(f"{image} cannot be grafted upon", refused)
         return
-    one = graft_files.graft(intent, found, made)
-    result = graft_build.build(intent, found, made, one, say)
+    if hosts:
+        attest.must_be_possible(intent.root, "push")
+    with console.progress() as (tell, progress):
+        one, result = graft_build.build(intent, found, wanted, made, tell, progress)
     for host in hosts:
         result = graft_build.push(found, one, result, host.place(made.repository), intent.root / "out" / one.id, say)
     if as_json:

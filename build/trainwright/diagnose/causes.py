@@ -21,6 +21,7 @@ FOLDER = "dockerfiles/causes"
 MOST_TEXT = 500  # characters of a line that are kept as evidence
 LATER = 4  # later candidates of a met condition that are kept
 SURVIVED = 3  # lines of progress after an error which show that the program went on
+BOUND = re.compile(r"(?<!\[)\^|\$|\\[ABZ]|\(\?<?[=!]|[^\x00-\x7f]")  # where prefixes or the end of a line matter
 ANY, EARLIER = "any", "earlier"  # words in `follows` that stand for no id
 
 
@@ -98,6 +99,8 @@ class Conditions:
         self.texts = list(dict.fromkeys(texts))
         self._numbers = {text: number for number, text in enumerate(self.texts)}
         self.each = [re.compile(text) for text in self.texts]
+        # The same for lines as they are, with prefixes, where that makes no difference: most lines need no more.
+        self._raw = [None if BOUND.search(text) else re.compile(text.encode()) for text in self.texts]
         anchors = dict[str, list[int]]()
         for number, text in enumerate(self.texts):
             for literal in literals(text):
@@ -118,6 +121,11 @@ class Conditions:
         """Return the conditions that a line may meet."""
         hits = self._words.find_matches_as_indexes(text.encode(errors="replace"), overlapping=True)
         return {number for index, _, _ in hits for number in self.behind[index]}
+
+    def may_meet(self, one: int, line: bytes) -> bool:
+        """Return False for a line that does not meet a condition, whatever its prefixes are."""
+        expression = self._raw[one]
+        return expression is None or not line.isascii() or bool(expression.search(line))
 
     def look(self, text: str, number: int, rank: str, which: Iterable[int], raw: str = "") -> bool:
         """Search a line without its prefixes; return whether it meets a condition that no earlier line met."""

@@ -3,8 +3,11 @@
 import copy
 import gc
 import re
+from bisect import bisect_left
 from collections import Counter, deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from itertools import accumulate, chain, islice
 from pathlib import Path
 from typing import BinaryIO
 
@@ -13,16 +16,18 @@ from pydantic import Field
 
 from trainwright.core.errors import masked, printable
 from trainwright.core.toml import Model, load
-from trainwright.diagnose.causes import MOST_TEXT, SURVIVED, Cause, Expression, Signatures
+from trainwright.diagnose.causes import LATER, MOST_TEXT, SURVIVED, Cause, Expression, Signatures
 from trainwright.diagnose.log_lines import LONGEST, LOOKED_AT, NUMBER, moment, unprefixed
 from trainwright.diagnose.nccl_debug import Seen
-from trainwright.diagnose.tracebacks import BEGIN, FRAMES, Tracebacks
+from trainwright.diagnose.tracebacks import BEGIN, FRAMES, IGNORED, Tracebacks
 
 FILE = "dockerfiles/diagnose.toml"
-BLOCK = 1 << 18  # bytes
+BLOCK = 1 << 20  # bytes
+STRIDE = 1 << 11  # bytes between which lines are counted
 WIDEST = 1 << 22  # bytes of a line that is read at once
 MOST_OF_A_WORD = 5_000  # lines of NCCL's facts that are read for one word: one job says each once per process
-SUSPECTS = 12  # of the last suspicious lines
+SUSPECTS = 24  # of the first and of the last suspicious lines
+BURST = 200  # lines after a suspicious one in which others count as of the same event
 FACTS = (  # words in the lines that Seen reads
     "Using network ",
     "Assigned NET plugin ",
@@ -49,6 +54,14 @@ class Place(Model):
     next: str  # the next step if nothing proves a cause
 
 
+class Form(Model):
+    """How one kind of program writes its errors."""
+
+    who: str
+    line: str
+    weak: bool = False  # such lines are often no error: any other form goes first
+
+
 class Settings(Model):
     """The content of diagnose.toml."""
 
@@ -58,6 +71,9 @@ class Settings(Model):
     progress_words: list[str]
     suspects: list[str]  # words in lines that may be a reason
     harmless: list[str]  # lines with such words that are none
+    consequences: list[str]  # lines with such words that only say that something else failed
+    statements: list[Form]  # how programs write their own errors
+    statement_prefix: str  # what else stands before them
     wrappers: list[str]  # exceptions of launchers, which only report that another process failed
     places: list[Place]
     otherwise: str = Field(description="the next step where the place is unknown")
@@ -65,6 +81,66 @@ class Settings(Model):
 
 def load_settings(root: Path) -> Settings:
     return load(root / FILE, Settings)
+
+
+Hit = tuple[int, int, int]  # a word by its index, and where in a block it begins and ends
+Following = Callable[[int], Iterator[tuple[int, int, bytes]]]  # from a position: start, number and text of each line
+
+
+class Block:
+    """Whole lines of a log, with their numbers."""
+
+    def __init__(self, data: bytes, before: int) -> None:
+        self.data = data
+        self._counts = list(
+            accumulate((data.count(b"\n", at, at + STRIDE) for at in range(0, len(data), STRIDE)), initial=before)
+        )
+
+    @property
+    def last(self) -> int:
+        """Return the number of lines up to the block's end."""
+        return self._counts[-1]
+
+    def number(self, start: int) -> int:
+        """Return the number of the line that begins at a position."""
+        stride = start // STRIDE
+        return self._counts[stride] + self.data.count(b"\n", stride * STRIDE, start) + 1
+
+    def line(self, at: int, to: int) -> tuple[int, int]:
+        """Return where the line around a word begins and ends."""
+        end = self.data.find(b"\n", to)
+        return self.data.rfind(b"\n", 0, at) + 1, end if end >= 0 else len(self.data)
+
+    def lines_from(self, start: int) -> Iterator[tuple[int, int, bytes]]:
+        number = self.number(start)
+        while start < len(self.data):
+            _, end = self.line(start, start)
+            yield start, number, self.data[start:end]
+            start, number = end + 1, number + 1
+
+
+class _Steps:
+    """The lines of progress in a block. They are looked at after an error alone, until enough of them came."""
+
+    def __init__(self, reader: "Reader", block: Block, places: list[list[tuple[int, int]]]) -> None:
+        self._reader, self._block, self._places, self._next = reader, block, places, 0
+        self._sorted = list[tuple[int, int]]()
+
+    def count_to(self, position: int) -> None:
+        reader, block = self._reader, self._block
+        if reader.calm or not self._places:
+            self._next = max(self._next, position)
+            return
+        self._sorted = self._sorted or sorted(chain.from_iterable(self._places))
+        for at, to in islice(self._sorted, bisect_left(self._sorted, (self._next, 0)), None):
+            if at >= position or reader.calm:
+                break
+            if at >= self._next:
+                start, end = block.line(at, to)
+                self._next = end + 1
+                if reader.is_progress(block.data, start, end):
+                    reader.step()
+        self._next = max(self._next, position)
 
 
 class Reader:
@@ -79,18 +155,21 @@ class Reader:
             (CONDITION, self.signatures.conditions.anchors),
             (FACT, [word.encode() for word in FACTS]),
             (TABLE, [word.encode() for word in TABLES]),
-            (TRACEBACK, [BEGIN.encode(), FRAMES.encode()]),
+            (TRACEBACK, [BEGIN.encode(), FRAMES.encode(), IGNORED.encode()]),
             (PROGRESS, [word.encode() for word in settings.progress_words]),
             (SUSPECT, [word.encode() for word in settings.suspects]),
         ]
         self._kinds = [kind for kind, words in kinds for _ in words]
         words = [word for _, some in kinds for word in some]
+        self.words = words
         self._words = BytesAhoCorasick(words, implementation=Implementation.DFA)
         # Later lines matter for what decides a cause: whether the program went on after the last of them.
         decisive = {cause.lines[0] for cause in causes if cause.lines} | {*settings.passed, *settings.failed}
         texts = self.signatures.conditions.texts
         self._places = {number for number, text in enumerate(texts) if text in places}
         self._again = {number for number, text in enumerate(texts) if text in decisive}
+        self.opens = {index for index, kind in enumerate(self._kinds) if kind == TRACEBACK}
+        self._raises = {index for index, word in enumerate(words) if word in b"Error: " or word in b"Exception: "}
         self._begin_log()
 
     def _begin_log(self) -> None:
@@ -98,8 +177,9 @@ class Reader:
         self.seen, self.tracebacks = Seen(), Tracebacks()
         self.lines = 0
         self.tables = self.binary = False
-        self.suspects: list[tuple[int, bytes]] = []
-        self.last_suspects: deque[tuple[int, bytes]] = deque(maxlen=SUSPECTS)
+        self.suspects: list[tuple[int, bytes, int]] = []  # number, line, lines of progress before it
+        self.last_suspects: deque[tuple[int, bytes, int]] = deque(maxlen=SUSPECTS)
+        self._watched = 0  # the last suspicious line whose progress is counted
         self._stepped = 0  # the last line of progress: its further words count no more
         self._calm = SURVIVED  # lines of progress since the last line that met a condition
         self._facts = Counter[int]()
@@ -115,78 +195,100 @@ class Reader:
 
     def read(self, stream: BinaryIO) -> None:
         """Read a log to its end."""
-        block, collects = b"\n", gc.isenabled()
-        gc.disable()  # millions of short tuples without a cycle: to look for one takes an eighth of the time
-        try:
+        block = b"\n"
+        with without_collection():
             for block in blocks(stream):
                 if self.lines == 0 and b"\0" in block[:LOOKED_AT]:
                     self.binary = True
                     return
                 self.block(block)
             self.lines += not block.endswith(b"\n")
-        finally:
-            if collects:
-                gc.enable()
 
     def block(self, data: bytes) -> None:
         """Read whole lines."""
         if b"\x1b" in data:
             data = COLOURS.sub(b"", data)
-        read_to = self._sequel(data, 0, self.lines) if self.tracebacks.open else 0
-        start, end, counted, number, suspected, piece, text = 0, -1, 0, self.lines + 1, 0, b"", ""
-        met, again, kinds, behind = self.conditions.met, self._again, self._kinds, self.conditions.behind
-        for index, at, to in self._words.find_matches_as_indexes(data, overlapping=True):
-            kind = kinds[index]
-            if kind == PROGRESS and self._calm >= SURVIVED:
+        block = Block(data, self.lines)
+        self.take(block, self._words.find_matches_as_indexes(data, overlapping=True), block.lines_from)
+        self.lines = block.last
+
+    def take(self, block: "Block", hits: Iterable[Hit], following: Following) -> None:
+        """Look at the lines of a block that hold a word; `following` yields the lines of the same writer.
+
+        Of a condition that is met only the last lines count, and of progress only what comes after an error, so of the
+        many words of a long log few are looked at.
+        """
+        read_to = self._sequel(following(0)) if self.tracebacks.open else 0
+        of_word = dict[int, list[tuple[int, int]]]()
+        for index, at, to in hits:
+            if index in of_word:
+                of_word[index].append((at, to))
+            else:
+                of_word[index] = [(at, to)]
+        steps = _Steps(self, block, [places for index, places in of_word.items() if self._kinds[index] == PROGRESS])
+        suspected = 0
+        for at, to, index in sorted(self._wanted(of_word)):
+            kind, (start, end) = self._kinds[index], block.line(at, to)
+            steps.count_to(start)
+            if kind == SUSPECT:
+                if start != suspected - 1:
+                    suspected = start + 1
+                    self._suspect(block.data[start : min(end, start + LONGEST)], block.number(start))
+            elif at - start > LONGEST:
                 continue
-            if at >= end:
-                start = data.rfind(b"\n", 0, at) + 1
-                end = data.find(b"\n", to)
-                end = len(data) if end < 0 else end
-                number += data.count(b"\n", counted, start)
-                counted, text = start, ""
-            if kind == PROGRESS:
-                if number != self._stepped and self._progress.search(data, start, min(end, start + LOOKED_AT)):
-                    self._step(number)
-                continue
-            if at - start > LONGEST or kind == SUSPECT:
-                if kind == SUSPECT and number != suspected:
-                    suspected = number
-                    self._suspect(data[start : min(end, start + LONGEST)], number)
-                continue
-            if kind == CONDITION and all(one in met for one in behind[index]):
-                for one in behind[index]:
-                    if one in again:
-                        self._calm = 0
-                        met[one].later.append(
-                            (number, data[start : min(end, start + LONGEST)], self.conditions.progress)
-                        )
-                continue
-            if not text or b"\r" in piece:
-                piece = data[start:end]
-                text = _text(piece, at - start)
-            if kind == CONDITION:
-                self._condition(text, number, behind[index])
+            elif kind == CONDITION:
+                self._meets(block, at, start, end, self.conditions.behind[index])
             elif kind == TRACEBACK:
                 if start >= read_to:
-                    self._begin(text, number)
-                    self._calm, read_to = 0, self._sequel(data, min(end + 1, len(data)), number)
+                    self._begin(_text(block.data[start:end], at - start), block.number(start))
+                    self._calm, read_to = 0, self._sequel(following(min(end + 1, len(block.data))))
             else:
-                self._other(kind, index, text, number)
-        self.lines += data.count(b"\n")
+                self._other(kind, index, _text(block.data[start:end], at - start), block.number(start))
+        steps.count_to(len(block.data))
 
-    def _sequel(self, data: bytes, at: int, number: int) -> int:
-        """Feed the lines from `at` to the open tracebacks; return where the lines after them begin."""
-        while at < len(data) and self.tracebacks.open:
-            end = data.find(b"\n", at)
-            end = len(data) if end < 0 else end
-            number += 1
-            text, rank = unprefixed(data[at : min(end, at + LOOKED_AT)].decode(errors="replace"))
+    def _wanted(self, of_word: dict[int, list[tuple[int, int]]]) -> Iterator[tuple[int, int, int]]:
+        """Yield the places of a block to look at, each with its word."""
+        met, full = self.conditions.met, len(self.suspects) == SUSPECTS
+        for index, places in of_word.items():
+            kind = self._kinds[index]
+            if kind == PROGRESS or (kind == FACT and self._facts[index] >= MOST_OF_A_WORD):
+                continue
+            if kind == TABLE:
+                self.tables = True
+                continue
+            if kind == CONDITION and all(one in met for one in self.conditions.behind[index]):
+                if self._again.isdisjoint(self.conditions.behind[index]):
+                    continue
+                places = places[-LATER:]
+            elif kind == SUSPECT and full and not (self.tracebacks.wanted and index in self._raises):
+                places = places[-SUSPECTS:]
+            for at, to in places:
+                yield at, to, index
+
+    def _meets(self, block: Block, at: int, start: int, end: int, which: list[int]) -> None:
+        """Look at a line for conditions that no earlier line met, and note it for those that one did."""
+        conditions, line = self.conditions, block.data[start : min(end, start + LONGEST)]
+        new = [one for one in which if one not in conditions.met and conditions.may_meet(one, line)]
+        number = block.number(start) if new or not self._again.isdisjoint(which) else 0
+        for one in self._again.intersection(which):
+            if one in conditions.met:
+                self._calm = 0
+                conditions.met[one].later.append((number, line, conditions.progress))
+        if new:
+            self._condition(_text(line, at - start), number, new)
+
+    def _sequel(self, lines: Iterator[tuple[int, int, bytes]]) -> int:
+        """Feed lines to the open tracebacks until none is open; return where the lines after them begin."""
+        end = 0
+        for start, number, line in lines:
+            if not self.tracebacks.open:
+                break
+            text, rank = unprefixed(line[:LOOKED_AT].decode(errors="replace"))
             if BEGIN in text or FRAMES in text:
                 self._begin(text, number, rank)
             self.tracebacks.feed(text, number, rank, self.conditions.progress)
-            at = end + 1
-        return at
+            end = start + len(line) + 1
+        return end
 
     # --- single lines ----------------------------------------------------------------------------------------------
 
@@ -232,43 +334,63 @@ class Reader:
         if kind == TABLE:
             self.tables = True
         elif kind == PROGRESS:
-            if (
-                self._calm < SURVIVED
-                and number != self._stepped
-                and self._progress.search(raw.encode(errors="replace"))
-            ):
-                self._step(number)
+            if not self.calm and number != self._stepped and self._progress.search(raw.encode(errors="replace")):
+                self._stepped = number
+                self.step()
         elif self._facts[index] < MOST_OF_A_WORD:
             self._facts[index] += 1
             text, rank = unprefixed(NUMBER.sub("?", raw))
             self.seen.feed(text, rank, number)
 
-    def _step(self, number: int) -> None:
+    @property
+    def calm(self) -> bool:
+        """Return whether further progress shows nothing new: no error came before it, or enough progress after it."""
+        return self._calm >= SURVIVED
+
+    def is_progress(self, data: bytes, start: int, end: int) -> bool:
+        return bool(self._progress.search(data, start, min(end, start + LOOKED_AT)))
+
+    def step(self) -> None:
         """Count one line of progress."""
-        self._stepped = number
         self._calm += 1
         self.conditions.progress += 1
 
     def _suspect(self, raw: bytes, number: int) -> None:
+        first = len(self.suspects) < SUSPECTS or number - self._watched > BURST
+        if first:  # the lines of progress after it are counted, but not after each one of many: that would take time
+            self._calm, self._watched = 0, number
+        progress = self.conditions.progress if first or self._calm == 0 else -SURVIVED
         if self.tracebacks.wanted and (b"Error: " in raw or b"Exception: " in raw):
             text, rank = unprefixed(raw[:LOOKED_AT].rpartition(b"\r")[2].decode(errors="replace"))
             if self.tracebacks.alone(text, number, rank, self.conditions.progress):
                 self._calm = 0
         if len(self.suspects) < SUSPECTS and (not self.suspects or self.suspects[-1][0] != number):
-            self.suspects.append((number, raw))
+            self.suspects.append((number, raw, progress))
         elif not self.last_suspects or self.last_suspects[-1][0] != number:
-            self.last_suspects.append((number, raw))
+            self.last_suspects.append((number, raw, progress))
 
     def suspicious(self, most: int) -> list[tuple[int, str]]:
         """Return the lines that look most like a reason: of the first and the last ones, each shape once."""
         harmless = re.compile("|".join(self.settings.harmless) or r"(?!)")
         found = dict[str, tuple[int, str]]()
-        for number, raw in [*self.suspects, *self.last_suspects]:
+        for number, raw, _ in [*self.suspects, *self.last_suspects]:
             text = unprefixed(raw.rpartition(b"\r")[2].decode(errors="replace"))[0].strip()
             if text and not text.startswith("##") and not harmless.search(text):
                 found.setdefault(NUMBER_SHAPE.sub("", text), (number, masked(text[:MOST_TEXT])))
         rows = list(found.values())
         return rows if len(rows) <= most else [*rows[:1], *rows[1 - most :]]
+
+
+@contextmanager
+def without_collection() -> Iterator[None]:
+    """Pause the garbage collector: of millions of short tuples without a cycle it would look for one all the time."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
 
 
 NUMBER_SHAPE = re.compile(r"[\d\W]+")

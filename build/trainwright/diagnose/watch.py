@@ -3,9 +3,10 @@
 from pathlib import Path
 
 from trainwright.core.toml import Model, load
-from trainwright.diagnose import reader
+from trainwright.diagnose import reader, stragglers
 from trainwright.diagnose.answer import answer
 from trainwright.diagnose.causes import Cause, load_causes
+from trainwright.diagnose.stragglers import Paces, WatchedPaces
 
 FILE = "dockerfiles/follow.toml"
 
@@ -49,7 +50,7 @@ def load_settings(root: Path) -> Settings:
 def load_watch(root: Path, hosts: int = 0) -> "Watch":
     """Return a watch with the causes and settings of a checkout."""
     reading = reader.Reader(load_causes(root), reader.load_settings(root))
-    return Watch(reading, load_settings(root), hosts)
+    return Watch(reading, load_settings(root), hosts, Paces(stragglers.load_settings(root)))
 
 
 class Host:
@@ -68,12 +69,13 @@ class Watch:
     found by the reader that `diagnose` uses, and the final one is its answer.
     """
 
-    def __init__(self, reading: reader.Reader, settings: Settings, hosts: int = 0) -> None:
+    def __init__(self, reading: reader.Reader, settings: Settings, hosts: int = 0, paces: Paces | None = None) -> None:
         self.settings, self.hosts = settings, hosts
         self.failed = False  # whether the job is known to have failed
         self.silent = False  # no host has spoken for longer than the settings allow
         self._reader, self._said = reading, set[str]()
         self.lines, self._speakers = 0, dict[str, Host]()
+        self._paces = WatchedPaces(paces) if paces else None
         self._spoke: float | None = None  # when any host last spoke; None: the clock is stopped
 
     def line(self, host: str, text: str, now: float) -> list[str]:
@@ -82,7 +84,7 @@ class Watch:
         self._spoke, self.silent = now, False
         speaker = self._speakers.setdefault(host, Host(now))
         speaker.pause, speaker.last, speaker.told = max(speaker.pause, now - speaker.last), now, False
-        return self.note(text)
+        return self.note(text) + (self._paces.line(host, text) if self._paces else [])
 
     def note(self, text: str) -> list[str]:
         """Process a text about the job that is not of a host, such as SageMaker's failure reason."""

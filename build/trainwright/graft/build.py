@@ -6,23 +6,30 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
+from packaging.utils import canonicalize_name
+
 from trainwright.build import baking
+from trainwright.build import build as build_build
 from trainwright.core import store
 from trainwright.core.errors import BuildError, NotRunError
 from trainwright.core.files import write
-from trainwright.core.progress import Say
+from trainwright.core.progress import Progress, Say
 from trainwright.core.toml import Model, load
 from trainwright.docker import engine
-from trainwright.graft import look
+from trainwright.graft import files, lock, look
+from trainwright.graft import recipe as graft_recipe
 from trainwright.graft.files import Graft, archive
-from trainwright.graft.found import Found, settings
+from trainwright.graft.found import Found, Inside, settings
 from trainwright.graft.plan import Plan
+from trainwright.graft.wanted import Wanted
+from trainwright.image import probe
 from trainwright.matrix.matrix import Intent
-from trainwright.publish import licences
+from trainwright.publish import attest, licences
 from trainwright.registry import client
 from trainwright.registry.settings import Place
 
 SHOWN = 5  # differences in an error
+ROOT = "0"  # the user of an image that names none
 RESULT = "graft.json"
 
 
@@ -38,6 +45,7 @@ class Result(Model):
     lower_layers: int
     added_layers: int
     added_bytes: int = 0  # compressed, once it was saved
+    signature: str = ""  # of image, SBOM and provenance, after a push
     nccl_before: list[str]
     nccl_after: list[str]
     checked: str  # the last line of trainwright-check
@@ -49,14 +57,21 @@ class Result(Model):
         return [(name, ", ".join(value) if isinstance(value, list) else str(value)) for name, value in rows if value]
 
 
-def build(intent: Intent, found: Found, made: Plan, one: Graft, say: Say) -> Result:
-    """Build a graft that the engine lacks, and prove it. Raises BuildError, NotRunError, EnvironmentProblem."""
-    began = time.monotonic()
+def build(
+    intent: Intent, found: Found, wanted: Wanted, made: Plan, say: Say, progress: Progress
+) -> tuple[Graft, Result]:
+    """Lock, build and prove a graft; what the engine has already is proved again, and not built.
+
+    Raises BuildError, NotRunError, EnvironmentProblem, and what lock.locked() raises.
+    """
+    began, out = time.monotonic(), intent.root / "out" / made.id
     if not engine.builds_itself():
         why = f"the builder {engine.builder().driver} does not hold the image below"
         fix = "unset BUILDX_BUILDER, or docker buildx use default"
-        raise NotRunError(f"{one.id} is not built", why=why, fix=fix)
-    out = intent.root / "out" / one.id
+        raise NotRunError(f"{made.id} is not built", why=why, fix=fix)
+    recipe = graft_recipe.recipe(intent, found, wanted, made.id, made.framework)
+    locked = lock.locked(recipe, found, out, files.epoch(found.config.created), say, progress)
+    one = files.graft(recipe, found, made, locked)
     lay_out(one, out)
     if found.source != found.pinned:
         say(f"no registry answered for {found.pinned}, so only this engine can build on it")
@@ -72,21 +87,19 @@ def build(intent: Intent, found: Found, made: Plan, one: Graft, say: Say) -> Res
         raise
     result = result.model_copy(update={"seconds": round(time.monotonic() - began, 1)})
     write(out / RESULT, result.model_dump_json(indent=2) + "\n")
-    return result
+    return one, result
 
 
 def lay_out(one: Graft, out: Path) -> None:
     """Write out/<id>/, from which `docker buildx bake` builds the graft without trainwright."""
+    build_build.lay_out(one.inputs, out)
     write(out / "graft.tar", archive(one))
-    for name, (text, _) in one.files.items():
-        if not name.startswith("rootfs/"):
-            write(out / name, text)
 
 
 def prove(intent: Intent, found: Found, made: Plan, one: Graft, say: Say) -> Result:
     """Compare a graft with the image below it, and run its own check. Raises BuildError."""
     after = look.look(intent, one.name, say)
-    wrong = list(differences(found, after, made))
+    wrong = list(differences(found, after, made, one))
     if wrong:
         rest = f" (and {len(wrong) - SHOWN} more)" if len(wrong) > SHOWN else ""
         raise BuildError(
@@ -104,7 +117,7 @@ def prove(intent: Intent, found: Found, made: Plan, one: Graft, say: Say) -> Res
         added_layers=len(after.config.layers) - len(found.config.layers),
         nccl_before=_nccls(found),
         nccl_after=_nccls(after),
-        checked=check(intent, one, found.config.user),
+        checked=check(intent, one, after.config.user),
     )
 
 
@@ -126,20 +139,70 @@ def _nccls(found: Found) -> list[str]:
     return [f"{path} {version}" + ", mapped" * (path in found.mapped) for path, version in found.nccls.items()]
 
 
-def differences(before: Found, after: Found, made: Plan) -> Iterator[str]:
-    """Yield what a graft changed of the image below it, which must stay as it is."""
+def differences(before: Found, after: Found, made: Plan, one: Graft) -> Iterator[str]:
+    """Yield what a graft changed of the image below it beyond its plan and its lock."""
     was, now = before.config, after.config
     if now.layers[: len(was.layers)] != was.layers:
         yield f"its lowest {len(was.layers)} layers are not those of {before.pinned}"
-    if {**was.environment, **made.environment} != now.environment:
-        names = {name for name, _ in was.environment.items() ^ now.environment.items()} - made.environment.keys()
-        yield f"the environment is another one: {', '.join(sorted(names))}"
-    for name in ("architecture", "os", "user", "entrypoint", "command", "volumes", "onbuild", "shell", "healthcheck"):
+    set_here = {*made.environment, *files.set_by(one.inputs.text["Dockerfile"])}
+    names = {name for name, _ in was.environment.items() ^ now.environment.items()} - set_here
+    if names or any(now.environment.get(name) != value for name, value in made.environment.items()):
+        yield f"the environment is another one: {', '.join(sorted(names or made.environment))}"
+    path = was.environment.get("PATH", "")
+    if not now.environment.get("PATH", "").endswith(path):
+        yield f"PATH was {path}, is {now.environment.get('PATH', '')}"
+    fields = ["architecture", "os", "entrypoint", "volumes", "onbuild", "shell", "healthcheck"]
+    if one.inputs.variant.target != "sagemaker":
+        fields.append("command")
+        if (was.user or ROOT) != (now.user or ROOT):
+            yield f"user was {was.user or ROOT}, is {now.user or ROOT}"
+    for name in fields:
         if getattr(was, name) != getattr(now, name):
             yield f"{name} was {getattr(was, name)}, is {getattr(now, name)}"
-    for name in ("os", "libc", "pythons", "commands", "libraries", "packages"):
-        if getattr(before.inside, name) != getattr(after.inside, name):
-            yield f"{name} of the image changed: {getattr(after.inside, name)!r}"[:400]
+    if before.inside and after.inside:
+        yield from _inside(before.inside, after.inside, one)
+
+
+def _inside(before: Inside, after: Inside, one: Graft) -> Iterator[str]:
+    """Yield what differs in the files of the image: what it had must be there, and what is new must be in the lock."""
+    own = one.inputs
+    for name in ("os", "libc"):
+        if getattr(before, name) != getattr(after, name):
+            yield f"{name} of the image changed: {getattr(after, name)!r}"[:400]
+    new = {canonicalize_name(entry.name): entry.version for entry in own.recipe.installed(own.lock).values()}
+    known = {python.path: python for python in after.pythons}
+    for python in before.pythons:
+        now = known.get(python.path)
+        wanted = python.packages | (new if python.path == one.python else {})
+        if now is None or now.packages != wanted:
+            held = now.packages if now else {}
+            wrong = sorted(name for name, _ in wanted.items() ^ held.items())
+            yield f"packages of {python.path}: {', '.join(wrong[:SHOWN])}"
+        elif now.components != {**now.components, **python.components}:
+            yield f"what {python.path} imports changed: {now.components!r}"[:400]
+    for what, old, new_rows in (
+        ("program", before.commands, after.commands),
+        ("library", _files(before), _files(after)),
+    ):
+        for name, row in old.items():
+            if new_rows.get(name) != row and name not in files.replaced(own.recipe):
+                yield f"{what} {name} was {row}, is {new_rows.get(name, 'gone')}"[:400]
+    yield from _packages(before, after, one)
+
+
+def _files(inside: Inside) -> dict[str, str]:
+    return {path: f"{row.component} {row.version} sha256 {row.sha256}" for path, row in inside.libraries.items()}
+
+
+def _packages(before: Inside, after: Inside, one: Graft) -> Iterator[str]:
+    """Yield each distribution package that neither the image nor the lock has in this version."""
+    held = one.inputs.distribution.packages()
+    wanted = {name: package.version for name, package in held.items()} if held else before.packages
+    wanted = wanted | probe.installed_by_pins(one.inputs.recipe, after.packages)
+    for name in sorted(wanted.keys() | after.packages.keys()):
+        if wanted.get(name) != after.packages.get(name):
+            now = after.packages.get(name, "not there")
+            yield f"package {name} is {now}, the lock says {wanted.get(name, 'none')}"
 
 
 def forbidden(intent: Intent, reference: str, places: Sequence[Place]) -> list[str]:
@@ -173,9 +236,11 @@ def push(found: Found, one: Graft, result: Result, place: Place, out: Path, say:
         say(f"{one.id}: pushing {digest} to {repository}")
         client.push(layout, repository, digest)
     client.verify(repository, digest, manifest)
+    done = attest.attest(one.inputs, repository, digest, out / "sbom.json", say)
     client.tag(repository, digest, one.tag)
     size = sum(int(layer["size"]) for layer in manifest["layers"][len(found.config.layers) :])
-    update = {"digest": digest, "uri": f"{repository}@{digest}", "added_bytes": size}
+    signed = f"{done.signature.state}: {done.signature.detail}"
+    update = {"digest": digest, "uri": f"{repository}@{digest}", "added_bytes": size, "signature": signed}
     result = result.model_copy(update=update)
     write(out / RESULT, result.model_dump_json(indent=2) + "\n")
     return result

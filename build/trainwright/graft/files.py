@@ -1,73 +1,235 @@
-"""Render what a graft adds: launcher and preflight for the image's own Python, a declaration of what was found."""
+"""Render what a graft adds: the layers of its pins, launcher, preflight and declaration, for the image's own Python."""
 
 import io
 import json
 import re
 import tarfile
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 from trainwright.core.errors import BuildError
 from trainwright.graft.found import Found
+from trainwright.graft.lock import Locked
 from trainwright.graft.plan import CONSTRAINTS, Plan, constraints
-from trainwright.image import declared, preflight_settings, tags, templates
+from trainwright.image import declared, notices, preflight_settings, probe, render, tags, templates
 from trainwright.image import key as image_key
-from trainwright.matrix.matrix import Intent
+from trainwright.image.inputs import Inputs
+from trainwright.lock import lockfile
+from trainwright.lock.wheels import is_wheel
+from trainwright.matrix.matrix import Recipe
+from trainwright.matrix.model import IN_BASE, Position, PythonFile
+from trainwright.matrix.providers import is_compiled
 
-COMMON = "dockerfiles/rootfs/common"
-OURS = "/opt/venv/bin/python"  # the interpreter that launcher and preflight name in images of the matrix
+ROOTFS = "dockerfiles/rootfs"
+OURS = re.compile(r"/opt/venv/bin/python3?")  # the interpreter that launcher and preflight name in images of the matrix
 PLAIN = re.compile(r"[\w.+:@/-]*")  # what a Dockerfile and a shell take without quotes
-OUTPUT = "type=image,oci-mediatypes=false,compression=gzip"  # of the added layer; those below stay as they are
+OUTPUT = "type=image,oci-mediatypes=false,compression=gzip"  # of the added layers; those below stay as they are
+# Where the files of rootfs/sagemaker go; the launcher's module goes to the site-packages of the image's Python.
+SAGEMAKER = {"train": "opt/trainwright/bin", "sdk": "opt/trainwright"}
+MODULE = "trainwright_launch.py"
 
 
 class Graft(NamedTuple):
-    """A graft on paper: its names, and the files of out/<id>/ with their modes."""
+    """A graft on paper: its names and inputs, and the files that are packed into graft.tar, with their modes."""
 
-    id: str
-    key: str
-    tag: str
-    name: str  # in the engine
+    inputs: Inputs
     epoch: int
-    files: dict[str, tuple[str, int]]  # those below rootfs/ are packed into graft.tar
+    python: str  # path of the interpreter that the graft uses
+    files: dict[str, tuple[str, int]]
+
+    @property
+    def id(self) -> str:
+        return self.inputs.variant.id
+
+    @property
+    def key(self) -> str:
+        return self.inputs.key
+
+    @property
+    def tag(self) -> str:
+        return self.inputs.tag
+
+    @property
+    def name(self) -> str:
+        """Return its name in the engine."""
+        return self.inputs.name
 
 
-def graft(intent: Intent, found: Found, made: Plan) -> Graft:
+def graft(recipe: Recipe, found: Found, made: Plan, locked: Locked) -> Graft:
     """Render a graft. Raises BuildError for names in the image that a script cannot hold."""
-    python = found.python
+    python, intent = found.python, recipe.intent
     assert python is not None  # because the plan refuses an image without Python
-    versions = {name: one.version for name, one in _components(found).items() if one.version}
-    for text in (python.path, found.pinned, *versions.values()):
-        if not PLAIN.fullmatch(text):
+    pins = lockfile.pin_versions(recipe, locked.lock, locked.packages.packages())
+    for word in (python.path, python.site, found.pinned, *pins.values()):
+        if not PLAIN.fullmatch(word):
             why = "only letters, digits and . _ + : @ / - are possible there"
-            raise BuildError(f"{text!r} cannot be written into a graft", where=found.pinned, why=why)
-    files = _rootfs(intent.root, python.path, bool(found.inside and found.inside.paths.get("/etc/pip.conf")))
-    own = {
-        CONSTRAINTS: constraints(python.packages),
-        declared.PLACE: _json(declaration(intent, found, made.id)),
-        declared.LIBRARIES: _json(_libraries(intent, found)),
-        "/opt/trainwright/preflight.json": preflight_settings.text(intent, _cuda(found)),
+            raise BuildError(f"{word!r} cannot be written into a graft", where=found.pinned, why=why)
+    own_pip = bool(found.inside and found.inside.paths.get("/etc/pip.conf"))
+    packed = _rootfs(intent.root, python.path, own_pip, recipe.variant.target)
+    installed = {**python.packages, **{entry.name: entry.version for entry in added(recipe, locked)}}
+    packed |= {
+        CONSTRAINTS.lstrip("/"): (constraints(installed), 0o644),
+        declared.PLACE.lstrip("/"): (_json(declaration(recipe, found, pins, installed, locked)), 0o644),
+        "opt/trainwright/preflight.json": (preflight_settings.text(intent, pins), 0o644),
+        "opt/trainwright/notices.txt": (_notices(recipe, locked), 0o644),
     }
-    files |= {f"rootfs{path}": (text, 0o644) for path, text in own.items()}
-    context: dict[str, object] = {
-        "id": made.id,
+    if not runs(recipe):  # nothing of the image runs, so the record is what was found
+        packed[declared.LIBRARIES.lstrip("/")] = (_json(_libraries(recipe, found)), 0o644)
+    wheels = folders(locked)
+    text = {f"requirements/{name}.txt": _lines(entries) for name, entries in wheels.items()}
+    if "toolkit" in wheels:
+        text[f"requirements/{MODULE}"] = OURS.sub(
+            python.path, (intent.root / ROOTFS / "sagemaker" / MODULE).read_text()
+        )
+    text["Dockerfile"] = templates.fill(intent, "graft/image.j2", _context(recipe, found, made, locked, pins, wheels))
+    contexts = [f"wheels/{name}" for name in wheels] + ["requirements"] * bool(wheels)
+    contexts += ["packages"] if runs(recipe) else []
+    contexts += ["sources"] if locked.lock.sources else []
+    contexts += ["build-packages"] if locked.tools else []
+    same = found.model_copy(update={"source": found.pinned})  # the key is the same wherever the image is held
+    said = {path: f"{mode:o} {content}" for path, (content, mode) in packed.items()}
+    sums = {f"wheels/{name}/{one.file}": one.sha256 for name, entries in wheels.items() for one in entries}
+    sums |= {f"sources/{source.name}": source.commit or source.sha256 for source in locked.lock.sources}
+    sums |= {"build-packages": locked.tools.manifest} if locked.tools else {}
+    own = {**said, **text, "docker-bake.json": _bake(same, contexts, "", "")}
+    key = image_key.input_key(own, sums, locked.packages.manifest, found.pinned)
+    tag = tags.key_tag(recipe.id, key)
+    name = tags.engine_name(recipe.variant.framework, tag)
+    text["docker-bake.json"] = _bake(found, contexts, name, key)
+    inputs = Inputs(
+        recipe=recipe,
+        lock=locked.lock,
+        distribution=locked.packages,
+        tools=locked.tools,
+        wheels=wheels,
+        pins=pins,
+        versions=probe.expected_versions(recipe, pins),
+        text=text,
+        rootfs={},
+        base_key="",
+        warnings=[],
+        blocked=[],
+        key=key,
+        tag=tag,
+        name=name,
+    )
+    return Graft(inputs=inputs, epoch=epoch(found.config.created), python=python.path, files=packed)
+
+
+def runs(recipe: Recipe) -> bool:
+    """Return whether the build runs steps in the image; without any, one archive is unpacked on top of it."""
+    return any(pin.provider != IN_BASE for pin in recipe.pins.values())
+
+
+def set_by(dockerfile: str) -> set[str]:
+    """Return the variables that the ENV steps of a Dockerfile set."""
+    steps = re.findall(r"^ENV ((?:.*\\\n)*.*)$", dockerfile, re.MULTILINE)
+    return {name for step in steps for name in re.findall(r"^\s*([A-Za-z_]\w*)=", step, re.MULTILINE)}
+
+
+def replaced(recipe: Recipe) -> set[str]:
+    """Return the components of the image whose place an added one takes."""
+    return {name for name, pin in recipe.pins.items() if pin.provider != IN_BASE}
+
+
+def added(recipe: Recipe, locked: Locked) -> list[PythonFile]:
+    """Return the Python packages that the graft installs."""
+    return list(recipe.installed(locked.lock).values())
+
+
+def folders(locked: Locked) -> dict[str, list[PythonFile]]:
+    """Return the files of each folder below out/<id>/wheels/; a folder without files is left out."""
+    names = ("tools", "sdist-build", "toolkit")
+    made = {name: [one for one in locked.lock.python if one.group == name] for name in names}
+    made["compile"] = [one for one in locked.lock.python if one.compile]
+    if not made["toolkit"]:
+        del made["sdist-build"]
+    return {name: entries for name, entries in made.items() if entries}
+
+
+def _lines(entries: list[PythonFile]) -> str:
+    return render.requirement_lines([entry for entry in entries if is_wheel(entry)])
+
+
+def _notices(recipe: Recipe, locked: Locked) -> str:
+    """Return the notices of what the graft adds; the image's own apply to the rest."""
+    own = {name: row for name, row in locked.packages.locked.items() if row["SHA256"]}
+    state = locked.packages.model_copy(update={"locked": own, "effective": own})
+    return notices.text(recipe, locked.lock, state)
+
+
+def _context(
+    recipe: Recipe,
+    found: Found,
+    made: Plan,
+    locked: Locked,
+    pins: dict[str, str],
+    wheels: dict[str, list[PythonFile]],
+) -> dict[str, object]:
+    """Return the variables of the templates: those of an image of the matrix, and the image's own facts."""
+    python = found.python
+    assert python is not None
+    layers = [(name, _template(recipe, name)) for name in _order(recipe)]
+    return {
+        "variant": recipe.variant,
+        "base": recipe.base.model_copy(update={"reference": "parent"}),
+        "pins": pins,
+        "providers": {name: pin.provider for name, pin in recipe.pins.items()},
+        "components": {name: recipe.component(name) for name in recipe.pins},
+        "architectures": recipe.capabilities,
+        "toolkit": None,
+        "site": python.site,
+        "compiles": recipe.compiles,
+        "sdists": {name: [one for one in entries if not is_wheel(one)] for name, entries in wheels.items()},
+        "packages": locked.added,
+        "build_packages": [f"{one.name}={one.version}" for one in locked.tools.packages().values()]
+        if locked.tools
+        else [],
+        "epoch": epoch(found.config.created),
+        "layers": layers,
+        "stages": sorted(layers, key=lambda row: is_compiled(recipe.provider(row[0]))),
+        "runs": runs(recipe),
+        "id": recipe.id,
         "pinned": found.pinned,
-        "versions": versions,
+        "python": python.path,
+        "user": found.config.user,
+        "shell": json.dumps(found.config.shell) if found.config.shell else "",
+        "own_path": "LD_LIBRARY_PATH" in found.config.environment,
         "environment": made.environment,
+        "wheels": list(wheels),
+        "cuda": _cuda_of(recipe, found),
     }
-    files["Dockerfile"] = (templates.fill(intent, "graft/image.j2", context), 0o644)
-    unnamed = _bake(found.model_copy(update={"source": found.pinned}), "", "")  # the same wherever the image is held
-    said = {path: f"{mode:o} {text}" for path, (text, mode) in files.items()}
-    key = image_key.input_key({**said, "docker-bake.json": unnamed}, {}, "", found.pinned)
-    tag = tags.key_tag(made.id, key)
-    name = tags.engine_name(made.framework, tag)
-    files["docker-bake.json"] = (_bake(found, name, key), 0o644)
-    return Graft(id=made.id, key=key, tag=tag, name=name, epoch=epoch(found.config.created), files=files)
+
+
+def _cuda_of(recipe: Recipe, found: Found) -> dict[str, object]:
+    """Return where CUDA and NCCL are: of the wheels of the image's Python, or of the image's own toolkit."""
+    mapped = next(iter(found.mapped or found.nccls), "")
+    return {
+        "fabric": recipe.compiles,
+        "nvcc": found.has_nvcc,
+        "nccl": str(PurePosixPath(mapped).parent) if mapped else "",
+        "wheel": bool(found.python and mapped.startswith(f"{found.python.site}/nvidia/nccl/")),
+    }
+
+
+def _template(recipe: Recipe, name: str) -> str:
+    own = f"graft/{name}.j2"
+    return own if (recipe.root / "dockerfiles" / own).exists() else f"layers/{name}.j2"
+
+
+def _order(recipe: Recipe) -> list[str]:
+    """Return what the graft adds in the order of an image's layers; a component that bundles others comes first."""
+    installers = {recipe.provider(pin).bundled_by for pin in recipe.pins}
+    places = list(get_args(Position))
+    names = [name for name, pin in recipe.pins.items() if pin.provider != IN_BASE]
+    return sorted(names, key=lambda name: (places.index(recipe.component(name).position), name not in installers, name))
 
 
 def archive(one: Graft) -> bytes:
     """Return the files of the layer as a tar whose bytes depend on them and the image's time only."""
-    files = {name.removeprefix("rootfs/"): row for name, row in one.files.items() if name.startswith("rootfs/")}
+    files = one.files
     folders = {str(folder) for name in files for folder in PurePosixPath(name).parents} - {"."}
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w", format=tarfile.USTAR_FORMAT) as tar:
@@ -84,64 +246,52 @@ def archive(one: Graft) -> bytes:
     return packed.getvalue()
 
 
-def _rootfs(root: Path, python: str, own_pip: bool) -> dict[str, tuple[str, int]]:
-    """Return the files of every image of ours, for another interpreter; without pip's settings if it has its own."""
-    found, top = dict[str, tuple[str, int]](), root / COMMON
-    for path in sorted(top.rglob("*")):
-        name = path.relative_to(top).as_posix()
-        if not path.is_file() or "__pycache__" in name or (own_pip and name == "etc/pip.conf"):
+def _rootfs(root: Path, python: str, own_pip: bool, target: str) -> dict[str, tuple[str, int]]:
+    """Return the files of images of ours, for another interpreter; without pip's settings if the image has its own."""
+    found = dict[str, tuple[str, int]]()
+    for path, name in _sources(root / ROOTFS, target):
+        if "__pycache__" in name or (own_pip and name == "etc/pip.conf"):
             continue
         mode = 0o755 if path.stat().st_mode & 0o100 else 0o644
-        found[f"rootfs/{name}"] = (path.read_text().replace(OURS, python), mode)
+        found[name] = (OURS.sub(python, path.read_text()), mode)
     return found
 
 
-def _components(found: Found) -> dict[str, Any]:
-    python, inside = found.python, found.inside
-    return {**(python.components if python else {}), **(inside.commands if inside else {})}
+def _sources(top: Path, target: str) -> Iterator[tuple[Path, str]]:
+    """Yield each file of rootfs/ and its path in the image."""
+    for path in sorted(path for path in (top / "common").rglob("*") if path.is_file()):
+        yield path, path.relative_to(top / "common").as_posix()
+    for path in sorted(path for path in (top / target).rglob("*") if path.is_file()):
+        name = path.relative_to(top / target).as_posix()
+        if folder := SAGEMAKER.get(name.partition("/")[0]):
+            yield path, f"{folder}/{name}"
 
 
-def declaration(intent: Intent, found: Found, identity: str) -> dict[str, Any]:
-    """Return declared.json: what was found, in the form in which an image of ours declares what it was locked with."""
-    python, known = found.python, intent.components.components
-    rows = {}
-    for name, version in {**{n: one.version for n, one in _components(found).items()}, "nccl": found.nccl}.items():
-        if not version or name not in known:
-            continue
-        one, told = known[name], name != "nccl"  # a NCCL that only the framework finds has no name for the loader
-        rows[name] = {
-            "version": version,
-            "says": version,
-            "position": one.position,
-            "compiled": False,
-            "probe": one.probe.model_dump(include={"command", "code", "pattern"}, exclude_defaults=True),
-            "at_start": one.probe.at_start and told,
-            "libraries": one.libraries,
-            "symbol": one.symbol,
-            "variables": one.variables if told else {},
-        }
-    order = sorted(rows, key=lambda name: (rows[name]["position"] != "framework", bool(rows[name]["libraries"]), name))
-    return {
-        "schema": 1,
-        "id": identity,
-        "accelerator": found.accelerator,
-        "components": {name: rows[name] for name in order},
-        "python": {name: version for name, version in sorted(python.packages.items()) if name} if python else {},
-        "may_move": intent.components.tools.may_move,
-        "packages": found.inside.packages if found.inside else {},
-    }
+def declaration(
+    recipe: Recipe, found: Found, pins: dict[str, str], installed: dict[str, str], locked: Locked
+) -> dict[str, Any]:
+    """Return declared.json as an image of ours has it: what was found, and what is added."""
+    said = declared.declaration(recipe, pins, [], locked.packages.packages())
+    said["python"] = {name: version for name, version in sorted(installed.items()) if name}
+    for name, row in said["components"].items():
+        if recipe.pins[name].provider == IN_BASE:
+            row["says"] = row["version"]  # it was asked, not resolved
+    if not runs(recipe):
+        said["packages"] = found.inside.packages if found.inside else {}
+    if not recipe.compiles and "nccl" in said["components"]:
+        # A NCCL that only the framework finds has no name for the loader.
+        said["components"]["nccl"] |= {"at_start": False, "variables": {}}
+    if "cuda" in said["components"]:
+        said["components"]["cuda"]["at_start"] = recipe.compiles
+    return said
 
 
-def _libraries(intent: Intent, found: Found) -> dict[str, Any]:
+def _libraries(recipe: Recipe, found: Found) -> dict[str, Any]:
     """Return libraries.json: the files of the components that the declaration holds."""
-    held = declaration(intent, found, "")["components"]
     rows = found.inside.libraries if found.inside else {}
-    return {path: one.model_dump(exclude={"version"}) for path, one in sorted(rows.items()) if one.component in held}
-
-
-def _cuda(found: Found) -> dict[str, str]:
-    digits = found.accelerator.removeprefix("cu")
-    return {"cuda": f"{digits[:-1]}.{digits[-1]}"} if digits.isdigit() and len(digits) > 1 else {}
+    return {
+        path: one.model_dump(exclude={"version"}) for path, one in sorted(rows.items()) if one.component in recipe.pins
+    }
 
 
 def epoch(created: str) -> int:
@@ -152,11 +302,12 @@ def epoch(created: str) -> int:
         return 0
 
 
-def _bake(found: Found, name: str, key: str) -> str:
+def _bake(found: Found, folders: list[str], name: str, key: str) -> str:
+    contexts = {one.rpartition("/")[2]: one for one in folders}
     target: dict[str, Any] = {
         "context": ".",
         "dockerfile": "Dockerfile",
-        "contexts": {"parent": f"docker-image://{found.source}"},
+        "contexts": {"parent": f"docker-image://{found.source}", **contexts},
         "args": {"SOURCE_DATE_EPOCH": str(epoch(found.config.created))},
         "platforms": [f"linux/{found.config.architecture}"],
         "attest": ["type=provenance,disabled=true", "type=sbom,disabled=true"],

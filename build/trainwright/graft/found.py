@@ -13,6 +13,7 @@ from trainwright.core.toml import Model, load
 FILE = "dockerfiles/graft.toml"
 Fabric = Literal["none", "efa", "distro"]
 Target = Literal["ec2", "sagemaker"]
+NVCC = "/usr/local/cuda/bin/nvcc"
 MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
@@ -41,11 +42,19 @@ class Chooses(Model):
     efa: str = ""  # the value that a graft with EFA sets instead; "": such a graft is refused
 
 
+class Stacks(Model):
+    """The stacks of the matrix whose pins a fabric adds, for images without and with CUDA."""
+
+    cpu: str
+    cuda: str
+
+
 class Settings(Model):
     """The content of graft.toml."""
 
     look: Look
     limits: Limits
+    fabrics: dict[str, Stacks]
     frameworks: dict[str, list[str]]  # component to the Python packages that bring it
     libraries: dict[str, list[str]]  # what no component of layers/ brings, and could shadow what one does
     variables: dict[str, Chooses]
@@ -183,6 +192,17 @@ class Found(Model):
             return "cu" + "".join(python.packages[runtime[0]].split(".")[:2])
         cuda = self.config.environment.get("CUDA_VERSION", "")
         return "cu" + "".join(cuda.split(".")[:2]) if cuda else "cpu"
+
+    @property
+    def cuda(self) -> str:
+        """Return CUDA's version as major.minor; "" for an image without CUDA."""
+        digits = self.accelerator.removeprefix("cu")
+        return f"{digits[:-1]}.{digits[-1]}" if digits.isdigit() and len(digits) > 1 else ""
+
+    @property
+    def has_nvcc(self) -> bool:
+        """Return whether the image has CUDA's compiler in the usual place."""
+        return bool(self.inside and self.inside.paths.get(NVCC))
 
     @property
     def glibc(self) -> str:

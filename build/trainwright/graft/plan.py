@@ -1,18 +1,24 @@
 """Plan a graft from what was found and what is wanted: what stays, what is added, or why it is refused. Pure."""
 
 import re
+from collections.abc import Iterator
+from pathlib import PurePosixPath
 
 from packaging.version import InvalidVersion, Version
 
 from trainwright.core.errors import ConfigError, IncompatibleError, NotRunError, TrainwrightError
 from trainwright.core.toml import Model
-from trainwright.graft.found import Found
+from trainwright.graft import recipe as graft_recipe
+from trainwright.graft.found import NVCC, Found
 from trainwright.graft.traps import traps
 from trainwright.graft.wanted import Trap, Wanted
 from trainwright.image import tags
 from trainwright.lock.additions import NAME
 from trainwright.matrix.matrix import Intent
+from trainwright.matrix.model import Pin
 
+FIRST_WITH_NVCC = 13  # of CUDA: its wheels have a compiler
+NCCL_HEADER = "/usr/include/nccl.h"
 PIP = "PIP_CONSTRAINT"
 CONSTRAINTS = "/opt/trainwright/constraints.txt"
 
@@ -31,7 +37,7 @@ class Plan(Model):
     steps: list[Step]
     environment: dict[str, str]  # that the graft sets
     traps: list[Trap]
-    lacking: list[str]  # what is asked for and not built by this version, or from here
+    lacking: list[str]  # what is asked for and cannot be built on this image by this version
 
     @property
     def repository(self) -> str:
@@ -52,16 +58,16 @@ def plan(intent: Intent, found: Found, wanted: Wanted, name: str = "") -> Plan:
     return Plan(
         id=identity(found, wanted, framework, name),
         framework=framework,
-        steps=_steps(found, wanted, environment),
+        steps=_steps(intent, found, wanted, environment),
         environment=environment,
         traps=found_traps,
-        lacking=_lacking(wanted),
+        lacking=list(_lacking(intent, found, wanted)),
     )
 
 
-def _steps(found: Found, wanted: Wanted, environment: dict[str, str]) -> list[Step]:
-    python = found.python
-    rows = [Step(what=f"{len(found.config.layers)} layers", does="stay", why="the graft only adds a layer on top")]
+def _steps(intent: Intent, found: Found, wanted: Wanted, environment: dict[str, str]) -> list[Step]:
+    python, pins = found.python, graft_recipe.added(intent, found, wanted)
+    rows = [Step(what=f"{len(found.config.layers)} layers", does="stay", why="the graft only adds layers on top")]
     if python and found.framework:
         version = python.components[found.framework].version
         why = f"the launcher starts ranks with {python.path}"
@@ -77,24 +83,67 @@ def _steps(found: Found, wanted: Wanted, environment: dict[str, str]) -> list[St
         why = "keeps a job's requirements.txt from changing what was found"
         rows.append(Step(what="/etc/pip.conf", does="is added", why=why))
     rows += [Step(what=f"{name}={value}", does="is set", why="see the traps") for name, value in environment.items()]
-    if wanted.fabric != "none":
-        what = "libfabric, aws-ofi-nccl, nccl-tests"
-        rows.append(Step(what=what, does="is added", why=f"--fabric {wanted.fabric}"))
+    rows += [_step(intent, found, wanted, name, pin) for name, pin in pins.items()]
+    if wanted.fabric != "none" and found.accelerator == "cpu":
+        why = "the framework is built for CPUs and has no NCCL, so there is nothing that a plugin could serve"
+        rows.append(Step(what="aws-ofi-nccl, nccl-tests", does="are left out", why=why))
+    if wanted.target == "sagemaker":
+        rows.append(Step(what="command train", does="is set", why="SageMaker starts a training container with it"))
+        if found.config.user:
+            rows.append(Step(what="user root", does="is set", why="SageMaker's /opt/ml belongs to root"))
     return rows
 
 
-def _lacking(wanted: Wanted) -> list[str]:
-    """Return what is asked for and cannot be built yet."""
-    told = []
-    if wanted.fabric == "efa":
-        told.append(
-            "--fabric efa requires the EFA installer's packages in a lock of this distribution, which grafts lack"
-        )
-    if wanted.fabric == "distro":
-        told.append("--fabric distro requires a lock of the distribution's libfabric and Open MPI, which grafts lack")
-    if wanted.target == "sagemaker":
-        told.append("--target sagemaker requires a lock of SageMaker's training toolkit for the image's own Python")
-    return told
+def _step(intent: Intent, found: Found, wanted: Wanted, name: str, pin: Pin) -> Step:
+    """Return the row of a component that is added: where it comes from, and what it is made for."""
+    provider = intent.components.components[name].provider(pin.provider)
+    origin = {
+        "distro": "of the image's distribution",
+        "bundled": f"of {provider.bundled_by}",
+        "source": f"compiled in the image, for its glibc {found.glibc} and NCCL {found.nccl}",
+        "file": f"its release, whose address is {provider.url.format(version=pin.version)}",
+        "python": f"for the image's own Python, all of whose packages stay: --target {wanted.target}",
+    }
+    return Step(what=f"{name} {pin.version}".strip(), does="is added", why=origin.get(provider.kind, "it is asked for"))
+
+
+def _lacking(intent: Intent, found: Found, wanted: Wanted) -> Iterator[str]:
+    """Yield what is asked for and cannot be built on this image by this version."""
+    pins, inside = graft_recipe.added(intent, found, wanted), found.inside
+    if inside is None or not pins:
+        return
+    base, kinds = (
+        graft_recipe.base(intent, found),
+        {intent.components.components[name].provider(pin.provider).kind for name, pin in pins.items()},
+    )
+    stack = graft_recipe.stack_of(wanted, found)
+    if stack and stack not in intent.matrix.stacks:
+        yield f"--fabric {wanted.fabric} requires the stack {stack}, which matrix.toml does not declare"
+    if "apt-get" not in inside.managers:
+        has = ", ".join(inside.managers) or "none"
+        yield f"--target {wanted.target} --fabric {wanted.fabric} requires apt-get in the image, which has {has}"
+    elif not base.archives:
+        yield f"the archives of {base.distribution or 'its distribution'} are not known: bases.toml has no such base"
+    if wanted.fabric != "none" and "openmpi" in inside.commands and "openmpi-bin" not in inside.packages:
+        yield "the image has an Open MPI that its package manager did not install: remove it, or use --fabric none"
+    python, written = found.python, ["/usr", "/etc", "/var/lib/dpkg", "/opt"]
+    written += [python.site] if python else []
+    for volume in found.config.volumes:
+        if covered := next((path for path in written if PurePosixPath(path).is_relative_to(volume)), ""):
+            yield f"VOLUME {volume} of the image covers {covered}, where packages are installed: build it without"
+    if "source" in kinds:
+        yield from _cannot_compile(found)
+
+
+def _cannot_compile(found: Found) -> Iterator[str]:
+    python, inside = found.python, found.inside
+    if python is None or inside is None:
+        return
+    wheel = any(path.startswith(f"{python.site}/nvidia/nccl/") for path in found.mapped or found.nccls)
+    if not found.has_nvcc and not (wheel and found.cuda and int(found.cuda.partition(".")[0]) >= FIRST_WITH_NVCC):
+        yield f"compiling for CUDA {found.cuda} requires nvcc in {NVCC}: no wheel of CUDA 12 has it"
+    if not wheel and not inside.paths.get(NCCL_HEADER):
+        yield f"compiling for NCCL {found.nccl} requires {NCCL_HEADER} in the image"
 
 
 def refusals(found: Found, made: Plan) -> list[TrainwrightError]:

@@ -126,7 +126,8 @@ def resolve(base: Base, packages: list[str], status: str = "", where: Apt | None
             )
             chosen = re.findall(r"^Inst (\S+) (?:\[\S+\] )?\((\S+)", plan, re.MULTILINE)
             names = [f"{name}={version}" for name, version in chosen]
-            shown = apt(["apt-cache", *words, "show", *names], error=LockError)
+            # The image that a graft starts from may have all of them already.
+            shown = apt(["apt-cache", *words, "show", *names], error=LockError) if names else ""
             signed = apt(["sh", "-c", f"cat {shlex.quote(str(here))}/lists/*InRelease"], error=EnvironmentProblem)
     dates = [parsedate_to_datetime(date) for date in re.findall(r"^Date: (.+)$", signed, re.MULTILINE)]
     from debian.deb822 import Deb822

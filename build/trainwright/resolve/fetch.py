@@ -87,7 +87,7 @@ def fetch(intent: Intent, recipes: list[Recipe], say: Say, progress: Progress) -
         missing = [entry for entry in wheels_of(found) if not store.has(entry.sha256)]
         if not missing:
             continue
-        offers = _offers(recipe, missing)
+        offers = offers_of(recipe, missing)
         files = []
         for entry in missing:
             offer = offers.get(entry.file)
@@ -107,7 +107,7 @@ def fetch_packages(intent: Intent, recipes: list[Recipe], say: Say, progress: Pr
         _fetch_packages(intent, base, True, say, progress)
 
 
-def _offers(recipe: Recipe, missing: list[PythonFile]) -> dict[str, pypi.Offer]:
+def offers_of(recipe: Recipe, missing: list[PythonFile]) -> dict[str, pypi.Offer]:
     """Return the locked files that the indexes offer now, by name."""
     found: dict[str, pypi.Offer] = {}
     definition, index = recipe.base, own_index(recipe)

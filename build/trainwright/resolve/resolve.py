@@ -133,23 +133,7 @@ def lock_python(recipe: Recipe, solved: list[Solved], progress: Progress) -> tup
 
     Raises IncompatibleError if two wheels claim one path with different bytes and compat.toml names no winner.
     """
-    base = recipe.base
-    files = [store.Wanted(name=offer.file, sha256=offer.sha256, size=0, urls=[offer.url]) for _, _, offer in solved]
-    must(store.fetch(files, progress, **pypi.trust()), "cannot be fetched")
-    entries = [
-        PythonFile(
-            name=offer.name,
-            version=offer.version,
-            file=offer.file,
-            sha256=offer.sha256,
-            size=store.path_of(offer.sha256).stat().st_size,
-            group=group,
-            compile=compiled,
-            licence=pypi.licence(store.path_of(offer.sha256), offer.file),
-            needs=pypi.needs(store.path_of(offer.sha256), offer.file, recipe.variant.python, base),
-        )
-        for group, compiled, offer in solved
-    ]
+    entries = entries_of(recipe, solved, progress)
     same, _ = wheel_files.found(entries)
     overlaps.check(recipe.id, recipe.variant.lock_file, entries, same, recipe.intent.compat.winners)
     text = lockfile.dump(
@@ -162,6 +146,26 @@ def lock_python(recipe: Recipe, solved: list[Solved], progress: Progress) -> tup
         )
     )
     return inputs.lock_path(recipe), text
+
+
+def entries_of(recipe: Recipe, solved: list[Solved], progress: Progress) -> list[PythonFile]:
+    """Return a solution as entries of a lock; fetch every file to verify size and existence."""
+    files = [store.Wanted(name=offer.file, sha256=offer.sha256, size=0, urls=[offer.url]) for _, _, offer in solved]
+    must(store.fetch(files, progress, **pypi.trust()), "cannot be fetched")
+    return [
+        PythonFile(
+            name=offer.name,
+            version=offer.version,
+            file=offer.file,
+            sha256=offer.sha256,
+            size=store.path_of(offer.sha256).stat().st_size,
+            group=group,
+            compile=compiled,
+            licence=pypi.licence(store.path_of(offer.sha256), offer.file),
+            needs=pypi.needs(store.path_of(offer.sha256), offer.file, recipe.variant.python, recipe.base),
+        )
+        for group, compiled, offer in solved
+    ]
 
 
 def lock_sources(recipe: Recipe) -> list[Source]:

@@ -104,6 +104,7 @@ KINDS: dict[str, tuple[str, list[Reader]]] = {
     "dockerfiles/diagnose.toml": ("", [("diagnose", "log.txt"), ("watch", "log.txt")]),
     "dockerfiles/floors.toml": ("", [*JUDGED, ("estimate", "--parameters", "7B", "--instance", "p5.48xlarge")]),
     "dockerfiles/follow.toml": ("", [("watch", "log.txt")]),
+    "dockerfiles/stragglers.toml": ("", [("watch", "log.txt")]),
     "dockerfiles/gate.toml": ("", [(*GATE, "slurm"), (*GATE, "kubernetes")]),
     "dockerfiles/find.toml": ("", [find_model.load_settings]),
     "dockerfiles/graft.toml": ("", [graft_found.settings]),

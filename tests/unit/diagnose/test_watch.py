@@ -236,7 +236,7 @@ def test_a_pipe_is_passed_on_to_the_last_byte() -> None:
 
 def test_a_pipe_through_which_nothing_comes_any_more(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "dockerfiles/causes", tmp_path / "dockerfiles/causes")
-    for name in ("matrix.toml", "diagnose.toml", "follow.toml"):
+    for name in ("matrix.toml", "diagnose.toml", "follow.toml", "stragglers.toml"):
         text = (ROOT / "dockerfiles" / name).read_text()
         text = text.replace("job_seconds = 900", "job_seconds = 0.3").replace(
             "file_seconds = 1 ", "file_seconds = 0.1 "

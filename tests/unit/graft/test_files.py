@@ -2,21 +2,31 @@
 
 import io
 import json
+import re
 import tarfile
 from typing import Any
 
 import pytest
-from unit.graft.records import Edit, config, edited, env, first_python, inside, there, unchanged, wanted
+from unit.graft.records import Edit, config, edited, env, first_python, inside, library, there, unchanged, wanted
 
 from trainwright.core.errors import BuildError, NotRunError
 from trainwright.graft import build, files
 from trainwright.graft import plan as graft_plan
+from trainwright.graft import recipe as graft_recipe
 from trainwright.graft.files import Graft
 from trainwright.graft.found import Found
+from trainwright.graft.lock import Locked
 from trainwright.graft.plan import Plan
+from trainwright.image.inputs import Distribution
 from trainwright.matrix.matrix import Intent
+from trainwright.matrix.model import Group, Lock, PythonFile
+from trainwright.resolve.resolve import lock_sources
 
 OWN = "/opt/conda/envs/team/bin/python3"
+
+
+NOTHING = Distribution(intent="", epoch=0, locked={}, effective={}, drift=[], unmet=None)
+LOCKED = Locked(Lock(intent="0" * 64, entries="0" * 64, python=[]), NOTHING, None)
 
 
 def planned(intent: Intent, edit: Edit) -> tuple[Found, Plan]:
@@ -25,40 +35,42 @@ def planned(intent: Intent, edit: Edit) -> tuple[Found, Plan]:
 
 
 def rendered(intent: Intent, edit: Edit = unchanged) -> Graft:
-    return files.graft(intent, *planned(intent, edit))
+    found, made = planned(intent, edit)
+    recipe = graft_recipe.recipe(intent, found, wanted(intent), made.id, made.framework)
+    return files.graft(recipe, found, made, LOCKED)
 
 
 def test_launcher_and_preflight_start_with_the_images_own_python(intent: Intent) -> None:
     one = rendered(intent, first_python(path=OWN))
     assert not [name for name, (text, _) in one.files.items() if "/opt/venv/bin" in text]
     for name in ("trainwright-launch", "trainwright-check"):
-        text, mode = one.files[f"rootfs/usr/local/bin/{name}"]
+        text, mode = one.files[f"usr/local/bin/{name}"]
         assert f"{OWN} -IB" in text
         assert mode == 0o755
-    assert f'PYTHON = "{OWN}"' in one.files["rootfs/opt/trainwright/launcher/starting.py"][0]
+    assert f'PYTHON = "{OWN}"' in one.files["opt/trainwright/launcher/starting.py"][0]
 
 
 def test_the_declaration_is_what_was_found(intent: Intent) -> None:
     one = rendered(intent)
-    declared = json.loads(one.files["rootfs/opt/trainwright/declared.json"][0])
+    declared = json.loads(one.files["opt/trainwright/declared.json"][0])
     assert declared["components"]["torch"]["says"] == "2.13.0+cpu"
     assert declared["components"]["torch"]["at_start"]
     assert declared["python"]["numpy"] == "2.4.6"
-    assert "torch==2.13.0+cpu\n" in one.files["rootfs/opt/trainwright/constraints.txt"][0]
-    assert 'io.trainwright.version.torch="2.13.0+cpu"' in one.files["Dockerfile"][0]
-    assert "RUN" not in one.files["Dockerfile"][0]
+    assert "torch==2.13.0+cpu\n" in one.files["opt/trainwright/constraints.txt"][0]
+    assert 'io.trainwright.version.torch="2.13.0+cpu"' in one.inputs.text["Dockerfile"]
+    assert "RUN" not in one.inputs.text["Dockerfile"]
 
 
 def test_pips_own_settings_are_left_alone(intent: Intent) -> None:
-    assert "rootfs/etc/pip.conf" in rendered(intent).files
+    assert "etc/pip.conf" in rendered(intent).files
     one = rendered(intent, there(**{"_etc_pip.conf": "file"}))
-    assert "rootfs/etc/pip.conf" not in one.files
-    assert "ENV PIP_CONSTRAINT=/opt/trainwright/constraints.txt" in one.files["Dockerfile"][0]
+    assert "etc/pip.conf" not in one.files
+    assert "ENV PIP_CONSTRAINT=/opt/trainwright/constraints.txt" in one.inputs.text["Dockerfile"]
 
 
 def test_the_key_is_of_the_image_and_of_what_is_added(intent: Intent) -> None:
     one = rendered(intent)
-    assert rendered(intent) == one
+    assert rendered(intent).key == one.key
     assert rendered(intent, lambda r: r.update(pinned="team.example/train@sha256:" + "b" * 64)).key != one.key
     assert rendered(intent, first_python(path=OWN)).key != one.key
     assert rendered(intent, lambda r: r.update(source="trainwright/below:a")).key == one.key
@@ -98,15 +110,119 @@ def test_the_time_of_an_image(created: str, seconds: int) -> None:
         (env(PATH="/other"), "the environment is another one: PATH"),
         (config(user="1000"), "user was"),
         (config(entrypoint=["/x"]), "entrypoint was"),
-        (first_python(packages={}), "pythons of the image changed"),
+        (first_python(packages={}), "packages of /opt/venv/bin/python"),
+        (first_python(components={}), "what /opt/venv/bin/python imports changed"),
+        (inside(packages={}), "package bash is not there"),
+        (library(sha256="0" * 64), "library /usr/lib/libmpi.so was"),
         (inside(libc="glibc 2.40"), "libc of the image changed"),
     ],
 )
 def test_a_graft_that_changed_the_image_below(intent: Intent, edit: Edit, told: str) -> None:
-    before, made = planned(intent, unchanged)
-    assert [*build.differences(before, before, made)] == []
-    (said,) = build.differences(before, edited(edit), made)
-    assert told in said
+    before, made = planned(intent, library(sha256="1" * 64))
+    one = rendered(intent)
+    assert [*build.differences(before, before, made, one)] == []
+    after = edited(lambda record: (library(sha256="1" * 64)(record), edit(record)))
+    assert told in next(build.differences(before, after, made, one))
+
+
+@pytest.mark.parametrize("fabric", ["distro", "efa"])
+def test_a_fabric_adds_what_the_matrix_pins(intent: Intent, fabric: str) -> None:
+    found = edited(unchanged)
+    asked = wanted(intent, fabric)
+    stack = intent.matrix.stacks[graft_recipe.stack_of(asked, found)]
+    pins = graft_recipe.added(intent, found, asked)
+    assert pins.keys() == {*stack.pins, "openssh"}
+    assert pins["libfabric"].provider == stack.pins["libfabric"]
+    recipe = graft_recipe.recipe(intent, found, asked, "pytorch-2.13-cpu-py311-ec2-train", "pytorch")
+    assert recipe.base.archives["debian"] == ["bookworm", "bookworm-updates"]
+    assert "bookworm-security" in recipe.base.archives["debian-security"]
+    made = graft_plan.plan(intent, found, asked)
+    assert not made.lacking
+    assert "are left out" in [step.does for step in made.steps]  # a plugin of NCCL
+
+
+def test_nccl_of_the_image_stays(intent: Intent) -> None:
+    cuda = edited(first_python(components={"torch": {"version": "2.15.0+cu132", "error": "", "maps": []}}))
+    pins = graft_recipe.added(intent, cuda, wanted(intent, "distro"))
+    assert "nccl" not in pins
+    assert pins["aws-ofi-nccl"].provider == "source"
+
+
+def with_cuda(record: dict[str, Any]) -> None:
+    record["inside"]["os"].update(VERSION_ID="13", VERSION_CODENAME="trixie")
+    python = record["inside"]["pythons"][0]
+    nccl = f"{python['site']}/nvidia/nccl/lib/libnccl.so.2"
+    python["components"] = {"torch": {"version": "2.15.0+cu132", "error": "", "maps": [nccl]}}
+    row = {"component": "nccl", "sha256": "1" * 64, "names": [], "version": "2.30.7"}
+    record["inside"]["libraries"] = {nccl: row}
+
+
+def test_what_is_compiled_is_for_the_nccl_that_the_framework_maps(intent: Intent) -> None:
+    found, asked = edited(with_cuda), wanted(intent, "distro", "sagemaker")
+    made = graft_plan.plan(intent, found, asked)
+    assert not made.lacking
+    recipe = graft_recipe.recipe(intent, found, asked, made.id, made.framework)
+    names = {name for pin in recipe.pins for name in recipe.packages(recipe.provider(pin).packages)}
+    rows = {
+        name: {
+            "Package": name,
+            "Version": "1-1",
+            "Architecture": "amd64",
+            "Archive": "debian",
+            "Filename": f"pool/{name}.deb",
+            "Size": "1",
+            "SHA256": "a" * 64,
+        }
+        for name in names
+    }
+    packages = Distribution(intent="", epoch=0, locked=rows, effective=rows, drift=[], unmet=None)
+    wheels: list[tuple[str, Group, bool]] = [("uv", "tools", False), ("nvidia-cuda-nvcc", "devel", True)]
+    wheels += [("sagemaker-training", "toolkit", False), ("setuptools", "sdist-build", False)]
+    python = [
+        PythonFile(name=name, version="1", file=f"{name}-1.whl", sha256="b" * 64, size=1, group=group, compile=compiled)
+        for name, group, compiled in wheels
+    ]
+    lock = Lock(intent="0" * 64, entries="0" * 64, python=python, sources=lock_sources(recipe))
+    one = files.graft(recipe, found, made, Locked(lock, packages, packages))
+    text, site = one.inputs.text["Dockerfile"], "/opt/venv/lib/python3.11/site-packages"
+    assert re.findall("^FROM (.*)$", text, re.MULTILINE) == [
+        "parent AS base",
+        "base AS builder",
+        "base AS uv",
+        "builder AS cuda-compiler",
+        "cuda-compiler AS aws-ofi-nccl",
+        "builder AS gdrcopy",
+        "cuda-compiler AS nccl-tests",
+        "base",
+    ]
+    assert f"NCCL_HOME={site}/nvidia/nccl" in text
+    assert f"-rpath={site}/nvidia/nccl/lib:{site}/nvidia/cu13/lib" in text
+    assert one.inputs.pins["nccl"] == "2.30.7"
+    declared = json.loads(one.files["opt/trainwright/declared.json"][0])
+    assert declared["components"]["nccl"]["at_start"]
+    assert declared["python"]["sagemaker-training"] == "1"
+    assert 'CMD ["train"]' in text
+    assert "/opt/venv/bin/python" in one.files["opt/trainwright/bin/train"][0].splitlines()[0]
+
+
+def test_nothing_is_compiled_without_a_compiler_of_cuda(intent: Intent) -> None:
+    def older(record: dict[str, Any]) -> None:
+        with_cuda(record)
+        record["inside"]["pythons"][0]["components"]["torch"]["version"] = "2.10.0+cu128"
+
+    (said,) = graft_plan.plan(intent, edited(older), wanted(intent, "distro")).lacking
+    assert "requires nvcc" in said
+
+
+@pytest.mark.parametrize(("volume", "told"), [("/usr", True), ("/data", False)])
+def test_a_volume_over_what_is_installed(intent: Intent, volume: str, told: bool) -> None:
+    made = graft_plan.plan(intent, edited(config(volumes=[volume])), wanted(intent, target="sagemaker"))
+    assert bool(made.lacking) == told
+
+
+def test_variables_that_a_dockerfile_sets() -> None:
+    text = "FROM a\nENV A=1 \\\n    B=2\nRUN export C=3 \\\n    D=4\nENV E=x\n"
+    assert files.set_by(text) == {"A", "B", "E"}
 
 
 def test_lower_layers_keep_their_digests() -> None:

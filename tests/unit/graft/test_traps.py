@@ -208,9 +208,10 @@ def test_a_preset_plugin_is_set_to_the_one_for_efa(intent: Intent) -> None:
 
 @pytest.mark.parametrize(("fabric", "target"), [("efa", "ec2"), ("distro", "ec2"), ("none", "sagemaker")])
 def test_what_is_not_built_is_not_run(intent: Intent, fabric: str, target: str) -> None:
-    found = edited(unchanged)
+    found = edited(inside(managers=["dnf"]))
     (error,) = graft_plan.refusals(found, graft_plan.plan(intent, found, wanted(intent, fabric, target)))
     assert isinstance(error, NotRunError)
+    assert "which has dnf" in error.why
 
 
 def test_pips_settings_of_the_image_stay(intent: Intent) -> None:

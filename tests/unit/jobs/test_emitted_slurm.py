@@ -1,57 +1,23 @@
 """Give what `trainwright emit` writes for sbatch to a real Slurm of two nodes on loopback, if it is installed.
 
 Only the container is missing: a stand-in for srun drops pyxis' options, and one for the launcher prints what the
-launcher's own code reads from the environment. Tried with Debian 12's slurmctld, slurmd, slurm-client (22.05.8) and
-munge, which may also be unpacked into a folder on PATH (with LD_LIBRARY_PATH). The tests need no GPUs.
+launcher's own code reads from the environment. The tests need no GPUs; tests/slurms.py says what they need.
 """
 
 import json
-import os
 import re
-import shutil
-import socket
-import subprocess
 import sys
-import tempfile
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hostile.words import HOSTILE
+from slurms import WAIT, Run, log_of, programs, running, state, until
 
 pytestmark = pytest.mark.slurm
 ROOT = Path(__file__).parents[3]
 LAUNCHER = ROOT / "dockerfiles/rootfs/common/opt/trainwright/launcher"
-PROGRAMS = ("munged", "slurmctld", "slurmd", "slurmstepd", "sbatch", "srun", "scontrol", "scancel", "sinfo")
-WAIT = 60  # seconds, for anything
-CONF = """\
-ClusterName=proof
-SlurmctldHost=localhost(127.0.0.1)
-SlurmctldPort={ports[0]}
-SlurmUser=root
-SlurmdUser=root
-AuthType=auth/munge
-AuthInfo=socket={folder}/munge.sock
-CredType=cred/munge
-PluginDir={plugins}
-StateSaveLocation={folder}/state
-SlurmdSpoolDir={folder}/spool-%n
-SlurmctldPidFile={folder}/slurmctld.pid
-SlurmdPidFile={folder}/slurmd-%n.pid
-ProctrackType=proctrack/linuxproc
-TaskPlugin=task/none
-SelectType=select/cons_tres
-MpiDefault=none
-SwitchType=switch/none
-ReturnToService=2
-JobRequeue=0
-SlurmdParameters=config_overrides
-NodeName=n1 NodeHostname=localhost NodeAddr=127.0.0.1 Port={ports[1]} CPUs=4
-NodeName=n2 NodeHostname=localhost NodeAddr=127.0.0.1 Port={ports[2]} CPUs=4
-PartitionName=all Nodes=n1,n2 Default=YES MaxTime=INFINITE State=UP
-"""
 SRUN = """\
 #!/bin/bash
 words=()
@@ -87,85 +53,13 @@ if "--wait" in sys.argv:
 """
 
 
-def until(true: Callable[[], Any], what: str) -> Any:
-    end = time.monotonic() + WAIT
-    while time.monotonic() < end:
-        if found := true():
-            return found
-        time.sleep(0.2)
-    raise AssertionError(f"{what}: not within {WAIT} s")
-
-
-Run = Callable[..., "subprocess.CompletedProcess[str]"]
-
-
 @pytest.fixture(scope="module")
 def slurm() -> Iterator[Run]:
-    """Start Slurm; yield a function that runs one of its commands, and stop all of it afterwards."""
-    found = {name: shutil.which(name) or shutil.which(f"{name}-wlm") for name in PROGRAMS}
-    if missing := [name for name, path in found.items() if not path]:
-        pytest.skip(f"not run: no {', '.join(missing)} (Debian's slurmctld, slurmd, slurm-client, munge)")
-    if os.geteuid():
-        pytest.skip("not run: slurmd wants root")
-    plugins = next(Path(str(found["slurmd"])).parents[1].glob("lib/*/slurm*/auth_munge.so"), Path("/none/none")).parent
-    with tempfile.TemporaryDirectory(prefix="slurm-") as name:  # short: a socket's path has 107 characters
-        folder = Path(name)
-        for part in ("bin", "state", "job"):
-            (folder / part).mkdir()
-        (folder / "key").write_bytes(os.urandom(1024))
-        (folder / "key").chmod(0o600)
-        (folder / "slurm.conf").write_text(CONF.format(folder=folder, plugins=plugins, ports=free_ports(3)))
-        launch = LAUNCH.format(python=sys.executable, launcher=LAUNCHER, wait=WAIT)
-        for program, text in (
-            ("srun", SRUN.format(srun=found["srun"])),
-            ("trainwright-launch", launch),
-            ("all_reduce_perf", ALONE),
-        ):
-            (folder / "bin" / program).write_text(text)
-            (folder / "bin" / program).chmod(0o755)
-        own = {"SLURM_CONF": str(folder / "slurm.conf"), "PATH": f"{folder}/bin:{os.environ['PATH']}"}
-        if libraries := os.environ.get("LD_LIBRARY_PATH"):
-            own["LD_LIBRARY_PATH"] = libraries
-        munge = [f"--{word}={folder}/{word}" for word in ("pid-file", "log-file", "seed-file")]
-        commands = [
-            [found["munged"], "-F", "--force", f"--key-file={folder}/key", f"--socket={folder}/munge.sock", *munge],
-            [found["slurmctld"], "-D"],
-            *([found["slurmd"], "-D", "-N", node, "-d", found["slurmstepd"]] for node in ("n1", "n2")),
-        ]
-        started = list["subprocess.Popen[bytes]"]()
-
-        def run(program: str, *words: str) -> "subprocess.CompletedProcess[str]":
-            command = [str(found[program]), *words]
-            return subprocess.run(command, cwd=folder / "job", env=own, capture_output=True, text=True, timeout=WAIT)
-
-        try:
-            with (folder / "log").open("wb") as log:
-                for command in commands:
-                    started.append(subprocess.Popen([str(word) for word in command], env=own, stdout=log, stderr=log))
-                    until(lambda: len(started) > 1 or (folder / "munge.sock").exists(), "munged")
-            until(lambda: run("sinfo", "-h", "-N", "-o", "%T").stdout.split() == ["idle", "idle"], "two nodes")
-            yield run
-        finally:
-            if len(started) == len(commands):
-                run("scancel", "--user=root")
-                time.sleep(1)
-            for child in reversed(started):
-                child.terminate()
-            for child in started:
-                try:
-                    child.wait(10)
-                except subprocess.TimeoutExpired:
-                    child.kill()
-                    child.wait()
-
-
-def free_ports(count: int) -> list[int]:
-    held = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    try:
-        return [one.getsockname()[1] for one in held]
-    finally:
-        for one in held:
-            one.close()
+    """Start Slurm with two nodes."""
+    launch = LAUNCH.format(python=sys.executable, launcher=LAUNCHER, wait=WAIT)
+    texts = {"srun": SRUN.format(srun=programs()["srun"]), "trainwright-launch": launch, "all_reduce_perf": ALONE}
+    with running(2, texts) as run:
+        yield run
 
 
 @pytest.fixture
@@ -180,14 +74,6 @@ def file(cli: Any, tmp_path: Path) -> Callable[..., Path]:
         return path
 
     return write
-
-
-def log_of(slurm: Run, job: str) -> Path:
-    return Path(re.findall(r"StdOut=(\S+)", slurm("scontrol", "show", "job", job).stdout)[0])
-
-
-def state(slurm: Run, job: str) -> str:
-    return str(re.findall(r"JobState=(\w+)", slurm("scontrol", "show", "job", job).stdout)[0])
 
 
 @pytest.mark.parametrize("on", ["slurm", "hyperpod-slurm"])

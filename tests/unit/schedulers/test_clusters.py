@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from unit import kube_models
-from unit.emitted import IMAGE, Emit, Json
+from unit.emitted import IMAGE, Emit, Json, read_all
 from unit.emitted import pods as pods_of
 
 from trainwright.schedulers import clusters
@@ -50,7 +49,7 @@ def written(ended: Any) -> tuple[list[Json], list[Json]]:
     """Return the documents of a file, each valid, and the pods that have devices."""
     pytest.importorskip("kubeflow.training", reason="not run: kubeflow-training is not installed (make setup)")
     assert ended.code == 0, ended.err
-    found = list(yaml.safe_load_all(ended.out))
+    found = read_all(ended.out)
     assert [kube_models.wrong(one, MODELS[one["kind"]]) for one in found] == [[]] * len(found)
     return found, [pod for pod in pods_of(found[-1]) if "resources" in pod["containers"][0]]
 
@@ -153,7 +152,7 @@ def test_mpirun_of_the_gate_has_the_same_settings_as_srun() -> None:
 
 def test_the_gate_of_one_node_claims_its_interfaces_too(write: Any) -> None:
     ended = write("kubernetes", "--instance", "p5.48xlarge", "--cluster", "eks-dra")
-    *_, template, job = yaml.safe_load_all(ended.out)
+    *_, template, job = read_all(ended.out)
     assert [kube_models.wrong(one, MODELS[one["kind"]]) for one in (template, job)] == [[], []]
     (claim,) = job["spec"]["template"]["spec"]["resourceClaims"]
     assert claim["resourceClaimTemplateName"] == template["metadata"]["name"]

@@ -90,14 +90,15 @@ def _sort(file: str, found: Left, inside: bool) -> None:
         return
     with log_lines.opened(file) as stream:
         head = stream.read(HEAD)
-        if recorder.is_dump(head):
-            try:
+        try:
+            if recorder.is_dump(head):
                 found.dumps.append(recorder.dumped(head + stream.read(LARGEST), file))
-            except Refused as error:
-                found.notes.append(f"{file}: not read: {error}")
-            return
-        if ras.is_ras(head):
-            found.ras.append(ras.answered((head + stream.read(LARGEST)).decode(errors="replace"), file))
+                return
+            if ras.is_ras(head):
+                found.ras.append(ras.answered(head + stream.read(LARGEST), file))
+                return
+        except Refused as error:
+            found.notes.append(f"{file}: not read: {error}")
             return
     if inside and (b"\0" in head[: log_lines.LOOKED_AT] or not head):
         found.notes.append(f"{file}: not read: {'it is not text' if head else 'it is empty'}")

@@ -5,8 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from trainwright.core.errors import masked
+from trainwright.diagnose import stragglers
 from trainwright.diagnose.causes import Cause
-from trainwright.diagnose.job import said
+from trainwright.diagnose.job import pace, said
 from trainwright.diagnose.job.collect import Left, streams
 from trainwright.diagnose.job.ranks import Job, Rank, known
 from trainwright.diagnose.job.verdict import FOLLOWED, SILENT, Verdict, judged, named
@@ -30,6 +31,12 @@ def of_job(
     if ranks < 2 and len(job.hosts) < 2 and not left.ras:
         return None
     verdict = judged(job)
+    if verdict.cause in ("none", "unknown"):
+        late, note = pace.slow(job, stragglers.load_settings(root))
+        verdict = late or verdict
+        job.notes += [note] if note else []
+        for number in late.ranks if late else ():
+            job.ranks[number].state = late.state if late else ""
     if verdict.cause == "unknown" and len(left.logs) == 1 and verdict.state == "" and not left.dumps:
         return None
     return _row(job, verdict, left, names)

@@ -139,7 +139,7 @@ def _of_rank(job: Job, stream: Stream, consequences: set[str]) -> None:
             rank.first = rank.first or event
     rank.first_when = rank.first_when or stream.began
     if stream.last:
-        rank.last, rank.last_when = stream.last, stream.when(stream.reader.lines)
+        rank.last, rank.last_when = stream.last, stream.last_when
     rank.passed = rank.passed or answer(stream.reader).state == "none"
     rank.step = int(stream.step.values["step"]) if stream.step else rank.step
     for said in stream.said:
@@ -167,7 +167,7 @@ def _event(stream: Stream, row: Finding, place: str) -> Event:
     where = near[0].where if near else ""
     when = row.when or stream.when(row.number)
     fix = row.cause.fixes.get(place, row.cause.fix)
-    line = stream.line(row.number)
+    line = row.number
     return Event(row.cause.id, row.cause.what, fix, masked(text), stream.file, line, when, where)
 
 
@@ -197,7 +197,7 @@ def _said(job: Job, stream: Stream, worlds: Counter[int]) -> None:
                 if block.get("kind") != "root":
                     rank.code_event = None  # another one of this host failed before it
         elif said.kind == "work":
-            number, place = int(values["rank"]), f"{stream.file}:{stream.line(said.number)}: {masked(said.text)}"
+            number, place = int(values["rank"]), f"{stream.file}:{said.number}: {masked(said.text)}"
             job.works.setdefault(values.get("group", ""), {})[number] = int(values["enqueued"]), place
             job.rank(number).heard = True
             job.rank(number).noticed_kinds.add("waited")
@@ -214,7 +214,7 @@ def _said(job: Job, stream: Stream, worlds: Counter[int]) -> None:
 def _ended(rank: Rank, code: int, stream: Stream, number: int, text: str, host: str) -> None:
     if rank.code is None:
         rank.code, rank.host = code, rank.host or host
-        rank.code_event = Event("", "", "", masked(text), stream.file, stream.line(number), stream.when(number))
+        rank.code_event = Event("", "", "", masked(text), stream.file, number, stream.when(number))
 
 
 def _hosts(job: Job) -> None:

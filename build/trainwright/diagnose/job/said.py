@@ -1,18 +1,20 @@
 """Find the lines in which ranks and launchers speak of each other: who left, who was waited for, how many they are."""
 
 import re
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
-
-from ahocorasick_rs import BytesAhoCorasick, Implementation
 
 from trainwright.core.toml import Model, load
 from trainwright.diagnose.anchors import literals
-from trainwright.diagnose.causes import Expression
+from trainwright.diagnose.causes import LATER, Expression
 from trainwright.diagnose.log_lines import LOOKED_AT, unprefixed
+from trainwright.diagnose.reader import Block, Hit
 
 FILE = "dockerfiles/diagnose-job.toml"
+LAST = "step"  # the kind of which the last line of a rank counts alone
 
 
 class Kind(Model):
@@ -53,27 +55,44 @@ class Words:
             for literal in literals(expression.pattern):
                 anchors.setdefault(literal, []).append(number)
         self._behind = list(anchors.values())
-        self._words = BytesAhoCorasick([one.encode() for one in anchors], implementation=Implementation.DFA)
+        self.words = [one.encode() for one in anchors]
+        self._last = {  # of these the last one counts alone
+            index for index, behind in enumerate(self._behind) if all(self._each[one][0] == LAST for one in behind)
+        }
 
-    def found(self, data: bytes, before: int) -> Iterator[Said]:
-        """Yield what whole lines say; `before` is the number of lines that came earlier."""
-        counted, number, seen, end = 0, before + 1, set[int](), -1
+    def found(self, block: Block, hits: Iterable[Hit], first: int) -> Iterator[Said]:
+        """Yield what the lines around words say; the words are numbered from `first` on."""
+        seen, last, line = set[tuple[int, int]](), dict[int, deque[Hit]](), -1
         text = ""
-        for index, at, to in self._words.find_matches_as_indexes(data, overlapping=True):
-            if at >= end:
-                start = data.rfind(b"\n", 0, at) + 1
-                end = data.find(b"\n", to)
-                end = len(data) if end < 0 else end
-                number += data.count(b"\n", counted, start)
-                counted, text, seen = start, "", set()
+        for index, at, to in hits:
+            if index - first in self._last:
+                last.setdefault(index, deque(maxlen=LATER)).append((index, at, to))
+                continue
+            start, end = block.line(at, to)
             if at - start > LOOKED_AT:
                 continue
-            for one in self._behind[index]:
-                if one in seen:
-                    continue
-                seen.add(one)
-                text = text or unprefixed(data[start : min(end, start + LOOKED_AT)].decode(errors="replace"))[0]
-                kind, expression = self._each[one]
-                if match := expression.search(text):
-                    values = {name: value for name, value in match.groupdict().items() if value is not None}
-                    yield Said(kind, number, values, text.strip()[:500])
+            if start != line:
+                line, text = start, ""
+            for one in self._behind[index - first]:
+                if (start, one) not in seen:
+                    seen.add((start, one))
+                    text = text or _text(block, start, end)
+                    if said := self._said(one, text, block, start):
+                        yield said
+        for index, at, to in sorted(chain.from_iterable(last.values()), key=lambda hit: hit[1]):
+            start, end = block.line(at, to)
+            for one in self._behind[index - first] if at - start <= LOOKED_AT else ():
+                if said := self._said(one, _text(block, start, end), block, start):
+                    yield said
+
+    def _said(self, one: int, text: str, block: Block, start: int) -> Said | None:
+        kind, expression = self._each[one]
+        match = expression.search(text)
+        if match is None:
+            return None
+        values = {name: value for name, value in match.groupdict().items() if value is not None}
+        return Said(kind, block.number(start), values, text.strip()[:500])
+
+
+def _text(block: Block, start: int, end: int) -> str:
+    return unprefixed(block.data[start : min(end, start + LOOKED_AT)].decode(errors="replace"))[0]

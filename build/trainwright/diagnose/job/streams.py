@@ -1,22 +1,30 @@
 """Split logs into the streams of their ranks and hosts, by the labels that launchers put before each line."""
 
 import re
-from array import array
-from collections import deque
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import count, repeat
+from operator import itemgetter
+
+from ahocorasick_rs import BytesAhoCorasick, Implementation
 
 from trainwright.diagnose.job.said import Said, Words
 from trainwright.diagnose.log_lines import Moment, moment, opened
-from trainwright.diagnose.reader import COLOURS, Reader
+from trainwright.diagnose.reader import COLOURS, Block, Hit, Reader, without_collection
 
-FLUSHED = 1 << 16  # bytes of a stream that are read at once
-FLUSHED_LINES = 2000
-TAIL = 400  # last lines of a stream that are kept
+TAIL = 400  # lines before one without a time in which its time is looked for
+FIRST_STAMPS = 1 << 16  # bytes of a block in which the first times of new writers are looked for
+ENDS = ("exit", "table-code")  # kinds of lines whose time counts
+LONGEST_LABEL = 600  # bytes
 SAMPLE = 400  # lines that decide which labels a log has
 MOST_STREAMS = 20_000
 MOST_SAID = 5_000  # of a stream
-MARKS = {"pod": b"] ", "column": b"| ", "task": b": "}
+MARKS = {"pod": b"] ", "column": b"| ", "task": b": ", "mpi": b">:", "local": b"]:"}  # what ends a label of each kind
+SPACED = (b">:", b"]:")  # after which a space may belong to the label
+LABELS = {  # words of further labels, and the kind of label that they are part of anyway
+    b"[rank": "", b"[Rank ": "", b"[default": "local", b"[trainer": "local", b"<std": "mpi"
+}  # fmt: skip
 POD = re.compile(rb"\[pod/([^/\]\s]{1,253})/[^\]\s]{1,253}\] ")  # kubectl logs --prefix
 COLUMN = re.compile(rb"([\w.-]{1,253}) +\| ")  # docker compose, SageMaker's local mode, `trainwright run`
 TASK = re.compile(rb" {0,6}(\d{1,6}): ")  # srun --label
@@ -44,62 +52,48 @@ class Key:
     rank: int | None = None
 
 
-@dataclass
+@dataclass(eq=False)
 class Stream:
-    """The lines of one writer."""
+    """The lines of one writer. Their numbers are those of the file."""
 
     file: str
     key: Key
     reader: Reader
-    words: Words
     rank: int | None = None
     host: str = ""
-    numbers: "array[int]" = field(default_factory=lambda: array("Q"))  # of its lines in the file
-    waiting: list[bytes] = field(default_factory=list)  # lines that are not read yet
     said: list[Said] = field(default_factory=list)
     step: Said | None = None  # the last one
     began: Moment | None = None  # the time of its first stamped line
-    tail: deque[tuple[int, bytes]] = field(default_factory=lambda: deque(maxlen=TAIL))
+    stamps: dict[int, Moment] = field(default_factory=dict)  # of lines without one of their own, shortly before them
+    last: str = ""  # its last line
+    last_when: Moment | None = None
 
-    def flush(self) -> None:
-        """Read the lines that wait."""
-        if self.waiting:
-            self._read(b"\n".join(self.waiting) + b"\n")
-            self.waiting.clear()
-
-    def _read(self, data: bytes) -> None:
-        before = self.reader.lines
-        if self.began is None:
-            stamps = (moment(line[:120].decode(errors="replace")) for line in data[:FLUSHED].split(b"\n")[:SAMPLE])
-            self.began = next((one for one in stamps if one), None)
-        for said in self.words.found(data, before):
-            if said.kind == "step":
-                self.step = said
-            elif len(self.said) < MOST_SAID:
-                self.said.append(said)
-        self.reader.block(data)
-        last = data[-FLUSHED:].split(b"\n")[-TAIL - 1 :]
-        first = before + data.count(b"\n") - (len(last) - 1) + 1
-        self.tail.extend((first + n, line[:1000]) for n, line in enumerate(last) if line)
-
-    def line(self, number: int) -> int:
-        """Return the number in the file of the stream's line."""
-        return self.numbers[number - 1] if 0 < number <= len(self.numbers) else number
+    def ends(self, number: int, line: bytes) -> None:
+        """Note a line as the last one so far."""
+        if number > self.reader.lines and line.strip():
+            self.reader.lines, self.last = number, line[:1000].decode(errors="replace")
+            self.last_when = moment(self.last) or self.last_when
 
     def when(self, number: int) -> Moment | None:
-        """Return the time of a line, or of the last stamped line shortly before it."""
-        for one, line in reversed(self.tail):
-            if one <= number and (found := moment(line[:120].decode(errors="replace"))):
-                return found
-        return None
+        """Return the time of a line that says something, or of the last stamped line shortly before it."""
+        return self.stamps.get(number)
 
-    @property
-    def last(self) -> str:
-        return self.tail[-1][1].decode(errors="replace") if self.tail else ""
+
+class _Block(Block):
+    """Whole lines of a log with labels; a line begins behind its labels."""
+
+    def __init__(self, data: bytes, before: int) -> None:
+        super().__init__(data, before)
+        self.texts = dict[int, int]()  # where the text of a line begins, for lines that hold a word
+        self.hits = dict[Stream, tuple[list[Hit], list[Hit]]]()  # of the reader, and of what ranks say of each other
+
+    def line(self, at: int, to: int) -> tuple[int, int]:
+        start, end = super().line(at, to)
+        return self.texts.get(start, start), end
 
 
 class Splitter:
-    """Split one log."""
+    """Split one log: one search for words in all its lines, then a look at who wrote those that hold some."""
 
     def __init__(self, file: str, reader: Reader, words: Words) -> None:
         self.file, self._reader, self._words = file, reader, words
@@ -110,49 +104,163 @@ class Splitter:
         self._number = 0
 
     def read(self, blocks: Iterable[bytes]) -> list[Stream]:
-        for block in blocks:
-            data = COLOURS.sub(b"", block) if b"\x1b" in block else block
-            if self._labels is None:
-                self._labels = labels(data.split(b"\n", SAMPLE)[:SAMPLE])
-                self._mark = next((MARKS[name] for name in MARKS if name in self._labels), b"")
-            self._split(data, self._labels)
-        for stream in self.streams.values():
-            stream.flush()
+        with without_collection():
+            for block in blocks:
+                data = COLOURS.sub(b"", block) if b"\x1b" in block else block
+                if self._labels is None:
+                    self._begin(data)
+                self._read(_Block(data, self._number))
         return list(self.streams.values())
 
-    def _split(self, data: bytes, names: frozenset[str]) -> None:
-        lines, mark, known = data.split(b"\n"), self._mark, self._of_label
+    def _begin(self, data: bytes) -> None:
+        self._labels = labels(data.split(b"\n", SAMPLE)[:SAMPLE])
+        kind = next((name for name in MARKS if name in self._labels), "")
+        self._mark = MARKS.get(kind, b"")
+        reader, said = self._reader.words, self._words.words
+        further = [word for word in LABELS if not kind or kind != LABELS[word]]
+        self._said, self._label = len(reader), len(reader) + len(said)
+        self._search = BytesAhoCorasick([*reader, *said, *further], implementation=Implementation.DFA)
+
+    def _read(self, block: _Block) -> None:
+        before = len(self.streams)
+        self._assign(block)
+        self._ends(block)
+        self._number = block.last
+        if len(self.streams) > before:
+            self._first_stamps(block)
+        opens, word = self._reader.opens, itemgetter(0)
+        opened = {one for one, (hits, _) in block.hits.items() if not opens.isdisjoint(map(word, hits))}
+        opened |= {one for one in self.streams.values() if one.reader.tracebacks.open}
+        own = self._own_lines(block, opened)
+        for stream in [*block.hits, *(opened - block.hits.keys())]:
+            self._take(stream, block, own.get(stream, []))
+
+    def _assign(self, block: _Block) -> None:
+        """Give each word that was found to the writer of its line."""
+        data, mark, known, all_hits = block.data, self._mark, self._of_label, block.hits
+        end, text, skip, first_said = -1, 0, len(mark), self._said
+        hits, said = list[Hit](), list[Hit]()
+        for hit in self._search.find_matches_as_indexes(data, overlapping=True):
+            index, at, to = hit
+            if at >= end:
+                start = data.rfind(b"\n", 0, at) + 1
+                end = data.find(b"\n", to)
+                end = len(data) if end < 0 else end
+                cut = data.find(mark, start, min(end, start + LONGEST_LABEL)) if mark else -1
+                stream = known.get(data[start:cut]) if cut >= 0 else None
+                if stream is None:
+                    stream, text = self._route(data, start, end)
+                else:
+                    text = cut + skip + (data[cut + skip : cut + skip + 1] == b" " and mark in SPACED)
+                block.texts[start] = text
+                hits, said = all_hits.setdefault(stream, ([], []))
+            if index >= self._label:
+                if at - start < LONGEST_LABEL:
+                    stream, text = self._route(data, start, end)
+                    block.texts[start] = text
+                    hits, said = all_hits.setdefault(stream, ([], []))
+                    stream.ends(block.number(start), data[text:end])
+            elif at >= text:
+                (hits if index < first_said else said).append(hit)
+
+    def _route(self, data: bytes, start: int, end: int) -> tuple[Stream, int]:
+        """Return who wrote a line, and where its text begins."""
+        line = data[start : min(end, start + 2 * LONGEST_LABEL)]
+        key, rest = keyed(line, self._labels or frozenset())
+        stream = self._stream(key)
+        label, found, _ = line.partition(self._mark) if self._mark else (b"", b"", b"")
+        if found and key != Key() and keyed(label + found + b"x", self._labels or frozenset())[0] == key:
+            self._of_label[label] = stream
+        return stream, start + len(line) - len(rest)
+
+    def _ends(self, block: _Block) -> None:
+        """Find all writers of a block, also of lines without a word, and the last line of each."""
+        before = block.number(0) - 1
+        lines = block.data.split(b"\n")
         if not lines[-1]:
             lines.pop()
-        number = self._number
-        for line in lines:
-            number += 1
-            label, _, rest = line.partition(mark) if mark else (b"", b"", line)
-            # Most lines have a label that is known and no further one, which would begin with a bracket.
-            stream = known.get(label) if rest[:1] != b"[" else None
-            if stream is None:
-                key, rest = keyed(line, names)
-                stream = self._stream(key)
-                if key.rank is None and key.local is None and (key != Key() if mark else line[:1] != b"["):
-                    known[label] = stream
-            stream.waiting.append(rest)
-            stream.numbers.append(number)
-            if len(stream.waiting) >= FLUSHED_LINES:
-                stream.flush()
-        self._number = number
+        if self._mark:
+            labels = map(itemgetter(0), map(bytes.partition, lines, repeat(self._mark)))
+            last = dict(zip(labels, count()))  # a later one replaces an earlier one
+        else:
+            names, near = self._labels or frozenset(), range(len(lines) - 1, max(-1, len(lines) - TAIL), -1)
+            mine = next((n for n in near if lines[n] and keyed(lines[n], names)[0] == Key()), None)
+            last = {} if mine is None else {b"": mine}
+        for label, number in last.items():
+            line = lines[number]
+            if stream := self._of_label.get(label):
+                stream.ends(before + number + 1, line[len(label) + len(self._mark) :])
+            elif line:
+                stream, text = self._route(line, 0, len(line))
+                stream.ends(before + number + 1, line[text:])
+
+    def _first_stamps(self, block: _Block) -> None:
+        """Look for the first times of writers that are new."""
+        for start, _, line in Block(block.data, 0).lines_from(0):
+            stream, text = self._route(block.data, start, start + len(line))
+            if stream.began is None:
+                stream.began = moment(line[text - start :][:120].decode(errors="replace"))
+            if start > FIRST_STAMPS:
+                break
+
+    def _own_lines(self, block: _Block, streams: set[Stream]) -> dict[Stream, list[tuple[int, int, bytes]]]:
+        """Return the lines of some writers: those in which a traceback goes on."""
+        found = dict[Stream, list[tuple[int, int, bytes]]]()
+        for start, number, line in Block(block.data, block.number(0) - 1).lines_from(0) if streams else ():
+            label, mark, rest = line.partition(self._mark) if self._mark else (b"", b"", line)
+            stream, text = self._of_label.get(label), start + len(line) - len(rest)
+            if stream is None or rest[:1] == b"[" or (mark in SPACED and rest[:1] == b" "):
+                stream, text = self._route(block.data, start, start + len(line))
+            if stream in streams:
+                found.setdefault(stream, []).append((text, number, line[text - start :]))
+        return found
+
+    def _take(self, stream: Stream, block: _Block, own: list[tuple[int, int, bytes]]) -> None:
+        """Look at what a writer's lines of a block say."""
+
+        def following(position: int) -> Iterator[tuple[int, int, bytes]]:
+            return iter(own[bisect_left(own, (position, 0, b"")) :])
+
+        (hits, spoken), met = block.hits.get(stream, ([], [])), set(stream.reader.conditions.met)
+        raised, ended = len(stream.reader.tracebacks.first), set[int]()
+        for said in self._words.found(block, spoken, self._said):
+            if said.kind == "step":
+                stream.step = said
+            elif len(stream.said) < MOST_SAID:
+                stream.said.append(said)
+                ended |= {said.number} if said.kind in ENDS else set()
+        stream.reader.take(block, hits, following)
+        ended |= {one.number for name, one in stream.reader.conditions.met.items() if name not in met and not one.when}
+        ended |= {one.number for one in stream.reader.tracebacks.first[raised:] if not one.when}
+        if stream.began or stream.last_when:
+            stream.stamps |= self._stamps(stream, block, ended)
+
+    def _stamps(self, stream: Stream, block: _Block, numbers: set[int]) -> dict[int, Moment]:
+        """Return the times of lines, or of the last stamped line of the same writer shortly before each."""
+        found = dict[int, Moment]()
+        first = block.number(0)
+        lines = block.data.split(b"\n") if numbers else []
+        for number in numbers:
+            for at in range(number - first, max(-1, number - first - TAIL), -1):
+                line = lines[at] if at < len(lines) else b""
+                when = moment(line[: 120 + LONGEST_LABEL].decode(errors="replace"))
+                if when and self._route(line, 0, len(line))[0] is stream:
+                    found[number] = when
+                    break
+        return found
 
     def _stream(self, key: Key) -> Stream:
         if key not in self.streams and len(self.streams) >= MOST_STREAMS:
             key = Key()
         if key not in self.streams:
-            self.streams[key] = Stream(self.file, key, self._reader.fresh(), self._words)
+            self.streams[key] = Stream(self.file, key, self._reader.fresh())
         return self.streams[key]
 
 
 def labels(lines: list[bytes]) -> frozenset[str]:
     """Return which labels most lines of a log have; plain text looks like some of them now and then."""
     lines = [line for line in lines if line.strip()]
-    kinds = {"task": TASK, "column": COLUMN, "pod": POD}
+    kinds = {"task": TASK, "column": COLUMN, "pod": POD, "mpi": MPI, "local": LOCAL}
     return frozenset(
         name for name, label in kinds.items() if sum(bool(label.match(line)) for line in lines) > 0.6 * len(lines)
     )

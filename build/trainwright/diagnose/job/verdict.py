@@ -175,7 +175,8 @@ def elsewhere(job: Job) -> Verdict | None:
     events = [event for event in job.rest if event.cause not in job.consequences]
     if not events:
         return None
-    event = min(events, key=lambda one: (one.when[1] if one.when else 0.0, one.line))
+    order = _order(job, events)
+    event = min(events, key=lambda one: (order((one, -1)), one.line))
     quiet = [rank.number for rank in job.ranks.values() if not rank.failed and rank.file in ("", event.file)]
     ranks = [0] if event.cause == "port-in-use" else quiet if len(quiet) == 1 else []
     return _of_event(job, event, ranks)
@@ -245,12 +246,15 @@ def of_ras(job: Job) -> Verdict | None:
     """Take what NCCL's RAS says: processes that are gone, ranks that called fewer operations."""
     gone = [(one, ras.file) for ras in job.ras for one in ras.gone]
     if gone:
-        hosts = sorted({one.host for one, _ in gone})
+        hosts = sorted({one.host for one, _ in gone if one.host})
         ranks = sorted({rank.number for rank in job.ranks.values() if rank.host in hosts})
-        row, one = job.causes["rank-silent"], gone[0]
+        row = job.causes["rank-silent"]
         ranks = ranks if len(ranks) == len(gone) else []
-        what = f"{', '.join(hosts[:SHOWN])}: {row.what}"
-        return Verdict("rank-silent", what, row.fix, [f"{one[1]}: {one[0].text}"], ranks, hosts[0], SILENT)
+        if all(ras.numbered for ras in job.ras) and all(one.rank is not None for one, _ in gone):
+            ranks = sorted({one.rank for one, _ in gone if one.rank is not None})
+        where = ", ".join([named(ranks)] * bool(ranks) + hosts[:SHOWN]) or "a process"
+        evidence = [f"{file}: {one.text}" for one, file in gone[:2]]
+        return Verdict("rank-silent", f"{where}: {row.what}", row.fix, evidence, ranks, "".join(hosts[:1]), SILENT)
     for ras in job.ras:
         few = ras.behind if 0 < len(ras.behind) < max(ras.ranks, 2 * len(ras.behind) + 1) / 2 else []
         if few:

@@ -66,6 +66,15 @@ def guilt(belief: Belief, who: Culprit) -> float:
     return sum(chance for one, chance in belief.chances.items() if one[0] == "hosts" and set(who) <= set(one))
 
 
+def established(belief: Belief, settings: Settings) -> list[int]:
+    """Return the hosts that are at fault beyond the stated error, whatever else is at fault, and which part of them."""
+    sums = dict[int, float]()
+    for who, chance in belief.chances.items():
+        for host in who[1:] if who[0] == "hosts" else who[1:2] if who[0] == "rail" else ():
+            sums[int(host)] = sums.get(int(host), 0.0) + chance
+    return sorted(host for host, chance in sums.items() if chance >= 1 - settings.error.blame)
+
+
 def shown(cluster: Cluster, results: Sequence[Result], belief: Belief, who: Culprit) -> list[int]:
     """Return the places of the runs that touch the culprit and were slow or did not end."""
     slow = [place for place, score in belief.scores.items() if score is None or score < -2]

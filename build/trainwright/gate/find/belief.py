@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from trainwright.gate.find.likelihood import Likelihood, flapping, log_mean, log_sum, rounded
 from trainwright.gate.find.model import EVERYONE, NOBODY, Belief, Cluster, Culprit, Result, ladder, links
 from trainwright.gate.find.scores import scores
+from trainwright.gate.find.signs import summed, weights
 
 Vector = Sequence[float]
 BEAM, KEPT, LARGEST_SET = 4, 6, 5  # sets of hosts that are extended, extensions of each, hosts of a set
@@ -26,6 +27,8 @@ class _Weigher:
         self.count = likelihood.count
         found = scores(cluster, results, self.settings)
         self.scores = found
+        self.signs = summed(cluster, results, self.settings.evidence)
+        self.beside = weights(cluster, self.signs, self.settings.evidence)  # of each host
         self.alone: list[list[Vector]] = [[] for _ in cluster.names]
         self.plain: list[list[tuple[int, Vector]]] = [[] for _ in cluster.names]
         self.flaps: list[list[list[Vector]]] = [[[] for _ in self.settings.prior.flaps] for _ in cluster.names]
@@ -77,28 +80,29 @@ class _Weigher:
         if self.alone[host]:
             alone = added(self.alone[host], self.count)
             ways += [added((way, alone), self.count) for way in ways]
-        return log_mean([log_mean(way) for way in ways])
+        return self.beside[host] + log_mean([log_mean(way) for way in ways])
 
     def flapping(self, host: int) -> float:
-        return log_mean([log_mean(added(vectors, self.count)) for vectors in self.flaps[host]])
+        return self.beside[host] + log_mean([log_mean(added(vectors, self.count)) for vectors in self.flaps[host]])
 
     def group(self, host: int) -> float:
         """Return the evidence of a host that is slow in groups from some size on."""
         if not self.sizes:
-            return 0.0
+            return self.beside[host]
         found = []
         for least in self.sizes:
             found.append(log_mean(added((vector for size, vector in self.groups[host] if size >= least), self.count)))
-        return log_mean(found)
+        return self.beside[host] + log_mean(found)
 
     def rails(self, host: int) -> dict[int, float]:
         """Return the evidence of each rail of a host; of none in particular (-1) if they were never run one by one."""
         plain = added((vector for _, vector in self.plain[host]), self.count)
         if not self.railed[host]:
-            return {-1: log_mean(plain)}
+            return {-1: self.beside[host] + log_mean(plain)}
         number = min(len(each) for *_, each in self.railed[host])
         return {
-            rail: log_mean(added((plain, *(each[rail] for *_, each in self.railed[host])), self.count))
+            rail: self.beside[host]
+            + log_mean(added((plain, *(each[rail] for *_, each in self.railed[host])), self.count))
             for rail in range(number)
         }
 
@@ -141,6 +145,7 @@ def weigh(cluster: Cluster, results: Sequence[Result], likelihood: Likelihood) -
         scores=dict(enumerate(found.scores.whole)),
         rails=_by_host(chances, "rail"),
         groups={host: chance for host, weight in enumerate(in_groups) if (chance := math.exp(weight - total)) > LEAST},
+        signs=found.signs,
     )
 
 

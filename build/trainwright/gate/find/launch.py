@@ -48,9 +48,9 @@ def text(run: Run, on: str, script: str, job: str = "") -> str:
     if on == "ssh":
         return launchers.ssh(run, script)
     if on == "slurm":
-        # srun takes the nodes of a step from its environment, so that steps of other nodes run beside it.
+        # gate.sh names them to srun, which has no variable for that; SLURM_EXACT lets other steps run beside.
         nodes = shlex.quote(",".join(run.hosts))
-        return f"{HEAD}export SLURM_NODELIST={nodes} SLURM_EXACT=1\n{launchers.slurm_script(run, script)}"
+        return f"{HEAD}export GATE_NODELIST={nodes} SLURM_EXACT=1\n{launchers.slurm_script(run, script)}"
     words = ["bash", "-c", IN_POD, run.name, "\n".join(run.hosts), *run.words, "--trust-hosts", *run.variables]
     command = [*kubectl(run.placement.namespace).split(), "exec", "--stdin", f"job/{job}-launcher", "--", *words]
     return HEAD + launchers.with_script(shlex.join(command), script)

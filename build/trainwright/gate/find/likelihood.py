@@ -81,6 +81,8 @@ class Likelihood:
         every = [first[size] + sum(one[size] for _, one in values) for size in range(self.count)]
         whole = [value + nulls for value in first]
         each = [[first[size] + one[size] + nulls - own for size in range(self.count)] for own, one in values]
+        # The values of one run share what its effect differs by, so that together they must not choose a single size.
+        every, whole, *each = (smeared(way) for way in (every, whole, *each))
         ended = score is not None or any(rail is not None for rail in rails)
         ratios = self._ratios(null + nulls, every, [every, whole, *each], ended)
         every_ratios, whole_ratios, *each_ratios = ratios
@@ -97,6 +99,13 @@ def log_sum(values: Sequence[float]) -> float:
     if most == -math.inf:
         return most
     return most + math.log(sum(math.exp(value - most) for value in values))
+
+
+def smeared(densities: Sequence[float]) -> list[float]:
+    """Return log densities where half of each is of the sizes below and above; the last one, which hangs, has none."""
+    *sizes, hangs = densities
+    padded = [sizes[0], *sizes, sizes[-1]]
+    return [log_mean((*padded[place : place + 3], padded[place + 1])) for place in range(len(sizes))] + [hangs]
 
 
 def log_mean(values: Sequence[float]) -> float:

@@ -89,6 +89,21 @@ class Sweep(Model):
     side_by_side: Count
 
 
+class Rates(Model):
+    """How often a kind of evidence speaks against a host that is at fault, and against one that is not."""
+
+    guilty: Share
+    innocent: Share
+
+
+class Evidence(Model):
+    most: Annotated[float, Field(gt=1)]
+    events: list[str]
+    least: Count
+    times: Count
+    rates: dict[str, Rates]
+
+
 class Settings(Model):
     """The whole of find.toml."""
 
@@ -98,6 +113,7 @@ class Settings(Model):
     prior: Prior
     rounds: Rounds
     run: Sweep
+    evidence: Evidence
     environment: dict[str, str]
 
 
@@ -165,6 +181,17 @@ def ladder(cluster: Cluster, settings: Settings) -> list[int]:
     return sizes
 
 
+class Sign(Model):
+    """What a witness says of a host in one run. `own`: it cannot come from another host of the run."""
+
+    source: str
+    host: str
+    state: Literal["bad", "fine", "not there"]
+    what: str
+    own: bool = True
+    events: int = 0
+
+
 @dataclass(frozen=True)
 class Test:
     """One run: these hosts, alone or together; with `rails`, afterwards each rail by itself."""
@@ -186,6 +213,7 @@ class Result:
     kind: Kind = "ok"
     why: str = ""  # the cause of a failure, as diagnosed
     log: str = ""
+    signs: tuple[Sign, ...] = ()
 
 
 @dataclass
@@ -200,6 +228,7 @@ class Belief:
     scores: dict[int, float | None]  # of each result by its place: in standard deviations; None: it did not end
     rails: dict[int, float] = field(default_factory=dict)  # of each host: that it is one of its rails
     groups: dict[int, float] = field(default_factory=dict)  # of each host: that it is slow in larger groups only
+    signs: list[Sign] = field(default_factory=list)  # of each host, what each kind of evidence says over all its runs
 
     @property
     def best(self) -> tuple[Culprit, float]:

@@ -14,6 +14,7 @@ from trainwright.gate.find.model import Kind
 AWAY = 255  # of ssh, and of gate.sh for a host that ssh does not reach
 STOPPED = re.compile(r"^gate: stopped after \d+ s", re.MULTILINE)
 LAST = 4000  # characters of a log
+OURS = ("gate: ", "witness ", "efa-counters ")  # lines of gate.sh, which tell no cause
 
 
 @dataclass(frozen=True)
@@ -57,5 +58,5 @@ def _cause(known: Known, log: Path, otherwise: str) -> str:
         return otherwise
     if found["cause"] not in ("unknown", "none", "timeout", "exit-code", "silent"):
         return f"{found['cause']}: {found['what']}"
-    lines = [line for line in _last(log).splitlines() if line.strip() and not line.startswith("gate: ")]
+    lines = [line for line in _last(log).splitlines() if line.strip() and not line.startswith(OURS)]
     return f"{otherwise}; last line: {masked(lines[-1].strip())[:200]}" if lines else otherwise

@@ -16,6 +16,7 @@ from trainwright.gate.reports.junit import printable
 PAGE = Path(__file__).with_name("page.html.j2")
 CELL, GAP, COLUMNS, LABEL = 22, 3, 32, 150  # of the map of hosts
 MOST_PAIRS, MATRIX = 96, 640  # hosts of the matrix of pairs, and its width
+WIDEST = 40  # of a cell of that matrix
 WIDTH, HEIGHT, LEFT, BOTTOM = 900, 260, 56, 34  # of the chart of rounds
 SOME, SLOW = -2.0, -4.0  # scores
 SUSPECTS = 10
@@ -98,7 +99,7 @@ def _pairs(found: Found) -> dict[str, Any] | None:
     cluster, size = found.cluster, found.cluster.size
     if size > MOST_PAIRS:
         return None
-    cell, worst = MATRIX / size, dict[tuple[int, int], float | None]()
+    cell, worst = min(MATRIX / size, WIDEST), dict[tuple[int, int], float | None]()
     for place, result in enumerate(found.results):
         if len(result.test.hosts) == 2:
             score, pair = found.belief.scores[place], (min(result.test.hosts), max(result.test.hosts))
@@ -114,7 +115,7 @@ def _pairs(found: Found) -> dict[str, Any] | None:
         for (a, b), score in sorted(worst.items())
         for row, column in ((a, b), (b, a))
     ]
-    return {"cells": cells, "cell": round(cell - min(1.0, cell / 8), 1), "size": MATRIX}
+    return {"cells": cells, "cell": round(cell - min(1.0, cell / 8), 1), "size": round(cell * size)}
 
 
 def _rounds(found: Found) -> dict[str, Any]:

@@ -117,6 +117,8 @@ class _Round:
             if chance > self.settings.rounds.doubt and self.lifted(("hosts", host))
         }
         sizes = ladder(self.cluster, self.settings)
+        if not any(len(result.test.hosts) > 3 for result in self.results):
+            return  # what was slow was so in a pair
         if not sizes or sum(chances.values()) < self.settings.error.miss:
             return
         suspects = sorted(chances, key=lambda host: -chances[host])

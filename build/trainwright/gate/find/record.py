@@ -11,7 +11,7 @@ from pydantic import Field, ValidationError
 from trainwright.core.errors import ConfigError
 from trainwright.core.files import write
 from trainwright.core.toml import Model
-from trainwright.gate.find.model import Cluster, Kind, Result, Test
+from trainwright.gate.find.model import Cluster, Kind, Result, Sign, Test
 
 SEARCH, RUNS = "search.json", "runs.jsonl"
 
@@ -36,6 +36,7 @@ class Run(Model):
     rails: list[float | None] = Field(default=[])
     why: str = ""
     log: str = ""
+    signs: list[Sign] = Field(default=[])
 
 
 def open_folder(folder: Path, head: Head) -> list[Run]:
@@ -101,6 +102,7 @@ def results(runs: Sequence[Run], names: Sequence[str]) -> list[Result]:
             run.kind,
             run.why,
             run.log,
+            tuple(run.signs),
         )
         for run in runs
         if all(host in place for host in run.hosts)

@@ -1,6 +1,7 @@
 """Say the answer of a search: who is at fault, what shows it, what was not established, what to do."""
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,6 +10,7 @@ from trainwright.gate.find.model import Cluster, Culprit, Settings, ladder
 from trainwright.gate.find.search import Found
 
 SHOWN = 12  # runs, hosts
+WITNESSES = {"nics": "error counters of its network cards", "nccl": "NCCL's diagnostics", "dcgm": "DCGM"}
 DRAIN = {
     "slurm": "scontrol update nodename={host} state=drain reason={reason}",
     "kubernetes": "kubectl cordon {host}",
@@ -53,10 +55,32 @@ def lacks(found: Found, settings: Settings) -> list[str]:
         said.append("whether it is the whole host or one GPU and its network card")
     if not cluster.alone:
         said.append("whether a host is slow alone, too")
+    said += absent(found)
     said += [f"{host}: {why}" for host, why in found.gone.items()]
     if cluster.size == 2:
         said.append("which of two hosts it is: a third one is needed to compare with")
     return said
+
+
+def absent(found: Found) -> list[str]:
+    """Say which evidence was not there, for each kind and reason."""
+    reasons = Counter((sign.source, sign.what) for sign in found.belief.signs if sign.state == "not there")
+    size = found.cluster.size
+    return [
+        f"{WITNESSES.get(kind, kind)}: not there on {'any' if count == size else count} of {size} hosts: {what}"
+        for (kind, what), count in sorted(reasons.items())
+    ]
+
+
+def evidence_lines(found: Found) -> list[str]:
+    """Say what else speaks for or against the hosts that are at fault, and against any other host."""
+    blamed = hosts_of(found.answer.culprit, found.cluster) if found.answer.state == "found" else []
+    said = [
+        f"  {sign.host}: {WITNESSES.get(sign.source, sign.source)}: {sign.what}"
+        for sign in found.belief.signs
+        if sign.state == "bad" or (sign.state == "fine" and sign.host in blamed)
+    ]
+    return ["beside the runs:", *said] if said else []
 
 
 def lines(
@@ -84,6 +108,7 @@ def lines(
         said.append(f"  round {result.round}: {hosts}: {what}" + (f" ({result.log})" if result.log else ""))
     if len(shown) > SHOWN:
         said.append(f"  and {len(shown) - SHOWN} more")
+    said += evidence_lines(found)
     said += ["not established:", *(f"  {what}" for what in lacks(found, settings))]
     drained = hosts_of(one.culprit, cluster) if one.state == "found" and on in DRAIN else []
     if drained:
@@ -123,6 +148,7 @@ def data(found: Found, settings: Settings, racks: Sequence[str] = (), expected: 
             {"what": named(who, cluster, racks), "probability": chance}
             for who, chance in sorted(found.belief.chances.items(), key=lambda pair: -pair[1])[:SHOWN]
         ],
+        "evidence": [sign.model_dump(exclude={"own"}) for sign in found.belief.signs],
         "not_established": lacks(found, settings),
         "gone": found.gone,
         "fleet": of_fleet(found, expected),

@@ -8,11 +8,11 @@ from pathlib import Path
 
 from trainwright.core.errors import EnvironmentProblem
 from trainwright.gate.diagnosis import Known, known_of
-from trainwright.gate.find import answer, launch, plan, record
+from trainwright.gate.find import answer, evidence, launch, plan, record
 from trainwright.gate.find.answer import Answer
 from trainwright.gate.find.execute import Job, Step, side_by_side
 from trainwright.gate.find.likelihood import Likelihood
-from trainwright.gate.find.model import Belief, Cluster, Result, Settings, Test
+from trainwright.gate.find.model import Belief, Cluster, Result, Settings, Sign, Test
 from trainwright.gate.find.outcome import Outcome, outcome
 from trainwright.gate.spec import Run
 
@@ -61,6 +61,7 @@ def find(search: Search, say: Say) -> Found:
     runs = record.open_folder(search.folder, head)
     if runs:
         say(f"{len(runs)} runs are recorded in {search.folder}")
+    told = set[str]()
     gone = _unreachable(search, list(search.cluster.names))
     for name, why in gone.items():
         say(f"{name}: {why}; it is left out")
@@ -74,6 +75,11 @@ def find(search: Search, say: Say) -> Found:
         found, belief = answer.judge(cluster, results, likelihood) if results else (None, None)
         if found and belief and found.state != "more":
             return Found(found, belief, cluster, results, gone, runs)
+        if belief:
+            for host in answer.established(belief, search.settings):
+                if cluster.names[host] not in told:
+                    told.add(cluster.names[host])
+                    say(f"{cluster.names[host]} is at fault; the search goes on for which part of it, and for others")
         number = max((run.round for run in runs), default=0) + 1
         tests = plan.next_round(cluster, results, belief, search.settings)
         begun = time.monotonic()
@@ -97,8 +103,11 @@ def _plural(word: str, count: int) -> str:
     return word if count == 1 else " ".join((f"{first}s", *rest))
 
 
-def steps(search: Search, cluster: Cluster, test: Test, number: int) -> list[Step]:
-    """Return the runs of a test: with all GPUs, and then each rail by itself."""
+def steps(search: Search, cluster: Cluster, test: Test, number: int, first: bool = False) -> list[Step]:
+    """Return the runs of a test: with all GPUs, and then each rail by itself.
+
+    `first`: no host of it was measured before, so that each is asked for what is asked only once.
+    """
     hosts = [cluster.names[host] for host in test.hosts]
     found = []
     for rail in (None, *(range(cluster.rails) if test.rails else ())):
@@ -107,7 +116,8 @@ def steps(search: Search, cluster: Cluster, test: Test, number: int) -> list[Ste
         name += "" if rail is None else f"-rail{rail}"
         reached = [search.pods.get(host, host) for host in hosts]
         run = launch.part(search.whole, reached, search.on, search.settings, f"{search.whole.name}-{name}", rail)
-        text = launch.text(run, search.on, search.script, search.job)
+        script = evidence.asked(search.script, first) if rail is None else search.script
+        text = launch.text(run, search.on, script, search.job)
         found.append(Step(text, search.folder / f"{name}.log", run.seconds))
     return found
 
@@ -122,7 +132,11 @@ def _round(
     gone: dict[str, str],
     say: Say,
 ) -> None:
-    jobs = [Job(steps(search, cluster, test, number)) for test in tests]
+    seen = {host for run in runs for host in run.hosts}
+    jobs = [
+        Job(steps(search, cluster, test, number, not any(cluster.names[host] in seen for host in test.hosts)))
+        for test in tests
+    ]
     away = list[str]()
 
     def done(place: int) -> None:
@@ -137,7 +151,9 @@ def _round(
             gone.update({host: f"it left in round {number}: {why}" for host, why in left.items()})
             away.extend(left)
             return
-        run = recorded(hosts, number, found, job.steps[0].log)
+        reached = [search.pods.get(host, host) for host in hosts]
+        signs = evidence.of_run(job.steps[0].log, hosts, reached, search.settings.evidence)
+        run = recorded(hosts, number, found, job.steps[0].log, signs)
         record.add(search.folder, run)
         runs.append(run)
         if run.kind != "ok":
@@ -148,7 +164,9 @@ def _round(
         say(f"{host}: {gone[host]}")
 
 
-def recorded(hosts: Sequence[str], number: int, found: Sequence[Outcome], log: Path) -> record.Run:
+def recorded(
+    hosts: Sequence[str], number: int, found: Sequence[Outcome], log: Path, signs: Sequence[Sign] = ()
+) -> record.Run:
     whole, rails = found[0], found[1:]
     return record.Run(
         round=number,
@@ -158,6 +176,7 @@ def recorded(hosts: Sequence[str], number: int, found: Sequence[Outcome], log: P
         rails=[one.speed for one in rails],
         why=whole.why,
         log=log.name,
+        signs=list(signs),
     )
 
 

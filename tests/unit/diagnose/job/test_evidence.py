@@ -3,6 +3,7 @@
 import json
 import os
 import pickle
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -153,11 +154,54 @@ Warnings
 
 
 def test_what_ras_says() -> None:
-    single = ras.answered(SUMMARY + SINGLE, "ras.txt")
+    single = ras.answered((SUMMARY + SINGLE).encode(), "ras.txt")
     assert ras.is_ras((SUMMARY + SINGLE).encode())
     assert (single.hosts, single.ranks) == (2, 8)
     assert [(one.rank, one.host, one.count) for one in single.behind] == [(7, "node1", 60)]
-    assert ras.answered(SUMMARY + AHEAD, "ras.txt").behind == []
-    dead = ras.answered(SUMMARY + DEAD, "ras.txt")
+    assert ras.answered((SUMMARY + AHEAD).encode(), "ras.txt").behind == []
+    dead = ras.answered((SUMMARY + DEAD).encode(), "ras.txt")
     assert [(one.host, one.rank) for one in dead.gone] == [("10.0.0.9", None)]
-    assert ras.answered("", "ras.txt").gone == []
+    assert ras.answered(b"", "ras.txt").gone == []
+
+
+def of_json(counts: list[int], missing: list[dict[str, bool]]) -> bytes:
+    """Return what `ncclras -f json` prints, as jsonWriteHeader and its neighbours in client_support.cc write it."""
+    place = {"host": "10.0.0.2", "pid": 41, "cuda_dev": 0, "nvml_dev": 0}
+    status = {"init_state": 0, "async_error": 0, "finalize_called": False, "destroy_flag": False, "abort_flag": False}
+    ranks = [
+        {"rank": rank, **place, "status": status, "collective_counts": {"Broadcast": 1, "AllReduce": number}}
+        for rank, number in enumerate(counts)
+    ]
+    gone = [
+        {"rank": len(counts) + n, **place, "host": "10.0.0.9", "pid": 50 + n, "status": one}
+        for n, one in enumerate(missing)
+    ]
+    size = len(counts) + len(missing)
+    group = {"hash": "0x78db921d1c117b4a", "secondary_hash": "0x1:0x2", "size": size, "ranks_count": len(counts)}
+    group |= {"missing_ranks_count": len(missing), "ranks": ranks, "missing_ranks": gone}
+    head = {"nccl_version": "2.28.7", "cuda_runtime_version": 13000, "cuda_driver_version": 13000}
+    head |= {"timestamp": "2026-11-25 09:00:00", "communicators_count": 1, "communicators": [group]}
+    return json.dumps({**head, "ras": {"collection_time_sec": 0.001, "timeouts_count": 0}}, indent=2).encode()
+
+
+def test_what_ras_says_as_json() -> None:
+    dead, silent = {"unresponsive": True, "considered_dead": True}, {"unresponsive": True, "considered_dead": False}
+    left = {"unresponsive": False, "considered_dead": False}
+    assert ras.is_ras(of_json([64, 64], []))
+    late = ras.answered(of_json([64, 64, 64, 60], []), "ras.json")
+    assert (late.ranks, late.hosts, late.gone) == (4, 1, [])
+    assert [(one.rank, one.host, one.count) for one in late.behind] == [(3, "10.0.0.2", 60)]
+    gone = ras.answered(of_json([64, 64], [dead, silent, left]), "ras.json")
+    assert [(one.rank, one.host, one.text.split(":")[0]) for one in gone.gone] == [
+        (2, "10.0.0.9", "DEAD"), (3, "10.0.0.9", "INCOMPLETE"),
+    ]  # fmt: skip
+    assert (gone.hosts, gone.behind) == (2, [])
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [(lambda data: data[:-9], "cut or damaged"), (lambda data: data.replace(b'"size"', b'"wide"'), "form")],
+)
+def test_json_of_ras_that_is_not_read_gets_a_sentence(change: Callable[[bytes], bytes], why: str) -> None:
+    with pytest.raises(Refused, match=why):
+        ras.answered(change(of_json([1, 1], [])), "ras.json")

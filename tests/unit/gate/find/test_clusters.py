@@ -19,7 +19,10 @@ from trainwright.schedulers import clusters
 pytestmark = pytest.mark.waits
 SRUN = """\
 #!/usr/bin/env bash
-while [ "$1" != bash ]; do shift; done
+while [ "$1" != bash ]; do
+  case $1 in --nodelist=*) export SLURM_STEP_NODELIST=${1#*=} ;; esac
+  shift
+done
 exec "$@"
 """
 SCONTROL = """\
@@ -30,7 +33,7 @@ SCONTROL = """\
 PERF = """\
 #!/usr/bin/env bash
 case " $* " in *" -e 8 "*) exit 0 ;; esac
-case ",$SLURM_NODELIST," in *,n3,*) exec "{folder}/table" 0.5 ;; *) exec "{folder}/table" 1 ;; esac
+case ",$SLURM_STEP_NODELIST," in *,n3,*) exec "{folder}/table" 0.5 ;; *) exec "{folder}/table" 1 ;; esac
 """
 KUBECTL = """\
 #!/usr/bin/env bash

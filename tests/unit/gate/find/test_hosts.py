@@ -62,17 +62,6 @@ def find(tmp_path: Path, hosts: list[str] = HOSTS, gpus: int = 1) -> tuple[Found
     return found, report.lines(found, known, "ssh")
 
 
-def test_a_slow_host_is_found_with_the_runs_that_show_it(folder: Path, tmp_path: Path) -> None:
-    (folder / "fault.h4").write_text("slow 0.5\n")
-    found, said = find(tmp_path)
-    assert said[0] == "at fault: h4"
-    shown = [line for line in said if re.match(r"  round \d+: .*h4.*: \d+% slower \(r\d\d-.*\.log\)", line)]
-    assert len(shown) >= 2
-    assert all((tmp_path / "runs" / found.results[place].log).exists() for place in found.answer.runs)
-    lines = [json.loads(line) for line in (tmp_path / "runs" / record.RUNS).read_text().splitlines()]
-    assert all(set(line) == {"round", "hosts", "kind", "speed", "rails", "why", "log"} for line in lines)
-
-
 def test_a_host_that_dies_is_found_and_its_error_named(folder: Path, tmp_path: Path) -> None:
     (folder / "fault.h1").write_text("dies\n")
     _, said = find(tmp_path)
@@ -118,6 +107,7 @@ def test_two_hosts_are_not_told_apart_and_that_is_said(folder: Path, tmp_path: P
 
 
 def test_a_search_goes_on_from_the_runs_that_are_recorded(folder: Path, tmp_path: Path) -> None:
+    """It finds a slow host with the runs that show it, and its folder is refused for other hosts."""
     (folder / "fault.h4").write_text("slow 0.5\n")
     asked, known = searched(tmp_path)
 
@@ -131,15 +121,19 @@ def test_a_search_goes_on_from_the_runs_that_are_recorded(folder: Path, tmp_path
     assert {run.round for run in before} == {1}
     with (asked.folder / record.RUNS).open("a") as file:
         file.write('{"round": 2, "ho')  # what the end of the machine left
-    said: list[str] = []
-    found = search.find(asked, said.append)
-    assert said[0] == f"{len(before)} runs are recorded in {asked.folder}"
-    assert report.lines(found, known, "ssh")[0] == "at fault: h4"
+    told: list[str] = []
+    found = search.find(asked, told.append)
+    assert told[0] == f"{len(before)} runs are recorded in {asked.folder}"
     assert record.read(asked.folder)[: len(before)] == before
 
+    said = report.lines(found, known, "ssh")
+    assert said[0] == "at fault: h4"
+    shown = [line for line in said if re.match(r"  round \d+: .*h4.*: \d+% slower \(r\d\d-.*\.log\)", line)]
+    assert len(shown) >= 2
+    assert all((asked.folder / found.results[place].log).exists() for place in found.answer.runs)
+    lines = [json.loads(line) for line in (asked.folder / record.RUNS).read_text().splitlines()]
+    assert all(set(line) == {"round", "hosts", "kind", "speed", "rails", "why", "log", "signs"} for line in lines)
 
-def test_runs_of_another_cluster_are_refused(folder: Path, tmp_path: Path) -> None:
-    find(tmp_path)
     with pytest.raises(ConfigError) as caught:
         find(tmp_path, HOSTS[:5])
     assert "hosts: h0, h1, h2, h3, h4, h5 there, h0, h1, h2, h3, h4 here" in caught.value.why

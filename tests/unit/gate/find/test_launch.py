@@ -39,7 +39,7 @@ def whole(on: str, nodes: int = 4, instance: str = "p5.48xlarge", **asked: objec
 def test_a_step_of_slurm_runs_on_its_own_nodes() -> None:
     run = launch.part(whole("slurm"), ["n3", "n1"], "slurm", SETTINGS, "gate-x-r02")
     text = launch.text(run, "slurm", "# script\n")
-    assert "export SLURM_NODELIST=n3,n1 SLURM_EXACT=1" in text
+    assert "export GATE_NODELIST=n3,n1 SLURM_EXACT=1" in text
     assert "--srun 2" in text
     assert "NCCL_ALGO=Ring" in text
     assert "NCCL_NET=Libfabric" in text

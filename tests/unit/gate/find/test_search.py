@@ -100,5 +100,5 @@ def test_a_slow_host_is_found_among_eight_where_half_of_the_larger_groups_have_i
     for seed in range(20):
         one = world.make(seed, "fail-slow", 8)
         one.sd, one.disturbed, one.tails, one.cluster = 0.02, 0.0, "student", cluster(8, alone=False)
-        right += measure.search(one, LIKELIHOOD).culprit == one.fault.culprit
+        right += measure.search(one, LIKELIHOOD).answer.culprit == one.fault.culprit
     assert right == 20

@@ -9,7 +9,7 @@ import pytest
 import yaml
 from hosts import ROOT
 from unit import kube_models
-from unit.emitted import KUBECTL, owners_are_right, pods, program, ran
+from unit.emitted import KUBECTL, owners_are_right, pods, program, ran, read_all
 from unit.gate.launchers.conftest import IMAGE, Cli
 
 TWO, ONE = ("--nodes", "2", "--instance", "p5.48xlarge"), ("--instance", "p5.48xlarge")
@@ -31,7 +31,7 @@ def gate(cli: Cli) -> Any:
 def emitted(ended: Any) -> tuple[Any, Any, list[Any]]:
     """Return the ConfigMap, the job and its pods."""
     assert ended.code == 0, ended.err
-    config, *_, job = yaml.safe_load_all(ended.out)
+    config, *_, job = read_all(ended.out)
     return config, job, pods(job) if job["kind"] == "MPIJob" else [job["spec"]["template"]["spec"]]
 
 

@@ -1,0 +1,304 @@
+"""Lock what a graft adds, on the spot: packages for its distribution, wheels for its Python, sources; fetch all of it.
+
+The lock lies in out/<id>/ in the formats of dockerfiles/locks/. It stays as long as image and matrix say the same.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+from zipfile import ZipFile
+
+from trainwright.core import store
+from trainwright.core.errors import EnvironmentProblem, IncompatibleError, LockError
+from trainwright.core.files import write
+from trainwright.core.progress import Progress, Say, counted
+from trainwright.core.toml import parse, read
+from trainwright.docker import engine
+from trainwright.graft.found import Found
+from trainwright.graft.recipe import TOOLCHAIN
+from trainwright.image.inputs import Distribution
+from trainwright.lock import lockfile, packages
+from trainwright.lock.facts import facts_of
+from trainwright.matrix.compat import violations
+from trainwright.matrix.matrix import Recipe
+from trainwright.matrix.model import Group, Lock, PythonFile
+from trainwright.matrix.providers import for_accelerator
+from trainwright.matrix.remedy import sentence
+from trainwright.resolve import apt, apt_container, pypi, upstream
+from trainwright.resolve.fetch import files_of, must, offers_of
+from trainwright.resolve.pypi import Beside
+from trainwright.resolve.resolve import Solved, entries_of, lock_sources, with_licences
+
+STATUS = "/var/lib/dpkg/status"
+FILES = ("graft.lock.toml", "graft.packages", "graft.build.packages")
+NONE: packages.Stanzas = {}
+
+
+class Locked(NamedTuple):
+    """The lock of a graft. `packages` are those of the image with what is added, `tools` those of compile stages."""
+
+    lock: Lock
+    packages: Distribution
+    tools: Distribution | None
+
+    @property
+    def added(self) -> list[str]:
+        """Return the distribution's packages that the graft installs, in apt's notation."""
+        return [f"{one.name}={one.version}" for one in files_of(self.packages.packages())]
+
+
+def locked(recipe: Recipe, found: Found, out: Path, epoch: int, say: Say, progress: Progress) -> Locked:
+    """Return the lock of out/<id>/ if it is current, else a new one, which is written; fetch everything it names.
+
+    `epoch` is the image's time. Raises LockError and IncompatibleError if something cannot be resolved for this image,
+    EnvironmentProblem if a mirror, an index or an address is not reached.
+    """
+    wanted = _intent(recipe, found)
+    one = _read(out, wanted, epoch)
+    if one is None:
+        one = _resolved(recipe, found, wanted, epoch, say, progress)
+        _write(out, one, wanted)
+    admit(recipe, one)
+    fetch(recipe, one, say, progress)
+    return one
+
+
+def _intent(recipe: Recipe, found: Found) -> str:
+    python = found.python
+    held = python.packages if python else {}
+    return lockfile.digest([found.pinned, lockfile.intent_digest(recipe), _names(recipe), _tools(recipe), held])
+
+
+def _names(recipe: Recipe) -> list[str]:
+    return lockfile.distribution_packages(recipe.intent, recipe.variant.base)
+
+
+def _tools(recipe: Recipe) -> list[str]:
+    """Return the packages of compile stages: their components', and a compiler, which the image may lack.
+
+    SageMaker's toolkit is a source distribution with a library in C.
+    """
+    if not recipe.compiles and not lockfile.requirements(recipe):
+        return []
+    compiler = recipe.component(TOOLCHAIN).provider("distro")
+    return sorted({*lockfile.build_packages(recipe.intent, recipe.variant.base), *recipe.packages(compiler.packages)})
+
+
+def _read(out: Path, wanted: str, epoch: int) -> Locked | None:
+    own, first, second = (out / name for name in FILES)
+    if not own.exists() or not first.exists():
+        return None
+    lock = parse(read(own, str(own)), Lock, str(own))
+    if lock.intent != wanted:
+        return None
+    return Locked(lock, _distribution(first.read_text(), epoch), _of_tools(second, epoch))
+
+
+def _of_tools(path: Path, epoch: int) -> Distribution | None:
+    return _distribution(path.read_text(), epoch) if path.exists() else None
+
+
+def _distribution(text: str, epoch: int) -> Distribution:
+    header, stanzas = packages.parse(text, FILES[1])
+    when = packages.epoch_of(header) if files_of(packages.to_packages(stanzas)) else epoch
+    return Distribution(intent=header["Intent"], epoch=when, locked=stanzas, effective=stanzas, drift=[], unmet=None)
+
+
+def _write(out: Path, one: Locked, wanted: str) -> None:
+    for name, state in zip(FILES[1:], (one.packages, one.tools), strict=True):
+        (out / name).unlink(missing_ok=True)
+        if state:
+            write(out / name, packages.dump(_header(wanted, state.epoch), state.locked))
+    write(out / FILES[0], lockfile.dump(one.lock))  # last: without it the others do not count
+
+
+def _header(wanted: str, epoch: int) -> dict[str, str]:
+    from datetime import UTC, datetime
+
+    date = datetime.fromtimestamp(epoch, UTC)
+    return {"Intent": wanted, "Date": date.strftime("%a, %d %b %Y %H:%M:%S GMT")}
+
+
+def _resolved(recipe: Recipe, found: Found, wanted: str, epoch: int, say: Say, progress: Progress) -> Locked:
+    names, tools = _names(recipe), _tools(recipe)
+    status = _status(found.pinned if "@" in found.pinned else found.reference) if names or tools else ""
+    base = recipe.variant.base
+    text = packages.dump(_header(wanted, epoch), apt.installed(status) if status else NONE)
+    if names:
+        text = _apt(recipe, names, status, wanted, say)
+        text = with_licences(recipe.intent, base, text, NONE, say, progress)
+    whole = _distribution(text, epoch)
+    added = None
+    if tools:
+        below = _with(status, whole.locked)
+        every = packages.parse(_apt(recipe, tools, below, wanted, say), base)
+        beyond = {name: row for name, row in every[1].items() if row["SHA256"]}
+        must_keep(recipe, whole.locked, beyond)
+        added = _distribution(packages.dump(every[0], beyond), epoch)
+    python = _python(recipe, found, say, progress)
+    sources = lock_sources(recipe)
+    entries = lockfile.entries_digest(python)
+    return Locked(Lock(intent=wanted, entries=entries, python=python, sources=sources), whole, added)
+
+
+def _status(name: str) -> str:
+    """Return dpkg's status file of an image that the engine holds; nothing in it runs."""
+    import io
+    import tarfile
+
+    with engine.told(f"{STATUS} of {name} cannot be read"):
+        made = engine.client().containers.create(name, command="none")
+        try:
+            packed = b"".join(made.get_archive(STATUS)[0])
+        finally:
+            made.remove(force=True)
+    with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
+        member = archive.extractfile(Path(STATUS).name)
+        return member.read().decode(errors="replace") if member else ""
+
+
+def _apt(recipe: Recipe, names: list[str], status: str, wanted: str, say: Say) -> str:
+    """Resolve packages on top of those in dpkg's status; return them as the text of a lock."""
+    base = recipe.variant.base
+    say(f"{recipe.id}: resolving {counted(len(names), 'package')} of {recipe.base.distribution} {recipe.base.suite}")
+    date, stanzas = apt.resolve(recipe.base, names, status, apt_container.apt_of(recipe.intent, base))
+    return packages.dump({"Intent": wanted, "Date": date}, stanzas)
+
+
+def _with(status: str, whole: packages.Stanzas) -> str:
+    """Return dpkg's status after the packages of a lock have been installed on top of it."""
+    new = {name: row for name, row in whole.items() if row["SHA256"]}
+    kept = [text for text in status.split("\n\n") if text.strip() and _name(text) not in new]
+    return "\n\n".join([*(text.strip("\n") for text in kept), packages.status(new)]) + "\n"
+
+
+def _name(paragraph: str) -> str:
+    first = next((line for line in paragraph.splitlines() if line.startswith("Package:")), "")
+    return first.partition(":")[2].strip()
+
+
+def must_keep(recipe: Recipe, below: packages.Stanzas, beyond: packages.Stanzas) -> None:
+    """Check that compile stages need no other version of a package than the graft has. Raises LockError."""
+    for name in below.keys() & beyond.keys():
+        if below[name]["Version"] != beyond[name]["Version"]:
+            recipe_has = f"the image has {below[name]['Version']}"
+            raise LockError(
+                f"what is compiled for {recipe.id} needs {name} {beyond[name]['Version']}",
+                where=recipe.base.reference,
+                why=f"{recipe_has}; what is compiled against another version may not run with it",
+                fix=f"update {name} in the image: apt-get install --only-upgrade {name}",
+            )
+
+
+def _python(recipe: Recipe, found: Found, say: Say, progress: Progress) -> list[PythonFile]:
+    """Resolve the wheels that a graft adds, with every package of the image's own Python as a constraint."""
+    python = found.python
+    assert python is not None  # because the plan refuses an image without Python
+    wanted, compiling = list(lockfile.requirements(recipe).values()), cuda_requirements(recipe, found)
+    if not wanted and not compiling:
+        return []
+    solved = list[Solved]()
+    with stand_ins(python.packages) as folder:
+        asked: list[tuple[Group, list[str], bool]] = [("toolkit", wanted, False), ("devel", compiling, True)]
+        for group, texts, compiled in asked:
+            if texts:
+                say(f"{recipe.id}: resolving {', '.join(texts)} for Python {python.version}")
+                offers = _offers(recipe, found, texts, str(folder))
+                solved += [Solved(group, compiled, one) for one in offers if one.name not in python.packages]
+    tools: list[tuple[Group, dict[str, str]]] = [
+        ("tools", recipe.tools.python_tools),
+        ("sdist-build", recipe.tools.sdist_build),
+    ]
+    for group, table in tools:
+        pinned = [f"{name}=={version}" for name, version in table.items()]
+        solved += [Solved(group, False, one) for one in pypi.resolve(pinned, recipe.variant.python, recipe.base)]
+    return entries_of(recipe, solved, progress)
+
+
+def _offers(recipe: Recipe, found: Found, texts: list[str], folder: str) -> list[pypi.Offer]:
+    """Resolve requirements that keep every package of the image. Raises IncompatibleError if none do."""
+    python = found.python
+    held = [f"{name}=={version}" for name, version in sorted(python.packages.items())] if python else []
+    words = (texts, recipe.variant.python, recipe.base)
+    try:
+        return pypi.resolve(*words, constraints=held, beside=Beside(folder=folder))
+    except LockError as error:
+        raise IncompatibleError(
+            f"{', '.join(texts)} cannot be added to {found.reference}",
+            where=python.path if python else "",
+            why=f"no version goes with the packages of that Python, which stay as they are: {error.why}",
+            fix="move the package that is named there in the image, or use --target ec2",
+        ) from None
+
+
+def cuda_requirements(recipe: Recipe, found: Found) -> list[str]:
+    """Return the wheels of nvcc that compile stages need; [] if nothing is compiled, or the image has nvcc."""
+    if not recipe.compiles or found.has_nvcc:
+        return []
+    version = f"{found.cuda}.*"
+    texts = recipe.component("cuda").provider("wheels").build_requirements
+    chosen = (for_accelerator(text, found.accelerator) for text in texts)
+    return [text.format(version=version, accelerator=found.accelerator) for text in chosen if text]
+
+
+@contextmanager
+def stand_ins(held: dict[str, str]) -> Iterator[Path]:
+    """Yield a folder with metadata of the image's packages that no public index has, such as torch 2.13.0+cpu."""
+    with store.scratch() as folder:
+        for name, version in held.items():
+            if "+" in version:
+                info = f"{name.replace('-', '_')}-{version}"
+                with ZipFile(folder / f"{info}-py3-none-any.whl", "w") as wheel:
+                    said = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+                    wheel.writestr(f"{info}.dist-info/METADATA", said)
+                    wheel.writestr(f"{info}.dist-info/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
+                    wheel.writestr(f"{info}.dist-info/RECORD", "")
+        yield folder
+
+
+def admit(recipe: Recipe, one: Locked) -> None:
+    """Judge the exact versions by compat.toml. Raises IncompatibleError for the first rule that refuses them."""
+    tools = one.tools.packages() if one.tools else {}
+    facts = facts_of(recipe, one.lock, one.packages.packages(), tools)
+    for broken in violations(recipe.intent.compat, facts):
+        if broken.severity == "refuse":
+            raise IncompatibleError(
+                f"{recipe.id}: {sentence(broken)}",
+                where=recipe.base.reference,
+                why=broken.rule,
+                fix="use another --fabric, or an image of a newer distribution or framework",
+            )
+
+
+def fetch(recipe: Recipe, one: Locked, say: Say, progress: Progress) -> None:
+    """Fetch every file of the lock into the store. Raises LockError, EnvironmentProblem."""
+    for state in filter(None, (one.packages, one.tools)):
+        missing = [package for package in files_of(state.packages()) if not store.has(package.sha256)]
+        if missing:
+            lost = store.fetch(apt.wanted(recipe.base, missing, state.epoch), progress)
+            must(lost, "can no longer be fetched; remove out/" + recipe.id + "/" + FILES[0])
+    wheels = [entry for entry in one.lock.python if not store.has(entry.sha256)]
+    if wheels:
+        offers = offers_of(recipe, wheels)
+        files = [
+            store.Wanted(
+                name=entry.file,
+                sha256=entry.sha256,
+                size=entry.size,
+                urls=[offers[entry.file].url] if entry.file in offers else [],
+            )
+            for entry in wheels
+        ]
+        must(store.fetch(files, progress, **pypi.trust()), "can no longer be fetched")
+    for source in one.lock.sources:
+        try:
+            upstream.fetch(source, say, progress)
+        except (LockError, EnvironmentProblem) as error:
+            raise EnvironmentProblem(
+                f"{source.name} {source.version} was not reached from here",
+                where=source.url,
+                why=error.why or error.what,
+                fix=f"export TRAINWRIGHT_MIRRORS='{source.url.rpartition('/')[0]}=<a mirror that has it>', or build "
+                "on a host that reaches this address; everything else is locked",
+            ) from None

@@ -1,0 +1,104 @@
+"""Describe a graft as one more row of the matrix: its base is the image, its pins are what is added. Pure."""
+
+from trainwright.graft.found import Found, older
+from trainwright.graft.wanted import Wanted
+from trainwright.matrix.matrix import Intent, Recipe
+from trainwright.matrix.model import IN_BASE, Base, Component, Pin, Variant
+
+MPI_LOGIN = "openssh"  # of the common pins: mpirun starts its daemons on other hosts over ssh
+TOOLCHAIN = "compiler"  # of the common pins: what compile stages need beyond their components' own packages
+FAMILIES = (("NVIDIA_BUILD_ID", "ngc"), ("NVIDIA_REQUIRE_CUDA", "nvidia"))  # variables that only such images set
+
+
+def brought(found: Found) -> dict[str, Pin]:
+    """Return the components that the image brings, as pins that only declare their versions."""
+    python, inside, versions = found.python, found.inside, dict[str, str]()
+    if python is None or inside is None:
+        return {}
+    versions["python"] = python.version
+    versions |= {name: one.version for name, one in {**inside.commands, **python.components}.items()}
+    versions["nccl"] = found.nccl
+    versions["cuda"] = found.cuda
+    return {name: Pin(provider=IN_BASE, version=version) for name, version in versions.items() if version}
+
+
+def added(intent: Intent, found: Found, wanted: Wanted) -> dict[str, Pin]:
+    """Return the pins of what a graft adds: those of the fabric's stack and of the target, in the matrix's versions."""
+    said = dict[str, str]()
+    if stack := stack_of(wanted, found):
+        said |= intent.matrix.stacks[stack].pins if stack in intent.matrix.stacks else {}
+        said |= {name: text for name, text in intent.matrix.common.pins.items() if name == MPI_LOGIN}
+        said.pop("nccl", None)  # the one that the framework maps stays
+    if wanted.target == "sagemaker" and wanted.target in intent.matrix.targets:
+        said |= intent.matrix.targets[wanted.target].pins
+    known = intent.components.components
+    return {name: _pin(known[name], text) for name, text in said.items() if name in known}
+
+
+def stack_of(wanted: Wanted, found: Found) -> str:
+    """Return the stack of the matrix that a fabric means for this image, by graft.toml; "" without a fabric."""
+    stacks = wanted.settings.fabrics.get(wanted.fabric)
+    return "" if stacks is None else stacks.cpu if found.accelerator == "cpu" else stacks.cuda
+
+
+def _pin(component: Component, text: str) -> Pin:
+    """Read a pin that the matrix has validated already."""
+    first, _, rest = text.partition(" ")
+    named = first in component.providers
+    return Pin(provider=first if named else next(iter(component.providers)), version=rest if named else text)
+
+
+def base(intent: Intent, found: Found) -> Base:
+    """Return the image as a base. Its archives are those of a base of the same distribution, of the image's release."""
+    says = found.inside.os if found.inside else {}
+    distribution, suite = says.get("ID", ""), says.get("VERSION_CODENAME") or says.get("VERSION_ID", "")
+    bases = intent.components.bases.values()
+    like = next((one for one in bases if one.distribution == distribution), None)
+    newest = max((one.glibc for one in bases), key=lambda text: tuple(map(int, text.split("."))), default=found.glibc)
+    own = found.config.environment
+    return Base(
+        provider="image",
+        distribution=distribution,
+        suite=suite,
+        manager="dnf" if found.inside and "dnf" in found.inside.managers else "apt",
+        sections=like.sections if like else ["main"],
+        family=next((family for name, family in FAMILIES if name in own), ""),
+        architecture=found.config.architecture,
+        archives=_archives(like, suite) if like else {},
+        snapshots=like.snapshots if like else {},
+        glibc=newest if older(newest, found.glibc) else found.glibc,  # the newest that the resolver knows platforms of
+        reference=found.pinned,
+    )
+
+
+def _archives(like: Base, suite: str) -> dict[str, list[str]]:
+    return {name: [one.replace(like.suite, suite) for one in suites] for name, suites in like.archives.items()}
+
+
+def name_of_base(found: Found) -> str:
+    """Return a name that rules about a release of a distribution read: debian-12-graft."""
+    says = found.inside.os if found.inside else {}
+    return "-".join(filter(None, (says.get("ID", "unknown"), says.get("VERSION_ID", ""), "graft")))
+
+
+def recipe(intent: Intent, found: Found, wanted: Wanted, identity: str, framework: str) -> Recipe:
+    """Return the recipe of a graft, in an intent that has no other image."""
+    python, name = found.python, name_of_base(found)
+    stack = intent.matrix.stacks.get(stack_of(wanted, found))
+    variant = Variant(
+        id=identity,
+        framework=framework,
+        release=identity.split("-")[1],
+        accelerator=found.accelerator,
+        python=".".join(python.version.split(".")[:2]) if python else "",
+        target=wanted.target,
+        base=name,
+        flavour="",
+        devel=False,
+        default=False,
+        tested="",
+        instances=stack.instances if stack else [],
+        pins={**brought(found), **added(intent, found, wanted)},
+    )
+    components = intent.components.model_copy(update={"bases": {name: base(intent, found)}})
+    return Recipe(intent.model_copy(update={"components": components, "variants": [variant]}), variant)

@@ -1,0 +1,66 @@
+"""Expand and validate each matrix once in a process: most commands of most tests load the same one.
+
+toml.parse returns the same frozen object for the same text, so that the same objects have the same answer. Errors are
+never kept.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainwright.matrix import matrix as matrices
+from trainwright.matrix import validate
+from trainwright.matrix.model import Component, Components, Matrix, Variant
+
+MOST = 64  # matrices
+_expand, _check = matrices.expand, validate.check
+Key = tuple[object, ...]
+_expanded: dict[Key, list[Variant]] = {}
+_valid: dict[Key, None] = {}
+
+
+class Same:
+    """An object that equals itself alone; it stays alive, so that no other one gets its identity."""
+
+    def __init__(self, one: object) -> None:
+        self.one = one
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Same) and self.one is other.one
+
+    def __hash__(self) -> int:
+        return id(self.one)
+
+
+def _same(*objects: object) -> Key:
+    return tuple(one if isinstance(one, str) else Same(one) for one in objects)
+
+
+def _room(held: dict[Key, Any]) -> None:
+    if len(held) >= MOST:
+        held.clear()
+
+
+def expand(matrix: Matrix, components: Mapping[str, Component], text: str = "") -> list[Variant]:
+    key = _same(matrix, *components, *components.values())
+    if key not in _expanded:
+        _room(_expanded)
+        _expanded[key] = list(_expand(matrix, components, text))
+    return [*_expanded[key]]
+
+
+def check(root: Path, matrix: Matrix, components: Components, variants: list[Variant]) -> None:
+    named = (components.components, components.bases)
+    key = _same(matrix, components.tools, *variants, *(one for each in named for one in (*each, *each.values())))
+    if key not in _valid:
+        _check(root, matrix, components, variants)
+        _room(_valid)
+        _valid[key] = None
+
+
+def remember(patch: pytest.MonkeyPatch) -> None:
+    """Let load_intent ask these."""
+    patch.setattr(matrices, "expand", expand)
+    patch.setattr(matrices, "check", check)
