@@ -16,7 +16,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help setup engine registry registry-stop engine-stop list plan render lint lock fetch build push test unit check \
-	test-ci test-cluster test-sdk test-slurm test-terraform test-slow test-bare test-gpu bench matrix doctor exports requirements dist clean
+	test-ci test-cluster test-sdk test-slurm test-terraform test-slow test-foreign test-bare test-gpu bench matrix doctor exports requirements dist clean
 
 help: ## What there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -83,6 +83,9 @@ test-terraform: setup ## docs/examples/terraform, valid and applied to a stand-i
 
 test-slow: setup engine registry ## Tests that build many images of their own: --with, derive and verify, release
 	@.venv/bin/python -m pytest --quiet --require-engine tests/engine tests/aws -m 'slow and not terraform' --numprocesses 2 --dist loadfile
+
+test-foreign: setup engine ## Graft upon the images of tests/foreign, all of them or ONLY='<names>', and print a table; KEEP=<folder> keeps what was made
+	@PYTHONPATH=tests .venv/bin/python -m foreign $(ONLY)
 
 test-ci: setup engine registry ## The further images that CI proves at this commit (trainwright ci proofs); KEEP=1: they stay in the engine
 	@scripts/test-images.sh --by CI $(if $(KEEP),--keep) $(if $(BEGAN),--began $(BEGAN))

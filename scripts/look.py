@@ -19,6 +19,7 @@ from fnmatch import fnmatchcase
 QUESTIONS = {}
 NOT_HERE = ("proc", "sys", "dev")
 NCCL = re.compile(r"libnccl(-[0-9a-f]+)?\.so")
+CXX = re.compile(rb"GLIBCXX_(\d+\.\d+(?:\.\d+)?)")
 # What an interpreter says of itself. -I: without the current folder and variables that add to sys.path.
 ITSELF = r"""
 import json, os, re, sys, sysconfig
@@ -28,12 +29,18 @@ try:
 except ImportError:
     found = {}
 site = sysconfig.get_path("purelib")
+try:
+    about = os.stat(site)
+    writers = [about.st_uid, about.st_gid, about.st_mode & 0o777]
+except OSError:
+    writers = []
 print(json.dumps({
     "version": ".".join(map(str, sys.version_info[:3])),
     "prefix": sys.prefix,
     "base_prefix": getattr(sys, "base_prefix", sys.prefix),
     "site": site,
     "site_exists": os.path.isdir(site),
+    "site_rights": writers,
     "packages": found,
 }))
 """
@@ -210,6 +217,21 @@ def loader():
     return {"missing": [path for path in told if not os.path.isdir(path)] + broken, "preload": preload}
 
 
+def cxx(*patterns):
+    """Return the newest version of the symbols of the libstdc++ that these globs find; "" without one."""
+    numbers = []
+    for path in {path for pattern in patterns for path in glob.glob(pattern)}:
+        with open(path, "rb") as file:
+            numbers += [tuple(map(int, one.decode().split("."))) for one in CXX.findall(file.read(1 << 26))]
+    return ".".join(map(str, max(numbers))) if numbers else ""
+
+
+def users():
+    """Map the names of users to their number and their group's, as passwd has them."""
+    rows = (line.split(":") for line in content("/etc/passwd").splitlines())
+    return {row[0]: [int(row[2]), int(row[3])] for row in rows if len(row) > 3 and (row[2] + row[3]).isdigit()}
+
+
 def packages():
     said, code = output(["dpkg-query", "-W", "-f", "${Package} ${Version} ${db:Status-Abbrev}\n"])
     if code == 0:
@@ -233,6 +255,7 @@ def everything():
     known = pythons()
     for one in known:
         one["components"] = answers(one["path"], one["packages"])
+        one["cxx"] = cxx(os.path.join(one["prefix"], "lib/libstdc++.so.6")) if one["kind"] == "conda" else ""
     return {
         "os": os_release(),
         "machine": platform.machine(),
@@ -243,6 +266,8 @@ def everything():
         "libraries": libraries(known[0]["path"] if known else sys.executable),
         "loader": loader(),
         "packages": packages(),
+        "users": users(),
+        "cxx": cxx("/usr/lib*/libstdc++.so.6", "/usr/lib/*/libstdc++.so.6"),
         "paths": {path: described(path) for path in QUESTIONS["paths"]},
     }
 

@@ -56,6 +56,7 @@ class Settings(Model):
     limits: Limits
     fabrics: dict[str, Stacks]
     frameworks: dict[str, list[str]]  # component to the Python packages that bring it
+    libraries: dict[str, list[str]]  # what no component of layers/ brings, and could shadow what one does
     variables: dict[str, Chooses]
 
 
@@ -79,6 +80,8 @@ class Python(Model):
     kind: str  # venv, conda, system, local, other
     site: str
     site_exists: bool
+    site_rights: list[int] = Field(default=[])  # its user, group and mode
+    cxx: str = ""  # newest symbols of conda's own libstdc++, as 3.4.30
     packages: dict[str, str]
     components: dict[str, Answer]
 
@@ -110,6 +113,8 @@ class Inside(Model):
     loader: Loader
     packages: dict[str, str]
     paths: dict[str, str]
+    users: dict[str, list[int]] = Field(default={})  # name to numbers of user and group
+    cxx: str = ""  # newest symbols of the distribution's libstdc++
 
 
 class Config(Model):
@@ -141,6 +146,7 @@ class Found(Model):
     inside: Inside | None = None
     silent: str = ""
     frameworks: list[str] = Field(default=[])  # components that count as one
+    moved: str = ""  # the digest that the registry has under this tag now, if it is another one
 
     @property
     def python(self) -> Python | None:

@@ -29,6 +29,20 @@ for file in /lib/ld-musl-*; do [ ! -e "$file" ] || echo musl; done
 while read -r line; do echo "$line"; done < /etc/os-release
 """
 NOT_STARTED = ("no such file or directory", "permission denied", "exec format error", "not a directory")
+# What engines say of a registry, in their two image stores.
+OTHER_PLATFORM = ("no matching manifest", "does not match the specified platform", "cannot be used on this platform")
+REFUSES = (
+    "failed to resolve reference",
+    "failed to do request",
+    "manifest unknown",
+    "not found",
+    "connection refused",
+    "no such host",
+    "access denied",
+    "unauthorized",
+    "timeout",
+    "unexpected status",
+)
 BELOW = "trainwright/below"  # names images in the engine that no registry has, by their digest
 
 
@@ -40,8 +54,8 @@ def architecture() -> str:
 def look(intent: Intent, reference: str, say: Say) -> Found:
     """Bring an image into the engine and describe it. The image's own code runs only in a closed container.
 
-    Raises IncompatibleError for an index without this platform, EnvironmentProblem if it cannot be pulled, BuildError
-    if it answers what no image of this kind can answer.
+    Raises IncompatibleError for an index without this platform, RegistryError if a registry refuses or does not answer,
+    EnvironmentProblem if this machine cannot hold it, BuildError if it answers what no image of this kind can answer.
     """
     if engine.image_id(reference) is None:
         say(f"pulling {reference}")
@@ -55,6 +69,7 @@ def look(intent: Intent, reference: str, say: Say) -> Found:
     source = pinned if lower else f"{BELOW}:{pinned.rpartition(':')[2]}"
     names = list(known.frameworks)
     found = Found(reference=reference, pinned=pinned, source=source, config=config, frameworks=names)
+    found = found.model_copy(update={"moved": moved(reference, pinned)})
     if (config.os, config.architecture) != ("linux", architecture()):
         return found.model_copy(update={"silent": f"it is for {config.os}/{config.architecture}"})
     say(f"looking into {pinned}")
@@ -66,12 +81,20 @@ def _pull(reference: str) -> None:
     try:
         engine.pull_only(reference, auth.credentials(reference))
     except EnvironmentProblem as error:
-        if "no matching manifest" in error.why or "does not match the specified platform" in error.why:
+        said = error.why.lower()
+        if any(sign in said for sign in OTHER_PLATFORM):
             raise IncompatibleError(
                 f"{reference} has no image for this machine",
                 why=error.why,
                 fix=f"run the same command on another machine, or name an image for linux/{architecture()}",
             ) from None
+        if "no space left on device" in said:
+            fix = "df -h, then the same command again"
+            raise EnvironmentProblem(error.what, where=reference, why=error.why, fix=fix) from None
+        if any(sign in said for sign in REFUSES):
+            host = reference.partition("/")[0]
+            fix = f"check the name, that {host} answers, and docker login {host}; then the same command again"
+            raise RegistryError(error.what, where=reference, why=error.why, fix=fix) from None
         raise
 
 
@@ -100,6 +123,18 @@ def lower_manifest(pinned: str) -> dict[str, Any] | None:
     return None
 
 
+def moved(reference: str, pinned: str) -> str:
+    """Return the digest that a registry has under a tag now, if the engine holds another one; "" if it is the same."""
+    repository, _, digest = pinned.partition("@")
+    tag = reference.removeprefix(repository).removeprefix(":")
+    if "@" in reference or not digest or not tag or not re.search("[.:]", repository.partition("/")[0]):
+        return ""
+    with suppress(RegistryError, EnvironmentProblem):
+        now = client.resolve(repository, tag)
+        return "" if now == digest else now
+    return ""
+
+
 def questions(intent: Intent, known: Settings) -> dict[str, Any]:
     """Return what scripts/look.py asks, from the declarations of components."""
     rows: dict[str, Any] = {}
@@ -108,6 +143,7 @@ def questions(intent: Intent, known: Settings) -> dict[str, Any]:
         packages = known.frameworks.get(name, [])
         if packages or one.libraries:
             rows[name] = {**asked, "libraries": one.libraries, "packages": packages}
+    rows |= {name: {"libraries": globs, "packages": []} for name, globs in known.libraries.items()}
     own = known.look
     return {"components": rows, "paths": own.paths, "pythons": own.pythons, "seconds": own.program_seconds}
 

@@ -14,6 +14,7 @@ from trainwright.graft.found import Found
 from trainwright.graft.wanted import Wanted
 from trainwright.matrix.matrix import Intent
 
+DEBIAN = "/usr/local/lib/python3.11/dist-packages/nvidia/nccl/lib/libnccl.so.2"
 GZIP, ZSTD = "application/vnd.oci.image.layer.v1.tar+gzip", "application/vnd.oci.image.layer.v1.tar+zstd"
 SITE = "/opt/venv/lib/python3.11/site-packages"
 OWN, SYSTEM = f"{SITE}/nvidia/nccl/lib/libnccl.so.2", "/usr/lib/x86_64-linux-gnu/libnccl.so.2.30.7"
@@ -55,6 +56,11 @@ REFUSED: list[tuple[str, str, Edit]] = [
     ("old Python", "none", first_python(version="3.9.2")),
     ("two NCCL in one process", "none", nccl({OWN: "2.30.7", SYSTEM: "2.30.7"}, OWN, SYSTEM)),
     ("another NCCL wins", "none", nccl({OWN: "2.30.7", SYSTEM: "2.27.3"}, SYSTEM)),
+    (
+        "another NCCL wins",
+        "none",
+        lambda r: (first_python(prefix="/usr")(r), nccl({DEBIAN: "2.30.7", SYSTEM: "2.27.3"}, SYSTEM)(r)),
+    ),
     ("several NCCL", "none", nccl({OWN: "2.30.7", SYSTEM: "2.27.3"})),
     (
         "another NCCL wins",
@@ -75,6 +81,10 @@ REFUSED: list[tuple[str, str, Edit]] = [
     ("image of trainwright", "none", there(_opt_trainwright="folder")),
     ("image of trainwright", "none", config(labels={"io.trainwright.id": "pytorch-x"})),
     ("no folder", "none", there(_opt="link")),
+    ("moved tag", "none", lambda record: record.update(moved="sha256:" + "d" * 64)),
+    ("PYTHONHOME", "none", env(PYTHONHOME="/opt/python")),
+    ("rdma-core", "efa", library("rdma-core", "/opt/mellanox/lib/libibverbs.so.1")),
+    ("conda", "efa", lambda r: (inside(cxx="3.4.33")(r), first_python(kind="conda", cxx="3.4.30")(r))),
 ]
 HANDLED: list[tuple[str, str, Edit]] = [
     ("transport preset", "none", env(NCCL_NET_PLUGIN="spcx")),
@@ -95,6 +105,11 @@ HANDLED: list[tuple[str, str, Edit]] = [
     ("SHELL", "none", config(shell=["/bin/bash", "-c"])),
     ("HEALTHCHECK", "none", config(healthcheck=["CMD", "true"])),
     ("pip.conf", "none", there(**{"_etc_pip.conf": "file"})),
+    ("PYTHONPATH", "none", env(PYTHONPATH="/workspace")),
+    ("constraints", "none", env(PIP_CONSTRAINT="/etc/pip/constraint.txt")),
+    ("rdma-core", "none", library("rdma-core", "/opt/mellanox/lib/libibverbs.so.1")),
+    ("rdma-core", "efa", library("rdma-core", "/usr/lib/x86_64-linux-gnu/libibverbs.so.1.14.44")),
+    ("conda", "efa", lambda r: (inside(cxx="3.4.30")(r), first_python(kind="conda", cxx="3.4.33")(r))),
 ]
 
 
@@ -141,6 +156,33 @@ def test_zstd_layers_are_refused_for_sagemaker_only(intent: Intent) -> None:
 def test_a_licence_that_forbids_it(intent: Intent) -> None:
     found = edited(unchanged)
     assert of(found, wanted(intent, forbidden=["it may not be passed on"])) == {("licence", "refused")}
+
+
+@pytest.mark.parametrize(
+    ("user", "rights", "read_only"),
+    [
+        ("", [0, 0, 0o755], False),
+        ("root:root", [0, 0, 0o755], False),
+        ("1000", [0, 0, 0o755], True),
+        ("1000", [1000, 1000, 0o755], False),
+        ("1000", [1000, 1000, 0o555], True),
+        ("team", [1001, 0, 0o755], False),
+        ("team:50", [0, 50, 0o775], False),
+        ("team", [0, 50, 0o775], True),
+        ("1000:0", [0, 0, 0o775], False),
+        ("1000", [0, 0, 0o777], False),
+        ("unknown", [0, 0, 0o755], False),
+    ],
+)
+def test_site_packages_that_the_images_user_cannot_write_to(
+    intent: Intent, user: str, rights: list[int], read_only: bool
+) -> None:
+    def edit(record: dict[str, Any]) -> None:
+        first_python(site_rights=rights)(record)
+        inside(users={"team": [1001, 1001]})(record)
+        config(user=user)(record)
+
+    assert (("site-packages", "handled") in of(edited(edit), wanted(intent))) == read_only
 
 
 # --- the plan --------------------------------------------------------------------------------------------------------

@@ -35,9 +35,3 @@ def check(found: Found, wanted: Wanted) -> Iterator[Trap]:
         yield handled(
             "several frameworks", ", ".join(others), why, "put another one first in PATH to graft for that one"
         )
-    if not python.site_exists:
-        fix = "the launcher installs nothing there"
-        yield handled("site-packages", f"{python.site} does not exist", "packages cannot be installed", fix)
-    if python.kind == "conda":
-        why = "conda's own libstdc++ comes before the distribution's in its processes"
-        yield handled("conda", python.prefix, why, "this graft adds no compiled library")

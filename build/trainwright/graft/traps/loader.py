@@ -1,11 +1,14 @@
 """Check the files that decide which libraries a process loads."""
 
+import re
 from collections.abc import Iterator
 
 from trainwright.graft.found import Found
 from trainwright.graft.traps.variables import PRELOAD
 from trainwright.graft.wanted import Trap, Wanted, handled, refused
 
+# Debian's and Ubuntu's libc.conf names this folder, which none of their packages makes.
+USUAL = re.compile("/usr/local/lib/[a-z0-9_]+-linux-gnu")
 FABRIC = ("libfabric", "aws-ofi-nccl")  # components that a fabric brings
 
 
@@ -13,9 +16,10 @@ def check(found: Found, wanted: Wanted) -> Iterator[Trap]:
     if found.inside is None:
         return
     loader = found.inside.loader
-    if loader.missing:
+    missing = [path for path in loader.missing if not USUAL.fullmatch(path)]
+    if missing:
         why = "a path of ld.so.conf does not exist"
-        yield handled("ld.so.conf", ", ".join(loader.missing), why, "it stays: the loader skips it")
+        yield handled("ld.so.conf", ", ".join(missing), why, "it stays: the loader skips it")
     preload = [*loader.preload, *found.config.environment.get(PRELOAD, "").replace(":", " ").split()]
     if preload and wanted.fabric != "none":
         why = "a preloaded library replaces functions of what a fabric brings"

@@ -7,13 +7,15 @@ from trainwright.graft.found import Found
 from trainwright.graft.wanted import Trap, Wanted, handled, refused
 from trainwright.matrix.compat import violations
 
+PACKAGES = ("/site-packages/", "/dist-packages/")  # the second: of Debian's and Ubuntu's own Python
+
 
 def check(found: Found, wanted: Wanted) -> Iterator[Trap]:
     copies, mapped, python = found.nccls, found.mapped, found.python
     if python is None:
         return
     told = ", ".join(f"{path} {version or 'without a version'}" for path, version in copies.items())
-    own = [path for path in copies if path.startswith(f"{python.prefix}/") and "site-packages" in path]
+    own = [path for path in copies if path.startswith(f"{python.prefix}/") and any(one in path for one in PACKAGES)]
     if len(mapped) > 1:
         why = "functions of both are mixed in a process"
         other = next((path for path in mapped if path not in own), mapped[-1])
