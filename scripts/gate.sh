@@ -39,12 +39,13 @@ counters() { # before|after host: bytes that all EFA devices sent; nothing where
 witnesses() { :; } # before|after host: `gate --find` puts what else it asks the host in place of this
 
 sweep() { # mark: end what carries it, whatever became of its parents
-  local entry
-  # One grep: a process for each of a host's would take longer than a short run.
-  for entry in $(grep -lzxF "GATE_RUN=$1" /proc/[0-9]*/environ 2>/dev/null); do
+  local entry found
+  # One grep: a process for each of a host's would take longer than a short run. It has ended before anything is killed.
+  found=$(grep -lzxF "GATE_RUN=$1" /proc/[0-9]*/environ 2>/dev/null) || true
+  while read -r entry; do
     entry=${entry%/environ}
-    kill -KILL "${entry#/proc/}" 2>/dev/null || true
-  done
+    [ -z "$entry" ] || kill -KILL "${entry#/proc/}" 2>/dev/null || true
+  done <<<"$found"
 }
 
 look() { # program…: the first that is there

@@ -43,7 +43,7 @@ def images() -> dict[str, Image]:
 
 def base(known: Mapping[str, Image], name: str) -> str:
     """Return the base that an image stands on at last."""
-    while name in known:
+    while name in known and known[name].start != name:  # an image can have the name of the base that it stands on
         name = known[name].start
     return "bookworm" if name == OURS else name
 

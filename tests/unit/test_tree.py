@@ -100,6 +100,7 @@ PURE = {
     "diagnose.job.unpickle",
     "diagnose.job.verdict",
     "diagnose.reader",
+    "diagnose.statements",
     "diagnose.tracebacks",
     "diagnose.watch",
     "gate.reports.charts",

@@ -6,9 +6,11 @@ from typing import Literal
 
 from trainwright.diagnose.causes import SURVIVED, Finding, ordered
 from trainwright.diagnose.reader import Reader
+from trainwright.diagnose.statements import statement, symptoms
 from trainwright.diagnose.tracebacks import Exception_
 
 EXCEPTION = "exception"  # the row for what a script raises and no other row knows
+MOST_TOLD = 300  # characters of what a program said
 SHOWN = 4  # suspicious lines
 MOST_THEN = 4  # consequences that are named
 
@@ -40,6 +42,8 @@ def answer(reader: Reader, hosts: int = 0, failed: bool = False) -> Answer:
         alive = rows
     if not alive and not well:
         alive = [one for one in _findings(reader, reader.tracebacks.lone, rows) if not one.survived][:1]
+    if not well and symptoms(alive) and (stated := statement(reader, alive)):
+        alive = [stated, *alive]
     if alive:
         first = alive[0]
         then = [f"{one.cause.id} (line {one.number})" for one in alive[1:] if one.cause.id != first.cause.id]
@@ -123,5 +127,5 @@ def _explains(reader: Reader, explained: set[int], one: Exception_) -> bool:
 
 def _told(one: Exception_) -> str:
     said = f"{one.kind}: {one.message}" if one.message else one.kind
-    said = said if len(said) <= 200 else f"{said[:200]}..."
+    said = said if len(said) <= MOST_TOLD else f"{said[:MOST_TOLD]}..."
     return said + (f", at {one.where}" if one.where else "") + (f", on rank {one.rank}" if one.rank else "")

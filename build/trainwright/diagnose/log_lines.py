@@ -18,13 +18,15 @@ import zstandard
 
 from trainwright.core.errors import ConfigError, printable
 
-# Prefixes that launchers add to a line: mpirun --tag-output (Open MPI 4, 5 and SageMaker's), srun --label,
-# kubectl logs --prefix, docker compose, PyTorch and torchrun, Ray, CloudWatch and other time stamps. Some name a rank.
+# Prefixes that launchers add to a line: mpirun --tag-output (Open MPI 4, 5 and SageMaker's), srun --label, pdsh
+# (a host's name with a digit, or its address), kubectl logs --prefix, docker compose, PyTorch and torchrun, Ray,
+# CloudWatch and other time stamps. Some name a rank.
 PREFIXES = tuple(
     re.compile(pattern)
     for pattern in (
         r"\s*\[(?:[\w.-]+@)?\d+,(?:mpirank:)?(?P<rank>\d+)(?:,[^\]]*)?\]\s?<std\w+>:\s?",
         r"\s*(?P<rank>\d+): (?=.)",
+        r"(?:[a-z][a-z-]*\d[\w.-]{0,60}|\d{1,3}(?:\.\d{1,3}){3}): (?=.)",
         r"\s*\[pod/[^\]]+\] ",
         r"\s*[\w.-]+ +\| ",
         r"\s+\| ",

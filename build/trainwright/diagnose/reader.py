@@ -19,14 +19,15 @@ from trainwright.core.toml import Model, load
 from trainwright.diagnose.causes import LATER, MOST_TEXT, SURVIVED, Cause, Expression, Signatures
 from trainwright.diagnose.log_lines import LONGEST, LOOKED_AT, NUMBER, moment, unprefixed
 from trainwright.diagnose.nccl_debug import Seen
-from trainwright.diagnose.tracebacks import BEGIN, FRAMES, Tracebacks
+from trainwright.diagnose.tracebacks import BEGIN, FRAMES, IGNORED, Tracebacks
 
 FILE = "dockerfiles/diagnose.toml"
 BLOCK = 1 << 20  # bytes
 STRIDE = 1 << 11  # bytes between which lines are counted
 WIDEST = 1 << 22  # bytes of a line that is read at once
 MOST_OF_A_WORD = 5_000  # lines of NCCL's facts that are read for one word: one job says each once per process
-SUSPECTS = 12  # of the last suspicious lines
+SUSPECTS = 24  # of the first and of the last suspicious lines
+BURST = 200  # lines after a suspicious one in which others count as of the same event
 FACTS = (  # words in the lines that Seen reads
     "Using network ",
     "Assigned NET plugin ",
@@ -53,6 +54,14 @@ class Place(Model):
     next: str  # the next step if nothing proves a cause
 
 
+class Form(Model):
+    """How one kind of program writes its errors."""
+
+    who: str
+    line: str
+    weak: bool = False  # such lines are often no error: any other form goes first
+
+
 class Settings(Model):
     """The content of diagnose.toml."""
 
@@ -62,6 +71,9 @@ class Settings(Model):
     progress_words: list[str]
     suspects: list[str]  # words in lines that may be a reason
     harmless: list[str]  # lines with such words that are none
+    consequences: list[str]  # lines with such words that only say that something else failed
+    statements: list[Form]  # how programs write their own errors
+    statement_prefix: str  # what else stands before them
     wrappers: list[str]  # exceptions of launchers, which only report that another process failed
     places: list[Place]
     otherwise: str = Field(description="the next step where the place is unknown")
@@ -143,7 +155,7 @@ class Reader:
             (CONDITION, self.signatures.conditions.anchors),
             (FACT, [word.encode() for word in FACTS]),
             (TABLE, [word.encode() for word in TABLES]),
-            (TRACEBACK, [BEGIN.encode(), FRAMES.encode()]),
+            (TRACEBACK, [BEGIN.encode(), FRAMES.encode(), IGNORED.encode()]),
             (PROGRESS, [word.encode() for word in settings.progress_words]),
             (SUSPECT, [word.encode() for word in settings.suspects]),
         ]
@@ -165,8 +177,9 @@ class Reader:
         self.seen, self.tracebacks = Seen(), Tracebacks()
         self.lines = 0
         self.tables = self.binary = False
-        self.suspects: list[tuple[int, bytes]] = []
-        self.last_suspects: deque[tuple[int, bytes]] = deque(maxlen=SUSPECTS)
+        self.suspects: list[tuple[int, bytes, int]] = []  # number, line, lines of progress before it
+        self.last_suspects: deque[tuple[int, bytes, int]] = deque(maxlen=SUSPECTS)
+        self._watched = 0  # the last suspicious line whose progress is counted
         self._stepped = 0  # the last line of progress: its further words count no more
         self._calm = SURVIVED  # lines of progress since the last line that met a condition
         self._facts = Counter[int]()
@@ -343,20 +356,24 @@ class Reader:
         self.conditions.progress += 1
 
     def _suspect(self, raw: bytes, number: int) -> None:
+        first = len(self.suspects) < SUSPECTS or number - self._watched > BURST
+        if first:  # the lines of progress after it are counted, but not after each one of many: that would take time
+            self._calm, self._watched = 0, number
+        progress = self.conditions.progress if first or self._calm == 0 else -SURVIVED
         if self.tracebacks.wanted and (b"Error: " in raw or b"Exception: " in raw):
             text, rank = unprefixed(raw[:LOOKED_AT].rpartition(b"\r")[2].decode(errors="replace"))
             if self.tracebacks.alone(text, number, rank, self.conditions.progress):
                 self._calm = 0
         if len(self.suspects) < SUSPECTS and (not self.suspects or self.suspects[-1][0] != number):
-            self.suspects.append((number, raw))
+            self.suspects.append((number, raw, progress))
         elif not self.last_suspects or self.last_suspects[-1][0] != number:
-            self.last_suspects.append((number, raw))
+            self.last_suspects.append((number, raw, progress))
 
     def suspicious(self, most: int) -> list[tuple[int, str]]:
         """Return the lines that look most like a reason: of the first and the last ones, each shape once."""
         harmless = re.compile("|".join(self.settings.harmless) or r"(?!)")
         found = dict[str, tuple[int, str]]()
-        for number, raw in [*self.suspects, *self.last_suspects]:
+        for number, raw, _ in [*self.suspects, *self.last_suspects]:
             text = unprefixed(raw.rpartition(b"\r")[2].decode(errors="replace"))[0].strip()
             if text and not text.startswith("##") and not harmless.search(text):
                 found.setdefault(NUMBER_SHAPE.sub("", text), (number, masked(text[:MOST_TEXT])))

@@ -8,18 +8,19 @@ from trainwright.diagnose.log_lines import Moment
 
 BEGIN = "Traceback (most recent call last)"
 FRAMES = '  File "'  # some programs print the frames without that line, and some logs begin among them
+IGNORED = "Exception ignored in"  # the interpreter goes on after it
 BEHIND = re.compile(r"\[(?:rank|default)(\d+)\]: ?Traceback \(most")  # what a progress bar left stands before it
 OTHER = re.compile(r"(?:[A-Za-z_]\w*\.)+[A-Z]\w*|[A-Z][a-z]+[A-Z]\w*")  # types that do not end like an exception
 FRAME = re.compile(r'\s*File "(?P<file>[^"]{1,500})", line (?P<line>\d{1,9})(?:, in (?P<name>.{1,200}))?')
 ALONE = re.compile(
-    r"(?:E {2,6})?(?P<type>(?:[A-Za-z_]\w{0,60}\.){0,8}[A-Z]\w{0,60}(?:Error|Exception)): (?P<message>\S.*)$"
+    r"(?:E {2,6}|\*\*)?(?P<type>(?:[A-Za-z_]\w{0,60}\.){0,8}[A-Z]\w{0,60}(?:Error|Exception)): (?P<message>\S.*)$"
 )
 RAISED = re.compile(r"(?P<type>[A-Za-z_][\w.]{1,200})(?:: ?(?P<message>.*))?$")
 LIBRARY = ("/site-packages/", "/dist-packages/", "/lib/python", "<frozen ", "/lib64/python", "<string>")
 MOST_LINES = 400  # of one traceback
 MOST_FOREIGN = 8  # lines of others in the middle of one
 MOST_RANKS = 4096
-MOST_TEXT = 400
+MOST_TEXT = 1000
 MOST_ALONE = 200  # exceptions without a traceback
 KEPT = 32  # the first exceptions, and as many of the last
 
@@ -45,8 +46,10 @@ class _Open:
     when: Moment | None
     lines: int = 0
     foreign: int = 0
+    ignored: bool = False
     own: str = ""
     last: str = ""
+    ended: Exception_ | None = None  # its message goes on in the next line
 
 
 class Tracebacks:
@@ -56,7 +59,10 @@ class Tracebacks:
         self.first: list[Exception_] = []
         self.last: list[Exception_] = []
         self.lone: list[Exception_] = []
+        self.begun: set[int] = set()  # first lines of the first tracebacks, also of those that are cut off
         self._open: dict[str, _Open] = {}
+        self._ignored: set[str] = set()  # ranks whose next traceback stops nothing
+        self._harmless: set[int] = set()  # lines that ended such tracebacks
 
     @property
     def open(self) -> bool:
@@ -72,7 +78,7 @@ class Tracebacks:
 
     def alone(self, text: str, number: int, rank: str, progress: int) -> bool:
         """Keep an exception whose traceback is not there, or cannot be put together; return whether a line is one."""
-        if not (raised := ALONE.match(text)):
+        if number in self._harmless or not (raised := ALONE.match(text)):
             return False
         kind, message = raised["type"].rpartition(".")[2], masked(raised["message"].strip()[:MOST_TEXT])
         self.lone.append(Exception_(kind, message, number, number, rank, "", masked(text[:MOST_TEXT]), None, progress))
@@ -82,10 +88,16 @@ class Tracebacks:
         """Open a traceback at its first line, or at a frame if none of this rank is open."""
         if behind := BEHIND.search(text):
             rank = behind[1]
+        if IGNORED in text:
+            self._ignored.add(rank)
+            return
+        if BEGIN in text and len(self.begun) < MOST_ALONE:
+            self.begun.add(number)
         if BEGIN not in text and (rank in self._open or not FRAME.match(text)):
             return
         if len(self._open) < MOST_RANKS or rank in self._open:
-            self._open[rank] = _Open(number, when)
+            self._open[rank] = _Open(number, when, ignored=rank in self._ignored)
+            self._ignored.discard(rank)
             self.feed(text, number, rank)
 
     def feed(self, text: str, number: int, rank: str, progress: int = 0) -> None:
@@ -94,6 +106,10 @@ class Tracebacks:
         if one is None:
             return
         one.lines += 1
+        if one.ended:
+            one.ended.message = masked(f"{one.ended.message} {text.strip()}".strip()[:MOST_TEXT])
+            del self._open[rank]
+            return
         if one.lines > MOST_LINES or one.foreign > MOST_FOREIGN:
             del self._open[rank]
         elif frame := FRAME.match(text):
@@ -106,12 +122,20 @@ class Tracebacks:
         elif (raised := RAISED.match(text)) and (
             _named(raised["type"]) or (one.last and not one.foreign and OTHER.fullmatch(raised["type"]))
         ):
-            del self._open[rank]
-            self._add(raised, one, text, number, rank, progress)
+            if one.ignored:
+                del self._open[rank]
+                if len(self._harmless) < MOST_ALONE:
+                    self._harmless.add(number)
+                return
+            found = self._add(raised, one, text, number, rank, progress)
+            if found.message.endswith(":"):
+                one.ended = found
+            else:
+                del self._open[rank]
         else:
             one.foreign += 1
 
-    def _add(self, raised: re.Match[str], one: _Open, text: str, number: int, rank: str, progress: int) -> None:
+    def _add(self, raised: re.Match[str], one: _Open, text: str, number: int, rank: str, progress: int) -> Exception_:
         kind = raised["type"].rpartition(".")[2]
         message = masked((raised["message"] or "").strip()[:MOST_TEXT])
         where = masked(one.own or one.last)
@@ -120,6 +144,7 @@ class Tracebacks:
             self.first.append(found)
         else:
             self.last = [*self.last[1 - KEPT :], found]
+        return found
 
 
 def _named(kind: str) -> bool:

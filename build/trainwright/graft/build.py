@@ -29,6 +29,7 @@ from trainwright.registry import client
 from trainwright.registry.settings import Place
 
 SHOWN = 5  # differences in an error
+ROOT = "0"  # the user of an image that names none
 RESULT = "graft.json"
 
 
@@ -151,7 +152,10 @@ def differences(before: Found, after: Found, made: Plan, one: Graft) -> Iterator
     if not now.environment.get("PATH", "").endswith(path):
         yield f"PATH was {path}, is {now.environment.get('PATH', '')}"
     fields = ["architecture", "os", "entrypoint", "volumes", "onbuild", "shell", "healthcheck"]
-    fields += ["user", "command"] if one.inputs.variant.target != "sagemaker" else []
+    if one.inputs.variant.target != "sagemaker":
+        fields.append("command")
+        if (was.user or ROOT) != (now.user or ROOT):
+            yield f"user was {was.user or ROOT}, is {now.user or ROOT}"
     for name in fields:
         if getattr(was, name) != getattr(now, name):
             yield f"{name} was {getattr(was, name)}, is {getattr(now, name)}"

@@ -24,6 +24,7 @@ import tomlkit
 from hypothesis import HealthCheck, Phase, given, note, settings
 from hypothesis import strategies as st
 from logs import log
+from unit.graft.records import rendered
 
 from trainwright import cli as command_line
 from trainwright.build import programs
@@ -66,8 +67,7 @@ def _on_top(root: Path) -> object:
 
 def _grafted(root: Path) -> object:
     """Render what `graft` renders."""
-    context: dict[str, object] = {"id": "x", "pinned": f"host.example/x@{DIGEST}", "versions": {}, "environment": {}}
-    return templates.fill(load_intent(root), "graft/image.j2", context)
+    return rendered(load_intent(root))
 
 
 def _with_mirrors(root: Path) -> object:
@@ -104,6 +104,7 @@ KINDS: dict[str, tuple[str, list[Reader]]] = {
     "dockerfiles/diagnose.toml": ("", [("diagnose", "log.txt"), ("watch", "log.txt")]),
     "dockerfiles/floors.toml": ("", [*JUDGED, ("estimate", "--parameters", "7B", "--instance", "p5.48xlarge")]),
     "dockerfiles/follow.toml": ("", [("watch", "log.txt")]),
+    "dockerfiles/stragglers.toml": ("", [("watch", "log.txt")]),
     "dockerfiles/gate.toml": ("", [(*GATE, "slurm"), (*GATE, "kubernetes")]),
     "dockerfiles/find.toml": ("", [find_model.load_settings]),
     "dockerfiles/graft.toml": ("", [graft_found.settings]),

@@ -18,15 +18,15 @@ from trainwright.gate import diagnosis
 register(["diagnose"])
 ROOT = Path(__file__).parents[3]
 FOLDER = Path(__file__).parent / "logs"
-LOGS, GPU_LOGS, FAMILIES = (
+LOGS, GPU_LOGS, FAMILIES, STATEMENTS = (
     tomllib.loads((FOLDER.parent / f"{name}.toml").read_text())["logs"]
-    for name in ("lines", "gpu_lines", "family_lines")
+    for name in ("lines", "gpu_lines", "family_lines", "statement_lines")
 )
 
 
 @pytest.mark.parametrize(
     "log",
-    [*LOGS, *GPU_LOGS, *FAMILIES],
+    [*LOGS, *GPU_LOGS, *FAMILIES, *STATEMENTS],
     ids=lambda row: f"{row['cause']} {row['seen'][:40]} {row['text'].strip()[:80]}",
 )
 def test_a_public_log_names_its_cause_and_the_fix(
@@ -39,6 +39,7 @@ def test_a_public_log_names_its_cause_and_the_fix(
     (found,) = json.loads(done.stdout)
     assert (done.exit_code, found["cause"]) == (7 if log["cause"] == "unknown" else 0, log["cause"])
     assert log.get("fix", "") in found["fix"]
+    assert log.get("what", "") in found["what"]
 
 
 def test_a_run_that_passes_has_no_line_of_any_of_these() -> None:
@@ -68,10 +69,10 @@ def test_a_log_of_the_folder_gets_its_answer(monkeypatch: pytest.MonkeyPatch, lo
 
 def test_every_cause_has_a_log_and_many_logs_have_none() -> None:
     assert {row["file"] for row in FILES} == {path.name for path in FOLDER.glob("*.log")}
-    shown = {row["cause"] for row in [*FILES, *LOGS, *FAMILIES]}
+    shown = {row["cause"] for row in [*FILES, *LOGS, *FAMILIES, *STATEMENTS]}
     known = {row.id for row in load_causes(ROOT) if row.lines}
     assert known - shown == set()
-    assert shown - known - {"exception"} == set(WELL)
+    assert shown - known - {"exception", "stated"} == set(WELL)
     assert sum(row["cause"] == "none" for row in FILES) >= 25
 
 
@@ -98,18 +99,18 @@ def test_the_fix_is_one_for_the_place(tmp_path: Path, monkeypatch: pytest.Monkey
 @pytest.mark.parametrize(
     ("line", "step"),
     [
-        ("slurmstepd: error: task_p_pre_launch: failed", "sacct -j JOB"),
+        ("slurmstepd: error: task_p_pre_launch: failed", "scontrol show job JOB"),
         ("algo-1 | ERROR: it broke", "describe-training-job"),
         ("Warning  FailedScheduling of the pod: error", "kubectl describe pod"),
-        ("docker: Error response from daemon: strange.", "docker inspect"),
-        ("ERROR: it broke", "keep the output of every rank"),
+        ("docker: Error response from daemon: strange.", "journalctl -u docker"),
+        ("ERROR: it broke", "look it up"),
     ],
 )
-def test_an_unknown_cause_comes_with_the_lines_and_the_step_of_its_place(tmp_path: Path, line: str, step: str) -> None:
+def test_a_line_that_no_row_knows_comes_with_the_step_of_its_place(tmp_path: Path, line: str, step: str) -> None:
     path = tmp_path / "log"
     path.write_text(f"step 1\n{line}\nstep 2\n")
     (found,) = diagnosis.diagnosed(ROOT, [str(path)])
-    assert found["cause"] == "unknown"
+    assert found["cause"] == "stated"  # one step after it is not enough to say that the job survived it
     assert "line 2: " in found["evidence"]
     assert step in found["fix"]
 

@@ -173,6 +173,7 @@ def test_credentials_in_evidence_are_masked() -> None:
     )
     assert "hf_abc" not in found.evidence + found.what
     assert "u:p@" not in found.evidence + found.what
-    unknown = answer(read("FATAL: login with password=hunter2000 was refused\n"))
-    assert unknown.state == "unknown"
-    assert "FATAL: login with password=***" in unknown.evidence
+    quoted = answer(read("FATAL: login with password=hunter2000 was refused\n"))
+    assert quoted.state == "cause"
+    assert "FATAL: login with password=***" in quoted.evidence
+    assert "hunter2000" not in quoted.evidence + quoted.what

@@ -293,7 +293,7 @@ TRAINING = [  # what jobs that train say, and nccl-tests do not
             "registry-credentials",
         ),
         (f"{IMPORT}{PYXIS}    curl: (22) The requested URL returned error: 403", "registry-credentials"),
-        ("[ERROR] URL https://nvcr.io/proxy_auth returned error code: 401 Unauthorized", "unknown"),
+        ("[ERROR] URL https://nvcr.io/proxy_auth returned error code: 401 Unauthorized", "stated"),
         (f"{IMPORT}{PYXIS}    curl: (22) The requested URL returned error: 404", "image-import"),
         (f"{IMPORT}{OOM_KILL}", "out-of-memory"),
         (OOM_KILL, "out-of-memory"),

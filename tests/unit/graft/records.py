@@ -6,11 +6,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
+from trainwright.graft import files
 from trainwright.graft import found as graft_found
 from trainwright.graft import plan as graft_plan
+from trainwright.graft import recipe as graft_recipe
+from trainwright.graft.files import Graft
 from trainwright.graft.found import Fabric, Found, Target
+from trainwright.graft.lock import Locked
+from trainwright.graft.plan import Plan
 from trainwright.graft.wanted import Wanted
+from trainwright.image.inputs import Distribution
 from trainwright.matrix.matrix import Intent
+from trainwright.matrix.model import Lock
 
 RECORD = json.loads((Path(__file__).parent / "debian.json").read_text())
 Edit = Callable[[dict[str, Any]], object]
@@ -61,3 +68,18 @@ def there(**kinds: str) -> Edit:
 def library(**values: Any) -> Edit:
     row = {"component": "openmpi", "sha256": "1" * 64, "names": []}
     return lambda record: record["inside"]["libraries"].update({"/usr/lib/libmpi.so": {**row, **values}})
+
+
+NOTHING = Distribution(intent="", epoch=0, locked={}, effective={}, drift=[], unmet=None)
+LOCKED = Locked(Lock(intent="0" * 64, entries="0" * 64, python=[]), NOTHING, None)
+
+
+def planned(intent: Intent, edit: Edit) -> tuple[Found, Plan]:
+    found = edited(edit)
+    return found, graft_plan.plan(intent, found, wanted(intent))
+
+
+def rendered(intent: Intent, edit: Edit = unchanged) -> Graft:
+    found, made = planned(intent, edit)
+    recipe = graft_recipe.recipe(intent, found, wanted(intent), made.id, made.framework)
+    return files.graft(recipe, found, made, LOCKED)

@@ -7,37 +7,32 @@ import tarfile
 from typing import Any
 
 import pytest
-from unit.graft.records import Edit, config, edited, env, first_python, inside, library, there, unchanged, wanted
+from unit.graft.records import (
+    Edit,
+    config,
+    edited,
+    env,
+    first_python,
+    inside,
+    library,
+    planned,
+    rendered,
+    there,
+    unchanged,
+    wanted,
+)
 
 from trainwright.core.errors import BuildError, NotRunError
 from trainwright.graft import build, files
 from trainwright.graft import plan as graft_plan
 from trainwright.graft import recipe as graft_recipe
-from trainwright.graft.files import Graft
-from trainwright.graft.found import Found
 from trainwright.graft.lock import Locked
-from trainwright.graft.plan import Plan
 from trainwright.image.inputs import Distribution
 from trainwright.matrix.matrix import Intent
 from trainwright.matrix.model import Group, Lock, PythonFile
 from trainwright.resolve.resolve import lock_sources
 
 OWN = "/opt/conda/envs/team/bin/python3"
-
-
-NOTHING = Distribution(intent="", epoch=0, locked={}, effective={}, drift=[], unmet=None)
-LOCKED = Locked(Lock(intent="0" * 64, entries="0" * 64, python=[]), NOTHING, None)
-
-
-def planned(intent: Intent, edit: Edit) -> tuple[Found, Plan]:
-    found = edited(edit)
-    return found, graft_plan.plan(intent, found, wanted(intent))
-
-
-def rendered(intent: Intent, edit: Edit = unchanged) -> Graft:
-    found, made = planned(intent, edit)
-    recipe = graft_recipe.recipe(intent, found, wanted(intent), made.id, made.framework)
-    return files.graft(recipe, found, made, LOCKED)
 
 
 def test_launcher_and_preflight_start_with_the_images_own_python(intent: Intent) -> None:
