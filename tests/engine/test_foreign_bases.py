@@ -187,7 +187,7 @@ def refused(tree: Path, code: int, *said: str) -> None:
     assert done.returncode == code, done.stderr
     for text in said:
         assert text in done.stderr
-    assert done.stderr.count("error: ") == 1
+    assert sum(line.startswith("error: ") for line in done.stderr.splitlines()) == 1
     assert not (tree / LOCK).exists()
 
 
@@ -261,13 +261,13 @@ def brought(tools: str, registry: str, label: str, tmp_path: Path, monkeypatch: 
     return made
 
 
-def test_what_the_python_of_a_base_holds_is_locked_and_probed(brought: Path) -> None:
+def test_what_the_python_of_a_base_holds_is_locked(brought: Path) -> None:
     done = trainwright(brought, "lock", ID)
     assert done.returncode == 0, done.stderr
     lock = tomlkit.parse((brought / "dockerfiles/locks" / f"{ID}.toml").read_text()).unwrap()
     held = {row["name"]: row["version"] for row in lock["python"] if row["group"] == "base"}
     assert held["torch"] == "2.99.0"
-    done = trainwright(brought, "build", ID)
+    done = trainwright(brought, "render", ID)
     assert done.returncode == 0, done.stderr
     assert "torch==2.99.0\n" in (brought / "out" / ID / "requirements/constraints.txt").read_text()
     matrix = brought / "dockerfiles/matrix.toml"

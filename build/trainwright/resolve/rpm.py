@@ -74,12 +74,13 @@ def _asking(
         (here / "cache").mkdir()
         whole = {"only_keys": False, "ca": trusted, "cache": str(here / "cache"), **question}
         (here / "question.json").write_text(json.dumps(whole))
+        (here / "start").write_text(START)
         (here / "solve.py").write_bytes((root / SCRIPT).read_bytes())
         local = [str(address) for address in mirrors.table().values() if str(address).startswith("file:")]
         folders = [Path(unquote(urlsplit(address).path)) for address in local]
         copied = [here, *files, *([Path(trusted)] if trusted else [])]
         with where(copied, [path for path in folders if path.is_dir()]) as run:
-            yield run, ["sh", "-c", START, "start", here / "solve.py", here / "question.json"]
+            yield run, ["sh", here / "start", here / "solve.py", here / "question.json"]
 
 
 def signed(root: Path, base: Base, found: Stanzas, where: Apt) -> Stanzas:
