@@ -11,6 +11,7 @@ import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import at_once
 import pytest
 import tomlkit
 from tiny import ID, IMAGE, add, built_in_this_run, store_of_this_run, trainwright
@@ -210,7 +211,7 @@ def test_two_builds_at_once(tree: Path) -> None:
     both = [
         subprocess.Popen([program, "build", ID, "--json"], cwd=tree, stdout=-1, stderr=-1, text=True) for _ in range(2)
     ]
-    results = [child.communicate(timeout=300) for child in both]
+    results = at_once.outputs(both, 300)
     assert [child.returncode for child in both] == [0, 0], results
     said = {json.loads(out)[0]["action"]: errors for out, errors in results}
     assert said.keys() == {"build", "reuse"}

@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
+import at_once
 import pytest
 
 from trainwright.core.errors import EnvironmentProblem
@@ -94,7 +95,7 @@ def test_two_hosts_of_a_training_job(image: str, network: str, tmp_path: Path) -
         words += ["--entrypoint", specification["ContainerEntrypoint"][0], image]
         words += [*specification["ContainerEntrypoint"][1:], *specification["ContainerArguments"]]
         children.append(subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True))
-    second, first = (child.communicate(timeout=120)[0] for child in children)
+    (second, _), (first, _) = at_once.outputs(children, 120)
     print(first, second, file=sys.stderr)
     assert [child.returncode for child in children] == [0, 124]
     for rank in range(4):

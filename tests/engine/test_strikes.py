@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from uuid import uuid4
 
+import at_once
 import pytest
 import striking
 from registries import serving
@@ -122,7 +123,7 @@ def test_two_builds_of_one_checkout_at_once(on_stage: Callable[[str], Stage]) ->
         for _ in range(2)
     ]
     with striking.counted("build --push", "twice at once"):
-        said = [each.communicate(timeout=600)[1] for each in both]
+        said = [errors for _, errors in at_once.outputs(both, 600)]
         assert [each.returncode for each in both] == [0, 0], said
         assert sum("waiting for it" in words for words in said) == 1
         assert len(stage.registry.tags) == 1
