@@ -130,7 +130,7 @@ class Signer:
         monkeypatch.setattr(publish_attest, "attest", self.attest)
         monkeypatch.setattr(engine, "image_id", lambda _: OTHER)
         monkeypatch.setattr(engine, "pull", lambda uri, *_: self.steps.append(f"pull {uri.rpartition('@')[2]}"))
-        monkeypatch.setattr(sign_probed, "prove", self.prove)
+        monkeypatch.setattr(sign_probed, "proved", self.prove)
 
     def hold(self, held: Registry) -> None:
         held.manifests["trainwright/pytorch", self.digest] = self.content, MANIFEST

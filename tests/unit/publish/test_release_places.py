@@ -107,7 +107,7 @@ def test_a_dry_run_has_the_steps_of_the_real_one(
     monkeypatch.setattr(publish_attest, "lacking", lambda *words: lacks[words[1].partition("/")[0]])
     monkeypatch.setattr(publish_attest, "attest", attest)
     monkeypatch.setattr(engine, "image_id", lambda _: digest)
-    monkeypatch.setattr(sign_probed, "prove", prove)
+    monkeypatch.setattr(sign_probed, "proved", prove)
     intent = load_intent(here)
     recipes, places = [intent.recipe(ID)], [one.address for one in two]
 
