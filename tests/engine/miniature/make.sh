@@ -4,7 +4,7 @@
 # index).
 set -eu
 export HOME=/root GNUPGHOME=/root/.gnupg
-mkdir -p -m 700 "$GNUPGHOME"
+mkdir -m 700 "$GNUPGHOME"
 for name in mini foreign; do
     printf '%%no-protection\nKey-Type: RSA\nKey-Length: 2048\nName-Real: %s\nExpire-Date: 0\n%%commit\n' $name > /tmp/key
     gpg --batch --quiet --gen-key /tmp/key
