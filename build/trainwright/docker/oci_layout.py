@@ -7,7 +7,9 @@ import shutil
 import tarfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple, cast
+
+import zstandard
 
 from trainwright.core.errors import BuildError
 
@@ -17,7 +19,23 @@ MANIFEST = f"{DOCKER}.distribution.manifest.v2+json"
 CONFIG = f"{DOCKER}.container.image.v1+json"
 LAYER = f"{DOCKER}.image.rootfs.diff.tar.gzip"
 TAR = f"{DOCKER}.image.rootfs.diff.tar"
+OCI = "application/vnd.oci.image"
 KINDS = {tarfile.DIRTYPE: "directory", tarfile.SYMTYPE: "link", tarfile.LNKTYPE: "hard link"}
+
+
+class Kinds(NamedTuple):
+    """The media types of an image."""
+
+    manifest: str
+    config: str
+    layers: tuple[str, ...]
+
+
+DOCKERS = Kinds(MANIFEST, CONFIG, (LAYER,))  # the only ones that SageMaker pulls
+# Docker's media types have no name for zstd that every engine knows.
+OCIS = Kinds(
+    f"{OCI}.manifest.v1+json", f"{OCI}.config.v1+json", tuple(f"{OCI}.layer.v1.tar+{by}" for by in ("gzip", "zstd"))
+)
 
 
 class Entry(NamedTuple):
@@ -58,9 +76,6 @@ def unpack(layout: Path, target: Path) -> str:
 
     Raises BuildError if a layer does not match the configuration.
     """
-    from isal import igzip  # lazily, because only this function needs it
-
-    opened: Any = igzip.open  # igzip has no types
     digest, config, _ = read(layout)
     manifest = json.loads(_blob(layout, digest).read_text())
     (target / "blobs/sha256").mkdir(parents=True)
@@ -68,7 +83,7 @@ def unpack(layout: Path, target: Path) -> str:
 
     def one(layer: dict[str, Any], diff_id: str) -> dict[str, Any]:
         hashed = hashlib.sha256()
-        with opened(_blob(layout, layer["digest"])) as packed, _blob(target, diff_id).open("wb") as tar:
+        with _opened(_blob(layout, layer["digest"])) as packed, _blob(target, diff_id).open("wb") as tar:
             while chunk := packed.read(CHUNK):
                 hashed.update(chunk)
                 tar.write(chunk)
@@ -80,13 +95,30 @@ def unpack(layout: Path, target: Path) -> str:
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         manifest["layers"] = [*pool.map(one, manifest["layers"], config["rootfs"]["diff_ids"])]
-    written = json.dumps(manifest).encode()
-    held = f"sha256:{hashlib.sha256(written).hexdigest()}"
-    _blob(target, held).write_bytes(written)
-    (target / "oci-layout").write_text('{"imageLayoutVersion":"1.0.0"}')
-    described = {"mediaType": MANIFEST, "digest": held, "size": len(written)}
-    (target / "index.json").write_text(json.dumps({"schemaVersion": 2, "manifests": [described]}))
+    describe(target, json.dumps(manifest).encode(), MANIFEST)
     return digest
+
+
+def describe(layout: Path, manifest: bytes, kind: str) -> str:
+    """Write the one manifest of a layout, and what leads to it; return its digest."""
+    digest = f"sha256:{hashlib.sha256(manifest).hexdigest()}"
+    _blob(layout, digest).write_bytes(manifest)
+    (layout / "oci-layout").write_text('{"imageLayoutVersion":"1.0.0"}')
+    described = {"mediaType": kind, "digest": digest, "size": len(manifest)}
+    (layout / "index.json").write_text(json.dumps({"schemaVersion": 2, "manifests": [described]}))
+    return digest
+
+
+def _opened(blob: Path) -> IO[bytes]:
+    """Open a layer that is compressed with gzip or zstd, as its first bytes say."""
+    with blob.open("rb") as file:
+        head = file.read(len(zstandard.FRAME_HEADER))
+    if head == zstandard.FRAME_HEADER:
+        return zstandard.ZstdDecompressor().stream_reader(blob.open("rb"), read_across_frames=True)
+    from isal import igzip  # lazily, because only this function needs it
+
+    opened: Any = igzip.open  # igzip has no types
+    return cast(IO[bytes], opened(blob))
 
 
 def _entry(archive: tarfile.TarFile, member: tarfile.TarInfo) -> Entry:

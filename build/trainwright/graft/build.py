@@ -1,5 +1,6 @@
 """Build a graft, prove that it is the image below and nothing else, and push it by digest."""
 
+import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
@@ -15,7 +16,7 @@ from trainwright.core.errors import BuildError, NotRunError
 from trainwright.core.files import write
 from trainwright.core.progress import Progress, Say
 from trainwright.core.toml import Model, load
-from trainwright.docker import engine
+from trainwright.docker import engine, oci_layout
 from trainwright.graft import files, lock, look
 from trainwright.graft import recipe as graft_recipe
 from trainwright.graft.files import Graft, archive
@@ -223,19 +224,18 @@ def forbidden(intent: Intent, reference: str, places: Sequence[Place]) -> list[s
 def push(found: Found, one: Graft, result: Result, place: Place, out: Path, say: Say) -> Result:
     """Push a proved graft by digest, verify it, and tag it last.
 
-    Raises BuildError if a lower layer has another digest than in the registry that the image below came from,
-    RegistryError, NotRunError for an engine that keeps no compressed layers.
+    Raises BuildError for a layer with other files than the image's configuration names, RegistryError, NotRunError for
+    an engine that keeps no compressed layers.
     """
     repository, lower = place.repository, look.lower_manifest(found.pinned)
     with store.scratch() as folder:
         layout = folder / "layout"
         engine.save_as_it_is(one.name, layout)
-        digest, manifest = client.manifest_of(layout)
-        must_stand_on(found, manifest, lower)
+        digest, manifest = on_its_layers(found, layout, lower)
         engine.sbom(layout, out / "sbom.json", one.id)
         say(f"{one.id}: pushing {digest} to {repository}")
         client.push(layout, repository, digest)
-    client.verify(repository, digest, manifest)
+    client.verify(repository, digest, manifest, files.kinds(found))
     done = attest.attest(one.inputs, repository, digest, out / "sbom.json", say)
     client.tag(repository, digest, one.tag)
     size = sum(int(layer["size"]) for layer in manifest["layers"][len(found.config.layers) :])
@@ -246,11 +246,14 @@ def push(found: Found, one: Graft, result: Result, place: Place, out: Path, say:
     return result
 
 
-def must_stand_on(found: Found, manifest: Mapping[str, Any], lower: Mapping[str, Any] | None) -> None:
-    """Check that the lowest layers have the digests of the image below, as its registry names them.
+def on_its_layers(found: Found, layout: Path, lower: Mapping[str, Any] | None) -> tuple[str, dict[str, Any]]:
+    """Return digest and manifest of a saved graft, and see that its lowest layers are those of the image below.
 
-    Without a registry, build() has compared the unpacked layers. Raises BuildError, NotRunError.
+    An engine that holds a layer of the same files in another compression may export that one. Then the registry's own
+    layer is brought in its place; that both hold the same files is seen when the layout is unpacked for the SBOM.
+    Without a registry, build() has compared the unpacked layers. Raises NotRunError, RegistryError.
     """
+    digest, manifest = client.manifest_of(layout)
     own = [str(layer["digest"]) for layer in manifest["layers"]]
     if own[: len(found.config.layers)] == found.config.layers:
         raise NotRunError(
@@ -258,8 +261,13 @@ def must_stand_on(found: Found, manifest: Mapping[str, Any], lower: Mapping[str,
             why="this engine's image store keeps unpacked layers only, so the lower layers would get other digests",
             fix="enable the containerd image store: docs.docker.com/engine/storage/containerd",
         )
-    wanted = [str(layer["digest"]) for layer in lower["layers"]] if lower else own[: len(found.config.layers)]
-    if own[: len(wanted)] != wanted:
-        other = next(digest for digest, is_now in zip(wanted, own, strict=False) if digest != is_now)
-        why = f"{other} of the image below is not at its place"
-        raise BuildError("the lower layers of the graft changed", where=found.pinned, why=why, fix="docker system df")
+    rows = lower["layers"] if lower else []
+    others = {place: row for place, row in enumerate(rows) if row["digest"] != own[place]}
+    if not others:
+        return digest, manifest
+    for place, row in others.items():
+        client.bring(found.pinned.partition("@")[0], row, layout)
+        packing = "zstd" if row["mediaType"].endswith("zstd") else "gzip"
+        kind = next(one for one in files.kinds(found).layers if one.endswith(packing))
+        manifest["layers"][place] = {"mediaType": kind, "digest": row["digest"], "size": row["size"]}
+    return oci_layout.describe(layout, json.dumps(manifest).encode(), str(manifest["mediaType"])), manifest

@@ -10,6 +10,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple, get_args
 
 from trainwright.core.errors import BuildError
+from trainwright.docker.oci_layout import DOCKERS, OCIS, Kinds
 from trainwright.graft.found import Found
 from trainwright.graft.lock import Locked
 from trainwright.graft.plan import CONSTRAINTS, Plan, constraints
@@ -25,7 +26,7 @@ from trainwright.matrix.providers import is_compiled
 ROOTFS = "dockerfiles/rootfs"
 OURS = re.compile(r"/opt/venv/bin/python3?")  # the interpreter that launcher and preflight name in images of the matrix
 PLAIN = re.compile(r"[\w.+:@/-]*")  # what a Dockerfile and a shell take without quotes
-OUTPUT = "type=image,oci-mediatypes=false,compression=gzip"  # of the added layers; those below stay as they are
+OUTPUT = "type=image,compression=gzip"  # of the added layers; those below stay as they are
 # Where the files of rootfs/sagemaker go; the launcher's module goes to the site-packages of the image's Python.
 SAGEMAKER = {"train": "opt/trainwright/bin", "sdk": "opt/trainwright"}
 MODULE = "trainwright_launch.py"
@@ -302,6 +303,11 @@ def epoch(created: str) -> int:
         return 0
 
 
+def kinds(found: Found) -> Kinds:
+    """Return the media types of a graft: Docker's, which SageMaker requires, unless layers below are of zstd."""
+    return OCIS if any(kind.endswith("zstd") for kind in found.config.media_types) else DOCKERS
+
+
 def _bake(found: Found, folders: list[str], name: str, key: str) -> str:
     contexts = {one.rpartition("/")[2]: one for one in folders}
     target: dict[str, Any] = {
@@ -311,7 +317,7 @@ def _bake(found: Found, folders: list[str], name: str, key: str) -> str:
         "args": {"SOURCE_DATE_EPOCH": str(epoch(found.config.created))},
         "platforms": [f"linux/{found.config.architecture}"],
         "attest": ["type=provenance,disabled=true", "type=sbom,disabled=true"],
-        "output": [OUTPUT],
+        "output": [f"{OUTPUT},oci-mediatypes={str(kinds(found) is OCIS).lower()}"],
     }
     if name:
         target |= {"tags": [name], "labels": {tags.KEY_LABEL: key}}

@@ -15,7 +15,7 @@ from typing import IO, Any
 import httpx
 
 from trainwright.core.errors import EnvironmentProblem, RegistryError
-from trainwright.docker.oci_layout import CONFIG, LAYER, MANIFEST
+from trainwright.docker.oci_layout import DOCKERS, MANIFEST, Kinds, describe
 from trainwright.image import tags as image_tags
 from trainwright.registry import documents, http, notes, uploads
 from trainwright.registry.retry import AGAIN, Refused, Wrong, end_if_stopped, side_by_side, tried
@@ -240,17 +240,17 @@ def pull(repository: str, digest: str, layout: Path) -> None:
     found = image(repository, digest)
     if why := documents.other_layers(config(repository, digest), len(found["layers"])):
         raise RegistryError(f"{repository}@{digest} is not an image", why=why)
-    held = {row["digest"]: row["size"] for row in _blobs(found)}
     content, kind = _held(repository, digest)
-    blobs = layout / "blobs/sha256"
-    blobs.mkdir(parents=True)
-    (blobs / digest.partition(":")[2]).write_bytes(content)
-    for one, size in held.items():
-        with (blobs / one.partition(":")[2]).open("wb") as file:
-            _read_back(repository, one, size, _Into(file))
-    descriptor = {"mediaType": kind, "digest": digest, "size": len(content)}
-    (layout / "index.json").write_text(json.dumps({"schemaVersion": 2, "manifests": [descriptor]}))
-    (layout / "oci-layout").write_text('{"imageLayoutVersion":"1.0.0"}')
+    (layout / "blobs/sha256").mkdir(parents=True)
+    for row in _blobs(found):
+        bring(repository, row, layout)
+    describe(layout, content, kind)
+
+
+def bring(repository: str, row: Mapping[str, Any], layout: Path) -> None:
+    """Write a blob that the registry holds into an OCI layout, verified. Raises RegistryError."""
+    with blob_of(layout, str(row["digest"])).open("wb") as file:
+        _read_back(repository, str(row["digest"]), int(row["size"]), _Into(file))
 
 
 def size_of(manifest: dict[str, Any]) -> int:
@@ -312,18 +312,18 @@ def _put(repository: str, content: bytes, media_type: str, reference: str, what:
     )
 
 
-def verify(repository: str, digest: str, pushed: dict[str, Any]) -> None:
+def verify(repository: str, digest: str, pushed: dict[str, Any], kinds: Kinds = DOCKERS) -> None:
     """Verify what the registry holds: the manifest by its digest, sent blobs byte for byte, other blobs by size.
 
     A sent blob is noted as unverified until it was verified, also after a kill. Raises RegistryError if the content
-    differs, and if it is not the one kind of image that SageMaker pulls: a plain one of one platform, with Docker's
-    media types.
+    differs, and if it is not a plain image of one platform with these media types, by default those that SageMaker
+    pulls.
     """
     held = manifest(repository, digest)
     if held != pushed:
         why = "the digest matches, but the content differs from the pushed manifest"
         raise RegistryError(f"{repository} holds another manifest than the one that was pushed", why=why)
-    _refuse_other_kinds(repository, digest, held)
+    _refuse_other_kinds(repository, digest, held, kinds)
 
     def check(row: Mapping[str, Any]) -> None:
         if notes.is_unverified(repository, str(row["digest"])):
@@ -344,8 +344,8 @@ def verify(repository: str, digest: str, pushed: dict[str, Any]) -> None:
     notes.sweep()  # last, because after a clock jump it would remove this push's notes, and the blobs would not be read
 
 
-def _refuse_other_kinds(repository: str, digest: str, held: Mapping[str, Any]) -> None:
-    if why := documents.other_kind(held, MANIFEST, CONFIG, LAYER):
+def _refuse_other_kinds(repository: str, digest: str, held: Mapping[str, Any], kinds: Kinds) -> None:
+    if why := documents.other_kind(held, kinds):
         raise RegistryError(
             f"{repository}@{digest} is not a plain image of one platform, as SageMaker requires; it was not tagged",
             why=why,

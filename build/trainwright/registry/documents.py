@@ -7,6 +7,8 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from trainwright.docker.oci_layout import Kinds
+
 DIGEST = re.compile("sha256:[0-9a-f]{64}")
 
 
@@ -61,17 +63,17 @@ def other_layers(configuration: Mapping[str, Any], count: int) -> str:
     return "" if all(map(DIGEST.fullmatch, named)) else "its configuration has a layer without a valid digest"
 
 
-def other_kind(found: Mapping[str, Any], manifest: str, configuration: str, blob: str) -> str:
+def other_kind(found: Mapping[str, Any], wanted: Kinds) -> str:
     """Return the part of an image whose media type differs from these; "" if there is none."""
-    kinds = [("manifest", found.get("mediaType"), manifest)]
+    parts: list[tuple[str, object, tuple[str, ...]]] = [("manifest", found.get("mediaType"), (wanted.manifest,))]
     if "manifests" not in found:
-        kinds.append(("configuration", found["config"].get("mediaType"), configuration))
-        kinds += [("layer", layer.get("mediaType"), blob) for layer in found["layers"]]
+        parts.append(("configuration", found["config"].get("mediaType"), (wanted.config,)))
+        parts += [("layer", layer.get("mediaType"), wanted.layers) for layer in found["layers"]]
     return next(
         (
-            f"the media type of its {part} is {said}, expected {wanted}"
-            for part, said, wanted in kinds
-            if said != wanted
+            f"the media type of its {part} is {said}, expected {' or '.join(kinds)}"
+            for part, said, kinds in parts
+            if said not in kinds
         ),
         "",
     )

@@ -1,12 +1,17 @@
 """Test what a graft adds, and that a graft which changes the image below is refused."""
 
+import gzip
+import hashlib
 import io
 import json
 import re
 import tarfile
+from pathlib import Path
 from typing import Any
 
+import layouts
 import pytest
+import zstandard
 from unit.graft.records import (
     Edit,
     config,
@@ -23,6 +28,7 @@ from unit.graft.records import (
 )
 
 from trainwright.core.errors import BuildError, NotRunError
+from trainwright.docker import oci_layout
 from trainwright.graft import build, files
 from trainwright.graft import plan as graft_plan
 from trainwright.graft import recipe as graft_recipe
@@ -30,6 +36,7 @@ from trainwright.graft.lock import Locked
 from trainwright.image.inputs import Distribution
 from trainwright.matrix.matrix import Intent
 from trainwright.matrix.model import Group, Lock, PythonFile
+from trainwright.registry import client
 from trainwright.resolve.resolve import lock_sources
 
 OWN = "/opt/conda/envs/team/bin/python3"
@@ -220,16 +227,38 @@ def test_variables_that_a_dockerfile_sets() -> None:
     assert files.set_by(text) == {"A", "B", "E"}
 
 
-def test_lower_layers_keep_their_digests() -> None:
-    found = edited(unchanged)
-    packed = ["sha256:" + letter * 64 for letter in "123"]
+def test_lower_layers_are_those_of_the_registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    image = layouts.make(tmp_path / "saved", [gzip.compress(text, mtime=0) for text in (b"one", b"two", b"new")], {})
+    compressed = zstandard.compress(b"two")
+    other = {
+        "mediaType": "vnd.oci.layer+zstd",
+        "digest": f"sha256:{hashlib.sha256(compressed).hexdigest()}",
+        "size": 12,
+    }
+    brought: list[tuple[str, str]] = []
 
-    def manifest(*digests: str) -> dict[str, Any]:
-        return {"layers": [{"digest": digest} for digest in digests]}
+    def bring(repository: str, row: dict[str, Any], layout: Path) -> None:
+        brought.append((repository, row["digest"]))
+        client.blob_of(layout, row["digest"]).write_bytes(compressed)
 
-    build.must_stand_on(found, manifest(*packed, "sha256:4"), manifest(*packed))
-    build.must_stand_on(found, manifest(*packed, "sha256:4"), None)
-    with pytest.raises(BuildError, match="lower layers"):
-        build.must_stand_on(found, manifest(packed[0], packed[2], packed[1], "sha256:4"), manifest(*packed))
+    monkeypatch.setattr(client, "bring", bring)
+    found = edited(config(layers=["sha256:1", "sha256:2"], media_types=["layer+gzip", "layer+zstd"]))
+    same = {"layers": image.manifest["layers"][:2]}
+    for lower in (same, None):
+        assert build.on_its_layers(found, image.folder, lower) == (image.digest, image.manifest)
+    digest, manifest = build.on_its_layers(found, image.folder, {"layers": [same["layers"][0], other]})
+    assert brought == [(found.pinned.partition("@")[0], other["digest"])]
+    assert client.manifest_of(image.folder) == (digest, manifest)
+    kinds = [row["mediaType"].rpartition(".")[2] for row in manifest["layers"]]
+    assert kinds == ["gzip", "tar+zstd", "gzip"]
+    assert oci_layout.unpack(image.folder, tmp_path / "unpacked") == digest
+    client.blob_of(image.folder, str(other["digest"])).write_bytes(zstandard.compress(b"changed"))
+    with pytest.raises(BuildError, match="does not match"):
+        oci_layout.unpack(image.folder, tmp_path / "again")
+
+
+def test_an_engine_without_compressed_layers_pushes_no_graft(tmp_path: Path) -> None:
+    image = layouts.make(tmp_path / "saved", [b"one", b"two"], {})
+    digests = [row["digest"] for row in image.manifest["layers"]]
     with pytest.raises(NotRunError, match="not compressed"):
-        build.must_stand_on(found, manifest(*found.config.layers, "sha256:4"), manifest(*packed))
+        build.on_its_layers(edited(config(layers=digests[:1])), image.folder, None)
