@@ -54,7 +54,8 @@ def is_dump(head: bytes) -> bool:
         return True
     text = head.lstrip()
     return text.startswith(b"{") and (
-        b'"collective_seq_id"' in text or b'"pg_status"' in text or b'"pg_config"' in text
+        (b'"version"' in text and b'"entries"' in text)
+        or any(key in text for key in (b'"collective_seq_id"', b'"pg_status"', b'"pg_config"'))
     )
 
 

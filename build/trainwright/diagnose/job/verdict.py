@@ -69,7 +69,19 @@ def at(event: Event) -> str:
 
 
 def two_jobs(job: Job) -> Verdict | None:
-    """Recognise logs of different jobs: one rank on two hosts, or of two numbers of ranks."""
+    """Recognise logs of different jobs: other names of the job, one rank on two hosts, or of two numbers of ranks."""
+    jobs = dict[tuple[str, str], set[str]]()
+    for stream in job.streams:
+        for said in stream.said:
+            for kind, name in said.values.items() if said.kind == "job" else ():
+                jobs.setdefault((kind, stream.file), set()).add(name)
+    first = dict[str, str]()
+    for (kind, file), names in jobs.items():
+        other = first.setdefault(kind, file)
+        if names.isdisjoint(jobs[kind, other]):
+            what = f"these are logs of different jobs: {kind} names it {min(jobs[kind, other])} in {other}"
+            what += f", and {min(names)} in {file}"
+            return Verdict("unknown", what, "give the logs of one job at a time", state="")
     seen = dict[int, tuple[str, str, int]]()
     for stream in job.streams:
         worlds = [int(said.values["world"]) for said in stream.said if said.kind == "world" and "rank" in said.values]

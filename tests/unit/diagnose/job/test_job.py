@@ -263,6 +263,26 @@ def test_logs_of_two_jobs(tmp_path: Path) -> None:
     assert row["fix"] == "give the logs of one job at a time"
 
 
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("SLURM_JOB_ID={}", "Slurm names it 7{} in "),
+        ("slurmstepd: error: *** STEP {}.0 ON node-1 CANCELLED", "Slurm names it 7{} in "),
+        ('    "job_name": "{}",', "SageMaker names it 7{} in "),
+        ("  run_id           : {}", "torchrun names it 7{} in "),
+    ],
+)
+def test_logs_that_name_two_jobs(tmp_path: Path, line: str, told: str) -> None:
+    def rows(*jobs: str) -> dict[str, Any]:
+        texts = [f"{line.format(job)}\nrank {rank} of 2\n{CLOSED}\n" for rank, job in enumerate(jobs)]
+        return answer(write(tmp_path, {f"rank-{rank}.log": text for rank, text in enumerate(texts)}))
+
+    row = rows("71", "72")
+    assert row["cause"] == "unknown"
+    assert told.format("1") in row["what"]
+    assert rows("71", "71")["cause"] != "unknown"
+
+
 def test_files_that_are_not_read_get_a_sentence(tmp_path: Path) -> None:
     write(tmp_path, {f"job-{rank}.log": f"step 1\n{RAISED if rank == 1 else CLOSED}\n" for rank in range(3)})
     (tmp_path / "core").write_bytes(b"\x7fELF\0\0\0")
@@ -294,6 +314,7 @@ def test_a_folder_without_logs(tmp_path: Path, content: bytes | None) -> None:
     [
         (pickle.dumps({"version": "2.10", "entries": ROOT}), "it has the opcode"),
         (json.dumps({**dump(0), "version": "3.1"}).encode(), "version 3.1"),
+        (b'{"version": "9.1", "entries": []}', "version 9.1"),
         (pickle.dumps(dump(0))[:40], "it is cut or damaged"),
     ],
 )
