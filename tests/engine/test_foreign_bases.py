@@ -261,15 +261,22 @@ def brought(tools: str, registry: str, label: str, tmp_path: Path, monkeypatch: 
     return made
 
 
-def test_what_the_python_of_a_base_holds_is_locked(brought: Path) -> None:
+def test_what_the_python_of_a_base_holds_is_locked_and_starts_the_launcher(brought: Path) -> None:
     done = trainwright(brought, "lock", ID)
     assert done.returncode == 0, done.stderr
     lock = tomlkit.parse((brought / "dockerfiles/locks" / f"{ID}.toml").read_text()).unwrap()
     held = {row["name"]: row["version"] for row in lock["python"] if row["group"] == "base"}
     assert held["torch"] == "2.99.0"
+    assert lock["brought"]["python"] == "3.11.2"
     done = trainwright(brought, "render", ID)
     assert done.returncode == 0, done.stderr
     assert "torch==2.99.0\n" in (brought / "out" / ID / "requirements/constraints.txt").read_text()
+    done = trainwright(brought, "build", ID)
+    assert done.returncode == 0, done.stderr
+    words = ["docker", "run", "--rm", "--network=none", named(brought), "/opt/venv/bin/python3", "-c"]
+    said = "import sys, torch; print(sys.executable, torch.__version__)"
+    asked = subprocess.run([*words, said], capture_output=True, text=True)
+    assert asked.stdout == "/usr/bin/python3 2.99.0\n", asked.stderr
     matrix = brought / "dockerfiles/matrix.toml"
     matrix.write_text(matrix.read_text().replace("base 2.99.0", "base 2.98.0"))
     done = trainwright(brought, "lock", ID)

@@ -20,5 +20,5 @@ def held(intent: Intent, reference: str, say: Say) -> Held:
         first=found.inside.pythons[0].path,
         version=python.version,
         packages=python.packages,
-        components=versions | ({"nccl": found.nccl} if found.nccls else {}),
+        components=versions | {"python": python.version} | ({"nccl": found.nccl} if found.nccls else {}),
     )

@@ -39,7 +39,7 @@ def versions_of(recipe: Recipe, locked: Lock | None, packages: Mapping[str, Pack
             found |= {name: packages[first].version} if first in packages else {}
         else:
             brought = locked.brought.get(name, "") if locked and provider.kind == "base" else ""
-            found |= {name: version} if (version := entry.version if entry else pin.version or brought) else {}
+            found |= {name: version} if (version := entry.version if entry else brought or pin.version) else {}
     return found
 
 

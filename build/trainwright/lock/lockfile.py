@@ -297,7 +297,7 @@ def pin_versions(recipe: Recipe, lock: Lock, packages: Mapping[str, Package]) ->
                 )
             versions[name] = packages[names[0]].version
         elif provider.kind == "base":
-            versions[name] = pin.version or lock.brought.get(name, NOT_ESTABLISHED)
+            versions[name] = lock.brought.get(name) or pin.version or NOT_ESTABLISHED
         else:
             versions[name] = pin.version
     return versions

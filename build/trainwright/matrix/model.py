@@ -397,7 +397,7 @@ class Lock(Model):
     python: list[PythonFile]
     sources: list[Source] = []
     compiled: list[Compiled] = []  # of the packages that a requirements file adds
-    brought: dict[str, str] = {}  # component to the version that its base brings, where the pin leaves it to the base
+    brought: dict[str, str] = {}  # component to the version that its base brings, where it was asked
     overlaps: list[Overlap] = []  # each admitted by a row of [[winners]] in compat.toml
 
 

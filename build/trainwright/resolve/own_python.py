@@ -1,5 +1,6 @@
 """Lock what the Python of a base holds that others made: the packages that stay, and the versions that they give."""
 
+import re
 from collections.abc import Callable, Iterator
 
 from trainwright.core.errors import LockError
@@ -47,8 +48,8 @@ def entries(recipe: Recipe, look: Look | None, say: Say) -> tuple[list[PythonFil
         PythonFile(name=name, version=version, file="", sha256="", size=0, group="base")
         for name, version in sorted(found.packages.items())
     ]
-    left = [name for name, pin in recipe.pins.items() if pin.provider == IN_BASE and not pin.version]
-    return held, {name: found.components[name] for name in left if found.components.get(name)}
+    own = [name for name, pin in recipe.pins.items() if pin.provider == IN_BASE]
+    return held, {name: found.components[name] for name in own if found.components.get(name)}
 
 
 def _wrong(recipe: Recipe, found: Held) -> Iterator[str]:
@@ -57,9 +58,13 @@ def _wrong(recipe: Recipe, found: Held) -> Iterator[str]:
     if not f"{found.version}.".startswith(f"{recipe.variant.python}."):
         yield f"{found.python} is Python {found.version}, not {recipe.variant.python}"
     declared = {name: pin.version for name, pin in recipe.pins.items() if pin.provider == IN_BASE and pin.version}
-    reported = {name: version for name, version in found.components.items() if version and name != "python"}
-    yield from probe.version_differences(
-        recipe, {name: version for name, version in declared.items() if name in reported}, reported
-    )
+    reported = {name: version for name, version in found.components.items() if version}
+    # A row may name the beginning of a version: 3.12 of 3.12.3, 2.12.0a0 of 2.12.0a0+a6c236b.
+    shorter = {
+        name: declared[name] if re.match(rf"{re.escape(declared[name])}[.+]", version) else version
+        for name, version in reported.items()
+        if name in declared
+    }
+    yield from probe.version_differences(recipe, {name: declared[name] for name in shorter}, shorter)
     for name in declared.keys() & found.components.keys() - reported.keys():
         yield f"{name} {declared[name]} is declared, and the {name} of {found.python} does not start"
