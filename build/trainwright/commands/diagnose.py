@@ -5,13 +5,13 @@ from typing import Annotated, Any
 
 import typer
 
-from trainwright.commands.options import Json, app, find_data
-from trainwright.core.errors import EnvironmentProblem, NotRunError, printable
+from trainwright.commands.options import Json, OneRegion, app, find_data
+from trainwright.core.errors import ConfigError, EnvironmentProblem, NotRunError, printable
 
 Left = Annotated[
-    list[str],
+    list[str] | None,
     typer.Argument(
-        metavar="LOG...",
+        metavar="[LOG...]",
         help="Logs, or folders of a job's logs, recorder dumps and ncclras output; - is standard input.",
     ),
 ]
@@ -19,7 +19,9 @@ Left = Annotated[
 
 @app.command()
 def diagnose(
-    logs: Left,
+    logs: Left = None,
+    job: Annotated[str, typer.Option(metavar="NAME", help="A SageMaker training job, whose log CloudWatch has.")] = "",
+    region: OneRegion = "",
     html: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write one self-contained page: the ranks over time.")
     ] = None,
@@ -29,7 +31,10 @@ def diagnose(
     from trainwright.core import console
     from trainwright.gate import diagnosis
 
-    rows = diagnosis.diagnosed(find_data(), logs)
+    if bool(logs) == bool(job):
+        fix = "trainwright diagnose LOG..., or trainwright diagnose --job NAME"
+        raise ConfigError("name logs, or one SageMaker job", fix=fix)
+    rows = _of_job(job, region) if job else diagnosis.diagnosed(find_data(), logs or [])
     if html:
         _write(html, rows)
     if as_json:
@@ -40,6 +45,24 @@ def diagnose(
     unknown = [row for row in rows if row["cause"] == "unknown"]
     if unknown:
         raise typer.Exit(NotRunError.exit_code)
+
+
+def _of_job(job: str, region: str) -> list[dict[str, Any]]:
+    """Return the diagnosis of a SageMaker job. Raises what bring() raises."""
+    import tempfile
+
+    from trainwright.diagnose import watch
+    from trainwright.gate import diagnosis
+    from trainwright.jobs import log_files
+    from trainwright.registry import aws
+
+    def say(line: str) -> None:
+        typer.echo(line, err=True)
+
+    with tempfile.TemporaryDirectory() as folder:
+        where = aws.regions(region)[0]
+        names = log_files.bring(job, where, watch.load_watch(find_data()), say, Path(folder))
+        return diagnosis.diagnosed(find_data(), sorted(names), names=names)
 
 
 def _write(path: Path, rows: list[dict[str, Any]]) -> None:

@@ -41,14 +41,16 @@ def known_of(root: Path) -> Known:
     return Known(root, causes, Reader(causes, load_reader_settings(root)), load_floors(root))
 
 
-def diagnosed(root: Path, paths: list[str], known: Known | None = None) -> list[dict[str, Any]]:
+def diagnosed(
+    root: Path, paths: list[str], known: Known | None = None, names: dict[str, str] | None = None
+) -> list[dict[str, Any]]:
     """Return the diagnosis of the job, if these are logs of its ranks; else of each log.
 
-    Raises ConfigError for a log that cannot be read.
+    `names` says what files are called in the answer. Raises ConfigError for a log that cannot be read.
     """
     known = known or known_of(root)
     if STANDARD_INPUT not in paths:
-        return _all(left(paths), known)
+        return _all(left(paths), known, names)
     with tempfile.NamedTemporaryFile() as copy:  # it may be read twice
         shutil.copyfileobj(sys.stdin.buffer, copy)
         copy.flush()

@@ -67,10 +67,12 @@ def follow(
     Throttling, failures of Amazon's and a lost network are retried. Ctrl-C is passed on while the job runs. Raises
     AwsError, and ConfigError if the job does not exist; no exception stops the job.
     """
-    return _Following(job, region, watch, say).run(stop_on_cause, stop_on_silence, since)
+    return Following(job, region, watch, say).run(stop_on_cause, stop_on_silence, since)
 
 
-class _Following:
+class Following:
+    """A job that is followed, by follow() or to bring its log."""
+
     def __init__(self, job: str, region: str, watch: Watch, say: Say) -> None:
         self.job, self.region, self.watch = job, region, watch
         self.say: Callable[[str, str], None] = lambda who, text: say(f"{who:<6} | {text}")
@@ -86,11 +88,7 @@ class _Following:
         poll = self.settings.poll
         state = self.describe()
         self.watch.hosts = self.watch.hosts or int(state.get("ResourceConfig", {}).get("InstanceCount", 0))
-        log = self.settings.log
-        created = int(state["CreationTime"].timestamp() * 1000) - _ms(log.look_back_seconds)
-        self.merged = Merged(
-            max(created, since or 0), _ms(log.look_back_seconds), _ms(log.margin_seconds), log.late_events
-        )
+        self.begin(state, since)
         looked = time.monotonic()
         while state["TrainingJobStatus"] not in OVER:
             self.tell(state)
@@ -106,6 +104,14 @@ class _Following:
         self.watch.failed = state["TrainingJobStatus"] == "Failed"
         self.heard(self.watch.end())
         return self.ended(state, reason)
+
+    def begin(self, state: dict[str, Any], since: int | None = None) -> None:
+        """Look at the log from the job's beginning, or from `since` (milliseconds since 1970)."""
+        log = self.settings.log
+        created = int(state["CreationTime"].timestamp() * 1000) - _ms(log.look_back_seconds)
+        self.merged = Merged(
+            max(created, since or 0), _ms(log.look_back_seconds), _ms(log.margin_seconds), log.late_events
+        )
 
     # --- what is said ------------------------------------------------------------------------------------------------
 

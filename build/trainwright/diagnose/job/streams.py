@@ -297,11 +297,12 @@ def of_file(name: str) -> tuple[str, int | None]:
 
 
 def numbered(names: list[str]) -> dict[str, int]:
-    """Return the ranks of files whose names differ in one last number alone and count up from 0."""
+    """Return the ranks of files whose names differ in one last number alone; those of hosts must count up from 0."""
     found = {name: int(match[1]) for name in names if (match := FILE_RANK.search(name))}
     stems = {FILE_RANK.sub("", name) for name in found}
+    of_hosts = any(FILE_HOST.search(name) for name in names)
     if len(found) == len(names) > 1 and len(stems) == 1 and len(set(found.values())) == len(found):
-        return found
+        return found if not of_hosts or sorted(found.values()) == [*range(len(found))] else {}
     return {}
 
 
@@ -314,6 +315,10 @@ def resolved(streams: Iterable[Stream], ranks: dict[str, int]) -> Iterator[Strea
     for one in every:
         if one.key.local is not None and one.key.rank is not None:
             of_local.setdefault((one.file, one.key.host, one.key.local), set()).add(one.key.rank)
+    own = dict[str, set[int]]()
+    for one in every:
+        if one.key.rank is not None:
+            own.setdefault(one.file, set()).add(one.key.rank)
     for one in every:
         key, (host, rank) = one.key, of_file(one.file)
         one.host = key.host or host
@@ -325,7 +330,9 @@ def resolved(streams: Iterable[Stream], ranks: dict[str, int]) -> Iterator[Strea
         elif key.task is not None and not differs:
             one.rank = key.task
         elif key.task is None and not tasks:
-            one.rank = ranks.get(one.file, rank)
+            labelled = own.get(one.file, set())
+            alone = next(iter(labelled)) if len(labelled) == 1 else None
+            one.rank = alone if labelled else ranks.get(one.file, rank)
         if key.task is not None and differs and not one.host:
             one.host = f"task {key.task}"
         yield one

@@ -247,6 +247,12 @@ def test_ras_beside_the_logs(tmp_path: Path) -> None:
     assert row["job"]["host"] == "node-1"
 
 
+def test_files_of_hosts_are_not_numbered_as_ranks(tmp_path: Path) -> None:
+    files = {"algo-1.log": f"step 1\n{of_rank(0, CLOSED)}", "algo-2.log": f"step 1\n{of_rank(1, RAISED)}"}
+    row = answer(write(tmp_path, files))
+    assert (row["job"]["world"], row["job"]["failed_first"], row["job"]["host"]) == (2, [1], "algo-2")
+
+
 # --- bad input -------------------------------------------------------------------------------------------------------
 
 
