@@ -360,7 +360,7 @@ class Reader:
         if first:  # the lines of progress after it are counted, but not after each one of many: that would take time
             self._calm, self._watched = 0, number
         progress = self.conditions.progress if first or self._calm == 0 else -SURVIVED
-        if self.tracebacks.wanted and (b"Error: " in raw or b"Exception: " in raw):
+        if self.tracebacks.wanted and (b"Error: " in raw or b"Exception: " in raw or b"Error(" in raw):
             text, rank = unprefixed(raw[:LOOKED_AT].rpartition(b"\r")[2].decode(errors="replace"))
             if self.tracebacks.alone(text, number, rank, self.conditions.progress):
                 self._calm = 0

@@ -13,7 +13,8 @@ BEHIND = re.compile(r"\[(?:rank|default)(\d+)\]: ?Traceback \(most")  # what a p
 OTHER = re.compile(r"(?:[A-Za-z_]\w*\.)+[A-Z]\w*|[A-Z][a-z]+[A-Z]\w*")  # types that do not end like an exception
 FRAME = re.compile(r'\s*File "(?P<file>[^"]{1,500})", line (?P<line>\d{1,9})(?:, in (?P<name>.{1,200}))?')
 ALONE = re.compile(
-    r"(?:E {2,6}|\*\*)?(?P<type>(?:[A-Za-z_]\w{0,60}\.){0,8}[A-Z]\w{0,60}(?:Error|Exception)): (?P<message>\S.*)$"
+    r"(?:E {2,6}|\*\*)?(?P<type>(?:[A-Za-z_]\w{0,60}\.){0,8}(?:[A-Z]\w{0,60}(?:Error|Exception)|Exception))"
+    r"(?:: (?P<message>\S.*)|\([\"'](?P<said>.+)[\"'],?\))$"
 )
 RAISED = re.compile(r"(?P<type>[A-Za-z_][\w.]{1,200})(?:: ?(?P<message>.*))?$")
 LIBRARY = ("/site-packages/", "/dist-packages/", "/lib/python", "<frozen ", "/lib64/python", "<string>")
@@ -80,7 +81,10 @@ class Tracebacks:
         """Keep an exception whose traceback is not there, or cannot be put together; return whether a line is one."""
         if number in self._harmless or not (raised := ALONE.match(text)):
             return False
-        kind, message = raised["type"].rpartition(".")[2], masked(raised["message"].strip()[:MOST_TEXT])
+        kind, message = (
+            raised["type"].rpartition(".")[2],
+            masked((raised["message"] or raised["said"]).strip()[:MOST_TEXT]),
+        )
         self.lone.append(Exception_(kind, message, number, number, rank, "", masked(text[:MOST_TEXT]), None, progress))
         return True
 
@@ -107,6 +111,8 @@ class Tracebacks:
             return
         one.lines += 1
         if one.ended:
+            if not one.ended.message and text.strip():
+                one.ended.number, one.ended.text = number, masked(f"{one.ended.text} {text.strip()}"[:MOST_TEXT])
             one.ended.message = masked(f"{one.ended.message} {text.strip()}".strip()[:MOST_TEXT])
             del self._open[rank]
             return
@@ -128,7 +134,7 @@ class Tracebacks:
                     self._harmless.add(number)
                 return
             found = self._add(raised, one, text, number, rank, progress)
-            if found.message.endswith(":"):
+            if found.text.rstrip().endswith(":"):
                 one.ended = found
             else:
                 del self._open[rank]
