@@ -12,12 +12,20 @@ import tarfile
 import tempfile
 import tomllib
 from collections import Counter
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parents[1] / "build"))
 FAULTS = tomllib.loads((HERE / "cases.toml").read_text())["faults"]
+
+
+@cache
+def _known() -> Any:
+    from trainwright.gate.diagnosis import known_of
+
+    return known_of(HERE.parents[1])
 
 
 def ours(folder: Path, dumps: bool) -> dict[str, Any]:
@@ -27,7 +35,7 @@ def ours(folder: Path, dumps: bool) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as copy:
         kept = shutil.ignore_patterns("label.json", *([] if dumps else ["fr_trace_*"]))
         shutil.copytree(folder, copy, ignore=kept, dirs_exist_ok=True)
-        row: dict[str, Any] = diagnosed(HERE.parents[1], [copy])[0]
+        row: dict[str, Any] = diagnosed(HERE.parents[1], [copy], _known())[0]
     return {"cause": row["cause"], "ranks": row.get("job", {}).get("failed_first", []), "what": row["what"]}
 
 

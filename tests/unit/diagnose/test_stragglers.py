@@ -9,11 +9,11 @@ import shutil
 from pathlib import Path
 
 import pytest
+from unit.diagnose.answers import diagnosed
 
 from trainwright.diagnose import stragglers
 from trainwright.diagnose import watch as diagnose_watch
 from trainwright.diagnose.stragglers import Paces
-from trainwright.gate import diagnosis
 
 ROOT = Path(__file__).parents[3]
 RECORDED = Path(__file__).parent / "stragglers"
@@ -35,7 +35,7 @@ STEPS = 60
 def test_the_slowed_rank_of_a_real_job(tmp_path: Path, files: str, rank: int, evidence: str) -> None:
     for file in RECORDED.glob(files):
         shutil.copy(file, tmp_path)
-    (row,) = diagnosis.diagnosed(ROOT, [str(tmp_path)])
+    (row,) = diagnosed(tmp_path)
     assert (row["cause"], row["job"]["failed_first"]) == ("straggler", [rank])
     assert row["evidence"].startswith(evidence)
     assert [one["state"] for one in row["job"]["ranks"]].count("late") == 1
@@ -46,7 +46,7 @@ def test_the_slowed_rank_of_a_real_job(tmp_path: Path, files: str, rank: int, ev
 def test_the_same_job_before_it_was_slowed_has_no_late_rank(tmp_path: Path) -> None:
     for file in RECORDED.glob("rank*.log"):
         (tmp_path / file.name).write_text("".join(file.read_text().splitlines(keepends=True)[:20]))
-    (row,) = diagnosis.diagnosed(ROOT, [str(tmp_path)])
+    (row,) = diagnosed(tmp_path)
     assert row["cause"] == "unknown"
 
 

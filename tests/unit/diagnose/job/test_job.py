@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from typer.testing import CliRunner
+from unit.diagnose.answers import diagnosed
 
 from trainwright.commands import register
 from trainwright.commands.options import app
@@ -19,7 +20,6 @@ from trainwright.diagnose.job.streams import Splitter, keyed, labels
 from trainwright.diagnose.job.verdict import elsewhere, named
 from trainwright.diagnose.reader import Reader
 from trainwright.diagnose.reader import load_settings as reader_settings
-from trainwright.gate.diagnosis import diagnosed
 
 register(["diagnose"])
 ROOT = Path(__file__).parents[4]
@@ -46,7 +46,7 @@ def labelled(label: str, text: str) -> str:
 
 
 def answer(*paths: Path) -> dict[str, Any]:
-    (row,) = diagnosed(ROOT, [str(path) for path in paths])
+    (row,) = diagnosed(*paths)
     return row
 
 
@@ -312,7 +312,7 @@ def test_a_folder_without_logs(tmp_path: Path, content: bytes | None) -> None:
     if content:
         (tmp_path / "core").write_bytes(content)
     with pytest.raises(ConfigError, match="no log in this folder"):
-        diagnosed(ROOT, [str(tmp_path)])
+        diagnosed(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -327,7 +327,7 @@ def test_a_folder_without_logs(tmp_path: Path, content: bytes | None) -> None:
 def test_a_dump_that_is_not_read_is_an_error_if_it_is_all(tmp_path: Path, content: bytes, why: str) -> None:
     (tmp_path / "fr_trace_0").write_bytes(content)
     with pytest.raises(ConfigError) as error:
-        diagnosed(ROOT, [str(tmp_path / "fr_trace_0")])
+        diagnosed(tmp_path / "fr_trace_0")
     assert why in error.value.why
 
 
@@ -340,7 +340,7 @@ def test_dumps_without_any_log(tmp_path: Path) -> None:
 
 def test_logs_without_labels_are_read_one_by_one(tmp_path: Path) -> None:
     write(tmp_path, {"a.log": f"{RAISED}\n", "b.txt": "step 1\nTraining completed\n"})
-    rows = diagnosed(ROOT, [str(tmp_path / "a.log"), str(tmp_path / "b.txt")])
+    rows = diagnosed(tmp_path / "a.log", tmp_path / "b.txt")
     assert [row["cause"] for row in rows] == ["exception", "none"]
 
 

@@ -1,0 +1,18 @@
+"""Diagnose logs with causes and expressions that are compiled once for all tests, as one command compiles them once."""
+
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from trainwright.gate import diagnosis
+
+ROOT = Path(__file__).parents[3]
+
+
+@lru_cache
+def known() -> diagnosis.Known:
+    return diagnosis.known_of(ROOT)
+
+
+def diagnosed(*paths: Path) -> list[dict[str, Any]]:
+    return diagnosis.diagnosed(ROOT, [str(path) for path in paths], known())
