@@ -55,7 +55,10 @@ def opened() -> Iterator[list[Meeting]]:
         thread.start()
     for thread in closing:
         thread.join()
-    left = [thread.name for thread in threading.enumerate() if thread.name.startswith("trainwright")]
+    own = [thread for thread in threading.enumerate() if thread.name.startswith("trainwright")]
+    for thread in own:
+        thread.join(60)  # a resolver that waits for an answer cannot be interrupted
+    left = [thread.name for thread in own if thread.is_alive()]
     assert not left
 
 
