@@ -43,7 +43,24 @@ def test_without_a_log_sagemakers_reason_is_read(jobs: Jobs, root: Path) -> None
     jobs.create("dark").end("Failed", FailureReason="CapacityError: Unable to provision requested ML compute capacity")
     code, out, _ = ended(start(jobs, root, "diagnose", "--job", "dark", "--region", REGION))
     assert code == 0
-    assert "FailureReason: capacity" in out
+    assert "SageMaker's FailureReason: capacity" in out
+
+
+def test_sagemakers_reason_counts_where_the_log_says_nothing(jobs: Jobs, root: Path) -> None:
+    job = jobs.create("quiet")
+    job.put("algo-1", [(3.0, "Traceback (most recent call last):"), (2.9, " "), (2.0, "Training completed")])
+    job.end("Failed", FailureReason="InternalServerError: We encountered an internal error. Please try again.")
+    code, out, err = ended(start(jobs, root, "diagnose", "--job", "quiet", "--region", REGION, "--json"))
+    assert code == 0, err
+    assert [row["cause"] for row in json.loads(out)] == ["service-error"]
+
+
+def test_a_running_job_is_read_once(jobs: Jobs, root: Path) -> None:
+    job = jobs.create("runs")
+    job.put("algo-1", [(1.0, f"line {number}") for number in range(9)])
+    code, out, err = ended(start(jobs, root, "diagnose", "--job", "runs", "--region", REGION))
+    assert code == 7, err
+    assert "none of its 9 lines reports an error" in out
 
 
 def test_bad_input(jobs: Jobs, root: Path) -> None:
@@ -51,8 +68,8 @@ def test_bad_input(jobs: Jobs, root: Path) -> None:
     for words, said in (
         (["--job", "young"], "young has no log"),
         (["--job", "yuong"], "training job 'yuong' does not exist"),
-        ([], "name logs, or one SageMaker job"),
-        (["a.log", "--job", "young"], "name logs, or one SageMaker job"),
+        ([], "diagnose requires either logs or --job"),
+        (["a.log", "--job", "young"], "diagnose requires either logs or --job"),
     ):
         code, out, err = ended(start(jobs, root, "diagnose", *words, "--region", REGION))
         assert (code, out) == (2, "")

@@ -33,7 +33,7 @@ def diagnose(
 
     if bool(logs) == bool(job):
         fix = "trainwright diagnose LOG..., or trainwright diagnose --job NAME"
-        raise ConfigError("name logs, or one SageMaker job", fix=fix)
+        raise ConfigError("diagnose requires either logs or --job, and not both", fix=fix)
     rows = _of_job(job, region) if job else diagnosis.diagnosed(find_data(), logs or [])
     if html:
         _write(html, rows)
@@ -48,7 +48,10 @@ def diagnose(
 
 
 def _of_job(job: str, region: str) -> list[dict[str, Any]]:
-    """Return the diagnosis of a SageMaker job. Raises what bring() raises."""
+    """Return the diagnosis of a SageMaker job: of its log, and of SageMaker's reason if the log does not say why.
+
+    Raises what bring() raises.
+    """
     import tempfile
 
     from trainwright.diagnose import watch
@@ -61,8 +64,15 @@ def _of_job(job: str, region: str) -> list[dict[str, Any]]:
 
     with tempfile.TemporaryDirectory() as folder:
         where = aws.regions(region)[0]
-        names = log_files.bring(job, where, watch.load_watch(find_data()), say, Path(folder))
-        return diagnosis.diagnosed(find_data(), sorted(names), names=names)
+        brought = log_files.bring(job, where, watch.load_watch(find_data()), say, Path(folder))
+        known, names = diagnosis.known_of(find_data()), brought.names
+        rows = diagnosis.diagnosed(find_data(), sorted(names), known, names) if names else []
+        if brought.reason and all(row["cause"] in ("none", "unknown") for row in rows):
+            said = Path(folder) / "FailureReason"
+            said.write_text(f"{brought.reason}\n")
+            rows = [row for row in rows if row["cause"] == "unknown"]  # a job that failed did not end well
+            rows += diagnosis.diagnosed(find_data(), [str(said)], known, {str(said): "SageMaker's FailureReason"})
+        return rows
 
 
 def _write(path: Path, rows: list[dict[str, Any]]) -> None:

@@ -13,7 +13,6 @@ EXCEPTION = "exception"  # the row for what a script raises and no other row kno
 MOST_TOLD = 300  # characters of what a program said
 SHOWN = 4  # suspicious lines
 MOST_THEN = 4  # consequences that are named
-FROM_CPP, MORE = "RuntimeError", 1  # what C++ raises, and how many lines its message may go on for
 
 
 @dataclass
@@ -121,8 +120,9 @@ def _explains(reader: Reader, explained: set[int], one: Exception_) -> bool:
     """Return whether a found cause stands in the exception's traceback, its line, or the rest of its message."""
     if any(reader.conditions.each[number].search(one.text) for number in explained):
         return True
-    last = one.number + MORE * (one.kind == FROM_CPP)
-    return any(one.begun <= met.number <= last for number, met in reader.conditions.met.items() if number in explained)
+    return any(
+        one.begun <= met.number <= one.number for number, met in reader.conditions.met.items() if number in explained
+    )
 
 
 def _told(one: Exception_) -> str:

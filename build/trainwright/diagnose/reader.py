@@ -44,6 +44,7 @@ FACTS = (  # words in the lines that Seen reads
 TABLES = ("out-of-place", "# nThread", "Avg bus bandwidth", "# nccl-tests version")  # words of nccl-tests
 COLOURS = re.compile(rb"\x1b\[[0-9;?]*[A-Za-z]")
 CONDITION, FACT, TABLE, TRACEBACK, PROGRESS, SUSPECT = range(6)
+RAISES = (b"Error: ", b"Exception: ", b"Error(", b"Exception(")  # what a line that names an exception has
 
 
 class Place(Model):
@@ -169,7 +170,7 @@ class Reader:
         self._places = {number for number, text in enumerate(texts) if text in places}
         self._again = {number for number, text in enumerate(texts) if text in decisive}
         self.opens = {index for index, kind in enumerate(self._kinds) if kind == TRACEBACK}
-        self._raises = {index for index, word in enumerate(words) if word in b"Error: " or word in b"Exception: "}
+        self._raises = {index for index, word in enumerate(words) if any(word in raised for raised in RAISES)}
         self._begin_log()
 
     def _begin_log(self) -> None:
@@ -360,7 +361,7 @@ class Reader:
         if first:  # the lines of progress after it are counted, but not after each one of many: that would take time
             self._calm, self._watched = 0, number
         progress = self.conditions.progress if first or self._calm == 0 else -SURVIVED
-        if self.tracebacks.wanted and (b"Error: " in raw or b"Exception: " in raw or b"Error(" in raw):
+        if self.tracebacks.wanted and any(raised in raw for raised in RAISES):
             text, rank = unprefixed(raw[:LOOKED_AT].rpartition(b"\r")[2].decode(errors="replace"))
             if self.tracebacks.alone(text, number, rank, self.conditions.progress):
                 self._calm = 0

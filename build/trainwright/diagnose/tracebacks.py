@@ -17,6 +17,7 @@ ALONE = re.compile(
     r"(?:: (?P<message>\S.*)|\([\"'](?P<said>.+)[\"'],?\))$"
 )
 RAISED = re.compile(r"(?P<type>[A-Za-z_][\w.]{1,200})(?:: ?(?P<message>.*))?$")
+CUT = re.compile(r"\.(?:cuh?|cc|cpp|h)[: ]\d{1,6}$")  # a message that names a line of C++, and goes on below it
 LIBRARY = ("/site-packages/", "/dist-packages/", "/lib/python", "<frozen ", "/lib64/python", "<string>")
 MOST_LINES = 400  # of one traceback
 MOST_FOREIGN = 8  # lines of others in the middle of one
@@ -111,7 +112,7 @@ class Tracebacks:
             return
         one.lines += 1
         if one.ended:
-            if not one.ended.message and text.strip():
+            if text.strip() and (not one.ended.message or CUT.search(one.ended.text)):
                 one.ended.number, one.ended.text = number, masked(f"{one.ended.text} {text.strip()}"[:MOST_TEXT])
             one.ended.message = masked(f"{one.ended.message} {text.strip()}".strip()[:MOST_TEXT])
             del self._open[rank]
@@ -134,7 +135,7 @@ class Tracebacks:
                     self._harmless.add(number)
                 return
             found = self._add(raised, one, text, number, rank, progress)
-            if found.text.rstrip().endswith(":"):
+            if found.text.rstrip().endswith(":") or CUT.search(found.text):
                 one.ended = found
             else:
                 del self._open[rank]

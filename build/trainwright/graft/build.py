@@ -262,12 +262,15 @@ def on_its_layers(found: Found, layout: Path, lower: Mapping[str, Any] | None) -
             fix="enable the containerd image store: docs.docker.com/engine/storage/containerd",
         )
     rows = lower["layers"] if lower else []
-    others = {place: row for place, row in enumerate(rows) if row["digest"] != own[place]}
+    others = {place: row for place, row in enumerate(rows[: len(own)]) if row["digest"] != own[place]}
     if not others:
         return digest, manifest
     for place, row in others.items():
         client.bring(found.pinned.partition("@")[0], row, layout)
-        packing = "zstd" if row["mediaType"].endswith("zstd") else "gzip"
-        kind = next(one for one in files.kinds(found).layers if one.endswith(packing))
+        packing = str(row["mediaType"]).rpartition(".")[2].rpartition("+")[2]
+        kind = next((one for one in files.kinds(found).layers if one.endswith(packing)), "")
+        if not kind:
+            why = f"its layer {row['digest']} is of the type {row['mediaType']}, which the look before did not show"
+            raise BuildError("the graft is not pushed", where=found.pinned, why=why, fix="run the command again")
         manifest["layers"][place] = {"mediaType": kind, "digest": row["digest"], "size": row["size"]}
     return oci_layout.describe(layout, json.dumps(manifest).encode(), str(manifest["mediaType"])), manifest

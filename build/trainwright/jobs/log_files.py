@@ -2,13 +2,22 @@
 
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import NamedTuple
 
-from trainwright.core.errors import ConfigError
+from trainwright.core.errors import ConfigError, NotRunError
 from trainwright.core.progress import Say
 from trainwright.diagnose.job.streams import keyed
 from trainwright.diagnose.watch import Watch
-from trainwright.jobs.follow import Following
+from trainwright.jobs.follow import OVER, Following
 from trainwright.jobs.log_merge import Event
+
+
+class Brought(NamedTuple):
+    """What a job left: the files of its hosts, with what they are called in answers, and what SageMaker says of it."""
+
+    names: dict[str, str]
+    status: str
+    reason: str  # FailureReason
 
 
 class _Bringing(Following):
@@ -16,16 +25,18 @@ class _Bringing(Following):
 
     def __init__(self, job: str, region: str, watch: Watch, say: Say, folder: Path) -> None:
         super().__init__(job, region, watch, say)
-        self.folder, self.count = folder, 0
+        self.folder = folder
         self.files = dict[str, Path]()
 
     def lines(self, events: list[Event]) -> None:
+        of_host = dict[str, list[bytes]]()
         for event in events:
-            host = self.host(event.stream).replace("/", "-")
-            path = self.files.setdefault(host, self.folder / f"{host}.log")
-            with path.open("ab") as file:
-                file.writelines(_stamped(event.at, text) for text in event.text.splitlines() or [""])
-            self.count += 1
+            texts = event.text.replace("\r", "\n").rstrip("\n").split("\n")
+            lines = of_host.setdefault(self.host(event.stream).replace("/", "-"), [])
+            lines += [_stamped(event.at, text) for text in texts]
+        for host, lines in of_host.items():
+            with self.files.setdefault(host, self.folder / f"{host}.log").open("ab") as file:
+                file.writelines(lines)
 
 
 def _stamped(at: int, text: str) -> bytes:
@@ -33,28 +44,29 @@ def _stamped(at: int, text: str) -> bytes:
     line = text.encode(errors="replace")
     rest = keyed(line, frozenset())[1]
     when = datetime.fromtimestamp(at / 1000, UTC).isoformat(timespec="milliseconds")
-    return line[: len(line) - len(rest)] + when.encode() + b" " + rest + b"\n"
+    return line[: len(line) - len(rest)] + (when.encode() + b" " + rest if rest.strip() else b"") + b"\n"
 
 
-def bring(job: str, region: str, watch: Watch, say: Say, folder: Path) -> dict[str, str]:
-    """Write what a job has logged so far into a folder; return what each file is called in answers.
+def bring(job: str, region: str, watch: Watch, say: Say, folder: Path) -> Brought:
+    """Write what a job has logged so far into a folder.
 
-    A job without a log, or whose log may not be read, leaves SageMaker's FailureReason. Raises ConfigError if there is
-    neither, or no such job, and AwsError.
+    Raises ConfigError if there is no such job, or neither a log of it nor a reason, NotRunError if there is no reason
+    and the log may not be read, and AwsError.
     """
     one = _Bringing(job, region, watch, say, folder)
     state = one.describe()
     one.begin(state)
     say(f"reading the log of {job} from CloudWatch")
-    while one.read():  # a look again finds what came late
-        say(f"{one.count} events of {len(one.files)} hosts")
-    if not one.files:
-        reason = str(state.get("FailureReason", ""))
-        if not reason:
-            why = one.denied or f"it is {state['TrainingJobStatus']}, and CloudWatch has no line of it"
-            raise ConfigError(
-                f"{job} has no log", where=f"sagemaker {region}", why=why, fix=f"trainwright attach {job}"
-            )
-        one.files["FailureReason"] = folder / "FailureReason.log"
-        one.files["FailureReason"].write_text(f"{reason}\n")
-    return {str(path): host for host, path in one.files.items()}
+    one.read()
+    ended = state.get("TrainingEndTime")
+    if state["TrainingJobStatus"] in OVER and ended:
+        since = (datetime.now(UTC) - ended.astimezone(UTC)).total_seconds()
+        if since < one.settings.log.longest_settle_seconds:
+            one.settle()  # CloudWatch lags behind a job's end
+    status, reason = str(state["TrainingJobStatus"]), str(state.get("FailureReason", ""))
+    if not one.files and not reason:
+        what, where, fix = f"{job} has no log", f"sagemaker {region}", f"trainwright attach {job} --region {region}"
+        if one.denied:
+            raise NotRunError(f"{job} is not diagnosed", where=where, why=one.denied, fix=fix)
+        raise ConfigError(what, where=where, why=f"it is {status}, and CloudWatch has no line of it", fix=fix)
+    return Brought({str(path): host for host, path in one.files.items()}, status, reason)

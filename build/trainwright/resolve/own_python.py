@@ -60,11 +60,8 @@ def _wrong(recipe: Recipe, found: Held) -> Iterator[str]:
     declared = {name: pin.version for name, pin in recipe.pins.items() if pin.provider == IN_BASE and pin.version}
     reported = {name: version for name, version in found.components.items() if version}
     # A row may name the beginning of a version: 3.12 of 3.12.3, 2.12.0a0 of 2.12.0a0+a6c236b.
-    shorter = {
-        name: declared[name] if re.match(rf"{re.escape(declared[name])}[.+]", version) else version
-        for name, version in reported.items()
-        if name in declared
-    }
-    yield from probe.version_differences(recipe, {name: declared[name] for name in shorter}, shorter)
+    begins = {name for name in declared if re.match(rf"{re.escape(declared[name])}[.+]", reported.get(name, ""))}
+    compared = {name: version for name, version in declared.items() if name in reported.keys() - begins}
+    yield from probe.version_differences(recipe, compared, reported)
     for name in declared.keys() & found.components.keys() - reported.keys():
         yield f"{name} {declared[name]} is declared, and the {name} of {found.python} does not start"

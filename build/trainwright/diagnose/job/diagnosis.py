@@ -49,7 +49,7 @@ def _row(job: Job, verdict: Verdict, left: Left, names: dict[str, str]) -> dict[
     return {
         "log": f"{count}: {', '.join(parts)}",
         "cause": verdict.cause,
-        "what": verdict.what,
+        "what": _renamed(verdict.what, names),
         "evidence": masked("\n".join(_renamed(text, names) for text in verdict.evidence)),
         "then": "\n".join(_renamed(text, names) for text in _then(job, verdict)),
         "fix": verdict.fix,
@@ -58,7 +58,7 @@ def _row(job: Job, verdict: Verdict, left: Left, names: dict[str, str]) -> dict[
             "failed_first": verdict.ranks,
             "host": verdict.host,
             "ranks": [_of_rank(job.ranks[number], names) for number in sorted(job.ranks)],
-            "notes": job.notes,
+            "notes": [_renamed(note, names) for note in job.notes],
         },
     }
 

@@ -12,6 +12,7 @@ from trainwright.diagnose.job.unpickle import LARGEST, Refused, unpickled
 
 MAJOR = "2"  # of the format's version
 MOST_ENTRIES = 200_000
+VERSION, ENTRIES = re.compile(rb'"version"\s*:\s*"\d+\.\d+"'), re.compile(rb'"entries"\s*:\s*\[')
 RANK_IN_NAME = re.compile(
     r"(\d{1,6})(?:\.(?:json|pickle|pkl|pt|bin|gz|zst))*$"
 )  # TORCH_FR_DUMP_TEMP_FILE ends with the rank
@@ -54,7 +55,7 @@ def is_dump(head: bytes) -> bool:
         return True
     text = head.lstrip()
     return text.startswith(b"{") and (
-        (b'"version"' in text and b'"entries"' in text)
+        bool(VERSION.search(text) and ENTRIES.search(text))
         or any(key in text for key in (b'"collective_seq_id"', b'"pg_status"', b'"pg_config"'))
     )
 

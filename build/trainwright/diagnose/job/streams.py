@@ -297,12 +297,12 @@ def of_file(name: str) -> tuple[str, int | None]:
 
 
 def numbered(names: list[str]) -> dict[str, int]:
-    """Return the ranks of files whose names differ in one last number alone; those of hosts must count up from 0."""
+    """Return the ranks of files whose names differ in one last number alone; those of hosts must begin at 0."""
     found = {name: int(match[1]) for name in names if (match := FILE_RANK.search(name))}
     stems = {FILE_RANK.sub("", name) for name in found}
     of_hosts = any(FILE_HOST.search(name) for name in names)
     if len(found) == len(names) > 1 and len(stems) == 1 and len(set(found.values())) == len(found):
-        return found if not of_hosts or sorted(found.values()) == [*range(len(found))] else {}
+        return {} if of_hosts and min(found.values()) else found
     return {}
 
 
@@ -330,9 +330,8 @@ def resolved(streams: Iterable[Stream], ranks: dict[str, int]) -> Iterator[Strea
         elif key.task is not None and not differs:
             one.rank = key.task
         elif key.task is None and not tasks:
-            labelled = own.get(one.file, set())
-            alone = next(iter(labelled)) if len(labelled) == 1 else None
-            one.rank = alone if labelled else ranks.get(one.file, rank)
+            named = ranks.get(one.file, rank)
+            one.rank = named if named in own.get(one.file, {named}) else None  # a label says it better than the name
         if key.task is not None and differs and not one.host:
             one.host = f"task {key.task}"
         yield one

@@ -253,6 +253,20 @@ def test_files_of_hosts_are_not_numbered_as_ranks(tmp_path: Path) -> None:
     assert (row["job"]["world"], row["job"]["failed_first"], row["job"]["host"]) == (2, [1], "algo-2")
 
 
+def test_a_label_in_a_hosts_file_names_no_rank_of_its_other_lines(tmp_path: Path) -> None:
+    failed = "ERROR:torch.distributed.elastic.multiprocessing.api:failed (exitcode: -9) local_rank: 4 (pid: 9)"
+    files = {"host-a.log": of_rank(1, CLOSED), "host-b.log": of_rank(9, CLOSED) + f"{failed}\n"}
+    row = answer(write(tmp_path, files))
+    assert (row["cause"], row["job"]["failed_first"]) == ("killed", [])
+    assert row["what"].startswith("host-b failed first: ")
+
+
+def test_hosts_that_count_from_one_are_named_without_ranks(tmp_path: Path) -> None:
+    files = {f"worker-{number}.log": f"step 1\n{RAISED if number == 2 else CLOSED}\n" for number in (1, 2, 3)}
+    row = answer(write(tmp_path, files))
+    assert (row["cause"], row["job"]["failed_first"], row["job"]["host"]) == ("exception", [], "worker-2")
+
+
 # --- bad input -------------------------------------------------------------------------------------------------------
 
 
@@ -275,7 +289,6 @@ def test_logs_of_two_jobs(tmp_path: Path) -> None:
         ("SLURM_JOB_ID={}", "Slurm names it 7{} in "),
         ("slurmstepd: error: *** STEP {}.0 ON node-1 CANCELLED", "Slurm names it 7{} in "),
         ('    "job_name": "{}",', "SageMaker names it 7{} in "),
-        ("  run_id           : {}", "torchrun names it 7{} in "),
     ],
 )
 def test_logs_that_name_two_jobs(tmp_path: Path, line: str, told: str) -> None:
@@ -305,6 +318,12 @@ def test_files_that_are_not_read_get_a_sentence(tmp_path: Path) -> None:
     assert notes["core"] == "not read: it is not text"
     assert notes["fr_trace_0"].startswith("not read: it has the opcode ")
     assert "version 7.0" in notes["fr_trace_1"]
+
+
+def test_lines_of_json_with_the_keys_of_a_dump_are_a_log(tmp_path: Path) -> None:
+    line = json.dumps({"level": "info", "version": "1.2", "cache": {"entries": 3}})
+    (tmp_path / "a.log").write_text(f"{line}\n" * 9 + "Training completed\n")
+    assert answer(tmp_path / "a.log")["cause"] == "none"
 
 
 @pytest.mark.parametrize("content", [None, b"\0\1\2"])
