@@ -64,8 +64,10 @@ def _of_job(job: str, region: str) -> list[dict[str, Any]]:
 
     with tempfile.TemporaryDirectory() as folder:
         where = aws.regions(region)[0]
-        brought = log_files.bring(job, where, watch.load_watch(find_data()), say, Path(folder))
-        known, names = diagnosis.known_of(find_data()), brought.names
+        known = diagnosis.known_of(find_data())
+        following = watch.Watch(known.reader.fresh(), watch.load_settings(find_data()))
+        brought = log_files.bring(job, where, following, say, Path(folder))
+        names = brought.names
         rows = diagnosis.diagnosed(find_data(), sorted(names), known, names) if names else []
         if brought.reason and all(row["cause"] in ("none", "unknown") for row in rows):
             said = Path(folder) / "FailureReason"

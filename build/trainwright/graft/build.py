@@ -251,7 +251,8 @@ def on_its_layers(found: Found, layout: Path, lower: Mapping[str, Any] | None) -
 
     An engine that holds a layer of the same files in another compression may export that one. Then the registry's own
     layer is brought in its place; that both hold the same files is seen when the layout is unpacked for the SBOM.
-    Without a registry, build() has compared the unpacked layers. Raises NotRunError, RegistryError.
+    Without a registry, build() has compared the unpacked layers. Raises BuildError for a layer of an unknown type,
+    NotRunError, RegistryError.
     """
     digest, manifest = client.manifest_of(layout)
     own = [str(layer["digest"]) for layer in manifest["layers"]]

@@ -16,7 +16,6 @@ class Brought(NamedTuple):
     """What a job left: the files of its hosts, with what they are called in answers, and what SageMaker says of it."""
 
     names: dict[str, str]
-    status: str
     reason: str  # FailureReason
 
 
@@ -50,8 +49,8 @@ def _stamped(at: int, text: str) -> bytes:
 def bring(job: str, region: str, watch: Watch, say: Say, folder: Path) -> Brought:
     """Write what a job has logged so far into a folder.
 
-    Raises ConfigError if there is no such job, or neither a log of it nor a reason, NotRunError if there is no reason
-    and the log may not be read, and AwsError.
+    Raises ConfigError for a job that does not exist, and for one without a log and a FailureReason. Raises NotRunError
+    if the log may not be read and there is no FailureReason. Raises AwsError.
     """
     one = _Bringing(job, region, watch, say, folder)
     state = one.describe()
@@ -63,10 +62,11 @@ def bring(job: str, region: str, watch: Watch, say: Say, folder: Path) -> Brough
         since = (datetime.now(UTC) - ended.astimezone(UTC)).total_seconds()
         if since < one.settings.log.longest_settle_seconds:
             one.settle()  # CloudWatch lags behind a job's end
-    status, reason = str(state["TrainingJobStatus"]), str(state.get("FailureReason", ""))
+    reason = str(state.get("FailureReason", ""))
     if not one.files and not reason:
         what, where, fix = f"{job} has no log", f"sagemaker {region}", f"trainwright attach {job} --region {region}"
         if one.denied:
             raise NotRunError(f"{job} is not diagnosed", where=where, why=one.denied, fix=fix)
-        raise ConfigError(what, where=where, why=f"it is {status}, and CloudWatch has no line of it", fix=fix)
-    return Brought({str(path): host for host, path in one.files.items()}, status, reason)
+        why = f"it is {state['TrainingJobStatus']}, and CloudWatch has no line of it"
+        raise ConfigError(what, where=where, why=why, fix=fix)
+    return Brought({str(path): host for host, path in one.files.items()}, reason)

@@ -68,20 +68,28 @@ def at(event: Event) -> str:
 # --- rules -----------------------------------------------------------------------------------------------------------
 
 
-def two_jobs(job: Job) -> Verdict | None:
-    """Recognise logs of different jobs: other names of the job, one rank on two hosts, or of two numbers of ranks."""
-    jobs = dict[tuple[str, str], set[str]]()
+def _different(told: str) -> Verdict:
+    what = f"these are logs of different jobs: {told}"
+    return Verdict("unknown", what, "give the logs of one job at a time", state="")
+
+
+def two_names(job: Job) -> Verdict | None:
+    """Recognise logs of different jobs by what Slurm or SageMaker calls the job."""
+    names, first = dict[tuple[str, str], set[str]](), dict[str, str]()
     for stream in job.streams:
         for said in stream.said:
             for kind, name in said.values.items() if said.kind == "job" else ():
-                jobs.setdefault((kind, stream.file), set()).add(name)
-    first = dict[str, str]()
-    for (kind, file), names in jobs.items():
+                names.setdefault((kind, stream.file), set()).add(name)
+    for (kind, file), own in names.items():
         other = first.setdefault(kind, file)
-        if names.isdisjoint(jobs[kind, other]):
-            what = f"these are logs of different jobs: {kind} names it {min(jobs[kind, other])} in {other}"
-            what += f", and {min(names)} in {file}"
-            return Verdict("unknown", what, "give the logs of one job at a time", state="")
+        if own.isdisjoint(names[kind, other]):
+            told = f"{kind} names it {min(names[kind, other])} in {other}, and {min(own)} in {file}"
+            return _different(told)
+    return None
+
+
+def two_jobs(job: Job) -> Verdict | None:
+    """Recognise logs of different jobs: one rank on two hosts, or of two numbers of ranks."""
     seen = dict[int, tuple[str, str, int]]()
     for stream in job.streams:
         worlds = [int(said.values["world"]) for said in stream.said if said.kind == "world" and "rank" in said.values]
@@ -89,9 +97,9 @@ def two_jobs(job: Job) -> Verdict | None:
             continue
         host, file, world = seen.setdefault(stream.rank, (stream.host, stream.file, worlds[0]))
         if file != stream.file and (world != worlds[0] or (host and stream.host and host != stream.host)):
-            what = f"these are logs of different jobs: rank {stream.rank} is one of {world} in {file}"
-            what += f", and one of {worlds[0]} in {stream.file}"
-            return Verdict("unknown", what, "give the logs of one job at a time", state="")
+            return _different(
+                f"rank {stream.rank} is one of {world} in {file}, and one of {worlds[0]} in {stream.file}"
+            )
     return None
 
 
@@ -417,7 +425,7 @@ def only_noticed(job: Job) -> Verdict | None:
 
 
 RULES: list[Rule] = [
-    two_jobs, differing_collectives, fingerprints, own_cause, ended_by_signal, wrong_world, elsewhere,
+    two_names, two_jobs, differing_collectives, fingerprints, own_cause, ended_by_signal, wrong_world, elsewhere,
     ended_unseen, barrier, of_ras,
     never_arrived, silent, late, behind_in_nccl, network, other_frame, only_noticed,
 ]  # fmt: skip
