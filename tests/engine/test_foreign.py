@@ -1,11 +1,11 @@
 """Graft upon six of the foreign images of tests/foreign at each commit; `make test-foreign` takes all of them."""
 
-import subprocess
 from pathlib import Path
 
 import pytest
 from foreign import context, grafts, images
-from tiny import ROOT, built_in_this_run
+from tiny import built_in_this_run
+from turns import taken
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
 KNOWN = images.images()
@@ -22,12 +22,7 @@ def why_never_here(one: images.Image) -> str:
 CHEAP = [name for name, one in KNOWN.items() if not why_never_here(one)]
 
 
-def in_turn() -> list[str]:
-    """Return the six names of this commit: each image comes in turn with the number of commits."""
-    words = ["git", "rev-list", "--count", "HEAD"]
-    count = subprocess.run(words, cwd=ROOT, capture_output=True, text=True).stdout.strip()
-    start = int(count or 0) * TURN
-    return [CHEAP[(start + number) % len(CHEAP)] for number in range(TURN)]
+NAMES = taken(CHEAP, TURN)
 
 
 @pytest.fixture(scope="module")
@@ -52,10 +47,10 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return grafts.checkout(tmp_path_factory.mktemp("graft") / "tree")
 
 
-@pytest.mark.parametrize("name", in_turn())
+@pytest.mark.parametrize("name", NAMES)
 def test_a_foreign_image(registry: str, base: str, own: Path, tree: Path, name: str) -> None:
     left = {one: why_never_here(row) or "its turn comes with another commit" for one, row in KNOWN.items()}
-    print("".join(f"left out: {one}: {why}\n" for one, why in left.items() if one not in in_turn()))
+    print("".join(f"left out: {one}: {why}\n" for one, why in left.items() if one not in NAMES))
     [(_, reference)] = images.make([name], {"bookworm": base}, own, registry)
     outcome = grafts.graft(tree, registry, KNOWN[name], reference)
     print(outcome.became, outcome.found, f"{outcome.seconds} s, {outcome.added_bytes} bytes")
@@ -63,5 +58,4 @@ def test_a_foreign_image(registry: str, base: str, own: Path, tree: Path, name: 
 
 
 def test_each_image_comes_in_turn() -> None:
-    turns = {CHEAP[(count * TURN + number) % len(CHEAP)] for count in range(len(CHEAP)) for number in range(TURN)}
-    assert turns == set(CHEAP)
+    assert {name for commit in range(len(CHEAP)) for name in taken(CHEAP, TURN, commit)} == set(CHEAP)
