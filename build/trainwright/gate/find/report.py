@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from trainwright.core.errors import NotRunError, TestError
+from trainwright.gate.find import evidence
 from trainwright.gate.find.model import Cluster, Culprit, Settings, ladder
 from trainwright.gate.find.search import Found
 
 SHOWN = 12  # runs, hosts
-WITNESSES = {"nics": "error counters of its network cards", "nccl": "NCCL's diagnostics", "dcgm": "DCGM"}
 DRAIN = {
     "slurm": "scontrol update nodename={host} state=drain reason={reason}",
     "kubernetes": "kubectl cordon {host}",
@@ -67,7 +67,7 @@ def absent(found: Found) -> list[str]:
     reasons = Counter((sign.source, sign.what) for sign in found.belief.signs if sign.state == "not there")
     size = found.cluster.size
     return [
-        f"{WITNESSES.get(kind, kind)}: not there on {'any' if count == size else count} of {size} hosts: {what}"
+        f"{evidence.title(kind)}: not there on {'any' if count == size else count} of {size} hosts: {what}"
         for (kind, what), count in sorted(reasons.items())
     ]
 
@@ -76,7 +76,7 @@ def evidence_lines(found: Found) -> list[str]:
     """Say what else speaks for or against the hosts that are at fault, and against any other host."""
     blamed = hosts_of(found.answer.culprit, found.cluster) if found.answer.state == "found" else []
     said = [
-        f"  {sign.host}: {WITNESSES.get(sign.source, sign.source)}: {sign.what}"
+        f"  {sign.host}: {evidence.title(sign.source)}: {sign.what}"
         for sign in found.belief.signs
         if sign.state == "bad" or (sign.state == "fine" and sign.host in blamed)
     ]

@@ -58,7 +58,9 @@ def weights(cluster: Cluster, found: Sequence[Sign], settings: Evidence) -> list
     place = {name: number for number, name in enumerate(cluster.names)}
     sums, most = [0.0] * cluster.size, math.log(settings.most)
     for sign in found:
-        rates = settings.rates[sign.source]
+        rates = settings.rates.get(sign.source)
+        if rates is None:  # a search that goes on may have runs with a kind of evidence that is no longer known
+            continue
         if sign.state == "bad":
             sums[place[sign.host]] += math.log(rates.guilty / rates.innocent)
         elif sign.state == "fine":

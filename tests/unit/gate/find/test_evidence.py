@@ -239,3 +239,13 @@ def test_a_search_shows_what_the_cards_and_dcgm_say_of_the_guilty_host(
     assert (
         "  NCCL's diagnostics: not there on any of 6 hosts: no line NCCL DIAG, and none says which NCCL it is" in said
     )
+
+
+def test_a_kind_of_evidence_that_is_no_longer_known_counts_for_nothing() -> None:
+    old = Sign(source="old", host="h1", state="bad", what="x")
+    assert signs.weights(CLUSTER, [old], SETTINGS.evidence) == [0.0] * CLUSTER.size
+    found = Found(
+        answer.Answer("more", ("hosts", 1), 0.5, 1), answer.judge(CLUSTER, [], Likelihood(SETTINGS))[1], CLUSTER, []
+    )
+    found.belief.signs[:] = [old]
+    assert report.evidence_lines(found) == ["beside the runs:", "  h1: old: x"]

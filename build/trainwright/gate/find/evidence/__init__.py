@@ -1,8 +1,8 @@
 """What else speaks of a host than its speed: one module for each kind of evidence, found by its name.
 
 A module has `SHELL`, text for bash that each host runs before and after a run ($when, $host), which prints lines
-`witness NAME before|after HOST ...`; `ONCE`, whether that is asked of each host only once; and
-`signs(heard)`, what a run says of its hosts. What is not there says so, and counts for nothing.
+`witness NAME before|after HOST ...`; `ONCE`, whether that is asked of each host only once; `TITLE`, what people call
+it; and `signs(heard)`, what a run says of its hosts. What is not there says so, and counts for nothing.
 """
 
 import importlib
@@ -33,6 +33,11 @@ def kinds() -> dict[str, ModuleType]:
     """Return the modules of evidence by name."""
     names = sorted(one.name for one in pkgutil.iter_modules(__path__))
     return {name: importlib.import_module(f"{__name__}.{name}") for name in names}
+
+
+def title(kind: str) -> str:
+    """Return what people call a kind of evidence; a record may hold one that is no longer known."""
+    return str(kinds()[kind].TITLE) if kind in kinds() else kind
 
 
 def asked(script: str, first: bool) -> str:

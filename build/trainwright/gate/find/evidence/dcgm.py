@@ -13,6 +13,7 @@ from trainwright.gate.find.evidence import Heard, absent
 from trainwright.gate.find.model import Sign
 
 NAME, ONCE = "dcgm", True
+TITLE = "DCGM"
 SHELL = r"""
 if [ "$when" = before ]; then
   if command -v dcgmi >/dev/null 2>&1; then

@@ -8,6 +8,7 @@ from trainwright.gate.find.evidence import Heard
 from trainwright.gate.find.model import Sign
 
 NAME, ONCE, SHELL = "nccl", False, ""
+TITLE = "NCCL's diagnostics"
 SINCE = "2.31"
 VERSION = re.compile(r"NCCL version (\d+\.\d+(?:\.\d+)?)")
 LINE = re.compile(r"NCCL DIAG \[(OK|INFO)\]\s+([\w ]+?): (.*)")

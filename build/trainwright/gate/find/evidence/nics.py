@@ -6,6 +6,7 @@ from trainwright.gate.find.evidence import Heard, absent
 from trainwright.gate.find.model import Sign
 
 NAME, ONCE = "nics", False
+TITLE = "error counters of its network cards"
 SHELL = r"""
 found=
 for port in "${GATE_SYS:-/sys}"/class/infiniband/*/ports/*; do
