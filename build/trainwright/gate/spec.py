@@ -1,6 +1,7 @@
 """Describe a run of nccl-tests once for every launcher, from `dockerfiles/gate.toml` and the user's options."""
 
 import re
+from collections import Counter
 from pathlib import Path
 from typing import Annotated
 
@@ -136,6 +137,12 @@ def name_of(subject: str, stamp: str) -> str:
     return f"gate-{plain[:MOST_NAME].strip('-') or 'hosts'}-{stamp}"
 
 
+def each_once(hosts: list[str], where: str) -> None:
+    """Raise ConfigError if a host is named twice."""
+    if twice := [host for host, many in Counter(hosts).items() if many > 1]:
+        raise ConfigError("a host is named twice", where=where, why=", ".join(twice), fix="name each host once")
+
+
 def make(
     settings: Settings,
     instances: dict[str, Instance],
@@ -175,8 +182,7 @@ def make(
     for host in hosts or []:
         if not HOST.fullmatch(host):
             raise ConfigError(f"{host!r} is not a host name", where="--hosts", why="expected one [user@]name per line")
-    if hosts and len(set(hosts)) != len(hosts):
-        raise ConfigError("a host is named twice", where="--hosts", why=", ".join(hosts))
+    each_once(hosts or [], "--hosts")
     if hosts and nodes != len(hosts):
         raise ConfigError(f"{len(hosts)} hosts are named, but --nodes is {nodes}", where="--hosts")
     asked = [floor.size for floor in floors.floors if instance in floor.instances]

@@ -9,7 +9,7 @@ from pathlib import Path
 from trainwright.core import yaml_text
 from trainwright.core.errors import ConfigError, EnvironmentProblem, NotRunError
 from trainwright.core.process import run as call
-from trainwright.gate import baseline, launchers
+from trainwright.gate import baseline, launchers, spec
 from trainwright.gate.find import launch, topology
 from trainwright.gate.find.model import FILE, Cluster, Settings
 from trainwright.gate.spec import Run
@@ -91,8 +91,7 @@ def cluster(whole: Run, on: str, file: Path | None, hosts: list[str] | None = No
         raise ConfigError(
             "a search requires two hosts at least", where="--find", why=f"{len(names)} named", fix="--hosts FILE"
         )
-    if len(set(names)) != len(names):
-        raise ConfigError("a host is named twice", where="--find", why=", ".join(names))
+    spec.each_once(names, "--find")
     racks, rack_names = topology.racks(file, names) if file else ((), [])
     by_hosts = on != "docker"
     # A single GPU has a busbw of zero, and the pod that launches has none.

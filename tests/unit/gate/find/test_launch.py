@@ -99,8 +99,9 @@ def test_a_search_needs_two_of_a_kind_and_each_once() -> None:
         prepare.cluster(whole("ssh", nodes=1, hosts=["a"]), "ssh", None)
     with pytest.raises(NotRunError, match="one GPU has no other one"):
         prepare.cluster(whole("docker", nodes=1, instance="g5.xlarge"), "docker", None)
-    with pytest.raises(ConfigError, match="named twice"):
+    with pytest.raises(ConfigError, match="named twice") as told:
         prepare.cluster(whole("slurm"), "slurm", None, ["a", "b", "a"])
+    assert told.value.why == "a"
 
 
 BASELINE = """\
