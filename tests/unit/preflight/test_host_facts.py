@@ -148,10 +148,17 @@ def test_nobody_waits_who_will_not_start(monkeypatch: pytest.MonkeyPatch) -> Non
     assert host_facts.look_up(("algo-1",), 60, SECONDS, stop) is None
 
 
-def test_it_says_whom_it_waits_for(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_it_says_whom_it_waits_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    stop, told = Event(), list[str]()
+
+    def say(text: str) -> None:
+        told.append(text)
+        stop.set()
+
     monkeypatch.setattr(host_facts, "addresses_of", lambda _: ())
-    host_facts.look_up(("algo-1", "algo-2"), 0.4, {"retry": 0.05, "say": 0.1}, Event())
-    assert "preflight: waiting for the names to resolve: algo-1, algo-2" in capsys.readouterr().err
+    monkeypatch.setattr(host_facts, "say", say)
+    assert host_facts.look_up(("algo-1", "algo-2"), 600, {"retry": 0.05, "say": 0.0}, stop) is None
+    assert "waiting for the names to resolve: algo-1, algo-2 (" in told[0]
 
 
 # --- what the job is -------------------------------------------------------------------------------------------------
