@@ -1,5 +1,6 @@
 """Read what network cards, DCGM and NCCL say of hosts, and weigh it beside the runs."""
 
+import json
 import math
 import os
 import re
@@ -51,10 +52,32 @@ def test_the_verdict_of_dcgm(tmp_path: Path, file: str, state: str, what: str) -
     assert what in sign.what
 
 
+def of_dcgm(category: str, warning: object) -> str:
+    """Return an output of DCGM 3 in which one test failed."""
+    test = {"name": "t", "results": [{"gpu_id": "1", "status": "Fail", "warnings": [warning]}, {"status": "Pass"}]}
+    return json.dumps({"DCGM GPU Diagnostic": {"test_categories": [{"category": category, "tests": [test]}]}})
+
+
+@pytest.mark.parametrize(
+    ("category", "warning", "state"),
+    [
+        ("Deployment", "Persistence mode for GPU 1 is disabled.", "fine"),  # without severities: by its category
+        ("Hardware", "x", "bad"),
+        ("Hardware", {"warning": "x", "error_severity": 5}, "fine"),
+        ("Deployment", {"warning": "x", "error_severity": 2}, "bad"),
+    ],
+)
+def test_a_mere_setting_of_the_host_is_no_failure(tmp_path: Path, category: str, warning: object, state: str) -> None:
+    (sign,) = heard(tmp_path, f"witness dcgm before node0 {of_dcgm(category, warning)}\n", ["node0"])["dcgm"]
+    assert sign.state == state
+
+
 @pytest.mark.parametrize(
     "said",
     [
         "none: no dcgmi on PATH",
+        f'{{"DCGM Diagnostic": {"[" * 100_000}',
+        of_dcgm("Hardware", "x").replace('{"test_c', '{"runtime_error": "no engine", "test_c'),
         "Error: Unable to connect to host engine. Host engine connection invalid/disconnected.",
         '{"DCGM Diagnostic": {"test_categories": [{"tests": 7}]}}',
         '{"DCGM Diagnostic": {"test_categories": []}}',
@@ -88,6 +111,19 @@ def test_the_diagnostics_of_nccl(tmp_path: Path, file: str, hosts: list[str], st
     assert all(sign.own == (len(hosts) == 1) for sign in found if sign.state == "bad")
 
 
+@pytest.mark.parametrize(
+    ("line", "state"),
+    [
+        ("[OK]   p2p: no transfer failed", "fine"),  # what is well says so, whatever its words
+        ("[INFO] p2p: data mismatch between GPU 1 and GPU 4", "bad"),
+        ("[INFO] net bw: test unable to complete in allocated time", "fine"),
+    ],
+)
+def test_a_line_of_nccls_diagnostics(tmp_path: Path, line: str, state: str) -> None:
+    (sign,) = heard(tmp_path, f"node0:1 NCCL DIAG {line}\n", ["node0"])["nccl"]
+    assert sign.state == state
+
+
 def test_an_older_nccl_has_no_diagnostics(tmp_path: Path) -> None:
     (sign,) = heard(tmp_path, "NCCL version 2.30.7+cuda13.2\n", ["node0"])["nccl"]
     assert (sign.state, sign.what) == ("not there", "NCCL 2.30.7 has no diagnostics; 2.31 has")
@@ -116,6 +152,52 @@ def test_the_counters_of_cards_are_read_before_and_after(tmp_path: Path) -> None
     assert (cards.state, cards.events) == ("bad", 33)
     assert cards.what == "rdmap32s27/1 impaired_remote_conn_events +33"
     assert [sign.state for sign in found["dcgm"]] == ["fine"]
+
+
+def test_a_bridge_is_no_card(tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    for name in ("docker0", "eth0"):
+        (tmp_path / "sys/node0/class/net" / name).mkdir(parents=True)
+        (tmp_path / "sys/node0/class/net" / name / "carrier_changes").write_text("7\n")
+    (tmp_path / "sys/node0/class/net/eth0/device").mkdir()
+    cards = [line for line in asked(tmp_path, "before").splitlines() if line.startswith("witness nics")]
+    assert cards == ["witness nics before node0 eth0 carrier_changes=7"]
+
+
+def counted(tmp_path: Path, before: str, after: str, hosts: list[str]) -> list[Sign]:
+    lines = [
+        f"witness nics {when} {host} {text}\n"
+        for when, text in (("before", before), ("after", after))
+        for host in hosts
+    ]
+    return heard(tmp_path, "".join(lines), hosts)["nics"]
+
+
+def test_the_largest_growth_is_named_first_and_a_pair_does_not_show_whose_it_is(tmp_path: Path) -> None:
+    first, second = counted(tmp_path, "eth0 rx_errors=0 tx_errors=0", "eth0 rx_errors=3 tx_errors=9", HOSTS)
+    assert (first.what, first.own, first.events) == ("eth0 tx_errors +9, eth0 rx_errors +3", False, 12)
+    assert (second.host, second.own) == ("node1", False)
+    assert [sign.own for sign in counted(tmp_path, "eth0 rx_errors=0", "eth0 rx_errors=9", ["node0"])] == [True]
+
+
+def test_counters_that_are_not_of_errors_say_nothing(tmp_path: Path) -> None:
+    (sign,) = counted(tmp_path, "eth0 odd=0", "eth0 odd=9", ["node0"])
+    assert (sign.state, sign.what) == ("not there", "none of its counters is one of errors that is known")
+
+
+def test_a_host_may_have_another_name_than_the_one_by_which_it_is_reached(tmp_path: Path) -> None:
+    log = tmp_path / "run.log"
+    log.write_text("witness dcgm before ip-10-0-0-7 none: x\n")
+    assert [
+        one.what
+        for one in evidence.of_run(log, ["10.0.0.7"], ["root@10.0.0.7"], SETTINGS.evidence)
+        if one.source == "dcgm"
+    ] == ["x"]
+    log.write_text("witness dcgm before node1.cluster.internal none: x\n")
+    found = [
+        (one.host, one.what) for one in evidence.of_run(log, HOSTS, HOSTS, SETTINGS.evidence) if one.source == "dcgm"
+    ]
+    assert found == [("node1", "x")]
 
 
 def test_a_machine_without_cards_and_dcgm_says_so(tmp_path: Path) -> None:
@@ -168,6 +250,26 @@ def test_the_card_that_has_errors_with_every_partner_is_bad_and_its_partners_are
     found = signs.summed(CLUSTER, results, SETTINGS.evidence)
     assert [sign.state for sign in found] == ["fine", "fine", "bad", "fine", "fine", "fine"]
     assert found[2].what == "x, in 3 of 3 runs"
+
+
+@pytest.mark.parametrize(
+    ("runs", "state"),
+    [
+        ([((0, 1), 50), ((0, 1), 50)], "fine"),  # one partner: it may be that one's
+        ([((0, 1), 50), ((0, 2), 50)], "bad"),
+        ([((0, 1), 50), ((0, 2), 50), ((0, 3), 0), ((0, 4), 0)], "fine"),  # half of its runs at most
+        ([((0,), 50)], "bad"),
+    ],
+)
+def test_how_many_runs_speak_against_a_host(runs: list[tuple[tuple[int, ...], int]], state: str) -> None:
+    results = [run(hosts, 1, {0: events}) for hosts, events in runs]
+    results += [run((5,), 1, {}), run((3,), 1, {}), run((4,), 1, {})]  # the median host has none
+    assert signs.summed(CLUSTER, results, SETTINGS.evidence)[0].state == state
+
+
+def test_a_host_that_left_counts_no_more() -> None:
+    left = Result(Test((0, 1)), 1, 5.0, signs=(Sign(source="nics", host="gone", state="bad", what="x"),))
+    assert signs.summed(CLUSTER, [left], SETTINGS.evidence) == []
 
 
 def test_errors_that_the_whole_fleet_has_are_no_evidence() -> None:
