@@ -16,7 +16,7 @@ from trainwright.gate.reports.junit import printable
 PAGE = Path(__file__).with_name("page.html.j2")
 CELL, GAP, COLUMNS, LABEL = 22, 3, 32, 150  # of the map of hosts
 MOST_PAIRS, MATRIX = 96, 640  # hosts of the matrix of pairs, and its width
-WIDEST = 40  # of a cell of that matrix
+WIDEST, LEGIBLE = 40, 14  # of a cell of that matrix: at most, and enough for its row's name
 WIDTH, HEIGHT, LEFT, BOTTOM = 900, 260, 56, 34  # of the chart of rounds
 SOME, SLOW = -2.0, -4.0  # scores
 SUSPECTS = 10
@@ -59,8 +59,10 @@ def _hosts(found: Found, racks: Sequence[str]) -> dict[str, Any]:
     blamed = _guilty(found.answer.culprit) if found.answer.state == "found" else set[int]()
     of_host: dict[int, list[float | None]] = {host: [] for host in range(cluster.size)}
     for place, result in enumerate(found.results):
-        for host in result.test.hosts if len(result.test.hosts) > 1 else ():
-            of_host[host].append(scores[place])
+        hosts = result.test.hosts
+        for host in hosts if len(hosts) > 1 else ():
+            if host in blamed or blamed.isdisjoint(hosts):  # a run with one that is at fault says nothing of the others
+                of_host[host].append(scores[place])
     rows = [(racks[rack] if rack < len(racks) else f"rack {rack}", hosts) for rack, hosts in cluster.members.items()]
     if not rows:
         starts = range(0, cluster.size, COLUMNS)
@@ -77,6 +79,7 @@ def _hosts(found: Found, racks: Sequence[str]) -> dict[str, Any]:
             broken = 2 * (len(values) - len(ended)) > len(values)
             typical = None if broken else median(ended) if ended else 0.0
             words = f"{len(values)} runs with others, {_words(typical, found.belief.sd)}"
+            words = words if values or not blamed else "no run without a host at fault"
             cells.append(
                 {
                     "x": LABEL + column * (CELL + GAP),
@@ -115,7 +118,9 @@ def _pairs(found: Found) -> dict[str, Any] | None:
         for (a, b), score in sorted(worst.items())
         for row, column in ((a, b), (b, a))
     ]
-    return {"cells": cells, "cell": round(cell - min(1.0, cell / 8), 1), "size": round(cell * size)}
+    names = [(round((row + 0.5) * cell + 4), name) for row, name in enumerate(cluster.names)] if cell >= LEGIBLE else []
+    left, side = LABEL if names else 0, round(cell * size)
+    return {"cells": cells, "cell": round(cell - min(1.0, cell / 8), 1), "size": side, "names": names, "left": left}
 
 
 def _rounds(found: Found) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from find import measure, world
 from trainwright.core.errors import ConfigError
 from trainwright.gate.find import answer, forecast, model, page, plan, report, topology
 from trainwright.gate.find.likelihood import Likelihood
-from trainwright.gate.find.model import Cluster, Result
+from trainwright.gate.find.model import Cluster, Result, Test
 from trainwright.gate.find.search import Found, described
 
 SETTINGS = model.load_settings(measure.ROOT)
@@ -60,6 +60,19 @@ def test_the_page_is_whole_and_marks_the_guilty_ones(kind: str, hosts: int) -> N
     assert marked == {"bad host": 1, "two hosts": 2}.get(kind, 0)
     assert text.count("<circle") == sum(len(result.test.hosts) > 1 for result in one.results)
     assert ("Too many hosts for a matrix" in text) is (hosts > page.MOST_PAIRS)
+
+
+def test_a_host_that_ran_only_with_the_guilty_one_is_not_shown_as_slow() -> None:
+    likelihood, cluster = Likelihood(SETTINGS), Cluster(("h0", "h1", "h2", "h3", "h4"), (), 1, alone=False)
+    runs = [((0, 1), 4.0), ((2, 3), 5.0), ((1, 3, 4), 4.0), ((0, 2), 5.0), ((1, 2), 4.0), ((0, 3), 5.0)]
+    results = [Result(Test(hosts), 1 + place // 2, speed) for place, (hosts, speed) in enumerate(runs)]
+    _, belief = answer.judge(cluster, results, likelihood)
+    one = Found(answer.Answer("found", ("hosts", 1), 1.0, 3), belief, cluster, results)
+    text = page.html(one, SETTINGS, "ssh")
+    shown = dict(re.findall(r'<rect class="([^"]+)"[^>]*><title>(h\d: [^<]+)</title>', text))
+    assert shown["slow guilty"].startswith("h1: ")
+    assert shown["none"] == "h4: no run without a host at fault"
+    assert all(f">{name}</text>" in text for name in cluster.names)
 
 
 def test_commands_to_drain_are_printed_for_hosts_only() -> None:
