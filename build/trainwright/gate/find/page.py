@@ -59,9 +59,11 @@ def _hosts(found: Found, racks: Sequence[str]) -> dict[str, Any]:
     blamed = _guilty(found.answer.culprit) if found.answer.state == "found" else set[int]()
     of_host: dict[int, list[float | None]] = {host: [] for host in range(cluster.size)}
     for place, result in enumerate(found.results):
-        hosts = result.test.hosts
-        for host in hosts if len(hosts) > 1 else ():
-            if host in blamed or blamed.isdisjoint(hosts):  # a run with one that is at fault says nothing of the others
+        together = result.test.hosts
+        for host in together if len(together) > 1 else ():
+            if host in blamed or blamed.isdisjoint(
+                together
+            ):  # a run with one that is at fault says nothing of the others
                 of_host[host].append(scores[place])
     rows = [(racks[rack] if rack < len(racks) else f"rack {rack}", hosts) for rack, hosts in cluster.members.items()]
     if not rows:
