@@ -40,8 +40,10 @@ def answer(reader: Reader, hosts: int = 0, failed: bool = False) -> Answer:
         alive = [one for one in alive if one.cause.slows or one.cause.stops]
     if not alive and (failed or broken is not None) and not well:
         alive = rows
-    if not alive and not well:
-        alive = [one for one in _findings(reader, reader.tracebacks.lone, rows) if not one.survived][:1]
+    if not well and symptoms(alive):  # an exception without its traceback counts only before or without a cause
+        before = min((one.number for one in alive), default=None)
+        lone = [one for one in _findings(reader, reader.tracebacks.lone, rows) if not one.survived]
+        alive = [one for one in lone if before is None or one.number < before][:1] + alive
     if not well and symptoms(alive) and (stated := statement(reader, alive)):
         alive = [stated, *alive]
     if alive:
