@@ -154,6 +154,7 @@ def searched(hosts: Hosts, folder: Path, gpus: int) -> search.Search:
 
 
 def test_the_guilty_one_of_six_hosts(hosts: Hosts, tmp_path: Path) -> None:
+    assert {fault for turn in TURNS for fault in turn} == set(FAULTS)
     [faults] = taken(TURNS, 1)
     lines, right = [], 0
     for number, (place, fault) in enumerate(faults, 1):

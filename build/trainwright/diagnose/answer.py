@@ -40,10 +40,12 @@ def answer(reader: Reader, hosts: int = 0, failed: bool = False) -> Answer:
         alive = [one for one in alive if one.cause.slows or one.cause.stops]
     if not alive and (failed or broken is not None) and not well:
         alive = rows
-    if not well and symptoms(alive):  # an exception without its traceback counts only before or without a cause
-        before = min((one.number for one in alive), default=None)
-        lone = [one for one in _findings(reader, reader.tracebacks.lone, rows) if not one.survived]
-        alive = [one for one in lone if before is None or one.number < before][:1] + alive
+    if not alive and not well:
+        alive = _lone(reader, rows)[:1]
+    elif not well and broken is not None and symptoms(alive):
+        # An exception without its traceback, before what others noticed, and the job is said to have failed after it.
+        before = min(broken, *(one.number for one in alive))
+        alive = [one for one in _lone(reader, rows) if one.number < before][-1:] + alive
     if not well and symptoms(alive) and (stated := statement(reader, alive)):
         alive = [stated, *alive]
     if alive:
@@ -116,6 +118,11 @@ def _findings(reader: Reader, exceptions: list[Exception_], rows: list[Finding])
         evidence = [(one.number, one.text)]
         found.append(Finding(cause, one.number, evidence, one.rank, one.when, survived))
     return found
+
+
+def _lone(reader: Reader, rows: list[Finding]) -> list[Finding]:
+    """Return the exceptions without a traceback that the program did not survive."""
+    return [one for one in _findings(reader, reader.tracebacks.lone, rows) if not one.survived]
 
 
 def _explains(reader: Reader, explained: set[int], one: Exception_) -> bool:

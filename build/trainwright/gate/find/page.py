@@ -61,9 +61,8 @@ def _hosts(found: Found, racks: Sequence[str]) -> dict[str, Any]:
     for place, result in enumerate(found.results):
         together = result.test.hosts
         for host in together if len(together) > 1 else ():
-            if host in blamed or blamed.isdisjoint(
-                together
-            ):  # a run with one that is at fault says nothing of the others
+            # A run with a host that is at fault says nothing of the others.
+            if host in blamed or blamed.isdisjoint(together):
                 of_host[host].append(scores[place])
     rows = [(racks[rack] if rack < len(racks) else f"rack {rack}", hosts) for rack, hosts in cluster.members.items()]
     if not rows:
@@ -80,8 +79,9 @@ def _hosts(found: Found, racks: Sequence[str]) -> dict[str, Any]:
             ended = [value for value in values if value is not None]
             broken = 2 * (len(values) - len(ended)) > len(values)
             typical = None if broken else median(ended) if ended else 0.0
-            words = f"{len(values)} runs with others, {_words(typical, found.belief.sd)}"
-            words = words if values or not blamed else "no run without a host at fault"
+            words = "no run without a host at fault"
+            if values or not blamed:
+                words = f"{len(values)} runs with others, {_words(typical, found.belief.sd)}"
             cells.append(
                 {
                     "x": LABEL + column * (CELL + GAP),
