@@ -131,6 +131,21 @@ def fingerprints(job: Job) -> Verdict | None:
     return _found(job, "collective-mismatch", odd, evidence, DIFFERS) if odd else None
 
 
+def other_size(job: Job) -> Verdict | None:
+    """Name the rank that Gloo ended because a peer's data had another size, where all others recorded the same calls.
+
+    That rank leaves no dump. As those of all others agree (differing_collectives), it is the one that differs.
+    """
+    odd = [one for one in job.ranks.values() if one.noticed and one.noticed.cause == "collective-mismatch"]
+    if len(odd) != 1 or odd[0].dump or any(one.first for one in job.ranks.values()) or not odd[0].noticed:
+        return None
+    evidence = [at(odd[0].noticed)]
+    if all(one.dump for one in job.ranks.values() if one is not odd[0]):
+        return _found(job, "collective-mismatch", [odd[0].number], evidence, DIFFERS)
+    row = job.causes["collective-mismatch"]
+    return Verdict("collective-mismatch", f"{row.what}; {odd[0].name} or a peer of it", row.fix, evidence)
+
+
 def own_cause(job: Job) -> Verdict | None:
     """Take the first thing that went wrong in a rank itself, and not in its talk with others."""
     failed = [(rank.first, rank.number) for rank in job.ranks.values() if rank.first]
@@ -240,11 +255,11 @@ def wrong_world(job: Job) -> Verdict | None:
         absent = sorted(rank.number for rank in job.ranks.values() if not rank.heard and rank.number < world)
         if absent and len(absent) == world - arrived:
             return _found(job, "rank-missing", absent, [said.text], MISSING)
-    if not waiting:
+    # One that is there was waited for within a group, which says nothing of who is missing.
+    unheard = [row for row in waiting.most_common() if not (row[0] in job.ranks and job.ranks[row[0]].heard)]
+    if not unheard:
         return None
-    wanted, number = waiting.most_common(1)[0]
-    if wanted in job.ranks and job.ranks[wanted].heard:
-        return None
+    wanted, number = unheard[0]
     evidence = [f"{number} rank{'s' * (number > 1)} waited for the address of rank {wanted}"]
     sayers = [rank.number for rank in job.ranks.values() if rank.waits_for == wanted]
     others = [rank for rank in job.ranks.values() if rank.heard and rank.number not in sayers]
@@ -425,8 +440,8 @@ def only_noticed(job: Job) -> Verdict | None:
 
 
 RULES: list[Rule] = [
-    two_names, two_jobs, differing_collectives, fingerprints, own_cause, ended_by_signal, wrong_world, elsewhere,
-    ended_unseen, barrier, of_ras,
+    two_names, two_jobs, differing_collectives, fingerprints, other_size, own_cause, ended_by_signal, wrong_world,
+    elsewhere, ended_unseen, barrier, of_ras,
     never_arrived, silent, late, behind_in_nccl, network, other_frame, only_noticed,
 ]  # fmt: skip
 

@@ -165,6 +165,14 @@ def test_a_rank_that_never_arrived(tmp_path: Path) -> None:
     assert (row["cause"], row["job"]["failed_first"], states(row)[3]) == ("rank-missing", [3], "never arrived")
 
 
+def test_a_rank_that_waits_for_one_that_does_not_exist_was_told_another_number_of_ranks(tmp_path: Path) -> None:
+    """The others wait within a group, for a rank that is there."""
+    waits = "torch.distributed.DistStoreError: wait timeout after 6000ms, keys: /default_pg/0//{}cpu//0/{}"
+    texts = ["step 1", waits.format("8//", 0), waits.format("8//", 0), waits.format("", 4)]
+    row = of_files(tmp_path, texts)
+    assert (row["cause"], row["job"]["failed_first"]) == ("world-size", [3])
+
+
 def dump(rank: int, *ops: str, retired: bool = True) -> dict[str, Any]:
     entries = [
         {
@@ -203,6 +211,22 @@ def test_dumps_name_the_rank(
     row = answer(tmp_path)
     assert (row["cause"], row["job"]["failed_first"]) == (cause, [1])
     assert told in row["evidence"]
+
+
+SIZES = """terminate called after throwing an instance of 'gloo::EnforceNotMet'
+  what():  [enforce fail at /src/gloo/transport/tcp/pair.cc:456] op.preamble.length <= op.nbytes. 48 vs 40."""
+
+
+@pytest.mark.parametrize(("recorded", "ranks"), [(4, [1]), (1, [])])
+def test_a_rank_that_gloo_ended_for_a_size_is_the_odd_one_if_all_others_recorded_alike(
+    tmp_path: Path, recorded: int, ranks: list[int]
+) -> None:
+    for rank in range(4):
+        (tmp_path / f"job-{rank}.log").write_text(SIZES if rank == 1 else of_rank(rank, CLOSED))
+        if rank != 1 and rank < recorded:
+            (tmp_path / f"fr_trace_{rank}").write_text(json.dumps(dump(rank, "all_reduce", "all_reduce")))
+    row = answer(tmp_path)
+    assert (row["cause"], row["job"]["failed_first"]) == ("collective-mismatch", ranks)
 
 
 def test_what_the_watchdog_of_nccl_says(tmp_path: Path) -> None:
