@@ -20,8 +20,6 @@ def why_never_here(one: images.Image) -> str:
 
 
 CHEAP = [name for name, one in KNOWN.items() if not why_never_here(one)]
-
-
 NAMES = taken(CHEAP, TURN)
 
 

@@ -132,18 +132,20 @@ def fingerprints(job: Job) -> Verdict | None:
 
 
 def other_size(job: Job) -> Verdict | None:
-    """Name the rank that Gloo ended because a peer's data had another size, where all others recorded the same calls.
+    """Name the rank that Gloo ended because a peer sent data of another size.
 
-    That rank leaves no dump. As those of all others agree (differing_collectives), it is the one that differs.
+    That rank leaves no dump. If all others have one, their calls agree (else differing_collectives answers), so it is
+    the one that differs.
     """
-    odd = [one for one in job.ranks.values() if one.noticed and one.noticed.cause == "collective-mismatch"]
-    if len(odd) != 1 or odd[0].dump or any(one.first for one in job.ranks.values()) or not odd[0].noticed:
+    ranks = job.ranks.values()
+    ended = [(one, one.noticed) for one in ranks if one.noticed and one.noticed.cause == "collective-mismatch"]
+    if len(ended) != 1 or ended[0][0].dump or any(one.first for one in ranks):
         return None
-    evidence = [at(odd[0].noticed)]
-    if all(one.dump for one in job.ranks.values() if one is not odd[0]):
-        return _found(job, "collective-mismatch", [odd[0].number], evidence, DIFFERS)
-    row = job.causes["collective-mismatch"]
-    return Verdict("collective-mismatch", f"{row.what}; {odd[0].name} or a peer of it", row.fix, evidence)
+    [(rank, event)] = ended
+    if all(one.dump for one in ranks if one is not rank):
+        return _found(job, event.cause, [rank.number], [at(event)], DIFFERS)
+    row = job.causes[event.cause]
+    return Verdict(event.cause, f"{row.what}; {rank.name} or a peer of it", row.fix, [at(event)])
 
 
 def own_cause(job: Job) -> Verdict | None:
@@ -255,7 +257,7 @@ def wrong_world(job: Job) -> Verdict | None:
         absent = sorted(rank.number for rank in job.ranks.values() if not rank.heard and rank.number < world)
         if absent and len(absent) == world - arrived:
             return _found(job, "rank-missing", absent, [said.text], MISSING)
-    # One that is there was waited for within a group, which says nothing of who is missing.
+    # A rank that is there is waited for within a group: that does not say who is missing.
     unheard = [row for row in waiting.most_common() if not (row[0] in job.ranks and job.ranks[row[0]].heard)]
     if not unheard:
         return None

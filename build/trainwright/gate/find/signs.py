@@ -59,7 +59,7 @@ def weights(cluster: Cluster, found: Sequence[Sign], settings: Evidence) -> list
     sums, most = [0.0] * cluster.size, math.log(settings.most)
     for sign in found:
         rates = settings.rates.get(sign.source)
-        if rates is None:  # a search that goes on may have runs with a kind of evidence that is no longer known
+        if rates is None:  # a kind of an older version, in a record
             continue
         if sign.state == "bad":
             sums[place[sign.host]] += math.log(rates.guilty / rates.innocent)

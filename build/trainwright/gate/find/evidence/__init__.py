@@ -2,7 +2,8 @@
 
 A module has `SHELL`, text for bash that each host runs before and after a run ($when, $host), which prints lines
 `witness NAME before|after HOST ...`; `ONCE`, whether that is asked of each host only once; `TITLE`, what people call
-it; and `signs(heard)`, what a run says of its hosts. What is not there says so, and counts for nothing.
+it; and `signs(heard)`, what a run says of its hosts. A host without such evidence gets the state "not there", which has
+no weight.
 """
 
 import importlib
@@ -36,7 +37,7 @@ def kinds() -> dict[str, ModuleType]:
 
 
 def title(kind: str) -> str:
-    """Return what people call a kind of evidence; a record may hold one that is no longer known."""
+    """Return the title of a kind of evidence; of an unknown kind, from an older record, its name."""
     return str(kinds()[kind].TITLE) if kind in kinds() else kind
 
 
