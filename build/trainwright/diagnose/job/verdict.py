@@ -139,10 +139,10 @@ def other_size(job: Job) -> Verdict | None:
     """
     ranks = job.ranks.values()
     ended = [(one, one.noticed) for one in ranks if one.noticed and one.noticed.cause == "collective-mismatch"]
-    if len(ended) != 1 or ended[0][0].dump or any(one.first for one in ranks):
+    if len(ended) != 1 or any(one.first for one in ranks):
         return None
     [(rank, event)] = ended
-    if all(one.dump for one in ranks if one is not rank):
+    if not rank.dump and all(one.dump for one in ranks if one is not rank):
         return _found(job, event.cause, [rank.number], [at(event)], DIFFERS)
     row = job.causes[event.cause]
     return Verdict(event.cause, f"{row.what}; {rank.name} or a peer of it", row.fix, [at(event)])
