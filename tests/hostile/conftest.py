@@ -7,7 +7,20 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from unit.conftest import _bare_machine, authority, bare_network, cli, intent, lasting, memory, site, tree, wheel, whole
+from unit.conftest import (
+    _bare_machine,
+    authority,
+    bare_network,
+    cli,
+    intent,
+    lasting,
+    memory,
+    site,
+    tmp_path,
+    tree,
+    wheel,
+    whole,
+)
 
 __all__ = [
     "_bare_machine",
@@ -18,6 +31,7 @@ __all__ = [
     "lasting",
     "memory",
     "site",
+    "tmp_path",
     "tree",
     "wheel",
     "whole",

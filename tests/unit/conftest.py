@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from hashlib import sha256
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from itertools import islice
+from itertools import count, islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Event, Thread
@@ -83,6 +83,21 @@ _command = functools.cache(lambda info, how: get_command_from_info(info, **dict(
 def _commands(command_info: CommandInfo, **how: Any) -> Any:
     """Cache typer's commands, which typer makes anew for each command line; all of them are known here."""
     return _command(command_info, tuple(how.items()))
+
+
+_numbers = count()
+
+
+@pytest.fixture
+def tmp_path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Make the folder of a test where pytest would; pytest lists all folders of earlier tests to number each new one.
+
+    That took more time than most tests. pytest keeps the folders, as its own.
+    """
+    name = re.sub(r"\W", "_", request.node.name)[:30]
+    path = tmp_path_factory.getbasetemp() / f"{name}{next(_numbers)}"
+    path.mkdir(mode=0o700)
+    return path
 
 
 @pytest.fixture(autouse=True)
