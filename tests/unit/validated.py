@@ -1,15 +1,17 @@
-"""Expand and validate each matrix once in a process: most commands of most tests load the same one.
+"""Work out once in a process what most tests need: the expanded matrix, and the compiled conditions of the causes.
 
 toml.parse returns the same frozen object for the same text, so that the same objects have the same answer. Errors are
-never kept.
+never kept. Conditions follow from their texts alone.
 """
 
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from trainwright.diagnose import causes, reader
 from trainwright.matrix import matrix as matrices
 from trainwright.matrix import validate
 from trainwright.matrix.model import Component, Components, Matrix, Variant
@@ -60,7 +62,13 @@ def check(root: Path, matrix: Matrix, components: Components, variants: list[Var
         _valid[key] = None
 
 
+compiled = lru_cache(maxsize=8)(causes.compiled.__wrapped__)
+automaton = lru_cache(maxsize=8)(reader.automaton.__wrapped__)
+
+
 def remember(patch: pytest.MonkeyPatch) -> None:
-    """Let load_intent ask these."""
+    """Let load_intent, and readers of logs, ask these."""
     patch.setattr(matrices, "expand", expand)
     patch.setattr(matrices, "check", check)
+    patch.setattr(causes, "compiled", lambda texts: compiled(texts))
+    patch.setattr(reader, "automaton", lambda words: automaton(words))

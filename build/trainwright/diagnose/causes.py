@@ -92,24 +92,39 @@ class Met:
         return self.number, self.progress
 
 
-class Conditions:
-    """Regular expressions to look for in lines; only lines that hold a literal of one of them are searched."""
+class Compiled:
+    """What follows from the texts of conditions alone: expressions, and the literals of which a match holds one."""
 
-    def __init__(self, texts: Iterable[str]) -> None:
-        self.texts = list(dict.fromkeys(texts))
-        self._numbers = {text: number for number, text in enumerate(self.texts)}
-        self.each = [re.compile(text) for text in self.texts]
+    def __init__(self, texts: tuple[str, ...]) -> None:
+        self.texts = texts
+        self.numbers = {text: number for number, text in enumerate(texts)}
+        self.each = [re.compile(text) for text in texts]
         # The same for lines as they are, with prefixes, where that makes no difference: most lines need no more.
-        self._raw = [None if BOUND.search(text) else re.compile(text.encode()) for text in self.texts]
+        self.raw = [None if BOUND.search(text) else re.compile(text.encode()) for text in texts]
         anchors = dict[str, list[int]]()
-        for number, text in enumerate(self.texts):
+        for number, text in enumerate(texts):
             for literal in literals(text):
                 anchors.setdefault(literal, []).append(number)
         self.anchors = [anchor.encode() for anchor in anchors]
         self.behind = list(anchors.values())  # of each anchor
+        self.words = BytesAhoCorasick(self.anchors, implementation=Implementation.DFA)
+
+
+@lru_cache(maxsize=4)
+def compiled(texts: tuple[str, ...]) -> Compiled:
+    """Compile conditions. The result is kept, because all logs of a folder, and ranks of a job, have the same ones."""
+    return Compiled(texts)
+
+
+class Conditions:
+    """Regular expressions to look for in lines; only lines that hold a literal of one of them are searched."""
+
+    def __init__(self, texts: Iterable[str]) -> None:
+        self._compiled = compiled(tuple(dict.fromkeys(texts)))
+        self.texts, self.each, self.behind = self._compiled.texts, self._compiled.each, self._compiled.behind
+        self.anchors = self._compiled.anchors
         self.met: dict[int, Met] = {}
         self.progress = 0
-        self._words = BytesAhoCorasick(self.anchors, implementation=Implementation.DFA)
 
     def fresh(self) -> "Conditions":
         """Return the same conditions, none of them met."""
@@ -119,12 +134,12 @@ class Conditions:
 
     def candidates(self, text: str) -> set[int]:
         """Return the conditions that a line may meet."""
-        hits = self._words.find_matches_as_indexes(text.encode(errors="replace"), overlapping=True)
+        hits = self._compiled.words.find_matches_as_indexes(text.encode(errors="replace"), overlapping=True)
         return {number for index, _, _ in hits for number in self.behind[index]}
 
     def may_meet(self, one: int, line: bytes) -> bool:
         """Return False for a line that does not meet a condition, whatever its prefixes are."""
-        expression = self._raw[one]
+        expression = self._compiled.raw[one]
         return expression is None or not line.isascii() or bool(expression.search(line))
 
     def look(self, text: str, number: int, rank: str, which: Iterable[int], raw: str = "") -> bool:
@@ -140,11 +155,11 @@ class Conditions:
 
     def at(self, text: str) -> Met | None:
         """Return the first line that met a condition."""
-        return self.met.get(self._numbers[text])
+        return self.met.get(self._compiled.numbers[text])
 
     def last(self, text: str) -> tuple[int, int]:
         """Return the number of the last line that met a condition, and the lines of progress before it."""
-        number = self._numbers[text]
+        number = self._compiled.numbers[text]
         return self.met[number].last(self.each[number])
 
 

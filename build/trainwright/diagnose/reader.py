@@ -7,6 +7,7 @@ from bisect import bisect_left
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from itertools import accumulate, chain, islice
 from pathlib import Path
 from typing import BinaryIO
@@ -144,6 +145,12 @@ class _Steps:
         self._next = max(self._next, position)
 
 
+@lru_cache(maxsize=4)
+def automaton(words: tuple[bytes, ...]) -> BytesAhoCorasick:
+    """Return what finds all of these words in one pass; it is kept, because making it takes as long as a short log."""
+    return BytesAhoCorasick(words, implementation=Implementation.DFA)
+
+
 class Reader:
     """What a log shows. Feed it blocks, or single lines while the log is written."""
 
@@ -163,7 +170,7 @@ class Reader:
         self._kinds = [kind for kind, words in kinds for _ in words]
         words = [word for _, some in kinds for word in some]
         self.words = words
-        self._words = BytesAhoCorasick(words, implementation=Implementation.DFA)
+        self._words = automaton(tuple(words))
         # Later lines matter for what decides a cause: whether the program went on after the last of them.
         decisive = {cause.lines[0] for cause in causes if cause.lines} | {*settings.passed, *settings.failed}
         texts = self.signatures.conditions.texts
