@@ -50,13 +50,20 @@ class Context:
     @cached_property
     def inputs(self) -> dict[str, Inputs | LockError]:
         """Map the id of each image that is not blocked to its inputs, or to the error of its lock."""
-        return {recipe.id: self._load(recipe) for recipe in inputs.held(self.intent)}
+        return {recipe.id: self.inputs_of(recipe) for recipe in inputs.held(self.intent)}
 
-    def _load(self, recipe: Recipe) -> Inputs | LockError:
-        try:
-            return inputs.load(recipe)
-        except LockError as error:
-            return error
+    def inputs_of(self, recipe: Recipe) -> Inputs | LockError:
+        """Return the inputs of one image, or the error of its lock: a check of few images reads few locks."""
+        if recipe.id not in self._loaded:
+            try:
+                self._loaded[recipe.id] = inputs.load(recipe)
+            except LockError as error:
+                self._loaded[recipe.id] = error
+        return self._loaded[recipe.id]
+
+    @cached_property
+    def _loaded(self) -> dict[str, Inputs | LockError]:
+        return {}
 
     @cached_property
     def registry_host(self) -> str:
@@ -77,9 +84,9 @@ class Context:
         try:
             for recipe in self.intent.recipes:
                 wanted = recipe.variant.default if self.ids is None else recipe.id in self.ids
-                if not wanted or recipe.id not in self.inputs:
+                if not wanted or inputs.awaited(recipe):
                     continue
-                given = self.inputs[recipe.id]
+                given = self.inputs_of(recipe)
                 if isinstance(given, LockError):
                     raise given
                 asked = self.registry_answers  # None for a registry beyond loopback

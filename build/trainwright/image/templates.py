@@ -66,7 +66,8 @@ class Templates(jinja2.FileSystemLoader):
 
     def get_source(self, environment: jinja2.Environment, template: str) -> tuple[str, str, Callable[[], bool]]:
         try:
-            return super().get_source(environment, template)
+            source, _, fresh = super().get_source(environment, template)
+            return source, template, fresh  # compiled code holds this name: that of the file would differ by checkout
         except TemplateNotFound:
             raise
         except (UnicodeDecodeError, OSError):
@@ -77,6 +78,7 @@ class Templates(jinja2.FileSystemLoader):
 class ByteCode(jinja2.BytecodeCache):
     """Compiled templates, in the store. An entry that is damaged, or of another text or Python, is compiled again.
 
+    Entries are named by their text, so that every checkout, and every commit that `changes` looks at, uses the same.
     If another user could have written to the folder, no entry of it is used.
     """
 
@@ -84,6 +86,12 @@ class ByteCode(jinja2.BytecodeCache):
         self.folder, self.own = folder, False
         with suppress(OSError):
             self.own = not store.own(folder)
+
+    def get_bucket(self, environment: jinja2.Environment, name: str, filename: str | None, source: str) -> Bucket:
+        checksum = self.get_source_checksum(source)
+        bucket = Bucket(environment, self.get_cache_key(name, checksum), checksum)
+        self.load_bytecode(bucket)
+        return bucket
 
     def load_bytecode(self, bucket: Bucket) -> None:
         with suppress(OSError):
@@ -102,7 +110,7 @@ class ByteCode(jinja2.BytecodeCache):
 
 def fill(intent: Intent, name: str, context: dict[str, object]) -> str:
     """Render a template with its variables. Raises ConfigError with template and line."""
-    root, given = intent.root, {**context, MODULES: {}}
+    given = {**context, MODULES: {}}
     given[GIVEN] = given
     try:
         return _environment(intent).get_template(name).render(given)
@@ -113,7 +121,7 @@ def fill(intent: Intent, name: str, context: dict[str, object]) -> str:
             why=str(error.message),
         ) from None
     except UndefinedError as error:
-        path, line = _innermost(error, root)
+        path, line = _innermost(error)
         missing = str(error.message).split("'")
         known = sorted([*context, *context["pins"]])  # type: ignore[misc]  # the one value that is a mapping
         hint = did_you_mean(missing[-2], known) if len(missing) > 2 else ""
@@ -126,24 +134,24 @@ def fill(intent: Intent, name: str, context: dict[str, object]) -> str:
     except TrainwrightError:
         raise
     except TemplateNotFound as error:
-        path, line = _innermost(error, root)
+        path, line = _innermost(error)
         where = f"dockerfiles/{path}:{line}" if line else f"dockerfiles/{error.name}"
         raise ConfigError(
             f"the template dockerfiles/{error.name} does not exist", where=where, why=f"{error.name} is included there"
         ) from None
     except Exception as error:  # a template is code: it may test a missing version, divide by a name, or include itself
-        path, line = _innermost(error, root)
+        path, line = _innermost(error)
         where = f"dockerfiles/{path}:{line}" if line else f"dockerfiles/{name}"
         why = f"{type(error).__name__}: {error}"
         raise ConfigError("a template cannot be rendered", where=where, why=why, fix=f"$EDITOR {where}") from None
 
 
-def _innermost(error: BaseException, root: Path) -> tuple[str, int]:
-    """Return template and line of the deepest frame of a traceback that is in a template; jinja2 names it there."""
+def _innermost(error: BaseException) -> tuple[str, int]:
+    """Return template and line of the deepest frame of a traceback that is in a template; Templates names it there."""
     place, trace = ("?", 0), error.__traceback__
     while trace:
         file = Path(trace.tb_frame.f_code.co_filename)
         if file.suffix == ".j2":
-            place = (str(file.relative_to(root / "dockerfiles")), trace.tb_lineno)
+            place = (str(file), trace.tb_lineno)
         trace = trace.tb_next
     return place

@@ -1,5 +1,6 @@
 """Test the cached byte code of templates: it saves time, and never changes a result."""
 
+import shutil
 from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
@@ -50,6 +51,22 @@ def test_the_next_command_compiles_nothing(intent: Intent, root: Path, monkeypat
     names = compiled(monkeypatch)
     assert [text(intent, root), text(intent, root)] == ["cuda 13.2", "cuda 13.2"]
     assert names == [NAME]
+
+
+def test_another_checkout_with_the_same_text_compiles_nothing(
+    intent: Intent, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And one with another text, as `changes` compares two commits, takes nothing from the first one."""
+    names, other = compiled(monkeypatch), root / "another"
+    shutil.copytree(root / "dockerfiles", other / "dockerfiles")
+    assert [text(intent, root), text(intent, other)] == ["cuda 13.2", "cuda 13.2"]
+    assert names == [NAME]
+    (other / "dockerfiles" / NAME).write_text("{{ pins.cuda }}{{ pins.nccl }}")
+    with pytest.raises(ConfigError) as raised:
+        text(intent, other)
+    assert raised.value.where == f"dockerfiles/{NAME}:1"
+    assert text(intent, root) == "cuda 13.2"
+    assert names == [NAME] * 2
 
 
 def test_another_text_of_the_same_length_is_rendered(intent: Intent, root: Path) -> None:
