@@ -4,6 +4,7 @@ import hashlib
 from dataclasses import replace
 from functools import cached_property, lru_cache
 from pathlib import Path
+from typing import Self
 
 from trainwright.core import store
 from trainwright.core.errors import ConfigError, DamagedLock, LockError
@@ -38,6 +39,16 @@ class Distribution(Model):
         return packages.to_packages(self.effective)
 
     @cached_property
+    def as_locked(self) -> dict[str, Package]:
+        """Return the packages as locked. Callers must not modify the result."""
+        return self.held if self.effective == self.locked else packages.to_packages(self.locked)
+
+    @cached_property
+    def noted(self) -> dict[tuple[str, ...], list[str]]:
+        """Cache of notices.text(): what it says of the packages, which is the same for all images on a base."""
+        return {}
+
+    @cached_property
     def manifest(self) -> str:
         """Return the digest of the packages that will be used."""
         return packages.manifest_digest(self.effective)
@@ -54,6 +65,13 @@ class Distribution(Model):
 
     def packages(self) -> dict[str, Package]:
         return dict(self.held)
+
+    def __copy__(self) -> Self:
+        """Copy without the cached results, because model_copy() changes what they were computed from."""
+        made = super().__copy__()
+        for name in made.__dict__.keys() - type(self).model_fields.keys():
+            del made.__dict__[name]
+        return made
 
 
 class Compilation(Model):
@@ -198,7 +216,7 @@ def known(recipe: Recipe) -> tuple[Lock | None, dict[str, Package], dict[str, Pa
 
     def packages_of(tools: bool) -> dict[str, Package]:
         try:
-            return packages.to_packages(current_distribution(recipe.intent, recipe.variant.base, tools).locked)
+            return current_distribution(recipe.intent, recipe.variant.base, tools).as_locked
         except DamagedLock:
             raise
         except LockError:

@@ -36,6 +36,8 @@ class Packages(Protocol):
     def effective(self) -> Stanzas: ...
     @property
     def epoch(self) -> int: ...
+    @property
+    def noted(self) -> dict[tuple[str, ...], list[str]]: ...
 
 
 def text(recipe: Recipe, lock: Lock, packages: Packages) -> str:
@@ -46,7 +48,7 @@ def text(recipe: Recipe, lock: Lock, packages: Packages) -> str:
         (COMPONENTS, _components(recipe, {source.name: source for source in lock.sources})),
         (
             (RPMS if base.manager == "dnf" else PACKAGES).format(distribution=base.distribution, suite=base.suite),
-            _packages(base, packages),
+            _of_packages(base, packages),
         ),
         (PYTHON.format(site=site), _python(recipe.installed(lock).values())),
     ]
@@ -71,6 +73,13 @@ def _components(recipe: Recipe, sources: dict[str, Source]) -> Iterator[str]:
                 yield _line(f"{part.name} {brought.get(part.name, '')} of {name}", part.licence, part.source)
     if recipe.variant.devel and (toolkit := recipe.toolkit):
         yield _line("CUDA's compiler", recipe.component("cuda").licence, toolkit.reference)
+
+
+def _of_packages(base: Base, packages: Packages) -> list[str]:
+    used = (base.reference, *(word for pair in base.snapshots.items() for word in pair))
+    if used not in packages.noted:
+        packages.noted[used] = list(_packages(base, packages))
+    return packages.noted[used]
 
 
 def _packages(base: Base, packages: Packages) -> Iterator[str]:

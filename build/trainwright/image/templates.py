@@ -89,7 +89,7 @@ class ByteCode(jinja2.BytecodeCache):
 
     def get_bucket(self, environment: jinja2.Environment, name: str, filename: str | None, source: str) -> Bucket:
         checksum = self.get_source_checksum(source)
-        bucket = Bucket(environment, self.get_cache_key(name, checksum), checksum)
+        bucket = Bucket(environment, self.get_cache_key(f"{name} {checksum}", filename), checksum)
         self.load_bytecode(bucket)
         return bucket
 

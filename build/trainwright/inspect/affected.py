@@ -13,7 +13,6 @@ from trainwright.image import inputs
 from trainwright.image import tags as image_names
 from trainwright.inspect import find
 from trainwright.inspect.find import Held, Query
-from trainwright.lock import packages
 from trainwright.matrix.matrix import Intent, Recipe, load_intent
 from trainwright.publish import release_records
 from trainwright.publish.release_records import Train
@@ -137,7 +136,7 @@ def _as_it_was(recipe: Recipe | None) -> tuple[list[Held], str]:
         return [], "the matrix of that commit has no such image"
     try:
         locked = inputs.read_lock(recipe)
-        found = packages.to_packages(inputs.read_distribution(recipe.intent, recipe.variant.base).locked)
+        found = inputs.read_distribution(recipe.intent, recipe.variant.base).as_locked
         return find.holdings(recipe, locked, found), ""
     except TrainwrightError as error:
         return [], _line(error)

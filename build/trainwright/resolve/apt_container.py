@@ -13,7 +13,6 @@ from trainwright.core import mirrors, store
 from trainwright.core.errors import EnvironmentProblem, TrainwrightError
 from trainwright.docker import engine
 from trainwright.image import bootstrap, inputs
-from trainwright.lock import packages
 from trainwright.lock.lockfile import digest
 from trainwright.matrix.matrix import Intent
 from trainwright.resolve import apt
@@ -62,7 +61,8 @@ def image(intent: Intent, base: str) -> str:
             fix=f"trainwright lock   # once, on a {definition.distribution} host",
         )
     state = inputs.read_distribution(intent, fit[0], as_locked=True)
-    held = [packages.to_packages(state.locked)[name] for name in bootstrap.first(state.locked)]
+    locked = state.as_locked
+    held = [locked[name] for name in bootstrap.first(state.locked)]
     name = f"{NAME}:{digest([bootstrap.FORMAT, state.epoch, *(package.sha256 for package in held)])[:16]}"
     if engine.image_id(name) is None:
         lost = store.fetch(apt.wanted(bases[fit[0]], held, state.epoch))

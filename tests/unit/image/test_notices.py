@@ -84,6 +84,7 @@ def test_drift_and_packages_of_a_base_image(intent: Intent) -> None:
     newer["git"] = {field: value for field, value in newer["git"].items() if field != LICENCE} | {"Version": "9"}
     newer["apt"] = {**newer["apt"], "SHA256": ""}
     drifted = found.distribution.model_copy(update={"effective": newer})
+    assert (drifted.held["git"].version, drifted.as_locked) == ("9", found.distribution.held)
     told = {row[0]: row[1:] for row in rows(notices.text(recipe, found.lock, drifted))}
     assert "GPL-2" in told["git 9"][0]  # as the locked one says
     image = {"provider": "image", "reference": "ubuntu@sha256:1"}
