@@ -7,6 +7,7 @@ import pty
 import re
 import resource
 import shlex
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -17,6 +18,8 @@ from typing import Any
 
 import pytest
 from filelock import FileLock
+from unit import forked
+from unit.forked import Forked
 
 from trainwright import cli as command_line
 from trainwright.build import loopback
@@ -409,18 +412,13 @@ def test_sigterm_ends_it_also_where_ctrl_c_is_ignored(tree: Path) -> None:
     """A build under nohup ignores SIGINT; a CI system that gives up sends SIGTERM."""
     (tree / "out").mkdir()
     with FileLock(tree / "out/.lock"):
-        child = subprocess.Popen(
-            ["sh", "-c", 'trap "" INT; exec "$0" "$@"', TRAINWRIGHT, "build", "--framework", "pytorch"],
-            cwd=tree,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        assert child.stderr
+        ignore = partial(signal.signal, signal.SIGINT, signal.SIG_IGN)
+        child = Forked(["build", "--framework", "pytorch"], tree, ignore)
         assert "waiting for it" in child.stderr.readline()
         child.terminate()
-        said = child.communicate(timeout=10)[1]
+        said = child.communicate()[1]
     assert child.returncode == 130
-    assert "interrupted" in said
+    assert b"interrupted" in said
 
 
 @pytest.mark.waits
@@ -436,15 +434,14 @@ def test_who_only_reads_waits_for_nobody(tree: Path) -> None:
             ["prune", *nobody],
             ["lock", "--check"],
         ):
-            done = subprocess.run([TRAINWRIGHT, *words], cwd=tree, capture_output=True, text=True, timeout=120)
+            done = forked.run(words, tree)
             assert done.returncode not in (0, 1, 10) or "127.0.0.1:1" in done.stderr or words[0] == "lock", done.stderr
             assert "another trainwright" not in done.stderr
         for words in (
             *([name, "--framework", "pytorch"] for name in ("build", "push", "lock", "record", "render")),
             ["prune", "--delete"],
         ):
-            command = [str(TRAINWRIGHT), *words, "--no-wait"]
-            done = subprocess.run(command, cwd=tree, capture_output=True, text=True, timeout=120)
+            done = forked.run([*words, "--no-wait"], tree)
             assert done.returncode == 10, done.stderr
             assert f"process {os.getpid()} since 20" in done.stderr
 
@@ -455,16 +452,19 @@ def test_what_cannot_be_written_is_one_error(tree: Path) -> None:
     (tree / "file").touch()
     (tree / "kept.md").write_text("of before")
     only = ["pytorch-2.13-cpu-py311-ec2"]
-    nothing = partial(resource.setrlimit, resource.RLIMIT_FSIZE, (0, 0))
+    nothing, all_of_it = partial(resource.setrlimit, resource.RLIMIT_FSIZE, (0, 0)), int
     for words, limit, says in (
-        (["matrix", *only, "--markdown", "file/matrix.md"], None, "file/matrix.md cannot be written"),
-        (["matrix", *only, "--html", "file/matrix.html"], None, "file/matrix.html cannot be written"),
+        (["matrix", *only, "--markdown", "file/matrix.md"], all_of_it, "file/matrix.md cannot be written"),
+        (["matrix", *only, "--html", "file/matrix.html"], all_of_it, "file/matrix.html cannot be written"),
         (["matrix", *only, "--markdown", "kept.md"], nothing, "kept.md cannot be written"),
         (["render", *only], nothing, "cannot be written"),
-        (["emit", *only[1:], "train.py", "--on", "slurm", "--instance", "p5.48xlarge", "--output", "file/x"], None, ""),
+        (
+            ["emit", *only[1:], "train.py", "--on", "slurm", "--instance", "p5.48xlarge", "--output", "file/x"],
+            all_of_it,
+            "",
+        ),
     ):
-        command = [str(TRAINWRIGHT), *words]
-        done = subprocess.run(command, cwd=tree, capture_output=True, text=True, timeout=120, preexec_fn=limit)
+        done = forked.run(words, tree, limit)
         assert "Traceback" not in done.stderr, done.stderr
         assert done.stderr.startswith("error: "), done.stderr
         assert says in done.stderr

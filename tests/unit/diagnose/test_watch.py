@@ -1,14 +1,13 @@
 """Test the report on a log that is still written: each cause once and at once, and silence if it is unexpected."""
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+
+from unit.forked import Forked
 
 from trainwright.diagnose import causes, reader, tail
 from trainwright.diagnose import watch as diagnose_watch
@@ -193,29 +192,18 @@ def test_a_file_that_grows_is_cut_and_is_replaced(tmp_path: Path) -> None:
     assert found == ["one", "two", "three", "four", "five"]
 
 
-def run(*words: str, stdin: int | None = None, root: Path = ROOT) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "trainwright.cli", "watch", *words],
-        cwd=root,
-        env=os.environ | {"PYTHONPATH": str(ROOT / "build")},
-        stdin=stdin,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+def run(*words: str, root: Path = ROOT) -> Forked:
+    return Forked(["watch", *words], root)
 
 
 def test_a_pipe_is_passed_on_and_its_cause_said_while_it_is_open() -> None:
-    process = run("-", "--stop-on-cause", stdin=subprocess.PIPE)
-    assert process.stdin
+    process = run("-", "--stop-on-cause")
     process.stdin.write(f"step 1\n{OOM}\n{DOUBLE}\n")
     process.stdin.flush()
     closer = threading.Timer(30, process.kill)  # a program that waits for more is a failure, not a hanging test
     closer.start()
     code = process.wait()
     closer.cancel()
-    assert process.stdout
-    assert process.stderr
     assert code == 9
     assert process.stdout.read() == f"step 1\n{OOM}\n{DOUBLE}\n"
     said = process.stderr.read()
@@ -227,11 +215,10 @@ def test_a_pipe_is_passed_on_and_its_cause_said_while_it_is_open() -> None:
 def test_a_pipe_is_passed_on_to_the_last_byte() -> None:
     """What nobody looks at, too: the end of a long line, what is no UTF-8, and a last line without its end."""
     text = b"a" * 200_000 + b"z\n\xff\xfe\r\nlast"
-    command = [sys.executable, "-m", "trainwright.cli", "watch", "-"]
-    environment = os.environ | {"PYTHONPATH": str(ROOT / "build")}
-    ended = subprocess.run(command, cwd=ROOT, env=environment, input=text, capture_output=True, timeout=30)
-    assert (ended.returncode, ended.stdout) == (0, text)
-    assert b"no known cause in 3 lines" in ended.stderr
+    process = run("-")
+    out, err = process.communicate(text)
+    assert (process.returncode, out) == (0, text)
+    assert b"no known cause in 3 lines" in err
 
 
 def test_a_pipe_through_which_nothing_comes_any_more(tmp_path: Path) -> None:
@@ -242,15 +229,13 @@ def test_a_pipe_through_which_nothing_comes_any_more(tmp_path: Path) -> None:
             "file_seconds = 1 ", "file_seconds = 0.1 "
         )
         (tmp_path / "dockerfiles" / name).write_text(text)
-    process = run("-", "--stop-on-silence", "--json", stdin=subprocess.PIPE, root=tmp_path)
-    assert process.stdin
+    process = run("-", "--stop-on-silence", "--json", root=tmp_path)
     process.stdin.write("step 1\n")
     process.stdin.flush()
     closer = threading.Timer(30, process.kill)
     closer.start()
     code = process.wait()
     closer.cancel()
-    assert process.stdout
     assert code == 9
     said = json.loads(process.stdout.read())
     assert (said["silent"], said["lines"], said["cause"]) == (True, 1, None)
@@ -260,35 +245,34 @@ def test_a_pipe_through_which_nothing_comes_any_more(tmp_path: Path) -> None:
 def test_a_log_without_a_known_cause_is_no_failure(tmp_path: Path) -> None:
     path = tmp_path / "log"
     path.write_text("step 1\nstep 2\n")
-    out, err = run(str(path)).communicate(timeout=30)
-    assert (out, err) == ("", f"{path}: no known cause in 2 lines\n")
+    out, err = run(str(path)).communicate()
+    assert (out, err.decode()) == (b"", f"{path}: no known cause in 2 lines\n")
 
 
 def test_a_cause_that_a_program_may_have_survived_is_no_failure(tmp_path: Path) -> None:
     path = tmp_path / "log"
     path.write_text(f"step 1\n{OOM}\nstep 2, half the batch\n")
     process = run(str(path), "--stop-on-cause")
-    out, err = process.communicate(timeout=30)
-    assert (process.returncode, err) == (0, "")
-    assert "watch  | out-of-memory: " in out
+    out, err = process.communicate()
+    assert (process.returncode, err) == (0, b"")
+    assert b"watch  | out-of-memory: " in out
 
 
 def test_a_log_that_is_not_there(tmp_path: Path) -> None:
     for words in ((str(tmp_path / "none"),), (str(tmp_path / "none"), "--follow")):
         process = run(*words)
-        _, err = process.communicate(timeout=30)
+        _, err = process.communicate()
         assert process.returncode == 2
-        assert "the log cannot be read" in err
+        assert b"the log cannot be read" in err
 
 
 def test_ctrl_c_ends_following_a_file(tmp_path: Path) -> None:
     path = tmp_path / "log"
     path.write_text(f"{OOM}\n")
     process = run(str(path), "--follow")
-    assert process.stdout
     assert "out-of-memory" in process.stdout.readline()
     time.sleep(0.2)
     process.send_signal(2)
-    _, err = process.communicate(timeout=30)
+    _, err = process.communicate()
     assert process.returncode == 130
-    assert "Traceback" not in err
+    assert b"Traceback" not in err
