@@ -1,6 +1,7 @@
 """Provide fixtures for unit tests: a host without settings, a checkout, the CLI, and a web server on loopback."""
 
 import functools
+import gc
 import os
 import re
 import shutil
@@ -48,6 +49,11 @@ settings.load_profile("unit")
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "waits: takes seconds; begins first, so that nobody waits for it in the end")
+
+
+def pytest_collection_finish() -> None:
+    """Exempt what was imported and collected from garbage collection, which else looks at it again and again."""
+    gc.freeze()
 
 
 @pytest.hookimpl(trylast=True)

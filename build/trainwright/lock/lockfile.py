@@ -4,7 +4,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import cache
+from functools import cache, lru_cache
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -161,12 +161,11 @@ def dump(lock: Lock) -> str:
     document.add(tomlkit.comment("Written by `trainwright lock`; a person reads it, nobody edits it."))
     document["intent"] = lock.intent
     document["entries"] = lock.entries
-    tables = tomlkit.aot()
-    for entry in sorted(lock.python, key=lambda entry: (entry.group, entry.name)):
-        table = tomlkit.table()
-        table.update(entry.model_dump(mode="json"))
-        tables.append(table)
-    document["python"] = tables
+    if not lock.python:
+        document["python"] = []
+    head = tomlkit.dumps(document)
+    files = [_table(entry.model_dump_json()) for entry in sorted(lock.python, key=lambda one: (one.group, one.name))]
+    document = tomlkit.document()
     if lock.sources:
         sources = tomlkit.aot()
         for source in sorted(lock.sources, key=lambda source: source.name):
@@ -180,7 +179,17 @@ def dump(lock: Lock) -> str:
         document["brought"] = dict(sorted(lock.brought.items()))
     if lock.overlaps:
         document["overlaps"] = [entry.model_dump() for entry in lock.overlaps]
-    return tomlkit.dumps(document)
+    return "\n".join(filter(None, [head, *files, tomlkit.dumps(document)]))
+
+
+@lru_cache(maxsize=8192)
+def _table(entry: str) -> str:
+    """Return a Python file, given as JSON, as TOML: many locks have the same ones, and tomlkit is slow."""
+    import tomlkit
+
+    table = tomlkit.table()
+    table.update(json.loads(entry))
+    return "[[python]]\n" + tomlkit.dumps(table)
 
 
 def entries_digest(files: Iterable[PythonFile], overlaps: Iterable[Overlap] = ()) -> str:

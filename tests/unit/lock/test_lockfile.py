@@ -57,6 +57,11 @@ def test_roundtrip(tree: Path) -> None:
     assert lockfile.dump(again) == (tree / LOCK).read_text()  # what is committed is what would be written
 
 
+def test_a_lock_without_python_packages_is_read_again(tree: Path) -> None:
+    bare = parse((tree / LOCK).read_text(), Lock, "lock").model_copy(update={"python": [], "brought": {"git": "1"}})
+    assert parse(lockfile.dump(bare), Lock, "lock") == bare
+
+
 def test_written_in_one_order_whatever_came_first(tree: Path) -> None:
     held = parse((tree / LOCK).read_text(), Lock, "lock")
     backwards = held.model_copy(update={"python": held.python[::-1]})
