@@ -19,7 +19,7 @@ from hostile.words import HOSTILE, WORDS
 from jsonschema.protocols import Validator
 from jsonschema.validators import validator_for
 from ruamel.yaml import YAML
-from unit.emitted import read_all
+from unit.emitted import LOADER, read_all
 
 from trainwright.core import yaml_text
 from trainwright.inspect import matrix_page
@@ -38,7 +38,7 @@ def test_a_key_of_a_manifest_is_the_word_that_it_was(name: str) -> None:
 
 def readings(text: str) -> list[Any]:
     """Parse a text as YAML 1.1, as Kubernetes and CodeBuild do, and as YAML 1.2, as GitHub does."""
-    return [yaml.safe_load(text), YAML(typ="safe", pure=True).load(text)]
+    return [yaml.load(text, LOADER), YAML(typ="safe", pure=True).load(text)]
 
 
 IMAGES = ["h.example/a:1\ntouch pwned\n", "h.example/a:1\r", "h.example/a\x1b]0;x\x07", "h.example/a\u2028b"]
@@ -72,7 +72,7 @@ def test_what_is_written_for_a_pipeline_reads_back_as_it_was(kind: str, word: st
         _workflows().validate(document)
     else:  # AWS publishes no schema: ours of its reference
         buildspecs.parse(text)
-    assert len(list(yaml.safe_load_all(text))) == 1
+    assert len(list(yaml.load_all(text, LOADER))) == 1
 
 
 @cache

@@ -4,6 +4,7 @@ import gzip
 import json
 import re
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -119,9 +120,14 @@ def test_a_redirect_back_gets_it_again(held: Registry, place: str, layout: Path,
 # --- what an answer costs --------------------------------------------------------------------------------------------
 
 
-def packed(handler: Handler) -> None:
-    """Answer with 100 MB of blanks, compressed to 100 kB."""
-    handler.answer(200, gzip.compress(b" " * 100_000_000), {"Content-Encoding": "gzip"})
+@cache
+def bomb() -> bytes:
+    """Return 100 MB of blanks, compressed to 100 kB; a client that tries again gets the same ones."""
+    return gzip.compress(b" " * 100_000_000)
+
+
+def packed(handler: Handler, status: int = 200) -> None:
+    handler.answer(status, bomb(), {"Content-Encoding": "gzip"})
 
 
 def endless(handler: Handler) -> None:
@@ -156,9 +162,7 @@ def latin(name: str, value: str) -> dict[str, str]:
 ANSWERS: dict[str, Callable[[Handler], None]] = {
     "a gzip bomb": packed,
     "without end": endless,
-    "a gzip bomb as a refusal": lambda handler: handler.answer(
-        400, gzip.compress(b" " * 100_000_000), {"Content-Encoding": "gzip"}
-    ),
+    "a gzip bomb as a refusal": lambda handler: packed(handler, 400),
     "60 kB of ://": refusal(b"://" * 20_000),
     "60 kB of :// as an error": refusal(json.dumps({"errors": [{"code": "X", "message": "://" * 20_000}]}).encode()),
     "errors that are none": refusal(b'{"errors": {"a": 1}}'),

@@ -1,5 +1,6 @@
 """Provide what tests of `trainwright emit` share: an image, schedulers, and readers of the emitted files."""
 
+import json
 import subprocess
 import sys
 from collections.abc import Callable
@@ -43,7 +44,7 @@ def pods(job: Json) -> list[Json]:
 # A stand-in for kubectl, which refuses a name that is taken, as the API server does.
 KUBECTL = f"""\
 #!{sys.executable}
-import pathlib, re, sys, yaml
+import json, pathlib, re, sys
 
 words = [word for word in sys.argv[1:]]
 if words[0] == "-n":
@@ -57,7 +58,13 @@ def create(kind, one):
     if path.exists():
         sys.exit(f"Error from server (AlreadyExists): {{path.name}}")
     one["metadata"]["uid"] = f"uid-of-{{path.name}}"
-    path.write_text(yaml.safe_dump(one))
+    path.write_text(json.dumps(one))
+
+
+def yaml(text):  # what it keeps is JSON: YAML would take most of the time
+    import yaml
+
+    return [*yaml.load_all(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))]
 
 
 match words:
@@ -65,15 +72,15 @@ match words:
         assert re.fullmatch("[0-9a-f]{{64}}", sys.stdin.read().strip())
         create("secret", {{"metadata": {{"name": name}}}})
     case ["create", "-f", file]:
-        for one in yaml.safe_load_all(pathlib.Path(file).read_text()):
+        for one in yaml(pathlib.Path(file).read_text()):
             create(one["kind"], one)
     case ["get", kind, name, "-o", "jsonpath={{.metadata.uid}}"]:
-        print(yaml.safe_load((store / f"{{kind}}-{{name}}").read_text())["metadata"]["uid"], end="")
+        print(json.loads((store / f"{{kind}}-{{name}}").read_text())["metadata"]["uid"], end="")
     case ["patch", one, "--type=merge", "--patch", patch]:
         path = store / one.replace("/", "-")
-        held = yaml.safe_load(path.read_text())
-        held["metadata"] |= yaml.safe_load(patch)["metadata"]
-        path.write_text(yaml.safe_dump(held))
+        held = json.loads(path.read_text())
+        held["metadata"] |= yaml(patch)[0]["metadata"]
+        path.write_text(json.dumps(held))
     case ["get", kind, name]:
         print((store / f"{{kind}}-{{name}}").read_text())
     case ["logs", "--follow", _]:
@@ -96,7 +103,7 @@ def ran(words: list[str], folder: Path, **variables: str) -> "subprocess.Complet
 
 def owners_are_right(folder: Path, jobs: int, others: int) -> None:
     """Check that the stand-in holds so many jobs, and that each other object is owned by one of them."""
-    held = [yaml.safe_load(path.read_text()) for path in (folder / "objects").iterdir()]
+    held = [json.loads(path.read_text()) for path in (folder / "objects").iterdir()]
     by_uid = {one["metadata"]["uid"]: one for one in held if one.get("kind", "").endswith("Job")}
     owned = [one for one in held if one["metadata"]["uid"] not in by_uid]
     assert (len(by_uid), len(owned)) == (jobs, others)
