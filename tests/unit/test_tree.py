@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -180,12 +181,17 @@ def modules() -> Iterator[tuple[str, Path]]:
 MODULES = {name for name, _ in modules()}
 
 
+@cache
+def parsed(text: str) -> ast.Module:
+    return ast.parse(text)
+
+
 def imports(tree: ast.AST) -> Iterator[str]:
     """Yield every module that a source imports anywhere; imports only for types do not count."""
     typing = {
         id(node)
         for block in ast.walk(tree)
-        if isinstance(block, ast.If) and ast.unparse(block.test) == "TYPE_CHECKING"
+        if isinstance(block, ast.If) and isinstance(block.test, ast.Name) and block.test.id == "TYPE_CHECKING"
         for node in ast.walk(block)
     }
     for node in ast.walk(tree):
@@ -211,7 +217,7 @@ def level(module: str) -> int:
 
 def broken(name: str, text: str) -> list[str]:
     """Return the rules that a module's source breaks."""
-    tree, found = ast.parse(text), []
+    tree, found = parsed(text), []
     for imported in imports(tree):
         other = own(imported)
         if other and level(other) > level(name):
@@ -247,7 +253,7 @@ def graph() -> dict[str, set[str]]:
     """Map each module to those of ours that it imports, anywhere in it."""
     found = {name: set[str]() for name in MODULES}
     for name, path in modules():
-        found[name] |= {own(imported) for imported in imports(ast.parse(path.read_text()))} - {"", name}
+        found[name] |= {own(imported) for imported in imports(parsed(path.read_text()))} - {"", name}
         found[name] = {other for other in found[name] if "." in other or other == "cli"}
     return found
 

@@ -131,28 +131,28 @@ def test_transport_is_what_the_pins_say(intent: Intent) -> None:
 # --- the commands ----------------------------------------------------------------------------------------------------
 
 
-def test_list_by_state_and_instance(cli: Cli, tree: Path) -> None:
-    everything = json.loads(cli(tree, "list", "--json").out)
+def test_list_by_state_and_instance(cli: Cli, few: Path) -> None:
+    everything = json.loads(cli(few, "list", "--json").out)
     for state in matrix_page.STATES:
-        found = json.loads(cli(tree, "list", "--state", state, "--json").out)
+        found = json.loads(cli(few, "list", "--state", state, "--json").out)
         assert found["counts"]["all"] == found["counts"][state] == everything["counts"][state] == len(found["images"])
-    found = json.loads(cli(tree, "list", "--instance", "p5.48xlarge", "--json").out)["images"]
+    found = json.loads(cli(few, "list", "--instance", "p5.48xlarge", "--json").out)["images"]
     assert found
     assert not [row["id"] for row in found if row["accelerator"] == "cpu"]
-    ended = cli(tree, "list", "--state", "prooved")
+    ended = cli(few, "list", "--state", "prooved")
     assert (ended.code, "did you mean 'proved'" in ended.err) == (2, True)
-    ended = cli(tree, "list", "--instance", "p5.48xlrage")
+    ended = cli(few, "list", "--instance", "p5.48xlrage")
     assert (ended.code, "p5.48xlarge" in ended.err) == (2, True)
 
 
-def test_matrix_writes_pages_and_says_everything(cli: Cli, tree: Path) -> None:
-    ended = cli(tree, "matrix", "--markdown", "a.md", "--html", "b.html")
+def test_matrix_writes_pages_and_says_everything(cli: Cli, few: Path) -> None:
+    ended = cli(few, "matrix", "--markdown", "a.md", "--html", "b.html")
     assert (ended.code, ended.out) == (0, "")
-    assert (tree / "a.md").read_text().startswith("# The matrix\n")
-    assert (tree / "b.html").read_text().startswith("<!doctype html>\n")
-    said = json.loads(cli(tree, "matrix", "--json").out)
+    assert (few / "a.md").read_text().startswith("# The matrix\n")
+    assert (few / "b.html").read_text().startswith("<!doctype html>\n")
+    said = json.loads(cli(few, "matrix", "--json").out)
     assert set(matrix_page.COLUMNS) <= set(said["images"][0])
-    shown = cli(tree, "matrix", "pytorch-2.13-*")
+    shown = cli(few, "matrix", "pytorch-2.13-*")
     assert len(shown.out.splitlines()) == 1 + len([row for row in said["images"] if row["release"] == "2.13"])
     assert "unproved" in shown.err
 

@@ -1,5 +1,6 @@
 """Run `trainwright-check` on this host: its output, where it appears, and its exit code."""
 
+import compileall
 import json
 import os
 import shutil
@@ -22,10 +23,19 @@ ON_EFA = {**SEVERAL, "TRAINWRIGHT_EFA": "", "TRAINWRIGHT_INSTANCE": "ml.p5.48xla
 Check = Callable[..., subprocess.CompletedProcess[str]]
 
 
+@pytest.fixture(scope="session")
+def compiled(memory: Path) -> Path:
+    """Compile the preflight once: each start of it writes nothing, as in an image."""
+    folder = memory / "preflight"
+    shutil.copytree(OWN / "preflight", folder, ignore=shutil.ignore_patterns("__pycache__"))
+    compileall.compile_dir(folder, quiet=2)
+    return folder
+
+
 @pytest.fixture
-def own(tmp_path: Path, intent: Intent) -> Path:
+def own(tmp_path: Path, intent: Intent, compiled: Path) -> Path:
     """Make a copy of /opt/trainwright as in an image without a framework."""
-    shutil.copytree(OWN / "preflight", tmp_path / "preflight", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(compiled, tmp_path / "preflight")
     text = (OWN / "startup_check.py").read_text().replace("/opt/trainwright/", f"{tmp_path}/")
     (tmp_path / "startup_check.py").write_text(text)
     facts: dict[str, Any] = {"version": "1.0", "says": "1.0", "at_start": True, "libraries": [], "symbol": ""}

@@ -7,11 +7,9 @@ from dataclasses import dataclass, field
 from itertools import count, repeat
 from operator import itemgetter
 
-from ahocorasick_rs import BytesAhoCorasick, Implementation
-
 from trainwright.diagnose.job.said import Said, Words
 from trainwright.diagnose.log_lines import Moment, moment, opened
-from trainwright.diagnose.reader import COLOURS, Block, Hit, Reader, without_collection
+from trainwright.diagnose.reader import COLOURS, Block, Hit, Reader, automaton, without_collection
 
 TAIL = 400  # lines before one without a time in which its time is looked for
 FIRST_STAMPS = 1 << 16  # bytes of a block in which the first times of new writers are looked for
@@ -119,7 +117,7 @@ class Splitter:
         reader, said = self._reader.words, self._words.words
         further = [word for word in LABELS if not kind or kind != LABELS[word]]
         self._said, self._label = len(reader), len(reader) + len(said)
-        self._search = BytesAhoCorasick([*reader, *said, *further], implementation=Implementation.DFA)
+        self._search = automaton((*reader, *said, *further))
 
     def _read(self, block: _Block) -> None:
         before = len(self.streams)

@@ -16,7 +16,7 @@ LEAST = 1e-6  # chance below which a hypothesis is not listed
 
 def added(vectors: Iterable[Vector], count: int) -> list[float]:
     rows = list(vectors)
-    return [sum(column) for column in zip(*rows, strict=True)] if rows else [0.0] * count
+    return list(map(sum, zip(*rows, strict=True))) if rows else [0.0] * count
 
 
 class _Weigher:

@@ -98,7 +98,7 @@ def log_sum(values: Sequence[float]) -> float:
     most = max(values)
     if most == -math.inf:
         return most
-    return most + math.log(sum(math.exp(value - most) for value in values))
+    return most + math.log(sum([math.exp(value - most) for value in values]))  # a list: this runs a million times
 
 
 def smeared(densities: Sequence[float]) -> list[float]:
