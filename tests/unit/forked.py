@@ -49,6 +49,12 @@ class Forked:
             self.returncode = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
         return self.returncode
 
+    def poll(self) -> int | None:
+        """Return the exit code, or None while the command runs."""
+        if self.returncode is None and (ended := os.waitpid(self.pid, os.WNOHANG))[0]:
+            self.returncode = os.waitstatus_to_exitcode(ended[1])
+        return self.returncode
+
     def terminate(self) -> None:
         os.kill(self.pid, signal.SIGTERM)
 

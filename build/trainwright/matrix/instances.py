@@ -62,10 +62,19 @@ def load_instances(root: Path) -> dict[str, Instance]:
     return load(root / FILE, Instances).instances
 
 
+def refused_families(root: Path) -> dict[str, Refused]:
+    """Map each family of instance types whose accelerators no image here has software for to the row about it."""
+    rows = load(root / FILE, Instances).refused
+    return {family: row for row in reversed(rows) for family in row.families}
+
+
 def refused(root: Path, name: str) -> Refused | None:
     """Return the row about an instance type whose accelerators no image here has software for."""
-    family = name.removeprefix("ml.").partition(".")[0]
-    return next((row for row in load(root / FILE, Instances).refused if family in row.families), None)
+    return refused_families(root).get(family_of(name))
+
+
+def family_of(name: str) -> str:
+    return name.removeprefix("ml.").partition(".")[0]
 
 
 def refuse(root: Path, name: str, where: str = "--instance") -> None:

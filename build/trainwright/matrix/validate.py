@@ -15,7 +15,7 @@ from packaging.version import InvalidVersion, Version
 
 from trainwright.core.errors import ConfigError, did_you_mean
 from trainwright.core.toml import line_of, load
-from trainwright.matrix.instances import FILE, Instance, refuse, refused, unknown
+from trainwright.matrix.instances import FILE, Instance, family_of, refuse, refused_families, unknown
 from trainwright.matrix.model import Base, Component, Components, Matrix, Variant
 from trainwright.matrix.providers import VERSIONLESS, bundled, requirement
 
@@ -165,10 +165,13 @@ def check_instances(
 ) -> None:
     """Validate instance types: each is described, has the image's architecture and, if needed, is in SageMaker."""
     fine = set[tuple[str, str, str]]()  # cache: most images of a matrix are for the same types
+    without_software = refused_families(root)  # of one reading, not of one for each type
     for variant in variants:
         for name in variant.instances:
             asked = (name, bases[variant.base].architecture, variant.target)
             if asked not in fine:
+                if name in table and family_of(name) in without_software:
+                    refuse(root, name, in_instances(root, matrix, variant, name))
                 _check_instance(root, matrix, variant, name, table, bases[variant.base])
                 fine.add(asked)
 
@@ -181,8 +184,6 @@ def _check_instance(
 
     if name not in table:
         raise unknown(name, table, where())
-    if refused(root, name):
-        refuse(root, name, where())
     if table[name].architecture != base.architecture:
         raise ConfigError(
             f"{variant.id} cannot run on {name}",

@@ -4,13 +4,13 @@ import json
 import os
 import re
 import signal
-import subprocess
-import sys
+import time
 from pathlib import Path
 
 import finding
 import pytest
 from hosts import ROOT
+from unit.forked import Forked
 
 from trainwright.core.errors import ConfigError, EnvironmentProblem
 from trainwright.gate import floors, spec
@@ -168,23 +168,18 @@ def test_an_interrupt_during_a_hang_ends_everything(folder: Path, tmp_path: Path
     for host in HOSTS:
         (folder / f"fault.{host}").write_text("hang\n")
     (tmp_path / "hostfile").write_text("\n".join(HOSTS) + "\n")
-    command = [str(Path(sys.executable).parent / "trainwright"), "gate", "--find", "--on", "ssh", "--gpus", "1"]
+    command = ["gate", "--find", "--on", "ssh", "--gpus", "1"]
     command += ["--hosts", str(tmp_path / "hostfile"), "--folder", str(tmp_path / "runs")]
     begun = re.compile(r"^round 1")
-    with subprocess.Popen(
-        ["bash", "-c", 'trap "" INT; exec "$@"' if ignored else 'exec "$@"', "x", *command],
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=ROOT,
-    ) as child:
-        assert child.stderr
-        while not begun.match(line := child.stderr.readline()):
-            assert line, "it ended"
-        logs = tmp_path / "runs"
-        while not any("all_reduce begins" in log.read_text() for log in logs.glob("r01-*.log")):
-            assert child.poll() is None
-        child.send_signal(signal.SIGTERM if ignored else signal.SIGINT)
-        rest = child.stderr.read()
+    child = Forked(command, ROOT, lambda: signal.signal(signal.SIGINT, signal.SIG_IGN) if ignored else None)
+    while not begun.match(line := child.stderr.readline()):
+        assert line, "it ended"
+    logs = tmp_path / "runs"
+    while not any("all_reduce begins" in log.read_text() for log in logs.glob("r01-*.log")):
+        assert child.poll() is None
+        time.sleep(0.01)
+    child.send_signal(signal.SIGTERM if ignored else signal.SIGINT)
+    rest = child.communicate()[1]
     assert child.returncode == 130, rest
     assert left(folder) == []
 
