@@ -1,6 +1,7 @@
 """Test that instances of accelerators without our software are refused by every command that takes an instance type."""
 
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -30,3 +31,14 @@ def test_neuron_instances_are_refused(cli: Any, command: str, name: str) -> None
     assert f"{name.removeprefix('ml.')} has AWS Neuron devices, which no image of this project can use" in said
     assert "these images hold no Neuron stack" in said
     assert "https://github.com/aws-neuron/deep-learning-containers" in said
+
+
+def test_no_row_of_the_matrix_is_for_them(cli: Any, few: Path, edit: Any) -> None:
+    """The table describes trn1, so that only what is known of its family refuses it."""
+    edit(few / "dockerfiles/matrix.toml", r'^instances = \["', 'instances = ["trn1.32xlarge", "')
+    ended = cli(few, "list")
+    assert (ended.code, ended.out) == (2, "")
+    assert "trn1.32xlarge has AWS Neuron devices, which no image of this project can use" in re.sub(
+        r"\s+", " ", ended.err
+    )
+    assert re.search(r"dockerfiles/matrix\.toml:\d+", ended.err)
