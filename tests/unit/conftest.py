@@ -30,6 +30,7 @@ from unit import validated
 from unit.emitted import IMAGE, TOKEN, Emit
 
 from trainwright import cli as command_line
+from trainwright import commands
 from trainwright.core import certificates, host_settings
 from trainwright.core.process import run
 from trainwright.core.toml import parse
@@ -83,6 +84,12 @@ _command = functools.cache(lambda info, how: get_command_from_info(info, **dict(
 def _commands(command_info: CommandInfo, **how: Any) -> Any:
     """Cache typer's commands, which typer makes anew for each command line; all of them are known here."""
     return _command(command_info, tuple(how.items()))
+
+
+@pytest.fixture
+def registered() -> dict[str, Any]:
+    """Map the words of each command to typer's command."""
+    return commands.every()
 
 
 @pytest.fixture(autouse=True)
