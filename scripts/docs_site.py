@@ -40,7 +40,7 @@ STYLE = """/* Tables of options and versions are wide: they use the page, and no
 .md-typeset table:not([class]) { font-size: .7rem; }
 .md-typeset table:not([class]) :is(td, th) { padding: .5em .8em; min-width: 0; }
 .md-typeset table:not([class]) code { word-break: normal; overflow-wrap: normal; }
-.md-typeset table:not([class]) td:first-child code { white-space: nowrap; }
+.md-typeset table:not([class]):has(th:nth-child(8)) td:first-child code { white-space: nowrap; } /* ids */
 """
 
 

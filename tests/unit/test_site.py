@@ -1,6 +1,7 @@
 """Test the documentation site without MkDocs: its navigation, and the pages that `make docs` lays out for it."""
 
 import re
+import shlex
 from pathlib import Path
 from types import ModuleType
 from typing import Annotated, Any
@@ -167,6 +168,30 @@ def test_nothing_is_loaded_from_elsewhere(script: ModuleType) -> None:
         assert script.ELSEWHERE.search(html), html
     for html in ('<a href="https://a.invalid">', '<script src="a/b.js">', "<link href=a//b.css>"):
         assert not script.ELSEWHERE.search(html), html
+
+
+def test_every_picture_is_shown_small_and_complete(site: Any) -> None:
+    pages = "".join(text for name, text in site.files.items() if name.endswith(".md"))
+    for picture in (ROOT / "docs/pictures").iterdir():
+        assert f"pictures/{picture.name})" in pages, picture.name
+        assert picture.stat().st_size < 200_000, picture.name
+        if picture.suffix == ".svg":  # addresses are names of formats, or text
+            assert not re.search(r"url\(['\"]?http|href=|@font-face|<script", picture.read_text()), picture.name
+
+
+def test_pictures_of_terminals_are_of_commands(registered: dict[str, Any]) -> None:
+    pictures = imported(ROOT / "scripts/pictures.py")
+    for name, command in pictures.TERMINALS.items():
+        program, words, *rest = shlex.split(command)
+        assert program == "trainwright"
+        registered[words].make_context(words, rest)
+        assert (ROOT / f"docs/pictures/{name}.svg").exists()
+    assert (ROOT / pictures.LOG).exists()
+    svg = pictures.terminal("trainwright list", "\x1b[1mid\x1b[0m <state>\n")
+    assert "&lt;state&gt;" in svg
+    assert not re.search("@font-face|Fira", svg)
+    with pytest.raises(ValueError, match="names"):
+        pictures.terminal("trainwright list", f"in {ROOT}")
 
 
 def test_the_lock_of_the_site_agrees_with_that_of_the_checkout() -> None:
