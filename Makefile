@@ -16,7 +16,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help setup engine registry registry-stop engine-stop list plan render lint lock fetch build push test unit check \
-	test-ci test-cluster test-sdk test-slurm test-terraform test-slow test-foreign test-bare test-gpu bench matrix doctor exports requirements dist clean
+	test-ci test-cluster test-sdk test-slurm test-terraform test-slow test-foreign test-bare test-gpu bench matrix docs doctor exports requirements dist clean
 
 help: ## What there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -106,17 +106,23 @@ bench: setup ## How long people wait, as a table of medians: FULL=1 (make test a
 matrix: setup ## docs/matrix.md and docs/matrix.html anew
 	@$(TRAINWRIGHT) matrix --markdown docs/matrix.md --html docs/matrix.html
 
+docs: setup ## The documentation site into out/site, its links checked; installs MkDocs into .docs
+	@.venv/bin/python scripts/docs_site.py
+
 doctor: setup ## Every precondition on this machine, with the command that mends it; FRAMEWORK and ONLY too
 	@$(TRAINWRIGHT) doctor $(CHOSEN)
 
 exports: setup ## What a pipeline hands on of the images that were pushed, as lines for a shell: IMAGE_URI, IMAGE_DIGEST
 	@$(TRAINWRIGHT) ci exports $(CHOSEN)
 
-requirements: setup ## requirements.lock and requirements-png.lock anew, from pyproject.toml
+requirements: setup ## requirements.lock, and those of the extras png and docs, anew, from pyproject.toml
 	@.venv/bin/uv pip compile --quiet pyproject.toml --output-file requirements.lock
 	@echo matplotlib | .venv/bin/uv pip compile --quiet --no-config --universal \
 	  --generate-hashes --no-header --no-annotate --constraint requirements.lock - \
 	  --output-file requirements-png.lock
+	@echo mkdocs-material | .venv/bin/uv pip compile --quiet --no-config --universal \
+	  --generate-hashes --no-header --no-annotate --constraint requirements.lock - \
+	  --output-file requirements-docs.lock
 
 dist: setup ## Wheel and source distribution into dist/
 	@.venv/bin/python -m hatchling build

@@ -98,10 +98,12 @@ class Page(HTMLParser):
 
 
 def page(word: str) -> Page:
-    columns = {*matrix_page.COLUMNS, "reason", "framework", "release", "instances", "default", "state"}
-    row: dict[str, Any] = dict.fromkeys(columns | set(matrix_page.FILTERS), word)
+    columns = {*matrix_page.COLUMNS, *matrix_page.FILTERS, "reason", "release", "flavour", "driver", "key"}
+    lists = {"instances": [word], "notes": [word], "tests": {word: 1}}
+    row: dict[str, Any] = dict.fromkeys(columns, word) | lists | {"default": True, "devel": True, "size": 1}
+    where = dict.fromkeys(("architecture", "cpus", "engine", "gpu"), word)
     read = Page()
-    read.feed(matrix_page.html([row | {"state": "unproved", "instances": [word], "notes": [word], "default": True}]))
+    read.feed(matrix_page.html([row | {"state": "unproved", "where": where}]))
     return read
 
 

@@ -31,6 +31,7 @@ from unit import validated
 from unit.emitted import IMAGE, TOKEN, Emit
 
 from trainwright import cli as command_line
+from trainwright import commands
 from trainwright.core import certificates, host_settings
 from trainwright.core.process import run
 from trainwright.core.toml import parse
@@ -104,6 +105,12 @@ def tmp_path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     path = tmp_path_factory.getbasetemp() / f"{name}{next(_numbers)}"
     path.mkdir(mode=0o700)
     return path
+
+
+@pytest.fixture
+def registered() -> dict[str, Any]:
+    """Map the words of each command to typer's command."""
+    return commands.every()
 
 
 @pytest.fixture(autouse=True)

@@ -23,7 +23,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Built from what git would hand out, without a network."""
     folder = tmp_path_factory.mktemp("wheel")
     skipped = shutil.ignore_patterns(
-        ".venv", ".sdk", ".git", "out", "dist", "__pycache__", ".*_cache", ".hypothesis", "tests", "benchmarks"
+        ".venv", ".sdk", ".docs", ".git", "out", "dist", "__pycache__", ".*_cache", ".hypothesis", "tests", "benchmarks"
     )
     shutil.copytree(ROOT, folder / "clone", ignore=skipped)
     command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]

@@ -1,9 +1,13 @@
-"""Render the whole matrix for people, one row per image: as a Markdown table and as one page with filters."""
+"""Render the whole matrix for people: a Markdown table with a row per image, and a page with a row per family.
+
+A family is all images of one framework version, accelerator and Python: they differ in target and flavour.
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from shlex import quote
+from typing import Any, NamedTuple
 
 from jinja2 import Environment, StrictUndefined
 
@@ -33,7 +37,26 @@ COLUMNS = {
     "day": "proved on",
     "digest": "digest",
 }
-FILTERS = ("framework", "accelerator", "target", "base", "architecture", "transport", "tested", "state")
+FILTERS = ("framework", "accelerator", "target", "architecture", "transport", "state")
+SIGNS = {"proved": "✓", "unproved": "○", "blocked": "✕"}  # beside the colour, for those who do not see it
+NAMES = {
+    "pytorch": "PyTorch",
+    "tensorflow": "TensorFlow",
+    "jax": "JAX",
+    "horovod": "Horovod",
+    "base": "No framework",
+    "sagemaker": "SageMaker",
+    "ec2": "EC2",
+}
+FLAVOURS = {  # words of chips that do not explain themselves, as the name of a distribution or a vendor does
+    "standard": "what the row is about: with CUDA, the EFA installer's fabric for several hosts",
+    "single-node": "GPUs of one host: no EFA, nothing compiled",
+    "distro": "several hosts over Debian's own libfabric and Open MPI, which Amazon does not support",
+    "devel": "the same image with nvcc, headers and cmake, to compile extensions",
+    "arm64": "Graviton; without it amd64",
+    "mpi-efa": "MPI over EFA, without GPUs",
+    "compat": "brings CUDA's forward compatibility for older drivers",
+}
 STATES = {
     "proved": "built, probed, image-tested and pushed with exactly its present inputs",
     "unproved": "can be built; never was, or with other inputs",
@@ -78,7 +101,7 @@ def row(recipe: Recipe, standing: Standing) -> dict[str, Any]:
         "architecture": base.architecture,
         "transport": transport(recipe),
         **{name: standing.versions.get(name, "") for name in COMPONENTS},
-        **recipe.variant.model_dump(include={"devel", "default", "instances"}),
+        **recipe.variant.model_dump(include={"flavour", "devel", "default", "instances", "driver"}),
         "tested": tested_where(recipe, standing),
         "state": standing.state,
         "reason": standing.reason,
@@ -86,6 +109,8 @@ def row(recipe: Recipe, standing: Standing) -> dict[str, Any]:
         "day": str(proved.day) if proved else "",
         "digest": proved.digest if proved else "",
         "key": standing.key,
+        "size": proved.size if proved else None,
+        "tests": dict(proved.tests) if proved else {},
         "where": proved.where.model_dump() if proved else None,
     }
 
@@ -110,7 +135,7 @@ def markdown(rows: Sequence[Mapping[str, Any]]) -> str:
     lines = [
         "# The matrix",
         "",
-        "Written by `make matrix`; do not edit it. [matrix.html](matrix.html) is the same with filters; "
+        "Written by `make matrix`; do not edit it. [matrix.html](matrix.html) is the same as a page to click through; "
         "`trainwright matrix` and `trainwright list --state blocked` say it on a terminal.",
         "",
         f"**{sentence(said['counts'])}.**",
@@ -147,20 +172,131 @@ def _cell(name: str, one: Mapping[str, Any]) -> str:
     return f"`{text}`" if text and name in ("id", "digest") else text
 
 
+class Command(NamedTuple):
+    """A command of one image: what it is for, and its text for a shell in the checkout."""
+
+    purpose: str
+    text: str
+
+
+def commands(one: Mapping[str, Any]) -> list[Command]:
+    """Return the commands that make sense for an image in its state, in the order in which people need them."""
+    name, ours = quote(one["id"]), ".venv/bin/trainwright"
+    goals = f"lock build push ONLY={name}" if one["state"] == "blocked" else f"build push ONLY={name}"
+    purpose = (
+        "Lock, build and prove it where that can be reached" if one["state"] == "blocked" else "Build, prove, push"
+    )
+    found = [Command(purpose, f"make {goals}")]
+    if one["state"] == "proved":
+        found.append(Command("Pull what was pushed", f'docker pull "$({ours} uri {name} --digest | head -n 1)"'))
+    # The first type is the one that the row is made for; a CPU image names none.
+    instance = quote(one["instances"][0]) if one["instances"] else ""
+    on = f" --instance {instance}" if instance else ""
+    if one["accelerator"] == "cpu":
+        found.append(Command("Train on this machine", f"{ours} run {name} train.py"))
+    if one["transport"].startswith("efa") and instance and one["accelerator"] != "cpu":
+        found.append(
+            Command("Measure NCCL and EFA first (a Slurm job)", f"{ours} gate {name} --on slurm --nodes 2{on}")
+        )
+    if one["target"] == "sagemaker":
+        type_ = f"ml.{instance}" if instance else '"$INSTANCE"'
+        found.append(Command("Train on SageMaker", f"{ours} launch {name} train.py --instance {type_}"))
+    else:
+        found.append(
+            Command("Write a job for Slurm", f"{ours} emit {name} train.py --on slurm{on} --output train.sbatch")
+        )
+    found.append(Command("Why these versions", f"{ours} explain {name}"))
+    found.append(Command("What a build would do now", f"{ours} plan {name}"))
+    return found
+
+
+def facts(one: Mapping[str, Any]) -> dict[str, list[tuple[str, str]]]:
+    """Return what the panel of an image shows, as (name, value) under its headings. Empty values are left out."""
+    where = one["where"] or {}
+    tests = ", ".join(f"{number} {kind}" for kind, number in one["tests"].items())
+    size = f"{one['size'] / 1e6:,.0f} MB compressed" if one["size"] else ""
+    machine = "{architecture}, {cpus} CPUs, {gpu}, Docker {engine}".format(**where) if where else ""
+    said = {
+        "Versions": [
+            (NAMES.get(one["framework"], one["framework"]), one["version"]),
+            ("Python", one["python"]),
+            *((COLUMNS[name], one[name]) for name in COMPONENTS),
+            ("base", f"{one['base']}, {one['architecture']}"),
+            ("between hosts", one["transport"]),
+            ("NVIDIA driver", one["driver"]),
+            ("made for", ", ".join(one["instances"])),
+        ],
+        "Proof": [
+            ("day", one["day"]),
+            ("tests passed", tests),
+            ("machine", machine),
+            ("size", size),
+            ("digest", one["digest"]),
+            ("key of the inputs", one["key"]),
+            ("tested by", one["tested"]),
+        ],
+    }
+    return {title: [(name, value) for name, value in rows if value] for title, rows in said.items()}
+
+
+def label(one: Mapping[str, Any]) -> str:
+    """Return the text of an image's chip: its flavour, "standard" without one."""
+    return "-".join(filter(None, [one["flavour"], "devel" if one["devel"] else ""])) or "standard"
+
+
+class Family(NamedTuple):
+    """All images of one framework version, accelerator and Python."""
+
+    id: str
+    framework: str
+    title: str
+    detail: str
+    images: list[Mapping[str, Any]]
+
+
+def families(rows: Iterable[Mapping[str, Any]]) -> list[Family]:
+    """Return the families in the order of the matrix, those of a framework together."""
+    found = dict[str, Family]()
+    for one in rows:
+        python = f"py{one['python'].replace('.', '')}"
+        name = "-".join((one["framework"], one["release"], one["accelerator"], python))
+        cuda = one["accelerator"].removeprefix("cu")
+        runs_on = f"CUDA {cuda[:-1]}.{cuda[-1]}" if cuda.isdigit() else one["accelerator"].upper()
+        title = NAMES.get(one["framework"], one["framework"])
+        title = title if one["framework"] == "base" else f"{title} {one['release']}"
+        new = Family(name, one["framework"], title, f"{runs_on} · Python {one['python']}", [])
+        found.setdefault(name, new).images.append(one)
+    frameworks = list(dict.fromkeys(one.framework for one in found.values()))
+    for family in found.values():
+        family.images.sort(key=_place)
+    return sorted(found.values(), key=lambda one: frameworks.index(one.framework))
+
+
+def _place(one: Mapping[str, Any]) -> tuple[int, str, bool]:
+    """Sort the plain image first, then known flavours, then the others; a twin after its image."""
+    flavour = one["flavour"] or "standard"
+    return [*FLAVOURS, flavour].index(flavour), flavour, bool(one["devel"])
+
+
 def html(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return one self-contained page; without scripts it is a plain table."""
+    """Return one self-contained page. Chips are links to the panel of an image, so it works without scripts."""
     environment = Environment(undefined=StrictUndefined, autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    values = {name: sorted({str(one[name]) for one in rows} - {""}) for name in FILTERS}
-    values["state"] = [state for state in STATES if state in values["state"]]
-    names = COLUMNS | {"framework": "framework"}
-    columns = COLUMNS | {"reason": "why"}
+    values = {name: sorted({str(one[name]) for one in rows} - {""}) for name in FILTERS if name != "state"}
     template = environment.from_string(PAGE.read_text())
+    words = {word for one in rows for word in (label(one), *label(one).split("-"))}
     return (
         template.render(
-            rows=[{**one, "reason": "; ".join(filter(None, [one["reason"], *one["notes"]]))} for one in rows],
-            columns=columns,
-            filters={name: (names[name], values[name]) for name in FILTERS},
+            families=families(rows),
+            targets=sorted({one["target"] for one in rows}),
+            rows=rows,
+            label=label,
+            facts=facts,
+            commands=commands,
+            filters={name: (COLUMNS.get(name, name), values[name]) for name in values},
+            names=NAMES,
             states=STATES,
+            signs=SIGNS,
+            flavours={word: meaning for word, meaning in FLAVOURS.items() if word in words},
             counts=summary(rows)["counts"],
         ).rstrip()
         + "\n"

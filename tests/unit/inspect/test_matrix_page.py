@@ -2,13 +2,16 @@
 
 import json
 import re
+import shlex
 from collections import Counter
 from collections.abc import Callable
 from html.parser import HTMLParser
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import pytest
+from markupsafe import escape
 
 from trainwright.build import proofs
 from trainwright.inspect import matrix_page
@@ -49,40 +52,62 @@ def test_states_add_up(rows: Rows, intent: Intent) -> None:
 
 
 class Page(HTMLParser):
-    """The content of a page's table, and everything that the page would load from elsewhere."""
+    """The families, chips and panels of a page, its fragments, and everything that it would load from elsewhere."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
-        self.ids: list[str] = []
+        self.chips: list[dict[str, str]] = []
+        self.panels: list[str] = []
+        self.families = 0
         self.elsewhere: list[str] = []
         self.scripts = 0
-        self._header = False
         self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        given = dict(attrs)
-        self._header = self._header or (tag == "th" and given.get("scope") == "row")
+        given = {name: value or "" for name, value in attrs}
+        self.families += (tag, given.get("scope")) == ("th", "row")
         self.scripts += tag == "script"
-        if tag in ("link", "img", "iframe") or "src" in given or not (given.get("href") or "#").startswith("#"):
+        if given.get("class", "").startswith("chip "):
+            self.chips.append(given)
+        if given.get("class") == "panel":
+            self.panels.append(given["id"])
+        if tag in ("link", "img", "iframe") or "src" in given or not given.get("href", "#").startswith("#"):
             self.elsewhere.append(tag)
 
-    def handle_data(self, data: str) -> None:
-        if self._header and data.strip():
-            self.ids.append(data)
-            self._header = False
+
+def test_the_page_has_a_row_per_family_and_a_chip_and_a_panel_per_image(rows: Rows) -> None:
+    text = matrix_page.html(rows)
+    page, ids = Page(text), [row["id"] for row in rows]
+    assert page.panels == ids  # in the text itself: nothing is filled in by a script
+    assert Counter(chip["href"] for chip in page.chips) == Counter(f"#{name}" for name in ids)  # which a link opens
+    assert page.families == len({row["id"].rpartition(f"-{row['target']}")[0] for row in rows})
+    for row, panel in zip(rows, text.split('<section class="panel"')[1:], strict=True):
+        (chip,) = (one for one in page.chips if one["href"] == f"#{row['id']}")
+        assert chip["class"] == f"chip {row['state']}"
+        assert f"</span> {row['state']}</span>" in panel
+        assert row["digest"] in panel
+        assert str(escape(row["reason"])) in panel
+
+
+def test_a_state_is_not_told_by_its_colour_alone(rows: Rows) -> None:
+    assert matrix_page.SIGNS.keys() == matrix_page.STATES.keys()
+    assert len(set(matrix_page.SIGNS.values())) == len(matrix_page.STATES)
+    chips = matrix_page.html(rows).partition("<tbody>")[2].partition("</tbody>")[0]
+    for state, sign in matrix_page.SIGNS.items():
+        assert chips.count(f'aria-hidden="true">{sign}</span>') == len([row for row in rows if row["state"] == state])
+        assert chips.count(f'<span class="unseen">, {state}') == chips.count(f'class="chip {state}"')
 
 
 def test_the_page_needs_nothing_else_and_no_script(rows: Rows) -> None:
     text = matrix_page.html(rows)
     page = Page(text)
-    assert page.ids == [row["id"] for row in rows]  # in the text itself: nothing is filled in by a script
     assert page.elsewhere == []
     assert not re.search(r"@import|url\(|fetch\(", text)  # an address may stand in a reason, as text
     assert page.scripts == 1
     assert "<form hidden>" in text  # which only the script shows: without it, no filter that does nothing
-    body = text.partition("<tbody>")[2]
+    assert not re.search(r"<button(?![^>]*(hidden|reset))", text)  # nor a button
     for name in matrix_page.FILTERS:
-        assert {str(row[name]) for row in rows} - {""} == set(re.findall(rf'data-{name}="([^"]+)"', body))
+        assert {str(row[name]) for row in rows} - {""} == {chip[f"data-{name}"] for chip in page.chips}
 
 
 def test_the_page_can_fail() -> None:
@@ -96,6 +121,59 @@ def test_what_a_person_wrote_is_text(rows: Rows) -> None:
     text = matrix_page.html([{**rows[0], "state": "blocked", "reason": reason}])
     assert Page(text).scripts == 1
     assert "&lt;script&gt;alert(1)&lt;/script&gt; &amp; more" in text
+
+
+def test_the_commands_of_a_panel_are_commands(rows: Rows, registered: dict[str, Any]) -> None:
+    """Each is parsed as the command line would, with its options and their values."""
+    goals = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    used = set[str]()
+    for row in rows:
+        found = matrix_page.commands(row)
+        assert len({text for _, text in found}) == len({purpose for purpose, _ in found}) == len(found)
+        for _, text in found:
+            assert row["id"] in text
+            words = shlex.split(text)
+            if words[0] == "make":
+                assert set(words[1:-1]) <= set(goals)
+                assert words[-1] == f"ONLY={row['id']}"
+                continue
+            if words[0] == "docker":
+                words = shlex.split(text.partition("$(")[2].partition(" |")[0])
+            assert words[0] == ".venv/bin/trainwright"
+            registered[words[1]].make_context(words[1], words[2:])  # raises for what it does not know
+            used.add(words[1])
+    assert used == {"uri", "run", "gate", "launch", "emit", "explain", "plan"}
+
+
+def test_a_blocked_image_is_locked_first_and_only_a_proved_one_is_pulled(rows: Rows) -> None:
+    for row in rows:
+        texts = [text for _, text in matrix_page.commands(row)]
+        assert ("make lock build" in texts[0]) == (row["state"] == "blocked")
+        assert any("docker pull" in text for text in texts) == (row["state"] == "proved")
+
+
+def test_families_keep_frameworks_together_and_the_plain_image_first(rows: Rows) -> None:
+    found = matrix_page.families(rows)
+    frameworks = [family.framework for family in found]
+    assert [one for one, _ in groupby(frameworks)] == list(dict.fromkeys(frameworks))
+    (flagship,) = (family for family in found if family.id == "pytorch-2.15-cu132-py313")
+    assert (flagship.title, flagship.detail) == ("PyTorch 2.15", "CUDA 13.2 · Python 3.13")
+    chips = [matrix_page.label(row) for row in flagship.images if row["target"] == "ec2"]
+    assert chips[:4] == ["standard", "devel", "single-node", "single-node-devel"]
+    assert "arm64-single-node" in chips
+
+
+def test_facts_are_those_of_the_record_and_nothing_empty_is_shown(rows: Rows) -> None:
+    proved = next(row for row in rows if row["state"] == "proved")
+    said = dict(matrix_page.facts(proved)["Proof"])
+    assert said["digest"] == proved["digest"]
+    assert said["tests passed"].startswith(f"{proved['tests']['image']} image")
+    assert said["size"] == f"{proved['size'] / 1e6:,.0f} MB compressed"
+    assert {"day", "machine", "key of the inputs"} <= said.keys()
+    for row in rows:
+        assert all(value for values in matrix_page.facts(row).values() for _, value in values)
+        if row["state"] != "proved":
+            assert not {"digest", "day", "size"} & dict(matrix_page.facts(row)["Proof"]).keys()
 
 
 def test_a_table_of_markdown_has_a_row_an_image(rows: Rows) -> None:
