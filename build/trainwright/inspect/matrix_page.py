@@ -153,11 +153,16 @@ def html(rows: Sequence[Mapping[str, Any]]) -> str:
     values = {name: sorted({str(one[name]) for one in rows} - {""}) for name in FILTERS}
     values["state"] = [state for state in STATES if state in values["state"]]
     names = COLUMNS | {"framework": "framework"}
-    columns = COLUMNS | {"reason": "why"}
+    looked_up = bool(rows) and "vulnerabilities" in rows[0]
+    columns = COLUMNS | ({"vulnerabilities": "known vulnerabilities"} if looked_up else {}) | {"reason": "why"}
     template = environment.from_string(PAGE.read_text())
     return (
         template.render(
-            rows=[{**one, "reason": "; ".join(filter(None, [one["reason"], *one["notes"]]))} for one in rows],
+            rows=[
+                {**one, "reason": "; ".join(filter(None, [one["reason"], *one["notes"]]))}
+                | ({"vulnerabilities": one["vulnerabilities"]["text"]} if looked_up else {})
+                for one in rows
+            ],
             columns=columns,
             filters={name: (names[name], values[name]) for name in FILTERS},
             states=STATES,
