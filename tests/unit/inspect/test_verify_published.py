@@ -19,6 +19,7 @@ from trainwright.image.probe import Findings
 from trainwright.inspect import verify_published
 from trainwright.inspect.verify_published import Report
 from trainwright.matrix.matrix import Intent, Recipe
+from trainwright.publish import sign
 
 REPOSITORY = "trainwright/pytorch"
 Verify = Callable[[dict[str, Any]], Report]
@@ -125,14 +126,12 @@ def test_known_vulnerabilities_of_the_signed_sbom(
     key.write_text("")
     digest = held.tags[REPOSITORY, found.tag]
     bill: dict[str, Any] = {"components": [{"purl": "pkg:pypi/torch@2.13.0"}]}
-    monkeypatch.setattr(verify_published.sign, "lacking", lambda: "")
-    monkeypatch.setattr(verify_published.sign, "unsigned", lambda *_: "")
+    monkeypatch.setattr(sign, "lacking", lambda: "")
+    monkeypatch.setattr(sign, "unsigned", lambda *_: "")
 
     def ask(about: str) -> Report:
         said = {"predicate": bill | {"metadata": {"component": {"version": about}}}}
-        monkeypatch.setattr(
-            verify_published.sign, "attested", lambda _, __, kind: ([said], "") if kind == "sbom" else ([], "none")
-        )
+        monkeypatch.setattr(sign, "attested", lambda _, __, kind: ([said], "") if kind == "sbom" else ([], "none"))
         name = f"{held.address}/{REPOSITORY}:{found.tag}"
         return verify_published.inspect(intent, name, str(key), False, lambda _: None, [tmp_path])
 
