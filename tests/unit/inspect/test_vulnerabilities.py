@@ -125,7 +125,7 @@ def test_the_fix_is_of_the_same_branch() -> None:
         ("Debian:12", "zlib", True),
         ("Debian", "zlib", True),
         ("Debian:13", "zlib", False),
-        ("Debian:1", "zlib", False),
+        ("Debian:120", "zlib", False),
         ("Debian:12", "zlib1g", False),  # the binary package
         ("Ubuntu:24.04:LTS", "zlib", True),
         ("Ubuntu:Pro:24.04:LTS", "zlib", False),

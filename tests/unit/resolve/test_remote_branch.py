@@ -8,6 +8,7 @@ import pytest
 from commits import begin, commit, git
 
 from trainwright.core.toml import parse
+from trainwright.image import changes
 from trainwright.lock import lockfile
 from trainwright.matrix.model import Lock
 from trainwright.resolve import outdated, remote_branch, resolve, update_branch
@@ -34,9 +35,19 @@ def remote(few: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def upstream(monkeypatch: pytest.MonkeyPatch, settle: Callable[[Path], None]) -> list[Update]:
-    """Return what upstream has newer; a lock gets the version of its pin without a resolver."""
+def upstream(monkeypatch: pytest.MonkeyPatch) -> list[Update]:
+    """Return what upstream has newer. No image is loaded and no lock written: here only the branch counts."""
     rows = [NEWER, REFUSED]
+    monkeypatch.setattr(outdated, "of_pins", lambda *_: rows)
+    monkeypatch.setattr(resolve, "lock_all", lambda *_: None)
+    monkeypatch.setattr(changes, "load_all", lambda _: {})
+    return rows
+
+
+@pytest.fixture
+def locked(monkeypatch: pytest.MonkeyPatch, settle: Callable[[Path], None]) -> None:
+    """Load the images, and give each lock the version of its pin without a resolver."""
+    monkeypatch.setattr(outdated, "of_pins", lambda *_: [NEWER, REFUSED])
 
     def lock_all(intent: Any, *_: object) -> None:
         for path in (intent.root / "dockerfiles/locks").glob("*.toml"):
@@ -49,9 +60,7 @@ def upstream(monkeypatch: pytest.MonkeyPatch, settle: Callable[[Path], None]) ->
             path.write_text(lockfile.dump(locked.model_copy(update={"python": moved, "entries": entries})))
         settle(intent.root)
 
-    monkeypatch.setattr(outdated, "of_pins", lambda *_: rows)
     monkeypatch.setattr(resolve, "lock_all", lock_all)
-    return rows
 
 
 def tip(remote: Path) -> str:
@@ -127,6 +136,8 @@ def test_a_branch_that_changes_meanwhile_is_not_replaced(
 ) -> None:
     assert cli(few, *WORDS).code == 0
     held = tip(remote)
+    (few / "README.md").write_text("main went on")  # so that there is another commit to push
+    commit(few)
     monkeypatch.setattr(remote_branch, "tip", lambda *_: remote_branch.Tip("0" * 40))
     assert cli(few, *WORDS).code == 10
     assert tip(remote) == held
@@ -140,10 +151,10 @@ def test_a_remote_that_is_none(cli: Any, few: Path, remote: Path, upstream: list
 
 
 def test_the_text_says_what_moved_what_it_rebuilds_and_what_the_rules_say(
-    cli: Any, few: Path, remote: Path, upstream: list[Update], tmp_path: Path
+    cli: Any, few: Path, remote: Path, locked: None, tmp_path: Path
 ) -> None:
     page = tmp_path / "summary.md"
-    cli(few, *WORDS, "--summary", str(page))
+    assert cli(few, *WORDS, "--summary", str(page), "--dry-run").code == 0
     text = page.read_text()
     assert [line for line in text.splitlines() if line.startswith("#")] == [
         "# Move mpi4py",

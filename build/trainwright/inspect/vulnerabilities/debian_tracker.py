@@ -47,9 +47,7 @@ def hits(problems: dict[str, Problem], suite: str, package: Package) -> Iterator
             continue
         word, why = severity(found.urgency), ""
         if found.status == "resolved":
-            if found.fixed_version == "0":
-                continue
-            try:
+            try:  # "0" is below every version
                 if compare(package.ecosystem, package.version, found.fixed_version) >= 0:
                     continue
             except ValueError as error:

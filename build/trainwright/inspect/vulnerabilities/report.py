@@ -237,7 +237,9 @@ def table(images: Sequence[Image]) -> list[dict[str, Any]]:
     for image in images:
         for one in image.findings:
             rows.setdefault((one.id, one.package, one.version), (one, []))[1].append(image.id)
-    ordered = sorted(rows.values(), key=lambda row: (rank(row[0].severity), -(row[0].score or 0), row[0].id))
+    ordered = sorted(
+        rows.values(), key=lambda row: (rank(row[0].severity), -(row[0].score or 0), not row[0].fixed, row[0].id)
+    )
     return [
         {
             "advisory": one.id,
