@@ -1,8 +1,13 @@
 """The command `trainwright list`."""
 
+from typing import TYPE_CHECKING, Any
+
 import typer
 
-from trainwright.commands.options import Framework, Images, Instance, Json, State, app, find_root
+from trainwright.commands.options import Framework, Images, Instance, Json, State, Vulnerabilities, app, find_root
+
+if TYPE_CHECKING:
+    from trainwright.inspect.vulnerabilities.report import Report
 
 
 @app.command("list")
@@ -11,25 +16,36 @@ def list_(
     framework: Framework = None,
     state: State = None,
     instance: Instance = None,
+    vulnerabilities: Vulnerabilities = None,
     as_json: Json = False,
 ) -> None:
-    """List the images, and whether they are proved. Uses no engine, registry or network."""
-    from trainwright.commands.matrix import rows_of
+    """List the images, and whether they are proved. Uses no engine, registry or network.
+
+    With --vulnerabilities also what advisories in that snapshot know of their packages: by the SBOM of what was built
+    here, by the lock before.
+    """
+    from trainwright.commands.matrix import look_up, rows_of
     from trainwright.core import console
     from trainwright.inspect import matrix_page
     from trainwright.lock import additions
 
     rows = rows_of(framework, images, state, instance, moved=True)
+    found = look_up(rows, vulnerabilities) if vulnerabilities and rows else None
     ready = additions.settings(find_root()).ready({row["id"] for row in rows})
     if as_json:
-        fields = ("id", "framework", "accelerator", "target", "default", "tested", "state", "reason", "digest")
+        fields = ["id", "framework", "accelerator", "target", "default", "tested", "state", "reason", "digest"]
+        fields += ["vulnerabilities"] if found else []
         console.data(
             {
                 **matrix_page.summary(rows),
                 "images": [{name: row[name] for name in fields} for row in rows],
                 "on_top": ready,
+                **(found.model_dump(exclude={"images"}) if found else {}),
             }
         )
+        return
+    if found:
+        _findings(rows, found)
         return
     console.show(
         [{name: row[name] for name in ("id", "state", "default", "tested", "reason")} for row in rows], as_json
@@ -38,3 +54,29 @@ def list_(
     if ready:
         print()
         console.show(ready, as_json)
+
+
+def _findings(rows: list[dict[str, Any]], found: "Report") -> None:
+    """Print the images with the number of their findings, then each finding once, then what is not covered."""
+    from trainwright.core import console
+    from trainwright.inspect.vulnerabilities import report
+
+    console.show(
+        [
+            {
+                "id": row["id"],
+                "state": row["state"],
+                "by": row["vulnerabilities"]["source"],
+                "vulnerabilities": row["vulnerabilities"]["text"],
+            }
+            for row in rows
+        ],
+        as_json=False,
+    )
+    if table := report.table(found.images):
+        print()
+        console.show(table, as_json=False)
+    for line in report.uncovered(found.images):
+        typer.echo(line, err=True)
+    for note in found.stale + found.notes:
+        typer.echo(f"note: {note}", err=True)

@@ -1,12 +1,15 @@
 """The command `trainwright matrix`."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from trainwright.commands.options import Framework, Images, Instance, Json, State, app, chosen
+from trainwright.commands.options import Framework, Images, Instance, Json, State, Vulnerabilities, app, chosen
 from trainwright.core.errors import ConfigError, did_you_mean
+
+if TYPE_CHECKING:
+    from trainwright.inspect.vulnerabilities.report import Report
 
 
 def rows_of(
@@ -39,6 +42,17 @@ def rows_of(
     return rows
 
 
+def look_up(rows: list[dict[str, Any]], snapshots: list[Path]) -> "Report":
+    """Add the known vulnerabilities to each row, as `vulnerabilities`. Raises ConfigError for what is no snapshot."""
+    from trainwright.inspect.vulnerabilities import report
+
+    intent, _ = chosen(None, None)
+    found = report.known([intent.recipe(row["id"]) for row in rows], snapshots)
+    for row, image in zip(rows, found.images, strict=True):
+        row["vulnerabilities"] = report.to_json(image)
+    return found
+
+
 @app.command()
 def matrix(
     images: Images = None,
@@ -47,6 +61,7 @@ def matrix(
     instance: Instance = None,
     markdown: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a Markdown table.")] = None,
     html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write one page with filters.")] = None,
+    vulnerabilities: Vulnerabilities = None,
     as_json: Json = False,
 ) -> None:
     """Show the whole matrix. Has versions, base, transport, where each image is tested, and when it was proved."""
@@ -55,6 +70,9 @@ def matrix(
     from trainwright.inspect import matrix_page
 
     rows = rows_of(framework, images, state, instance)
+    if vulnerabilities:
+        for note in (found := look_up(rows, vulnerabilities)).stale + found.notes:
+            typer.echo(f"note: {note}", err=True)
     for path, text in ((markdown, matrix_page.markdown), (html, matrix_page.html)):
         if path:
             write_named(path, text(rows))

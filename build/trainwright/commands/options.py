@@ -113,6 +113,13 @@ State = Annotated[str | None, typer.Option(metavar="STATE", help="Show only prov
 Instance = Annotated[
     str | None, typer.Option(metavar="TYPE", help="Show only images for this type, such as p5.48xlarge.")
 ]
+Vulnerabilities = Annotated[
+    list[Path] | None,
+    typer.Option(
+        metavar="SNAPSHOT",
+        help="Look up known vulnerabilities in it: OSV's all.zip or a folder, or Debian's tracker; repeat for more.",
+    ),
+]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would happen; change nothing.")]
 
 

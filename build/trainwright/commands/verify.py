@@ -1,11 +1,14 @@
 """The command `trainwright verify`."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trainwright.commands.options import Json, Registry, app, find_root
+from trainwright.commands.options import Json, Registry, Vulnerabilities, app, find_root
+
+if TYPE_CHECKING:
+    from trainwright.inspect.vulnerabilities.report import Report
 
 
 @app.command()
@@ -25,29 +28,37 @@ def verify(
     contents: Annotated[
         bool, typer.Option("--contents/--no-contents", help="For a published image: pull it, and probe its contents.")
     ] = True,
+    vulnerabilities: Vulnerabilities = None,
     registry: Registry = "",
     as_json: Json = False,
 ) -> None:
     """Verify a published or a derived image. Exits 5 if a check failed, 7 if one did not run.
 
-    A published image: tags, media types, signature, provenance, SBOM and contents against the lock. A derived image (a
-    folder, --parent, or an image with the label that `derive` writes): whether it holds its parent unchanged.
+    A published image: tags, media types, signature, provenance, SBOM and contents against the lock; with
+    --vulnerabilities also what is known of the packages in its signed SBOM. A derived image (a folder, --parent, or an
+    image with the label that `derive` writes): whether it holds its parent unchanged.
     """
     from trainwright.core import console
+    from trainwright.core.errors import ConfigError
     from trainwright.inspect import verify_child, verify_published
     from trainwright.matrix.matrix import load_intent
 
     intent = load_intent(find_root())
     if not (parent or tests) and not Path(image).is_dir() and verify_published.is_published(image):
         with console.progress() as (say, _):
-            found = verify_published.inspect(intent, image, key, contents, say)
+            found = verify_published.inspect(intent, image, key, contents, say, vulnerabilities or ())
         if as_json:
             console.data(found.model_dump())
         else:
             console.show([row.model_dump() for row in found.rows], as_json)
+            _findings(found.vulnerabilities)
             typer.echo(f"{found.id}: {found.uri}", err=True)
         verify_published.judge(found)
         return
+    if vulnerabilities:
+        fix = "trainwright verify <host[:port]/repository:tag> --vulnerabilities SNAPSHOT"
+        why = "they are looked up in the signed SBOM of a published image"
+        raise ConfigError("--vulnerabilities requires a published image", why=why, fix=fix)
     with console.progress() as (say, _):
         verdict = verify_child.verify(intent, image, parent, registry, say)
     rows = [row.model_dump(exclude={"traces"}) for row in verdict.rows]
@@ -60,3 +71,16 @@ def verify(
     if tests:
         with console.progress() as (say, _):
             say(f"{verify_child.test(intent, verdict.image, say)} image tests passed")
+
+
+def _findings(found: "Report | None") -> None:
+    from trainwright.core import console
+    from trainwright.inspect.vulnerabilities import report
+
+    if found is None:
+        return
+    if table := report.table(found.images):
+        print()
+        console.show(table, as_json=False)
+    for line in report.uncovered(found.images) + [f"note: {note}" for note in found.stale + found.notes]:
+        typer.echo(line, err=True)

@@ -48,6 +48,7 @@ NAMES = {
     "sagemaker": "SageMaker",
     "ec2": "EC2",
 }
+FINDINGS = 20  # shown of an image; `list --vulnerabilities` prints all
 FLAVOURS = {  # words of chips that do not explain themselves, as the name of a distribution or a vendor does
     "standard": "what the row is about: with CUDA, the EFA installer's fabric for several hosts",
     "single-node": "GPUs of one host: no EFA, nothing compiled",
@@ -236,7 +237,21 @@ def facts(one: Mapping[str, Any]) -> dict[str, list[tuple[str, str]]]:
             ("tested by", one["tested"]),
         ],
     }
+    if "vulnerabilities" in one:
+        said["Known vulnerabilities"] = _vulnerabilities(one["vulnerabilities"])
     return {title: [(name, value) for name, value in rows if value] for title, rows in said.items()}
+
+
+def _vulnerabilities(said: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return the counts, and each finding that a newer package corrects."""
+    counted = [one for one in said["findings"] if not one["accepted"] and not one["undetermined"]]
+    fixable = [
+        (one["id"], f"{one['package']} {one['version']}, fixed in {one['fixed']}") for one in counted if one["fixed"]
+    ]
+    more = (
+        [("more", f"{len(fixable) - FINDINGS}: trainwright list --vulnerabilities")] if len(fixable) > FINDINGS else []
+    )
+    return [("by the snapshots", said["text"]), *fixable[:FINDINGS], *more]
 
 
 def label(one: Mapping[str, Any]) -> str:

@@ -3,10 +3,12 @@
 Nothing here trusts the builder: only the registry, a public key and this checkout's locks are consulted.
 """
 
+import functools
 import os
 import re
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, Literal
 
 from trainwright.build import build
@@ -25,7 +27,8 @@ from trainwright.docker import engine, oci_layout
 from trainwright.image import inputs, probe, tags
 from trainwright.image.inputs import Inputs
 from trainwright.image.tags import PARENT_LABEL
-from trainwright.matrix.matrix import Intent
+from trainwright.inspect.vulnerabilities import report as known
+from trainwright.matrix.matrix import Intent, Recipe
 from trainwright.publish import attest, provenance, sign
 from trainwright.publish import sbom as sboms
 from trainwright.publish.sign import Place
@@ -42,7 +45,7 @@ NO_KEY = f"no public key: --key, or {sign.VERIFY_KEY}"
 class Row(Model):
     """One check of a published image."""
 
-    check: Literal["tags", "media types", "signature", "provenance", "sbom", "contents"]
+    check: Literal["tags", "media types", "signature", "provenance", "sbom", "vulnerabilities", "contents"]
     state: Literal["passed", "failed", "not run"]
     detail: str
 
@@ -54,6 +57,7 @@ class Report(Model):
     id: str
     key: str
     rows: list[Row]
+    vulnerabilities: known.Report | None = None
 
 
 def is_published(target: str) -> bool:
@@ -81,8 +85,12 @@ def is_published(target: str) -> bool:
     return bool(labels.get(tags.ID_LABEL)) and PARENT_LABEL not in labels
 
 
-def inspect(intent: Intent, target: str, public: str, contents: bool, say: Say) -> Report:
+def inspect(
+    intent: Intent, target: str, public: str, contents: bool, say: Say, snapshots: Sequence[Path] = ()
+) -> Report:
     """Run every check of a published image. `public` is a public key, "" for none; without `contents`, pull nothing.
+
+    Known vulnerabilities are looked up in `snapshots`, if there are any, for what the signed SBOM lists.
 
     Raises ConfigError if it is not a trainwright image or the key is missing, RegistryError if the registry does not
     answer.
@@ -106,9 +114,15 @@ def inspect(intent: Intent, target: str, public: str, contents: bool, say: Say) 
     rows.append(signature)
     rows.append(_row("provenance", why, lambda: _provenance(found, unknown, place, public, policy, labels)))
     rows.append(_row("sbom", why, lambda: _sbom(found, unknown, place, public)))
+    looked_up = list[known.Report]()
+    if snapshots:
+        recipe = intent.find(identity)
+        ask = functools.partial(_vulnerabilities, recipe, place, public, intent.root, snapshots, looked_up)
+        rows.append(_row("vulnerabilities", why, ask))
     why = unknown or ("" if contents else "--no-contents") or _may_not_start(found, signature)
     rows.append(_row("contents", why, lambda: _contents(found, place.uri, say)))
-    return Report(uri=place.uri, id=identity, key=key, rows=rows)
+    vulnerabilities = looked_up[0] if looked_up else None
+    return Report(uri=place.uri, id=identity, key=key, rows=rows, vulnerabilities=vulnerabilities)
 
 
 def judge(report: Report) -> None:
@@ -243,6 +257,17 @@ def _sbom(found: Inputs | None, unknown: str, place: Place, public: str) -> str:
     _refuse(min((sboms.differences(found, said["predicate"], place.digest) for said in statements), key=len))
     lists = [len(sboms.packages(statements[0]["predicate"], kind)) for kind in ("deb", "pypi")]
     return f"{lists[0]} distribution and {lists[1]} Python packages, as locked"
+
+
+def _vulnerabilities(
+    recipe: Recipe | None, place: Place, public: str, root: Path, snapshots: Sequence[Path], into: list[known.Report]
+) -> str:
+    statements, why = sign.attested(place, public, "sbom")
+    bills = [said["predicate"] for said in statements if sboms.image(said["predicate"]) == place.digest]
+    if not bills:
+        raise NotRunError("no SBOM of this image is signed with this cosign key", why=why)
+    into.append(known.known_of(recipe.id if recipe else place.uri, bills[0], recipe, root, snapshots))
+    return known.judged(into[0], root)
 
 
 def _may_not_start(found: Inputs | None, signature: Row) -> str:

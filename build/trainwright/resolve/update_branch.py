@@ -1,6 +1,7 @@
 """Move pins to newer versions on a branch, with locks and golden texts, in one commit. No other tree is touched."""
 
 import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,11 @@ from trainwright.core.process import run
 from trainwright.core.progress import Progress, Say
 from trainwright.core.toml import Model
 from trainwright.image import changes
-from trainwright.image.changes import Moved
-from trainwright.matrix.matrix import load_intent, select
+from trainwright.image.changes import Moved, State
+from trainwright.matrix.matrix import Intent, load_intent, select
 from trainwright.matrix.providers import VERSIONLESS
 from trainwright.matrix.validate import MATRIX, last_word
-from trainwright.resolve import outdated, resolve
+from trainwright.resolve import outdated, remote_branch, resolve
 from trainwright.resolve.outdated import Update
 
 TOOLS = "dockerfiles/tools.toml"
@@ -25,11 +26,12 @@ BUILD = " (build)"  # suffix of the names that only the build uses
 
 
 class Asked(Model):
-    """The pins to consider; all pins if none is named."""
+    """The pins to consider, all if none is named; and the remote to push to, "" for a local branch."""
 
     framework: str | None = None
     images: list[str] | None = None
     pins: tuple[str, ...] = ()
+    remote: str = ""
 
 
 class Move(Model):
@@ -50,15 +52,36 @@ class Result(Model):
     moves: list[Move]
     images: list[Moved]
     diff: str  # of rendered text and of the locks
+    pushed: remote_branch.Pushed = ""
+    summary: str = ""
 
 
-def update(root: Path, branch: str, asked: Asked, dry_run: bool, say: Say, advance: Progress) -> Result:
+# The intent after, the images before and after, what moved, which images changed.
+Summarize = Callable[[Intent, Mapping[str, State], Mapping[str, State], list[Move], list[Moved]], str]
+
+
+def update(
+    root: Path,
+    branch: str,
+    asked: Asked,
+    dry_run: bool,
+    say: Say,
+    advance: Progress,
+    summarize: Summarize = lambda *_: "",
+) -> Result:
     """Move every pin for which upstream has a newer version that no rule refuses.
 
-    The work is done in a work tree of the last commit; the branch is created last, and only if a pin moved. Raises
-    ConfigError if the branch exists or a name is not a pin.
+    The work is done in a work tree of the last commit; the branch is created or pushed last, and only if a pin moved.
+    `summarize` is called while that work tree exists. Raises ConfigError if the branch exists, if the remote's has
+    commits of others, or if a name is not a pin.
     """
-    refuse_branch(root, branch)
+    there = remote_branch.Tip()
+    if asked.remote:
+        refuse_name(root, branch)
+        remote_branch.refuse_uncommitted(root)
+        there = remote_branch.tip(root, asked.remote, branch)
+    else:
+        refuse_branch(root, branch)
     with checkout.worktree(root, "HEAD") as tree:
         old = load_intent(tree)
         held, _ = resolve.waiting(select(old, asked.framework, asked.images))
@@ -80,20 +103,31 @@ def update(root: Path, branch: str, asked: Asked, dry_run: bool, say: Say, advan
         checkout.git(tree, "add", "--all")
         diff = changes.rendered(before, after, images) + checkout.git(tree, "diff", "--cached", "--", "dockerfiles")
         done = [move for move in moves if move.state == "moved"]
-        commit = ""
+        result = Result(branch=branch, commit="", moves=moves, images=images, diff=diff)
+        result = result.model_copy(update={"summary": summarize(new, before, after, moves, images)})
         if done and not dry_run:
             checkout.git(tree, "commit", "--quiet", "--no-verify", "--message", message(done, images))
-            commit = checkout.commit_of(tree, "HEAD")
-            checkout.git(root, "branch", branch, commit)  # last, so that no branch is incomplete
-    return Result(branch=branch, commit=commit, moves=moves, images=images, diff=diff)
+            commit, pushed = checkout.commit_of(tree, "HEAD"), ""
+            if asked.remote:  # last, so that no branch is incomplete
+                pushed = remote_branch.push(root, asked.remote, branch, commit, there)
+                commit = there.commit if pushed == "there already" else commit
+            else:
+                checkout.git(root, "branch", branch, commit)
+            result = result.model_copy(update={"commit": commit, "pushed": pushed})
+    return result
 
 
-def refuse_branch(root: Path, branch: str) -> None:
-    """Check the branch's name. Raises ConfigError if git refuses it or the branch exists."""
+def refuse_name(root: Path, branch: str) -> None:
+    """Check the branch's name. Raises ConfigError if git refuses it."""
     try:
         checkout.git(root, "check-ref-format", "--branch", branch)
     except EnvironmentProblem as error:
         raise ConfigError(f"{branch!r} is not a branch name", why=error.why) from None
+
+
+def refuse_branch(root: Path, branch: str) -> None:
+    """Check the branch's name. Raises ConfigError if git refuses it or the branch exists."""
+    refuse_name(root, branch)
     if checkout.git(root, "branch", "--list", branch).strip():
         raise ConfigError(
             f"the branch {branch} already exists",
@@ -103,11 +137,14 @@ def refuse_branch(root: Path, branch: str) -> None:
 
 
 def message(moves: list[Move], images: list[Moved]) -> str:
-    """Return the commit's message: the moves, one on each line."""
-    names = ", ".join(move.name for move in moves)
-    subject = f"Move {names}" if len(names) < 60 else f"Move {len(moves)} pins"
+    """Return the commit's message: the moves, one on each line, and last the mark that the branch is ours."""
     lines = [f"{move.name}: {move.old} -> {move.new}" for move in moves]
-    return "\n".join([subject, "", *lines, "", f"{len(images)} images change.", ""])
+    return "\n".join([subject(moves), "", *lines, "", f"{len(images)} images change.", "", remote_branch.MARK, ""])
+
+
+def subject(moves: list[Move]) -> str:
+    names = ", ".join(move.name for move in moves)
+    return f"Move {names}" if len(names) < 60 else f"Move {len(moves)} pins"
 
 
 def edit(tree: Path, name: str, old: str, new: str) -> None:

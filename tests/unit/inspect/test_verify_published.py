@@ -3,6 +3,8 @@
 import hashlib
 import json
 from collections.abc import Callable, Iterator
+from datetime import date
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +19,7 @@ from trainwright.image.probe import Findings
 from trainwright.inspect import verify_published
 from trainwright.inspect.verify_published import Report
 from trainwright.matrix.matrix import Intent, Recipe
+from trainwright.publish import sign
 
 REPOSITORY = "trainwright/pytorch"
 Verify = Callable[[dict[str, Any]], Report]
@@ -109,3 +112,40 @@ def test_a_tag_that_is_not_there_is_the_registrys_to_say(
     assert f"did you mean '{found.tag}'" in error.value.why
     monkeypatch.setattr(engine, "image_id", lambda _: "sha256:1")
     assert not verify_published.is_published(name)
+
+
+def test_known_vulnerabilities_of_the_signed_sbom(
+    intent: Intent, found: Inputs, held: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only the SBOM that is signed and about this very digest counts."""
+    event = {"type": "ECOSYSTEM", "events": [{"introduced": "0"}, {"fixed": "99"}]}
+    part = {"package": {"ecosystem": "PyPI", "name": "torch"}, "ranges": [event]}
+    day = f"{date.today()}T00:00:00Z"
+    (tmp_path / "A.json").write_text(json.dumps({"id": "CVE-2026-1", "modified": day, "affected": [part]}))
+    key = tmp_path / "cosign.pub"
+    key.write_text("")
+    digest = held.tags[REPOSITORY, found.tag]
+    bill: dict[str, Any] = {"components": [{"purl": "pkg:pypi/torch@2.13.0"}]}
+    monkeypatch.setattr(sign, "lacking", lambda: "")
+    monkeypatch.setattr(sign, "unsigned", lambda *_: "")
+
+    def ask(about: str) -> Report:
+        said = {"predicate": bill | {"metadata": {"component": {"version": about}}}}
+        monkeypatch.setattr(sign, "attested", lambda _, __, kind: ([said], "") if kind == "sbom" else ([], "none"))
+        name = f"{held.address}/{REPOSITORY}:{found.tag}"
+        return verify_published.inspect(intent, name, str(key), False, lambda _: None, [tmp_path])
+
+    report = ask(digest)
+    row = next(row for row in report.rows if row.check == "vulnerabilities")
+    assert row.state == "failed"
+    assert "CVE-2026-1 in torch 2.13.0, fixed in 99" in row.detail
+    assert report.vulnerabilities
+    assert report.vulnerabilities.images[0].source == "SBOM"
+    row = next(row for row in ask(f"sha256:{'1' * 64}").rows if row.check == "vulnerabilities")
+    assert (row.state, "no SBOM of this image is signed" in row.detail) == ("not run", True)
+    assert all(
+        row.check != "vulnerabilities"
+        for row in verify_published.inspect(
+            intent, f"{held.address}/{REPOSITORY}:{found.tag}", "", False, lambda _: None
+        ).rows
+    )

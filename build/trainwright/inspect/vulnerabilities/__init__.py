@@ -1,0 +1,1 @@
+"""Find the known vulnerabilities of images in a snapshot of advisories that the user names."""
