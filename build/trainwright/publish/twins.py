@@ -29,6 +29,7 @@ from trainwright.registry.settings import FILE, Place, Twin, publication
 
 # Answers of a registry that does not take a manifest because of its form, not because of who sends it.
 REFUSALS = (400, 405, 406, 415, 422, 501)
+SAGEMAKER = "SageMaker takes Docker media types with gzip layers"
 AGAIN = "trainwright push {id} --twin"
 
 
@@ -185,6 +186,12 @@ def known_address(recipe: Recipe, uri: str) -> str:
     return f"{repository}@{twin}" if twin else ""
 
 
+def recorded_as(recipes: Iterable[Recipe], digest: str) -> list[str]:
+    """Return the ids of the images of which this checkout has recorded a twin with this digest."""
+    known = {recipe.id: recorded(recipe) for recipe in recipes}
+    return [name for name, one in known.items() if one and digest in one.twins.values()]
+
+
 def none(identity: str, where: str) -> NotRunError:
     return NotRunError(
         f"{identity} has no zstd twin",
@@ -194,13 +201,13 @@ def none(identity: str, where: str) -> NotRunError:
     )
 
 
-def refuse_for_sagemaker(uri: str, option: str = "") -> None:
-    """Raise ConfigError if an address is that of a twin by its tag, or `option` asks for one: SageMaker takes none."""
-    tag = uri.rpartition("/")[2].partition("@")[0].partition(":")[2]
-    if option or tags.is_twin(tag):
+def refuse_for_sagemaker(recipes: Iterable[Recipe], address: str) -> None:
+    """Raise ConfigError if an address is that of a twin, by its tag or by what this checkout recorded."""
+    name, _, digest = address.rpartition("/")[2].partition("@")
+    if tags.is_twin(name.partition(":")[2]) or (digest and recorded_as(recipes, digest)):
         raise ConfigError(
-            f"SageMaker does not pull the zstd twin{f' {uri}' if tags.is_twin(tag) else ''}",
-            where=option,
-            why="it takes Docker media types with gzip layers alone",
-            fix="the image itself: the same tag without -zstd" if tags.is_twin(tag) else f"leave {option} out",
+            "SageMaker does not pull the zstd twin of an image",
+            where=address,
+            why=SAGEMAKER,
+            fix="name the image itself: its tag is the same without -zstd",
         )
