@@ -6,7 +6,7 @@ turn. On loopback, containerd pulls from 127.0.0.1; at a rate, it runs in a netw
 bucket (tc tbf) limits what the registry sends to it. Needs root, docker, containerd, ctr, runc, ip, tc.
 
     benchmarks/pull/measure.py prepare IMAGE --wheels FOLDER --python BASE.tar     # makes the two other images
-    benchmarks/pull/measure.py run IMAGE --rounds 3 --rate 1gbit --out results.json
+    benchmarks/pull/measure.py run IMAGE --rounds 3 --link loopback --link 1gbit --out results.json
     benchmarks/pull/measure.py table results.json
 
 IMAGE is the image with gzip, REPOSITORY:TAG in a registry at 127.0.0.1:PORT that listens on all addresses; its twin has
@@ -102,7 +102,7 @@ def link(rate: str) -> Iterator[list[str]]:
         ):
             sh("ip", "-n", SPACE, *words)
         sh("tc", "qdisc", "add", "dev", "twpull0", "root", "tbf", "rate", rate, "burst", "256kb", "latency", "50ms")
-        yield ["ip", "netns", "exec", SPACE]
+        yield ["nsenter", f"--net=/run/netns/{SPACE}"]  # `ip netns exec` would also hide the cgroups that runc needs
     finally:
         sh("ip", "netns", "del", SPACE)  # with it, both ends of the link
 
@@ -221,7 +221,7 @@ def main() -> None:
     second = commands.add_parser("run")
     second.add_argument("image")
     second.add_argument("--rounds", type=int, default=3)
-    second.add_argument("--rate", action="append", default=[], help="of tc, such as 1gbit; once more for each")
+    second.add_argument("--link", action="append", required=True, help="loopback, or a rate of tc such as 1gbit")
     second.add_argument("--root", type=Path, default=Path(tempfile.gettempdir()), help="folder for the host's files")
     second.add_argument("--out", type=Path, required=True)
     third = commands.add_parser("table")
@@ -231,8 +231,10 @@ def main() -> None:
     if asked.command == "prepare":
         prepare(asked.image, asked.wheels, asked.python)
     elif asked.command == "run":
-        links = [measure(asked.image, asked.rounds, rate, asked.root) for rate in ("", *asked.rate)]
-        asked.out.write_text(json.dumps({"sizes": sizes(asked.image), "links": links}, indent=1) + "\n")
+        links = list[dict[str, Any]]()
+        for one in asked.link:  # written after each, so that an interrupt loses little
+            links.append(measure(asked.image, asked.rounds, one.replace("loopback", ""), asked.root))
+            asked.out.write_text(json.dumps({"sizes": sizes(asked.image), "links": links}, indent=1) + "\n")
     else:
         print(table(json.loads(asked.results.read_text())))
 

@@ -5,7 +5,10 @@ from typing import Any
 
 import pytest
 
+from trainwright.publish import prune
 from trainwright.publish.retention import ACCOUNTS, AGE, JOBS, Known, Listed, freed, judge
+from trainwright.registry import client
+from trainwright.registry.settings import Place
 
 NOW = datetime(2026, 11, 22, tzinfo=UTC)
 ID, KEY = "pytorch-2.13-cpu-py311-sagemaker", "a" * 64
@@ -164,3 +167,12 @@ def test_what_is_about_a_twin_shares_its_verdict() -> None:
     assert {row.state for row in judge([IMAGE, TWIN, beside], KNOWN)} == {"would delete"}
     kept = TWIN.model_copy(update={"tags": [f"{ID}-zstd-latest"]})
     assert {row.state for row in judge([IMAGE, kept, beside], KNOWN)} == {"kept"}
+
+
+def test_a_deletion_that_is_interrupted_leaves_no_twin_without_its_image(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Twins go first, what is about a manifest last."""
+    beside = OLD.model_copy(update={"digest": "sha256:s", "tags": [f"{OTHER.replace(':', '-')}.sig"], "labels": None})
+    rows, deleted = judge([beside, IMAGE, TWIN], KNOWN), list[str]()
+    monkeypatch.setattr(client, "delete", lambda _, digest: deleted.append(digest))
+    prune._delete(Place(host="r", path="trainwright/pytorch"), rows, rows, lambda _: None)
+    assert deleted == [OTHER, DIGEST, "sha256:s"]
