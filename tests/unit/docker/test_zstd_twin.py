@@ -106,6 +106,7 @@ def test_a_layer_that_is_not_that_of_the_image(image: Layout, damage: Any, why: 
     with pytest.raises(BuildError, match="does not match the configuration of its image") as error:
         made(image, "twin")
     assert why in error.value.why
+    assert error.value.where == str(path)  # the image's layer, not what was made of it
     kept = [json.loads(file.read_text()) for file in (store.root() / "zstd").rglob("*") if file.is_file()]
     assert len(kept) <= 1
     assert not list(store.root().glob(".partial-*"))
