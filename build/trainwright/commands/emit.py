@@ -24,6 +24,7 @@ from trainwright.commands.options import (
     Reservation,
     ServiceAccount,
     Topology,
+    Zstd,
     app,
     find_root,
 )
@@ -56,6 +57,7 @@ def emit(
     gpus_per_node: GpusPerNode = None,
     huge_pages: HugePages = None,
     efa_by: EfaBy = "",
+    zstd: Zstd = None,
     processes: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Ranks per host; default: one per GPU.")
     ] = None,
@@ -145,7 +147,7 @@ def emit(
         hours=hours,
         placement=where,
         efa=efa,
-        asked=Asked(cluster=cluster, huge_pages=huge_pages, gpus_per_node=gpus_per_node, efa_by=efa_by),
+        asked=Asked(cluster=cluster, huge_pages=huge_pages, gpus_per_node=gpus_per_node, efa_by=efa_by, zstd=zstd),
     )
     text, here = schedulers.named(job.on).text(job), output in ("", "-")
     commands = schedulers.named(job.on).commands(job, "FILE" if here else shlex.quote(output))

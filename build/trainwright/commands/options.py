@@ -72,6 +72,10 @@ GpusPerNode = Annotated[
     typer.Option("--gpus-per-node/--no-gpus-per-node", help="Slurm: request GPUs, if it counts them (GRES)."),
 ]
 EfaBy = Annotated[str, typer.Option(metavar="WAY", help="Kubernetes: get EFA by device-plugin or dra.")]
+Zstd = Annotated[
+    bool | None,
+    typer.Option("--zstd/--gzip", help="Name the image's zstd twin, or the image itself; default: the cluster's row."),
+]
 # Where a job or a gate runs, and in whose name.
 Namespace = Annotated[
     str, typer.Option(help="Kubernetes namespace; default: kubectl's; of emit --on hyperpod-eks: kubeflow.")

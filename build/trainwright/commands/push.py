@@ -31,6 +31,7 @@ def pushed(
     release: str = "",
     waive_gate: str = "",
     allowed: Sequence[str] = (),
+    twin: bool | None = None,
 ) -> Any:
     """Push the images to `where`, a registry and its regions.
 
@@ -45,7 +46,19 @@ def pushed(
             refusals.refuse(one, release)
         held = held or known(intent, found, *where, allowed)
         refuse_unlicensed(found, held, allowed)
-        return [publish_push.push(one, held[one.variant.id], release, say, waive_gate, allowed) for one in found]
+        twinned = untwinned(found, held, twin)
+        return [
+            publish_push.push(one, held[one.variant.id], release, say, waive_gate, allowed, twinned[one.variant.id])
+            for one in found
+        ]
+
+
+def untwinned(found: Any, held: Any, asked: bool | None) -> Any:
+    """Map each image to the places that its zstd twin goes to; `asked`: --twin, --no-twin, or None for neither."""
+    from trainwright.publish import twins
+    from trainwright.publish.push import Twins
+
+    return {name: Twins(places, bool(asked)) for name, places in twins.lacking(found, held, asked).items()}
 
 
 def known(intent: Any, found: Any, registry: str, region: str, allowed: Sequence[str]) -> Any:
@@ -90,6 +103,10 @@ def push(
     release: Annotated[str, typer.Option(metavar="TAG", help="One more tag, for people; it is immutable.")] = "",
     waive_gate: WaiveGate = "",
     licence_allows: LicenceAllows = None,
+    twin: Annotated[
+        bool | None,
+        typer.Option("--twin/--no-twin", help="Also publish the image's zstd twin; default: as publish.toml says."),
+    ] = None,
     dry_run: DryRun = False,
     no_wait: NoWait = False,
     as_json: Json = False,
@@ -108,8 +125,12 @@ def push(
             for one in found:  # a blocked image has no steps; other errors are reported after the steps
                 refuse_blocked(one.recipe, one.blocked)
             held = known(intent, found, registry, region, allowed)
-            told = [forecast(one, held[one.variant.id], release, waive_gate, allowed) for one in found]
+            twinned = untwinned(found, held, twin)
+            told = [
+                forecast(one, held[one.variant.id], release, waive_gate, allowed, twinned[one.variant.id])
+                for one in found
+            ]
             console.final([each.done for each in told], as_json)
             return errors.refuse_all("a push would fail", [error for each in told for error in each.refused])
-        done = pushed(intent, found, {}, (registry, region), release, waive_gate, allowed)
+        done = pushed(intent, found, {}, (registry, region), release, waive_gate, allowed, twin)
     return console.final(done, as_json)

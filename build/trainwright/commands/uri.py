@@ -19,6 +19,9 @@ def uri(
     digest: Annotated[
         bool, typer.Option("--digest", help="Print the digest, repository@sha256:..., not a tag.")
     ] = False,
+    zstd: Annotated[
+        bool, typer.Option("--zstd/--gzip", help="Print the image's zstd twin, which SageMaker does not pull.")
+    ] = False,
     instance: Annotated[
         str, typer.Option(metavar="TYPE", help="Check that it can train there: ml.p5.48xlarge, or without ml.")
     ] = "",
@@ -26,12 +29,16 @@ def uri(
 ) -> None:
     """Print the URI of a published image, one line per region."""
     from trainwright.core import console
+    from trainwright.core.errors import ConfigError
     from trainwright.jobs import launch as jobs_launch
+    from trainwright.publish import twins
     from trainwright.publish import uri as publish_uri
 
     root = find_root()
+    if zstd and instance.startswith("ml."):
+        raise ConfigError("SageMaker pulls no zstd twin", where="--zstd", why=twins.SAGEMAKER, fix="leave --zstd out")
     notes = jobs_launch.fitting_notes(root, image, instance) if instance else []
-    found = publish_uri.uris(root, image, registry, region, release, digest)
+    found = publish_uri.uris(root, image, registry, region, release, digest, zstd=zstd)
     notes += publish_uri.notes(found)
     if as_json:
         console.data({"uris": [one.model_dump() for one in found], "notes": notes})

@@ -2,7 +2,9 @@
 
 import json
 import re
+from collections.abc import Mapping
 from contextlib import suppress
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -35,7 +37,7 @@ def compare(intent: Intent, old: str, new: str, given: str, say: Say, regions: s
     Raises ConfigError for an invalid name, NotRunError and RegistryError for an image that does not exist.
     """
     one, other = (_side(intent, said, given, regions) for said in (old, new))
-    if one.digest and one.digest == other.digest:
+    if (one.digest and one.digest == other.digest) or diff_model.same_image(one, other):
         nothing = Contents(by="the other side", versions={}, distribution={}, python={}, sources={})
         sides = (side.model_copy(update={"contents": nothing}) for side in (one, other))
     else:
@@ -46,6 +48,13 @@ def compare(intent: Intent, old: str, new: str, given: str, say: Say, regions: s
 def sentences(found: Comparison) -> list[str]:
     """Return a summary for people: the size of a pull, anything not compared, and whether there are differences."""
     layers, said = found.layers, [f"not compared: {unknown}" for unknown in found.unknown]
+    if diff_model.same_image(found.old, found.new):
+        sizes = [
+            f"{side.compression} {human(sum(one.size for one in side.layers or []))}" for side in (found.old, found.new)
+        ]
+        return [
+            f"same image, other compression: {', '.join(sizes)}; both have the configuration {found.new.configuration}"
+        ]
     if layers:
         pull = "the bytes of a pull are only known for images in a registry"
         if layers.new_bytes is not None:
@@ -126,11 +135,17 @@ def _published(intent: Intent, said: str, uri: str) -> Side:
         id=labels.get(tags.ID_LABEL, ""),
         key=labels.get(tags.KEY_LABEL, ""),
         digest=digest,
+        configuration=manifest["config"]["digest"],
+        compression=", ".join(sorted({_compression(layer) for layer in manifest["layers"]})),
         config=config.get("config") or {},
         layers=[Blob(digest=blob["digest"], size=blob["size"]) for blob in manifest["layers"]],
         unpacked=(config.get("rootfs") or {}).get("diff_ids") or [],
         contents=Contents(by="not looked up yet"),
     )
+
+
+def _compression(layer: Mapping[str, Any]) -> str:
+    return str(layer.get("mediaType", "")).rpartition("tar")[2].strip("+.") or "none"
 
 
 def _in_the_engine(name: str) -> Side:

@@ -42,6 +42,8 @@ class Side(Model):
     id: str = ""
     key: str = ""
     digest: str = ""  # of the manifest; "" if it is in no registry
+    configuration: str = ""  # its digest; "" if it is in no registry
+    compression: str = ""  # of its layers: gzip or zstd; "" if it is in no registry
     config: dict[str, Any] | None = None  # Env, Entrypoint, User, Labels; None if it was never built
     layers: list[Blob] | None = None  # None: only a registry knows compressed layers
     unpacked: list[str] = Field(default=[])  # digests of the unpacked layers
@@ -94,6 +96,11 @@ def compare(old: Side, new: Side) -> Comparison:
             continue
         rows += _held(what, before, after)
     return Comparison(old=old, new=new, rows=rows, layers=_layers(old, new), unknown=unknown)
+
+
+def same_image(old: Side, new: Side) -> bool:
+    """Return whether two manifests are of one image: one configuration, so that their layers have the same files."""
+    return bool(old.configuration) and old.configuration == new.configuration and old.digest != new.digest
 
 
 def _unsaid(old: Side, new: Side) -> Iterator[str]:

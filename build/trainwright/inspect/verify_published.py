@@ -7,11 +7,12 @@ import functools
 import os
 import re
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 from trainwright.build import build
+from trainwright.core import store
 from trainwright.core.errors import (
     BuildError,
     ConfigError,
@@ -23,16 +24,17 @@ from trainwright.core.errors import (
 )
 from trainwright.core.progress import Say
 from trainwright.core.toml import Model
-from trainwright.docker import engine, oci_layout
+from trainwright.docker import engine, oci_layout, zstd_twin
 from trainwright.image import inputs, probe, tags
 from trainwright.image.inputs import Inputs
 from trainwright.image.tags import PARENT_LABEL
 from trainwright.inspect.vulnerabilities import report as known
 from trainwright.matrix.matrix import Intent, Recipe
-from trainwright.publish import attest, provenance, sign
+from trainwright.publish import attest, provenance, sign, twins
 from trainwright.publish import sbom as sboms
 from trainwright.publish.sign import Place
-from trainwright.registry import auth, client, settings
+from trainwright.registry import auth, client, documents, settings
+from trainwright.registry.retry import side_by_side
 from trainwright.registry.settings import Signature
 
 # host[:port]/path, then a tag, a digest or both; a name without a host is an image of the engine.
@@ -45,7 +47,7 @@ NO_KEY = f"no public key: --key, or {sign.VERIFY_KEY}"
 class Row(Model):
     """One check of a published image."""
 
-    check: Literal["tags", "media types", "signature", "provenance", "sbom", "vulnerabilities", "contents"]
+    check: Literal["tags", "media types", "twin", "signature", "provenance", "sbom", "vulnerabilities", "contents"]
     state: Literal["passed", "failed", "not run"]
     detail: str
 
@@ -94,6 +96,9 @@ def inspect(
 
     Raises ConfigError if it is not a trainwright image or the key is missing, RegistryError if the registry does not
     answer.
+
+    Of a zstd twin, media types, layers and signature are its own; provenance, SBOM and contents are those of the image
+    that its configuration is of, because that image was proved.
     """
     repository, tag, digest = _asked(target)
     labels = _labels(repository, digest)
@@ -106,11 +111,18 @@ def inspect(
         )
     say(f"{identity}: reading what {repository} holds beside {digest}")
     found, unknown = _inputs(intent, identity, key)
-    rows = [_tags(repository, digest, tag, identity, key), _media_types(repository, digest)]
     policy = settings.publication(intent.root).signature
-    place = attest.place_of(repository, digest, policy)
+    place = itself = attest.place_of(repository, digest, policy)
     why = _without(public)
-    signature = _row("signature", why, lambda: _signature(place, public))
+    if zstd_twin.is_twin(client.manifest(repository, digest)):
+        own = tags.key_tag(identity, key)
+        image = client.resolve(repository, own)
+        rows = [_tags(repository, digest, tag, tags.twin_tag(own)), _twin_media_types(repository, digest)]
+        rows.append(_row("twin", "", lambda: _twin(repository, digest, own, image, contents, say)))
+        place = attest.place_of(repository, image or digest, policy)
+    else:
+        rows = [_tags(repository, digest, tag, tags.key_tag(identity, key)), _media_types(repository, digest)]
+    signature = _row("signature", why, lambda: _signatures(dict.fromkeys((itself, place)), public))
     rows.append(signature)
     rows.append(_row("provenance", why, lambda: _provenance(found, unknown, place, public, policy, labels)))
     rows.append(_row("sbom", why, lambda: _sbom(found, unknown, place, public)))
@@ -122,7 +134,7 @@ def inspect(
     why = unknown or ("" if contents else "--no-contents") or _may_not_start(found, signature)
     rows.append(_row("contents", why, lambda: _contents(found, place.uri, say)))
     vulnerabilities = looked_up[0] if looked_up else None
-    return Report(uri=place.uri, id=identity, key=key, rows=rows, vulnerabilities=vulnerabilities)
+    return Report(uri=itself.uri, id=identity, key=key, rows=rows, vulnerabilities=vulnerabilities)
 
 
 def judge(report: Report) -> None:
@@ -196,9 +208,8 @@ def _row(check: Any, why: str, ask: Callable[[], str]) -> Row:
         return Row(check=check, state="not run", detail=": ".join(filter(None, (error.what, error.why))))
 
 
-def _tags(repository: str, digest: str, tag: str, identity: str, key: str) -> Row:
-    """Check the immutable tag of the image's key, which only a proved image gets, and the requested tag."""
-    own = tags.key_tag(identity, key)
+def _tags(repository: str, digest: str, tag: str, own: str) -> Row:
+    """Check `own`, the immutable tag of the key, which only a proved image or its twin gets, and the requested tag."""
     held = client.resolve_all(repository, list(filter(None, dict.fromkeys((own, tag)))))
     wrong = [f"{name} points to {found or 'nothing'}, not {digest}" for name, found in held.items() if found != digest]
     if wrong:
@@ -220,10 +231,49 @@ def _media_types(repository: str, digest: str) -> Row:
     return Row(check="media types", state="passed", detail=said)
 
 
-def _signature(place: Place, public: str) -> str:
-    if why := sign.unsigned(place, public):
-        raise BuildError(why)
-    return "signed by this key"
+def _twin_media_types(repository: str, digest: str) -> Row:
+    manifest = client.manifest(repository, digest)
+    if why := documents.other_kind(manifest, zstd_twin.KINDS):
+        return Row(check="media types", state="failed", detail=why)
+    said = f"a zstd twin with {len(manifest['layers'])} layers, {client.size_of(manifest)} bytes; SageMaker pulls none"
+    return Row(check="media types", state="passed", detail=said)
+
+
+def _twin(repository: str, digest: str, own: str, image: str, contents: bool, say: Say) -> str:
+    """Prove that a twin is the image with the tag `own`: the same configuration, layers that unpack to its diff_ids.
+
+    Without `contents`, no layer is pulled: NotRunError.
+    """
+    if not image:
+        raise BuildError(f"the image that it is of is not there: no tag {own}")
+    try:
+        manifest = twins.refuse_other(repository, digest, image)
+    except RegistryError as error:
+        raise BuildError(f"it is not the zstd twin of {own}: {error.why}") from None
+    if not contents:
+        raise NotRunError("it has the image's configuration, but its layers were not unpacked", why="--no-contents")
+    diff_ids = client.config(repository, digest)["rootfs"]["diff_ids"]
+    say(f"unpacking the {len(diff_ids)} layers of {digest}")
+
+    def check(pair: tuple[dict[str, Any], str]) -> None:
+        with store.scratch() as folder:
+            (folder / "blobs/sha256").mkdir(parents=True)
+            client.bring(repository, pair[0], folder)
+            with client.blob_of(folder, pair[0]["digest"]).open("rb") as packed:
+                zstd_twin.refuse_other_layer(packed, pair[1], f"{repository}@{pair[0]['digest']}")
+
+    side_by_side(check, list(zip(manifest["layers"], diff_ids, strict=True)))
+    config = manifest["config"]["digest"]
+    return f"the image {own}: both have the configuration {config}, and {len(diff_ids)} layers unpack to its diff_ids"
+
+
+def _signatures(places: Iterable[Place], public: str) -> str:
+    """Check the signature of an image; of a zstd twin, its own and that of its image."""
+    checked = list(places)
+    for place in checked:
+        if why := sign.unsigned(place, public):
+            raise BuildError(f"{place.digest}: {why}" if len(checked) > 1 else why)
+    return "signed by this key" + ", and so is its image" * (len(checked) > 1)
 
 
 def _provenance(

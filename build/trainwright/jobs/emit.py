@@ -16,7 +16,8 @@ from trainwright.jobs.spec import Job, Script
 from trainwright.matrix import instances
 from trainwright.matrix.instances import Instance
 from trainwright.matrix.matrix import load_intent
-from trainwright.publish import uri
+from trainwright.publish import twins, uri
+from trainwright.schedulers.clusters import Asked
 
 
 def job(
@@ -28,9 +29,9 @@ def job(
     on: str,
     instance: str = "",
     code: str = "",
-    **asked: Any,
+    **options: Any,
 ) -> tuple[Job, list[str]]:
-    """Return the job, and notes on it for a person. `asked` are the further keywords of spec.make.
+    """Return the job, and notes on it for a person. `options` are the further keywords of spec.make.
 
     Raises ConfigError; NotRunError for an image of the matrix that was not pushed.
     """
@@ -54,9 +55,10 @@ def job(
         words=words,
         token=new_token(),
         here=str(Path.cwd()),
-        **asked,
+        **options,
     )
-    said = _fit(root, what.id, made, row)
+    made, said = _compressed(root, image, made, options.get("asked"))
+    said += _fit(root, what.id, made, row)
     if needs := made.script.requirements:
         said.append(f"each host installs {needs}{', if it has one,' if code else ''} before the script starts")
     if left := _alone(made, script):
@@ -69,6 +71,31 @@ def job(
     if "@sha256:" not in made.image and not tags.is_immutable(made.image):
         said.append(f"{made.image} has no digest: its tag may change between two starts")
     return made, said
+
+
+def _compressed(root: Path, image: str, made: Job, asked: Asked | None) -> tuple[Job, list[str]]:
+    """Return the job with the image's zstd twin if its nodes take that, else unchanged; and a note.
+
+    Only an id names a twin, by what the last push recorded: an address is used as it is. Raises ConfigError,
+    NotRunError if the user asks for a twin that is not known.
+    """
+    said, recipe = bool(asked and asked.zstd), load_intent(root).find(image)
+    if recipe is None:
+        if said and not tags.is_twin(made.image.rpartition(":")[2]):
+            fix = "name the twin by its own address (trainwright uri ID --zstd), or leave --zstd out"
+            raise ConfigError(
+                "--zstd requires the id of an image", where="--zstd", why=f"{image} is an address", fix=fix
+            )
+        return made, []
+    if not made.cluster.zstd:
+        return made, []
+    if twin := twins.known_address(recipe, made.image):
+        return made.model_copy(update={"image": twin}), [
+            f"the nodes pull the zstd twin of {image}: {twin}; --gzip: {made.image}"
+        ]
+    if said:
+        raise twins.none(image, f"out/{image}/twin.json")
+    return made, []
 
 
 def new_token() -> str:

@@ -20,6 +20,7 @@ from trainwright.jobs import source as jobs_source
 from trainwright.jobs.request import PLAIN, Submission
 from trainwright.matrix.instances import load_instances, refuse
 from trainwright.matrix.matrix import Recipe, load_intent
+from trainwright.publish import twins
 from trainwright.publish import uri as publish_uri
 from trainwright.registry import aws, locations
 
@@ -110,6 +111,7 @@ def prepare(
     if recipe is None:
         if not re.search(r"[/:@]", image):
             intent.recipe(image)  # raises ConfigError with similar names
+        twins.refuse_for_sagemaker(intent.recipes, image)
         region, identity = _region_of(image, region), publish_uri.identity_of(root, intent, image)
         recipe = intent.find(identity)
     notes = [f"the contents of {image} are unknown: not checked whether it can train on {type_}"]

@@ -93,6 +93,23 @@ def attest(found: Inputs, repository: str, digest: str, bill: Path, say: Say) ->
     return Attested(**{name: Check(state="passed", detail=done[name]) for name in steps})
 
 
+def sign_twin(found: Inputs, repository: str, digest: str, say: Say) -> None:
+    """Sign the zstd twin of an image that was signed before, unless that was done; without a key, do nothing.
+
+    SBOM and provenance stay beside the image: its configuration's digest leads from one to the other. Raises what
+    attest() raises for a signature.
+    """
+    if not (key := signing_key()):
+        return
+    policy = settings.publication(found.recipe.root).signature
+    place = place_of(repository, digest, policy)
+    with tempfile.TemporaryDirectory(prefix="trainwright-attest-") as folder:
+        public = Path(folder, "key.pub")
+        public.write_text(sign.public_key(key))
+        steps = {"signature": (lambda: sign.unsigned(place, public), lambda: sign.sign(place, key))}
+        _until_it_holds(steps, policy, place, lambda _: say(f"{found.variant.id}: signing its zstd twin"))
+
+
 def lacking(found: Inputs, repository: str, digest: str) -> list[str]:
     """Return what attest() would sign, in its order; [] without a key. Changes nothing."""
     if not (key := signing_key()):

@@ -10,7 +10,9 @@ from trainwright.core.console import human
 from trainwright.core.errors import AwsError, ConfigError, NotRunError, RegistryError, TrainwrightError, did_you_mean
 from trainwright.core.progress import Say
 from trainwright.core.toml import Model
+from trainwright.docker import zstd_twin
 from trainwright.image import child, inputs
+from trainwright.image import tags as image_tags
 from trainwright.matrix.matrix import Intent
 from trainwright.publish import release_records, retention
 from trainwright.publish.retention import ACCOUNTS, JOBS, WAIVABLE, Known, Listed, Verdict
@@ -171,6 +173,8 @@ def _look(place: Place, digest: str, tags: list[str], pushed: datetime | None) -
         created=created,
         labels=labels,
         blobs={part["digest"]: int(part["size"]) for part in parts},
+        config=str(config.get("digest", "")),
+        twin=zstd_twin.is_twin(manifest),
     )
 
 
@@ -178,10 +182,18 @@ def _look(place: Place, digest: str, tags: list[str], pushed: datetime | None) -
 
 
 def _delete(place: Place, first: list[Verdict], again: list[Verdict], say: Say) -> list[Verdict]:
-    """Delete only what both listings mark, because a release may have come in between; images first."""
+    """Delete only what both listings mark, because a release may have come in between.
+
+    First zstd twins, then images, then what is about them: if it is interrupted, none of these is left alone.
+    """
     doomed = {row.digest for row in first if row.state != "kept"}
     now = {row.digest: row for row in again if row.state != "kept" and row.digest in doomed}
-    order = sorted(now, key=lambda digest: bool(retention.BESIDE.fullmatch((now[digest].tags or [""])[0])))
+
+    def late(digest: str) -> tuple[bool, bool]:
+        first = (now[digest].tags or [""])[0]
+        return bool(retention.BESIDE.fullmatch(first)), not image_tags.is_twin(first)
+
+    order = sorted(now, key=late)
     say(f"{place.repository}: deleting {len(order)} of {len(again)}")
     if place.region:
         ecr.delete(place.region, place.path, order, place.account)

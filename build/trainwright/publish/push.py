@@ -17,6 +17,16 @@ from trainwright.registry.locations import Held
 from trainwright.registry.settings import Place
 
 
+class Twins(NamedTuple):
+    """The places that should get the image's zstd twin, and whether the user asked for it."""
+
+    places: Sequence[Place] = ()
+    asked: bool = False  # if so, a registry that takes none is an error
+
+
+NO_TWINS = Twins()
+
+
 class Forecast(NamedTuple):
     """A row of the table, with its steps, and all errors that would end the real push."""
 
@@ -24,13 +34,22 @@ class Forecast(NamedTuple):
     refused: list[TrainwrightError]
 
 
-def push(found: Inputs, held: Held, release: str, say: Say, waiver: str = "", allowed: Sequence[str] = ()) -> Done:
+def push(
+    found: Inputs,
+    held: Held,
+    release: str,
+    say: Say,
+    waiver: str = "",
+    allowed: Sequence[str] = (),
+    twinned: Twins = NO_TWINS,
+) -> Done:
     """Push an image from the engine to each place, one step of STEPS in all places before the next.
 
     `held` is what the places hold under the key: a place that has it is left alone, one that lacks it gets the same
     digest. `release` is one more tag, for people. It needs a passed gate or a `waiver` (NAME: REASON). Before,
     refusals.refuse() checks that the image has no drift, and licences.refuse() that it may go to these places;
-    `allowed` are licences that the user's contract allows to publish.
+    `allowed` are licences that the user's contract allows to publish. `twinned` is where the
+    image's zstd twin goes.
     """
     began, out = time.monotonic(), out_folder(found.recipe)
     digest, missing = one_digest(found, held)
@@ -42,18 +61,30 @@ def push(found: Inputs, held: Held, release: str, say: Say, waiver: str = "", al
     first = next(iter(held)).repository
     image = known_image(found, out) if missing else published_image(found, out, first, digest)
     one = Push(found, held, release, digest, missing, image, say=say, gate=gate, allowed=allowed)
+    one.untwinned, one.twin_asked = twinned
     action, why = "pushed", "pushed by digest, verified, proved, tagged"
     if not missing:
         action, why = "skip", key.decide(one.id, found.key, digest, None).reason
         if not release and (names := sign_probed.unsigned(found, one.image, held)):
             one.unsigned, action, why = names, "signed", f"{why}; now signed: {', '.join(names)}"
+        elif one.untwinned and not release:
+            action = "twinned"
     for step in STEPS:
         if step.applies(one):
             step.do(one)
+    if one.untwinned:
+        why += f"; {one.no_twin or 'with its zstd twin'}"
     return Done(one.image, action, why + f"; released as {release}" * bool(release), time.monotonic() - began)
 
 
-def forecast(found: Inputs, held: Held, release: str, waiver: str = "", allowed: Sequence[str] = ()) -> Forecast:
+def forecast(
+    found: Inputs,
+    held: Held,
+    release: str,
+    waiver: str = "",
+    allowed: Sequence[str] = (),
+    twinned: Twins = NO_TWINS,
+) -> Forecast:
     """Return the steps of push() for an image that is not blocked, and the errors that would end it; write nothing.
 
     If two places hold different digests, the push stops there and has no steps.
@@ -67,6 +98,7 @@ def forecast(found: Inputs, held: Held, release: str, waiver: str = "", allowed:
     image = image.model_copy(update={"digest": digest or image.digest})
     to_send = digest or _in_the_engine(found, refused)
     one = Push(found, held, release, digest, missing, image, to_send=to_send, refused=refused, allowed=allowed)
+    one.untwinned = twinned.places
     if release:
         for place in held:
             with collected(refused):
@@ -83,7 +115,8 @@ def forecast(found: Inputs, held: Held, release: str, waiver: str = "", allowed:
     else:
         with collected(refused):
             one.unsigned = sign_probed.unsigned(found, image, held)
-        action, why = "would sign" if one.unsigned else "skip", key.decide(one.id, found.key, digest, None).reason
+        action = "would sign" if one.unsigned else "would twin" if one.untwinned else "skip"
+        why = key.decide(one.id, found.key, digest, None).reason
     steps = [line for step in STEPS if step.applies(one) for line in step.tell(one)]
     if missing or release:
         steps.append("no alias moves: `trainwright release` moves them")

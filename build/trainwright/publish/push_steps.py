@@ -13,9 +13,10 @@ from trainwright.core import store
 from trainwright.core.errors import NotRunError, RegistryError, TestError, TrainwrightError, collected
 from trainwright.core.progress import Say
 from trainwright.docker import engine
+from trainwright.image import tags as image_tags
 from trainwright.image.inputs import Inputs
 from trainwright.matrix.records import Check, Image, Proof
-from trainwright.publish import attest, licences, sign_probed
+from trainwright.publish import attest, licences, sign_probed, twins
 from trainwright.registry import auth, client, ecr, ecr_repositories, scanning
 from trainwright.registry.ecr_settings import Setting, refuse_filters
 from trainwright.registry.locations import Held
@@ -33,11 +34,14 @@ class Push:
     missing: list[Place]  # the places without the key's tag
     image: Image
     unsigned: list[str] = field(default_factory=list)  # what our key has yet to sign of a published image
+    untwinned: Sequence[Place] = ()  # the places that should have its zstd twin, and lack it
+    twin_asked: bool = False  # whether the user asked for the twin, so that a registry that takes none is an error
     # Of the push itself:
     say: Say = print
     allowed: Sequence[str] = ()  # licences that the user's contract allows to publish
     gate: Check = field(default_factory=lambda: Check(state="not run"))
     scan: Check = field(default_factory=lambda: Check(state="not run"))
+    no_twin: str = ""  # why no twin was made although one should be; "" if it was
     # Of a dry run:
     to_send: str = ""  # digest of the image that would be sent; "" if it is not built
     refused: list[TrainwrightError] = field(default_factory=list)  # all errors that would end the push
@@ -252,6 +256,9 @@ class Sign(Step):
         # Without a key, sign_in() would replace a recorded signature by "not run".
         if push.missing or attest.signing_key():
             push.image = sign_probed.sign_in(push.found, push.digest, push.held, push.say)
+            for place in push.held if not push.missing and attest.signing_key() else ():
+                if twin := twins.find(place.repository, push.found.tag, push.digest):
+                    attest.sign_twin(push.found, place.repository, twin, push.say)
 
 
 class Tag(Step):
@@ -295,7 +302,66 @@ class TagRelease(Step):
         write_image(out_folder(push.found.recipe), push.image)
 
 
-STEPS = (Admit(), Take(), CreateRepositories(), Send(), Prove(), Scan(), Sign(), Tag(), TagRelease())
+class MakeTwin(Step):
+    """Publish the zstd twin: the image's own layers in another compression, with the same configuration.
+
+    It comes last, because the image is published whatever becomes of it.
+    """
+
+    def applies(self, push: Push) -> bool:
+        return bool(push.untwinned)
+
+    def tell(self, push: Push) -> Iterator[str]:
+        places, tag = ", ".join(map(str, push.untwinned)), image_tags.twin_tag(push.found.tag)
+        level = push.policy.twin.level
+        yield f"zstd twin (level {level}): compress its layers, push by digest to {places}, verify, sign as the image"
+        yield f"tag {tag} in {places}: immutable"
+
+    def do(self, push: Push) -> None:
+        for place in push.untwinned:
+            try:
+                twins.publish(push.found, place.repository, push.digest, push.say)
+            except twins.NotTaken as error:
+                if push.twin_asked:
+                    raise
+                push.say(f"{push.id}: note: no zstd twin: {error.what}: {error.why}")
+                push.no_twin = "no zstd twin, because the registry takes none"
+
+
+class TagTwinRelease(Step):
+    """Set the additional tag of the twin."""
+
+    def applies(self, push: Push) -> bool:
+        return bool(push.release)
+
+    def tell(self, push: Push) -> Iterator[str]:
+        places = set(push.untwinned)
+        with collected(push.refused):
+            places |= {
+                one for one in push.held if push.digest and twins.find(one.repository, push.found.tag, push.digest)
+            }
+        if places:
+            yield f"tag {image_tags.twin_tag(push.release)} in {', '.join(sorted(map(str, places)))}: immutable"
+
+    def do(self, push: Push) -> None:
+        for place in push.held:
+            if twin := twins.find(place.repository, push.found.tag, push.digest):
+                client.tag(place.repository, twin, image_tags.twin_tag(push.release))
+
+
+STEPS = (
+    Admit(),
+    Take(),
+    CreateRepositories(),
+    Send(),
+    Prove(),
+    Scan(),
+    Sign(),
+    Tag(),
+    TagRelease(),
+    MakeTwin(),
+    TagTwinRelease(),
+)
 
 
 def _tests_passed(push: Push, proof: Proof) -> bool:

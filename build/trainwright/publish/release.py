@@ -30,7 +30,7 @@ from trainwright.image.inputs import Inputs
 from trainwright.lock import lockfile
 from trainwright.matrix.matrix import Intent, Recipe, globs, load_intent
 from trainwright.matrix.records import Check
-from trainwright.publish import attest, release_records
+from trainwright.publish import attest, release_records, twins
 from trainwright.publish.refusals import gated, refuse_drift
 from trainwright.publish.release_records import FOLDER, Shipped, Train
 from trainwright.publish.sign_probed import PROBED_FIRST, attested, probed_here
@@ -81,6 +81,9 @@ def release(
                 held = known_image(one, out_folder(one.recipe))
                 first = "" if probed_here(held, image.digest) else f"; {PROBED_FIRST}"
                 unsigned[identity, host] = f"not signed by the key yet: {', '.join(names)}{first}"
+    for (identity, image), host in product(shipped.items(), hosts) if not refused else ():
+        with collected(refused):
+            _refuse_stale_alias(identity, image, name, host, records)
     refuse_all(f"nothing was released as {name}", refused)
     today = datetime.now(UTC).date().isoformat()
     old = record or Train(name=name, date=today, commit=commit, images={})
@@ -94,7 +97,11 @@ def release(
         for recipe in recipes:
             _note_gate(recipe, shipped[recipe.id])
         for (identity, image), host in product(shipped.items(), hosts):
-            client.tag(f"{host}/{image.repository}", image.digest, image_names.release_tag(identity, name))
+            repository, tag = f"{host}/{image.repository}", image_names.release_tag(identity, name)
+            client.tag(repository, image.digest, tag)
+            if twin := _twin(identity, image, name, host):
+                attest.sign_twin(found[identity], repository, twin, say)
+                client.tag(repository, twin, image_names.twin_tag(tag))
         if new != record:
             write(intent.root / FOLDER / f"{name}.toml", release_records.dump(new))
     return signed + [
@@ -132,6 +139,7 @@ def rollback(root: Path, name: str, images: Sequence[str], hosts: list[str], dry
     for (identity, image), host in product(found.items(), hosts):
         repository, tag = f"{host}/{image.repository}", image_names.release_tag(identity, name)
         client.manifest(repository, image.digest)
+        _refuse_stale_alias(identity, image, name, host)
         if (held := client.resolve(repository, tag)) != image.digest:
             raise RegistryError(
                 f"{identity} in the registry is not what {name} released; no alias was moved",
@@ -278,6 +286,38 @@ def _gate(recipe: Recipe, digest: str, record: Train | None, waiver: str) -> str
     return out.gate if out and out.digest == digest else gated(recipe, digest, waiver).detail
 
 
+def _twin(identity: str, image: Shipped, name: str, host: str) -> str:
+    """Return the digest of a released image's zstd twin, by its tag of the release or of the key; "" for none.
+
+    Raises RegistryError if something else has that tag.
+    """
+    repository = f"{host}/{image.repository}"
+    tags = (image_names.release_tag(identity, name), image_names.key_tag(identity, image.key))
+    return next((twin for tag in tags if (twin := twins.find(repository, tag, image.digest))), "")
+
+
+def _refuse_stale_alias(
+    identity: str, image: Shipped, name: str, host: str, records: Mapping[str, Train] | None = None
+) -> None:
+    """Check that the alias of the zstd twin, if there is one, can follow the image's; nothing may be moved before.
+
+    With `records`, an image of which a newer release exists is not checked, because its alias stays. Raises
+    NotRunError, and what _twin() raises.
+    """
+    newest = release_records.newest(identity, (records or {}).values())
+    stays = bool(newest) and release_records.version(newest) > release_records.version(name)
+    if _twin(identity, image, name, host) or stays:
+        return
+    repository, alias = f"{host}/{image.repository}", image_names.twin_tag(image_names.alias(identity))
+    if held := client.resolve(repository, alias):
+        raise NotRunError(
+            f"{identity} of {name} has no zstd twin, but the alias of its twin exists",
+            where=f"{repository}:{alias}",
+            why=f"the alias would keep naming {held}, a twin of another image",
+            fix=f"trainwright push {identity} --twin   # in a checkout of that release, then this command again",
+        )
+
+
 def _signed(one: Inputs, image: Shipped, name: str, host: str, why: str, dry_run: bool, say: Say) -> Step:
     """Sign what our key has not signed yet, even if another checkout pushed it. Raises what attested() raises."""
     if not dry_run:
@@ -373,12 +413,17 @@ def _aliased(identity: str, image: Shipped, name: str, records: Mapping[str, Tra
 
 def _moved(identity: str, image: Shipped, name: str, host: str, dry_run: bool, why: str) -> Step:
     repository, alias = f"{host}/{image.repository}", image_names.alias(identity)
-    held = client.resolve(repository, alias)
-    if held == image.digest:
+    twin = _twin(identity, image, name, host)
+    moves = [(alias, image.digest), *([(image_names.twin_tag(alias), twin)] if twin else [])]
+    before = client.resolve_all(repository, [name for name, _ in moves])
+    held, waiting = before[alias], [(name, digest) for name, digest in moves if before[name] != digest]
+    if not waiting:
         action, said = "stays", "the alias already points to it"
     elif dry_run:
         action, said = "would move", f"the alias points to {held or 'nothing'}"
     else:
-        client.move(repository, image.digest, alias)
+        for moving, digest in waiting:
+            client.move(repository, digest, moving)
         action, said = "moved", f"the alias pointed to {held or 'nothing'}"
+    said += f"; its zstd twin {'would follow' if dry_run else 'too'}" if twin else ""
     return Step(id=identity, release=name, registry=host, action=action, digest=image.digest, why=f"{why}; {said}")

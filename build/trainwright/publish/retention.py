@@ -33,6 +33,8 @@ class Listed(Model):
     created: datetime | None = None  # from the image: the date of its lock, so that it was pushed later
     labels: dict[str, str] | None = None  # None: not an image
     blobs: dict[str, int] = Field(default={})  # digest to bytes
+    config: str = ""  # digest of its configuration, which an image and its zstd twin share
+    twin: bool = False  # whether it is a zstd twin by its media types
 
 
 class Known(Model):
@@ -61,10 +63,33 @@ class Verdict(Model):
 
 
 def judge(listed: Iterable[Listed], known: Known) -> list[Verdict]:
-    """Return one verdict for each manifest; signatures and attestations of an image share its verdict."""
+    """Return one verdict for each manifest; what lies beside an image shares its verdict.
+
+    That are its signatures and attestations, and its zstd twin, which in turn keeps the image.
+    """
     rows = list(listed)
-    images = {row.digest: _kept(row, known) for row in rows if not _about(row)}
+    images = _together([row for row in rows if not _about(row)], known)
     return [_verdict(row, known, _beside(row, images) if _about(row) else images[row.digest]) for row in rows]
+
+
+def _together(rows: list[Listed], known: Known) -> dict[str, tuple[bool, str]]:
+    """Judge images by digest: an image and its zstd twins are kept if one of them is, so that none is left alone."""
+    found = {row.digest: _kept(row, known) for row in rows}
+    alike = dict[tuple[str, str], list[Listed]]()
+    for row in rows:
+        alike.setdefault((row.repository, row.config), []).append(row)
+    for (_, config), group in alike.items():
+        if not config or not any(row.twin for row in group):
+            continue
+        kept = [row for row in group if found[row.digest][0]]
+        for row in group:
+            if kept and row not in kept:
+                other = "zstd twin" if kept[0].twin else "image, of which it is the zstd twin"
+                found[row.digest] = True, f"its {other} {kept[0].digest} is kept: {found[kept[0].digest][1]}"
+            elif not kept and row.twin:
+                alone = all(other.twin for other in group)
+                found[row.digest] = False, f"it is a zstd twin, and its image is {'not there' if alone else 'deleted'}"
+    return found
 
 
 def _verdict(row: Listed, known: Known, kept: tuple[bool, str]) -> Verdict:
@@ -112,7 +137,7 @@ def _kept(row: Listed, known: Known) -> tuple[bool, str]:
         return True, f"unknown: {identity} is not in this checkout's matrix"
     if not known.keys[identity]:
         return True, f"unknown: this checkout cannot compute the present key of {identity}"
-    if known.keys[identity] in row.tags:
+    if known.keys[identity] in map(image_tags.without_twin, row.tags):
         return True, "its tag is the present key of the matrix"
     if used := _used(row, known.used):
         return True, f"a running job or a model names {used}"
@@ -123,11 +148,12 @@ def _kept(row: Listed, known: Known) -> tuple[bool, str]:
 
 def _by_tag(tag: str, identity: str, key: str) -> str:
     """Return the reason why a tag keeps its image; "" for a key tag, which does not keep it."""
-    if tag == image_tags.alias(identity):
+    base = image_tags.without_twin(tag)
+    if base == image_tags.alias(identity):
         return f"the alias {tag} points to it"
-    if image_tags.is_of_release(tag):
+    if image_tags.is_of_release(base):
         return f"the tag {tag} is of a release, although no record here names it"
-    return "" if tag == image_tags.key_tag(identity, key) else f"unknown: the tag {tag} has an unknown purpose"
+    return "" if base == image_tags.key_tag(identity, key) else f"unknown: the tag {tag} has an unknown purpose"
 
 
 def _used(row: Listed, used: Collection[str]) -> str:

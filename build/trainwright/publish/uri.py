@@ -10,7 +10,7 @@ from trainwright.core.toml import Model
 from trainwright.image import inputs, tags
 from trainwright.image.inputs import Inputs
 from trainwright.matrix.matrix import Intent, Recipe, load_intent
-from trainwright.publish import release_records
+from trainwright.publish import release_records, twins
 from trainwright.registry import locations
 from trainwright.registry.settings import Place
 
@@ -32,14 +32,41 @@ class Uri(Model):
 
 
 def uris(
-    root: Path, identity: str, registry: str, regions: str, release: str, by_digest: bool, otherwise: str = ""
+    root: Path,
+    identity: str,
+    registry: str,
+    regions: str,
+    release: str,
+    by_digest: bool,
+    otherwise: str = "",
+    zstd: bool = False,
 ) -> list[Uri]:
     """Return every place that holds the image with its present inputs, or as a release published it.
 
     Without a registry, return what the last push of this checkout recorded in `image.json`, without a request; if it
-    recorded nothing, ask Amazon ECR if `regions` are given, else `otherwise`, else the registry on loopback. Raises
-    ConfigError; NotRunError if the image is not published; RegistryError and AwsError if that cannot be determined.
+    recorded nothing, ask Amazon ECR if `regions` are given, else `otherwise`, else the registry on loopback. `zstd`:
+    of each image its zstd twin, which the registry is asked for. Raises ConfigError; NotRunError if the image is not
+    published; RegistryError and AwsError if that cannot be determined.
     """
+    found = _uris(root, identity, registry, regions, release, by_digest, otherwise)
+    return [_twin(root, one) for one in found] if zstd else found
+
+
+def _twin(root: Path, image: Uri) -> Uri:
+    """Return the address of an image's zstd twin, compared with the image. Raises NotRunError, RegistryError."""
+    repository = image.uri.partition("@")[0] if "@" in image.uri else image.uri.rpartition(":")[0]
+    if image.region:
+        locations.hosts(root, image.registry)  # logs in to ECR
+    if not (digest := twins.find(repository, image.tag, image.digest)):
+        raise twins.none(image.id, f"{repository}:{tags.twin_tag(image.tag)}")
+    tag = tags.twin_tag(image.tag)
+    uri = f"{repository}@{digest}" if "@" in image.uri else f"{repository}:{tag}"
+    return image.model_copy(update={"uri": uri, "digest": digest, "tag": tag, "said_by": "the registry"})
+
+
+def _uris(
+    root: Path, identity: str, registry: str, regions: str, release: str, by_digest: bool, otherwise: str
+) -> list[Uri]:
     intent = load_intent(root)
     recipe = intent.recipe(identity)
     if release:
@@ -158,6 +185,7 @@ def identity_of(root: Path, intent: Intent, uri: str) -> str:
     if match := PINNED.fullmatch(uri):
         written = {name: state.read_image(root / "out" / name) for name in names}
         found = [name for name, image in written.items() if image and image.digest == match["digest"]]
+        found += twins.recorded_as(intent.recipes, match["digest"])
         shipped = [record.images for record in release_records.known(root).values()]
         found += [name for one in shipped for name, image in one.items() if image.digest == match["digest"]]
         return found[0] if found and found[0] in names else ""

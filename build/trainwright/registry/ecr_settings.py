@@ -51,9 +51,11 @@ def refuse_filters(settings: Repository, identities: Iterable[str]) -> None:
             f"{identity}-{'f' * SHORT}",
             image_tags.release_tag(identity, "2026.11.0"),
         ]
+        fixed += [image_tags.twin_tag(tag) for tag in fixed]
+        aliases = [image_tags.alias(identity), image_tags.twin_tag(image_tags.alias(identity))]
         wrong = [tag for tag in fixed if image_tags.movable(tag, settings.moving)]
-        wrong += [tag for tag in [image_tags.alias(identity)] if not image_tags.movable(tag, settings.moving)]
-        wrong += [tag for tag in [*fixed, image_tags.alias(identity)] if image_tags.movable(tag, [settings.caches])]
+        wrong += [tag for tag in aliases if not image_tags.movable(tag, settings.moving)]
+        wrong += [tag for tag in [*fixed, *aliases] if image_tags.movable(tag, [settings.caches])]
         if wrong:
             raise ConfigError(
                 f"[repository] of {FILE} has wrong patterns for the tag {wrong[0]}",

@@ -85,6 +85,15 @@ class Caching(Model):
     export: Annotated[str, Field(pattern=r"^[\w-]+=[\w-]+(,[\w-]+=[\w-]+)*$")]  # attributes of its cache exporter
 
 
+class Twin(Model):
+    """The zstd twin of each published image: the same configuration, with layers that are smaller and unpack sooner."""
+
+    zstd_twin: bool  # whether `push` makes one if the user does not say
+    on_loopback: bool  # whether it also does so for a registry on this machine, from which no host pulls
+    level: Annotated[int, Field(ge=1, le=22)]  # of zstd
+    threads: Annotated[int, Field(ge=0)]  # for each layer; 0 is one for each processor; does not change the bytes
+
+
 class Prune(Model):
     """The rules for removing images from a registry."""
 
@@ -100,6 +109,7 @@ class Publication(Model):
     scan: ScanPolicy
     signature: Signature
     cache: Caching
+    twin: Twin
     prune: Prune
 
 

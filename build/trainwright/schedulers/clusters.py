@@ -32,6 +32,7 @@ class Cluster(Model):
     no_compute_domain: str = ""  # Kubernetes: why it gives no IMEX channel; "" if it does
     annotations: dict[str, str] = Field(default={})  # Kubernetes: of each pod, so that nothing disturbs it
     node_labels: dict[str, str] = Field(default={})  # Kubernetes: of nodes that may take a pod
+    zstd: bool = False  # whether its nodes are known to pull layers compressed with zstd: a job names the zstd twin
     evidence: str = ""
 
     @property
@@ -91,6 +92,7 @@ class Asked(Model):
     gpus_per_node: bool | None = None
     mpi_type: str = ""
     efa_by: str = ""
+    zstd: bool | None = None
 
 
 def load_kinds(root: Path) -> Kinds:
@@ -148,6 +150,7 @@ def choose(kinds: Kinds, asked: Asked, on: str, family: Family, hyperpod: bool =
         "gpus_per_node": asked.gpus_per_node,
         "mpi_type": asked.mpi_type or None,
         "efa_by": [asked.efa_by] if asked.efa_by else None,
+        "zstd": asked.zstd,
     }
     return row.model_copy(update={key: value for key, value in given.items() if value is not None})
 

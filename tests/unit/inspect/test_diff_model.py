@@ -93,3 +93,15 @@ def test_without_a_registry_layers_are_compared_unpacked() -> None:
     assert found.layers.new_bytes is None
     assert "only known for images in a registry" in sentences(found)[0]
     assert compare(SIDE, other(config=None)).layers is None
+
+
+def test_an_image_and_its_zstd_twin_are_one_image() -> None:
+    one = other(digest="sha256:a", configuration="sha256:c", compression="gzip")
+    twin = other(
+        digest="sha256:b", configuration="sha256:c", compression="zstd", layers=[Blob(digest="sha256:z", size=9)]
+    )
+    assert sentences(compare(one, twin)) == [
+        "same image, other compression: gzip 0.0 MB, zstd 0.0 MB; both have the configuration sha256:c"
+    ]
+    for same in (one, twin.model_copy(update={"configuration": "sha256:d"}), other(digest="sha256:b")):
+        assert "same image" not in "".join(sentences(compare(one, same)))

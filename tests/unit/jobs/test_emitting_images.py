@@ -8,6 +8,7 @@ from unit.emitted import DIGEST, KUBERNETES, SLURM, TWO, Emit, documents, pods
 
 from trainwright.core.files import write
 from trainwright.matrix.records import Image
+from trainwright.publish import twins
 
 PUSHED = ("pytorch-2.13-cpu-py311-ec2", "pytorch-2.15-cu132-py313-ec2", "pytorch-2.15-cu132-py313-ec2-single-node")
 
@@ -106,3 +107,64 @@ def test_tcp_where_there_is_efa_must_be_said(pushed: Emit) -> None:
     ended = pushed("slurm", *TWO, "--env", "TRAINWRIGHT_ALLOW_TCP=1", image=PUSHED[2])
     assert ended.code == 0
     assert "would use TCP" in ended.err
+
+
+TWIN = f"sha256:{'7' * 64}"
+
+
+def twinned(tmp_path: Path, image: str = DIGEST) -> None:
+    """Record a zstd twin of an image that was pushed from here."""
+    record = twins.Record(image=image, twins={f"registry.example.com/{PUSHED[1]}": TWIN})
+    write(tmp_path / "checkout/out" / PUSHED[1] / "twin.json", record.model_dump_json())
+
+
+@pytest.mark.parametrize(
+    ("on", "words", "zstd"),
+    [
+        ("pytorchjob", (), True),
+        ("mpijob", ("--cluster", "eks-karpenter"), True),
+        ("pytorchjob", ("--cluster", "eks-dra"), True),
+        ("pytorchjob", ("--gzip",), False),
+        ("hyperpod-eks", (), False),
+        ("hyperpod-eks", ("--zstd",), True),
+        ("slurm", (), False),
+        ("slurm", ("--zstd",), True),
+        ("hyperpod-slurm", (), False),
+    ],
+)
+def test_the_zstd_twin_where_the_nodes_take_it(
+    pushed: Emit, tmp_path: Path, on: str, words: tuple[str, ...], zstd: bool
+) -> None:
+    twinned(tmp_path)
+    ended = pushed(on, *TWO, *words, image=PUSHED[1])
+    assert ended.code == 0, ended.err
+    assert (TWIN in ended.out, DIGEST in ended.out) == (zstd, not zstd)
+    assert ("the nodes pull the zstd twin of" in ended.err) == zstd
+    if zstd:
+        assert f"--gzip: registry.example.com/{PUSHED[1]}@{DIGEST}" in ended.err
+
+
+def test_without_a_twin_the_image_itself(pushed: Emit, tmp_path: Path) -> None:
+    """Unless the user asks for the twin. A record of another image's twin is none."""
+    for of in ("", f"sha256:{'8' * 64}"):
+        if of:
+            twinned(tmp_path, of)
+        assert DIGEST in pushed("pytorchjob", *TWO, image=PUSHED[1]).out
+        ended = pushed("pytorchjob", *TWO, "--zstd", image=PUSHED[1])
+        assert (ended.code, ended.out) == (7, "")
+        assert f"{PUSHED[1]} has no zstd twin" in ended.err
+        assert f"trainwright push {PUSHED[1]} --twin" in ended.err
+
+
+def test_an_address_is_used_as_it_is(pushed: Emit, tmp_path: Path) -> None:
+    twinned(tmp_path)
+    address = f"registry.example.com/other@sha256:{'9' * 64}"
+    assert address in pushed("pytorchjob", *TWO, image=address).out
+    ended = pushed("pytorchjob", *TWO, "--zstd", image=address)
+    assert (ended.code, "--zstd requires the id of an image" in ended.err) == (2, True)
+    own = f"registry.example.com/{PUSHED[1]}@{TWIN}"  # a twin by its digest is known, too
+    ended = pushed("pytorchjob", *TWO, "--instance", "c5n.18xlarge", image=own)
+    assert (ended.code, "c5n.18xlarge has none" in ended.err) == (2, True)
+    tag = f"registry.example.com/x:{PUSHED[1]}-0123456789ab-zstd"
+    ended = pushed("pytorchjob", *TWO, "--zstd", image=tag)
+    assert (ended.code, "has no digest" in ended.err) == (0, False)

@@ -217,6 +217,8 @@ def test_what_sagemaker_refuses_is_refused_here(cli: Cli, script: Path, words: l
         (uri(SINGLE), "p5.48xlarge", ["--nodes", "2"], "--allow-tcp"),
         (f"{BELOW}:other", "p5.48xlarge", [], "the launcher of 8 ranks is unknown"),
         (uri("pytorch-2.15-cu132-py313-sagemaker-arm64"), "p5.48xlarge", [], "is for arm64"),
+        (f"{uri(CPU)}-zstd", "p5.48xlarge", [], "SageMaker does not pull the zstd twin of an image"),
+        (f"{BELOW}:{CPU}-zstd-latest", "p5.48xlarge", [], "its tag is the same without -zstd"),
     ],
 )
 def test_images_that_cannot(cli: Cli, script: Path, image: str, instance: str, words: list[str], said: str) -> None:

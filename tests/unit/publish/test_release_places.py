@@ -12,7 +12,7 @@ from registries import MANIFEST, Registry, digest_of, serving
 from trainwright.build import state as build_state
 from trainwright.core import errors
 from trainwright.core.errors import IncompatibleError, NotRunError, Refusals, RegistryError, TrainwrightError
-from trainwright.docker import engine
+from trainwright.docker import engine, zstd_twin
 from trainwright.image import inputs
 from trainwright.image import tags as image_tags
 from trainwright.matrix.matrix import Recipe, load_intent
@@ -83,6 +83,71 @@ def test_tags_and_alias_in_each_of_them(here: Path, two: tuple[Registry, Registr
         assert tags(one) == {f"{ID}-{NAME}": digest, f"{ID}-latest": digest}
     rows = publish_release.rollback(here, NAME, "*", [one.address for one in two], False)
     assert [row.action for row in rows] == ["stays", "stays"]
+
+
+CONFIG = {"mediaType": zstd_twin.KINDS.config, "digest": f"sha256:{'c' * 64}", "size": 1}
+
+
+def hold_with_twin(held: Registry, name: str = "c") -> tuple[str, str]:
+    """Put an image and its zstd twin under its present key; return both digests."""
+    config, of = {**CONFIG, "digest": f"sha256:{name * 64}"}, f"sha256:{name * 64}"
+    digest = hold(held, ID, json.dumps({"config": config, "layers": [{"digest": of, "size": 1}]}).encode())
+    layer = {"mediaType": zstd_twin.LAYER, "digest": of, "size": 1}
+    kind = zstd_twin.KINDS.manifest
+    content = json.dumps({"mediaType": kind, "config": config, "layers": [layer]}).encode()
+    held.manifests[REPOSITORY, digest_of(content)] = content, kind
+    held.tags[REPOSITORY, f"{inputs.load(load_intent(Path.cwd()).recipe(ID)).tag}-zstd"] = digest_of(content)
+    held.blobs[REPOSITORY, of] = b"x"  # without it, the registry takes no manifest that names it
+    return digest, digest_of(content)
+
+
+def test_a_twin_gets_the_same_tags_and_follows_the_alias(
+    here: Path, two: tuple[Registry, Registry], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    signed = list[str]()
+    monkeypatch.setattr(publish_attest, "sign_twin", lambda _, __, digest, ___: signed.append(digest))
+    digest, twin = {hold_with_twin(one) for one in two}.pop()
+    rows = release(two)
+    assert all(row.why.endswith("its zstd twin too") for row in rows)
+    assert signed == [twin, twin]
+    for one in two:
+        assert {tag: held for (_, tag), held in one.tags.items() if NAME in tag or "latest" in tag} == {
+            f"{ID}-{NAME}": digest,
+            f"{ID}-latest": digest,
+            f"{ID}-{NAME}-zstd": twin,
+            f"{ID}-zstd-latest": twin,
+        }
+        one.tags[REPOSITORY, f"{ID}-zstd-latest"] = "sha256:of-a-later-release"
+    rows = publish_release.rollback(here, NAME, "*", [one.address for one in two], False)
+    assert [row.action for row in rows] == ["moved", "moved"]
+    assert {one.tags[REPOSITORY, f"{ID}-zstd-latest"] for one in two} == {twin}
+
+
+def test_a_release_without_a_twin_leaves_no_stale_alias_of_one(here: Path, two: tuple[Registry, Registry]) -> None:
+    hold(two[0], ID)
+    hold(two[1], ID)
+    two[1].manifests[REPOSITORY, digest_of(b"{}")] = b"{}", MANIFEST
+    two[1].tags[REPOSITORY, f"{ID}-zstd-latest"] = digest_of(b"{}")
+    error = refused(two)
+    assert isinstance(error, NotRunError)
+    assert "has no zstd twin, but the alias of its twin exists" in error.what
+    assert error.fix.startswith(f"trainwright push {ID} --twin")
+    del two[1].tags[REPOSITORY, f"{ID}-zstd-latest"]
+    release(two)
+    two[0].manifests[REPOSITORY, digest_of(b"{}")] = b"{}", MANIFEST
+    two[0].tags[REPOSITORY, f"{ID}-zstd-latest"] = digest_of(b"{}")
+    before = dict(two[0].tags)
+    with pytest.raises(NotRunError, match="the alias of its twin exists"):
+        publish_release.rollback(here, NAME, "*", [two[0].address], False)
+    assert two[0].tags == before
+
+
+def test_a_twin_of_another_image_is_not_released(here: Path, two: tuple[Registry, Registry]) -> None:
+    hold_with_twin(two[0])
+    hold(two[0], ID, json.dumps({"config": {**CONFIG, "digest": f"sha256:{'e' * 64}"}, "layers": []}).encode())
+    error = refused(two[:1])
+    assert isinstance(error, RegistryError)
+    assert "is not the zstd twin of" in error.what
 
 
 def test_a_dry_run_has_the_steps_of_the_real_one(

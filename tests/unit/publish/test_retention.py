@@ -5,7 +5,10 @@ from typing import Any
 
 import pytest
 
+from trainwright.publish import prune
 from trainwright.publish.retention import ACCOUNTS, AGE, JOBS, Known, Listed, freed, judge
+from trainwright.registry import client
+from trainwright.registry.settings import Place
 
 NOW = datetime(2026, 11, 22, tzinfo=UTC)
 ID, KEY = "pytorch-2.13-cpu-py311-sagemaker", "a" * 64
@@ -106,3 +109,70 @@ def test_bytes_that_something_else_holds_are_not_freed() -> None:
     assert freed([OLD, other], gone) == 10
     assert freed([OLD, elsewhere], gone) == 15
     assert freed([OLD, other], gone | {(OLD.repository, OTHER)}) == 16
+
+
+TWIN = OLD.model_copy(update={"digest": OTHER, "tags": [f"{OWN}-zstd"], "config": "sha256:c", "twin": True})
+IMAGE = OLD.model_copy(update={"config": "sha256:c"})
+
+
+def both(image: dict[str, Any], twin: dict[str, Any], known: Known = KNOWN) -> dict[str, tuple[str, str]]:
+    rows = judge([IMAGE.model_copy(update=image), TWIN.model_copy(update=twin)], known)
+    return {row.digest: (row.state, row.why) for row in rows}
+
+
+def test_a_twin_goes_with_its_image() -> None:
+    found = both({}, {})
+    assert {state for state, _ in found.values()} == {"would delete"}
+    assert found[OTHER][1] == "it is a zstd twin, and its image is deleted"
+
+
+@pytest.mark.parametrize(
+    ("image", "twin", "known"),
+    [
+        ({"tags": [OWN, f"{ID}-latest"]}, {}, {}),
+        ({}, {"tags": [f"{OWN}-zstd", f"{ID}-zstd-latest"]}, {}),
+        ({}, {"tags": [f"{OWN}-zstd", f"{ID}-2026.10.0-zstd"]}, {}),
+        ({}, {"pushed": NOW - timedelta(days=3)}, {}),
+        ({}, {}, {"used": {f"r/trainwright/pytorch:{OWN}-zstd"}}),
+        ({}, {}, {"used": {f"r/trainwright/pytorch@{OTHER}"}}),
+        ({}, {}, {"released": {DIGEST: "the release 2026.11.0"}}),
+        ({}, {}, {"keys": {ID: OWN}}),
+        ({}, {"tags": [f"{OWN}-zstd", "mine"]}, {}),
+        ({"tags": [OWN, "mine"]}, {}, {}),
+    ],
+)
+def test_neither_is_left_alone(image: dict[str, Any], twin: dict[str, Any], known: dict[str, Any]) -> None:
+    """Whatever keeps one of them keeps the other."""
+    found = both(image, twin, KNOWN.model_copy(update=known))
+    assert {state for state, _ in found.values()} == {"kept"}, found
+
+
+def test_a_twin_alone() -> None:
+    (row,) = judge([TWIN], KNOWN)
+    assert (row.state, row.why) == ("would delete", "it is a zstd twin, and its image is not there")
+    (row,) = judge([TWIN.model_copy(update={"tags": [f"{ID}-2026.10.0-zstd"]})], KNOWN)
+    assert row.state == "kept"
+    elsewhere = IMAGE.model_copy(update={"repository": "r/other", "tags": [OWN, f"{ID}-latest"]})
+    assert [row.state for row in judge([elsewhere, TWIN], KNOWN)] == ["kept", "would delete"]
+
+
+def test_images_of_the_same_configuration_that_are_no_twins_are_judged_alone() -> None:
+    other = IMAGE.model_copy(update={"digest": OTHER, "tags": [OWN, f"{ID}-latest"]})
+    assert [row.state for row in judge([IMAGE, other], KNOWN)] == ["would delete", "kept"]
+
+
+def test_what_is_about_a_twin_shares_its_verdict() -> None:
+    name = OTHER.replace(":", "-")
+    beside = OLD.model_copy(update={"digest": "sha256:s", "tags": [f"{name}.sig"], "labels": None})
+    assert {row.state for row in judge([IMAGE, TWIN, beside], KNOWN)} == {"would delete"}
+    kept = TWIN.model_copy(update={"tags": [f"{ID}-zstd-latest"]})
+    assert {row.state for row in judge([IMAGE, kept, beside], KNOWN)} == {"kept"}
+
+
+def test_a_deletion_that_is_interrupted_leaves_no_twin_without_its_image(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Twins go first, what is about a manifest last."""
+    beside = OLD.model_copy(update={"digest": "sha256:s", "tags": [f"{OTHER.replace(':', '-')}.sig"], "labels": None})
+    rows, deleted = judge([beside, IMAGE, TWIN], KNOWN), list[str]()
+    monkeypatch.setattr(client, "delete", lambda _, digest: deleted.append(digest))
+    prune._delete(Place(host="r", path="trainwright/pytorch"), rows, rows, lambda _: None)
+    assert deleted == [OTHER, DIGEST, "sha256:s"]

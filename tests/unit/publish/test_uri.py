@@ -9,6 +9,7 @@ import pytest
 from registries import MANIFEST, Registry, digest_of, serving
 
 from trainwright.build import state
+from trainwright.docker import zstd_twin
 from trainwright.image import inputs, tags
 from trainwright.matrix.matrix import load_intent
 from trainwright.matrix.records import Image
@@ -126,3 +127,31 @@ def test_which_image_a_uri_names(tree: Path) -> None:
         assert uri.identity_of(tree, intent, named) == ID
     for other in (f"{HERE}:{ID}-with-team-0123456789ab", f"{HERE}@sha256:{'e' * 64}", f"{HERE}:latest", HERE):
         assert uri.identity_of(tree, intent, other) == ""
+
+
+def test_the_zstd_twin_by_tag_and_by_digest(cli: Cli, tree: Path) -> None:
+    with serving() as held:
+        config = {"digest": DIGEST, "size": 1}
+        manifest = {"mediaType": MANIFEST, "config": config, "layers": []}
+        digest, tag = hold(held, found(tree).tag, json.dumps(manifest).encode())
+        words = ("uri", ID, "--registry", held.address, "--zstd")
+        ended = cli(tree, *words)
+        assert (ended.code, ended.out) == (7, "")
+        assert f"{ID} has no zstd twin" in ended.err
+        assert f"trainwright push {ID} --twin" in ended.err
+        twin = json.dumps({**manifest, "mediaType": zstd_twin.KINDS.manifest}).encode()
+        hold(held, f"{tag}-zstd", twin)
+        assert cli(tree, *words).out == f"{held.address}/{BELOW}:{tag}-zstd\n"
+        assert cli(tree, *words, "--digest").out == f"{held.address}/{BELOW}@{digest_of(twin)}\n"
+        assert cli(tree, *words[:-1], "--gzip", "--digest").out == f"{held.address}/{BELOW}@{digest}\n"
+        hold(held, f"{tag}-zstd", json.dumps({**manifest, "config": {**config, "digest": DIGEST[:-1] + "b"}}).encode())
+        ended = cli(tree, *words)
+        assert (ended.code, ended.out) == (8, "")
+        assert f"{tag}-zstd is not the zstd twin of {digest}" in ended.err
+
+
+def test_sagemaker_gets_no_zstd_twin(cli: Cli, tree: Path) -> None:
+    written(tree, HERE)
+    ended = cli(tree, "uri", ID, "--zstd", "--instance", "ml.m5.xlarge")
+    assert (ended.code, ended.out) == (2, "")
+    assert "SageMaker pulls no zstd twin" in ended.err
