@@ -86,6 +86,7 @@ def row(recipe: Recipe, standing: Standing) -> dict[str, Any]:
         "day": str(proved.day) if proved else "",
         "digest": proved.digest if proved else "",
         "key": standing.key,
+        **({"overridden": standing.overridden} if standing.overridden else {}),
         "where": proved.where.model_dump() if proved else None,
     }
 
