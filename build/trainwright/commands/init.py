@@ -71,7 +71,7 @@ def _write(made: Path, ci: str) -> None:
     if ci != "none":
         for name, path in project.files_of(example / "ci" / ci, ["."]):
             project.copy(path, made / name)
-    for name in (FILE, "requirements.txt"):
+    for name in (FILE, "trainwright-requirements.txt"):
         text = (made / name).read_text()
         write(made / name, text.replace(">=0.1.0", f">={__version__}"))
     intent = load_intent(project.tree(made, declared=True))

@@ -27,7 +27,7 @@ def upgrade(
             "this folder is not in a project",
             where=str(home),
             why="`upgrade` compares the keys that a project recorded; a checkout has them in git",
-            fix="trainwright init DIR makes a project; in a checkout: trainwright affected --since <commit>",
+            fix="trainwright init DIR makes a project; in a checkout: trainwright changes --since <commit>",
         )
     recorded = inspect_upgrade.read(home)
     rows, now = inspect_upgrade.compare(load_intent(root), home)

@@ -38,8 +38,20 @@ def refuse_without_git(root: Path) -> None:
         )
 
 
+def refuse_project(root: Path) -> None:
+    """Raise ConfigError in a project, which has only a part of the files of a checkout."""
+    if home(root) != root:
+        raise ConfigError(
+            "this command changes a checkout of trainwright",
+            where=str(home(root)),
+            why="a project's pins are few, and those that it does not set come with trainwright",
+            fix="edit dockerfiles/matrix.toml; pip install --upgrade trainwright, then trainwright upgrade",
+        )
+
+
 def commit_of(root: Path, reference: str) -> str:
     """Return the commit (40 hex digits) that a branch, tag or commit names. Raises ConfigError if it names none."""
+    refuse_without_git(home(root))
     try:
         return git(root, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{reference}^{{commit}}").strip()
     except EnvironmentProblem as error:
@@ -80,13 +92,7 @@ def worktree(root: Path, commit: str) -> Iterator[Path]:
 
     Raises ConfigError in a project, which has only a part of the files.
     """
-    if home(root) != root:
-        raise ConfigError(
-            "this command changes a checkout of trainwright",
-            where=str(home(root)),
-            why="a project's pins are few, and those that it does not set come with trainwright",
-            fix="edit dockerfiles/matrix.toml; pip install --upgrade trainwright, then trainwright upgrade",
-        )
+    refuse_project(root)
     git(root, "worktree", "prune")  # removes the entry of a process that was killed before it cleaned up
     with store.scratch() as folder:
         try:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from trainwright.matrix.matrix import Recipe
 
 LAYERS, FRAMEWORKS, ROOTFS = "dockerfiles/layers/", "dockerfiles/frameworks/", "dockerfiles/rootfs/"
+OF_A_ROW = ("release", "stack", "pins", "flavour", "instances")  # what each image of a row has of it
 
 
 def check(root: Path) -> None:
@@ -61,7 +62,10 @@ def used_by(recipe: "Recipe", overridden: Sequence[str]) -> dict[str, Any]:
     for entry in said["entries"]:
         file, path = entry["file"].removeprefix("dockerfiles/"), entry["path"]
         if _is_entry_of(recipe, file, path):
-            found[f"{file}: {'.'.join(map(str, path))}"] = entry["value"]
+            value = entry["value"]
+            if file == "matrix.toml" and path[2:3] == ["rows"]:  # its number, and its other images, do not count
+                path, value = path[:3], {key: value[key] for key in OF_A_ROW if key in value}
+            found[f"{file}: {'.'.join(map(str, path))}"] = value
     if overridden:
         found["compat.toml"] = sorted(overridden)
     return found

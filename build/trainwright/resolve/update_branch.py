@@ -58,6 +58,7 @@ def update(root: Path, branch: str, asked: Asked, dry_run: bool, say: Say, advan
     The work is done in a work tree of the last commit; the branch is created last, and only if a pin moved. Raises
     ConfigError if the branch exists or a name is not a pin.
     """
+    checkout.refuse_project(root)
     refuse_branch(root, branch)
     with checkout.worktree(root, "HEAD") as tree:
         old = load_intent(tree)

@@ -1,12 +1,17 @@
 """Test projects: what is laid over the installed data, what each image is made of, and one error for each bad input."""
 
 import json
+import re
 import shutil
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
+from check_jsonschema.builtin_schemas import get_builtin_schema
+from ruamel.yaml import YAML
 
 from trainwright import __version__
 from trainwright.core import project, project_files
@@ -134,6 +139,13 @@ def test_what_a_file_of_the_project_changes(locked: Path, name: str, text: str, 
     assert {one for one in before if before[one].overlay != after[one].overlay} == moves
 
 
+def test_another_image_of_a_row_leaves_the_first_alone(locked: Path) -> None:
+    before, table = inputs.load(of(locked).recipe(TEAM)).key, locked / "dockerfiles/matrix.toml"
+    table.write_text(table.read_text().replace('targets = ["ec2"]', 'targets = ["ec2", "sagemaker"]'))
+    assert inputs.load(of(locked).recipe(TEAM)).key == before
+    assert of(locked).find("base-1.0-cpu-py313-sagemaker-team")
+
+
 def test_a_checkout_has_no_overlay(intent: Intent) -> None:
     found = inputs.load(intent.recipe(STOCK))
     assert (found.overlay, found.overridden) == ("", [])
@@ -154,7 +166,7 @@ checked_on = 2026-11-26
 """
 
 
-def test_a_rule_that_is_overridden(locked: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_rule_that_is_overridden(cli: Cli, locked: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The installed rule refuses; the project lifts it, and that is said with each image that it would refuse."""
     data = tmp_path / "data"
     for name, path in project.files_of(ROOT):
@@ -174,6 +186,25 @@ def test_a_rule_that_is_overridden(locked: Path, monkeypatch: pytest.MonkeyPatch
     (said,) = inputs.load(of(locked).recipe(TEAM)).overridden
     assert said.endswith("numpy must be of another century")
     assert inputs.load(of(locked).recipe(STOCK)).overlay != ""  # made under the override, too
+    found = inputs.load(of(locked).recipe(TEAM))
+    record = f'''key = "{found.key}"
+digest = "sha256:{"0" * 64}"
+day = 2026-11-26
+overlay = "{found.overlay}"
+overridden = [{said!r}]
+tests = {{ image = 1 }}
+where = {{ architecture = "x86_64", cpus = 1, engine = "28" }}
+'''
+    add(locked, f"dockerfiles/proofs/{TEAM}.toml", record)
+    project.tree.cache_clear()
+    ended = cli(locked, "list", "*-team")
+    assert " proved with override " in ended.out
+    assert "another century" in ended.out
+    assert "note: this project overrides rules: numpy must be of another century" in ended.err
+    shown = json.loads(cli(locked, "list", "*-team", "--json").out)
+    assert shown["images"][0]["overridden"] == [said]
+    assert shown["counts"]["proved"] == 1
+    assert [row["file"] for row in shown["overrides"]] == ["dockerfiles/compat.toml"]
 
 
 # --- bad input -------------------------------------------------------------------------------------------------------
@@ -308,6 +339,20 @@ def test_init_writes_the_ci_that_was_asked_for(cli: Cli, tmp_path: Path, ci: str
     assert [path.name for path in tmp_path.glob(".*")] == []
 
 
+def test_the_pipelines_of_a_project() -> None:
+    """GitHub's schema, and goals that the project's Makefile has."""
+    phony = re.search(r"^\.PHONY: (.*)$", (EXAMPLE / "Makefile").read_text(), re.MULTILINE)
+    assert phony
+    workflow = (EXAMPLE / "ci/github/.github/workflows/images.yml").read_text()
+    jsonschema.validate(YAML(typ="safe").load(workflow), get_builtin_schema("vendor.github-workflows"))
+    assert "uses:" not in workflow  # an action would have to be pinned
+    for text in (workflow, (EXAMPLE / "ci/codebuild/buildspec.yml").read_text()):
+        lines = re.findall(r"\bmake ((?:[a-z -])+)", re.sub(r"#.*", "", text))
+        goals = {word for line in lines for word in line.split() if not word.startswith("-")}
+        assert goals
+        assert goals <= set(phony[1].split())
+
+
 def test_init_into_a_folder_with_something_in_it(cli: Cli, tmp_path: Path) -> None:
     add(tmp_path, "p/mine", "mine")
     ended = cli(tmp_path, "init", "p")
@@ -340,11 +385,23 @@ def test_a_cause_of_the_team(cli: Cli, locked: Path) -> None:
 
 
 def test_git_and_pipelines_in_a_project(cli: Cli, locked: Path) -> None:
-    ended = cli(locked, "affected", "--since", "HEAD")
-    assert ended.code in (2, 10), ended.err
-    assert "Traceback" not in ended.err
-    assert cli(locked, "ci", "github").code == 2
-    assert cli(locked, "update", "--branch", "x").code in (2, 10)
+    for words in (("changes", "--since", "HEAD"), ("ci", "proofs")):
+        ended = cli(locked, *words)
+        assert ended.code == 10, ended.err
+        assert "is not in a git checkout" in ended.err
+    assert cli(locked, "ci", "plan", "--of", "github", "--registry", "127.0.0.1:9", "*-team").code != 1
+    assert "trainwright init --ci github DIR" in cli(locked, "ci", "github").err
+    commit = ["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "one"]
+    for command in (["init", "-q"], ["add", "."], commit):
+        subprocess.run(["git", "-C", locked, *command], check=True, capture_output=True)
+    assert json.loads(cli(locked, "changes", "--since", "HEAD", "--json").out) == []
+    add(locked, "dockerfiles/rootfs/hello/more", "x")
+    project.tree.cache_clear()
+    (row,) = json.loads(cli(locked, "changes", "--since", "HEAD", "--json").out)
+    assert row["id"] == TEAM
+    ended = cli(locked, "update", "--branch", "x")
+    assert ended.code == 2
+    assert "this command changes a checkout" in ended.err
 
 
 # --- upgrade ---------------------------------------------------------------------------------------------------------
