@@ -39,9 +39,9 @@ def main() -> None:
     try:
         code = command.main(standalone_mode=False, prog_name="trainwright")
     except TrainwrightError as error:
-        from trainwright.core import console
+        from trainwright.core import console, project
 
-        problem = of_this_machine(error)
+        problem = project.original(of_this_machine(error), Path.cwd())
         console.complain(problem, as_json="--json" in sys.argv)
         code = problem.exit_code
     except (KeyboardInterrupt, typer.Abort):

@@ -44,6 +44,7 @@ LARGEST = 20  # modules of a package; `commands` has a file for each command
 # Modules that compute alone: without programs, sockets, clocks, random, environment and current folder.
 PURE = {
     "core.errors",
+    "core.overlay",
     "core.pairs",
     "core.yaml_text",
     "core.progress",

@@ -1,4 +1,4 @@
-"""Test the wheel: it holds every module and their data, so that four commands work without a checkout."""
+"""Test the wheel: it holds every module and their data, so that every command works without a checkout."""
 
 import json
 import shutil
@@ -16,6 +16,7 @@ FAILED = (
     'Traceback (most recent call last):\n  File "/job/train.py", line 7, in main\nValueError: 3 channels expected\n'
 )
 FLOOR = "p5.48xlarge"
+TEAM, PROVED = "base-1.0-cpu-py313-ec2-team", "base-1.0-cpu-py313-sagemaker"
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +24,8 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Built from what git would hand out, without a network."""
     folder = tmp_path_factory.mktemp("wheel")
     skipped = shutil.ignore_patterns(
-        ".venv", ".sdk", ".docs", ".git", "out", "dist", "__pycache__", ".*_cache", ".hypothesis", "tests", "benchmarks"
+        *(".venv", ".sdk", ".docs", ".git", "out", "dist", "__pycache__", ".*_cache", ".hypothesis"),
+        *("unit", "golden", "benchmarks"),
     )
     shutil.copytree(ROOT, folder / "clone", ignore=skipped)
     command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
@@ -38,6 +40,9 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("site")
     with ZipFile(wheel) as archive:
         archive.extractall(folder)
+        for entry in archive.infolist():  # as installers do: keys depend on what can be executed
+            if entry.external_attr >> 16 & 0o100:
+                (folder / entry.filename).chmod(0o755)
     return folder
 
 
@@ -49,7 +54,7 @@ def run(installed: Path, folder: Path, *words: str) -> "subprocess.CompletedProc
 def test_the_wheel_holds_every_module(wheel: Path) -> None:
     held = set(ZipFile(wheel).namelist())
     assert {f"trainwright/{path.relative_to(PACKAGE)}" for path in PACKAGE.rglob("*.py")} <= held
-    assert not [name for name in held if name.startswith(("build/", "tests/"))]
+    assert not [name for name in held if name.startswith(("build/", "tests/")) or name.endswith(".pyc")]
 
 
 def test_diagnose_and_watch_without_a_checkout(installed: Path, tmp_path: Path) -> None:
@@ -92,7 +97,33 @@ def test_a_checkout_wins(installed: Path, tmp_path: Path) -> None:
     assert "this checkout says ValueError" in run(installed, tmp_path, "diagnose", "train.log").stdout
 
 
-def test_what_needs_a_checkout_says_so(installed: Path, tmp_path: Path) -> None:
-    done = run(installed, tmp_path, "list")
-    assert done.returncode == 2
-    assert "this folder is not in a trainwright checkout" in done.stderr
+def test_a_team_starts_with_the_wheel_alone(installed: Path, tmp_path: Path) -> None:
+    """A project with a row and a component of its own, from an empty folder; and images of ours have our keys."""
+    done = run(installed, tmp_path, "init", "team")
+    assert done.returncode == 0, done.stderr
+    team = tmp_path / "team"
+    (team / "job.log").write_text("Traceback (most recent call last):\nFeatureStoreError: no answer from 10.0.0.1\n")
+    rows = json.loads(run(installed, team, "list", "base-1.0-cpu-*", "--json").stdout)["images"]
+    assert TEAM in [row["id"] for row in rows]
+    assert {row["state"] for row in rows if row["id"] == PROVED} == {"proved"}  # with the wheel's tests, too
+    assert not [row for row in rows if "its tests or the code that proves it changed" in row["reason"]]
+    ours = json.loads(run(PACKAGE.parent, ROOT, "plan", "base-1.0-cpu-*", "--json").stdout)
+    theirs = json.loads(run(installed, team, "plan", "base-1.0-cpu-*", "--json").stdout)
+    assert {row["id"]: row["key"] for row in ours}.items() < {row["id"]: row["key"] for row in theirs}.items()
+    done = run(installed, team, "render", TEAM)
+    assert done.returncode == 0, done.stderr
+    assert "/opt/team/bin" in (team / f"out/{TEAM}/Dockerfile").read_text()
+    assert "team-no-features" in run(installed, team, "diagnose", "job.log").stdout
+    before = sorted(path for path in installed.rglob("*") if "__pycache__" not in path.parts)
+    assert run(installed, team, "upgrade").returncode == 0
+    assert sorted(path for path in installed.rglob("*") if "__pycache__" not in path.parts) == before
+
+
+def test_a_push_without_pytest_says_what_to_install(installed: Path, tmp_path: Path) -> None:
+    """Before minutes of a build."""
+    without = f"import sys; sys.modules['pytest'] = None; {START}"
+    command = [sys.executable, "-I", "-c", without, str(installed), "test", "base-1.0-cpu-py313-ec2"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 10
+    assert "the image tests require pytest" in done.stderr
+    assert "trainwright[prove]" in done.stderr

@@ -1,5 +1,6 @@
 """Run the image tests on one image, and write their outcome into image.json."""
 
+import importlib.util
 import sys
 import time
 from collections.abc import Sequence
@@ -10,7 +11,7 @@ from xml.etree import ElementTree
 from trainwright.build import kept, proof_code
 from trainwright.build.build import at_hand
 from trainwright.build.state import Done, out_folder, write_image
-from trainwright.core.errors import NotRunError, TestError
+from trainwright.core.errors import EnvironmentProblem, NotRunError, TestError
 from trainwright.core.process import run
 from trainwright.core.progress import Say
 from trainwright.docker import engine
@@ -22,6 +23,20 @@ from trainwright.matrix.records import Check, Image
 
 # While one process reads the layers, which takes minutes for those of CUDA, the other one queries the container.
 SIDE_BY_SIDE = ("--numprocesses=auto", "--maxprocesses=2", "--dist=loadgroup", "--no-loadscope-reorder")
+
+
+NEEDED = ("pytest", "testinfra", "xdist")
+
+
+def refuse_without_pytest() -> None:
+    """Raise EnvironmentProblem if the image tests cannot run here: a plain installation lacks what only they need."""
+    if lacking := [name for name in NEEDED if importlib.util.find_spec(name) is None]:
+        raise EnvironmentProblem(
+            f"the image tests require {', '.join(lacking)}",
+            where=sys.executable,
+            why="an image is pushed only after its tests passed, and they are an extra of trainwright",
+            fix=f"{sys.executable} -m pip install 'trainwright[prove]'",
+        )
 
 
 def test(recipe: Recipe, repository: str | None, say: Say) -> Done:

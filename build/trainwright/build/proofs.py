@@ -58,7 +58,15 @@ def standing(recipe: Recipe) -> Standing:
         return Standing(id=recipe.id, record=record, **said)
     state, reason = _judge(record, found)
     versions = facts.versions_of(recipe, found.lock, found.distribution.held) | found.versions
-    return Standing(id=recipe.id, state=state, reason=reason, key=found.key, record=record, versions=versions)
+    return Standing(
+        id=recipe.id,
+        state=state,
+        reason=reason,
+        key=found.key,
+        overridden=found.overridden if state == "proved" else [],
+        record=record,
+        versions=versions,
+    )
 
 
 def due(recipe: Recipe, found: Standing) -> str:
@@ -92,7 +100,9 @@ def _judge(record: Record | None, found: Inputs) -> tuple[State, str]:
         return "unproved", _before(record)
     tests = ", ".join(f"{count} {kind} tests" for kind, count in record.tests.items())
     where = f"{record.where.architecture}, {record.where.cpus} CPUs, {record.where.gpu}, engine {record.where.engine}"
-    return "proved", f"on {record.day}: {tests} passed ({where})"
+    rules = "; ".join(found.overridden)
+    override = f"with override of {len(found.overridden)} rule: {rules}; " if rules else ""
+    return "proved", f"{override}on {record.day}: {tests} passed ({where})"
 
 
 def _before(record: Record | None) -> str:

@@ -8,6 +8,7 @@ from xml.etree import ElementTree
 
 from trainwright.build import proof_code, proofs
 from trainwright.build.state import out_folder, read_image
+from trainwright.core import project
 from trainwright.core.errors import NotRunError, TrainwrightError
 from trainwright.core.files import write
 from trainwright.image import inputs
@@ -35,7 +36,7 @@ def record(
             missing.append(error)
             rows.append({"id": recipe.id, "state": "not recorded", "digest": "", "why": error.what})
             continue
-        write(proofs.record_path(recipe), proofs.dump(proved))
+        write(project.place(proofs.record_path(recipe)), proofs.dump(proved))
         tests = ", ".join(f"{count} {kind} tests" for kind, count in proved.tests.items())
         rows.append({"id": recipe.id, "state": "recorded", "digest": proved.digest, "why": tests})
     if not missing:
@@ -122,7 +123,18 @@ def _record(recipe: Recipe, image: Image, training: Path | None) -> Record:
         _of_present_code(recipe, kind, trained, report, again)
     where = Where.model_validate({name: said[name] for name in Where.model_fields if name in said})
     proof = proof_code.digest(recipe)
-    return Record(key=image.key, proof=proof, digest=image.digest, day=day, size=image.size, tests=tests, where=where)
+    found = inputs.load(recipe, as_locked=True)
+    return Record(
+        key=image.key,
+        proof=proof,
+        digest=image.digest,
+        day=day,
+        size=image.size,
+        overlay=found.overlay or None,
+        overridden=found.overridden or None,
+        tests=tests,
+        where=where,
+    )
 
 
 def _of_present_code(recipe: Recipe, kind: proof_code.Kind, said: dict[str, str], report: Path, fix: str) -> None:

@@ -51,7 +51,7 @@ def build(
 ) -> None:
     """Build the images that are not built yet, and probe them. Each image must hold what its lock says."""
     from trainwright.build import build as build_build
-    from trainwright.build import state
+    from trainwright.build import image_tests, state
     from trainwright.commands.push import pushed, refuse_by_name, refuse_unlicensed
     from trainwright.core import console
     from trainwright.docker.buildx import Cache
@@ -69,6 +69,8 @@ def build(
         elif and_push:
             refuse_by_name(found, registry, licence_allows or [])
         lacking = state.lacking(recipes, held, everywhere=and_push)
+        if and_push and lacking:
+            image_tests.refuse_without_pytest()
         if set_up and lacking:
             set_up_engine(intent.root)
         with console.progress(resolve_fetch.to_fetch(lacking)) as (say, advance):

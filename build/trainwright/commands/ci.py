@@ -47,11 +47,19 @@ def _pipeline(
     import shlex
     import sys
 
-    from trainwright.core import console
+    from trainwright.core import console, project
+    from trainwright.core.errors import ConfigError
     from trainwright.core.files import write_named
     from trainwright.publish import pipelines
 
-    settings = pipelines.settings(chosen(framework, images)[0].root)
+    root = chosen(framework, images)[0].root
+    if project.is_project(root):
+        raise ConfigError(
+            "this pipeline is one of a checkout: it runs scripts that a project does not have",
+            where=str(project.home(root)),
+            fix=f"trainwright init --ci {context.info_name} DIR writes the file for a project",
+        )
+    settings = pipelines.settings(root)
     said = {
         "--framework": framework or "",
         "--since": since,

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from trainwright.commands.options import Json, OneRegion, app, find_data
+from trainwright.commands.options import Json, OneRegion, app, find_root
 from trainwright.core.errors import ConfigError, EnvironmentProblem, NotRunError, printable
 
 Left = Annotated[
@@ -34,7 +34,7 @@ def diagnose(
     if bool(logs) == bool(job):
         fix = "trainwright diagnose LOG..., or trainwright diagnose --job NAME"
         raise ConfigError("diagnose requires either logs or --job, and not both", fix=fix)
-    rows = _of_job(job, region) if job else diagnosis.diagnosed(find_data(), logs or [])
+    rows = _of_job(job, region) if job else diagnosis.diagnosed(find_root(), logs or [])
     if html:
         _write(html, rows)
     if as_json:
@@ -64,16 +64,16 @@ def _of_job(job: str, region: str) -> list[dict[str, Any]]:
 
     with tempfile.TemporaryDirectory() as folder:
         where = aws.regions(region)[0]
-        known = diagnosis.known_of(find_data())
-        following = watch.Watch(known.reader.fresh(), watch.load_settings(find_data()))
+        known = diagnosis.known_of(find_root())
+        following = watch.Watch(known.reader.fresh(), watch.load_settings(find_root()))
         brought = log_files.bring(job, where, following, say, Path(folder))
         names = brought.names
-        rows = diagnosis.diagnosed(find_data(), sorted(names), known, names) if names else []
+        rows = diagnosis.diagnosed(find_root(), sorted(names), known, names) if names else []
         if brought.reason and all(row["cause"] in ("none", "unknown") for row in rows):
             said = Path(folder) / "FailureReason"
             said.write_text(f"{brought.reason}\n")
             rows = [row for row in rows if row["cause"] == "unknown"]  # a job that failed did not end well
-            rows += diagnosis.diagnosed(find_data(), [str(said)], known, {str(said): "SageMaker's FailureReason"})
+            rows += diagnosis.diagnosed(find_root(), [str(said)], known, {str(said): "SageMaker's FailureReason"})
         return rows
 
 

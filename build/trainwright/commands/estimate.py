@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from trainwright.commands.options import Json, app, find_data
+from trainwright.commands.options import Json, app, find_root
 
 
 @app.command()
@@ -29,7 +29,7 @@ def estimate(
     from trainwright.jobs import estimate as job_estimate
     from trainwright.matrix import instances
 
-    root = find_data()
+    root = find_root()
     instances.refuse(root, instance)
     rows = instances.load_instances(root)
     name = instance.removeprefix("ml.")

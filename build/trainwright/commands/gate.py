@@ -99,7 +99,7 @@ def gate(
     as_json: Json = False,
 ) -> None:
     """Run nccl-tests on GPU hosts, and judge the result. With --on slurm, kubernetes, sagemaker: writes a file."""
-    from trainwright.core import console
+    from trainwright.core import console, project
     from trainwright.core.errors import ConfigError
     from trainwright.gate import interleave, read
     from trainwright.gate import run as gate_run
@@ -109,6 +109,7 @@ def gate(
     from trainwright.schedulers.clusters import Asked
 
     root, here = find_root(), on in gate_run.HERE
+    project.make_out(root)
     asked = Asked(cluster=cluster, huge_pages=huge_pages, gpus_per_node=gpus_per_node, mpi_type=mpi_type, efa_by=efa_by)
     where = placement.make(
         on,

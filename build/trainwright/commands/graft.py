@@ -23,7 +23,7 @@ def graft(
 ) -> None:
     """Put a fabric, launcher and preflight on an image of others. Looks into it and plans first, and refuses traps."""
     from trainwright.commands.build import set_up_engine, set_up_registry
-    from trainwright.core import console
+    from trainwright.core import console, project
     from trainwright.core.errors import ConfigError, refuse_all
     from trainwright.graft import build as graft_build
     from trainwright.graft import found as graft_found
@@ -40,6 +40,7 @@ def graft(
     if look_only and push:
         raise ConfigError("--look-only builds nothing that --push could send", fix=f"trainwright graft {image} --push")
     intent = load_intent(find_root())
+    project.make_out(intent.root)
     if set_up:
         set_up_engine(intent.root)
     if set_up and push and not registry:

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from trainwright.commands.options import Json, Logs, app, find_data, find_root
+from trainwright.commands.options import Json, Logs, app, find_root
 
 
 @app.command()
@@ -71,7 +71,7 @@ def judge(
         typer.echo(
             f"the baseline {baseline} is unproved: it was recorded from logs that `judge` did not pass", err=True
         )
-    examined = read.examined(find_data(), logs, declared, known)
+    examined = read.examined(find_root(), logs, declared, known)
     found = [verdict for verdict, _ in examined]
     verdicts.write(examined, html, png, junit)
     if as_json:

@@ -25,32 +25,37 @@ def list_(
     here, by the lock before.
     """
     from trainwright.commands.matrix import look_up, rows_of
-    from trainwright.core import console
+    from trainwright.core import console, project
     from trainwright.inspect import matrix_page
     from trainwright.lock import additions
 
     rows = rows_of(framework, images, state, instance, moved=True)
+    root = find_root()
     found = look_up(rows, vulnerabilities) if vulnerabilities and rows else None
-    ready = additions.settings(find_root()).ready({row["id"] for row in rows})
+    ready = additions.settings(root).ready({row["id"] for row in rows})
     if as_json:
         fields = ["id", "framework", "accelerator", "target", "default", "tested", "state", "reason", "digest"]
-        fields += ["vulnerabilities"] if found else []
+        fields += ["overridden", "vulnerabilities"]
         console.data(
             {
                 **matrix_page.summary(rows),
-                "images": [{name: row[name] for name in fields} for row in rows],
+                "images": [{name: row[name] for name in fields if name in row} for row in rows],
                 "on_top": ready,
+                **({"overrides": overrides} if (overrides := project.overrides(root)) else {}),
                 **(found.model_dump(exclude={"images"}) if found else {}),
             }
         )
         return
+    counts = matrix_page.summary(rows)["counts"]
+    for row in rows:
+        row["state"] += " with override" if "overridden" in row else ""
     if found:
         _findings(rows, found)
         return
     console.show(
         [{name: row[name] for name in ("id", "state", "default", "tested", "reason")} for row in rows], as_json
     )
-    typer.echo(matrix_page.sentence(matrix_page.summary(rows)["counts"]), err=True)
+    typer.echo(matrix_page.sentence(counts), err=True)
     if ready:
         print()
         console.show(ready, as_json)

@@ -160,31 +160,20 @@ def renamed(words: Sequence[str]) -> list[str]:
     return [*found, *rest, *last]
 
 
+_told: list[Path] = []  # the roots whose overrides this process printed
+
+
 def find_root() -> Path:
-    """Return the checkout that the command works on: the nearest folder upwards with dockerfiles/matrix.toml."""
-    for folder in [Path.cwd(), *Path.cwd().parents]:
-        if (folder / "dockerfiles/matrix.toml").exists():
-            return folder
-    raise ConfigError(
-        "this folder is not in a trainwright checkout",
-        where=str(Path.cwd()),
-        fix="cd to the folder that holds dockerfiles/",
-    )
+    """Return the root of the data that the command reads: the checkout, or the installed data with a project's."""
+    from trainwright.core import project
 
-
-def find_data() -> Path:
-    """Return the folder with the data of commands that need no checkout.
-
-    It is the checkout around the current folder, else the wheel's data, else the checkout that this command is of.
-    """
-    package = Path(__file__).parents[1]
-    try:
-        return find_root()
-    except ConfigError:
-        for folder in (package / "data", package.parents[1]):
-            if (folder / "dockerfiles/causes").is_dir():
-                return folder
-        raise
+    root = project.find(Path.cwd())
+    if "--json" not in sys.argv and not _told:
+        _told.append(root)
+        for row in project.overrides(root):
+            was = f" (was: {row['was']})" if row["was"] else ""
+            print(f"note: this project overrides {row['what']}{was}: {row['where']}", file=sys.stderr)
+    return root
 
 
 def chosen(framework: str | None, images: Sequence[str] | None) -> tuple["Intent", list["Recipe"]]:
@@ -232,4 +221,6 @@ def on_top(recipes: list["Recipe"], requirements: Path | None, name: str) -> lis
             why=", ".join(recipe.id for recipe in recipes[:5]),
             fix=f"name one: {recipes[0].id}",
         )
+    if not requirements.exists() and (recipes[0].root / requirements).exists():  # as `list` names a recipe
+        requirements = recipes[0].root / requirements
     return [additions.on_top(recipes[0], str(requirements), name)]

@@ -37,6 +37,7 @@ def pushed(
 
     `held` is what the registry holds; if it is empty, the registry is queried.
     """
+    from trainwright.build import image_tests
     from trainwright.core import console
     from trainwright.publish import push as publish_push
     from trainwright.publish import refusals
@@ -46,6 +47,8 @@ def pushed(
             refusals.refuse(one, release)
         held = held or known(intent, found, *where, allowed)
         refuse_unlicensed(found, held, allowed)
+        if not all(all(held[one.variant.id].values()) for one in found):
+            image_tests.refuse_without_pytest()
         twinned = untwinned(found, held, twin)
         return [
             publish_push.push(one, held[one.variant.id], release, say, waive_gate, allowed, twinned[one.variant.id])

@@ -24,6 +24,7 @@ def test_(
     from trainwright.core import console
     from trainwright.inspect import verify_child
 
+    image_tests.refuse_without_pytest()
     if image:
         if images or framework or with_:
             raise ConfigError(

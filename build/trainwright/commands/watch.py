@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from trainwright.commands.options import Json, app, find_data
+from trainwright.commands.options import Json, app, find_root
 from trainwright.core.errors import JobError
 
 
@@ -30,7 +30,7 @@ def watch(
     from trainwright.diagnose import watch as diagnose_watch
     from trainwright.diagnose.log_lines import unprefixed
 
-    root, piped = find_data(), log == log_lines.STANDARD_INPUT
+    root, piped = find_root(), log == log_lines.STANDARD_INPUT
     one = diagnose_watch.load_watch(root, hosts)
     say = console.log_printer(sys.stderr if as_json or piped else sys.stdout)
     written, ended_by = follow or piped, ""

@@ -16,7 +16,6 @@ from trainwright.core.errors import Refusals, TrainwrightError, printable
 if TYPE_CHECKING:
     from trainwright.build.state import Done
 
-WRITTEN = ("locks", "proofs", "releases")  # in dockerfiles/, by commands that run one at a time
 NARROW = 3  # characters: the narrowest readable column
 
 
@@ -179,10 +178,13 @@ def alone(root: Path, no_wait: bool = False, reads: bool = False) -> Iterator[No
     Files of killed commands are removed first, because they would appear as uncommitted in git.
     """
     from trainwright.core.files import only_one, tidy
+    from trainwright.core.project import home
+    from trainwright.core.project_files import WRITTEN
 
     if reads:
         yield
         return
+    root = home(root)
     with only_one(root / "out", lambda line: print(line, file=sys.stderr, flush=True), wait=not no_wait):
         for folder in (*(root / "dockerfiles" / name for name in WRITTEN), *(root / "out").glob("*/")):
             tidy(folder)

@@ -13,6 +13,7 @@ from trainwright.core.errors import ConfigError, TrainwrightError, did_you_mean
 
 NUMBER = re.compile(r"[0-9]{100,}")  # longer than any declared number, and int() refuses such numbers
 LARGEST = 10_000_000  # characters: hundreds of times what people write, and parsed within seconds
+BARE = re.compile(r"[A-Za-z0-9_-]+")  # a key that needs no quotes
 M = TypeVar("M", bound=BaseModel)
 
 
@@ -25,7 +26,8 @@ class Model(BaseModel):
 
 def line_of(text: str, path: tuple[int | str, ...]) -> int:
     """Return the line (from 1) of a key path in a TOML text, as exactly as a text search for its parts can find it."""
-    lines, line = text.splitlines(), 0
+    lines = text.splitlines()
+    line, path = _section(lines, path)
     for part in path:
         if isinstance(part, int):  # the part-th element of an array of tables
             headers = [n for n, row in enumerate(lines) if row.strip().startswith("[[") and n >= line]
@@ -34,6 +36,17 @@ def line_of(text: str, path: tuple[int | str, ...]) -> int:
         name = re.compile(rf"(^|[\s.\[\"'{{,]){re.escape(part)}([\s.\]\"'=]|$)")
         line = next((n for n in range(line, len(lines)) if name.search(lines[n].split("#")[0])), line)
     return line + 1
+
+
+def _section(lines: list[str], path: tuple[int | str, ...]) -> tuple[int, tuple[int | str, ...]]:
+    """Return the line (from 0) of the header of a path's element of an array of tables, and the rest of the path."""
+    end = next((n for n, part in enumerate(path) if isinstance(part, int)), 0)
+    dotted = ".".join(part if BARE.fullmatch(part) else json.dumps(part) for part in map(str, path[:end]))
+    headers = [n for n, row in enumerate(lines) if row.split("#")[0].strip() == f"[[{dotted}]]"]
+    number = path[end] if end else 0
+    if isinstance(number, int) and end and number < len(headers):
+        return headers[number], path[end + 1 :]
+    return 0, path
 
 
 def read(path: Path, given: str = "", error: type[TrainwrightError] = ConfigError, fix: str = "") -> str:

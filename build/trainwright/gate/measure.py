@@ -10,7 +10,7 @@ from typing import Literal
 
 import tomlkit
 
-from trainwright.core import files
+from trainwright.core import files, project
 from trainwright.core.errors import ConfigError, NotRunError, TestError
 from trainwright.diagnose import log_lines
 from trainwright.gate import baseline, read, regression
@@ -64,7 +64,7 @@ def record(
     document = tomlkit.document()
     document.add(tomlkit.comment("Written by `trainwright baseline record`; busbw in GB/s, sizes in bytes."))
     document.update(found.model_dump(exclude_none=True))
-    files.write(root / FOLDER / f"{name}.toml", tomlkit.dumps(document))
+    files.write(project.place(root / FOLDER / f"{name}.toml"), tomlkit.dumps(document))
     return found
 
 

@@ -8,6 +8,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from trainwright.core import project
 from trainwright.core.errors import ConfigError, NotRunError
 from trainwright.core.files import write
 from trainwright.core.toml import Model, load
@@ -86,7 +87,7 @@ def record(recipe: Recipe, wanted: list[str], found: list[Verdict], declared: De
     document = tomlkit.document()
     document.add(tomlkit.comment("Written by `trainwright judge --record`; a person reads it, nobody edits it."))
     document.update(gate.model_dump(mode="python", exclude_none=True))
-    write(recipe.root / FOLDER / f"{identity}.toml", tomlkit.dumps(document))
+    write(project.place(recipe.root / FOLDER / f"{identity}.toml"), tomlkit.dumps(document))
     return gate
 
 

@@ -6,6 +6,8 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Self
 
+from pydantic import Field
+
 from trainwright.core import store
 from trainwright.core.errors import ConfigError, DamagedLock, LockError
 from trainwright.core.files import write
@@ -13,6 +15,7 @@ from trainwright.core.toml import Model, line_of, parse, read
 from trainwright.image import bake, bootstrap, notices, probe, render, tags
 from trainwright.image import key as image_key
 from trainwright.lock import facts, lockfile, overlaps, packages
+from trainwright.matrix import overlaid
 from trainwright.matrix.compat import Verdict
 from trainwright.matrix.matrix import Intent, Recipe, once_per_intent
 from trainwright.matrix.model import Lock, Package, PythonFile, Variant
@@ -101,6 +104,10 @@ class Inputs(Model):
     tools: Distribution | None  # distribution packages of compile stages; None if nothing is compiled
     warnings: list[Verdict]  # unmet rules of compat.toml with severity warn
     blocked: list[str]  # facts that could not be established
+    overlay: str = ""  # sha256 (hex) of what a project says that this image is made of; "" without any
+    overridden: list[str] = Field(
+        default=[]
+    )  # rules of compat.toml that would judge it otherwise, and a project overrides
     key: str
     tag: str
     name: str  # in the engine
@@ -319,6 +326,7 @@ def load(recipe: Recipe, as_locked: bool = False) -> Inputs:
     base, found = recipe.base, distribution.packages()
     build = tools.packages() if tools else {}
     warnings = facts.admit(recipe, locked, found, build)
+    overridden = facts.overridden(recipe, locked, found, build)
     if base.provider == "packages" and (lacking := distribution.unmet):
         raise LockError(
             f"package {lacking[1]} is missing from the lock",
@@ -343,6 +351,9 @@ def load(recipe: Recipe, as_locked: bool = False) -> Inputs:
     folders = [f"wheels/{folder}" for folder in wheels] + ["requirements", "rootfs", "packages"]
     folders += ["sources"] if locked.sources else []
     folders += ["build-packages"] if tools else []
+    own = overlaid.used_by(recipe, overridden)
+    overlay = lockfile.digest(own) if own else ""
+    files |= {"overlay": overlay} if own else {}
     unnamed = bake.bake(base, distribution.epoch, folders)
     key = image_key.input_key({**text, "docker-bake.json": unnamed}, files, manifest)
     tag = tags.key_tag(recipe.id, key)
@@ -360,6 +371,8 @@ def load(recipe: Recipe, as_locked: bool = False) -> Inputs:
         rootfs=rootfs,
         base_key=base_key,
         warnings=warnings,
+        overlay=overlay,
+        overridden=overridden,
         blocked=lockfile.blocked(locked, pins),
         key=key,
         tag=tag,
@@ -378,6 +391,11 @@ def _rootfs(recipe: Recipe) -> dict[str, Path]:
     """Return the image's rootfs files: common ones, its target's and its components'."""
     parts = sorted({"common", recipe.variant.target, *recipe.pins})
     return {name: path for part in parts for name, path in _files_of(recipe.intent, part).items()}
+
+
+def rootfs_fingerprints(found: Inputs) -> dict[str, str]:
+    """Return the fingerprint of each file of an image's rootfs."""
+    return {name: _fingerprint(found.recipe.intent, path) for name, path in sorted(found.rootfs.items())}
 
 
 @once_per_intent

@@ -10,8 +10,9 @@ import jinja2
 from jinja2 import StrictUndefined, TemplateNotFound, TemplateSyntaxError, UndefinedError
 from jinja2.bccache import Bucket
 from jinja2.environment import TemplateModule
+from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from trainwright.core import store
+from trainwright.core import project, store
 from trainwright.core.errors import ConfigError, TrainwrightError, did_you_mean
 from trainwright.core.files import write
 from trainwright.core.toml import read
@@ -32,9 +33,10 @@ def folder() -> Path:
 @once_per_intent
 def _environment(intent: Intent) -> jinja2.Environment:
     """Return one environment for all images of an intent, so that each template is read once."""
-    made = Environment(
+    sandboxed = bool(project.overlay(intent.root))  # templates of others are among them
+    made = (Sandbox if sandboxed else Environment)(
         loader=Templates(intent.root / "dockerfiles"),
-        bytecode_cache=ByteCode(folder()),
+        bytecode_cache=ByteCode(folder() / "sandbox" if sandboxed else folder()),
         undefined=StrictUndefined,
         auto_reload=False,
         **SYNTAX,
@@ -58,6 +60,12 @@ class Template(jinja2.Template):
 
 
 class Environment(jinja2.Environment):
+    template_class = Template
+
+
+class Sandbox(ImmutableSandboxedEnvironment):
+    """An environment in which a template reaches no attribute of Python itself, and changes no value given to it."""
+
     template_class = Template
 
 

@@ -112,6 +112,7 @@ def row(recipe: Recipe, standing: Standing) -> dict[str, Any]:
         "key": standing.key,
         "size": proved.size if proved else None,
         "tests": dict(proved.tests) if proved else {},
+        **({"overridden": standing.overridden} if standing.overridden else {}),
         "where": proved.where.model_dump() if proved else None,
     }
 

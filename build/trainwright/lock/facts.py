@@ -2,8 +2,11 @@
 
 from collections.abc import Mapping
 
+from trainwright.core import project
+from trainwright.core.toml import load
 from trainwright.lock.lockfile import name_of, python_name
-from trainwright.matrix.compat import Verdict, violations
+from trainwright.matrix.compat import FILE as COMPAT
+from trainwright.matrix.compat import Compat, Verdict, violations
 from trainwright.matrix.matrix import Intent, Recipe
 from trainwright.matrix.model import Component, Lock, Package, PythonFile
 from trainwright.matrix.providers import VERSIONLESS, bundled, requirement
@@ -149,6 +152,18 @@ def admit(
         lambda name, version: _as_pinned(recipe, name, version),
         lambda verdict: _of_instances(recipe, verdict),
     )
+
+
+def overridden(
+    recipe: Recipe, locked: Lock | None, packages: Mapping[str, Package], build_packages: Mapping[str, Package]
+) -> list[str]:
+    """Return the installed rules that an image breaks, or that are not established for it, and a project overrides."""
+    if not any(entry["file"] == COMPAT for entry in project.overlay(recipe.root).get("overrides", [])):
+        return []
+    facts = facts_of(recipe, locked, packages, build_packages)
+    still = {verdict.rule for verdict in violations(recipe.intent.compat, facts)}
+    before = violations(load(project.installed() / COMPAT, Compat), facts)
+    return [f"{sentence(verdict)}: {verdict.rule}" for verdict in before if verdict.rule not in still]
 
 
 def _of_instances(recipe: Recipe, verdict: Verdict) -> str:

@@ -125,7 +125,7 @@ def _resolved(intent: Intent, name: str, pin: Pin, accelerator: str) -> list[obj
     component = intent.components.components[name]
     provider = component.provider(pin.provider).model_copy(update={"packages": [], "build_packages": []})
     release = component.releases.get(pin.version, Release())
-    unsaid = [field for field in ("in_base", "extras") if not getattr(provider, field)]
+    unsaid = [field for field in ("in_base", "extras", "own") if not getattr(provider, field)]
     facts = provider.model_dump(mode="json", exclude={"installs", "refuses", "compile", *unsaid})
     chosen = {  # the values of other accelerators have no effect here
         "requirement": for_accelerator(provider.requirement, accelerator),

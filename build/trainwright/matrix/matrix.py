@@ -11,6 +11,7 @@ from typing import Any, Self, TypeVar, TypeVarTuple
 
 from trainwright.core.errors import ConfigError, did_you_mean
 from trainwright.core.toml import Model, load
+from trainwright.matrix import overlaid
 from trainwright.matrix.compat import Compat, load_rules
 from trainwright.matrix.instances import Instance, architectures, load_instances
 from trainwright.matrix.model import (
@@ -336,6 +337,7 @@ def load_intent(root: Path) -> Intent:
         bases=load(root / "dockerfiles/bases.toml", Bases).bases,
         tools=load(root / "dockerfiles/tools.toml", Tools),
     )
+    overlaid.check(root)
     variants = list(expand(matrix, components.components, (root / MATRIX).read_text()))
     check(root, matrix, components, variants)
     compat = load_rules(root, components.components)

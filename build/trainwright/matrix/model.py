@@ -79,7 +79,7 @@ class Matrix(Model):
 
 Text = str | dict[str, str]  # the same for all accelerators, or one per glob of them
 Names = list[str] | dict[str, list[str]]  # the same for all distributions, or by glob of `<distribution>-<suite>`
-Kind = Literal["python", "distro", "source", "file", "bundled", "base"]
+Kind = Literal["python", "distro", "source", "file", "bundled", "base", "own"]
 Position = Literal["system", "interpreter", "framework", "python", "toolkit", "compiled"]
 
 
@@ -134,6 +134,7 @@ class Provider(Model):
     refuses: Text = ""  # Python package with the same content: a job cannot install it over this one
     installs: list[str] = []  # globs: packages that it registers with dpkg itself, with versions unknown to the lock
     compile: bool = False  # its source distribution is compiled in a separate stage, against the image's packages
+    own: bool = False  # files of rootfs/<component>, kept beside this declaration; the probe verifies the pin's version
     in_base: bool = False  # the base image contains it; the pin declares the version, and the probe verifies it
 
     @property
@@ -146,6 +147,8 @@ class Provider(Model):
             return "bundled"
         if self.in_base:
             return "base"
+        if self.own:
+            return "own"
         return "python" if self.requirement else "distro"
 
 

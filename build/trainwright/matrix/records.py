@@ -88,6 +88,8 @@ class Record(Model):
     digest: Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
     day: date  # UTC, of the first image test that counts
     size: int | None = None  # compressed bytes
+    overlay: Sha256 | None = None  # of a project's files that this image is made of; None without any
+    overridden: list[str] | None = None  # rules of compat.toml that would judge it otherwise, and a project overrides
     tests: dict[str, int]  # "image", "training", "cluster" to the number passed
     where: Where
 
@@ -99,5 +101,6 @@ class Standing(Model):
     state: State
     reason: str
     key: str = ""  # of the present inputs; "" if they are incomplete
+    overridden: list[str] = Field(default=[])  # as in its record, for its present inputs
     record: Record | None = None  # of these inputs if it is proved, otherwise of earlier ones
     versions: dict[str, str] = Field(default={})  # component to version, as far as known

@@ -96,7 +96,11 @@ def check(root: Path, matrix: Matrix, components: Components, variants: list[Var
                 fix=f"$EDITOR {file}",
             )
     if twice := {identity for identity in ids if ids.count(identity) > 1}:
-        raise ConfigError(f"two rows of the matrix make the id {min(twice)!r}", where="dockerfiles/matrix.toml")
+        last = [variant for variant in variants if variant.id == min(twice)][-1]
+        where = in_row(last.framework, last.row, (root / MATRIX).read_text())
+        why = "another row has the same release, accelerator, Python, target and flavour"
+        fix = edit(where, "give the row a flavour of its own")
+        raise ConfigError(f"two rows of the matrix make the id {min(twice)!r}", where=where, why=why, fix=fix)
     for name, framework in matrix.frameworks.items():
         if framework.default not in [variant.id for variant in variants if variant.framework == name]:
             raise ConfigError(

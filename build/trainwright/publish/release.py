@@ -9,7 +9,7 @@ from itertools import product
 from pathlib import Path
 
 from trainwright.build.state import known_image, out_folder, read_image, write_image
-from trainwright.core import checkout
+from trainwright.core import checkout, project
 from trainwright.core.errors import (
     ConfigError,
     IncompatibleError,
@@ -103,7 +103,7 @@ def release(
                 attest.sign_twin(found[identity], repository, twin, say)
                 client.tag(repository, twin, image_names.twin_tag(tag))
         if new != record:
-            write(intent.root / FOLDER / f"{name}.toml", release_records.dump(new))
+            write(project.place(intent.root / FOLDER / f"{name}.toml"), release_records.dump(new))
     return signed + [
         _aliased(identity, image, name, records, host, dry_run)
         for (identity, image), host in product(shipped.items(), hosts)

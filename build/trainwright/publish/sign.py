@@ -18,14 +18,14 @@ from pathlib import Path
 from typing import Any
 
 from trainwright.build import programs
-from trainwright.core import certificates
+from trainwright.core import certificates, project
 from trainwright.core.errors import BuildError, ConfigError, EnvironmentProblem, RegistryError, TrainwrightError
 from trainwright.core.process import run
 from trainwright.registry import auth
 
 KEY, VERIFY_KEY, PASSWORD = "TRAINWRIGHT_SIGNING_KEY", "TRAINWRIGHT_VERIFY_KEY", "COSIGN_PASSWORD"
 KINDS = {"sbom": "cyclonedx", "provenance": "slsaprovenance1"}  # cosign's names of these predicates
-FILES = Path(__file__).parents[3] / "dockerfiles/cosign"
+FILES = project.installed() / "dockerfiles/cosign"
 INSTALL = "install cosign, and have it on PATH"  # for hosts other than Linux, on which the locked cosign does not run
 # cosign's messages if the registry answered, but its content does not verify.
 UNVERIFIED = ("no matching attestations", "none of the attestations matched", "no matching signatures")

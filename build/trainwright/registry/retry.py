@@ -12,7 +12,8 @@ from weakref import WeakSet
 
 from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_attempt, wait_exponential_jitter
 
-from trainwright.core.errors import ConfigError, RegistryError
+from trainwright.core import project, project_files
+from trainwright.core.errors import RegistryError
 from trainwright.registry.settings import FILE, Transfer, publication
 
 T = TypeVar("T")
@@ -43,12 +44,17 @@ class Wrong(Broken):
 
 
 def transfer() -> Transfer:
-    """Return attempts, seconds and bytes, from the checkout of the current folder, else ours. Raises ConfigError."""
+    """Return attempts, seconds and bytes, from the checkout or project of the current folder, else the installed ones.
+
+    Raises ConfigError.
+    """
     here = Path.cwd()
-    for folder in (here, *here.parents, Path(__file__).parents[3]):
+    for folder in (here, *here.parents):
+        if (folder / project_files.FILE).exists():
+            return publication(project.find(here)).transfer
         if (folder / FILE).exists():
             return publication(folder).transfer
-    raise ConfigError(f"{FILE} was not found", where=str(here), fix="cd to the folder that holds dockerfiles/")
+    return publication(project.installed()).transfer
 
 
 def tried(work: Callable[[], R], on: type[Broken] = Broken, but: tuple[type[Broken], ...] = ()) -> R:

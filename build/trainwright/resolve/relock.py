@@ -3,6 +3,7 @@
 from contextlib import suppress
 from pathlib import Path
 
+from trainwright.core import project
 from trainwright.core.errors import ConfigError, LockError
 from trainwright.core.files import write
 from trainwright.core.progress import Progress, Say
@@ -49,5 +50,5 @@ def update(
         if keep and (moved or not resolve.is_current(inputs.load, recipe)):
             texts[path] = resolve.lock_python(recipe, solved, progress, say, look)[1]
     for path, text in texts.items():
-        write(path, text)
+        write(project.place(path), text)
     return rows

@@ -6,7 +6,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
-from trainwright.core import mirrors, store
+from trainwright.core import mirrors, project, store
 from trainwright.core.errors import EnvironmentProblem, LockError, TrainwrightError
 from trainwright.core.files import write
 from trainwright.core.progress import Progress, Say, counted
@@ -344,7 +344,7 @@ def is_current(read: Callable[..., object], *words: object) -> bool:
 
 def _written(name: str, path: Path, text: str) -> dict[str, str]:
     same = path.is_file() and path.read_bytes() == text.encode()
-    write(path, text)
+    write(project.place(path), text)
     return {"lock": name, "state": "unchanged" if same else "written", "why": ""}
 
 

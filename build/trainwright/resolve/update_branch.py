@@ -75,6 +75,7 @@ def update(
     `summarize` is called while that work tree exists. Raises ConfigError if the branch exists, if the remote's has
     commits of others, or if a name is not a pin.
     """
+    checkout.refuse_project(root)
     there = remote_branch.Tip()
     if asked.remote:
         refuse_name(root, branch)

@@ -300,9 +300,12 @@ def test_wrong_usage_as_json(cli: Cli, tree: Path) -> None:
 
 
 def test_no_checkout(cli: Cli, tmp_path: Path) -> None:
-    ended = cli(tmp_path, "list")
+    """The installed data is read; what would have to be written into it is refused."""
+    ended = cli(tmp_path, "list", "base-1.0-cpu-py313-ec2", "--json")
+    assert [row["id"] for row in json.loads(ended.out)["images"]] == ["base-1.0-cpu-py313-ec2"]
+    ended = cli(tmp_path, "upgrade")
     assert ended.code == 2
-    assert "this folder is not in a trainwright checkout" in ended.err
+    assert "this folder is not in a project" in ended.err
 
 
 def test_logs_are_read_where_they_lie(cli: Cli, tmp_path: Path) -> None:

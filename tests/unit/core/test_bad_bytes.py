@@ -35,6 +35,7 @@ from trainwright.gate.find import model as find_model
 from trainwright.graft import found as graft_found
 from trainwright.image import inputs, templates
 from trainwright.inspect import parent
+from trainwright.inspect.vulnerabilities import settings as vulnerability_settings
 from trainwright.jobs import request
 from trainwright.matrix.matrix import Recipe, load_intent
 from trainwright.matrix.records import Check, Image, Proof
@@ -126,6 +127,7 @@ KINDS: dict[str, tuple[str, list[Reader]]] = {
     "dockerfiles/registry/*": ("", []),  # the engine's, and the registry's own
     "dockerfiles/rootfs/*": ("dockerfiles/rootfs/common/opt/trainwright/launcher/worlds.py", [("list",)]),
     "dockerfiles/licences.toml": ("", [("explain", GPU)]),
+    "dockerfiles/vulnerabilities.toml": ("", [vulnerability_settings.settings]),
     "dockerfiles/recipes/*": ("", []),  # requirements files and their locks, as "requirements.txt" below
     "dockerfiles/hadolint.yaml": ("", []),  # hadolint's own; `lint` shows what that says of it
     "dockerfiles/*/README.md": ("", []),  # for people
