@@ -4,7 +4,7 @@ import json
 import re
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from trainwright import __version__
 from trainwright.core import project, project_files
 from trainwright.core.errors import ConfigError, EnvironmentProblem, TrainwrightError
 from trainwright.image import inputs
+from trainwright.image import key as image_key
 from trainwright.lock import lockfile
 from trainwright.matrix import overlaid
 from trainwright.matrix.matrix import Intent, load_intent
@@ -146,8 +147,18 @@ def test_another_image_of_a_row_leaves_the_first_alone(locked: Path) -> None:
     assert of(locked).find("base-1.0-cpu-py313-sagemaker-team")
 
 
-def test_a_checkout_has_no_overlay(intent: Intent) -> None:
+def test_a_checkout_has_no_overlay(intent: Intent, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its keys are those from before there were projects."""
+    counted, real = list[str](), image_key.input_key
+
+    def input_key(text: Mapping[str, str], files: Mapping[str, str], *rest: str) -> str:
+        counted.extend(files)
+        return real(text, files, *rest)
+
+    monkeypatch.setattr(image_key, "input_key", input_key)
     found = inputs.load(intent.recipe(STOCK))
+    assert "base" in counted
+    assert "overlay" not in counted
     assert (found.overlay, found.overridden) == ("", [])
     assert overlaid.used_by(intent.recipe(STOCK), ()) == {}
 
