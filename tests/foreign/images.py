@@ -33,6 +33,9 @@ class Image:
     sagemaker: list[str] = field(default_factory=list)  # refused there in addition
     compression: str = "gzip"
     platform: str = ""
+    arguments: dict[str, str] = field(
+        default_factory=dict
+    )  # of the build: a value with a newline, which no ENV can spell
     layers: int = 0  # at least so many, by copies of an empty file
 
 
@@ -82,6 +85,7 @@ def make(
         words = [str(engine.buildx()), "build", "--file", str(text), "--target", name, "--provenance=false"]
         words += ["--build-context", f"own={own}", "--metadata-file", str(said)]
         words += [f"--build-context={base}=docker-image://{held}" for base, held in bases.items()]
+        words += [f"--build-arg={argument}={value}" for argument, value in one.arguments.items()]
         words += [f"--output=type=image,name={reference},push=true,{kind}", *_platform(one), str(own / "wheels")]
         done = subprocess.run(words, capture_output=True, text=True)
         if done.returncode:

@@ -173,9 +173,12 @@ class Found(Model):
 
     @property
     def nccl(self) -> str:
-        """Return the version of the NCCL that the framework maps, or of the only one on disk; "" if unknown."""
+        """Return the version of the NCCL that the framework maps, or of the only one on disk; "" if unknown.
+
+        A framework for CPUs maps none, so a file of a distribution's package beside it counts for nothing.
+        """
         known = self.nccls
-        paths = self.mapped or list(known)
+        paths = self.mapped or ([] if self.accelerator == "cpu" else list(known))
         return known.get(paths[0], "") if len(paths) == 1 else ""
 
     @property

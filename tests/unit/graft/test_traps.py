@@ -200,6 +200,18 @@ def test_an_image_without_traps_is_planned(intent: Intent) -> None:
         graft_plan.plan(intent, found, what, "Team!")
 
 
+def test_the_nccl_of_a_package_is_none_of_a_framework_for_cpus() -> None:
+    """PyTorch's own NCCL is no other one, so no rule compares them."""
+
+    def edit(record: dict[str, Any]) -> None:
+        nccl({SYSTEM: "2.27.3"})(record)
+        record["inside"]["pythons"][0]["components"]["torch"].update(version="2.13.0+cpu")
+
+    found = edited(edit)
+    assert (found.accelerator, found.nccls, found.nccl) == ("cpu", {SYSTEM: "2.27.3"}, "")
+    assert edited(nccl({SYSTEM: "2.27.3"})).nccl == "2.27.3"
+
+
 def test_a_preset_plugin_is_set_to_the_one_for_efa(intent: Intent) -> None:
     found = edited(env(NCCL_NET_PLUGIN="spcx"))
     assert graft_plan.plan(intent, found, wanted(intent, "efa")).environment == {"NCCL_NET_PLUGIN": "ofi"}
