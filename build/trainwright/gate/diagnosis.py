@@ -18,7 +18,7 @@ from trainwright.diagnose.job.streams import labelled
 from trainwright.diagnose.log_lines import STANDARD_INPUT, opened
 from trainwright.diagnose.reader import Reader
 from trainwright.diagnose.reader import load_settings as load_reader_settings
-from trainwright.gate import judge, read
+from trainwright.gate import judge
 from trainwright.gate.case import Case, Declared, Log
 from trainwright.gate.floors import Floors, load_floors
 
@@ -102,6 +102,8 @@ def _transport(reader: Reader, known: Known) -> dict[str, str] | None:
 
 def _of_tables(file: str, known: Known, found: Answer) -> dict[str, str]:
     """Return the diagnosis of a log of nccl-tests, which the judge's checks explain better than its lines do."""
+    from trainwright.gate import read  # here: what it imports takes longer than a short log
+
     (verdict,) = read.verdicts(known.root, [file], Declared())
     failed = masked("; ".join(check.evidence for check in verdict.checks if check.state == "fail"))
     said = {"cause": verdict.cause or "unknown", "what": verdict.why, "evidence": failed, "then": ""}
