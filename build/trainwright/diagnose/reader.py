@@ -4,11 +4,12 @@ import copy
 import gc
 import re
 from bisect import bisect_left
-from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
-from itertools import accumulate, chain, islice
+from itertools import accumulate
+from operator import itemgetter
 from pathlib import Path
 from typing import BinaryIO
 
@@ -89,6 +90,9 @@ Hit = tuple[int, int, int]  # a word by its index, and where in a block it begin
 Following = Callable[[int], Iterator[tuple[int, int, bytes]]]  # from a position: start, number and text of each line
 
 
+_AT = itemgetter(1)
+
+
 class Block:
     """Whole lines of a log, with their numbers."""
 
@@ -124,25 +128,22 @@ class Block:
 class _Steps:
     """The lines of progress in a block. They are looked at after an error alone, until enough of them came."""
 
-    def __init__(self, reader: "Reader", block: Block, places: list[list[tuple[int, int]]]) -> None:
-        self._reader, self._block, self._places, self._next = reader, block, places, 0
-        self._sorted = list[tuple[int, int]]()
+    def __init__(self, reader: "Reader", block: Block, hits: list[list[Hit]]) -> None:
+        self._reader, self._block, self._hits, self._next = reader, block, hits, 0
 
     def count_to(self, position: int) -> None:
         reader, block = self._reader, self._block
-        if reader.calm or not self._places:
-            self._next = max(self._next, position)
-            return
-        self._sorted = self._sorted or sorted(chain.from_iterable(self._places))
-        for at, to in islice(self._sorted, bisect_left(self._sorted, (self._next, 0)), None):
-            if at >= position or reader.calm:
-                break
-            if at >= self._next:
-                start, end = block.line(at, to)
-                self._next = end + 1
-                if reader.is_progress(block.data, start, end):
-                    reader.step()
+        while not reader.calm and (hit := self._following()) and hit[1] < position:
+            start, end = block.line(*hit[1:])
+            self._next = end + 1
+            if reader.is_progress(block.data, start, end):
+                reader.step()
         self._next = max(self._next, position)
+
+    def _following(self) -> Hit | None:
+        """Return the first word of progress in the lines that were not looked at."""
+        of_each = ((hits, bisect_left(hits, self._next, key=_AT)) for hits in self._hits)
+        return min((hits[at] for hits, at in of_each if at < len(hits)), key=_AT, default=None)
 
 
 @lru_cache(maxsize=4)
@@ -220,20 +221,17 @@ class Reader:
         self.take(block, self._words.find_matches_as_indexes(data, overlapping=True), block.lines_from)
         self.lines = block.last
 
-    def take(self, block: "Block", hits: Iterable[Hit], following: Following) -> None:
+    def take(self, block: "Block", hits: list[Hit], following: Following) -> None:
         """Look at the lines of a block that hold a word; `following` yields the lines of the same writer.
 
         Of a condition that is met only the last lines count, and of progress only what comes after an error, so of the
         many words of a long log few are looked at.
         """
         read_to = self._sequel(following(0)) if self.tracebacks.open else 0
-        of_word = dict[int, list[tuple[int, int]]]()
-        for index, at, to in hits:
-            if index in of_word:
-                of_word[index].append((at, to))
-            else:
-                of_word[index] = [(at, to)]
-        steps = _Steps(self, block, [places for index, places in of_word.items() if self._kinds[index] == PROGRESS])
+        of_word = defaultdict[int, list[Hit]](list)
+        for hit in hits:
+            of_word[hit[0]].append(hit)
+        steps = _Steps(self, block, [some for index, some in of_word.items() if self._kinds[index] == PROGRESS])
         suspected = 0
         for at, to, index in sorted(self._wanted(of_word)):
             kind, (start, end) = self._kinds[index], block.line(at, to)
@@ -254,10 +252,10 @@ class Reader:
                 self._other(kind, index, _text(block.data[start:end], at - start), block.number(start))
         steps.count_to(len(block.data))
 
-    def _wanted(self, of_word: dict[int, list[tuple[int, int]]]) -> Iterator[tuple[int, int, int]]:
+    def _wanted(self, of_word: dict[int, list[Hit]]) -> Iterator[tuple[int, int, int]]:
         """Yield the places of a block to look at, each with its word."""
         met, full = self.conditions.met, len(self.suspects) == SUSPECTS
-        for index, places in of_word.items():
+        for index, hits in of_word.items():
             kind = self._kinds[index]
             if kind == PROGRESS or (kind == FACT and self._facts[index] >= MOST_OF_A_WORD):
                 continue
@@ -267,21 +265,23 @@ class Reader:
             if kind == CONDITION and all(one in met for one in self.conditions.behind[index]):
                 if self._again.isdisjoint(self.conditions.behind[index]):
                     continue
-                places = places[-LATER:]
+                hits = hits[-LATER:]
             elif kind == SUSPECT and full and not (self.tracebacks.wanted and index in self._raises):
-                places = places[-SUSPECTS:]
-            for at, to in places:
+                hits = hits[-SUSPECTS:]
+            for _, at, to in hits:
                 yield at, to, index
 
     def _meets(self, block: Block, at: int, start: int, end: int, which: list[int]) -> None:
         """Look at a line for conditions that no earlier line met, and note it for those that one did."""
         conditions, line = self.conditions, block.data[start : min(end, start + LONGEST)]
         new = [one for one in which if one not in conditions.met and conditions.may_meet(one, line)]
-        number = block.number(start) if new or not self._again.isdisjoint(which) else 0
-        for one in self._again.intersection(which):
-            if one in conditions.met:
-                self._calm = 0
-                conditions.met[one].later.append((number, line, conditions.progress))
+        again = [one for one in which if one in conditions.met and one in self._again]
+        if not new and not again:
+            return
+        number = block.number(start)
+        for one in again:
+            self._calm = 0
+            conditions.met[one].later.append((number, line, conditions.progress))
         if new:
             self._condition(_text(line, at - start), number, new)
 
