@@ -121,14 +121,13 @@ def test_a_cause_is_looked_for_in_its_own_words(pattern: str, ends: None) -> Non
 def patterns() -> Iterator[tuple[str, re.Pattern[str], bool]]:
     """Yield the patterns of the modules that read logs, and whether each is searched for anywhere in a line."""
     searched = {"PROCESS", "NETWORK", "PROVIDER", "CHANNEL", "NODES", "RANKS", "VARIABLE", "SPEAKER", "EXIT", "ERROR"}
-    searched |= {"PLUGIN", "REFUSED", "ANSI"}
-    modules: list[ModuleType] = [judge, nccl_debug, nccl_tests]
+    searched |= {"PLUGIN", "REFUSED", "ANSI", "ISO", "GLOG", "NUMBER"}
+    modules: list[ModuleType] = [judge, log_lines, nccl_debug, nccl_tests]
     for module in modules:
         for name, value in vars(module).items():
-            found = [value] if isinstance(value, re.Pattern) else value if name == "PREFIXES" else []
-            for number, pattern in enumerate(found):
+            if isinstance(value, re.Pattern):
                 anywhere = name in searched or (module is nccl_debug and name == "VERSION")
-                yield f"{module.__name__}.{name}-{number}", pattern, anywhere
+                yield f"{module.__name__}.{name}", value, anywhere
 
 
 @pytest.mark.parametrize(("pattern", "anywhere"), [pytest.param(*row, id=name) for name, *row in patterns()])

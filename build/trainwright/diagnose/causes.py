@@ -14,7 +14,7 @@ from pydantic import AfterValidator, Field
 
 from trainwright.core.errors import ConfigError, masked, printable
 from trainwright.core.toml import Model, load
-from trainwright.diagnose.anchors import literals
+from trainwright.diagnose.anchors import literals, split
 from trainwright.diagnose.log_lines import LOOKED_AT, Moment, moment, unprefixed
 
 FOLDER = "dockerfiles/causes"
@@ -99,14 +99,15 @@ class Compiled:
         self.texts = texts
         self.numbers = {text: number for number, text in enumerate(texts)}
         self.each = [re.compile(text) for text in texts]
-        # The same for lines as they are, with prefixes, where that makes no difference: most lines need no more.
-        self.raw = [None if BOUND.search(text) else re.compile(text.encode()) for text in texts]
-        anchors = dict[str, list[int]]()
+        anchors = dict[str, dict[int, list[str]]]()  # with the alternatives of each condition that hold the literal
         for number, text in enumerate(texts):
-            for literal in literals(text):
-                anchors.setdefault(literal, []).append(number)
+            for alternative in split(text):
+                for literal in literals(alternative):
+                    anchors.setdefault(literal, {}).setdefault(number, []).append(alternative)
         self.anchors = [anchor.encode() for anchor in anchors]
-        self.behind = list(anchors.values())  # of each anchor
+        self.behind = [list(conditions) for conditions in anchors.values()]  # of each anchor
+        # The same for lines as they are, with prefixes, where that makes no difference: most lines need no more.
+        self.raw = [{one: _raw("|".join(some)) for one, some in each.items()} for each in anchors.values()]
         self.words = BytesAhoCorasick(self.anchors, implementation=Implementation.DFA)
 
 
@@ -137,9 +138,9 @@ class Conditions:
         hits = self._compiled.words.find_matches_as_indexes(text.encode(errors="replace"), overlapping=True)
         return {number for index, _, _ in hits for number in self.behind[index]}
 
-    def may_meet(self, one: int, line: bytes) -> bool:
-        """Return False for a line that does not meet a condition, whatever its prefixes are."""
-        expression = self._compiled.raw[one]
+    def may_meet(self, one: int, anchor: int, line: bytes) -> bool:
+        """Return False for a line that does not meet a condition by an anchor in it, whatever its prefixes are."""
+        expression = self._compiled.raw[anchor][one]
         return expression is None or not line.isascii() or bool(expression.search(line))
 
     def look(self, text: str, number: int, rank: str, which: Iterable[int], raw: str = "") -> bool:
@@ -161,6 +162,10 @@ class Conditions:
         """Return the number of the last line that met a condition, and the lines of progress before it."""
         number = self._compiled.numbers[text]
         return self.met[number].last(self.each[number])
+
+
+def _raw(text: str) -> re.Pattern[bytes] | None:
+    return None if BOUND.search(text) else re.compile(text.encode())
 
 
 @dataclass

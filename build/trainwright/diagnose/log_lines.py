@@ -20,19 +20,20 @@ from trainwright.core.errors import ConfigError, printable
 
 # Prefixes that launchers add to a line: mpirun --tag-output (Open MPI 4, 5 and SageMaker's), srun --label, pdsh
 # (a host's name with a digit, or its address), kubectl logs --prefix, docker compose, PyTorch and torchrun, Ray,
-# CloudWatch and other time stamps. Some name a rank.
-PREFIXES = tuple(
-    re.compile(pattern)
-    for pattern in (
-        r"\s*\[(?:[\w.-]+@)?\d+,(?:mpirank:)?(?P<rank>\d+)(?:,[^\]]*)?\]\s?<std\w+>:\s?",
-        r"\s*(?P<rank>\d+): (?=.)",
-        r"(?:[a-z][a-z-]*\d[\w.-]{0,60}|\d{1,3}(?:\.\d{1,3}){3}): (?=.)",
-        r"\s*\[pod/[^\]]+\] ",
-        r"\s*[\w.-]+ +\| ",
-        r"\s+\| ",
-        r"\s*\[(?:rank|default|trainer)(?P<rank>\d+)\]: ?",
-        r"\s*\([\w:<>. ]{1,60} pid=\d+(?:, ip=[\d.]+)?\) ",
-        r"\s*\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?\]? ",
+# CloudWatch and other time stamps. The only group in them is a rank.
+PREFIX = re.compile(
+    "|".join(
+        (
+            r"\s*\[(?:[\w.-]+@)?\d+,(?:mpirank:)?(\d+)(?:,[^\]]*)?\]\s?<std\w+>:\s?",
+            r"\s*(\d+): (?=.)",
+            r"(?:[a-z][a-z-]*\d[\w.-]{0,60}|\d{1,3}(?:\.\d{1,3}){3}): (?=.)",
+            r"\s*\[pod/[^\]]+\] ",
+            r"\s*[\w.-]+ +\| ",
+            r"\s+\| ",
+            r"\s*\[(?:rank|default|trainer)(\d+)\]: ?",
+            r"\s*\([\w:<>. ]{1,60} pid=\d+(?:, ip=[\d.]+)?\) ",
+            r"\s*\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?\]? ",
+        )
     )
 )
 ISO = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?")
@@ -123,6 +124,6 @@ def unprefixed(line: str) -> tuple[str, str]:
     """Return a line without the prefixes of launchers, and the rank that they name ("" for none)."""
     line, rank = line[:LOOKED_AT], ""
     text = printable((ANSI.sub("", line) if "\x1b" in line else line).rstrip())
-    while match := next((found for prefix in PREFIXES if (found := prefix.match(text))), None):
-        text, rank = text[match.end() :], match.groupdict().get("rank") or rank
+    while match := PREFIX.match(text):
+        text, rank = text[match.end() :], match[match.lastindex] if match.lastindex else rank
     return text, rank

@@ -235,6 +235,10 @@ class Reader:
         suspected = 0
         for at, to, index in sorted(self._wanted(of_word)):
             kind, (start, end) = self._kinds[index], block.line(at, to)
+            if kind == CONDITION:
+                if at - start <= LONGEST:
+                    self._meets(block, at, (start, end), index, steps)
+                continue
             steps.count_to(start)
             if kind == SUSPECT:
                 if start != suspected - 1:
@@ -242,8 +246,6 @@ class Reader:
                     self._suspect(block.data[start : min(end, start + LONGEST)], block.number(start))
             elif at - start > LONGEST:
                 continue
-            elif kind == CONDITION:
-                self._meets(block, at, start, end, self.conditions.behind[index])
             elif kind == TRACEBACK:
                 if start >= read_to:
                     self._begin(_text(block.data[start:end], at - start), block.number(start))
@@ -271,13 +273,15 @@ class Reader:
             for _, at, to in hits:
                 yield at, to, index
 
-    def _meets(self, block: Block, at: int, start: int, end: int, which: list[int]) -> None:
+    def _meets(self, block: Block, at: int, span: tuple[int, int], anchor: int, steps: _Steps) -> None:
         """Look at a line for conditions that no earlier line met, and note it for those that one did."""
-        conditions, line = self.conditions, block.data[start : min(end, start + LONGEST)]
-        new = [one for one in which if one not in conditions.met and conditions.may_meet(one, line)]
+        conditions, (start, end) = self.conditions, span
+        line, which = block.data[start : min(end, start + LONGEST)], conditions.behind[anchor]
+        new = [one for one in which if one not in conditions.met and conditions.may_meet(one, anchor, line)]
         again = [one for one in which if one in conditions.met and one in self._again]
         if not new and not again:
             return
+        steps.count_to(start)
         number = block.number(start)
         for one in again:
             self._calm = 0
