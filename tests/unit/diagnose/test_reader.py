@@ -13,7 +13,7 @@ import zstandard
 from trainwright.diagnose import log_lines, reader
 from trainwright.diagnose.anchors import literals
 from trainwright.diagnose.answer import Answer, answer
-from trainwright.diagnose.causes import Cause, load_causes
+from trainwright.diagnose.causes import Cause, Conditions, load_causes
 from trainwright.diagnose.reader import Reader
 
 ROOT = Path(__file__).parents[3]
@@ -95,6 +95,26 @@ def test_single_lines_give_the_answer_of_the_whole_log(text: str) -> None:
     assert told(answer(read(text))) == told(answer(fed(text)))
 
 
+def test_steps_are_counted_after_each_error() -> None:
+    """Whichever word shows a step, and also after the same error again. The errors here hold no suspicious word."""
+    few, sockets = "0/3 nodes are available: 3 Insufficient nvidia.com/gpu.", "NET/OFI Selected Provider is tcp"
+    found = read("\n".join([few, "loss 0.5", "step 2", few, "loss 0.4", "step 3", "12 tokens/s", sockets, ""]))
+    places = {one.number: one for one in found.conditions.met.values()}
+    assert (places[1].progress, places[8].progress) == (0, 5)
+    assert [(number, progress) for number, _, progress in places[1].later] == [(4, 2)]
+    calm = read("\n".join([few, *["step 1"] * 4, few, *["step 1"] * 3, ""]))  # the fourth is not counted
+    assert {one.later[-1][2] for one in calm.conditions.met.values() if one.later} == {3}
+    assert calm.conditions.progress == 6
+
+
+def test_a_literal_of_several_alternatives_finds_each() -> None:
+    conditions = Conditions([r"abcd\d|\dabcd|efgh"])
+    assert conditions.anchors == [b"abcd", b"efgh"]
+    lines = (b"an abcd1", b"1abcd", b"an efgh", b"abcd")
+    assert [conditions.may_meet(0, 0, line) for line in lines] == [True, True, False, False]
+    assert conditions.may_meet(0, 1, lines[2])
+
+
 def test_where_a_block_ends_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     text = "step 1\n" * 3 + f"[rank3]: {RAISED.replace(chr(10), chr(10) + '[rank3]: ')}\n" + "x" * 50
     whole = answer(read(text)).evidence
@@ -114,6 +134,7 @@ def test_colours_and_prefixes() -> None:
         cause("algo-1 | \x1b[31mtorch.\x1b[0mOutOfMemoryError: \x1b[1mCUDA out of memory\x1b[0m\n") == "out-of-memory"
     )
     assert cause(f"2026-11-22T10:00:00.123Z [rank7]: {OOM}") == "out-of-memory"
+    assert log_lines.unprefixed(f"[rank7]: 2026-11-22T10:00:00.123Z {OOM}") == (OOM, "7")
 
 
 def test_packed_files_and_utf_16(tmp_path: Path) -> None:
