@@ -44,6 +44,7 @@ class Entry(NamedTuple):
     before: Any  # what the installed data says there; None: nothing
     file: str  # of the project
     line: int
+    keys: Mapping[str, int] = {}  # of a row: each key to its line
 
     @property
     def where(self) -> str:
@@ -51,7 +52,7 @@ class Entry(NamedTuple):
 
     def override(self) -> dict[str, str]:
         """Return what it overrides as a row for people."""
-        return {"what": _named(self.path, self.value), "was": _short(self.before), "where": self.where}
+        return {"what": _named(self.path, self.value), "was": _title(self.before), "where": self.where}
 
 
 @dataclass
@@ -164,7 +165,9 @@ class _Into:
 
     def say(self, path: Path_, value: Any, before: Any, at: Path_) -> None:
         """Note one thing. Raises ConfigError if another overlay, or another part of this one, says another thing."""
-        entry = Entry(path, value, before, self.said.file, line_of(self.said.text, at))
+        text = self.said.text
+        keys = {key: line_of(text, (*at, key)) for key in value} if isinstance(value, dict) else {}
+        entry = Entry(path, value, before, self.said.file, line_of(text, at), keys)
         other = self.found.get(path)
         if other and other.value != value:
             both = f"{entry.file} says twice what" if entry.file == other.file else "two overlays disagree about"
@@ -201,9 +204,14 @@ def _named(path: Path_, value: Any) -> str:
     """Name a place for people; a row by what identifies it."""
     words = [str(part) for part in path if not isinstance(part, int)]
     if isinstance(value, dict) and isinstance(path[-1], int):
-        said = value.get("rule") or value.get("id") or value.get("name") or _short(value)
-        return f"{'.'.join(words)}: {said}"
+        return f"{'.'.join(words)}: {_title(value)}"
     return ".".join(words)
+
+
+def _title(value: Any) -> str:
+    """Name a value for people: a row by its sentence, id or name."""
+    named = [str(value[key]) for key in ("rule", "id", "name") if value.get(key)] if isinstance(value, dict) else []
+    return named[0] if named else _short(value)
 
 
 def _short(value: Any) -> str:
@@ -248,7 +256,8 @@ class _Writer:
         self.lines.append(text)
         for end in range(len(path), 0, -1):
             if entry := self.entries.get(path[:end]):
-                self.origins[len(self.lines)] = (entry.file, entry.line)
+                line = entry.keys.get(str(path[end]), entry.line) if end < len(path) else entry.line
+                self.origins[len(self.lines)] = (entry.file, line)
                 return
 
 

@@ -230,9 +230,10 @@ def files_of(source: Path, parts: Iterable[str] = PARTS) -> Iterator[tuple[str, 
 
 
 def _state(source: Path) -> list[object]:
-    """Return what tells one state of the installed data from another one, without reading all of it."""
+    """Return what tells one state of the installed data and of the code here from another one, without reading it."""
     found: list[object] = [str(source), *_provers()]
-    for name, path in files_of(source):
+    code = [(name, PACKAGE / "core" / name) for name in ("overlay.py", "project.py", "project_files.py")]
+    for name, path in (*code, *files_of(source)):
         about = path.stat()
         found.append([name, about.st_size, about.st_mtime_ns, about.st_mode & stat.S_IXUSR])
     return found
