@@ -194,7 +194,7 @@ def commands(one: Mapping[str, Any]) -> list[Command]:
     # The first type is the one that the row is made for; a CPU image names none.
     instance = quote(one["instances"][0]) if one["instances"] else ""
     on = f" --instance {instance}" if instance else ""
-    if one["accelerator"] == "cpu":
+    if one["accelerator"] == "cpu" and one["target"] == "sagemaker":  # whose contract `run` follows
         found.append(Command("Train on this machine", f"{ours} run {name} train.py"))
     if one["transport"].startswith("efa") and instance and one["accelerator"] != "cpu":
         found.append(

@@ -16,12 +16,13 @@ from trainwright.core.pairs import pairs
 from trainwright.core.toml import Model
 from trainwright.docker import engine
 from trainwright.gate import run as gate_run
-from trainwright.image.tags import VERSION_LABEL
+from trainwright.image.tags import ID_LABEL, VERSION_LABEL
 from trainwright.jobs import containers, contract, source
 from trainwright.jobs.containers import LABEL, Ended, Line
 from trainwright.resolve import pip_files
 
 __all__ = ["LABEL", "Ended", "Job", "Outcome", "job", "refuse", "run"]
+TOOLKIT = "sagemaker-training"  # as a component
 CA = f"/run/trainwright/{pip_files.CA}"  # path in a job, not beside the secret, whose folder only root may read
 KEPT = ("model", "output", "checkpoints")  # of /opt/ml
 WARNING = 30  # level of the toolkit's log: below it, it prints everything about each host
@@ -77,6 +78,11 @@ def job(
     components = {
         key.removeprefix(VERSION_LABEL): value for key, value in labels.items() if key.startswith(VERSION_LABEL)
     }
+    if ID_LABEL in labels and TOOLKIT not in components:
+        raise ConfigError(
+            f"{name} has no {TOOLKIT}, which starts a job by SageMaker's contract",
+            fix="trainwright list   # its images for sagemaker; docs/examples/ec2.sh starts those for ec2",
+        )
     kind = contract.distribution(distribution, components, hosts * processes, processes)
     settings = host_settings(root).job
     return Job(
