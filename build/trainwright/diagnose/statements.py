@@ -7,7 +7,7 @@ from functools import lru_cache
 from trainwright.core.errors import masked
 from trainwright.diagnose.causes import ANY, MOST_TEXT, SURVIVED, Cause, Finding
 from trainwright.diagnose.log_lines import LOOKED_AT, moment, unprefixed
-from trainwright.diagnose.reader import Reader, Settings
+from trainwright.diagnose.reader import BURST, Reader, Settings
 
 STATED = "stated"  # the row for what a program says and no other row knows
 MOST_TOLD = 300  # characters of a line in the answer's sentence
@@ -22,13 +22,19 @@ def statement(reader: Reader, rows: list[Finding]) -> Finding | None:
     weak: Finding | None = None
     for number, raw, text, rank in _candidates(reader, min((one.number for one in rows), default=None)):
         form = next((form for form in forms if form[1].search(text)), None)
-        if form is None or (form[2] and weak):
+        if form is None or (form[2] and (weak or _long_before_the_end(reader, number))):
             continue
         found = Finding(_quoting(row, form[0], text), number, [(number, masked(text[:MOST_TEXT]))], rank, moment(raw))
         if not form[2]:
             return found
         weak = found
     return weak
+
+
+def _long_before_the_end(reader: Reader, number: int) -> bool:
+    """Return whether a log goes on for many lines after one, and never says that the job failed."""
+    failed = any(reader.conditions.at(text) for text in reader.settings.failed)
+    return not failed and reader.lines - number > BURST
 
 
 def symptoms(rows: list[Finding]) -> bool:

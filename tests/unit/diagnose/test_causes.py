@@ -131,3 +131,11 @@ def test_an_exception_without_a_traceback_counts_only_if_the_program_did_not_go_
     (found,) = diagnosed(path)
     assert found["cause"] == cause
     assert ("ValueError: 3 channels expected, on rank 1" in found["what"]) == (cause == "exception")
+
+
+@pytest.mark.parametrize(("after", "cause"), [(10, "stated"), (300, "unknown")])
+def test_a_weak_error_line_long_before_the_end_is_no_reason(tmp_path: Path, after: int, cause: str) -> None:
+    path = tmp_path / "log"
+    path.write_text("Could not parse the page\n" + "page typeset\n" * after)
+    (found,) = diagnosed(path)
+    assert found["cause"] == cause
