@@ -22,7 +22,7 @@ from trainwright.jobs.containers import LABEL, Ended, Line
 from trainwright.resolve import pip_files
 
 __all__ = ["LABEL", "Ended", "Job", "Outcome", "job", "refuse", "run"]
-TOOLKIT = "sagemaker-training"  # as a component
+TARGET = "sagemaker"  # in the id of an image
 CA = f"/run/trainwright/{pip_files.CA}"  # path in a job, not beside the secret, whose folder only root may read
 KEPT = ("model", "output", "checkpoints")  # of /opt/ml
 WARNING = 30  # level of the toolkit's log: below it, it prints everything about each host
@@ -78,9 +78,11 @@ def job(
     components = {
         key.removeprefix(VERSION_LABEL): value for key, value in labels.items() if key.startswith(VERSION_LABEL)
     }
-    if ID_LABEL in labels and TOOLKIT not in components:
+    identity = labels.get(ID_LABEL, "")
+    if identity and TARGET not in identity.split("-"):
         raise ConfigError(
-            f"{name} has no {TOOLKIT}, which starts a job by SageMaker's contract",
+            f"run starts a job by SageMaker's contract, which {identity} does not have",
+            where=name,
             fix="trainwright list   # its images for sagemaker; docs/examples/ec2.sh starts those for ec2",
         )
     kind = contract.distribution(distribution, components, hosts * processes, processes)

@@ -18,13 +18,24 @@ def job(intent: Intent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, labels:
     return run.job(intent.root, "registry.example.com/team:1", tmp_path / "train.py", [])
 
 
-def test_an_image_that_lacks_the_toolkit_is_refused(
-    intent: Intent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_image_for_ec2_is_refused(intent: Intent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its containers would end with 127, because nothing in them is called train."""
-    ours = {ID_LABEL: "pytorch-2.13-cpu-py311-ec2", f"{VERSION_LABEL}torch": "2.13.0"}
-    with pytest.raises(ConfigError, match="has no sagemaker-training") as caught:
-        job(intent, tmp_path, monkeypatch, ours)
+    with pytest.raises(ConfigError, match="ec2-team does not have") as caught:
+        job(intent, tmp_path, monkeypatch, {ID_LABEL: "pytorch-2.13-cpu-py311-ec2-team"})
     assert "trainwright list" in str(caught.value.fix)
-    assert job(intent, tmp_path, monkeypatch, {**ours, f"{VERSION_LABEL}sagemaker-training": "5.1.4"}).hosts == 1
-    assert job(intent, tmp_path, monkeypatch, {"maintainer": "others"}).hosts == 1  # it may have it, unlabelled
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        {ID_LABEL: "pytorch-2.13-cpu-py311-sagemaker", f"{VERSION_LABEL}torch": "2.13.0"},
+        {
+            ID_LABEL: "pytorch-2.10-cu130-py313-sagemaker-dlc"
+        },  # whose base brings the toolkit, and so has no label of it
+        {"maintainer": "others"},
+    ],
+)
+def test_an_image_for_sagemaker_or_of_others_is_taken(
+    labels: dict[str, str], intent: Intent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert job(intent, tmp_path, monkeypatch, labels).hosts == 1
