@@ -431,16 +431,16 @@ def test_given_registry(given: str, state: str, look: Look) -> None:
 
 
 def test_signing_is_no_precondition_unless_somebody_says_so(
-    monkeypatch: pytest.MonkeyPatch, look: Look, tree: Path
+    monkeypatch: pytest.MonkeyPatch, look: Look, tree: Path, tmp_path: Path
 ) -> None:
     assert (look("signing").state, look("signing").fix) == ("ok", "")
     edit(tree / "dockerfiles/publish.toml", '^required = "release"', 'required = "always"')
     found = look("signing")
     assert (found.state, "TRAINWRIGHT_SIGNING_KEY" in found.fix) == ("failed", True)
     monkeypatch.setenv("TRAINWRIGHT_SIGNING_KEY", "awskms:///alias/images")
-    monkeypatch.setenv("PATH", str(tree))
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     assert (look("signing").state, "downloaded" in look("signing").found) == ("unknown", True)  # no network is asked
-    script(tree / "cosign", "exit 1")
+    script(tmp_path / "bin/cosign", "exit 1")  # not in the tree, which may lie where nothing may be executed
     assert look("signing").state == "unknown"  # no network is asked
     monkeypatch.setenv("TRAINWRIGHT_SIGNING_KEY", str(tree / "no.key"))
     found = look("signing")
