@@ -30,7 +30,6 @@ TERMINALS = {  # picture: what a person types; LOG and JOB lie in the folder bes
     "plan": f"trainwright plan {IMAGES}",
     "judge": "trainwright judge nccl-tests.log",
     "diagnose-job": "trainwright diagnose logs/",
-    "doctor": "trainwright doctor",
 }
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 INK, PAPER = (214, 221, 229), (22, 27, 34)

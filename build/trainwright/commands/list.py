@@ -62,7 +62,7 @@ def list_(
 
 
 def _findings(rows: list[dict[str, Any]], found: "Report") -> None:
-    """Print the images with the number of their findings, then each finding once, then what is not covered."""
+    """Print a table of images with finding counts, a table of findings, and what no snapshot covers."""
     from trainwright.core import console
     from trainwright.inspect.vulnerabilities import report
 

@@ -43,7 +43,7 @@ def rows_of(
 
 
 def look_up(rows: list[dict[str, Any]], snapshots: list[Path]) -> "Report":
-    """Add the known vulnerabilities to each row, as `vulnerabilities`. Raises ConfigError for what is no snapshot."""
+    """Add the known vulnerabilities to each row, as `vulnerabilities`. Raises ConfigError for an unreadable one."""
     from trainwright.inspect.vulnerabilities import report
 
     intent, _ = chosen(None, None)

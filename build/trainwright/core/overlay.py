@@ -226,7 +226,7 @@ class _Writer:
 
     def __init__(self, entries: Mapping[Path_, Entry]) -> None:
         self.entries = entries
-        self.lines = ["# Made of the installed data and of a project's files; nobody edits it."]
+        self.lines = ["# Generated from the installed data and a project's files. Do not edit."]
         self.origins: dict[int, tuple[str, int]] = {}
 
     def table(self, path: Path_, value: Mapping[str, Any]) -> None:

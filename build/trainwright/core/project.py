@@ -75,7 +75,7 @@ def make_out(root: Path) -> None:
 def place(path: Path) -> Path:
     """Return the path at which a file of dockerfiles/ is written, which is another one in a tree of the store.
 
-    The tree then shows the file by a link. Raises ConfigError where there is no checkout and no project.
+    The tree then shows the file by a link. Raises ConfigError outside a checkout and a project.
     """
     root = path.parents[2]
     if not (facts := _facts(root)):
@@ -154,7 +154,7 @@ def original(error: TrainwrightError, here: Path) -> TrainwrightError:
 
 @lru_cache(maxsize=8)
 def tree(folder: Path, declared: bool = False) -> Path:
-    """Return the tree for a folder that is no checkout, laid out anew if anything it is made of changed.
+    """Return the tree for a folder outside a checkout. Lay it out again if an input changed.
 
     `declared`: the folder is a project. Raises ConfigError if that one is not valid.
     """

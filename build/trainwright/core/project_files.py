@@ -135,7 +135,7 @@ def _further(folder: Path, said: Settings) -> Iterator[Path]:
             raise ConfigError(f"the overlay {name!r} has '..' in its path", where=where, why=why, fix=fix)
         root = folder / name
         if not (root / DATA).is_dir():
-            why = f"{root / DATA} is no folder"
+            why = f"{root / DATA} is not a folder"
             raise ConfigError(f"the overlay {name!r} is not there", where=where, why=why, fix=fix)
         yield root
 
@@ -162,7 +162,7 @@ def _refuse_link(path: Path, folder: Path) -> None:
         raise ConfigError(
             f"{shown} is a symbolic link",
             where=str(shown),
-            why="a link can lead out of the overlay, and its target is no part of the overlay's digest",
+            why="a link can lead out of the overlay, and the overlay's digest does not cover its target",
             fix=f"rm {shown}, and put the file or folder itself there",
         )
 
@@ -201,7 +201,7 @@ def _refuse_unread(found: Overlays, source: Path, held: Mapping[str, list[tuple[
         if not re.fullmatch(ADDS[folder], rest):
             raise _unread(shown, f"{DATA}/{folder}/ holds files of the form {ADDS[folder]}")
         if folder == "rootfs" and (part := rest.partition("/")[0]) not in parts:
-            raise _unread(shown, f"{part!r} is no component and no target; {did_you_mean(part, parts)}")
+            raise _unread(shown, f"{part!r} is neither a component nor a target; {did_you_mean(part, parts)}")
 
 
 def _unread(shown: str, why: str) -> ConfigError:

@@ -60,7 +60,7 @@ def read(home: Path) -> Recorded | None:
 
 def dump(recorded: Recorded) -> str:
     document = tomlkit.document()
-    document.add(tomlkit.comment("Written by `trainwright upgrade --write`; commit it, nobody edits it."))
+    document.add(tomlkit.comment("Written by `trainwright upgrade --write`. Commit this file; do not edit it."))
     document.update(recorded.model_dump())
     return tomlkit.dumps(document)
 

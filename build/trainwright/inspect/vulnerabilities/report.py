@@ -97,7 +97,7 @@ def judged(found: Report, root: Path) -> str:
 
 
 def report(paths: Sequence[Path], held: Sequence[Contents], said: Settings, today: date) -> Report:
-    """Look up all packages of all images in every snapshot. Raises ConfigError for what is no snapshot."""
+    """Look up all packages of all images in every snapshot. Raises ConfigError for an unreadable one."""
     wanted = {package for one in held for package in one.packages}
     seen, hits = list[Seen](), dict[Package, list[Hit]]()
     for path in paths:

@@ -33,7 +33,7 @@ PROBLEMS = TypeAdapter(dict[str, debian_tracker.Problem])
 def read(path: Path, wanted: Collection[Package], said: Settings) -> tuple[Seen, Hits]:
     """Return what a snapshot holds, and every advisory in it that applies to a wanted package.
 
-    Raises ConfigError, with the entry's name, for what is no snapshot, is damaged, or is larger than the limits.
+    Raises ConfigError, with the entry's name, if the file is not a snapshot, is damaged, or exceeds the limits.
     """
     if path.is_dir():
         return _osv(path, _folder(path, said.limits), wanted)
