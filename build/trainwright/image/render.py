@@ -1,15 +1,17 @@
 """Render templates into text as a pure function of the lock: no clock, no environment, no randomness."""
 
+import json
 import re
 from collections.abc import Iterator, Mapping
-from typing import get_args
+from fnmatch import fnmatchcase
+from typing import Any, get_args
 
 from trainwright.core.errors import ConfigError, did_you_mean
 from trainwright.image import declared, preflight_settings
 from trainwright.image.templates import fill
 from trainwright.lock import overlaps
 from trainwright.lock.lockfile import build_packages, distribution_packages, python_name
-from trainwright.lock.wheels import LIBRARIES, SDISTS, folders, is_wheel
+from trainwright.lock.wheels import COMPILE, LIBRARIES, SDISTS, folders, is_wheel
 from trainwright.matrix.compat import floor
 from trainwright.matrix.matrix import Recipe
 from trainwright.matrix.model import Base, Lock, Package, Position, PythonFile
@@ -51,7 +53,7 @@ def check(recipe: Recipe) -> str:
     """
     versions = {name: pin.version or pin.provider for name, pin in recipe.pins.items()}
     empty: dict[str, list[PythonFile]] = {"framework-1": [], LIBRARIES: [], "toolkit": [], "devel": [], SDISTS: []}
-    return _dockerfile(recipe, versions, empty, {}, {}, 0)
+    return _dockerfile(recipe, versions, empty, {}, {}, 0, {})
 
 
 def render(
@@ -69,7 +71,8 @@ def render(
     compile stages have beyond them; `epoch` is SOURCE_DATE_EPOCH in seconds. Raises ConfigError, with template and
     line, for an undefined variable and for a pin that no template consumed.
     """
-    text = _dockerfile(recipe, versions, folders, packages, tools, epoch)
+    rules = left_out(recipe, folders)
+    text = _dockerfile(recipe, versions, folders, packages, tools, epoch, rules)
     installed = [entry for _, entry in sorted(recipe.installed(lock).items())]
     rendered = {
         "Dockerfile": text,
@@ -79,7 +82,27 @@ def render(
     }
     for folder, entries in folders.items():
         rendered[f"requirements/{folder}.txt"] = requirement_lines([entry for entry in entries if is_wheel(entry)])
+    for folder, own in rules.items():
+        rendered[f"requirements/{folder}.left-out.json"] = json.dumps(own, indent=1) + "\n"
     return rendered
+
+
+def left_out(recipe: Recipe, folders: Mapping[str, list[PythonFile]]) -> dict[str, list[dict[str, Any]]]:
+    """Return what each folder's installation leaves out: the rules of the pinned components for the packages in it."""
+    shipped = recipe.variant.groups
+    rules = [(name, rule) for name in sorted(recipe.pins) for rule in recipe.component(name).left_out]
+    made: dict[str, list[dict[str, Any]]] = {}
+    for folder, entries in folders.items():
+        found = [
+            {"component": name, "wheel": entry.file, **rule.model_dump(), "package": entry.name}
+            for entry in entries
+            if entry.group in shipped and folder != COMPILE
+            for name, rule in rules
+            if fnmatchcase(entry.name, rule.package)
+        ]
+        if found:
+            made[folder] = found
+    return made
 
 
 def refused(recipe: Recipe) -> list[str]:
@@ -105,6 +128,7 @@ def _dockerfile(
     packages: Mapping[str, Package],
     tools: Mapping[str, Package],
     epoch: int,
+    rules: Mapping[str, list[dict[str, Any]]],
 ) -> str:
     pins, held = Pins(versions), {**packages, **tools}
     installers = {recipe.provider(pin).bundled_by for pin in recipe.pins}
@@ -126,6 +150,8 @@ def _dockerfile(
         "driver_floor": floor(recipe.intent.compat, "cuda", versions.get("cuda", ""), "driver"),
         "site": f"/opt/venv/lib/python{recipe.variant.python}/site-packages",
         "parts": [folder for folder in folders if folder.startswith("framework-")],
+        "left_out": rules,
+        "cut": {name: [entry for entry in entries if entry.size > recipe.tools.layers.most] for name, entries in folders.items()},
         "sdists": {name: [entry for entry in entries if not is_wheel(entry)] for name, entries in folders.items()},
         "compiles": recipe.compiles,
         "build_packages": _beyond(recipe.base, tools) * (recipe.base.manager == "dnf")

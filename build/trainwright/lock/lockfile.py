@@ -147,7 +147,7 @@ def packages_digest(intent: Intent, base: str, names: list[str], below: str = ""
 
 
 def base_facts(base: Base) -> dict[str, object]:
-    other = {"snapshots", "glibc", "packages", "family", "environment", "evidence", "awaits"}
+    other = {"snapshots", "glibc", "packages", "family", "environment", "evidence", "awaits", "left_out", "kept"}
     facts = base.model_dump(mode="json", exclude=other)
     usual = {"sections": ["main"], "manager": "apt"}  # older locks omit these defaults
     return {name: value for name, value in facts.items() if usual.get(name) != value}

@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterable
 from trainwright.matrix.model import Base, LayerLimits, PythonFile
 
 LIBRARIES = "libraries"  # all small wheels, above the large layers, because they change most often
+COMPILE = "compile"  # wheels that stages compile with
 SDISTS = "sdist-compile"  # source distributions that separate stages compile against all of the above
 
 
@@ -29,6 +30,8 @@ def is_wheel(entry: PythonFile) -> bool:
 
 def parts(entries: Iterable[PythonFile], own: set[str], limits: LayerLimits) -> list[list[PythonFile]]:
     """Group the large wheels into layers of at most `limits.most` bytes; those pinned by name come last.
+
+    A larger wheel is a part by itself; its installation moves its largest file into one more layer.
 
     First-fit decreasing: few layers, and the same ones for the same wheels.
     """
@@ -75,7 +78,7 @@ def folders(
     for group in ("toolkit", "tools", "sdist-build", *(["devel"] if devel else [])):
         made[group] = [entry for entry in found if entry.group == group]
     if compiles:
-        made["compile"] = [entry for entry in found if entry.compile]
+        made[COMPILE] = [entry for entry in found if entry.compile]
     if compiled:
         made[SDISTS] = [entry for entry in found if entry.name in compiled]
     return made

@@ -188,6 +188,16 @@ class Part(Model):
     source: str  # upstream's address
 
 
+class LeftOut(Model):
+    """Files of an installed Python package that an image does not ship, or ships without debug sections."""
+
+    package: str  # glob of its name: "nvidia-cusolver*"; without effect where the image has no such package
+    files: list[str]  # globs below site-packages; at least one must match, else the build fails
+    why: str
+    debug: bool = False  # leave out the files' debug sections, and ship the files
+    devel: bool = False  # the devel twin ships them
+
+
 class Component(Model):
     """The whole of layers/<component>.toml."""
 
@@ -204,6 +214,7 @@ class Component(Model):
     flags: list[Flag] = []
     paths: list[InstallPath] = []
     toolkits: dict[str, Toolkit] = {}  # by version
+    left_out: list[LeftOut] = []
 
     def provider(self, name: str) -> Provider:
         return _brought() if name == IN_BASE else self.providers[name]
@@ -229,6 +240,8 @@ class Base(Model):
     snapshots: dict[str, str] = {}  # archive to the address of its snapshot service
     glibc: str  # decides which manylinux wheels fit
     packages: list[str] = []
+    left_out: list[str] = []  # globs of files of these packages that no job reads, as dpkg's path-exclude takes them
+    kept: list[str] = []  # what of these is shipped: dpkg's path-include
     reference: str = ""  # provider image; without a digest it blocks every image that starts from it
     evidence: str = ""  # source of this digest
     awaits: str = ""  # an address that the author did not reach, {reference} for the image: it has no lock without it
@@ -260,7 +273,7 @@ class Bases(Model):
 class LayerLimits(Model):
     """Limits for distributing wheels over layers, by their compressed size in bytes."""
 
-    most: int  # most bytes of a layer, because layers are pulled in parallel
+    most: int  # most bytes of a layer, because layers are pulled in parallel; a larger wheel's largest file is one of its own
     alone: int  # smaller wheels share one layer
 
 
