@@ -10,6 +10,8 @@ from saved import Entry
 from trainwright.image.inputs import Inputs
 from trainwright.matrix.matrix import Intent
 
+SHARE = 0.15  # of an image's bytes, in one layer
+
 
 def parents(path: str) -> list[str]:
     words = path.split("/")
@@ -37,7 +39,7 @@ def test_no_path_crosses_a_symlink(saved: Any) -> None:
 @pytest.mark.exact("it may replace files; verify names those that matter")
 def test_nothing_is_deleted_or_replaced_unseen(saved: Any, expected: dict[str, Any], declared: Inputs) -> None:
     """Such bytes are shipped twice, and package records stop being true."""
-    parts = {*declared.pins, *(["--with"] if declared.parent else [])}
+    parts = {*declared.pins, *(["--with"] if declared.parent else []), *(["devel"] if declared.variant.devel else [])}
     installers = [expected["replaced_by"][name] for name in expected["replaced_by"].keys() & parts]
     known = [f"{glob}: replaces" for globs in installers for glob in globs]
     below: dict[str, Entry] = {}
@@ -54,6 +56,22 @@ def test_nothing_is_deleted_or_replaced_unseen(saved: Any, expected: dict[str, A
         below |= {entry.name: entry for entry in layer}
     unknown = {line for line in surprises if line.split(":")[0] not in expected["replaced"]}
     assert {line for line in unknown if not any(fnmatchcase(line, glob) for glob in known)} == set()
+
+
+@pytest.mark.exact("it may have layers of its own")
+def test_no_layer_holds_up_the_others(saved: Any, declared: Inputs, intent: Intent) -> None:
+    """Hosts pull layers in parallel: the largest has at most 15% of the bytes, or the limit's, or is one file."""
+    layers = saved.manifest["layers"]
+    if not all(layer["mediaType"].endswith("gzip") for layer in layers):
+        pytest.skip("not run: this engine keeps layers unpacked, so their size in a registry is not known")
+    limit = max(intent.components.tools.layers.most, SHARE * sum(layer["size"] for layer in layers))
+    files = [[entry for entry in held if entry.type == "file"] for held in saved.layers]
+    large = [
+        f"layer {number}: {layer['size']}"
+        for number, layer in enumerate(layers)
+        if layer["size"] > limit and len(files[number]) > 1
+    ]
+    assert declared.recipe.made_by_others or large == []
 
 
 @pytest.mark.exact("it may have packages of its own")

@@ -151,7 +151,10 @@ def _dockerfile(
         "site": f"/opt/venv/lib/python{recipe.variant.python}/site-packages",
         "parts": [folder for folder in folders if folder.startswith("framework-")],
         "left_out": rules,
-        "cut": {name: [entry for entry in entries if entry.size > recipe.tools.layers.most] for name, entries in folders.items()},
+        "cut": {
+            name: [entry for entry in entries if entry.size > recipe.tools.layers.most]
+            for name, entries in folders.items()
+        },
         "sdists": {name: [entry for entry in entries if not is_wheel(entry)] for name, entries in folders.items()},
         "compiles": recipe.compiles,
         "build_packages": _beyond(recipe.base, tools) * (recipe.base.manager == "dnf")

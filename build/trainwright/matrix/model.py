@@ -273,7 +273,7 @@ class Bases(Model):
 class LayerLimits(Model):
     """Limits for distributing wheels over layers, by their compressed size in bytes."""
 
-    most: int  # most bytes of a layer, because layers are pulled in parallel; a larger wheel's largest file is one of its own
+    most: int  # most bytes of a layer, because layers are pulled in parallel; of a larger wheel, the largest file has its own
     alone: int  # smaller wheels share one layer
 
 
