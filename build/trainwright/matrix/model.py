@@ -273,7 +273,7 @@ class Bases(Model):
 class LayerLimits(Model):
     """Limits for distributing wheels over layers, by their compressed size in bytes."""
 
-    most: int  # most bytes of a layer, because layers are pulled in parallel; of a larger wheel, the largest file has its own
+    most: int  # most bytes of a layer, because layers are pulled in parallel; a larger wheel is cut into two
     alone: int  # smaller wheels share one layer
 
 

@@ -8,7 +8,7 @@ Run by the steps that install wheels, with the image's Python; itself not shippe
     bring-back WHEEL...           that file
 
 RULES is requirements/<folder>.left-out.json: what `left_out` of dockerfiles/layers/<component>.toml means for the
-packages of one folder. A rule that matches no file ends the build, because a newer release may ship its files elsewhere.
+packages of one folder. A rule that matches no file ends the build: a newer release may ship its files elsewhere.
 """
 
 import csv
