@@ -183,6 +183,8 @@ def _context(
         "toolkit": None,
         "site": python.site,
         "compiles": recipe.compiles,
+        "left_out": {},
+        "cut": {},
         "sdists": {name: [one for one in entries if not is_wheel(one)] for name, entries in wheels.items()},
         "packages": locked.added,
         "build_packages": [f"{one.name}={one.version}" for one in locked.tools.packages().values()]

@@ -60,6 +60,8 @@ def _inputs(recipe: Recipe, below: Inputs, own: Lock, jobs: list[Compilation], i
         "variant": recipe.variant,
         "pins": below.pins,
         "epoch": epoch,
+        "left_out": {},
+        "cut": {},
         "sdists": sdists,
         "compiled": jobs,
         "imports": imports,
@@ -117,6 +119,8 @@ def compilation(below: Inputs, own: Lock, sdist: PythonFile, row: additions.Comp
     context = {
         "variant": compiler.variant,
         "pins": below.pins,
+        "left_out": {},
+        "cut": {},
         "sdists": {},
         "epoch": below.distribution.epoch,
         "sdist": sdist,
