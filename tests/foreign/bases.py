@@ -73,7 +73,7 @@ def plant(tree: Path, wanted: Iterable[str]) -> None:
 
 def build(tree: Path) -> None:
     """Lock and build the bases of a checkout. Raises RuntimeError with what the command said."""
-    for words in (["lock"], ["build", "--framework", "tiny"]):
+    for words in (["lock"], ["build", "tiny-*"]):
         command = [str(Path(sys.executable).with_name("trainwright")), *words]
         done = subprocess.run(command, cwd=tree, capture_output=True, text=True)
         if done.returncode:

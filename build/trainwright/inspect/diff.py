@@ -72,6 +72,12 @@ def sentences(found: Comparison) -> list[str]:
 def _side(intent: Intent, said: str, given: str, regions: str) -> Side:
     if recipe := intent.find(said):
         return _of_the_matrix(recipe, given, regions)
+    if made := state.beyond_the_matrix(intent.root, said):
+        if made.uri:
+            return _published(intent, said, made.uri)
+        name = image_names.name_here(said, made.key)
+        if engine.answers() and engine.image_id(name):
+            return _in_the_engine(name).model_copy(update={"said": said})
     records = release_records.known(intent.root)
     if (found := RELEASE.fullmatch(said)) and "/" not in said:
         identity, name = found["id"] or found["id2"], found["name"] or found["name2"]

@@ -13,6 +13,7 @@ from trainwright.image import inputs, tags
 from trainwright.image.tags import ID_LABEL, KEY_LABEL, PARENT_LABEL
 from trainwright.inspect.derived import FILE, Derived, Parent
 from trainwright.matrix.matrix import Intent, Recipe
+from trainwright.matrix.records import Image
 from trainwright.registry import client
 
 PINNED = re.compile(r".@sha256:[0-9a-f]{64}$")
@@ -26,6 +27,8 @@ def parent_of(intent: Intent, said: str, given: str) -> Parent:
     """
     if recipe := intent.find(said):
         return _published(recipe, given)
+    if made := state.beyond_the_matrix(intent.root, said):
+        return _made_here(made, given)
     if "/" not in said:
         ids = [variant.id for variant in intent.variants]
         raise ConfigError(
@@ -41,6 +44,16 @@ def parent_of(intent: Intent, said: str, given: str) -> Parent:
     if not {ID_LABEL, KEY_LABEL} <= labels.keys():
         raise ConfigError(f"{said} was not built by trainwright", why=f"it has no label {ID_LABEL}")
     return Parent(id=labels[ID_LABEL], key=labels[KEY_LABEL], digest=digest, uri=f"{repository}@{digest}")
+
+
+def _made_here(made: Image, given: str) -> Parent:
+    """Return a pushed graft, or image with packages on top, by its image.json. Raises NotRunError."""
+    uris = [uri for uri in made.uris or [made.uri or ""] if uri and lies_in(given, uri)]
+    if not uris:
+        fix = "trainwright graft IMAGE --push, or trainwright push ID --with FILE"
+        why = f"it was not pushed from here{f' to {given}' * bool(given)}"
+        raise NotRunError(f"{made.id} has no digest to start from", where=f"out/{made.id}/image.json", why=why, fix=fix)
+    return Parent(id=made.id, key=made.key, digest=uris[0].partition("@")[2], uri=uris[0])
 
 
 def _published(recipe: Recipe, given: str) -> Parent:

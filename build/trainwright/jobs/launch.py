@@ -13,6 +13,7 @@ from trainwright.core.errors import ConfigError, NotRunError, did_you_mean
 from trainwright.core.pairs import pairs
 from trainwright.core.toml import Model
 from trainwright.gate import launchers
+from trainwright.graft import recorded
 from trainwright.image import training_compiler
 from trainwright.jobs import contract, fit, submit
 from trainwright.jobs import request as jobs_request
@@ -52,7 +53,8 @@ class Job(Model):
 
 def fitting_notes(root: Path, identity: str, instance: str, hosts: int = 2) -> list[str]:
     """Return notes on a matrix image on an instance type. Raises ConfigError if it cannot train there."""
-    recipe = load_intent(root).recipe(identity)
+    intent = load_intent(root)
+    recipe = recorded.find(intent, identity) or intent.recipe(identity)
     refuse(root, instance)
     name, row = fit.instance(instance, load_instances(root), submit.instance_types())
     return fit.fit(recipe, name, row, hosts, allow_tcp=True)
@@ -106,14 +108,15 @@ def prepare(
         raise ConfigError(
             f"{secret!r} is not a location of a secret", where="--secret", fix=f"--secret {MANAGER}NAME, or omit it"
         )
-    recipe = intent.find(image)
+    recipe = recorded.find(intent, image)
     uri, identity = image, image
     if recipe is None:
         if not re.search(r"[/:@]", image):
             intent.recipe(image)  # raises ConfigError with similar names
         twins.refuse_for_sagemaker(intent.recipes, image)
         region, identity = _region_of(image, region), publish_uri.identity_of(root, intent, image)
-        recipe = intent.find(identity)
+        identity = identity or recorded.identity_of(root, image)
+        recipe = recorded.find(intent, identity)
     notes = [f"the contents of {image} are unknown: not checked whether it can train on {type_}"]
     if recipe:
         notes = fit.fit(recipe, type_, row, hosts, allow_tcp)
