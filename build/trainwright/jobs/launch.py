@@ -131,7 +131,8 @@ def prepare(
         variant, families = recipe.variant if recipe else None, settings.training_compiler.families
         started = training_compiler.hyperparameters(identity or image, variant, type_, families, hosts, compiler_debug)
     else:
-        kind = _distribution(distribution, recipe, hosts, row.count if row else 0, processes)
+        known = recipe if recipe and (not recipe.made_by_others or intent.find(recipe.id) is None) else None
+        kind = _distribution(distribution, known, hosts, row.count if row else 0, processes)
         started = jobs_request.distribution(kind, processes)
         if kind != PLAIN and not distribution:
             ranks = processes or (row.count if row and kind != "tensorflow" else 0) or 1
@@ -213,7 +214,10 @@ def _program(script: Path, source: Path | None) -> tuple[Path, str]:
 
 
 def _distribution(asked: str, recipe: Recipe | None, hosts: int, gpus: int, processes: int | None) -> str:
-    """Return the launcher of the ranks. Raises ConfigError if the image lacks it, or if its contents are unknown."""
+    """Return the launcher of the ranks; `recipe` is None for an image whose contents are unknown.
+
+    A graft's are known, because it was looked into. Raises ConfigError if the image lacks it, or if that is unknown.
+    """
     if asked and asked not in DISTRIBUTIONS:
         raise ConfigError(
             f"unknown distribution {asked!r}", where="--distribution", why=did_you_mean(asked, DISTRIBUTIONS)
@@ -223,7 +227,7 @@ def _distribution(asked: str, recipe: Recipe | None, hosts: int, gpus: int, proc
             f"{processes} processes are too many", where="--processes", why=f"{PLAIN} starts one on each host"
         )
     ranks = hosts * (processes or gpus or 1)
-    if recipe is None or recipe.made_by_others:
+    if recipe is None:
         if not asked and ranks > 1:
             raise ConfigError(
                 f"the launcher of {ranks} ranks is unknown",
