@@ -23,7 +23,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return a folder for a checkout, where no engine answers."""
     monkeypatch.setattr(engine, "answers", lambda: False)
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "train.py").write_text("print(1)\n")
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code/train.py").write_text("print(1)\n")
     return tmp_path
 
 
@@ -123,11 +124,11 @@ def test_a_gate_of_it(intent: Intent, folder: Path) -> None:
 def test_a_job_of_it_for_a_scheduler(intent: Intent, folder: Path, image: str) -> None:
     """It is known to need no instance type, and what starts its ranks."""
     grafted(intent, folder)
-    job, said = emit.job(folder, image, "train.py", [], on="slurm", nodes=2)
+    job, said = emit.job(folder, image, "code/train.py", [], on="slurm", nodes=2)
     assert (job.image, job.distribution) == (URI, "torchrun")
     assert "no --instance" in " ".join(said)
     with pytest.raises(ConfigError, match="does not support tensorflow"):
-        emit.job(folder, image, "train.py", [], on="slurm", nodes=2, distribution="tensorflow")
+        emit.job(folder, image, "code/train.py", [], on="slurm", nodes=2, distribution="tensorflow")
 
 
 @pytest.mark.parametrize("by_id", [True, False])
@@ -135,10 +136,10 @@ def test_a_job_of_it_on_sagemaker(intent: Intent, folder: Path, by_id: bool) -> 
     _, one = grafted(intent, folder, "sagemaker")
     words = {"instance": "ml.c5.xlarge", "hosts": 2, "role": "arn:aws:iam::111122223333:role/train"}
     image = one.id if by_id else URI
-    job = launch.prepare(folder, image, Path("train.py"), [], output="s3://bucket-of-ours/jobs", **words)  # type: ignore[arg-type]
+    job = launch.prepare(folder, image, Path("code/train.py"), [], output="s3://bucket-of-ours/jobs", **words)  # type: ignore[arg-type]
     assert (job.submission.image, job.region) == (URI, "us-east-1")
     assert job.submission.hyperparameters["sagemaker_torch_distributed_enabled"] is True
-    assert "unknown" not in " ".join(job.notes[:1])
+    assert "contents of" not in " ".join(job.notes)
 
 
 @pytest.mark.parametrize("image", [ID, URI])
@@ -146,7 +147,7 @@ def test_one_for_ec2_is_not_for_sagemaker(intent: Intent, folder: Path, image: s
     grafted(intent, folder)
     words = {"instance": "ml.c5.xlarge", "hosts": 1, "role": "arn:aws:iam::111122223333:role/train"}
     with pytest.raises(ConfigError, match="is not for SageMaker"):
-        launch.prepare(folder, image, Path("train.py"), [], output="s3://bucket-of-ours/jobs", **words)  # type: ignore[arg-type]
+        launch.prepare(folder, image, Path("code/train.py"), [], output="s3://bucket-of-ours/jobs", **words)  # type: ignore[arg-type]
 
 
 def test_what_decides_its_versions(intent: Intent, folder: Path) -> None:
