@@ -8,7 +8,7 @@
 | zstd twin of one of these tags | `<tag>-zstd`; of the alias `<id>-zstd-latest` | as that tag |
 | repository, below the registry | `trainwright/<framework>` | |
 | name in the engine | `<repository>:<tag of the key>` | never pushed |
-| labels | `io.trainwright.id`, `.key`, `.parent`, `.graft`, `.version.<component>` | |
+| labels | `io.trainwright.id`, `.key`, `.parent`, `.graft`, `.python`, `.version.<component>` | |
 """
 
 import re
@@ -20,6 +20,9 @@ KEY, RELEASE = rf"[0-9a-f]{{{SHORT}}}", r"\d{4}\.\d{1,2}\.\d+"
 ID_LABEL, KEY_LABEL = "io.trainwright.id", "io.trainwright.key"
 PARENT_LABEL = "io.trainwright.parent"  # of an image that was built on top of one of ours: the parent's URI
 GRAFT_LABEL = "io.trainwright.graft"  # of a graft: the image of others below it, by digest
+PYTHON_LABEL = (
+    "io.trainwright.python"  # of a graft: the interpreter that holds the framework, and that a job starts with
+)
 VERSION_LABEL = "io.trainwright.version."  # labels that repeat a component's row
 LATEST, ZSTD = "-latest", "-zstd"  # endings of an alias, and of what names the zstd twin of an image
 

@@ -14,6 +14,7 @@ from trainwright.inspect import derive, diff, explain, parent
 from trainwright.jobs import emit, launch
 from trainwright.matrix.matrix import Intent
 from trainwright.publish import uri
+from trainwright.registry import client
 
 URI = f"{REPOSITORY}@{DIGEST}"
 
@@ -84,13 +85,16 @@ def test_what_names_it(intent: Intent, folder: Path) -> None:
         assert recorded.identity_of(folder, name) == ""
 
 
-def test_its_address_and_what_starts_from_it(intent: Intent, folder: Path) -> None:
+def test_its_address_and_what_starts_from_it(intent: Intent, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     here, one = grafted(intent, folder)
     (found,) = uri.uris(folder, ID, "", "", "", by_digest=True)
     assert (found.uri, found.tag, found.region) == (URI, one.tag, "us-east-1")
     assert uri.uris(folder, ID, "", "", "", by_digest=False)[0].uri == f"{REPOSITORY}:{one.tag}"
+    labels = {tags.ID_LABEL: ID, tags.KEY_LABEL: one.key, tags.PYTHON_LABEL: one.python}
+    monkeypatch.setattr(client, "config", lambda *_: {"config": {"Labels": labels, "User": "1000"}})
     above = parent.parent_of(here, ID, "")
     assert (above.id, above.key, above.uri) == (ID, one.key, URI)
+    assert (above.python, above.user) == (one.python, "1000")
     assert derive.write_project(folder / "project", "mine", above)
     with pytest.raises(NotRunError, match="no digest to start from"):
         parent.parent_of(here, ID, "registry.example.com")
@@ -174,3 +178,13 @@ def test_a_difference_to_what_is_only_in_the_engine(
     monkeypatch.setattr(engine, "layers", lambda _: [])
     side = diff._side(here, ID, "", "")
     assert (side.said, side.name, side.key) == (ID, one.name, one.key)
+
+
+def test_what_the_matrix_had_once_is_no_image_of_its_own(intent: Intent, folder: Path) -> None:
+    """Its image.json is still there; only a graft has a graft.json beside it."""
+    here, _ = grafted(intent, folder)
+    (folder / "out" / ID / recorded.RESULT).unlink()
+    with pytest.raises(ConfigError, match="unknown image"):
+        gate.subject(folder, ID, "slurm")
+    with pytest.raises(ConfigError, match="neither an image of the matrix"):
+        parent.parent_of(here, ID, "")
