@@ -47,7 +47,7 @@ FROM bookworm AS bullseye-files
 RUN --network=none --mount=type=bind,from=own,source=bullseye,target=/packages \\
     mkdir /target \\
     && for file in /packages/*.deb; do dpkg-deb --fsys-tarfile $file | tar --extract --directory /target; done \\
-    && ln -s dash /target/bin/sh && cp /packages/status /target/var/lib/dpkg/status \\
+    && ln -sf dash /target/bin/sh && cp /packages/status /target/var/lib/dpkg/status \\
     && cp /target/usr/share/base-passwd/passwd.master /target/etc/passwd && ldconfig -r /target
 FROM scratch AS bullseye-base
 COPY --from=bullseye-files /target /

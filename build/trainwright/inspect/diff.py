@@ -18,7 +18,7 @@ from trainwright.docker import engine
 from trainwright.image import inputs, probe, tags
 from trainwright.image import tags as image_names
 from trainwright.image.inputs import Inputs
-from trainwright.inspect import diff_model, parent
+from trainwright.inspect import diff_model, parent, verify_child
 from trainwright.inspect.child_check import OwnFiles
 from trainwright.inspect.diff_model import Blob, Comparison, Contents, Side
 from trainwright.inspect.verify_child import OWN_FILES, PROBE
@@ -201,10 +201,11 @@ def _by_probe(intent: Intent, side: Side, say: Say) -> Contents | None:
     say(f"{side.said}: asking {name}")
     own_files, script = ((intent.root / path).read_text() for path in (OWN_FILES, PROBE))
     try:
-        own = OwnFiles.model_validate(engine.ask(name, own_files, entrypoint=[]))
+        start = verify_child.starts((side.config or {}).get("Labels") or {}) or []
+        own = OwnFiles.model_validate(engine.ask(name, own_files, entrypoint=start))
         declared = json.loads(own.declared or '{"components": {}}')["components"]
         questions = json.dumps({component: facts["probe"] for component, facts in declared.items()})
-        said = probe.Findings.model_validate(engine.ask(name, script, questions, entrypoint=[]))
+        said = probe.Findings.model_validate(engine.ask(name, script, questions, entrypoint=start))
     except (TrainwrightError, ValidationError) as error:
         say(f"{side.said}: the probe failed: {' '.join(str(error).split())}")
         return None

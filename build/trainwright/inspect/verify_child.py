@@ -2,8 +2,10 @@
 
 import hashlib
 import json
+import shlex
 import tarfile
 import tempfile
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -67,7 +69,7 @@ def verify(intent: Intent, target: str, parent: str, given: str, say: Say) -> Ve
     say(f"asking {labels.get(tags.ID_LABEL, parent)} and {name}")
     declared, before = _parent_look(intent, parent, labels)
     # The parent's entrypoint is used, so that the child's own does not run.
-    after = _look(intent, name, declared, engine.config(parent).get("Entrypoint") or [])
+    after = _look(intent, name, declared, starts(labels) or engine.config(parent).get("Entrypoint") or [])
     below, own = engine.layers(parent), engine.layers(name)
     rows = [child_check.layers(below, own), *child_check.compare(declared, before, after)]
     rows += image_config.compare(declared, before, engine.config(parent), engine.config(name))
@@ -111,13 +113,13 @@ def _parent_look(intent: Intent, parent: str, labels: dict[str, str]) -> tuple[d
     scripts = "".join((intent.root / path).read_text() for path in (OWN_FILES, PROBE, CHECK))
     name = hashlib.sha256(f"{engine.image_id(parent)}{scripts}".encode()).hexdigest()
     known = store.root() / "looks" / f"{name}.json"
-    own = _own_files(intent, parent)
+    own = _own_files(intent, parent, starts(labels))
     declared = (
         json.loads(own.declared) if own.declared else _declared_here(intent, labels.get(tags.ID_LABEL, ""), parent)
     )
     with suppress(FileNotFoundError, ValidationError):
         return declared, Look.model_validate_json(known.read_bytes())
-    look = _look(intent, parent, declared)
+    look = _look(intent, parent, declared, starts(labels))
     write(known, look.model_dump_json())
     return declared, look
 
@@ -132,6 +134,15 @@ def _declared_here(intent: Intent, identity: str, parent: str) -> dict[str, Any]
         why=f"it has no {declared.PLACE}",
         fix="git checkout the revision that built it, and run the same command there",
     )
+
+
+def starts(labels: Mapping[str, str]) -> list[str] | None:
+    """Return an entrypoint that starts the Python of a graft in place of `python`; None for any other image.
+
+    PATH of an image of others may have another Python, or none, and its own entrypoint may print what is no answer.
+    """
+    python = labels.get(tags.PYTHON_LABEL, "")
+    return ["/bin/sh", "-c", f'shift; exec {shlex.quote(python)} "$@"', "sh"] if python else None
 
 
 def _own_files(intent: Intent, name: str, entrypoint: list[str] | None = None) -> child_check.OwnFiles:
