@@ -31,6 +31,7 @@ from trainwright.registry import client
 from trainwright.registry.settings import Place, publication
 
 SHOWN = 5  # differences in an error
+STARTED = "trainwright was started"
 ROOT = "0"  # the user of an image that names none
 
 
@@ -92,6 +93,8 @@ def prove(intent: Intent, found: Found, made: Plan, one: Graft, say: Say) -> tup
             why="; ".join(wrong[:SHOWN]) + rest,
             fix=f"docker run --rm -it {found.pinned} sh",
         )
+    if one.inputs.variant.target == "sagemaker":
+        enter(intent, one.id, one.name, after)
     result = Result(
         id=one.id,
         key=one.key,
@@ -121,6 +124,31 @@ def check(intent: Intent, identity: str, name: str, user: str) -> str:
     if why:
         raise BuildError(what, where=name, why=why)
     return next((line for line in said.splitlines() if line.startswith("trainwright-check:")), "")
+
+
+def enter(intent: Intent, identity: str, name: str, after: Found) -> None:
+    """Start a program by the image's own entrypoint, as SageMaker starts `train`. Raises BuildError if that does not.
+
+    `name` is that of the image in the engine.
+    """
+    entrypoint = after.config.entrypoint
+    if not entrypoint:
+        return
+    words = ["/bin/sh", "-c", f"echo {STARTED}"]
+    why = ""
+    try:
+        said, why = look.ask(name, settings(intent.root), entrypoint, words, after.config.user or ROOT)
+    except BuildError as error:
+        said, why = "", error.why
+    if STARTED not in said.splitlines():
+        raise BuildError(
+            f"the entrypoint of {identity} does not start what SageMaker asks for",
+            where=f"ENTRYPOINT {json.dumps(entrypoint)}",
+            why=f"SageMaker gives it the word train, and it did not start the program that it was given: {why or said}"[
+                :600
+            ],
+            fix='build the image with ENTRYPOINT [], or with one that ends in exec "$@"',
+        )
 
 
 def _nccls(found: Found) -> list[str]:

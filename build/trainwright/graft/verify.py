@@ -89,6 +89,8 @@ def contents(intent: Intent, one: Recorded, made: Graft, uri: str, say: Say) -> 
     if wrong := list(build.differences(one.found, after, one.made, made)):
         raise BuildError(provenance.few(wrong))
     build.check(intent, one.recipe.id, uri, after.config.user)
+    if one.recipe.variant.target == "sagemaker":
+        build.enter(intent, one.recipe.id, uri, after)
     packages, python = (after.inside.packages if after.inside else {}), after.python
     said = f"{len(packages)} distribution and {len(python.packages) if python else 0} Python packages"
     return f"{said}, as in {one.found.pinned} and in the lock; trainwright-check passed"

@@ -12,6 +12,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from trainwright.build import state
 from trainwright.build.image_tests import image_tests
 from trainwright.core import store
 from trainwright.core.errors import BuildError, ConfigError, NotRunError, TrainwrightError
@@ -208,7 +209,10 @@ def _checkout(intent: Intent, identity: str, key: str) -> str:
     """Return a sentence that says whether this checkout builds the parent."""
     recipe = intent.find(identity)
     if recipe is None:
-        return f"this checkout does not know {identity}"
+        made = state.beyond_the_matrix(intent.root, identity)
+        if made and made.key == key:
+            return "this checkout made the parent"
+        return f"this checkout {'made another' if made else 'does not know'} {identity}"
     try:
         own = inputs.load(recipe).key
     except TrainwrightError as error:

@@ -3,14 +3,15 @@
 from pathlib import Path
 
 import pytest
-from unit.graft.records import DIGEST, ID, REPOSITORY, grafted
+from unit.graft.records import DIGEST, ID, REPOSITORY, edited, grafted, unchanged
 
+from trainwright.commands import options
 from trainwright.core.errors import ConfigError, LockError, NotRunError
 from trainwright.docker import engine
 from trainwright.gate import run as gate
 from trainwright.graft import recorded
 from trainwright.image import tags
-from trainwright.inspect import derive, diff, explain, parent
+from trainwright.inspect import derive, diff, explain, parent, verify_child
 from trainwright.jobs import emit, launch
 from trainwright.matrix.matrix import Intent
 from trainwright.publish import uri
@@ -92,6 +93,9 @@ def test_its_address_and_what_starts_from_it(intent: Intent, folder: Path, monke
     assert uri.uris(folder, ID, "", "", "", by_digest=False)[0].uri == f"{REPOSITORY}:{one.tag}"
     labels = {tags.ID_LABEL: ID, tags.KEY_LABEL: one.key, tags.PYTHON_LABEL: one.python}
     monkeypatch.setattr(client, "config", lambda *_: {"config": {"Labels": labels, "User": "1000"}})
+    assert verify_child._checkout(here, ID, one.key) == "this checkout made the parent"
+    assert verify_child._checkout(here, ID, "1" * 64) == f"this checkout made another {ID}"
+    assert verify_child._checkout(here, f"{ID}s", one.key) == f"this checkout does not know {ID}s"
     above = parent.parent_of(here, ID, "")
     assert (above.id, above.key, above.uri) == (ID, one.key, URI)
     assert (above.python, above.user) == (one.python, "1000")
@@ -150,8 +154,22 @@ def test_a_job_of_it_on_sagemaker(intent: Intent, folder: Path, by_id: bool) -> 
 def test_one_for_ec2_is_not_for_sagemaker(intent: Intent, folder: Path, image: str) -> None:
     grafted(intent, folder)
     words = {"instance": "ml.c5.xlarge", "hosts": 1, "role": "arn:aws:iam::111122223333:role/train"}
-    with pytest.raises(ConfigError, match="is not for SageMaker"):
+    with pytest.raises(ConfigError, match="is not for SageMaker") as error:
         launch.prepare(folder, image, Path("code/train.py"), [], output="s3://bucket-of-ours/jobs", **words)  # type: ignore[arg-type]
+    assert error.value.fix == f"trainwright graft {edited(unchanged).pinned} --target sagemaker"
+
+
+def test_what_takes_rows_of_the_matrix_says_what_takes_a_graft(
+    intent: Intent, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, _ = grafted(intent, folder)
+    monkeypatch.setattr(options, "find_root", lambda: here.root)
+    for words in ((None, [ID]), (None, [ID], Path("requirements.txt"), "team")):
+        with pytest.raises(ConfigError, match="is a graft, and this command takes images of the matrix") as error:
+            options.asked_for(*words)
+        assert f"trainwright derive {ID} --into DIR" in error.value.fix
+    with pytest.raises(ConfigError, match="no image matches"):
+        options.chosen(None, ["../out"])
 
 
 def test_what_decides_its_versions(intent: Intent, folder: Path) -> None:
