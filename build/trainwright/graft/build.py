@@ -264,20 +264,22 @@ def push(
     uris = [*(image.uris if image.digest == digest else []), result.uri]
     said = {"digest": digest, "uri": result.uri, "uris": list(dict.fromkeys(uris)), "tags": [one.tag]}
     state.write_image(out, image.model_copy(update={**said, "size": client.size_of(manifest)}))
-    if made := twin(one, result, place, asked, say):  # last: the image is published without it
+    if made := twin(found, one, result, place, asked, say):  # last: the image is published without it
         result = result.model_copy(update={"twin": made})
         write(out / RESULT, result.model_dump_json(indent=2) + "\n")
     return result
 
 
-def twin(one: Graft, result: Result, place: Place, asked: bool | None, say: Say) -> str:
+def twin(found: Found, one: Graft, result: Result, place: Place, asked: bool | None, say: Say) -> str:
     """Publish the zstd twin of a pushed graft where publish.toml or the user wants one; return its address, or why not.
 
-    Of layers that are of zstd already none is made. `asked` is what the user says, None for nothing. Raises
-    RegistryError if the user asked and the registry does not take it, and what twins.publish() raises.
+    `asked` is what the user says, None for nothing. Raises RegistryError if the user asked and the registry does not
+    take it, and what twins.publish() raises.
     """
     if not twins.wanted(publication(one.inputs.recipe.root).twin, [place], asked):
         return ""
+    if files.kinds(found) != oci_layout.DOCKERS:
+        return "none: layers of the image below are compressed with zstd already"
     try:
         return f"{place.repository}@{twins.publish(one.inputs, place.repository, result.digest, say)}"
     except twins.NotTaken as error:

@@ -8,7 +8,7 @@ from typing import Any
 import layouts
 import pytest
 from registries import Registry, digest_of, serving
-from unit.graft.records import ID, grafted
+from unit.graft.records import ID, config, edited, grafted, unchanged
 
 from trainwright.core.errors import BuildError
 from trainwright.docker import oci_layout, zstd_twin
@@ -179,7 +179,7 @@ def test_a_twin_is_left_out_where_the_registry_takes_none(
     result = recorded.read_result(here.root / "out" / ID)
     assert result
     place = Place(host="registry.example.com", path="trainwright/pytorch")
-    words = (one, result, place)
+    words = (edited(unchanged), one, result, place)
 
     def refuses(*_: object) -> str:
         raise twins.NotTaken("none", why="its layers are of zstd")
@@ -191,6 +191,8 @@ def test_a_twin_is_left_out_where_the_registry_takes_none(
     assert build.twin(*words, None, lambda _: None) == "none: its layers are of zstd"
     with pytest.raises(twins.NotTaken):
         build.twin(*words, True, lambda _: None)
+    compressed = edited(config(media_types=["application/vnd.oci.image.layer.v1.tar+zstd"]))
+    assert "zstd already" in build.twin(compressed, *words[1:], True, lambda _: None)
 
 
 def test_a_check_that_fails_is_a_failure(
