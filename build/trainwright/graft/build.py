@@ -75,6 +75,8 @@ def build(
 def lay_out(one: Graft, out: Path) -> None:
     """Write out/<id>/, from which `docker buildx bake` builds the graft without trainwright."""
     build_build.lay_out(one.inputs, out)
+    if not (out / "image.json").exists():  # none yet, or it was of another key
+        (out / RESULT).unlink(missing_ok=True)
     write(out / "graft.tar", archive(one))
 
 

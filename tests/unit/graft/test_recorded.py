@@ -9,7 +9,7 @@ from trainwright.commands import options
 from trainwright.core.errors import ConfigError, LockError, NotRunError
 from trainwright.docker import engine
 from trainwright.gate import run as gate
-from trainwright.graft import recorded
+from trainwright.graft import build, recorded
 from trainwright.image import tags
 from trainwright.inspect import derive, diff, explain, parent, verify_child
 from trainwright.jobs import emit, launch
@@ -206,3 +206,16 @@ def test_what_the_matrix_had_once_is_no_image_of_its_own(intent: Intent, folder:
         gate.subject(folder, ID, "slurm")
     with pytest.raises(ConfigError, match="neither an image of the matrix"):
         parent.parent_of(here, ID, "")
+
+
+def test_a_result_of_other_inputs_does_not_stay(intent: Intent, folder: Path) -> None:
+    here, one = grafted(intent, folder)
+    out = folder / "out" / ID
+    build.lay_out(one, out)
+    assert recorded.read_result(out)
+    file = out / "image.json"
+    file.write_text(file.read_text().replace(one.key, "1" * 64))
+    build.lay_out(one, out)
+    assert not file.exists()
+    assert recorded.read_result(out) is None
+    assert list(recorded.results(here.root)) == []
