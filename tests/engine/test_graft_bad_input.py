@@ -13,6 +13,10 @@ from layouts import layout, make
 from tiny import built_in_this_run, store_of_this_run
 
 from trainwright.docker import engine
+from trainwright.graft import build as graft_build
+from trainwright.graft import look
+from trainwright.graft import plan as graft_plan
+from trainwright.matrix.matrix import load_intent
 from trainwright.registry import client
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
@@ -112,3 +116,45 @@ def test_a_disk_that_is_full_in_the_middle(tree: Path, foreign: str) -> None:
     assert code == 0, errors
     engine.remove(said["graft"]["image"])
     shutil.rmtree(tree / "out")
+
+
+def test_a_tag_that_moves_between_look_and_build(
+    tree: Path, registry: str, foreign: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was looked into is what is built upon: by its digest, which the tag names no longer."""
+    monkeypatch.chdir(tree)
+    repository, digest = foreign.split("@")
+    tag = f"moving-{uuid4().hex[:8]}"
+    client.move(repository, digest, tag)
+    intent = load_intent(tree)
+    wanted = graft_plan.asked_for(intent, "ec2", "none", look.architecture())
+    found = look.look(intent, f"{repository}:{tag}", print)
+    made = graft_plan.plan(intent, found, wanted, "moving")
+    other = layout(tmp_path / "layout", {"other": tag})
+    client.push(tmp_path / "layout", repository, other)
+    client.move(repository, other, tag)
+    try:
+        one, result = graft_build.build(intent, found, wanted, made, print, lambda *_: None)
+        assert result.base == foreign
+        assert engine.layers(one.name)[: result.lower_layers] == found.config.layers
+        engine.remove(one.name)
+    finally:
+        subprocess.run(["docker", "rmi", f"{repository}:{tag}"], capture_output=True)
+
+
+@pytest.mark.parametrize(
+    ("mirrors", "told"),
+    [
+        ("debian=http://127.0.0.1:1/debian debian-security=http://127.0.0.1:1/security", "package index cannot be"),
+        ("python=http://127.0.0.1:1/simple", "Python package index cannot be reached"),
+    ],
+    ids=["of the distribution", "of Python"],
+)
+def test_a_package_index_that_is_gone(
+    tree: Path, foreign: str, mirrors: str, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SageMaker's toolkit needs both: a compiler of the distribution, and wheels."""
+    monkeypatch.setenv("TRAINWRIGHT_MIRRORS", mirrors)
+    errors = refused(tree, foreign, 10, "--name", "gone", "--target", "sagemaker")
+    assert told in errors
+    assert not list(tree.glob("out/*gone*"))  # so the same command begins again

@@ -32,10 +32,15 @@ def main(names: list[str]) -> int:
         registry = stack.enter_context(registry_in(folder / "registry", PORT))
         tree = grafts.checkout(Path(stack.enter_context(tempfile.TemporaryDirectory())) / "tree")
         outcomes = []
-        for name, reference in images.make(wanted, held, own, registry):
-            outcomes.append(grafts.graft(tree, registry, known[name], reference, fabric))
+        for name in wanted:
+            try:
+                [(_, reference)] = images.make([name], held, own, registry)
+                outcomes.append(grafts.graft(tree, registry, known[name], reference, fabric))
+            except RuntimeError as error:  # of its build: the others come all the same
+                outcomes.append(grafts.Outcome(name, known[name].anatomy, "", "", "not made", wrong=[str(error)]))
             show(outcomes[-1])
-    (folder / f"table-{fabric}.json").write_text(json.dumps([one.as_dict() for one in outcomes], indent=1) + "\n")
+            rows = [one.as_dict() for one in outcomes]
+            (folder / f"table-{fabric}.json").write_text(json.dumps(rows, indent=1) + "\n")
     wrong = [one.image for one in outcomes if one.wrong]
     print(f"{len(outcomes) - len(wrong)} of {len(outcomes)} as declared" + f", not {', '.join(wrong)}" * bool(wrong))
     return bool(wrong)

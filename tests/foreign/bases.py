@@ -47,7 +47,7 @@ FROM bookworm AS bullseye-files
 RUN --network=none --mount=type=bind,from=own,source=bullseye,target=/packages \\
     mkdir /target \\
     && for file in /packages/*.deb; do dpkg-deb --fsys-tarfile $file | tar --extract --directory /target; done \\
-    && ln -s dash /target/bin/sh && cp /packages/status /target/var/lib/dpkg/status \\
+    && ln -sf dash /target/bin/sh && cp /packages/status /target/var/lib/dpkg/status \\
     && cp /target/usr/share/base-passwd/passwd.master /target/etc/passwd && ldconfig -r /target
 FROM scratch AS bullseye-base
 COPY --from=bullseye-files /target /
@@ -73,7 +73,7 @@ def plant(tree: Path, wanted: Iterable[str]) -> None:
 
 def build(tree: Path) -> None:
     """Lock and build the bases of a checkout. Raises RuntimeError with what the command said."""
-    for words in (["lock"], ["build", "--framework", "tiny"]):
+    for words in (["lock"], ["build", "tiny-*"]):
         command = [str(Path(sys.executable).with_name("trainwright")), *words]
         done = subprocess.run(command, cwd=tree, capture_output=True, text=True)
         if done.returncode:

@@ -61,7 +61,8 @@ def dockerfile(known: Mapping[str, Image], label: str) -> str:
     parts = [CLEAN.format(name=name, label=label) for name in BASES] + [UNPACKED.format(label=label)]
     parts += [f"FROM bookworm AS {OURS}-base\nLABEL io.trainwright.test={label}\n"]
     for name, one in known.items():
-        start = one.start if one.start in known or one.start == "scratch" else f"{one.start}-base"
+        other = one.start in known and one.start != name  # an image can have the name of the base that it stands on
+        start = one.start if other or one.start == "scratch" else f"{one.start}-base"
         more = "".join(f"COPY --from=own relocate.sh /layers/{number}\n" for number in range(one.layers))
         parts.append(f"FROM {start} AS {name}\n{one.steps.rstrip()}\n{more}")
     return "\n".join(parts)

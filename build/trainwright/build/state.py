@@ -1,5 +1,6 @@
 """Keep an image's state between its steps: what is planned, what out/<id>/image.json records, what was done."""
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -21,6 +22,8 @@ from trainwright.registry import client, ecr_repositories
 from trainwright.registry import locations as places_module
 from trainwright.registry.ecr_settings import Setting, refuse_filters
 from trainwright.registry.settings import Place, publication
+
+GRAFT = "graft.json"  # in out/<id>/: the image is a graft
 
 
 @dataclass
@@ -52,6 +55,17 @@ def read_image(out: Path) -> Image | None:
         return Image.model_validate(said)
     except ValidationError:
         return None
+
+
+def beyond_the_matrix(root: Path, identity: str) -> Image | None:
+    """Return image.json of an image that was made here and that the matrix lacks: a graft, or one with packages on top.
+
+    What the matrix had once does not count. Raises ConfigError if the file is damaged.
+    """
+    out = root / "out" / identity
+    if not re.fullmatch(r"[\w.-]+", identity) or not ("-with-" in identity or (out / GRAFT).exists()):
+        return None
+    return read_image(out)
 
 
 def known_image(found: Inputs, out: Path) -> Image:

@@ -2,7 +2,7 @@
 
 import typer
 
-from trainwright.commands.options import Framework, Images, Json, app, asked_for
+from trainwright.commands.options import Framework, Images, Json, app, asked_for, find_root
 from trainwright.core.errors import ConfigError, did_you_mean
 
 
@@ -10,18 +10,29 @@ from trainwright.core.errors import ConfigError, did_you_mean
 def explain(images: Images = None, framework: Framework = None, as_json: Json = False) -> None:
     """Explain the version of each component of an image. Shows its declaration, its resolution and its rules."""
     from trainwright.core import console
+    from trainwright.graft import recorded
     from trainwright.image import inputs
     from trainwright.inspect import explain as inspect_explain
     from trainwright.lock import additions
+    from trainwright.matrix.matrix import load_intent
+    from trainwright.matrix.model import Lock
     from trainwright.publish import licences
 
-    _, recipes = asked_for(framework, images)
-    if len(recipes) > 1:
-        names = [recipe.id for recipe in recipes]
-        raise ConfigError(f"explain requires one image, but {len(names)} were chosen", why=did_you_mean("", names))
-    (recipe,) = recipes
-    locked, packages, build_packages = inputs.known(recipe)
-    rows = inspect_explain.explain(recipe, locked, packages, build_packages)
+    intent = load_intent(find_root())
+    locked: Lock | None
+    one = recorded.recorded(intent, images[0]) if images and len(images) == 1 else None
+    if one:
+        recipe, own = one.recipe, recorded.inputs(intent, one).inputs
+        locked, packages = own.lock, own.distribution.packages()
+        build_packages = own.tools.packages() if own.tools else {}
+    else:
+        _, recipes = asked_for(framework, images)
+        if len(recipes) > 1:
+            names = [recipe.id for recipe in recipes]
+            raise ConfigError(f"explain requires one image, but {len(names)} were chosen", why=did_you_mean("", names))
+        (recipe,) = recipes
+        locked, packages, build_packages = inputs.known(recipe)
+    rows = inspect_explain.explain(recipe, locked, packages, build_packages, one.decided if one else {})
     ready = additions.settings(recipe.root).ready([recipe.id])
     restricted = licences.table(recipe, locked)
     tables = [*inspect_explain.as_tables(rows), restricted, ready] if not as_json else []

@@ -15,8 +15,9 @@ def find(
     ],
     as_json: Json = False,
 ) -> None:
-    """List the images that hold a component or package. Covers packages of Python and of the distribution."""
+    """List the images, and grafts of this checkout, that hold a component or package of Python or the distribution."""
     from trainwright.core import console
+    from trainwright.graft import recorded
     from trainwright.image import inputs
     from trainwright.inspect import find as inspect_find
     from trainwright.lock import additions
@@ -27,6 +28,11 @@ def find(
     for recipe in recipes:
         locked, packages, _ = inputs.known(recipe)
         images[recipe.id] = inspect_find.holdings(recipe, locked, packages)
+    for recipe, locked, packages, python in recorded.contents(intent):
+        held = [
+            inspect_find.Held(id=recipe.id, what="Python package", name=name, version=python[name]) for name in python
+        ]
+        images[recipe.id] = [*inspect_find.holdings(recipe, locked, packages), *held]
     ready = {
         name: f"{row.image} --with {row.requirements}" for name, row in additions.settings(intent.root).recipes.items()
     }

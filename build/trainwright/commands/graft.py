@@ -15,6 +15,10 @@ def graft(
     name: Annotated[str, typer.Option(metavar="NAME", help="Last part of the graft's id; default: the image's.")] = "",
     look_only: Annotated[bool, typer.Option("--look-only", help="Show what was found and planned.")] = False,
     push: Annotated[bool, typer.Option("--push", help="Push the graft by digest, and tag it with its key.")] = False,
+    twin: Annotated[
+        bool | None,
+        typer.Option("--twin/--no-twin", help="With --push, also the zstd twin; default: as publish.toml says."),
+    ] = None,
     set_up: Annotated[
         bool, typer.Option("--set-up", help="Start the engine, and for --push the registry, if needed.")
     ] = False,
@@ -29,7 +33,6 @@ def graft(
     from trainwright.graft import found as graft_found
     from trainwright.graft import look as graft_look
     from trainwright.graft import plan as graft_plan
-    from trainwright.graft.wanted import Wanted
     from trainwright.matrix.matrix import load_intent
     from trainwright.publish import attest
     from trainwright.registry import locations
@@ -46,15 +49,8 @@ def graft(
     if set_up and push and not registry:
         set_up_registry(intent.root)
     hosts = locations.hosts(intent.root, registry) if push else []
-    wanted = Wanted(
-        target=target,
-        fabric=fabric,
-        architecture=graft_look.architecture(),
-        settings=graft_found.settings(intent.root),
-        compat=intent.compat,
-        plugin=graft_plan.newest_plugin(intent),
-        forbidden=graft_build.forbidden(intent, image, [host.place("trainwright") for host in hosts]),
-    )
+    forbidden = graft_build.forbidden(intent, image, [host.place("trainwright") for host in hosts])
+    wanted = graft_plan.asked_for(intent, target, fabric, graft_look.architecture(), forbidden)
     found = graft_look.look(intent, image, say)
     made = graft_plan.plan(intent, found, wanted, name)
     refused = graft_plan.refusals(found, made)
@@ -77,7 +73,8 @@ def graft(
     with console.progress() as (tell, progress):
         one, result = graft_build.build(intent, found, wanted, made, tell, progress)
     for host in hosts:
-        result = graft_build.push(found, one, result, host.place(made.repository), intent.root / "out" / one.id, say)
+        place, out = host.place(made.repository), intent.root / "out" / one.id
+        result = graft_build.push(found, one, result, place, out, say, twin)
     if as_json:
         console.data({**shown, "graft": result.model_dump()})
     else:

@@ -19,13 +19,14 @@ def list_(
     vulnerabilities: Vulnerabilities = None,
     as_json: Json = False,
 ) -> None:
-    """List the images, and whether they are proved. Uses no engine, registry or network.
+    """List the images, and whether they are proved, and this checkout's grafts. Uses no engine, registry or network.
 
     With --vulnerabilities also what advisories in that snapshot know of their packages: by the SBOM of what was built
     here, by the lock before.
     """
     from trainwright.commands.matrix import look_up, rows_of
     from trainwright.core import console, project
+    from trainwright.graft import recorded
     from trainwright.inspect import matrix_page
     from trainwright.lock import additions
 
@@ -33,6 +34,7 @@ def list_(
     root = find_root()
     found = look_up(rows, vulnerabilities) if vulnerabilities and rows else None
     ready = additions.settings(root).ready({row["id"] for row in rows})
+    own = recorded.table(root) if (images, framework, state, instance) == (None,) * 4 else []
     if as_json:
         fields = ["id", "framework", "accelerator", "target", "default", "tested", "state", "reason", "digest"]
         fields += ["overridden", "vulnerabilities"]
@@ -41,6 +43,7 @@ def list_(
                 **matrix_page.summary(rows),
                 "images": [{name: row[name] for name in fields if name in row} for row in rows],
                 "on_top": ready,
+                "grafts": own,
                 **({"overrides": overrides} if (overrides := project.overrides(root)) else {}),
                 **(found.model_dump(exclude={"images"}) if found else {}),
             }
@@ -56,9 +59,9 @@ def list_(
         [{name: row[name] for name in ("id", "state", "default", "tested", "reason")} for row in rows], as_json
     )
     typer.echo(matrix_page.sentence(counts), err=True)
-    if ready:
+    for table in filter(None, (ready, own)):
         print()
-        console.show(ready, as_json)
+        console.show(table, as_json)
 
 
 def _findings(rows: list[dict[str, Any]], found: "Report") -> None:

@@ -180,7 +180,23 @@ def chosen(framework: str | None, images: Sequence[str] | None) -> tuple["Intent
     from trainwright.matrix.matrix import load_intent, select
 
     intent = load_intent(find_root())
+    for name in images or ():
+        _refuse_graft(intent.root, name)
     return intent, select(intent, framework, images)
+
+
+def _refuse_graft(root: Path, name: str) -> None:
+    """Raise ConfigError for a graft of this checkout, which is no row of the matrix, with what takes it instead."""
+    from trainwright.build.state import GRAFT
+
+    if Path(name).name == name and (root / "out" / name / GRAFT).is_file():
+        raise ConfigError(
+            f"{name} is a graft, and this command takes images of the matrix",
+            where=f"out/{name}/{GRAFT}",
+            why="what is in it comes from an image of others, and is locked there",
+            fix=f"trainwright graft IMAGE to build it, trainwright derive {name} --into DIR for packages on top; "
+            "verify, run, emit, launch, gate, uri, diff and explain take it",
+        )
 
 
 def asked_for(

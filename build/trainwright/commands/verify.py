@@ -1,5 +1,6 @@
 """The command `trainwright verify`."""
 
+import functools
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -40,13 +41,15 @@ def verify(
     """
     from trainwright.core import console
     from trainwright.core.errors import ConfigError
+    from trainwright.graft import verify as graft_verify
     from trainwright.inspect import verify_child, verify_published
     from trainwright.matrix.matrix import load_intent
 
     intent = load_intent(find_root())
     if not (parent or tests) and not Path(image).is_dir() and verify_published.is_published(image):
         with console.progress() as (say, _):
-            found = verify_published.inspect(intent, image, key, contents, say, vulnerabilities or ())
+            grafts = functools.partial(graft_verify.known, intent)
+            found = verify_published.inspect(intent, image, key, contents, say, vulnerabilities or (), grafts)
         if as_json:
             console.data(found.model_dump())
         else:

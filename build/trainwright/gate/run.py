@@ -16,11 +16,12 @@ from pathlib import Path
 
 from pydantic import Field
 
-from trainwright.build.state import read_image
+from trainwright.build.state import beyond_the_matrix, read_image
 from trainwright.core import toml, yaml_text
 from trainwright.core.errors import ConfigError, EnvironmentProblem, NotRunError, did_you_mean
 from trainwright.core.process import run as call
 from trainwright.core.toml import Model
+from trainwright.docker import engine
 from trainwright.gate import floors, launchers, read, spec
 from trainwright.gate.case import Declared
 from trainwright.gate.judge import Verdict
@@ -131,16 +132,22 @@ def subject(root: Path, image: str, on: str) -> Subject:
     intent = load_intent(root)
     recipe = intent.find(image)
     if recipe is None:
-        on_top = read_image(root / "out" / image) if re.fullmatch(r"[\w.-]+-with-[\w.-]+", image) else None
-        if on_top and on_top.uri:
-            return Subject(reference=on_top.uri, pins=dict(on_top.versions))
+        made = beyond_the_matrix(root, image)
+        here = tags.name_here(made.id, made.key) if made and on == "docker" else ""
+        if made and here and engine.answers() and engine.image_id(here):
+            return Subject(reference=here, pins=dict(made.versions))
+        if made and made.uri:
+            return Subject(reference=made.uri, pins=dict(made.versions))
+        if made and "-with-" not in image:
+            fix = "trainwright graft IMAGE --push --registry <one that the hosts reach>"
+            raise NotRunError(f"{image} was not pushed from here", where=f"out/{image}/image.json", fix=fix)
         if not re.search(r"[/:@]", image):
             intent.recipe(image)  # raises ConfigError with similar names
         return Subject(reference=image)
     found = read_image(root / "out" / image)
     reference = found.uri if found else None
     if found and not reference and on == "docker":
-        reference = tags.engine_name(recipe.variant.framework, tags.key_tag(image, found.key))
+        reference = tags.name_here(image, found.key)
     if found is None or not reference:
         why = "other hosts pull it from a registry" if found else f"out/{image}/image.json does not exist"
         fix = f"make build push ONLY={image} REGISTRY=ecr, or another registry that the hosts reach"

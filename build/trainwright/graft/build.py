@@ -9,53 +9,30 @@ from typing import Any
 
 from packaging.utils import canonicalize_name
 
-from trainwright.build import baking
+from trainwright.build import baking, state
 from trainwright.build import build as build_build
 from trainwright.core import store
 from trainwright.core.errors import BuildError, NotRunError
 from trainwright.core.files import write
 from trainwright.core.progress import Progress, Say
-from trainwright.core.toml import Model, load
+from trainwright.core.toml import load
 from trainwright.docker import engine, oci_layout
-from trainwright.graft import files, lock, look
+from trainwright.graft import files, lock, look, recorded
 from trainwright.graft import recipe as graft_recipe
 from trainwright.graft.files import Graft, archive
 from trainwright.graft.found import Found, Inside, settings
 from trainwright.graft.plan import Plan
+from trainwright.graft.recorded import RESULT, Result
 from trainwright.graft.wanted import Wanted
 from trainwright.image import probe
 from trainwright.matrix.matrix import Intent
-from trainwright.publish import attest, licences
+from trainwright.publish import attest, licences, twins
 from trainwright.registry import client
-from trainwright.registry.settings import Place
+from trainwright.registry.settings import Place, publication
 
 SHOWN = 5  # differences in an error
+STARTED = "trainwright was started"
 ROOT = "0"  # the user of an image that names none
-RESULT = "graft.json"
-
-
-class Result(Model):
-    """What a graft became: the content of out/<id>/graft.json."""
-
-    id: str
-    key: str
-    image: str  # its name in the engine
-    base: str
-    digest: str = ""  # in the registry
-    uri: str = ""
-    lower_layers: int
-    added_layers: int
-    added_bytes: int = 0  # compressed, once it was saved
-    signature: str = ""  # of image, SBOM and provenance, after a push
-    nccl_before: list[str]
-    nccl_after: list[str]
-    checked: str  # the last line of trainwright-check
-    seconds: float = 0
-
-    def shown(self) -> list[tuple[str, str]]:
-        """Return the rows of a table: each field that says something."""
-        rows = self.model_dump().items()
-        return [(name, ", ".join(value) if isinstance(value, list) else str(value)) for name, value in rows if value]
 
 
 def build(
@@ -74,6 +51,7 @@ def build(
     locked = lock.locked(recipe, found, out, files.epoch(found.config.created), say, progress)
     one = files.graft(recipe, found, made, locked)
     lay_out(one, out)
+    recorded.write_down(found, wanted, made, out)
     if found.source != found.pinned:
         say(f"no registry answered for {found.pinned}, so only this engine can build on it")
         engine.tag(found.reference, found.source)
@@ -82,10 +60,13 @@ def build(
         baking.bake(out)
     say(f"{one.id}: looking into it, and checking it against its declaration")
     try:
-        result = prove(intent, found, made, one, say)
+        result, after = prove(intent, found, made, one, say)
     except BuildError:
         engine.remove(one.name)
         raise
+    held = after.inside.packages if after.inside else {}
+    image = state.known_image(one.inputs, out)
+    state.write_image(out, image.model_copy(update={"versions": one.inputs.versions, "packages": held}))
     result = result.model_copy(update={"seconds": round(time.monotonic() - began, 1)})
     write(out / RESULT, result.model_dump_json(indent=2) + "\n")
     return one, result
@@ -94,11 +75,16 @@ def build(
 def lay_out(one: Graft, out: Path) -> None:
     """Write out/<id>/, from which `docker buildx bake` builds the graft without trainwright."""
     build_build.lay_out(one.inputs, out)
+    if not (out / "image.json").exists():  # none yet, or it was of another key
+        (out / RESULT).unlink(missing_ok=True)
     write(out / "graft.tar", archive(one))
 
 
-def prove(intent: Intent, found: Found, made: Plan, one: Graft, say: Say) -> Result:
-    """Compare a graft with the image below it, and run its own check. Raises BuildError."""
+def prove(intent: Intent, found: Found, made: Plan, one: Graft, say: Say) -> tuple[Result, Found]:
+    """Compare a graft with the image below it, and run its own check; return also what was found in it.
+
+    Raises BuildError.
+    """
     after = look.look(intent, one.name, say)
     wrong = list(differences(found, after, made, one))
     if wrong:
@@ -109,7 +95,9 @@ def prove(intent: Intent, found: Found, made: Plan, one: Graft, say: Say) -> Res
             why="; ".join(wrong[:SHOWN]) + rest,
             fix=f"docker run --rm -it {found.pinned} sh",
         )
-    return Result(
+    if one.inputs.variant.target == "sagemaker":
+        enter(intent, one.id, one.name, after)
+    result = Result(
         id=one.id,
         key=one.key,
         image=one.name,
@@ -118,22 +106,51 @@ def prove(intent: Intent, found: Found, made: Plan, one: Graft, say: Say) -> Res
         added_layers=len(after.config.layers) - len(found.config.layers),
         nccl_before=_nccls(found),
         nccl_after=_nccls(after),
-        checked=check(intent, one, after.config.user),
+        checked=check(intent, one.id, one.name, after.config.user),
     )
+    return result, after
 
 
-def check(intent: Intent, one: Graft, user: str) -> str:
-    """Run the graft's own check of its declaration, as the user of its jobs. Raises BuildError if it refuses."""
+def check(intent: Intent, identity: str, name: str, user: str) -> str:
+    """Run a graft's own check of its declaration, as the user of its jobs. Raises BuildError if it refuses.
+
+    `name` is that of the image in the engine.
+    """
     words = ["TRAINWRIGHT_PREFLIGHT=off /usr/local/bin/trainwright-check 2>&1"]
-    what = f"trainwright-check fails in {one.id} as the user {user or 'root'}"
+    what = f"trainwright-check fails in {identity} as the user {user or 'root'}"
     try:
-        said, why = look.ask(one.name, settings(intent.root), ["/bin/sh", "-c"], words, user or "0")
+        said, why = look.ask(name, settings(intent.root), ["/bin/sh", "-c"], words, user or "0")
     except BuildError as error:
         fix = "let that user read and start the Python that holds the framework, or build the image with USER root"
-        raise BuildError(what, where=one.name, why=error.why, fix=fix) from None
+        raise BuildError(what, where=name, why=error.why, fix=fix) from None
     if why:
-        raise BuildError(what, where=one.name, why=why)
+        raise BuildError(what, where=name, why=why)
     return next((line for line in said.splitlines() if line.startswith("trainwright-check:")), "")
+
+
+def enter(intent: Intent, identity: str, name: str, after: Found) -> None:
+    """Start a program by the image's own entrypoint, as SageMaker starts `train`. Raises BuildError if that does not.
+
+    `name` is that of the image in the engine.
+    """
+    entrypoint = after.config.entrypoint
+    if not entrypoint:
+        return
+    words = ["/bin/sh", "-c", f"echo {STARTED}"]
+    why = ""
+    try:
+        said, why = look.ask(name, settings(intent.root), entrypoint, words, after.config.user or ROOT)
+    except BuildError as error:
+        said, why = "", error.why
+    if STARTED not in said.splitlines():
+        raise BuildError(
+            f"the entrypoint of {identity} does not start what SageMaker asks for",
+            where=f"ENTRYPOINT {json.dumps(entrypoint)}",
+            why=f"SageMaker gives it the word train, and it did not start the program that it was given: {why or said}"[
+                :600
+            ],
+            fix='build the image with ENTRYPOINT [], or with one that ends in exec "$@"',
+        )
 
 
 def _nccls(found: Found) -> list[str]:
@@ -221,8 +238,10 @@ def forbidden(intent: Intent, reference: str, places: Sequence[Place]) -> list[s
 # --- the registry ----------------------------------------------------------------------------------------------------
 
 
-def push(found: Found, one: Graft, result: Result, place: Place, out: Path, say: Say) -> Result:
-    """Push a proved graft by digest, verify it, and tag it last.
+def push(
+    found: Found, one: Graft, result: Result, place: Place, out: Path, say: Say, asked: bool | None = None
+) -> Result:
+    """Push a proved graft by digest, verify it, and tag it last; then its zstd twin, if one is wanted (`asked`).
 
     Raises BuildError for a layer with other files than the image's configuration names, RegistryError, NotRunError for
     an engine that keeps no compressed layers.
@@ -243,7 +262,32 @@ def push(found: Found, one: Graft, result: Result, place: Place, out: Path, say:
     update = {"digest": digest, "uri": f"{repository}@{digest}", "added_bytes": size, "signature": signed}
     result = result.model_copy(update=update)
     write(out / RESULT, result.model_dump_json(indent=2) + "\n")
+    image = state.known_image(one.inputs, out)
+    uris = [*(image.uris if image.digest == digest else []), result.uri]
+    said = {"digest": digest, "uri": result.uri, "uris": list(dict.fromkeys(uris)), "tags": [one.tag]}
+    state.write_image(out, image.model_copy(update={**said, "size": client.size_of(manifest)}))
+    if made := twin(found, one, result, place, asked, say):  # last: the image is published without it
+        result = result.model_copy(update={"twin": made})
+        write(out / RESULT, result.model_dump_json(indent=2) + "\n")
     return result
+
+
+def twin(found: Found, one: Graft, result: Result, place: Place, asked: bool | None, say: Say) -> str:
+    """Publish the zstd twin of a pushed graft where publish.toml or the user wants one; return its address, or why not.
+
+    `asked` is what the user says, None for nothing. Raises RegistryError if the user asked and the registry does not
+    take it, and what twins.publish() raises.
+    """
+    if not twins.wanted(publication(one.inputs.recipe.root).twin, [place], asked):
+        return ""
+    if files.kinds(found) != oci_layout.DOCKERS:
+        return "none: layers of the image below are compressed with zstd already"
+    try:
+        return f"{place.repository}@{twins.publish(one.inputs, place.repository, result.digest, say)}"
+    except twins.NotTaken as error:
+        if asked:
+            raise
+        return f"none: {error.why}"
 
 
 def on_its_layers(found: Found, layout: Path, lower: Mapping[str, Any] | None) -> tuple[str, dict[str, Any]]:

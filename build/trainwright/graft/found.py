@@ -254,6 +254,13 @@ def shown(name: str, value: str) -> str:
     return " ".join(printable(line).split())[:200]
 
 
+def without_secrets(found: Found) -> Found:
+    """Return the same image with what a variable may keep secret as ***, for files and for what errors may print."""
+    own = found.config.environment.items()
+    hidden = {name: masked(f"{name}={value}").partition("=")[2] for name, value in own}
+    return found.model_copy(update={"config": found.config.model_copy(update={"environment": hidden})})
+
+
 def rows(found: Found) -> list[dict[str, str]]:
     """Return the table of what was found."""
     config, inside, python = found.config, found.inside, found.python

@@ -55,13 +55,18 @@ def locked(recipe: Recipe, found: Found, out: Path, epoch: int, say: Say, progre
     EnvironmentProblem if a mirror, an index or an address is not reached.
     """
     wanted = _intent(recipe, found)
-    one = _read(out, wanted, epoch)
+    one = held(recipe, found, out, epoch)
     if one is None:
         one = _resolved(recipe, found, wanted, epoch, say, progress)
         _write(out, one, wanted)
     admit(recipe, one)
     fetch(recipe, one, say, progress)
     return one
+
+
+def held(recipe: Recipe, found: Found, out: Path, epoch: int) -> Locked | None:
+    """Return the lock of out/<id>/; None if there is none, or image or matrix say something else now."""
+    return _read(out, _intent(recipe, found), epoch)
 
 
 def _intent(recipe: Recipe, found: Found) -> str:

@@ -1,7 +1,7 @@
 """Plan a graft from what was found and what is wanted: what stays, what is added, or why it is refused. Pure."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
 
 from packaging.version import InvalidVersion, Version
@@ -9,7 +9,7 @@ from packaging.version import InvalidVersion, Version
 from trainwright.core.errors import ConfigError, IncompatibleError, NotRunError, TrainwrightError
 from trainwright.core.toml import Model
 from trainwright.graft import recipe as graft_recipe
-from trainwright.graft.found import NVCC, Found
+from trainwright.graft.found import NVCC, Fabric, Found, Target, settings
 from trainwright.graft.traps import traps
 from trainwright.graft.wanted import Trap, Wanted
 from trainwright.image import tags
@@ -21,6 +21,21 @@ FIRST_WITH_NVCC = 13  # of CUDA: its wheels have a compiler
 NCCL_HEADER = "/usr/include/nccl.h"
 PIP = "PIP_CONSTRAINT"
 CONSTRAINTS = "/opt/trainwright/constraints.txt"
+
+
+def asked_for(
+    intent: Intent, target: Target, fabric: Fabric, architecture: str, forbidden: Sequence[str] = ()
+) -> Wanted:
+    """Return what is asked for, and what judges it. `forbidden`: why licences do not allow it where it is to go."""
+    return Wanted(
+        target=target,
+        fabric=fabric,
+        architecture=architecture,
+        settings=settings(intent.root),
+        compat=intent.compat,
+        plugin=newest_plugin(intent),
+        forbidden=list(forbidden),
+    )
 
 
 class Step(Model):

@@ -5,6 +5,7 @@ from trainwright.graft.wanted import Wanted
 from trainwright.matrix.matrix import Intent, Recipe
 from trainwright.matrix.model import IN_BASE, Base, Component, Pin, Variant
 
+OWN = "graft"  # the end of the name of a graft's base
 MPI_LOGIN = "openssh"  # of the common pins: mpirun starts its daemons on other hosts over ssh
 TOOLCHAIN = "compiler"  # of the common pins: what compile stages need beyond their components' own packages
 FAMILIES = (("NVIDIA_BUILD_ID", "ngc"), ("NVIDIA_REQUIRE_CUDA", "nvidia"))  # variables that only such images set
@@ -78,7 +79,11 @@ def _archives(like: Base, suite: str) -> dict[str, list[str]]:
 def name_of_base(found: Found) -> str:
     """Return a name that rules about a release of a distribution read: debian-12-graft."""
     says = found.inside.os if found.inside else {}
-    return "-".join(filter(None, (says.get("ID", "unknown"), says.get("VERSION_ID", ""), "graft")))
+    return "-".join(filter(None, (says.get("ID", "unknown"), says.get("VERSION_ID", ""), OWN)))
+
+
+def is_graft(recipe: Recipe) -> bool:
+    return recipe.variant.base.endswith(f"-{OWN}")
 
 
 def recipe(intent: Intent, found: Found, wanted: Wanted, identity: str, framework: str) -> Recipe:

@@ -8,7 +8,7 @@
 | zstd twin of one of these tags | `<tag>-zstd`; of the alias `<id>-zstd-latest` | as that tag |
 | repository, below the registry | `trainwright/<framework>` | |
 | name in the engine | `<repository>:<tag of the key>` | never pushed |
-| labels | `io.trainwright.id`, `.key`, `.parent`, `.version.<component>` | |
+| labels | `io.trainwright.id`, `.key`, `.parent`, `.graft`, `.python`, `.version.<component>` | |
 """
 
 import re
@@ -19,6 +19,10 @@ SHORT = 12  # hex digits of a key in a tag
 KEY, RELEASE = rf"[0-9a-f]{{{SHORT}}}", r"\d{4}\.\d{1,2}\.\d+"
 ID_LABEL, KEY_LABEL = "io.trainwright.id", "io.trainwright.key"
 PARENT_LABEL = "io.trainwright.parent"  # of an image that was built on top of one of ours: the parent's URI
+GRAFT_LABEL = "io.trainwright.graft"  # of a graft: the image of others below it, by digest
+PYTHON_LABEL = (
+    "io.trainwright.python"  # of a graft: the interpreter that holds the framework, and that a job starts with
+)
 VERSION_LABEL = "io.trainwright.version."  # labels that repeat a component's row
 LATEST, ZSTD = "-latest", "-zstd"  # endings of an alias, and of what names the zstd twin of an image
 
@@ -86,6 +90,11 @@ def is_ending(rest: str) -> bool:
 def repository(framework: str) -> str:
     """Return the path of a framework's repository below the registry."""
     return f"trainwright/{framework}"
+
+
+def name_here(identity: str, key: str) -> str:
+    """Return the name in the engine of an image with this id and key, whether the matrix has it or not."""
+    return engine_name(identity.partition("-")[0], key_tag(identity, key))
 
 
 def engine_name(framework: str, tag: str) -> str:

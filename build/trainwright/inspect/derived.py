@@ -22,6 +22,8 @@ class Parent(Model):
     key: str
     digest: str = Field(pattern=r"^sha256:[0-9a-f]{64}$")
     uri: str  # repository@digest
+    python: str = ""  # of a graft: the interpreter that holds the framework; "": pip of PATH is that of /opt/venv
+    user: str = ""  # that the image names; "" for root, which may write to site-packages
 
 
 class Derived(Model):
@@ -34,7 +36,7 @@ class Derived(Model):
 def project(name: str, parent: Parent) -> dict[str, str]:
     """Return the text of each file of the project, by name."""
     return {
-        "Dockerfile": DOCKERFILE.format(id=parent.id, uri=parent.uri, label=PARENT_LABEL, secrets=SECRETS),
+        "Dockerfile": _dockerfile(parent),
         "requirements.txt": "# Packages of your own; what the parent was proved with stays as it is.\n",
         FILE: toml(name, parent),
         ".dockerignore": "*\n!Dockerfile\n!requirements.txt\n",
@@ -42,9 +44,18 @@ def project(name: str, parent: Parent) -> dict[str, str]:
     }
 
 
+def _dockerfile(parent: Parent) -> str:
+    """Return the Dockerfile. A graft may have several Pythons, one of the distribution, and a user without rights."""
+    # The distribution's Python takes packages of others only if it is told so, as whoever put the framework there did.
+    pip = f"PIP_BREAK_SYSTEM_PACKAGES=1 {parent.python} -m pip" if parent.python else "pip"
+    before, after = ("USER 0\n", f"USER {parent.user}\n") if parent.user else ("", "")
+    words = {"id": parent.id, "uri": parent.uri, "label": PARENT_LABEL, "secrets": SECRETS}
+    return DOCKERFILE.format(**words, pip=pip, before=before, after=after)
+
+
 def toml(name: str, parent: Parent) -> str:
     head = "# Written by `trainwright derive`; `trainwright verify` reads it.\n"
-    return head + tomlkit.dumps(Derived(name=name, parent=parent).model_dump())
+    return head + tomlkit.dumps(Derived(name=name, parent=parent).model_dump(exclude_defaults=True))
 
 
 DOCKERFILE = """\
@@ -54,10 +65,10 @@ LABEL {label}="{uri}"
 
 # pip holds requirements.txt to what the parent was proved with, and says which requirement would move it.
 # Index and CA are secrets of the build, and in no layer: `trainwright derive --build` gives this host's own.
-RUN --mount=type=bind,source=requirements.txt,target=/requirements.txt \\
+{before}RUN --mount=type=bind,source=requirements.txt,target=/requirements.txt \\
     --mount=type=secret,id=pip.conf --mount=type=secret,id=ca.pem \\
-    PIP_CONFIG_FILE={secrets}/pip.conf pip install --no-cache-dir -r /requirements.txt
-"""
+    PIP_CONFIG_FILE={secrets}/pip.conf {pip} install --no-cache-dir -r /requirements.txt
+{after}"""
 
 README = """\
 # {name}

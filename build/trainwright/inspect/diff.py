@@ -18,7 +18,7 @@ from trainwright.docker import engine
 from trainwright.image import inputs, probe, tags
 from trainwright.image import tags as image_names
 from trainwright.image.inputs import Inputs
-from trainwright.inspect import diff_model, parent
+from trainwright.inspect import diff_model, parent, verify_child
 from trainwright.inspect.child_check import OwnFiles
 from trainwright.inspect.diff_model import Blob, Comparison, Contents, Side
 from trainwright.inspect.verify_child import OWN_FILES, PROBE
@@ -72,6 +72,12 @@ def sentences(found: Comparison) -> list[str]:
 def _side(intent: Intent, said: str, given: str, regions: str) -> Side:
     if recipe := intent.find(said):
         return _of_the_matrix(recipe, given, regions)
+    if made := state.beyond_the_matrix(intent.root, said):
+        if made.uri:
+            return _published(intent, said, made.uri)
+        name = image_names.name_here(said, made.key)
+        if engine.answers() and engine.image_id(name):
+            return _in_the_engine(name).model_copy(update={"said": said})
     records = release_records.known(intent.root)
     if (found := RELEASE.fullmatch(said)) and "/" not in said:
         identity, name = found["id"] or found["id2"], found["name"] or found["name2"]
@@ -195,10 +201,11 @@ def _by_probe(intent: Intent, side: Side, say: Say) -> Contents | None:
     say(f"{side.said}: asking {name}")
     own_files, script = ((intent.root / path).read_text() for path in (OWN_FILES, PROBE))
     try:
-        own = OwnFiles.model_validate(engine.ask(name, own_files, entrypoint=[]))
+        start = verify_child.starts((side.config or {}).get("Labels") or {}) or []
+        own = OwnFiles.model_validate(engine.ask(name, own_files, entrypoint=start))
         declared = json.loads(own.declared or '{"components": {}}')["components"]
         questions = json.dumps({component: facts["probe"] for component, facts in declared.items()})
-        said = probe.Findings.model_validate(engine.ask(name, script, questions, entrypoint=[]))
+        said = probe.Findings.model_validate(engine.ask(name, script, questions, entrypoint=start))
     except (TrainwrightError, ValidationError) as error:
         say(f"{side.said}: the probe failed: {' '.join(str(error).split())}")
         return None

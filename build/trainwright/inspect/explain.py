@@ -1,6 +1,7 @@
 """Explain why each component of an image has its version."""
 
 from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 
 from trainwright.core.toml import Model
 from trainwright.core.versions import in_order
@@ -8,7 +9,7 @@ from trainwright.lock.facts import came_along, facts_of
 from trainwright.lock.lockfile import python_name
 from trainwright.matrix.compat import Facts, Verdict, judge, violations
 from trainwright.matrix.matrix import Recipe
-from trainwright.matrix.model import Lock, Package, PythonFile, Source
+from trainwright.matrix.model import IN_BASE, Lock, Package, PythonFile, Source
 from trainwright.matrix.validate import MATRIX, declared
 
 NOT_LOCKED = "not locked"
@@ -30,17 +31,24 @@ class Explained(Model):
 
 
 def explain(
-    recipe: Recipe, locked: Lock | None, packages: Mapping[str, Package], build_packages: Mapping[str, Package]
+    recipe: Recipe,
+    locked: Lock | None,
+    packages: Mapping[str, Package],
+    build_packages: Mapping[str, Package],
+    elsewhere: Mapping[str, str] = MappingProxyType({}),
 ) -> list[Explained]:
     """Return every component, pinned or required by a wheel, and those that the rules keep out.
 
-    `packages` and the locks come from `inputs.known`.
+    `packages` and the locks come from `inputs.known`. `elsewhere` says what decides the pins of an image without a row.
     """
     found = facts_of(recipe, locked, packages, build_packages)
     judged, text, rows = list(judge(recipe.intent.compat, found)), (recipe.root / MATRIX).read_text(), []
     for name, pin in recipe.pins.items():
-        what, where = declared(recipe.intent.matrix, recipe.variant, name, text)
+        said = elsewhere.get(name, "")
+        what, where = (said, "") if said else declared(recipe.intent.matrix, recipe.variant, name, text)
         resolved, digest = _resolved(recipe, name, locked, packages)
+        if said and pin.provider == IN_BASE:
+            resolved, _, digest = recipe.base.reference.partition("@")
         rows.append(_row(recipe, name, found.get(name, ""), pin.provider, (what, where), (resolved, digest), judged))
     for name, entry in came_along(recipe, locked).items():
         users = [other.name for other in recipe.installed(locked).values() if entry.name in other.needs]

@@ -10,9 +10,10 @@ from trainwright.core.errors import ConfigError, NotRunError, RegistryError, Tra
 from trainwright.core.toml import load
 from trainwright.docker import engine
 from trainwright.image import inputs, tags
-from trainwright.image.tags import ID_LABEL, KEY_LABEL, PARENT_LABEL
+from trainwright.image.tags import ID_LABEL, KEY_LABEL, PARENT_LABEL, PYTHON_LABEL
 from trainwright.inspect.derived import FILE, Derived, Parent
 from trainwright.matrix.matrix import Intent, Recipe
+from trainwright.matrix.records import Image
 from trainwright.registry import client
 
 PINNED = re.compile(r".@sha256:[0-9a-f]{64}$")
@@ -26,6 +27,8 @@ def parent_of(intent: Intent, said: str, given: str) -> Parent:
     """
     if recipe := intent.find(said):
         return _published(recipe, given)
+    if made := state.beyond_the_matrix(intent.root, said):
+        said = _address(made, given)
     if "/" not in said:
         ids = [variant.id for variant in intent.variants]
         raise ConfigError(
@@ -37,10 +40,22 @@ def parent_of(intent: Intent, said: str, given: str) -> Parent:
         digest = client.resolve(repository, tag) if repository else ""
         if not digest:
             raise RegistryError(f"{said} is not in the registry", fix="trainwright push")
-    labels = client.config(repository, digest).get("config", {}).get("Labels") or {}
+    config = client.config(repository, digest).get("config", {})
+    labels = config.get("Labels") or {}
     if not {ID_LABEL, KEY_LABEL} <= labels.keys():
         raise ConfigError(f"{said} was not built by trainwright", why=f"it has no label {ID_LABEL}")
-    return Parent(id=labels[ID_LABEL], key=labels[KEY_LABEL], digest=digest, uri=f"{repository}@{digest}")
+    own = {"python": labels.get(PYTHON_LABEL, ""), "user": str(config.get("User") or "")}
+    return Parent(id=labels[ID_LABEL], key=labels[KEY_LABEL], digest=digest, uri=f"{repository}@{digest}", **own)
+
+
+def _address(made: Image, given: str) -> str:
+    """Return the address of a pushed graft, or image with packages on top, by its image.json. Raises NotRunError."""
+    uris = [uri for uri in made.uris or [made.uri or ""] if uri and lies_in(given, uri)]
+    if not uris:
+        fix = "trainwright graft IMAGE --push, or trainwright push ID --with FILE"
+        why = f"it was not pushed from here{f' to {given}' * bool(given)}"
+        raise NotRunError(f"{made.id} has no digest to start from", where=f"out/{made.id}/image.json", why=why, fix=fix)
+    return uris[0]
 
 
 def _published(recipe: Recipe, given: str) -> Parent:

@@ -2,14 +2,17 @@
 
 import hashlib
 import json
+import shlex
 import tarfile
 import tempfile
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
+from trainwright.build import state
 from trainwright.build.image_tests import image_tests
 from trainwright.core import store
 from trainwright.core.errors import BuildError, ConfigError, NotRunError, TrainwrightError
@@ -67,7 +70,7 @@ def verify(intent: Intent, target: str, parent: str, given: str, say: Say) -> Ve
     say(f"asking {labels.get(tags.ID_LABEL, parent)} and {name}")
     declared, before = _parent_look(intent, parent, labels)
     # The parent's entrypoint is used, so that the child's own does not run.
-    after = _look(intent, name, declared, engine.config(parent).get("Entrypoint") or [])
+    after = _look(intent, name, declared, starts(labels) or engine.config(parent).get("Entrypoint") or [])
     below, own = engine.layers(parent), engine.layers(name)
     rows = [child_check.layers(below, own), *child_check.compare(declared, before, after)]
     rows += image_config.compare(declared, before, engine.config(parent), engine.config(name))
@@ -111,13 +114,13 @@ def _parent_look(intent: Intent, parent: str, labels: dict[str, str]) -> tuple[d
     scripts = "".join((intent.root / path).read_text() for path in (OWN_FILES, PROBE, CHECK))
     name = hashlib.sha256(f"{engine.image_id(parent)}{scripts}".encode()).hexdigest()
     known = store.root() / "looks" / f"{name}.json"
-    own = _own_files(intent, parent)
+    own = _own_files(intent, parent, starts(labels))
     declared = (
         json.loads(own.declared) if own.declared else _declared_here(intent, labels.get(tags.ID_LABEL, ""), parent)
     )
     with suppress(FileNotFoundError, ValidationError):
         return declared, Look.model_validate_json(known.read_bytes())
-    look = _look(intent, parent, declared)
+    look = _look(intent, parent, declared, starts(labels))
     write(known, look.model_dump_json())
     return declared, look
 
@@ -132,6 +135,15 @@ def _declared_here(intent: Intent, identity: str, parent: str) -> dict[str, Any]
         why=f"it has no {declared.PLACE}",
         fix="git checkout the revision that built it, and run the same command there",
     )
+
+
+def starts(labels: Mapping[str, str]) -> list[str] | None:
+    """Return an entrypoint that starts the Python of a graft in place of `python`; None for any other image.
+
+    PATH of an image of others may have another Python, or none, and its own entrypoint may print what is no answer.
+    """
+    python = labels.get(tags.PYTHON_LABEL, "")
+    return ["/bin/sh", "-c", f'shift; exec {shlex.quote(python)} "$@"', "sh"] if python else None
 
 
 def _own_files(intent: Intent, name: str, entrypoint: list[str] | None = None) -> child_check.OwnFiles:
@@ -197,7 +209,10 @@ def _checkout(intent: Intent, identity: str, key: str) -> str:
     """Return a sentence that says whether this checkout builds the parent."""
     recipe = intent.find(identity)
     if recipe is None:
-        return f"this checkout does not know {identity}"
+        made = state.beyond_the_matrix(intent.root, identity)
+        if made and made.key == key:
+            return "this checkout made the parent"
+        return f"this checkout {'made another' if made else 'does not know'} {identity}"
     try:
         own = inputs.load(recipe).key
     except TrainwrightError as error:

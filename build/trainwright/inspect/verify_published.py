@@ -7,9 +7,9 @@ import functools
 import os
 import re
 import shlex
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from trainwright.build import build
 from trainwright.core import store
@@ -22,9 +22,10 @@ from trainwright.core.errors import (
     TrainwrightError,
     did_you_mean,
 )
-from trainwright.core.progress import Say
+from trainwright.core.progress import Say, counted
 from trainwright.core.toml import Model
 from trainwright.docker import engine, oci_layout, zstd_twin
+from trainwright.docker.oci_layout import Kinds
 from trainwright.image import inputs, probe, tags
 from trainwright.image.inputs import Inputs
 from trainwright.image.tags import PARENT_LABEL
@@ -50,6 +51,19 @@ class Row(Model):
     check: Literal["tags", "media types", "twin", "signature", "provenance", "sbom", "vulnerabilities", "contents"]
     state: Literal["passed", "failed", "not run"]
     detail: str
+
+
+class Known(NamedTuple):
+    """What this checkout knows of an image, and how its SBOM and its contents are judged."""
+
+    inputs: Inputs | None  # None: `unknown` says why
+    unknown: str
+    kinds: tuple[Kinds, ...]  # media types that it may have
+    sbom: Callable[[Mapping[str, Any], str], list[str]]  # differences of an SBOM of the image with this digest
+    contents: Callable[[str, Say], str]  # of the image at this address: what passed; raises BuildError
+
+
+Beyond = Callable[[Mapping[str, str]], Known | None]  # of an image with these labels that the matrix does not have
 
 
 class Report(Model):
@@ -88,11 +102,18 @@ def is_published(target: str) -> bool:
 
 
 def inspect(
-    intent: Intent, target: str, public: str, contents: bool, say: Say, snapshots: Sequence[Path] = ()
+    intent: Intent,
+    target: str,
+    public: str,
+    contents: bool,
+    say: Say,
+    snapshots: Sequence[Path] = (),
+    beyond: Beyond = lambda _: None,
 ) -> Report:
     """Run every check of a published image. `public` is a public key, "" for none; without `contents`, pull nothing.
 
-    Known vulnerabilities are looked up in `snapshots`, if there are any, for what the signed SBOM lists.
+    Known vulnerabilities are looked up in `snapshots`, if there are any, for what the signed SBOM lists. `beyond` knows
+    images that the matrix does not have.
 
     Raises ConfigError if it is not a trainwright image or the key is missing, RegistryError if the registry does not
     answer.
@@ -110,29 +131,30 @@ def inspect(
             why=f"it lacks the labels {tags.ID_LABEL} and .key",
         )
     say(f"{identity}: reading what {repository} holds beside {digest}")
-    found, unknown = _inputs(intent, identity, key)
+    known_here = beyond(labels) or _of_the_matrix(intent, identity, key)
+    found, unknown = known_here.inputs, known_here.unknown
     policy = settings.publication(intent.root).signature
     place = itself = attest.place_of(repository, digest, policy)
     why = _without(public)
-    if zstd_twin.is_twin(client.manifest(repository, digest)):
-        own = tags.key_tag(identity, key)
-        image = client.resolve(repository, own)
+    own, manifest = tags.key_tag(identity, key), client.manifest(repository, digest)
+    image = client.resolve(repository, own) if zstd_twin.is_twin(manifest) else ""
+    if image != digest and zstd_twin.is_twin(manifest):  # a graft may have layers of zstd, and is no twin
         rows = [_tags(repository, digest, tag, tags.twin_tag(own)), _twin_media_types(repository, digest)]
         rows.append(_row("twin", "", lambda: _twin(repository, digest, own, image, contents, say)))
         place = attest.place_of(repository, image or digest, policy)
     else:
-        rows = [_tags(repository, digest, tag, tags.key_tag(identity, key)), _media_types(repository, digest)]
+        rows = [_tags(repository, digest, tag, own), _media_types(manifest, known_here.kinds)]
     signature = _row("signature", why, lambda: _signatures(dict.fromkeys((itself, place)), public))
     rows.append(signature)
     rows.append(_row("provenance", why, lambda: _provenance(found, unknown, place, public, policy, labels)))
-    rows.append(_row("sbom", why, lambda: _sbom(found, unknown, place, public)))
+    rows.append(_row("sbom", why, lambda: _sbom(known_here, place, public)))
     looked_up = list[known.Report]()
     if snapshots:
         recipe = intent.find(identity)
         ask = functools.partial(_vulnerabilities, recipe, place, public, intent.root, snapshots, looked_up)
         rows.append(_row("vulnerabilities", why, ask))
     why = unknown or ("" if contents else "--no-contents") or _may_not_start(found, signature)
-    rows.append(_row("contents", why, lambda: _contents(found, place.uri, say)))
+    rows.append(_row("contents", why, lambda: known_here.contents(place.uri, say)))
     vulnerabilities = looked_up[0] if looked_up else None
     return Report(uri=itself.uri, id=identity, key=key, rows=rows, vulnerabilities=vulnerabilities)
 
@@ -168,6 +190,18 @@ def _asked(target: str) -> tuple[str, str, str]:
 def _labels(repository: str, digest: str) -> dict[str, str]:
     config = client.config(repository, digest).get("config") or {}
     return {str(name): str(value) for name, value in (config.get("Labels") or {}).items()}
+
+
+def _of_the_matrix(intent: Intent, identity: str, key: str) -> Known:
+    found, unknown = _inputs(intent, identity, key)
+
+    def sbom(bill: Mapping[str, Any], digest: str) -> list[str]:
+        return sboms.differences(found, bill, digest) if found else []
+
+    def contents(uri: str, say: Say) -> str:
+        return _contents(found, uri, say)
+
+    return Known(found, unknown, (oci_layout.DOCKERS,), sbom, contents)
 
 
 def _inputs(intent: Intent, identity: str, key: str) -> tuple[Inputs | None, str]:
@@ -218,17 +252,29 @@ def _tags(repository: str, digest: str, tag: str, own: str) -> Row:
     return Row(check="tags", state="passed", detail=f"{' and '.join(held)}: {digest}")
 
 
-def _media_types(repository: str, digest: str) -> Row:
-    """Check that the image is what SageMaker pulls: one plain image of one platform."""
-    manifest = client.manifest(repository, digest)
-    parts = [("manifest", manifest, oci_layout.MANIFEST), ("configuration", manifest["config"], oci_layout.CONFIG)]
-    parts += [("layer", layer, oci_layout.LAYER) for layer in manifest["layers"]]
-    wrong = [f"the {name} is {part.get('mediaType')}, not {kind}" for name, part, kind in parts]
-    wrong = [text for text, (_, part, kind) in zip(wrong, parts, strict=True) if part.get("mediaType") != kind]
-    if wrong:
-        return Row(check="media types", state="failed", detail=provenance.few(wrong))
-    said = f"one image with {len(manifest['layers'])} layers, {client.size_of(manifest)} bytes, Docker media types"
+def _media_types(manifest: dict[str, Any], kinds: Sequence[Kinds]) -> Row:
+    """Check that the image is one plain image of one platform, in a form that may be; SageMaker pulls only Docker's."""
+    wrong = [_other_kinds(manifest, one) for one in kinds]
+    if all(wrong):
+        return Row(check="media types", state="failed", detail=provenance.few(wrong[0]))
+    form = kinds[wrong.index([])]
+    which = "Docker media types" if form == oci_layout.DOCKERS else "OCI media types, which SageMaker does not pull"
+    said = f"one image with {len(manifest['layers'])} layers, {client.size_of(manifest)} bytes, {which}"
     return Row(check="media types", state="passed", detail=said)
+
+
+def _other_kinds(manifest: Mapping[str, Any], kinds: Kinds) -> list[str]:
+    """Return each part of an image whose media type is none of these, one sentence each."""
+    if "layers" not in manifest:
+        return [f"the manifest is {manifest.get('mediaType')}, not {kinds.manifest}"]
+    parts: list[tuple[str, Mapping[str, Any], tuple[str, ...]]] = [("manifest", manifest, (kinds.manifest,))]
+    parts += [("configuration", manifest["config"], (kinds.config,))]
+    parts += [("layer", layer, kinds.layers) for layer in manifest["layers"]]
+    return [
+        f"the {name} is {part.get('mediaType')}, not {' or '.join(wanted)}"
+        for name, part, wanted in parts
+        if part.get("mediaType") not in wanted
+    ]
 
 
 def _twin_media_types(repository: str, digest: str) -> Row:
@@ -295,16 +341,18 @@ def _provenance(
     problems = [provenance.differences(found, policy.builder, said, place.digest) for said in ours]
     _refuse(min(problems, key=len))
     count = len(provenance.dependencies(found))
-    return f"the {count} sources of this checkout's lock" + (f", commit {commit[: tags.SHORT]}" if commit else "")
+    return f"the {counted(count, 'source')} of this checkout's lock" + (
+        f", commit {commit[: tags.SHORT]}" if commit else ""
+    )
 
 
-def _sbom(found: Inputs | None, unknown: str, place: Place, public: str) -> str:
+def _sbom(known_here: Known, place: Place, public: str) -> str:
     statements, why = sign.attested(place, public, "sbom")
     if not statements:
         raise BuildError(f"no SBOM is signed with this cosign key: {why}")
-    if found is None:
-        raise NotRunError("it is signed, but was not compared with a lock", why=unknown)
-    _refuse(min((sboms.differences(found, said["predicate"], place.digest) for said in statements), key=len))
+    if known_here.inputs is None:
+        raise NotRunError("it is signed, but was not compared with a lock", why=known_here.unknown)
+    _refuse(min((known_here.sbom(said["predicate"], place.digest) for said in statements), key=len))
     lists = [len(sboms.packages(statements[0]["predicate"], kind)) for kind in ("deb", "pypi")]
     return f"{lists[0]} distribution and {lists[1]} Python packages, as locked"
 

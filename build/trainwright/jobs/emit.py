@@ -9,6 +9,7 @@ from typing import Any
 from trainwright.core.errors import ConfigError
 from trainwright.gate import run
 from trainwright.gate import spec as gate_spec
+from trainwright.graft import recorded
 from trainwright.image import tags
 from trainwright.jobs import contract, fit, prepare, source, submit
 from trainwright.jobs import spec as jobs_spec
@@ -79,7 +80,7 @@ def _compressed(root: Path, image: str, made: Job, asked: Asked | None) -> tuple
     Only an id names a twin, by what the last push recorded: an address is used as it is. Raises ConfigError,
     NotRunError if the user asks for a twin that is not known.
     """
-    said, recipe = bool(asked and asked.zstd), load_intent(root).find(image)
+    said, recipe = bool(asked and asked.zstd), recorded.find(load_intent(root), image)
     if recipe is None:
         if said and not tags.is_twin(made.image.rpartition(":")[2]):
             fix = "name the twin by its own address (trainwright uri ID --zstd), or leave --zstd out"
@@ -94,7 +95,8 @@ def _compressed(root: Path, image: str, made: Job, asked: Asked | None) -> tuple
             f"the nodes pull the zstd twin of {image}: {twin}; --gzip: {made.image}"
         ]
     if said:
-        raise twins.none(image, f"out/{image}/twin.json")
+        again = twins.AGAIN if load_intent(root).find(image) else twins.GRAFT_AGAIN
+        raise twins.none(image, f"out/{image}/twin.json", again)
     return made, []
 
 
@@ -104,12 +106,13 @@ def new_token() -> str:
 
 
 def _named(root: Path, what: run.Subject) -> run.Subject:
-    """Resolve a reference to an image of the matrix to that image's id, as `launch` does."""
+    """Resolve a reference to an image of the matrix, or to a graft of this checkout, to its id, as `launch` does."""
     intent = load_intent(root)
-    identity = what.id or uri.identity_of(root, intent, what.reference)
-    if what.id or not identity:
+    identity = what.id or uri.identity_of(root, intent, what.reference) or recorded.identity_of(root, what.reference)
+    recipe = None if what.id else recorded.find(intent, identity)
+    if recipe is None:
         return what
-    pins = dict.fromkeys(intent.recipe(identity).pins, "")
+    pins = dict.fromkeys(recipe.pins, "")
     return what.model_copy(update={"id": identity, "pins": pins})
 
 
@@ -127,7 +130,7 @@ def _type(root: Path, identity: str, name: str) -> tuple[str, Instance | None]:
         if name not in known:
             raise instances.unknown(name, {**table, **dict.fromkeys(known)}, "--instance")
         return name, None
-    recipe = load_intent(root).find(identity)
+    recipe = recorded.find(load_intent(root), identity)
     if recipe and recipe.variant.accelerator == "cpu":
         return "", None
     why = (
@@ -148,7 +151,9 @@ def _fit(root: Path, identity: str, made: Job, row: Instance | None) -> list[str
     if not identity:
         return [] if row else [fit.unknown(made.instance)]
     tcp = "" if made.environment.get(fit.ALLOW_TCP) == "1" else f"--env {fit.ALLOW_TCP}=1"
-    return fit.trains(load_intent(root).recipe(identity), made.instance, row, made.nodes, tcp)
+    intent = load_intent(root)
+    recipe = recorded.find(intent, identity) or intent.recipe(identity)
+    return fit.trains(recipe, made.instance, row, made.nodes, tcp)
 
 
 def refuse_near(words: Iterable[str], options: Iterable[str]) -> None:

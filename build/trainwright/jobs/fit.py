@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from trainwright.core.errors import ConfigError
+from trainwright.graft import recipe as graft_recipe
 from trainwright.matrix import instances
 from trainwright.matrix.instances import Instance
 from trainwright.matrix.matrix import Recipe
@@ -40,7 +41,9 @@ def fit(recipe: Recipe, name: str, row: Instance | None, hosts: int, allow_tcp: 
         raise ConfigError(
             f"{recipe.id} is not for SageMaker",
             why="it has no `train` command, which SageMaker runs",
-            fix=f"trainwright uri {_twin(recipe.id)}",
+            fix=f"trainwright graft {recipe.base.reference} --target sagemaker"
+            if graft_recipe.is_graft(recipe)
+            else f"trainwright uri {_twin(recipe.id)}",
         )
     return trains(recipe, name, row, hosts, "" if allow_tcp else "--allow-tcp")
 

@@ -13,6 +13,7 @@ from trainwright.core.errors import ConfigError, NotRunError, did_you_mean
 from trainwright.core.pairs import pairs
 from trainwright.core.toml import Model
 from trainwright.gate import launchers
+from trainwright.graft import recorded
 from trainwright.image import training_compiler
 from trainwright.jobs import contract, fit, submit
 from trainwright.jobs import request as jobs_request
@@ -52,7 +53,8 @@ class Job(Model):
 
 def fitting_notes(root: Path, identity: str, instance: str, hosts: int = 2) -> list[str]:
     """Return notes on a matrix image on an instance type. Raises ConfigError if it cannot train there."""
-    recipe = load_intent(root).recipe(identity)
+    intent = load_intent(root)
+    recipe = recorded.find(intent, identity) or intent.recipe(identity)
     refuse(root, instance)
     name, row = fit.instance(instance, load_instances(root), submit.instance_types())
     return fit.fit(recipe, name, row, hosts, allow_tcp=True)
@@ -106,14 +108,15 @@ def prepare(
         raise ConfigError(
             f"{secret!r} is not a location of a secret", where="--secret", fix=f"--secret {MANAGER}NAME, or omit it"
         )
-    recipe = intent.find(image)
+    recipe = recorded.find(intent, image)
     uri, identity = image, image
     if recipe is None:
         if not re.search(r"[/:@]", image):
             intent.recipe(image)  # raises ConfigError with similar names
         twins.refuse_for_sagemaker(intent.recipes, image)
         region, identity = _region_of(image, region), publish_uri.identity_of(root, intent, image)
-        recipe = intent.find(identity)
+        identity = identity or recorded.identity_of(root, image)
+        recipe = recorded.find(intent, identity)
     notes = [f"the contents of {image} are unknown: not checked whether it can train on {type_}"]
     if recipe:
         notes = fit.fit(recipe, type_, row, hosts, allow_tcp)
@@ -128,7 +131,8 @@ def prepare(
         variant, families = recipe.variant if recipe else None, settings.training_compiler.families
         started = training_compiler.hyperparameters(identity or image, variant, type_, families, hosts, compiler_debug)
     else:
-        kind = _distribution(distribution, recipe, hosts, row.count if row else 0, processes)
+        known = recipe if recipe and (not recipe.made_by_others or intent.find(recipe.id) is None) else None
+        kind = _distribution(distribution, known, hosts, row.count if row else 0, processes)
         started = jobs_request.distribution(kind, processes)
         if kind != PLAIN and not distribution:
             ranks = processes or (row.count if row and kind != "tensorflow" else 0) or 1
@@ -210,7 +214,10 @@ def _program(script: Path, source: Path | None) -> tuple[Path, str]:
 
 
 def _distribution(asked: str, recipe: Recipe | None, hosts: int, gpus: int, processes: int | None) -> str:
-    """Return the launcher of the ranks. Raises ConfigError if the image lacks it, or if its contents are unknown."""
+    """Return the launcher of the ranks; `recipe` is None for an image whose contents are unknown.
+
+    A graft's are known, because it was looked into. Raises ConfigError if the image lacks it, or if that is unknown.
+    """
     if asked and asked not in DISTRIBUTIONS:
         raise ConfigError(
             f"unknown distribution {asked!r}", where="--distribution", why=did_you_mean(asked, DISTRIBUTIONS)
@@ -220,7 +227,7 @@ def _distribution(asked: str, recipe: Recipe | None, hosts: int, gpus: int, proc
             f"{processes} processes are too many", where="--processes", why=f"{PLAIN} starts one on each host"
         )
     ranks = hosts * (processes or gpus or 1)
-    if recipe is None or recipe.made_by_others:
+    if recipe is None:
         if not asked and ranks > 1:
             raise ConfigError(
                 f"the launcher of {ranks} ranks is unknown",

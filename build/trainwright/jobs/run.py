@@ -16,7 +16,7 @@ from trainwright.core.pairs import pairs
 from trainwright.core.toml import Model
 from trainwright.docker import engine
 from trainwright.gate import run as gate_run
-from trainwright.image.tags import ID_LABEL, VERSION_LABEL
+from trainwright.image.tags import GRAFT_LABEL, ID_LABEL, VERSION_LABEL
 from trainwright.jobs import containers, contract, source
 from trainwright.jobs.containers import LABEL, Ended, Line
 from trainwright.resolve import pip_files
@@ -80,10 +80,13 @@ def job(
     }
     identity = labels.get(ID_LABEL, "")
     if identity and TARGET not in identity.split("-"):
+        below = labels.get(GRAFT_LABEL, "")
         raise ConfigError(
             f"run starts a job by SageMaker's contract, which {identity} does not have",
             where=name,
-            fix="trainwright list   # its images for sagemaker; docs/examples/ec2.sh starts those for ec2",
+            fix=f"trainwright graft {below} --target {TARGET}; docs/examples/ec2.sh starts what is for ec2"
+            if below
+            else "trainwright list   # its images for sagemaker; docs/examples/ec2.sh starts those for ec2",
         )
     kind = contract.distribution(distribution, components, hosts * processes, processes)
     settings = host_settings(root).job

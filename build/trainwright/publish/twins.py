@@ -31,6 +31,7 @@ from trainwright.registry.settings import FILE, Place, Twin, publication
 REFUSALS = (400, 405, 406, 415, 422, 501)
 SAGEMAKER = "SageMaker takes Docker media types with gzip layers"
 AGAIN = "trainwright push {id} --twin"
+GRAFT_AGAIN = "trainwright graft IMAGE --push --twin"
 
 
 class NotTaken(RegistryError):
@@ -192,12 +193,13 @@ def recorded_as(recipes: Iterable[Recipe], digest: str) -> list[str]:
     return [name for name, one in known.items() if one and digest in one.twins.values()]
 
 
-def none(identity: str, where: str) -> NotRunError:
+def none(identity: str, where: str, again: str = AGAIN) -> NotRunError:
+    """Return the error of an image without a twin. `again` publishes one."""
     return NotRunError(
         f"{identity} has no zstd twin",
         where=where,
         why="it was published without one, or by an older version",
-        fix=AGAIN.format(id=identity),
+        fix=again.format(id=identity),
     )
 
 

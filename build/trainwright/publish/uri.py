@@ -10,6 +10,7 @@ from trainwright.core.toml import Model
 from trainwright.image import inputs, tags
 from trainwright.image.inputs import Inputs
 from trainwright.matrix.matrix import Intent, Recipe, load_intent
+from trainwright.matrix.records import Image
 from trainwright.publish import release_records, twins
 from trainwright.registry import locations
 from trainwright.registry.settings import Place
@@ -58,7 +59,8 @@ def _twin(root: Path, image: Uri) -> Uri:
     if image.region:
         locations.hosts(root, image.registry)  # logs in to ECR
     if not (digest := twins.find(repository, image.tag, image.digest)):
-        raise twins.none(image.id, f"{repository}:{tags.twin_tag(image.tag)}")
+        again = twins.AGAIN if load_intent(root).find(image.id) else twins.GRAFT_AGAIN
+        raise twins.none(image.id, f"{repository}:{tags.twin_tag(image.tag)}", again)
     tag = tags.twin_tag(image.tag)
     uri = f"{repository}@{digest}" if "@" in image.uri else f"{repository}:{tag}"
     return image.model_copy(update={"uri": uri, "digest": digest, "tag": tag, "said_by": "the registry"})
@@ -68,6 +70,9 @@ def _uris(
     root: Path, identity: str, registry: str, regions: str, release: str, by_digest: bool, otherwise: str
 ) -> list[Uri]:
     intent = load_intent(root)
+    made = None if release or intent.find(identity) else state.beyond_the_matrix(root, identity)
+    if made:
+        return _made_here(root, made, registry, regions, by_digest, otherwise)
     recipe = intent.recipe(identity)
     if release:
         return _released(recipe, registry, regions, release, by_digest)
@@ -79,11 +84,29 @@ def _uris(
     if not registry and (said := _written_down(found, regions)):
         return [_uri(identity, repository, digest, found.tag, "image.json", by_digest) for repository, digest in said]
     registry = registry or (ECR if regions else otherwise)
-    hosts = locations.hosts(root, registry, regions)
-    wanted = [(host.place(tags.repository(recipe.variant.framework)), found.tag) for host in hosts]
+    below, fix = tags.repository(recipe.variant.framework), _push(identity, registry, regions)
+    return _held(root, identity, below, found.tag, registry, regions, by_digest, fix)
+
+
+def _made_here(root: Path, made: Image, registry: str, regions: str, by_digest: bool, otherwise: str) -> list[Uri]:
+    """Return the places of a graft of this checkout, or of an image with packages on top, by its last push."""
+    tag, said = tags.key_tag(made.id, made.key), made.uris or [made.uri or ""]
+    if not registry and (known := _pushed(said, regions)):
+        return [_uri(made.id, repository, digest, tag, "image.json", by_digest) for repository, digest in known]
+    registry = registry or (ECR if regions else otherwise)
+    fix = "trainwright graft IMAGE --push, or trainwright push ID --with FILE"
+    below = tags.repository(made.id.partition("-")[0])
+    return _held(root, made.id, below, tag, registry, regions, by_digest, fix)
+
+
+def _held(
+    root: Path, identity: str, below: str, tag: str, registry: str, regions: str, by_digest: bool, fix: str
+) -> list[Uri]:
+    """Return the places that hold a tag. Raises NotRunError if one of them does not."""
+    wanted = [(host.place(below), tag) for host in locations.hosts(root, registry, regions)]
     held = locations.look_up({identity: wanted})[identity]
-    _all_hold(held, f"{identity} is not published with its present inputs", _push(identity, registry, regions))
-    return [_placed(identity, place, digest, found.tag, "the registry", by_digest) for place, digest in held.items()]
+    _all_hold(held, f"{identity} is not published with its present inputs", fix)
+    return [_placed(identity, place, digest, tag, "the registry", by_digest) for place, digest in held.items()]
 
 
 def _written_down(found: Inputs, regions: str) -> list[tuple[str, str]]:
@@ -99,7 +122,12 @@ def _written_down(found: Inputs, regions: str) -> list[tuple[str, str]]:
             why=f"{image.uri} has the key {image.key[: tags.SHORT]}, the present one is {found.key[: tags.SHORT]}",
             fix=f"make build push ONLY={recipe.id}; or --release NAME for a released image",
         )
-    pushed = [match.group("repository", "digest") for one in image.uris or [image.uri] if (match := PINNED.match(one))]
+    return _pushed(image.uris or [image.uri], regions)
+
+
+def _pushed(uris: Iterable[str], regions: str) -> list[tuple[str, str]]:
+    """Return repository and digest of each of these addresses that is in one of the regions; "": in any."""
+    pushed = [match.group("repository", "digest") for one in uris if (match := PINNED.match(one))]
     wanted = {word for word in re.split(r"[,\s]+", regions) if word}
     return [(repository, digest) for repository, digest in pushed if not wanted or region_of(repository) in wanted]
 

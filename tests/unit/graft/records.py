@@ -6,7 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
-from trainwright.graft import files
+from trainwright.build import state
+from trainwright.core.files import write
+from trainwright.graft import files, lock, recorded
 from trainwright.graft import found as graft_found
 from trainwright.graft import plan as graft_plan
 from trainwright.graft import recipe as graft_recipe
@@ -17,7 +19,8 @@ from trainwright.graft.plan import Plan
 from trainwright.graft.wanted import Wanted
 from trainwright.image.inputs import Distribution
 from trainwright.matrix.matrix import Intent
-from trainwright.matrix.model import Lock
+from trainwright.matrix.model import Lock, PythonFile
+from trainwright.matrix.records import Image
 
 RECORD = json.loads((Path(__file__).parent / "debian.json").read_text())
 Edit = Callable[[dict[str, Any]], object]
@@ -83,3 +86,37 @@ def rendered(intent: Intent, edit: Edit = unchanged) -> Graft:
     found, made = planned(intent, edit)
     recipe = graft_recipe.recipe(intent, found, wanted(intent), made.id, made.framework)
     return files.graft(recipe, found, made, LOCKED)
+
+
+ID = "pytorch-2.13-cpu-py311-ec2-team"
+TOOLKIT = "sagemaker-training"
+DIGEST = f"sha256:{'5' * 64}"
+REPOSITORY = "111122223333.dkr.ecr.us-east-1.amazonaws.com/trainwright/pytorch"
+
+
+def grafted(intent: Intent, folder: Path, target: str = "ec2", pushed: bool = True) -> tuple[Intent, Graft]:
+    """Make a folder with this project's declarations and a graft named team in out/; return intent and graft."""
+    if not (folder / "dockerfiles").exists():
+        (folder / "dockerfiles").symlink_to(intent.root / "dockerfiles")
+    here = intent.model_copy(update={"root": folder})
+    found, asked = edited(env(HF_TOKEN="hf_0123456789abcdefghij")), wanted(here, target=target)
+    made = graft_plan.plan(here, found, asked, "team")
+    recipe = graft_recipe.recipe(here, found, asked, made.id, made.framework)
+    toolkit = PythonFile(name=TOOLKIT, version="1", file="a.whl", sha256="b" * 64, size=1, group="toolkit")
+    python = [toolkit] if target == "sagemaker" else []
+    locked = LOCKED._replace(
+        lock=LOCKED.lock.model_copy(update={"intent": lock._intent(recipe, found), "python": python})
+    )
+    one, out = files.graft(recipe, found, made, locked), folder / "out" / made.id
+    lock._write(out, locked, locked.lock.intent)
+    recorded.write_down(found, asked, made, out)
+    uri = f"{REPOSITORY}@{DIGEST}"
+    said = {"id": one.id, "key": one.key, "image": one.name, "base": found.pinned, "lower_layers": 8, "added_layers": 1}
+    said |= {"nccl_before": [], "nccl_after": [], "checked": ""}
+    image = Image(id=one.id, key=one.key, versions=one.inputs.versions)
+    if pushed:
+        said |= {"digest": DIGEST, "uri": uri}
+        image = image.model_copy(update={"digest": DIGEST, "uri": uri, "uris": [uri]})
+    write(out / recorded.RESULT, json.dumps(said))
+    state.write_image(out, image)
+    return here, one

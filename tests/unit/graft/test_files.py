@@ -29,7 +29,7 @@ from unit.graft.records import (
 
 from trainwright.core.errors import BuildError, NotRunError
 from trainwright.docker import oci_layout
-from trainwright.graft import build, files
+from trainwright.graft import build, files, look
 from trainwright.graft import plan as graft_plan
 from trainwright.graft import recipe as graft_recipe
 from trainwright.graft.lock import Locked
@@ -262,3 +262,39 @@ def test_an_engine_without_compressed_layers_pushes_no_graft(tmp_path: Path) -> 
     digests = [row["digest"] for row in image.manifest["layers"]]
     with pytest.raises(NotRunError, match="not compressed"):
         build.on_its_layers(edited(config(layers=digests[:1])), image.folder, None)
+
+
+@pytest.mark.parametrize(
+    ("said", "why", "told"),
+    [
+        (build.STARTED, "", ""),
+        (f"== a banner ==\n{build.STARTED}\n", "", ""),
+        ("serving on port 8000\n", "", "serving on port 8000"),
+        ("", "/bin/sh does not start", "/bin/sh does not start"),
+        (None, "exit code 127: start.sh: No such file", "exit code 127"),
+    ],
+)
+def test_an_entrypoint_that_does_not_start_what_it_is_given(
+    intent: Intent, monkeypatch: pytest.MonkeyPatch, said: str | None, why: str, told: str
+) -> None:
+    """SageMaker starts a job by it, with the word train."""
+    asked: list[list[str]] = []
+
+    def ask(_: str, __: object, entrypoint: list[str], words: list[str], user: str) -> tuple[str, str]:
+        asked.append([*entrypoint, *words, user])
+        if said is None:
+            raise BuildError("it cannot be probed", why=why)
+        return said, why
+
+    monkeypatch.setattr(look, "ask", ask)
+    build.enter(intent, "team", "name", edited(unchanged))
+    assert asked == []  # this one has none
+    found = edited(config(entrypoint=["start.sh"], user="1000"))
+    if not told:
+        build.enter(intent, "team", "name", found)
+        assert asked == [["start.sh", "/bin/sh", "-c", f"echo {build.STARTED}", "1000"]]
+        return
+    with pytest.raises(BuildError, match="entrypoint of team") as error:
+        build.enter(intent, "team", "name", found)
+    assert told in error.value.why
+    assert error.value.where == 'ENTRYPOINT ["start.sh"]'

@@ -1,12 +1,14 @@
 """Test the check of a derived image: each kind of change to its parent is named, with the instruction that made it."""
 
 import json
+import subprocess
+import sys
 from typing import Any
 
 import pytest
 
 from trainwright.core.errors import BuildError
-from trainwright.image import inputs
+from trainwright.image import inputs, tags
 from trainwright.inspect import child_check, verify_child
 from trainwright.inspect.child_check import CONSTRAINTS, Look, Row
 from trainwright.inspect.verify_child import Verdict
@@ -195,3 +197,13 @@ def test_a_verdict_names_what_is_refused() -> None:
         verify_child.judge(Verdict.model_validate({**facts, "rows": told}))
     assert raised.value.fix == f"{verify_child.TAKE_OUT}; leave ENTRYPOINT out"
     verify_child.judge(Verdict.model_validate({**facts, "rows": [row.model_copy(update={"refused": False})]}))
+
+
+def test_a_graft_is_asked_with_the_python_that_holds_its_framework() -> None:
+    """Whatever its PATH and its own entrypoint are. The words are those of engine.ask()."""
+    start = verify_child.starts({tags.PYTHON_LABEL: sys.executable})
+    assert start
+    words = [*start, "python", "-c", "import sys; print(sys.executable, *sys.argv[1:])", "a b"]
+    said = subprocess.run(words, capture_output=True, text=True, check=True, env={"PATH": "/none"}).stdout
+    assert said == f"{sys.executable} a b\n"
+    assert verify_child.starts({tags.ID_LABEL: "pytorch-2.13-cpu-py311-ec2"}) is None

@@ -35,6 +35,20 @@ def test_project_starts_from_the_digest_alone() -> None:
     assert derived.rewritten(files["Dockerfile"], URI, "Dockerfile") == files["Dockerfile"]
 
 
+def test_packages_go_where_the_framework_of_a_graft_is() -> None:
+    """Its PATH may begin with another Python, which may be the distribution's; its user may not write there."""
+    graft = OWN.model_copy(update={"python": "/opt/own/bin/python", "user": "1000:1000"})
+    said = derived.project("mine", graft)
+    lines = said["Dockerfile"].splitlines()
+    assert "pip install" not in derived.project("mine", graft)["Dockerfile"].replace("/opt/own/bin/python -m pip", "")
+    assert "PIP_BREAK_SYSTEM_PACKAGES=1 /opt/own/bin/python -m pip install" in lines[-2]
+    assert lines.index("USER 0") < next(n for n, line in enumerate(lines) if line.startswith("RUN"))
+    assert lines[-1] == "USER 1000:1000"
+    assert "USER" not in derived.project("mine", OWN)["Dockerfile"]
+    assert "/pip.conf pip install" in derived.project("mine", OWN)["Dockerfile"]
+    assert "python" not in derived.project("mine", OWN)["derived.toml"]
+
+
 @pytest.fixture
 def built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """Set up a project and a builder outside the engine; record buildx's output option and what the engine loads."""

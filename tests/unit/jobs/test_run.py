@@ -6,7 +6,7 @@ import pytest
 
 from trainwright.core.errors import ConfigError
 from trainwright.docker import engine
-from trainwright.image.tags import ID_LABEL, VERSION_LABEL
+from trainwright.image.tags import GRAFT_LABEL, ID_LABEL, VERSION_LABEL
 from trainwright.jobs import run
 from trainwright.matrix.matrix import Intent
 
@@ -23,6 +23,13 @@ def test_an_image_for_ec2_is_refused(intent: Intent, tmp_path: Path, monkeypatch
     with pytest.raises(ConfigError, match="ec2-team does not have") as caught:
         job(intent, tmp_path, monkeypatch, {ID_LABEL: "pytorch-2.13-cpu-py311-ec2-team"})
     assert "trainwright list" in str(caught.value.fix)
+
+
+def test_a_graft_for_ec2_is_one_command_away(intent: Intent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    labels = {ID_LABEL: "pytorch-2.13-cpu-py311-ec2-team", GRAFT_LABEL: "registry.example.com/team@sha256:1"}
+    with pytest.raises(ConfigError) as caught:
+        job(intent, tmp_path, monkeypatch, labels)
+    assert caught.value.fix.startswith("trainwright graft registry.example.com/team@sha256:1 --target sagemaker;")
 
 
 @pytest.mark.parametrize(

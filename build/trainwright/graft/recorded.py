@@ -1,0 +1,162 @@
+"""Read what this checkout grafted, from out/<id>/: as recipes and inputs, like those of an image of the matrix."""
+
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+from pydantic import Field, ValidationError
+
+from trainwright.build.state import GRAFT
+from trainwright.core.errors import LockError, TrainwrightError
+from trainwright.core.files import write
+from trainwright.core.toml import Model, parse_json, read
+from trainwright.graft import files, lock
+from trainwright.graft import plan as graft_plan
+from trainwright.graft import recipe as graft_recipe
+from trainwright.graft.files import Graft
+from trainwright.graft.found import Fabric, Found, Target, without_secrets
+from trainwright.graft.plan import Plan
+from trainwright.graft.wanted import Wanted
+from trainwright.image import tags
+from trainwright.matrix.matrix import Intent, Recipe
+from trainwright.matrix.model import IN_BASE, Lock, Package
+
+RESULT, SEEN = GRAFT, "graft.found.json"
+M = TypeVar("M", bound=Model)
+
+
+class Result(Model):
+    """What a graft became: the content of out/<id>/graft.json."""
+
+    id: str
+    key: str
+    image: str  # its name in the engine
+    base: str
+    digest: str = ""  # in the registry
+    uri: str = ""
+    lower_layers: int
+    added_layers: int
+    added_bytes: int = 0  # compressed, once it was saved
+    signature: str = ""  # of image, SBOM and provenance, after a push
+    twin: str = ""  # the address of its zstd twin, or why it has none
+    nccl_before: list[str]
+    nccl_after: list[str]
+    checked: str  # the last line of trainwright-check
+    seconds: float = 0
+
+    def shown(self) -> list[tuple[str, str]]:
+        """Return the rows of a table: each field that says something."""
+        rows = self.model_dump().items()
+        return [(name, ", ".join(value) if isinstance(value, list) else str(value)) for name, value in rows if value]
+
+
+class Seen(Model):
+    """What a graft is made of, without looking again: the content of out/<id>/graft.found.json."""
+
+    target: Target
+    fabric: Fabric
+    name: str  # the last part of its id
+    found: Found = Field(repr=False)  # the image below, with *** for what its variables keep secret
+
+
+class Recorded(NamedTuple):
+    """A graft of this checkout, as its files say it."""
+
+    found: Found
+    made: Plan
+    recipe: Recipe
+
+    @property
+    def decided(self) -> dict[str, str]:
+        """Map each component to what decides its version: the image below, or what was asked for."""
+        asked = f"added by trainwright graft, for {self.recipe.variant.target}"
+        return {name: "the image below" if pin.provider == IN_BASE else asked for name, pin in self.recipe.pins.items()}
+
+
+def write_down(found: Found, wanted: Wanted, made: Plan, out: Path) -> None:
+    """Write what a graft is made of, so that its inputs can be computed again without the image below."""
+    name = made.id.partition(f"-{wanted.target}-")[2]
+    seen = Seen(target=wanted.target, fabric=wanted.fabric, name=name, found=without_secrets(found))
+    write(out / SEEN, seen.model_dump_json(indent=1) + "\n")
+
+
+def read_result(out: Path) -> Result | None:
+    """Return graft.json; None if there is none, or another version wrote it. Raises ConfigError for a damaged file."""
+    return _read(out / RESULT, Result)
+
+
+def _read(path: Path, kind: type[M]) -> M | None:
+    if not path.exists():
+        return None
+    name = f"out/{path.parent.name}/{path.name}"
+    said = parse_json(read(path, name), name, f"rm {name}, and graft again")
+    try:
+        return kind.model_validate(said)
+    except ValidationError:
+        return None
+
+
+def results(root: Path) -> Iterator[Result]:
+    """Yield every graft that was built in this checkout, by id."""
+    for path in sorted(root.glob(f"out/*/{RESULT}")):
+        if result := read_result(path.parent):
+            yield result
+
+
+def table(root: Path) -> list[dict[str, str]]:
+    """Return a row for each graft of this checkout, for people."""
+    return [{"graft": one.id, "upon": one.base, "published": one.uri or "no"} for one in results(root)]
+
+
+def contents(intent: Intent) -> Iterator[tuple[Recipe, Lock, dict[str, Package], dict[str, str]]]:
+    """Yield of each graft with a current lock: recipe, lock, its packages, and those of the image's own Python."""
+    for result in results(intent.root):
+        with suppress(TrainwrightError):  # of another version, or of a matrix that has moved on
+            if one := recorded(intent, result.id):
+                own = inputs(intent, one).inputs
+                python = one.found.python
+                yield one.recipe, own.lock, own.distribution.packages(), dict(python.packages if python else {})
+
+
+def recorded(intent: Intent, identity: str) -> Recorded | None:
+    """Return a graft of this checkout; None if this id is not one. Raises ConfigError for a damaged file."""
+    seen = _read(intent.root / "out" / identity / SEEN, Seen) if Path(identity).name == identity else None
+    if seen is None:
+        return None
+    wanted = graft_plan.asked_for(intent, seen.target, seen.fabric, seen.found.config.architecture)
+    made = graft_plan.plan(intent, seen.found, wanted, seen.name)
+    return Recorded(seen.found, made, graft_recipe.recipe(intent, seen.found, wanted, made.id, made.framework))
+
+
+def find(intent: Intent, identity: str) -> Recipe | None:
+    """Return the image of the matrix, or else the graft of this checkout, with this id."""
+    if recipe := intent.find(identity):
+        return recipe
+    one = recorded(intent, identity) if identity else None
+    return one.recipe if one else None
+
+
+def inputs(intent: Intent, one: Recorded) -> Graft:
+    """Compute the inputs of a graft from its lock. Raises LockError if that is missing or stale."""
+    out, when = intent.root / "out" / one.recipe.id, files.epoch(one.found.config.created)
+    locked = lock.held(one.recipe, one.found, out, when)
+    if locked is None:
+        raise LockError(
+            f"the lock of {one.recipe.id} is missing or stale",
+            where=f"out/{one.recipe.id}/{lock.FILES[0]}",
+            why="it was made of another image below, or before the matrix said something else",
+            fix=f"trainwright graft {one.found.reference}",
+        )
+    return files.graft(one.recipe, one.found, one.made, locked)
+
+
+def identity_of(root: Path, uri: str) -> str:
+    """Return the id of the graft of this checkout that an address names by digest or by its key's tag; "" for none."""
+    repository, _, digest = uri.partition("@")
+    for one in results(root):
+        if digest and one.digest == digest:
+            return one.id
+        if not digest and repository.rpartition(":")[2] == tags.key_tag(one.id, one.key):
+            return one.id
+    return ""
