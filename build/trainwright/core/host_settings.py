@@ -50,6 +50,14 @@ class HostJob(Model):
     stop_seconds: int
 
 
+class HostProve(Model):
+    """Settings of `trainwright prove`: build cache kept between two images, as buildx writes sizes, and seconds from
+    SIGINT to SIGTERM."""
+
+    cache_between: str
+    stop_seconds: int
+
+
 class Host(BaseModel):
     """The whole of host.toml; scripts read the tables that are not declared here."""
 
@@ -58,6 +66,7 @@ class Host(BaseModel):
     registry: HostRegistry
     disk: HostDisk
     job: HostJob
+    prove: HostProve
 
 
 def host(root: Path) -> Host:
