@@ -43,13 +43,13 @@ def to_prove(found: Inputs, factors: HostDisk, engine: Path | None, build: bool)
     return wanted
 
 
-def disks(wanted: Mapping[Path, float]) -> list[Disk]:
-    """Group paths by disk, because paths on one disk share its free space."""
+def disks(wanted: Mapping[Path, float], rest: float = 0) -> list[Disk]:
+    """Group paths by disk, because paths on one disk share its free space; each disk needs `rest` bytes more."""
     found: dict[int, list[Path]] = {}
     for path in wanted:
         found.setdefault(_there(path).stat().st_dev, []).append(path)
     return [
-        Disk(paths, sum(wanted[path] for path in paths), shutil.disk_usage(_there(paths[0])).free)
+        Disk(paths, sum(wanted[path] for path in paths) + rest, shutil.disk_usage(_there(paths[0])).free)
         for paths in found.values()
     ]
 

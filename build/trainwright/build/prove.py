@@ -9,10 +9,12 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
 from pathlib import Path
+from threading import Event, Thread
 from typing import Any, Literal, TypeVar
 from urllib.parse import urlsplit
 
@@ -79,6 +81,11 @@ class How:
     @cached_property
     def host(self) -> host_settings.Host:
         return host_settings.host(self.root)
+
+    @property
+    def rest(self) -> float:
+        """Return the bytes that each disk needs beyond what an image's sources say."""
+        return self.host.prove.rest_gb * 1e9
 
     @property
     def folder(self) -> Path:
@@ -171,14 +178,19 @@ def forecast(how: How, planned: Plan) -> list[dict[str, Any]]:
         if engine.answers() and (why := _unbuildable(one)):
             left.append(Row(one.variant.id, "left", why))
             continue
-        wanted = disk.to_prove(one, how.host.disk, folder, build=True)
+        disks = disk.disks(disk.to_prove(one, how.host.prove.disk, folder, build=True), how.rest)
         to_fetch = fetch.to_fetch([one.recipe])
         absent = [source for source in one.lock.sources if not upstream.has(source)]
         unknown = [f"{source.name} from {urlsplit(source.url).hostname}" for source in absent]
         notes = [planned.reasons[one.variant.id]]
         notes += [f"also to fetch: {', '.join(unknown)}"] if unknown else []
-        notes += [f"short of disk now: {disk.said(row)}" for row in disk.disks(wanted) if row.need > row.free]
-        row = {"id": one.variant.id, "state": "to prove", "fetch": to_fetch, "disk": int(sum(wanted.values()))}
+        notes += [f"short of disk now: {disk.said(row)}" for row in disks if row.need > row.free]
+        row = {
+            "id": one.variant.id,
+            "state": "to prove",
+            "fetch": to_fetch,
+            "disk": int(sum(row.need for row in disks)),
+        }
         rows.append({**row, "reason": "; ".join(notes)})
     none = {"fetch": None, "disk": None}
     return rows + [{"id": row.id, "state": row.state, **none, "reason": row.reason} for row in left + planned.left]
@@ -326,7 +338,8 @@ def _build_and_test(recipe: Recipe, how: How, address: str) -> None:
     if home != how.root:
         words = [sys.executable, "-m", "trainwright.cli", "build", "--push", recipe.id]
     grace = how.host.prove.stop_seconds
-    code, said = process.logged(words, log, cwd=home, env={"REGISTRY": address}, grace=grace)
+    with _freeing(how):
+        code, said = process.logged(words, log, cwd=home, env={"REGISTRY": address}, grace=grace)
     if code:
         raise CODES.get(code, TestError)(
             f"{recipe.id} was not proved",
@@ -369,10 +382,10 @@ def _make_room(found: Inputs, how: How, address: str) -> None:
     if entry.action == "reuse":
         return
     folder = disk.engine_folder(engine.facts())
-    wanted = disk.to_prove(found, how.host.disk, folder, entry.action == "build")
+    wanted = disk.to_prove(found, how.host.prove.disk, folder, entry.action == "build")
 
     def short() -> str:
-        return "; ".join(disk.said(one) for one in disk.disks(wanted) if one.need > one.free)
+        return "; ".join(disk.said(one) for one in disk.disks(wanted, how.rest) if one.need > one.free)
 
     if not (why := short()):
         return
@@ -384,6 +397,32 @@ def _make_room(found: Inputs, how: How, address: str) -> None:
     if why := short():
         fix = "docker image prune --all; docs/how-to.md, 'Make the store smaller'"
         raise EnvironmentProblem("not enough free disk", where=str(how.root), why=why, fix=fix)
+
+
+@contextmanager
+def _freeing(how: How) -> Iterator[None]:
+    """Remove the build cache whenever little disk is left, because a built image is loaded, listed and tested without.
+
+    BuildKit keeps what a running build uses.
+    """
+    ended, settings, folder = Event(), how.host.prove, disk.engine_folder(engine.facts())
+    paths = dict.fromkeys(filter(None, (store.root(), folder)), 0.0)
+
+    def watch() -> None:
+        while not ended.wait(settings.look_seconds):
+            if min(one.free for one in disk.disks(paths)) < settings.low_gb * 1e9:
+                how.say(f"prove: less than {settings.low_gb:.0f} GB free; removing the build cache")
+                with suppress(EnvironmentProblem):
+                    engine.prune_cache("0")
+                ended.wait(settings.stop_seconds)  # until that shows
+
+    thread = Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
 
 
 def _brought(how: How, identity: str) -> Path:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from datetime import date
 from pathlib import Path
+from threading import Event
 from types import SimpleNamespace
 from typing import Any
 
@@ -397,6 +398,28 @@ def test_disk_that_stays_too_small(cli: Cli, tree: Path, world: World) -> None:
     assert "GB needed, 0.00 GB free" in reason
 
 
+def test_the_cache_goes_while_a_proof_runs_with_little_disk(
+    cli: Cli, tree: Path, world: World, monkeypatch: pytest.MonkeyPatch, edit: Edit
+) -> None:
+    edit(tree / "dockerfiles/host.toml", r"^look_seconds = \d+ ", "look_seconds = 0.001 ")
+    whole, pruned = process.logged, Event()
+
+    def waiting(*words: Any, **how: Any) -> tuple[int, str]:
+        world.free = [4 * 10**9]
+        assert pruned.wait(10)
+        return whole(*words, **how)
+
+    def prune(limit: str) -> None:
+        world.calls.append(("prune", limit))
+        pruned.set()
+
+    monkeypatch.setattr(engine, "prune_cache", prune)
+    monkeypatch.setattr(process, "logged", waiting)
+    ended = cli(tree, "prove", EC2)
+    assert (ended.code, world.did("prune")) == (0, ["0"])
+    assert "less than 5 GB free" in ended.err
+
+
 def test_an_image_that_the_engine_holds_needs_no_disk(cli: Cli, tree: Path, world: World) -> None:
     world.free = [10]
     world.held.add(inputs.load(load_intent(tree).recipe(EC2)).name)
@@ -404,13 +427,14 @@ def test_an_image_that_the_engine_holds_needs_no_disk(cli: Cli, tree: Path, worl
 
 
 def test_sources_in_the_store_count_once_less(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found, factors = inputs.load(load_intent(tree).recipe(EC2)), prove.How(tree, print).host.disk
+    found, factors = inputs.load(load_intent(tree).recipe(EC2)), prove.How(tree, print).host.prove.disk
     root = store.root()
     sizes = sum(disk.sources_of(found).values())
     wanted = disk.to_prove(found, factors, Path("/engine"), build=True)
     assert wanted == pytest.approx(
         {root: sizes * (factors.store + factors.listing), Path("/engine"): sizes * factors.engine}
     )
+    assert disk.disks(wanted, 5.0)[0].need == pytest.approx(sum(wanted.values()) + 5)
     monkeypatch.setattr(store, "has", lambda _: True)
     assert disk.to_prove(found, factors, None, build=True) == pytest.approx({root: sizes * factors.listing})
     assert set(disk.to_prove(found, factors, Path("/engine"), build=False)) == {Path("/engine")}
