@@ -314,6 +314,9 @@ def _one(identity: str, how: How, address: str) -> Row:
             raise refused
     except TrainwrightError as error:
         return Row(identity, "failed", error.why or error.what, time.monotonic() - began, error)
+    except OSError as problem:  # a log or a record that cannot be written must not end the other proofs
+        told = EnvironmentProblem(f"{identity}: a file cannot be used", why=str(problem), fix="df -h")
+        return Row(identity, "failed", told.why, time.monotonic() - began, told)
     _take_out(how, identity)
     return Row(identity, "proved", rows[0]["why"], time.monotonic() - began)
 
@@ -437,8 +440,12 @@ def _take_out(how: How, identity: str) -> None:
         return
     if not how.keep:
         image = state.read_image(how.root / "out" / identity)
-        for name in filter(None, [*file.read_text().split(), image.uri if image else ""]):
-            engine.remove(name)
+        try:
+            for name in filter(None, [*file.read_text().split(), image.uri if image else ""]):
+                engine.remove(name)
+        except EnvironmentProblem as error:  # as with the cache: it takes disk, and ends no proof
+            how.say(f"prove: {_line(error)}")
+            return
     file.unlink()
 
 

@@ -266,6 +266,23 @@ def test_an_interrupt_tells_how_far_it_came_and_the_same_command_goes_on(cli: Cl
     assert world.held == set()
 
 
+@pytest.mark.parametrize("place", ["test", "remove", "prune"])
+def test_neither_a_full_disk_nor_a_stubborn_engine_ends_the_other_proofs(
+    cli: Cli, tree: Path, world: World, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    def refuse(*_: Any) -> None:
+        raise EnvironmentProblem("the engine does not want to", why="in use")
+
+    if place == "test":
+        world.ends[EC2] = OSError(28, "No space left on device")
+    else:
+        monkeypatch.setattr(engine, {"remove": "remove", "prune": "prune_cache"}[place], refuse)
+    ended = cli(tree, "prove", SAGEMAKER, EC2, "--json")
+    assert [row["state"] for row in json.loads(ended.out)] == ["failed" if place == "test" else "proved", "proved"]
+    assert ended.code == (10 if place == "test" else 0)
+    assert ("No space left" if place == "test" else "the engine does not want to: in use") in ended.err
+
+
 def test_what_the_engine_held_before_stays_and_everything_with_keep(cli: Cli, tree: Path, world: World) -> None:
     names = {name: inputs.load(load_intent(tree).recipe(name)).name for name in (EC2, JAX)}
     world.held.add(names[EC2])
