@@ -16,7 +16,9 @@ def prove(
     framework: Framework = None,
     minutes: Annotated[
         int | None,
-        typer.Option(min=1, help="Begin no image later than this after the start; finish the one that runs."),
+        typer.Option(
+            min=1, metavar="NUMBER", help="Begin no image later than this after the start; finish the one that runs."
+        ),
     ] = None,
     keep: Annotated[
         bool, typer.Option("--keep", help="Keep proved images in the engine; default: they are in the registry only.")
@@ -35,6 +37,7 @@ def prove(
     from trainwright.build import image_tests
     from trainwright.build import prove as build_prove
     from trainwright.core import console, errors
+    from trainwright.docker import engine
 
     began = time.monotonic()
     intent, recipes = chosen(framework, images)
@@ -48,6 +51,8 @@ def prove(
             rows if as_json else [row | {name: console.human(row[name]) for name in sizes} for row in rows], as_json
         )
         to_prove = sum(row["state"] == "to prove" for row in rows)
+        if not engine.answers():
+            typer.echo("note: no engine answers; not checked: its disk, and which architectures it builds", err=True)
         typer.echo(f"{to_prove} to prove, {len(rows) - to_prove} left{before}", err=True)
         return
     image_tests.refuse_without_pytest()
@@ -64,7 +69,11 @@ def prove(
     named = {*(images or ())}
     if unmet := [row for row in found if row.state == "left" and (not row.lacks or row.id in named)]:
         raise errors.NotRunError(
-            f"{len(unmet)} image(s) are left", where=unmet[0].id, why=unmet[0].reason, fix="the same command again"
+            f"{len(unmet)} image(s) are left, such as {unmet[0].id}",
+            why=unmet[0].reason,
+            fix="trainwright doctor: it shows the mirrors in use"
+            if unmet[0].lacks
+            else "the same command again, once what is missing is there: it goes on with what is left",
         )
 
 

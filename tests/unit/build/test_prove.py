@@ -187,6 +187,13 @@ def test_dry_run_says_order_size_and_reasons_and_touches_nothing(cli: Cli, tree:
     assert " GB " in cli(tree, "prove", "--dry-run", EC2).out
 
 
+def test_a_dry_run_without_an_engine_says_what_it_did_not_check(cli: Cli, tree: Path) -> None:
+    ended = cli(tree, "prove", "--dry-run", EC2)
+    assert ended.code == 0
+    assert "no engine answers" in ended.err
+    assert "1 to prove, 0 left" in ended.err
+
+
 def test_another_architecture_is_left(cli: Cli, tree: Path, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     other = engine.builder().model_copy(update={"platforms": ["linux/arm64"]})
     monkeypatch.setattr(engine, "builder", lambda: other)
