@@ -118,6 +118,9 @@ def logged(
     """
     kept: deque[str] = deque(maxlen=KEPT_LINES)
     with log.open("w") as file:
+        ignored = signal.getsignal(signal.SIGINT) == signal.SIG_IGN  # as under nohup: a program inherits that
+        if ignored:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
         child = subprocess.Popen(
             [str(word) for word in command],
             cwd=cwd,
@@ -129,6 +132,8 @@ def logged(
             errors="replace",
             start_new_session=True,
         )
+        if ignored:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
         try:
             for line in child.stdout or ():
                 for target in (sys.stderr, file):

@@ -295,6 +295,10 @@ def test_what_the_engine_held_before_stays_and_everything_with_keep(cli: Cli, tr
     world.held.add(names[EC2])
     assert cli(tree, "prove", EC2, JAX).code == 0
     assert (names[EC2] in world.held, names[JAX] in world.held) == (True, False)
+    world.ends[SAGEMAKER] = (6, "")
+    assert cli(tree, "prove", SAGEMAKER, "--keep").code == 6
+    assert list((tree / "out/.prove").glob("*.images")) == []  # which are what a later proof may remove
+    world.ends.clear()
     assert cli(tree, "prove", SAGEMAKER, "--keep").code == 0
     assert inputs.load(load_intent(tree).recipe(SAGEMAKER)).name in world.held
 

@@ -156,14 +156,17 @@ class Interrupted:
 @pytest.mark.parametrize(
     ("trap", "ended"), [("", ""), ("trap 'echo clean >done; exit' INT;", "clean"), ("trap '' INT TERM;", "")]
 )
+@pytest.mark.parametrize("nohup", [False, True])
 def test_an_interrupt_ends_all_processes_of_a_session(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trap: str, ended: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trap: str, ended: str, nohup: bool
 ) -> None:
-    """Also one that ignores it, and the children of a shell that is gone."""
+    """Also one that ignores it, and the children of a shell that is gone; also where we ignore it ourselves."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN) if nohup else signal.getsignal(signal.SIGINT)
     script = f"{trap} sleep 987 & echo $! $$ >pids; echo ready; wait; sleep 987"
     monkeypatch.setattr(sys, "stderr", Interrupted())
     with pytest.raises(KeyboardInterrupt):
         logged(["sh", "-c", script], tmp_path / "log", cwd=tmp_path, grace=0.2)
+    assert signal.signal(signal.SIGINT, before) == (signal.SIG_IGN if nohup else before)
     done = tmp_path / "done"
     assert (done.read_text().strip() if done.exists() else "") == ended
     for pid in (tmp_path / "pids").read_text().split():
