@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from trainwright.build import disk, image_tests, loopback, proofs, prove, recording
-from trainwright.core import process, store
+from trainwright.core import process, project, store
 from trainwright.core.errors import BuildError, EnvironmentProblem, LockError, NotRunError
 from trainwright.core.files import only_one
 from trainwright.docker import engine
@@ -317,6 +317,24 @@ def test_no_image_begins_after_the_minutes(cli: Cli, tree: Path, world: World, m
     assert ended.code == 7
     assert [row["state"] for row in json.loads(ended.out)] == ["proved", "left"]
     assert (rows(ended)[EC2]["seconds"], world.did("test")) == (61, [EC2])
+
+
+def test_a_project_has_image_tests_alone(tree: Path, monkeypatch: pytest.MonkeyPatch, world: World) -> None:
+    """The training tests of a checkout lie beside no project: docs/projects.md."""
+    started = list[tuple[list[str], Path]]()
+
+    def logged(words: list[Any], log: Path, *, cwd: Path, **_: Any) -> tuple[int, str]:
+        started.append(([str(word) for word in words], cwd))
+        return 0, ""
+
+    monkeypatch.setattr(process, "logged", logged)
+    recipe, how = load_intent(tree).recipe(EC2), prove.How(tree, print)
+    prove._build_and_test(recipe, how, "127.0.0.1:1")
+    monkeypatch.setattr(project, "home", lambda _: tree / "team")
+    prove._build_and_test(recipe, how, "127.0.0.1:1")
+    (whole, here), (words, there) = started
+    assert (whole, here) == ([str(tree / "scripts/test-images.sh"), "--keep", EC2], tree)
+    assert (words[1:], there) == (["-m", "trainwright.cli", "build", "--push", EC2], tree / "team")
 
 
 # --- inputs that are missing -----------------------------------------------------------------------------------------
