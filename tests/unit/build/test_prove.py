@@ -480,7 +480,7 @@ def test_sources_in_the_store_count_once_less(tree: Path, monkeypatch: pytest.Mo
     assert wanted == pytest.approx(
         {root: sizes * (factors.store + factors.listing), Path("/engine"): sizes * factors.engine}
     )
-    assert disk.disks(wanted, 5.0)[0].need == pytest.approx(sum(wanted.values()) + 5)
+    assert disk.disks(wanted, 5e9)[0].need == pytest.approx(sum(wanted.values()) + 5e9)
     monkeypatch.setattr(store, "has", lambda _: True)
     assert disk.to_prove(found, factors, None, build=True) == pytest.approx({root: sizes * factors.listing})
     assert set(disk.to_prove(found, factors, Path("/engine"), build=False)) == {Path("/engine")}
