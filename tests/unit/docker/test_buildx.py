@@ -126,10 +126,11 @@ def test_pruning_the_cache_with_a_newer_and_an_older_buildx(
 
 def test_a_cache_that_cannot_be_pruned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plugin = tmp_path / "buildx"
-    plugin.write_text("#!/bin/sh\necho no engine >&2; exit 1\n")
+    plugin.write_text(f"#!/bin/sh\necho >>{tmp_path}/calls; echo no engine >&2; exit 1\n")
     plugin.chmod(0o755)
     monkeypatch.setattr(engine, "buildx", lambda: plugin)
     for limit in ("4GB", "0"):
         with pytest.raises(EnvironmentProblem) as raised:
             engine.prune_cache(limit)
         assert (raised.value.what, raised.value.why) == ("the build cache cannot be pruned", "no engine")
+    assert (tmp_path / "calls").read_text() == "\n\n"  # an older buildx is no reason for this
