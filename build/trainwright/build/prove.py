@@ -305,7 +305,8 @@ def _one(identity: str, how: How, address: str) -> Row:
     except TrainwrightError as error:
         return _unproved(identity, error, time.monotonic() - began)
     if not how.keep and engine.image_id(found.name) is None:
-        write(_brought(how, identity), found.name + "\n")
+        file = _brought(how, identity)
+        write(file, "\n".join([*_names(file), found.name]) + "\n")
     try:
         _build_and_test(recipe, how, address)
         with console.alone(how.root):
@@ -429,19 +430,23 @@ def _freeing(how: How) -> Iterator[None]:
 
 
 def _brought(how: How, identity: str) -> Path:
-    """Return the file that names the image which a run brought into the engine; none if it was there before."""
+    """Return the file that names the images which runs brought into the engine, also with earlier inputs."""
     return how.folder / f"{identity}.images"
 
 
+def _names(file: Path) -> list[str]:
+    return file.read_text().split() if file.exists() else []
+
+
 def _take_out(how: How, identity: str) -> None:
-    """Remove an image that a run brought into the engine, under its own name and the registry's."""
+    """Remove what runs brought into the engine of an image, under its own names and the registry's."""
     file = _brought(how, identity)
     if not file.exists():
         return
     if not how.keep:
         image = state.read_image(how.root / "out" / identity)
         try:
-            for name in filter(None, [*file.read_text().split(), image.uri if image else ""]):
+            for name in filter(None, [*_names(file), image.uri if image else ""]):
                 engine.remove(name)
         except EnvironmentProblem as error:  # as with the cache: it takes disk, and ends no proof
             how.say(f"prove: {_line(error)}")

@@ -290,6 +290,15 @@ def test_neither_a_full_disk_nor_a_stubborn_engine_ends_the_other_proofs(
     assert ("No space left" if place == "test" else "the engine does not want to: in use") in ended.err
 
 
+def test_what_a_run_with_other_inputs_left_goes_too(cli: Cli, tree: Path, world: World, edit: Edit) -> None:
+    world.ends[EC2] = KeyboardInterrupt()
+    assert cli(tree, "prove", EC2).code == 130
+    edit(tree / "dockerfiles/frameworks/image.j2", r"^LABEL", "# changed\nLABEL")
+    world.ends.clear()
+    assert cli(tree, "prove", EC2).code == 0
+    assert (len(world.did("remove")), world.held) == (3, set())
+
+
 def test_what_the_engine_held_before_stays_and_everything_with_keep(cli: Cli, tree: Path, world: World) -> None:
     names = {name: inputs.load(load_intent(tree).recipe(name)).name for name in (EC2, JAX)}
     world.held.add(names[EC2])
