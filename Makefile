@@ -15,7 +15,7 @@ GRAFT = graft --set-up '$(BASE)' $(if $(TARGET),--target '$(TARGET)') $(if $(FAB
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup engine registry registry-stop engine-stop list plan render lint lock fetch build push test unit check \
+.PHONY: help setup engine registry registry-stop engine-stop list plan render lint lock fetch build push prove test unit check \
 	test-ci test-cluster test-sdk test-slurm test-terraform test-slow test-foreign test-bare test-gpu bench matrix docs doctor exports requirements dist clean
 
 help: ## What there is to make
@@ -62,6 +62,9 @@ build: setup ## Build the image and probe it: FRAMEWORK=pytorch, or ONLY='<id or
 
 push: build ## Prove, push by digest, verify, tag: REGISTRY=host[:port], else on loopback
 	@:
+
+prove: setup engine registry ## Build, test, push to loopback and record what is not proved: ONLY='<globs>', MINUTES=<begin none later>, KEEP=1, DRY=1
+	@$(TRAINWRIGHT) prove $(CHOSEN) $(if $(MINUTES),--minutes '$(MINUTES)') $(if $(KEEP),--keep) $(if $(DRY),--dry-run)
 
 unit: setup ## The tests that need no engine; two minutes
 	@.venv/bin/python -m pytest tests/unit tests/golden tests/hostile --quiet --numprocesses auto --dist worksteal

@@ -360,6 +360,12 @@ def test_make_hands_over_what_was_asked_for() -> None:
     assert re.search(r"trainwright build --set-up *$", dry_run("build"), re.MULTILINE)
 
 
+def test_make_prove_hands_over_its_variables() -> None:
+    assert re.search(r"trainwright prove *$", dry_run("prove"), re.MULTILINE)
+    said = dry_run("prove", "ONLY=*-ec2 jax-*", "MINUTES=5", "KEEP=1", "DRY=1")
+    assert "trainwright prove '*-ec2 jax-*' --minutes '5' --keep --dry-run" in said
+
+
 @pytest.mark.parametrize("words", ["build push", "push build", "push", "push REGISTRY=example.invalid"])
 def test_make_push_is_one_process_that_builds_first(words: str) -> None:
     said = dry_run(*words.split(), "FRAMEWORK=pytorch")

@@ -50,6 +50,21 @@ class HostJob(Model):
     stop_seconds: int
 
 
+class HostProve(Model):
+    """Settings of `trainwright prove`: what is left of the disk, and how long what it interrupts may take.
+
+    `cache_between` is build cache kept between two images, as buildx writes sizes. `rest_gb` is free disk that a proof
+    needs beyond `disk`. With less than `low_gb` free, build cache is removed while a proof runs.
+    """
+
+    cache_between: str
+    stop_seconds: int
+    look_seconds: float
+    low_gb: float
+    rest_gb: float
+    disk: HostDisk
+
+
 class Host(BaseModel):
     """The whole of host.toml; scripts read the tables that are not declared here."""
 
@@ -58,6 +73,7 @@ class Host(BaseModel):
     registry: HostRegistry
     disk: HostDisk
     job: HostJob
+    prove: HostProve
 
 
 def host(root: Path) -> Host:

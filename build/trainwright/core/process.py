@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from trainwright.core.errors import EnvironmentProblem, TrainwrightError
@@ -104,6 +105,62 @@ def pass_on(
     if child.returncode:
         why = reason("".join(kept)) or f"exit code {child.returncode}; its output is above"
         raise error(what, where=shlex.join(words), why=why, fix=fix)
+
+
+def logged(
+    command: Sequence[str | Path], log: Path, *, cwd: Path, env: Mapping[str, str | None] | None = None, grace: float
+) -> tuple[int, str]:
+    """Run a program for hours: pass its output to our standard error and write it to `log`; return its exit code and
+    its last 500 lines.
+
+    Its processes form a session of their own. Whatever ends this function early ends all of them: by SIGINT, after
+    `grace` seconds by SIGTERM, after as many again by SIGKILL.
+    """
+    kept: deque[str] = deque(maxlen=KEPT_LINES)
+    with log.open("w") as file:
+        ignored = signal.getsignal(signal.SIGINT) == signal.SIG_IGN  # as under nohup: a program inherits that
+        if ignored:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+        child = subprocess.Popen(
+            [str(word) for word in command],
+            cwd=cwd,
+            env=environment(env or {}),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+        )
+        if ignored:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+        try:
+            for line in child.stdout or ():
+                for target in (sys.stderr, file):
+                    target.write(line)
+                    target.flush()
+                kept.append(line)
+            child.wait()
+        except BaseException:
+            _stop_session(child, grace)
+            raise
+    return child.returncode, "".join(kept)
+
+
+def _stop_session(child: "subprocess.Popen[str]", grace: float) -> None:
+    """End all processes of a session, and read on meanwhile, because a full pipe would keep them from cleaning up."""
+    try:
+        print(f"stopping; what runs has {grace:.0f} s to clean up", file=sys.stderr, flush=True)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            with suppress(ProcessLookupError):
+                os.killpg(child.pid, number)
+            with suppress(subprocess.TimeoutExpired):
+                child.communicate(timeout=grace)
+                break
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)
+        child.wait()
 
 
 def environment(changes: Mapping[str, str | None]) -> dict[str, str]:

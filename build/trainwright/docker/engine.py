@@ -235,6 +235,24 @@ def remove(name: str) -> None:
         client().images.remove(name, force=True)
 
 
+def prune_cache(limit: str) -> None:
+    """Remove build cache, the longest unused first, until at most `limit` is left, such as 4GB or 0.
+
+    Raises EnvironmentProblem.
+    """
+    words: list[str | Path] = [buildx(), "prune", "--all", "--force"]
+    what, fix = "the build cache cannot be pruned", "docker buildx du"
+    if limit == "0":
+        run(words, error=EnvironmentProblem, what=what, fix=fix)
+        return
+    try:
+        run([*words, "--max-used-space", limit], error=NotRunError)
+    except NotRunError as error:
+        if "unknown flag" not in error.why:
+            raise EnvironmentProblem(what, where=error.where, why=error.why, fix=fix) from None
+        run([*words, "--keep-storage", limit], error=EnvironmentProblem, what=what, fix=fix)  # an older buildx
+
+
 def check(dockerfile: Path, contexts: Iterable[str], args: Mapping[str, str]) -> dict[str, Any]:
     """Return the result of BuildKit's check of a Dockerfile: "warnings", and "buildError" if it is not valid.
 

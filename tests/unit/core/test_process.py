@@ -10,7 +10,7 @@ import pytest
 
 from trainwright.build import baking
 from trainwright.core.errors import BuildError, EnvironmentProblem
-from trainwright.core.process import pass_on, run
+from trainwright.core.process import logged, pass_on, run
 
 
 def test_output() -> None:
@@ -127,3 +127,57 @@ def test_ctrl_c_stops_the_child(tmp_path: Path, stubborn: bool) -> None:
     ours.send_signal(signal.SIGINT)
     assert "KeyboardInterrupt" in ours.communicate(timeout=10)[1]
     assert not child.exists()
+
+
+def test_hours_of_output_are_passed_on_and_kept(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    words = ["sh", "-c", "echo $OWN; seq 600; echo bad >&2; exit 3"]
+    code, said = logged(words, tmp_path / "log", cwd=tmp_path, env={"OWN": "1"}, grace=1)
+    lines = ["1", *(str(number) for number in range(1, 601)), "bad"]
+    assert (code, said.splitlines()) == (3, lines[-500:])
+    assert (tmp_path / "log").read_text().splitlines() == lines
+    assert capfd.readouterr().err.splitlines() == lines
+
+
+class Interrupted:
+    """A standard error that Ctrl-C reaches at the first line of a program."""
+
+    def __init__(self) -> None:
+        self.lines = list[str]()
+
+    def write(self, text: str) -> None:
+        self.lines.append(text)
+        if len(self.lines) == 1:
+            raise KeyboardInterrupt
+
+    def flush(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("trap", "ended"), [("", ""), ("trap 'echo clean >done; exit' INT;", "clean"), ("trap '' INT TERM;", "")]
+)
+@pytest.mark.parametrize("nohup", [False, True])
+def test_an_interrupt_ends_all_processes_of_a_session(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trap: str, ended: str, nohup: bool
+) -> None:
+    """Also one that ignores it, and the children of a shell that is gone; also where we ignore it ourselves."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN) if nohup else signal.getsignal(signal.SIGINT)
+    script = f"{trap} sleep 987 & echo $! $$ >pids; echo ready; wait; sleep 987"
+    monkeypatch.setattr(sys, "stderr", Interrupted())
+    with pytest.raises(KeyboardInterrupt):
+        logged(["sh", "-c", script], tmp_path / "log", cwd=tmp_path, grace=0.2)
+    assert signal.signal(signal.SIGINT, before) == (signal.SIG_IGN if nohup else before)
+    done = tmp_path / "done"
+    assert (done.read_text().strip() if done.exists() else "") == ended
+    for pid in (tmp_path / "pids").read_text().split():
+        end = time.monotonic() + 10  # who was killed by a signal is gone a moment later
+        while _runs(pid) and time.monotonic() < end:
+            time.sleep(0.01)
+        assert not _runs(pid)
+
+
+def _runs(pid: str) -> bool:
+    try:
+        return Path("/proc", pid, "stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False

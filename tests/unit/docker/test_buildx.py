@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from trainwright.core.errors import EnvironmentProblem
+from trainwright.docker import engine
 from trainwright.docker.buildx import (
     Builder,
     Cache,
@@ -101,3 +102,35 @@ def test_a_cache_may_move_in_a_repository_whose_tags_do_not() -> None:
     caches = publication(ROOT).repository.caches
     (_, said) = cache_words(Cache(to="host/a"), "id", "mode=max")
     assert said.partition("ref=host/a:")[2].startswith(caches.removesuffix("*"))
+
+
+@pytest.mark.parametrize(
+    ("flags", "limit", "words"),
+    [
+        ("--max-used-space", "4GB", ["--all --force --max-used-space 4GB"]),
+        ("--keep-storage", "4GB", ["--all --force --max-used-space 4GB", "--all --force --keep-storage 4GB"]),
+        ("", "0", ["--all --force"]),
+    ],
+)
+def test_pruning_the_cache_with_a_newer_and_an_older_buildx(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flags: str, limit: str, words: list[str]
+) -> None:
+    plugin = tmp_path / "buildx"
+    said = f'echo "$*" >>{tmp_path}/said; case "$*" in *space*|*storage*) case "$*" in *{flags}*) ;; '
+    plugin.write_text(f"#!/bin/sh\n{said}*) echo unknown flag >&2; exit 1;; esac;; esac\n")
+    plugin.chmod(0o755)
+    monkeypatch.setattr(engine, "buildx", lambda: plugin)
+    engine.prune_cache(limit)
+    assert (tmp_path / "said").read_text().splitlines() == [f"prune {line}" for line in words]
+
+
+def test_a_cache_that_cannot_be_pruned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plugin = tmp_path / "buildx"
+    plugin.write_text(f"#!/bin/sh\necho >>{tmp_path}/calls; echo no engine >&2; exit 1\n")
+    plugin.chmod(0o755)
+    monkeypatch.setattr(engine, "buildx", lambda: plugin)
+    for limit in ("4GB", "0"):
+        with pytest.raises(EnvironmentProblem) as raised:
+            engine.prune_cache(limit)
+        assert (raised.value.what, raised.value.why) == ("the build cache cannot be pruned", "no engine")
+    assert (tmp_path / "calls").read_text() == "\n\n"  # an older buildx is no reason for this
