@@ -42,7 +42,9 @@ def imported(*words: str) -> set[str]:
     return set(modules)
 
 
-@pytest.mark.parametrize("words", ["plan --framework pytorch", "list pytorch-2.13-cpu-py311-sagemaker", "render --help"])
+@pytest.mark.parametrize(
+    "words", ["plan --framework pytorch", "list pytorch-2.13-cpu-py311-sagemaker", "render --help"]
+)
 def test_heavy_modules_are_left_alone(words: str) -> None:
     found = imported(*words.split())
     assert found & HEAVY == set()
