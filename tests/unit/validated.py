@@ -1,17 +1,20 @@
-"""Work out once in a process what most tests need: the expanded matrix, and the compiled conditions of the causes.
+"""Work out once in a process what most tests need: the expanded matrix, the compiled templates and conditions.
 
 toml.parse returns the same frozen object for the same text, so that the same objects have the same answer. Errors are
-never kept. Conditions follow from their texts alone.
+never kept. Conditions follow from their texts alone, and so does the code of a template, which its entry is named by.
 """
 
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
+from types import CodeType
 from typing import Any
 
 import pytest
+from jinja2.bccache import Bucket
 
 from trainwright.diagnose import causes, reader
+from trainwright.image import templates
 from trainwright.matrix import matrix as matrices
 from trainwright.matrix import validate
 from trainwright.matrix.model import Component, Components, Matrix, Variant
@@ -62,12 +65,37 @@ def check(root: Path, matrix: Matrix, components: Components, variants: list[Var
         _valid[key] = None
 
 
+_templates: dict[tuple[Path, str], CodeType] = {}
+
+
+class ByteCode(templates.ByteCode):
+    """Compiled templates that are not read again; those of a folder that a test names are."""
+
+    shared = Path()  # all tests have this folder
+
+    def load_bytecode(self, bucket: Bucket) -> None:
+        bucket.code = _templates.get((self.folder, bucket.key))
+        if bucket.code is None:
+            super().load_bytecode(bucket)
+            self._keep(bucket)
+
+    def dump_bytecode(self, bucket: Bucket) -> None:
+        super().dump_bytecode(bucket)
+        self._keep(bucket)
+
+    def _keep(self, bucket: Bucket) -> None:
+        if bucket.code is not None and self.folder.is_relative_to(self.shared):
+            _templates[self.folder, bucket.key] = bucket.code
+
+
 compiled = lru_cache(maxsize=8)(causes.compiled.__wrapped__)
 automaton = lru_cache(maxsize=8)(reader.automaton.__wrapped__)
 
 
-def remember(patch: pytest.MonkeyPatch) -> None:
-    """Let load_intent, and readers of logs, ask these."""
+def remember(patch: pytest.MonkeyPatch, folder: Path) -> None:
+    """Let load_intent, readers of logs, and templates ask these; the folder is that of compiled templates."""
+    patch.setattr(ByteCode, "shared", folder)
+    patch.setattr(templates, "ByteCode", ByteCode)
     patch.setattr(matrices, "expand", expand)
     patch.setattr(matrices, "check", check)
     patch.setattr(causes, "compiled", lambda texts: compiled(texts))

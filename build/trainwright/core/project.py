@@ -202,8 +202,11 @@ def _lay_out(source: Path, made: Path, folder: Path, said: Overlays | None) -> N
 
 def copy(path: Path, target: Path) -> None:
     """Copy a file and whether it can be executed."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(path, target)
+    try:
+        shutil.copyfile(path, target)
+    except FileNotFoundError:  # one call more for a new folder instead of two more for each file
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, target)
     target.chmod(0o755 if path.stat().st_mode & stat.S_IXUSR else 0o644)
 
 
@@ -223,10 +226,22 @@ def _link_written(made: Path, folder: Path, source: Path) -> None:
 def files_of(source: Path, parts: Iterable[str] = PARTS) -> Iterator[tuple[str, Path]]:
     """Yield the files of folders, by default those that commands read, by their path below the root."""
     for part in parts:
-        whole = source / part
-        for path in sorted(whole.rglob("*")) if whole.is_dir() else [whole]:
-            if path.is_file() and "__pycache__" not in path.parts:
-                yield str(path.relative_to(source)), path
+        if (source / part).is_dir():
+            below = _below(source / part, "" if part == "." else f"{part}/")
+            for name in sorted(below, key=lambda name: name.split("/")):
+                yield name, source / name
+        elif (source / part).is_file():
+            yield part, source / part
+
+
+def _below(folder: str | Path, prefix: str) -> Iterator[str]:
+    """Yield the files below a folder, named with a prefix; quick, because every command in a project asks for them."""
+    for entry in os.scandir(folder):
+        if entry.is_dir(follow_symlinks=False):
+            if entry.name != "__pycache__":
+                yield from _below(entry.path, f"{prefix}{entry.name}/")
+        elif entry.is_file():
+            yield f"{prefix}{entry.name}"
 
 
 def _state(source: Path) -> list[object]:

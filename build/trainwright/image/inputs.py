@@ -47,7 +47,7 @@ class Distribution(Model):
         return self.held if self.effective == self.locked else packages.to_packages(self.locked)
 
     @cached_property
-    def noted(self) -> dict[tuple[str, ...], list[str]]:
+    def noted(self) -> dict[tuple[str, ...], str]:
         """Cache of notices.text(): what it says of the packages, which is the same for all images on a base."""
         return {}
 

@@ -37,24 +37,28 @@ class Packages(Protocol):
     @property
     def epoch(self) -> int: ...
     @property
-    def noted(self) -> dict[tuple[str, ...], list[str]]: ...
+    def noted(self) -> dict[tuple[str, ...], str]: ...
 
 
 def text(recipe: Recipe, lock: Lock, packages: Packages) -> str:
     """Return the notices of an image, from its locks alone: one line for each component and package."""
     base, site = recipe.base, f"/opt/venv/lib/python{recipe.variant.python}/site-packages"
-    sections: list[tuple[str, Iterable[str]]] = [
-        (HEAD.format(id=recipe.id), ()),
-        (COMPONENTS, _components(recipe, {source.name: source for source in lock.sources})),
+    sections = [
+        (HEAD.format(id=recipe.id), ""),
+        (COMPONENTS, _lines(_components(recipe, {source.name: source for source in lock.sources}))),
         (
             (RPMS if base.manager == "dnf" else PACKAGES).format(distribution=base.distribution, suite=base.suite),
             _of_packages(base, packages),
         ),
-        (PYTHON.format(site=site), _python(recipe.installed(lock).values())),
+        (PYTHON.format(site=site), _lines(_python(recipe.installed(lock).values()))),
     ]
     if base.provider == "image":
-        sections[1:1] = [(f"The image starts from {base.reference}, whose own notices apply to what it holds.", ())]
-    return "\n".join("".join(f"{line}\n" for line in (head, *rows)) for head, rows in sections)
+        sections[1:1] = [(f"The image starts from {base.reference}, whose own notices apply to what it holds.", "")]
+    return "\n".join(f"{head}\n{rows}" for head, rows in sections)
+
+
+def _lines(rows: Iterable[str]) -> str:
+    return "".join(f"{row}\n" for row in rows)
 
 
 def _line(*fields: str) -> str:
@@ -75,10 +79,10 @@ def _components(recipe: Recipe, sources: dict[str, Source]) -> Iterator[str]:
         yield _line("CUDA's compiler", recipe.component("cuda").licence, toolkit.reference)
 
 
-def _of_packages(base: Base, packages: Packages) -> list[str]:
+def _of_packages(base: Base, packages: Packages) -> str:
     used = (base.reference, *(word for pair in base.snapshots.items() for word in pair))
     if used not in packages.noted:
-        packages.noted[used] = list(_packages(base, packages))
+        packages.noted[used] = _lines(_packages(base, packages))
     return packages.noted[used]
 
 

@@ -381,10 +381,11 @@ def test_version() -> None:
 
 
 def test_a_reader_that_hangs_up_gets_no_traceback() -> None:
-    """`trainwright list | head -0`."""
+    """`trainwright list | head -0`, of one image."""
     read, write = os.pipe()
     os.close(read)
-    ended = subprocess.run([TRAINWRIGHT, "list"], stdout=write, stderr=subprocess.PIPE, cwd=ROOT)
+    words = ["list", "base-1.0-cpu-py313-ec2"]
+    ended = subprocess.run([TRAINWRIGHT, *words], stdout=write, stderr=subprocess.PIPE, cwd=ROOT)
     os.close(write)
     assert ended.stderr == b""
 

@@ -35,11 +35,20 @@ def team(tmp_path: Path) -> Path:
     return Path(shutil.copytree(EXAMPLE, tmp_path / "team"))
 
 
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("made")
+
+
 @pytest.fixture
-def locked(cli: Cli, tmp_path: Path) -> Path:
-    ended = cli(tmp_path, "init", "whole")
-    assert ended.code == 0, ended.err
-    return tmp_path / "whole"
+def locked(cli: Cli, made: Path, tmp_path: Path) -> Path:
+    """A project as `init` writes it: made once, and copied, because it has no path of its own in any file."""
+    if not (made / "whole").exists():
+        ended = cli(made, "init", "whole")
+        assert ended.code == 0, ended.err
+        assert not [path for path in (made / "whole").rglob("*") if path.is_file() and str(made) in path.read_text()]
+        project.tree.cache_clear()
+    return Path(shutil.copytree(made / "whole", tmp_path / "whole", symlinks=True))
 
 
 def add(folder: Path, name: str, text: str) -> None:

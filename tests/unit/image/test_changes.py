@@ -55,7 +55,7 @@ def test_a_template_of_another_component_is_no_reason(changes: Any, committed: P
     edit(committed / "dockerfiles/layers/openssh.j2", r"LABEL ", "LABEL more=true ")
     rows = {row["id"]: row["why"] for row in changes()}
     assert rows[DEFAULT] == "file dockerfiles/layers/openssh.j2"
-    assert "gdrcopy.j2, dockerfiles/layers/openssh.j2" in rows["pytorch-2.15-cu132-py313-ec2-distro"]
+    assert "gdrcopy.j2, dockerfiles/layers/openssh.j2" in rows["pytorch-2.15-cu132-py313-sagemaker-distro"]
 
 
 def test_what_was_stale_before_is_not_unchanged(cli: Any, committed: Path, edit: Any) -> None:
@@ -95,7 +95,7 @@ def test_images_that_come_and_go(changes: Any, committed: Path, edit: Any, settl
     for path in (committed / "dockerfiles/locks").glob("*single-node*"):
         path.rename(path.with_name(path.name.replace("single-node", "one-host")))
     rows = {row["id"]: row for row in changes()}
-    gone, new = (rows[f"pytorch-2.15-cu132-py313-ec2-{flavour}"] for flavour in ("single-node", "one-host"))
+    gone, new = (rows[f"pytorch-2.15-cu132-py313-sagemaker-{flavour}"] for flavour in ("single-node", "one-host"))
     assert (gone["new"], gone["why"]) == ("", "not in the matrix any more")
     assert (new["old"], new["why"]) == ("", "a new image")
 

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
@@ -386,6 +387,7 @@ def test_a_workflow_uses_no_action_and_has_no_more_rights_than_it_needs() -> Non
         jsonschema.validate(read, get_builtin_schema("vendor.github-workflows"))
 
 
+@cache
 def shellcheck(text: str) -> None:
     words = [str(Path(sys.executable).parent / "shellcheck"), "--shell=bash", "-"]
     done = subprocess.run(words, input=text, capture_output=True, text=True)
