@@ -1,18 +1,20 @@
 """Decide what a log says: its first cause and what followed from it, that all went well, or that nothing is proved."""
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Literal
 
 from trainwright.diagnose.causes import SURVIVED, Finding, ordered
 from trainwright.diagnose.reader import Reader
-from trainwright.diagnose.statements import statement, symptoms
+from trainwright.diagnose.statements import said_to_fail, statement, symptoms, went_on
 from trainwright.diagnose.tracebacks import Exception_
 
 EXCEPTION = "exception"  # the row for what a script raises and no other row knows
 MOST_TOLD = 300  # characters of what a program said
 SHOWN = 4  # suspicious lines
 MOST_THEN = 4  # consequences that are named
+FAR = 2000  # lines after a cause, where nothing says that the job failed, which show that the program went on
 
 
 @dataclass
@@ -68,7 +70,21 @@ def answer(reader: Reader, hosts: int = 0, failed: bool = False) -> Answer:
 def found(reader: Reader, hosts: int = 0) -> list[Finding]:
     """Return all causes that the log shows, what came first first."""
     rows = [one for one in reader.signatures.findings if not (one.cause.network and hosts == 1)]
-    return ordered([*rows, *_findings(reader, reader.tracebacks.found, rows)])
+    return ordered([_judged(reader, one) for one in [*rows, *_findings(reader, reader.tracebacks.found, rows)]])
+
+
+def _judged(reader: Reader, one: Finding) -> Finding:
+    """Return a finding as survived if the log shows no failure, and it only informs, or much of the log comes after it."""
+    if one.cause.stops or one.cause.slows or said_to_fail(reader):
+        return one
+    last = reader.conditions.last(one.cause.lines[0])[0] if one.cause.lines else one.number
+    informs = one.cause.fatal and _informative(tuple(reader.settings.informative)).search(one.evidence[0][1])
+    return replace(one, survived=True) if informs or went_on(reader, last, FAR) else one
+
+
+@lru_cache(maxsize=4)
+def _informative(texts: tuple[str, ...]) -> re.Pattern[str]:
+    return re.compile("|".join(f"(?:{text})" for text in texts))
 
 
 def _unknown(reader: Reader, place: str, broken: bool) -> Answer:

@@ -13,7 +13,7 @@ BEHIND = re.compile(r"\[(?:rank|default)(\d+)\]: ?Traceback \(most")  # what a p
 OTHER = re.compile(r"(?:[A-Za-z_]\w*\.)+[A-Z]\w*|[A-Z][a-z]+[A-Z]\w*")  # types that do not end like an exception
 FRAME = re.compile(r'\s*File "(?P<file>[^"]{1,500})", line (?P<line>\d{1,9})(?:, in (?P<name>.{1,200}))?')
 ALONE = re.compile(
-    r"(?:E {2,6}|\*\*)?(?P<type>(?:[A-Za-z_]\w{0,60}\.){0,8}(?:[A-Z]\w{0,60}(?:Error|Exception)|Exception))"
+    r"(?:E {2,6}|\*\*|ErrorMessage \")?(?P<type>(?:[A-Za-z_]\w{0,60}\.){0,8}(?:[A-Z]\w{0,60}(?:Error|Exception)|Exception))"
     r"(?:: (?P<message>\S.*)|\([\"'](?P<said>.+)[\"'],?\))$"
 )
 RAISED = re.compile(r"(?P<type>[A-Za-z_][\w.]{1,200})(?:: ?(?P<message>.*))?$")
