@@ -7,7 +7,7 @@ from typing import Literal
 
 from trainwright.diagnose.causes import SURVIVED, Finding, ordered
 from trainwright.diagnose.reader import Reader
-from trainwright.diagnose.statements import said_to_fail, statement, symptoms, went_on
+from trainwright.diagnose.statements import last_run, said_to_fail, statement, symptoms, went_on
 from trainwright.diagnose.tracebacks import Exception_
 
 EXCEPTION = "exception"  # the row for what a script raises and no other row knows
@@ -36,6 +36,8 @@ def answer(reader: Reader, hosts: int = 0, failed: bool = False) -> Answer:
     hosts = hosts or max(reader.seen.nodes, default=0)
     rows = found(reader, hosts)
     passed, broken = _last(reader, reader.settings.passed), _last(reader, reader.settings.failed)
+    if broken is not None and broken < last_run(reader):
+        broken = None
     well = passed is not None and not failed and (broken is None or broken < passed)
     alive = [one for one in rows if not one.survived or one.cause.slows]
     if well:  # a cause that only slows a job is one all the same, and so is what no program survives
@@ -73,8 +75,20 @@ def found(reader: Reader, hosts: int = 0) -> list[Finding]:
     return ordered([_judged(reader, one) for one in [*rows, *_findings(reader, reader.tracebacks.found, rows)]])
 
 
+def _of_last_run(reader: Reader, one: Finding) -> Finding:
+    """Return a finding of an earlier run of the program as survived, and one of all runs with its line of the last."""
+    since = last_run(reader)
+    if one.number >= since:
+        return one
+    number, _, text = reader.conditions.last(one.cause.lines[0]) if one.cause.lines else (0, 0, "")
+    if number < since:
+        return replace(one, survived=True)
+    return replace(one, number=number, evidence=[(number, text), *one.evidence[1:]])
+
+
 def _judged(reader: Reader, one: Finding) -> Finding:
     """Return a finding as survived if the log shows no failure, and it only informs, or much of the log comes after it."""
+    one = _of_last_run(reader, one)
     if one.cause.stops or one.cause.slows or said_to_fail(reader):
         return one
     last = reader.conditions.last(one.cause.lines[0])[0] if one.cause.lines else one.number

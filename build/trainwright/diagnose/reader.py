@@ -29,6 +29,8 @@ STRIDE = 1 << 11  # bytes between which lines are counted
 WIDEST = 1 << 22  # bytes of a line that is read at once
 MOST_OF_A_WORD = 5_000  # lines of NCCL's facts that are read for one word: one job says each once per process
 SUSPECTS = 24  # of the first and of the last suspicious lines
+MOST_RUNS = 1000  # of one log; what comes more often begins no run
+HEAD = 24  # bytes that the first two lines of a log have at least, if they are to be known again
 BURST = 200  # lines after a suspicious one in which others count as of the same event
 FACTS = (  # words in the lines that Seen reads
     "Using network ",
@@ -190,6 +192,8 @@ class Reader:
         self.seen, self.tracebacks = Seen(), Tracebacks()
         self.lines = 0
         self.tables = self.binary = False
+        self.runs: list[int] = []  # lines at which the program began again: the first two lines of the log come again
+        self._head = b""
         self.suspects: list[tuple[int, bytes, int]] = []  # number, line, lines of progress before it
         self.last_suspects: deque[tuple[int, bytes, int]] = deque(maxlen=SUSPECTS)
         self._watched = 0  # the last suspicious line whose progress is counted
@@ -222,8 +226,23 @@ class Reader:
         if b"\x1b" in data:
             data = COLOURS.sub(b"", data)
         block = Block(data, self.lines)
+        self._begins(block)
         self.take(block, self._words.find_matches_as_indexes(data, overlapping=True), block.lines_from)
         self.lines = block.last
+
+    def _begins(self, block: Block) -> None:
+        """Note where a log, to which several runs were appended, begins anew."""
+        start = 0
+        if self.lines == 0:
+            start = block.data.find(b"\n", block.data.find(b"\n") + 1) + 1
+            head = block.data[:start]
+            self._head = head if len(head) >= HEAD and BEGIN.encode() not in head else b""
+        while self._head and (start := block.data.find(self._head, start)) >= 0:
+            if start == 0 or block.data[start - 1 : start] == b"\n":
+                self.runs.append(block.number(start))
+            start += len(self._head)
+            if len(self.runs) > MOST_RUNS:
+                self.runs, self._head = [], b""
 
     def take(self, block: "Block", hits: list[Hit], following: Following) -> None:
         """Look at the lines of a block that hold a word; `following` yields the lines of the same writer.

@@ -12,6 +12,7 @@ from trainwright.diagnose.reader import BURST, Reader, Settings, shape
 
 STATED = "stated"  # the row for what a program says and no other row knows
 LONG = 5 * BURST  # lines after an error line, where nothing says that the job failed, which show that the program went on
+BEGUN = 20  # lines of a run that may not have come to its failure yet
 OFTEN = 3  # so many error lines of one shape, far from each other, show that none of them ended the program
 MOST_TOLD = 300  # characters of a line in the answer's sentence
 
@@ -47,6 +48,13 @@ def went_on(reader: Reader, number: int, most: int) -> bool:
     return reader.lines - number > most and not said_to_fail(reader)
 
 
+def last_run(reader: Reader) -> int:
+    """Return the line with which the last of several runs in one log begins; of one that only began, the one before it."""
+    if reader.runs and reader.lines - reader.runs[-1] > BEGUN:
+        return reader.runs[-1]
+    return reader.runs[-2] if len(reader.runs) > 1 else 0
+
+
 def _repeated(reader: Reader) -> set[str]:
     """Return the shapes of suspicious lines that come again and again, far from each other: the program survives them."""
     numbers = defaultdict[str, list[int]](list)
@@ -63,9 +71,12 @@ def symptoms(rows: list[Finding]) -> bool:
 def _candidates(reader: Reader, before: int | None) -> Iterator[tuple[int, str, str, str]]:
     """Yield number, line, text without prefixes, and rank of the lines that may state an error."""
     prefix, silent = re.compile(rf"^{reader.settings.statement_prefix}"), _silent(_unsaid(reader.settings))
+    since = last_run(reader)
     for number, raw, progress in [*reader.suspects, *reader.last_suspects]:
         if before is not None and number >= before:
             return
+        if number < since:
+            continue
         if reader.conditions.progress - progress >= SURVIVED or number + 1 in reader.tracebacks.begun:
             continue  # survived, or the heading of a traceback, which says more
         line = _line(raw)
