@@ -6,8 +6,9 @@ from functools import lru_cache
 from typing import Literal
 
 from trainwright.diagnose.causes import SURVIVED, Finding, ordered
-from trainwright.diagnose.reader import Reader
-from trainwright.diagnose.statements import last_run, said_to_fail, statement, symptoms, went_on
+from trainwright.diagnose.log_lines import LOOKED_AT, unprefixed
+from trainwright.diagnose.reader import BURST, Reader
+from trainwright.diagnose.statements import LONG, last_run, said_to_fail, statement, symptoms, went_on
 from trainwright.diagnose.tracebacks import Exception_
 
 EXCEPTION = "exception"  # the row for what a script raises and no other row knows
@@ -93,7 +94,15 @@ def _judged(reader: Reader, one: Finding) -> Finding:
         return one
     last = reader.conditions.last(one.cause.lines[0])[0] if one.cause.lines else one.number
     informs = one.cause.fatal and _informative(tuple(reader.settings.informative)).search(one.evidence[0][1])
-    return replace(one, survived=True) if informs or went_on(reader, last, FAR) else one
+    quiet = went_on(reader, last, LONG) and not _complains(reader)
+    return replace(one, survived=True) if informs or quiet or went_on(reader, last, FAR) else one
+
+
+def _complains(reader: Reader) -> bool:
+    """Return whether a log's last lines hold one that may be a reason, as they do where one error led to the next."""
+    informs = _informative(tuple(reader.settings.informative))
+    late = [raw for number, raw, _ in [*reader.suspects, *reader.last_suspects] if reader.lines - number <= BURST]
+    return any(not informs.search(unprefixed(raw[:LOOKED_AT].decode(errors="replace"))[0]) for raw in late)
 
 
 @lru_cache(maxsize=4)
