@@ -161,7 +161,8 @@ def _findings(reader: Reader, exceptions: list[Exception_], rows: list[Finding])
 
 def _lone(reader: Reader, rows: list[Finding]) -> list[Finding]:
     """Return the exceptions without a traceback that the program did not survive."""
-    return [one for one in _findings(reader, reader.tracebacks.lone, rows) if not one.survived]
+    found = (_judged(reader, one) for one in _findings(reader, reader.tracebacks.lone, rows))
+    return [one for one in found if not one.survived]
 
 
 def _explains(reader: Reader, explained: set[int], one: Exception_) -> bool:
