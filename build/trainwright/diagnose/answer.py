@@ -1,18 +1,21 @@
 """Decide what a log says: its first cause and what followed from it, that all went well, or that nothing is proved."""
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Literal
 
 from trainwright.diagnose.causes import SURVIVED, Finding, ordered
-from trainwright.diagnose.reader import Reader
-from trainwright.diagnose.statements import statement, symptoms
+from trainwright.diagnose.log_lines import LOOKED_AT, unprefixed
+from trainwright.diagnose.reader import BURST, Reader
+from trainwright.diagnose.statements import LONG, last_run, said_to_fail, statement, symptoms, went_on
 from trainwright.diagnose.tracebacks import Exception_
 
 EXCEPTION = "exception"  # the row for what a script raises and no other row knows
 MOST_TOLD = 300  # characters of what a program said
 SHOWN = 4  # suspicious lines
 MOST_THEN = 4  # consequences that are named
+FAR = 2000  # lines after a cause, where nothing says that the job failed, which show that the program went on
 
 
 @dataclass
@@ -34,6 +37,8 @@ def answer(reader: Reader, hosts: int = 0, failed: bool = False) -> Answer:
     hosts = hosts or max(reader.seen.nodes, default=0)
     rows = found(reader, hosts)
     passed, broken = _last(reader, reader.settings.passed), _last(reader, reader.settings.failed)
+    if broken is not None and broken < last_run(reader):
+        broken = None
     well = passed is not None and not failed and (broken is None or broken < passed)
     alive = [one for one in rows if not one.survived or one.cause.slows]
     if well:  # a cause that only slows a job is one all the same, and so is what no program survives
@@ -68,7 +73,41 @@ def answer(reader: Reader, hosts: int = 0, failed: bool = False) -> Answer:
 def found(reader: Reader, hosts: int = 0) -> list[Finding]:
     """Return all causes that the log shows, what came first first."""
     rows = [one for one in reader.signatures.findings if not (one.cause.network and hosts == 1)]
-    return ordered([*rows, *_findings(reader, reader.tracebacks.found, rows)])
+    return ordered([_judged(reader, one) for one in [*rows, *_findings(reader, reader.tracebacks.found, rows)]])
+
+
+def _of_last_run(reader: Reader, one: Finding) -> Finding:
+    """Return a finding of an earlier run of the program as survived, and one of all runs with its line of the last."""
+    since = last_run(reader)
+    if one.number >= since:
+        return one
+    number, _, text = reader.conditions.last(one.cause.lines[0]) if one.cause.lines else (0, 0, "")
+    if number < since:
+        return replace(one, survived=True)
+    return replace(one, number=number, evidence=[(number, text), *one.evidence[1:]])
+
+
+def _judged(reader: Reader, one: Finding) -> Finding:
+    """Return a finding as survived if the log shows no failure, and it only informs, or much of the log comes after it."""
+    one = _of_last_run(reader, one)
+    if one.cause.stops or one.cause.slows or said_to_fail(reader):
+        return one
+    last = reader.conditions.last(one.cause.lines[0])[0] if one.cause.lines else one.number
+    informs = one.cause.fatal and _informative(tuple(reader.settings.informative)).search(one.evidence[0][1])
+    quiet = went_on(reader, last, LONG) and not _complains(reader)
+    return replace(one, survived=True) if informs or quiet or went_on(reader, last, FAR) else one
+
+
+def _complains(reader: Reader) -> bool:
+    """Return whether a log's last lines hold one that may be a reason, as they do where one error led to the next."""
+    informs = _informative(tuple(reader.settings.informative))
+    late = [raw for number, raw, _ in [*reader.suspects, *reader.last_suspects] if reader.lines - number <= BURST]
+    return any(not informs.search(unprefixed(raw[:LOOKED_AT].decode(errors="replace"))[0]) for raw in late)
+
+
+@lru_cache(maxsize=4)
+def _informative(texts: tuple[str, ...]) -> re.Pattern[str]:
+    return re.compile("|".join(f"(?:{text})" for text in texts))
 
 
 def _unknown(reader: Reader, place: str, broken: bool) -> Answer:
@@ -122,7 +161,8 @@ def _findings(reader: Reader, exceptions: list[Exception_], rows: list[Finding])
 
 def _lone(reader: Reader, rows: list[Finding]) -> list[Finding]:
     """Return the exceptions without a traceback that the program did not survive."""
-    return [one for one in _findings(reader, reader.tracebacks.lone, rows) if not one.survived]
+    found = (_judged(reader, one) for one in _findings(reader, reader.tracebacks.lone, rows))
+    return [one for one in found if not one.survived]
 
 
 def _explains(reader: Reader, explained: set[int], one: Exception_) -> bool:

@@ -83,13 +83,13 @@ class Met:
     progress: int  # lines of progress before it
     later: deque[tuple[int, bytes, int]] = field(default_factory=lambda: deque(maxlen=LATER))
 
-    def last(self, expression: re.Pattern[str]) -> tuple[int, int]:
-        """Return the number of the last line that meets the condition, and the lines of progress before it."""
+    def last(self, expression: re.Pattern[str]) -> tuple[int, int, str]:
+        """Return the number of the last line that meets the condition, the lines of progress before it, and its text."""
         for number, text, progress in reversed(self.later):
             parts = (unprefixed(part[:LOOKED_AT].decode(errors="replace"))[0] for part in text.split(b"\r"))
-            if any(expression.search(part) for part in parts):
-                return number, progress
-        return self.number, self.progress
+            if (part := next((part for part in parts if expression.search(part)), None)) is not None:
+                return number, progress, masked(part.strip()[:MOST_TEXT])
+        return self.number, self.progress, self.text
 
 
 class Compiled:
@@ -158,8 +158,8 @@ class Conditions:
         """Return the first line that met a condition."""
         return self.met.get(self._compiled.numbers[text])
 
-    def last(self, text: str) -> tuple[int, int]:
-        """Return the number of the last line that met a condition, and the lines of progress before it."""
+    def last(self, text: str) -> tuple[int, int, str]:
+        """Return the number of the last line that met a condition, the lines of progress before it, and its text."""
         number = self._compiled.numbers[text]
         return self.met[number].last(self.each[number])
 

@@ -29,6 +29,8 @@ STRIDE = 1 << 11  # bytes between which lines are counted
 WIDEST = 1 << 22  # bytes of a line that is read at once
 MOST_OF_A_WORD = 5_000  # lines of NCCL's facts that are read for one word: one job says each once per process
 SUSPECTS = 24  # of the first and of the last suspicious lines
+MOST_RUNS = 1000  # of one log; what comes more often begins no run
+HEAD = 24  # bytes that the first two lines of a log have at least, if they are to be known again
 BURST = 200  # lines after a suspicious one in which others count as of the same event
 FACTS = (  # words in the lines that Seen reads
     "Using network ",
@@ -71,14 +73,17 @@ class Settings(Model):
     passed: list[Expression]  # lines that say that all went well
     failed: list[Expression]  # lines that say that the job failed, but not why
     progress: list[str]  # lines that a program prints while it trains
+    no_progress: str  # what such a line begins with that is none: a tracker's summary after the end
     progress_words: list[str]
     suspects: list[str]  # words in lines that may be a reason
     harmless: list[str]  # lines with such words that are none
+    informative: list[str]  # lines that say themselves that they only inform: a reason only if the log shows a failure
     consequences: list[str]  # lines with such words that only say that something else failed
     statements: list[Form]  # how programs write their own errors
     statement_prefix: str  # what else stands before them
     wrappers: list[str]  # exceptions of launchers, which only report that another process failed
     places: list[Place]
+    fast_providers: list[str]  # what the name of a provider of libfabric begins with, if it is a fast network, not EFA
     otherwise: str = Field(description="the next step where the place is unknown")
 
 
@@ -160,6 +165,7 @@ class Reader:
         places = [line for place in settings.places for line in place.lines]
         self.signatures = Signatures(causes, [*settings.passed, *settings.failed, *places])
         self._progress = re.compile("|".join(f"(?:{text})" for text in settings.progress).encode())
+        self._no_progress = re.compile(settings.no_progress.encode())
         kinds: list[tuple[int, list[bytes]]] = [
             (CONDITION, self.signatures.conditions.anchors),
             (FACT, [word.encode() for word in FACTS]),
@@ -186,6 +192,8 @@ class Reader:
         self.seen, self.tracebacks = Seen(), Tracebacks()
         self.lines = 0
         self.tables = self.binary = False
+        self.runs: list[int] = []  # lines at which the program began again: the first two lines of the log come again
+        self._head = b""
         self.suspects: list[tuple[int, bytes, int]] = []  # number, line, lines of progress before it
         self.last_suspects: deque[tuple[int, bytes, int]] = deque(maxlen=SUSPECTS)
         self._watched = 0  # the last suspicious line whose progress is counted
@@ -218,8 +226,23 @@ class Reader:
         if b"\x1b" in data:
             data = COLOURS.sub(b"", data)
         block = Block(data, self.lines)
+        self._begins(block)
         self.take(block, self._words.find_matches_as_indexes(data, overlapping=True), block.lines_from)
         self.lines = block.last
+
+    def _begins(self, block: Block) -> None:
+        """Note where a log, to which several runs were appended, begins anew."""
+        start = 0
+        if self.lines == 0:
+            start = block.data.find(b"\n", block.data.find(b"\n") + 1) + 1
+            head = block.data[:start]
+            self._head = head if len(head) >= HEAD and BEGIN.encode() not in head else b""
+        while self._head and (start := block.data.find(self._head, start)) >= 0:
+            if start == 0 or block.data[start - 1 : start] == b"\n":
+                self.runs.append(block.number(start))
+            start += len(self._head)
+            if len(self.runs) > MOST_RUNS:
+                self.runs, self._head = [], b""
 
     def take(self, block: "Block", hits: list[Hit], following: Following) -> None:
         """Look at the lines of a block that hold a word; `following` yields the lines of the same writer.
@@ -346,7 +369,8 @@ class Reader:
         if kind == TABLE:
             self.tables = True
         elif kind == PROGRESS:
-            if not self.calm and number != self._stepped and self._progress.search(raw.encode(errors="replace")):
+            data = raw.encode(errors="replace")
+            if not self.calm and number != self._stepped and self.is_progress(data, 0, len(data)):
                 self._stepped = number
                 self.step()
         elif self._facts[index] < MOST_OF_A_WORD:
@@ -360,7 +384,8 @@ class Reader:
         return self._calm >= SURVIVED
 
     def is_progress(self, data: bytes, start: int, end: int) -> bool:
-        return bool(self._progress.search(data, start, min(end, start + LOOKED_AT)))
+        end = min(end, start + LOOKED_AT)
+        return bool(self._progress.search(data, start, end)) and not self._no_progress.match(data, start, end)
 
     def step(self) -> None:
         """Count one line of progress."""
@@ -388,7 +413,7 @@ class Reader:
         for number, raw, _ in [*self.suspects, *self.last_suspects]:
             text = unprefixed(raw.rpartition(b"\r")[2].decode(errors="replace"))[0].strip()
             if text and not text.startswith("##") and not harmless.search(text):
-                found.setdefault(NUMBER_SHAPE.sub("", text), (number, masked(text[:MOST_TEXT])))
+                found.setdefault(shape(text), (number, masked(text[:MOST_TEXT])))
         rows = list(found.values())
         return rows if len(rows) <= most else [*rows[:1], *rows[1 - most :]]
 
@@ -406,6 +431,11 @@ def without_collection() -> Iterator[None]:
 
 
 NUMBER_SHAPE = re.compile(r"[\d\W]+")
+
+
+def shape(text: str) -> str:
+    """Return what a line has in common with others that differ from it in numbers."""
+    return NUMBER_SHAPE.sub("", text)
 
 
 def _text(piece: bytes, at: int) -> str:

@@ -1,15 +1,19 @@
 """Find what a program itself said was wrong, where no row knows it: its own error line, quoted."""
 
 import re
+from collections import defaultdict
 from collections.abc import Iterator
 from functools import lru_cache
 
 from trainwright.core.errors import masked
 from trainwright.diagnose.causes import ANY, MOST_TEXT, SURVIVED, Cause, Finding
 from trainwright.diagnose.log_lines import LOOKED_AT, moment, unprefixed
-from trainwright.diagnose.reader import BURST, Reader, Settings
+from trainwright.diagnose.reader import BURST, Reader, Settings, shape
 
 STATED = "stated"  # the row for what a program says and no other row knows
+LONG = 5 * BURST  # lines after an error line, where nothing says that the job failed, which show that the program went on
+BEGUN = 20  # lines of a run that may not have come to its failure yet
+OFTEN = 3  # so many error lines of one shape, far from each other, show that none of them ended the program
 MOST_TOLD = 300  # characters of a line in the answer's sentence
 
 
@@ -19,10 +23,13 @@ def statement(reader: Reader, rows: list[Finding]) -> Finding | None:
     if row is None:
         return None
     forms = _forms(tuple((form.who, form.line, form.weak) for form in reader.settings.statements))
+    repeated = set[str]() if said_to_fail(reader) else _repeated(reader)
     weak: Finding | None = None
     for number, raw, text, rank in _candidates(reader, min((one.number for one in rows), default=None)):
         form = next((form for form in forms if form[1].search(text)), None)
-        if form is None or (form[2] and (weak or _long_before_the_end(reader, number))):
+        if form is None or shape(text) in repeated or went_on(reader, number, BURST if form[2] else LONG):
+            continue
+        if form[2] and weak:
             continue
         found = Finding(_quoting(row, form[0], text), number, [(number, masked(text[:MOST_TEXT]))], rank, moment(raw))
         if not form[2]:
@@ -31,10 +38,29 @@ def statement(reader: Reader, rows: list[Finding]) -> Finding | None:
     return weak
 
 
-def _long_before_the_end(reader: Reader, number: int) -> bool:
-    """Return whether a log goes on for many lines after one, and never says that the job failed."""
-    failed = any(reader.conditions.at(text) for text in reader.settings.failed)
-    return not failed and reader.lines - number > BURST
+def said_to_fail(reader: Reader) -> bool:
+    """Return whether a log says anywhere that the job failed, if not why."""
+    return any(reader.conditions.at(text) for text in reader.settings.failed)
+
+
+def went_on(reader: Reader, number: int, most: int) -> bool:
+    """Return whether a log goes on for more than so many lines after one, and never says that the job failed."""
+    return reader.lines - number > most and not said_to_fail(reader)
+
+
+def last_run(reader: Reader) -> int:
+    """Return the line with which the last of several runs in one log begins; of one that only began, the one before it."""
+    if reader.runs and reader.lines - reader.runs[-1] > BEGUN:
+        return reader.runs[-1]
+    return reader.runs[-2] if len(reader.runs) > 1 else 0
+
+
+def _repeated(reader: Reader) -> set[str]:
+    """Return the shapes of suspicious lines that come again and again, far from each other: the program survives them."""
+    numbers = defaultdict[str, list[int]](list)
+    for number, raw, _ in [*reader.suspects, *reader.last_suspects]:
+        numbers[shape(_text(raw)[0])].append(number)
+    return {one for one, all_ in numbers.items() if len(all_) >= OFTEN and all_[-1] - all_[0] > BURST}
 
 
 def symptoms(rows: list[Finding]) -> bool:
@@ -45,16 +71,27 @@ def symptoms(rows: list[Finding]) -> bool:
 def _candidates(reader: Reader, before: int | None) -> Iterator[tuple[int, str, str, str]]:
     """Yield number, line, text without prefixes, and rank of the lines that may state an error."""
     prefix, silent = re.compile(rf"^{reader.settings.statement_prefix}"), _silent(_unsaid(reader.settings))
+    since = last_run(reader)
     for number, raw, progress in [*reader.suspects, *reader.last_suspects]:
         if before is not None and number >= before:
             return
+        if number < since:
+            continue
         if reader.conditions.progress - progress >= SURVIVED or number + 1 in reader.tracebacks.begun:
             continue  # survived, or the heading of a traceback, which says more
-        line = raw[:LOOKED_AT].rpartition(b"\r")[2].decode(errors="replace")
-        text, rank = unprefixed(line)
+        line = _line(raw)
+        text, rank = _text(raw)
         text = prefix.sub("", text.strip(), count=1)
         if not text.startswith("##") and not silent.search(text):
             yield number, line, text, rank
+
+
+def _line(raw: bytes) -> str:
+    return raw[:LOOKED_AT].rpartition(b"\r")[2].decode(errors="replace")
+
+
+def _text(raw: bytes) -> tuple[str, str]:
+    return unprefixed(_line(raw))
 
 
 def _quoting(row: Cause, who: str, text: str) -> Cause:
@@ -64,7 +101,7 @@ def _quoting(row: Cause, who: str, text: str) -> Cause:
 
 
 def _unsaid(settings: Settings) -> tuple[str, ...]:
-    return (*settings.harmless, *settings.consequences, *settings.failed, *settings.wrappers)
+    return (*settings.harmless, *settings.consequences, *settings.failed, *settings.wrappers, *settings.informative)
 
 
 @lru_cache(maxsize=4)

@@ -13,11 +13,13 @@ BEHIND = re.compile(r"\[(?:rank|default)(\d+)\]: ?Traceback \(most")  # what a p
 OTHER = re.compile(r"(?:[A-Za-z_]\w*\.)+[A-Z]\w*|[A-Z][a-z]+[A-Z]\w*")  # types that do not end like an exception
 FRAME = re.compile(r'\s*File "(?P<file>[^"]{1,500})", line (?P<line>\d{1,9})(?:, in (?P<name>.{1,200}))?')
 ALONE = re.compile(
-    r"(?:E {2,6}|\*\*)?(?P<type>(?:[A-Za-z_]\w{0,60}\.){0,8}(?:[A-Z]\w{0,60}(?:Error|Exception)|Exception))"
+    r"(?:E {2,6}|\*\*| (?=\S{1,200}: \S{1,200} \S)|ErrorMessage \")?"
+    r"(?P<type>(?:[A-Za-z_]\w{0,60}\.){0,8}(?:[A-Z]\w{0,60}(?:Error|Exception)|Exception))"
     r"(?:: (?P<message>\S.*)|\([\"'](?P<said>.+)[\"'],?\))$"
 )
 RAISED = re.compile(r"(?P<type>[A-Za-z_][\w.]{1,200})(?:: ?(?P<message>.*))?$")
 CUT = re.compile(r"\.(?:cuh?|cc|cpp|h)[: ]\d{1,6}$")  # a message that names a line of C++, and goes on below it
+BETWEEN = re.compile(r"\s*$|Detected at node |<stack traces unavailable>|Node: |defined at \(most recent")  # TensorFlow's graph
 LIBRARY = ("/site-packages/", "/dist-packages/", "/lib/python", "<frozen ", "/lib64/python", "<string>")
 MOST_LINES = 400  # of one traceback
 MOST_FOREIGN = 8  # lines of others in the middle of one
@@ -51,7 +53,8 @@ class _Open:
     ignored: bool = False
     own: str = ""
     last: str = ""
-    ended: Exception_ | None = None  # its message goes on in the next line
+    ended: Exception_ | None = None  # its message goes on below
+    graph: bool = False  # after a node of TensorFlow's graph, and where it was defined
 
 
 class Tracebacks:
@@ -112,7 +115,9 @@ class Tracebacks:
             return
         one.lines += 1
         if one.ended:
-            if text.strip() and (not one.ended.message or CUT.search(one.ended.text)):
+            if _between(one, text):
+                return
+            if text.strip() and (one.ended.text.rstrip().endswith(":") or CUT.search(one.ended.text)):
                 one.ended.number, one.ended.text = number, masked(f"{one.ended.text} {text.strip()}"[:MOST_TEXT])
             one.ended.message = masked(f"{one.ended.message} {text.strip()}".strip()[:MOST_TEXT])
             del self._open[rank]
@@ -152,6 +157,13 @@ class Tracebacks:
         else:
             self.last = [*self.last[1 - KEPT :], found]
         return found
+
+
+def _between(one: _Open, text: str) -> bool:
+    """Return whether a line stands between an exception's first line and the rest of its message."""
+    between = bool(BETWEEN.match(text))
+    one.graph = one.graph or (between and bool(text.strip()))
+    return one.lines < MOST_LINES and (between or (one.graph and text[0].isspace()))
 
 
 def _named(kind: str) -> bool:

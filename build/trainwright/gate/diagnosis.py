@@ -91,6 +91,8 @@ def _diagnosis(file: str, known: Known) -> dict[str, str]:
 
 def _transport(reader: Reader, known: Known) -> dict[str, str] | None:
     """Return what the judge says of the network of a job without tables, if it is wrong."""
+    if any(name.startswith(tuple(reader.settings.fast_providers)) for name in reader.seen.providers):
+        return None
     case = Case(Log([], None, reader.seen, [], reader.lines), Declared(), None, known.floors)
     verdict = judge.judge("", case, known.causes)
     failed = [check for check in verdict.checks if check.state == "fail" and check.name not in EXPLAINED]

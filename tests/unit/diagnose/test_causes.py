@@ -139,3 +139,107 @@ def test_a_weak_error_line_long_before_the_end_is_no_reason(tmp_path: Path, afte
     path.write_text("Could not parse the page\n" + "page typeset\n" * after)
     (found,) = diagnosed(path)
     assert found["cause"] == cause
+
+
+CALM = "page typeset\n"
+FAILED = "srun: error: a1: task 0: Exited with exit code 1\n"
+OOM = "torch.OutOfMemoryError: CUDA out of memory.\n"
+COMPLAINT = "ERROR: the page is lost\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        (COMPLAINT + CALM * 900, "stated"),
+        (COMPLAINT + CALM * 1100, "unknown"),
+        (COMPLAINT + CALM * 1100 + FAILED, "stated"),
+        ((COMPLAINT + CALM * 150) * 2, "stated"),
+        ((COMPLAINT + CALM * 150) * 3, "unknown"),
+        ((COMPLAINT + CALM * 150) * 3 + FAILED, "stated"),
+        (COMPLAINT * 3, "stated"),
+    ],
+)
+def test_an_error_line_that_comes_again_or_long_before_the_end_is_no_reason_unless_the_log_says_that_it_failed(
+    tmp_path: Path, text: str, cause: str
+) -> None:
+    path = tmp_path / "log"
+    path.write_text(text)
+    (found,) = diagnosed(path)
+    assert found["cause"] == cause
+
+
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        (OOM + CALM * 900, "out-of-memory"),
+        (OOM + CALM * 1100, "unknown"),
+        (OOM + CALM * 1100 + COMPLAINT, "out-of-memory"),
+        (OOM + CALM * 1100 + "2026-01-02 03:04:05,678 - root - INFO - failed to find a cache\n", "unknown"),
+        (OOM + CALM * 2100 + COMPLAINT, "unknown"),
+        (OOM + CALM * 2100 + COMPLAINT + FAILED, "out-of-memory"),
+        (CALM * 2100 + OOM + COMPLAINT, "out-of-memory"),
+    ],
+)
+def test_a_cause_far_from_an_end_that_complains_of_nothing_stopped_nothing(
+    tmp_path: Path, text: str, cause: str
+) -> None:
+    path = tmp_path / "log"
+    path.write_text(text)
+    (found,) = diagnosed(path)
+    assert (found["cause"] == "out-of-memory") == (cause == "out-of-memory")
+
+
+@pytest.mark.parametrize(("after", "cause"), [("", "unknown"), (FAILED, "out-of-memory")])
+def test_a_line_that_only_informs_is_a_reason_only_of_a_job_that_failed(
+    tmp_path: Path, after: str, cause: str
+) -> None:
+    path = tmp_path / "log"
+    path.write_text("I1126 10:00:00.000000 81 pool.cc:90] CUDA_ERROR_OUT_OF_MEMORY\n" + after)
+    (found,) = diagnosed(path)
+    assert found["cause"] == cause
+
+
+HEAD = "loading the tokens of the run\nmaking a model of twelve layers\n"
+RAISED = 'Traceback (most recent call last):\n  File "/job/train.py", line 5, in <module>\n    main()\n{}\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "cause", "line"),
+    [
+        (HEAD + RAISED.format("KeyError: 'a'") + HEAD + CALM * 30, "unknown", ""),
+        (HEAD + RAISED.format("KeyError: 'a'") + HEAD + CALM * 5, "exception", "line 6: KeyError"),
+        (HEAD + RAISED.format("KeyError: 'a'") + HEAD + CALM * 30 + RAISED.format("ValueError: b"), "exception", "Val"),
+        (HEAD + OOM + HEAD + CALM * 30 + OOM, "out-of-memory", "line 36: "),
+        (HEAD + OOM + HEAD + CALM * 30, "unknown", ""),
+        (HEAD + COMPLAINT + HEAD + CALM * 30, "unknown", ""),
+        (HEAD + FAILED + HEAD + CALM * 30 + "Training completed.\n", "none", ""),
+    ],
+)
+def test_of_several_runs_in_one_log_the_last_one_counts_unless_it_only_began(
+    tmp_path: Path, text: str, cause: str, line: str
+) -> None:
+    path = tmp_path / "log"
+    path.write_text(text)
+    (found,) = diagnosed(path)
+    assert found["cause"] == cause
+    assert line in found["evidence"]
+
+
+@pytest.mark.parametrize(
+    ("line", "cause"), [("wandb: train/loss 0.{}", "exception"), ("epoch_loss: 0.{}", "unknown")]
+)
+def test_a_summary_of_a_tracker_is_no_progress_and_a_loss_of_any_name_is(
+    tmp_path: Path, line: str, cause: str
+) -> None:
+    path = tmp_path / "log"
+    path.write_text(RAISED.format("KeyError: 'a'") + "".join(f"{line.format(n)}\n" for n in range(1, 6)))
+    (found,) = diagnosed(path)
+    assert found["cause"] == cause
+
+
+@pytest.mark.parametrize(("provider", "cause"), [("tcp", "tcp-provider"), ("cxi", "unknown"), ("verbs", "unknown")])
+def test_a_provider_of_another_fast_network_is_no_fault(tmp_path: Path, provider: str, cause: str) -> None:
+    path = tmp_path / "log"
+    path.write_text((FOLDER / "tcp-provider.log").read_text().replace("is tcp", f"is {provider}"))
+    (found,) = diagnosed(path)
+    assert found["cause"] == cause
