@@ -35,7 +35,8 @@ def explain(images: Images = None, framework: Framework = None, as_json: Json = 
     rows = inspect_explain.explain(recipe, locked, packages, build_packages, one.decided if one else {})
     ready = additions.settings(recipe.root).ready([recipe.id])
     restricted = licences.table(recipe, locked)
-    tables = [*inspect_explain.as_tables(rows), restricted, ready] if not as_json else []
+    absent = inspect_explain.left_out_table(recipe, locked)
+    tables = [*inspect_explain.as_tables(rows), absent, restricted, ready] if not as_json else []
     for number, table in enumerate(filter(None, tables)):
         print(end="\n" * number)
         console.show(table, as_json)

@@ -5,6 +5,7 @@ from types import MappingProxyType
 
 from trainwright.core.toml import Model
 from trainwright.core.versions import in_order
+from trainwright.image.render import folders_of, left_out
 from trainwright.lock.facts import came_along, facts_of
 from trainwright.lock.lockfile import python_name
 from trainwright.matrix.compat import Facts, Verdict, judge, violations
@@ -125,6 +126,22 @@ def _source(source: Source) -> tuple[str, str]:
 
 def _wheel(entry: PythonFile) -> tuple[str, str]:
     return entry.file, f"sha256:{entry.sha256}"
+
+
+def left_out_table(recipe: Recipe, locked: Lock | None) -> list[dict[str, str]]:
+    """Return what the image leaves out of its Python packages, by the rules of its components."""
+    if not locked or recipe.made_by_others:
+        return []
+    rules = [rule for folder in left_out(recipe, folders_of(recipe, locked)).values() for rule in folder]
+    return [
+        {
+            "left out of": rule["package"],
+            "files": ", ".join(rule["files"]) + ": debug sections" * rule["debug"],
+            "because": rule["why"] + ("; the devel twin has them" if rule["devel"] else ""),
+        }
+        for rule in rules
+        if not (rule["devel"] and recipe.variant.devel)
+    ]
 
 
 def as_tables(rows: list[Explained]) -> list[list[dict[str, str]]]:
