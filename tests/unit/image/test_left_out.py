@@ -16,7 +16,9 @@ from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 
 import pytest
 
+from trainwright.image import inputs
 from trainwright.image.render import left_out
+from trainwright.inspect.explain import left_out_table
 from trainwright.matrix.matrix import Intent
 from trainwright.matrix.model import LeftOut, PythonFile
 
@@ -180,3 +182,13 @@ def test_every_rule_names_a_package_of_some_lock(intent: Intent) -> None:
     rules = [row for component in intent.components.components.values() for row in component.left_out]
     assert rules
     assert [row.package for row in rules if not any(fnmatchcase(name, row.package) for name in names)] == []
+
+
+@pytest.mark.parametrize("twin", ["", "-devel"])
+def test_explain_says_what_an_image_lacks_and_its_twin_has(intent: Intent, twin: str) -> None:
+    recipe = intent.recipe(f"pytorch-2.15-cu132-py313-ec2-single-node{twin}")
+    rows = left_out_table(recipe, inputs.known(recipe)[0])
+    because = {row["files"]: row["because"] for row in rows}
+    assert "triton/_C/libtriton.so, triton/_C/libproton.so: debug sections" in because
+    assert ("nvidia/*/lib/libcusolverMg.so*" in because) == (not twin)
+    assert any(why.endswith("; the devel twin has them") for why in because.values()) == (not twin)
