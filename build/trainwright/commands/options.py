@@ -189,7 +189,7 @@ def _refuse_graft(root: Path, name: str) -> None:
     """Raise ConfigError for a graft of this checkout, which is no row of the matrix, with what takes it instead."""
     from trainwright.build.state import GRAFT
 
-    if Path(name).name == name and (root / "out" / name / GRAFT).is_file():
+    if (root / "out" / name / GRAFT).is_file():
         raise ConfigError(
             f"{name} is a graft, and this command takes images of the matrix",
             where=f"out/{name}/{GRAFT}",
