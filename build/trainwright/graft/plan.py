@@ -60,9 +60,16 @@ class Plan(Model):
 
 
 def plan(intent: Intent, found: Found, wanted: Wanted, name: str = "") -> Plan:
-    """Return the plan; its traps and `lacking` say whether it can be built. Raises ConfigError for an invalid name."""
+    """Return the plan; its traps and `lacking` say whether it can be built.
+
+    Raises ConfigError for an invalid name, and for one that makes the id of an image of the matrix.
+    """
     found_traps = traps(found, wanted)
     framework = framework_name(intent, found.framework)
+    own = identity(found, wanted, framework, name)
+    if intent.find(own):
+        why = "a graft is told from others by its id: its folder in out/, its tags, and what prune keeps"
+        raise ConfigError(f"{own} is an image of the matrix", where="--name", why=why, fix="--name team")
     environment = {}
     inside = found.inside
     if inside and inside.paths.get("/etc/pip.conf") and PIP not in found.config.environment:
@@ -71,7 +78,7 @@ def plan(intent: Intent, found: Found, wanted: Wanted, name: str = "") -> Plan:
         preset = wanted.settings.variables.items()
         environment |= {key: row.efa for key, row in preset if row.efa and key in found.config.environment}
     return Plan(
-        id=identity(found, wanted, framework, name),
+        id=own,
         framework=framework,
         steps=_steps(intent, found, wanted, environment),
         environment=environment,

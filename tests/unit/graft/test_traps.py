@@ -255,3 +255,12 @@ def test_the_name_of_a_graft(reference: str, slug: str) -> None:
 
 def test_constraints_leave_out_versions_that_pip_cannot_compare() -> None:
     assert graft_plan.constraints({"torch": "2.13.0+cpu", "odd": "2023-x_y"}) == "torch==2.13.0+cpu\n"
+
+
+def test_no_graft_has_the_id_of_an_image_of_the_matrix(intent: Intent) -> None:
+    """Else its folder in out/ would be that image's, and prune would take its tags for old ones of that image."""
+    found = edited(first_python(version="3.13.5", components={"torch": {"version": "2.15.0+cu132"}}))
+    assert intent.find("pytorch-2.15-cu132-py313-ec2-distro")
+    with pytest.raises(ConfigError, match="ec2-distro is an image of the matrix"):
+        graft_plan.plan(intent, found, wanted(intent), "distro")
+    assert graft_plan.plan(intent, found, wanted(intent), "team").id == "pytorch-2.15-cu132-py313-ec2-team"
