@@ -33,9 +33,10 @@ from trainwright.lock.wheels import marker_environment
 from trainwright.matrix.model import Base
 
 # uv 0.13's text for an unreachable index: refused, unknown host, no proxy, untrusted certificate, time-out.
+# It breaks lines at the width of a terminal, of which COLUMNS tells it also where there is none.
 UNREACHED = re.compile(
-    r"Failed to fetch: .*\n\s*cause: error sending request for url .*\n"
-    r"\s*cause: (client error \(Connect\)|operation timed out)$",
+    r"Failed to fetch:\s+\S+\s+cause: error sending request for url\s+\S+\s+"
+    r"cause: (client error \(Connect\)|operation timed out)$",
     re.MULTILINE,
 )
 

@@ -252,7 +252,7 @@ def closed(monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 @pytest.mark.usefixtures("bare_network")
-@pytest.mark.parametrize("way", ["index", "find-links", "retries", "proxy"])
+@pytest.mark.parametrize("way", ["index", "find-links", "retries", "proxy", "narrow"])
 def test_an_index_that_nobody_answers_for(way: str, closed: str, base: Base, monkeypatch: pytest.MonkeyPatch) -> None:
     """The environment's fault (exit code 10): the pins may be right, and no new lock would mend it."""
     settings = {"find-links": closed, "no-index": "true"} if way == "find-links" else {"index-url": closed}
@@ -261,6 +261,7 @@ def test_an_index_that_nobody_answers_for(way: str, closed: str, base: Base, mon
         settings = {"index-url": "https://index.invalid/simple"}
     monkeypatch.setattr(pypi, "pip_settings", functools.cache(lambda: settings))
     monkeypatch.setenv("UV_HTTP_RETRIES", str(int(way == "retries")))
+    monkeypatch.setenv("COLUMNS", "60" if way == "narrow" else "200")  # uv breaks lines at that width
     with pytest.raises(EnvironmentProblem, match="cannot be reached") as raised:
         pypi.resolve(["alpha"], "3.11", base)
     assert "127.0.0.1" in raised.value.why or "index.invalid" in raised.value.why
