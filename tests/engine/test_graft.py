@@ -14,6 +14,7 @@ import tomlkit
 from tiny import ID, ROOT, built_in_this_run, store_of_this_run, trainwright
 
 from trainwright.docker import engine
+from trainwright.publish import sign
 from trainwright.registry import client
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
@@ -288,3 +289,48 @@ def test_a_digest_that_the_registry_does_not_hold(tree: Path, distribution: str)
     code, _, errors = graft(tree, f"{distribution.partition('@')[0]}@sha256:{'0' * 64}")
     assert code == 8, errors
     assert "cannot be pulled" in errors
+
+
+@pytest.fixture
+def key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Make a signing key, which the commands use; return the public one."""
+    monkeypatch.setenv(sign.PASSWORD, "ours")
+    words = [*sign.program(), "generate-key-pair", "--output-key-prefix=ours"]
+    subprocess.run(words, cwd=tmp_path, check=True, capture_output=True)
+    monkeypatch.setenv(sign.KEY, str(tmp_path / "ours.key"))
+    return tmp_path / "ours.pub"
+
+
+@pytest.mark.parametrize("compression", ["gzip", "zstd"])
+def test_a_graft_is_an_image_like_any_other(
+    tree: Path, made: Make, distribution: str, registry: str, key: Path, tmp_path: Path, compression: str
+) -> None:
+    """It is verified, found, compared, explained and derived from by its id, whatever its layers are packed with."""
+    below = made(f"FROM {distribution}\n{TORCH}", more=f",compression={compression},force-compression=true")
+    code, said, errors = graft(
+        tree, below, "--name", compression, "--push", "--registry", registry, "--twin", "--target", "ec2"
+    )
+    assert code == 0, errors
+    result = said["graft"]
+    assert result["signature"].startswith("passed")
+    assert ("zstd already" in result["twin"]) == (compression == "zstd")
+    addresses = [result["uri"], *([result["twin"]] if compression == "gzip" else [])]
+    for address in addresses:
+        verified = trainwright(tree, "verify", address, "--key", str(key), "--json")
+        assert verified.returncode == 0, verified.stderr
+        assert {row["state"] for row in json.loads(verified.stdout)["rows"]} == {"passed"}
+    identity = result["id"]
+    for words, told in (
+        (("uri", identity, "--digest"), result["uri"]),
+        (("list",), identity),
+        (("explain", identity), "the image below"),
+        (("find", "--has", "torch=2.99"), identity),
+    ):
+        done = trainwright(tree, *words)
+        assert done.returncode == 0, done.stderr
+        assert told in done.stdout
+    done = trainwright(tree, "diff", identity, below, "--json")
+    assert json.loads(done.stdout)["layers"]["shared"] == result["lower_layers"], done.stderr
+    assert trainwright(tree, "derive", identity, "--into", str(tmp_path / "project")).returncode == 0
+    assert f"FROM {result['uri']}\n" in (tmp_path / "project/Dockerfile").read_text()
+    subprocess.run(["docker", "rmi", *addresses, result["image"]], capture_output=True)
