@@ -16,14 +16,12 @@ from trainwright.docker import engine
 from trainwright.image import inputs, key, tags
 from trainwright.image.inputs import Inputs
 from trainwright.matrix.matrix import Intent, Recipe
-from trainwright.matrix.records import Image, PlanEntry
+from trainwright.matrix.records import GRAFT, Image, PlanEntry
 from trainwright.matrix.remedy import sentence
 from trainwright.registry import client, ecr_repositories
 from trainwright.registry import locations as places_module
 from trainwright.registry.ecr_settings import Setting, refuse_filters
 from trainwright.registry.settings import Place, publication
-
-GRAFT = "graft.json"  # in out/<id>/: the image is a graft
 
 
 @dataclass

@@ -10,7 +10,7 @@ from trainwright.core.errors import ConfigError, did_you_mean
 def explain(images: Images = None, framework: Framework = None, as_json: Json = False) -> None:
     """Explain the version of each component of an image. Shows its declaration, its resolution and its rules."""
     from trainwright.core import console
-    from trainwright.graft import recorded
+    from trainwright.graft import results
     from trainwright.image import inputs
     from trainwright.inspect import explain as inspect_explain
     from trainwright.lock import additions
@@ -20,9 +20,12 @@ def explain(images: Images = None, framework: Framework = None, as_json: Json = 
 
     intent = load_intent(find_root())
     locked: Lock | None
-    one = recorded.recorded(intent, images[0]) if images and len(images) == 1 else None
-    if one:
-        recipe, own = one.recipe, recorded.inputs(intent, one).inputs
+    decided = dict[str, str]()
+    if images and len(images) == 1 and results.is_graft(intent.root, images[0]):
+        from trainwright.graft import recorded
+
+        one = recorded.must(intent, images[0])
+        recipe, own, decided = one.recipe, recorded.inputs(intent, one).inputs, one.decided
         locked, packages = own.lock, own.distribution.packages()
         build_packages = own.tools.packages() if own.tools else {}
     else:
@@ -32,7 +35,7 @@ def explain(images: Images = None, framework: Framework = None, as_json: Json = 
             raise ConfigError(f"explain requires one image, but {len(names)} were chosen", why=did_you_mean("", names))
         (recipe,) = recipes
         locked, packages, build_packages = inputs.known(recipe)
-    rows = inspect_explain.explain(recipe, locked, packages, build_packages, one.decided if one else {})
+    rows = inspect_explain.explain(recipe, locked, packages, build_packages, decided)
     ready = additions.settings(recipe.root).ready([recipe.id])
     restricted = licences.table(recipe, locked)
     absent = inspect_explain.left_out_table(recipe, locked)

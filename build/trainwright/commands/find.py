@@ -1,6 +1,7 @@
 """The command `trainwright find`."""
 
-from typing import Annotated
+from collections.abc import Iterator
+from typing import Annotated, Any
 
 import typer
 
@@ -17,18 +18,25 @@ def find(
 ) -> None:
     """List the images, and grafts of this checkout, that hold a component or package of Python or the distribution."""
     from trainwright.core import console
-    from trainwright.graft import recorded
+    from trainwright.graft import results
     from trainwright.image import inputs
     from trainwright.inspect import find as inspect_find
     from trainwright.lock import additions
 
     intent, recipes = chosen(None, None)
+
+    def grafts() -> Iterator[Any]:
+        if any(True for _ in results.results(intent.root)):
+            from trainwright.graft import recorded
+
+            yield from recorded.contents(intent)
+
     queries = [inspect_find.query(text) for text in has]
     images = {}
     for recipe in recipes:
         locked, packages, _ = inputs.known(recipe)
         images[recipe.id] = inspect_find.holdings(recipe, locked, packages)
-    for recipe, locked, packages, python in recorded.contents(intent):
+    for recipe, locked, packages, python in grafts():
         held = [
             inspect_find.Held(id=recipe.id, what="Python package", name=name, version=python[name]) for name in python
         ]

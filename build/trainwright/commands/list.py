@@ -26,7 +26,7 @@ def list_(
     """
     from trainwright.commands.matrix import look_up, rows_of
     from trainwright.core import console, project
-    from trainwright.graft import recorded
+    from trainwright.graft import results
     from trainwright.inspect import matrix_page
     from trainwright.lock import additions
 
@@ -34,7 +34,7 @@ def list_(
     root = find_root()
     found = look_up(rows, vulnerabilities) if vulnerabilities and rows else None
     ready = additions.settings(root).ready({row["id"] for row in rows})
-    own = recorded.table(root) if (images, framework, state, instance) == (None,) * 4 else []
+    own = results.table(root) if (images, framework, state, instance) == (None,) * 4 else []
     if as_json:
         fields = ["id", "framework", "accelerator", "target", "default", "tested", "state", "reason", "digest"]
         fields += ["overridden", "vulnerabilities"]

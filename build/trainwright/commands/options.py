@@ -187,12 +187,12 @@ def chosen(framework: str | None, images: Sequence[str] | None) -> tuple["Intent
 
 def _refuse_graft(root: Path, name: str) -> None:
     """Raise ConfigError for a graft of this checkout, which is no row of the matrix, with what takes it instead."""
-    from trainwright.build.state import GRAFT
+    from trainwright.graft import results
 
-    if (root / "out" / name / GRAFT).is_file():
+    if results.is_graft(root, name):
         raise ConfigError(
             f"{name} is a graft, and this command takes images of the matrix",
-            where=f"out/{name}/{GRAFT}",
+            where=f"out/{name}",
             why="what is in it comes from an image of others, and is locked there",
             fix=f"trainwright graft IMAGE to build it, trainwright derive {name} --into DIR for packages on top; "
             "verify, run, emit, launch, gate, uri, diff and explain take it",

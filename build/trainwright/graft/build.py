@@ -22,10 +22,11 @@ from trainwright.graft import recipe as graft_recipe
 from trainwright.graft.files import Graft, archive
 from trainwright.graft.found import Found, Inside, settings
 from trainwright.graft.plan import Plan
-from trainwright.graft.recorded import RESULT, Result
+from trainwright.graft.results import Result
 from trainwright.graft.wanted import Wanted
 from trainwright.image import probe
 from trainwright.matrix.matrix import Intent
+from trainwright.matrix.records import GRAFT
 from trainwright.publish import attest, licences, twins
 from trainwright.registry import client
 from trainwright.registry.settings import Place, publication
@@ -68,7 +69,7 @@ def build(
     image = state.known_image(one.inputs, out)
     state.write_image(out, image.model_copy(update={"versions": one.inputs.versions, "packages": held}))
     result = result.model_copy(update={"seconds": round(time.monotonic() - began, 1)})
-    write(out / RESULT, result.model_dump_json(indent=2) + "\n")
+    write(out / GRAFT, result.model_dump_json(indent=2) + "\n")
     return one, result
 
 
@@ -76,7 +77,7 @@ def lay_out(one: Graft, out: Path) -> None:
     """Write out/<id>/, from which `docker buildx bake` builds the graft without trainwright."""
     build_build.lay_out(one.inputs, out)
     if not (out / "image.json").exists():  # none yet, or it was of another key
-        (out / RESULT).unlink(missing_ok=True)
+        (out / GRAFT).unlink(missing_ok=True)
     write(out / "graft.tar", archive(one))
 
 
@@ -261,14 +262,14 @@ def push(
     signed = f"{done.signature.state}: {done.signature.detail}"
     update = {"digest": digest, "uri": f"{repository}@{digest}", "added_bytes": size, "signature": signed}
     result = result.model_copy(update=update)
-    write(out / RESULT, result.model_dump_json(indent=2) + "\n")
+    write(out / GRAFT, result.model_dump_json(indent=2) + "\n")
     image = state.known_image(one.inputs, out)
     uris = [*(image.uris if image.digest == digest else []), result.uri]
     said = {"digest": digest, "uri": result.uri, "uris": list(dict.fromkeys(uris)), "tags": [one.tag]}
     state.write_image(out, image.model_copy(update={**said, "size": client.size_of(manifest)}))
     if made := twin(found, one, result, place, asked, say):  # last: the image is published without it
         result = result.model_copy(update={"twin": made})
-        write(out / RESULT, result.model_dump_json(indent=2) + "\n")
+        write(out / GRAFT, result.model_dump_json(indent=2) + "\n")
     return result
 
 

@@ -3,52 +3,26 @@
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
-from trainwright.build.state import GRAFT
 from trainwright.core.errors import LockError, TrainwrightError
 from trainwright.core.files import write
-from trainwright.core.toml import Model, parse_json, read
+from trainwright.core.toml import Model
 from trainwright.graft import files, lock
 from trainwright.graft import plan as graft_plan
 from trainwright.graft import recipe as graft_recipe
 from trainwright.graft.files import Graft
 from trainwright.graft.found import Fabric, Found, Target, without_secrets
 from trainwright.graft.plan import Plan
+from trainwright.graft.results import read_record, results
 from trainwright.graft.wanted import Wanted
 from trainwright.image import tags
 from trainwright.matrix.matrix import Intent, Recipe
 from trainwright.matrix.model import IN_BASE, Lock, Package
 
-RESULT, SEEN = GRAFT, "graft.found.json"
-M = TypeVar("M", bound=Model)
-
-
-class Result(Model):
-    """What a graft became: the content of out/<id>/graft.json."""
-
-    id: str
-    key: str
-    image: str  # its name in the engine
-    base: str
-    digest: str = ""  # in the registry
-    uri: str = ""
-    lower_layers: int
-    added_layers: int
-    added_bytes: int = 0  # compressed, once it was saved
-    signature: str = ""  # of image, SBOM and provenance, after a push
-    twin: str = ""  # the address of its zstd twin, or why it has none
-    nccl_before: list[str]
-    nccl_after: list[str]
-    checked: str  # the last line of trainwright-check
-    seconds: float = 0
-
-    def shown(self) -> list[tuple[str, str]]:
-        """Return the rows of a table: each field that says something."""
-        rows = self.model_dump().items()
-        return [(name, ", ".join(value) if isinstance(value, list) else str(value)) for name, value in rows if value]
+SEEN = "graft.found.json"
 
 
 class Seen(Model):
@@ -81,34 +55,6 @@ def write_down(found: Found, wanted: Wanted, made: Plan, out: Path) -> None:
     write(out / SEEN, seen.model_dump_json(indent=1) + "\n")
 
 
-def read_result(out: Path) -> Result | None:
-    """Return graft.json; None if there is none, or another version wrote it. Raises ConfigError for a damaged file."""
-    return _read(out / RESULT, Result)
-
-
-def _read(path: Path, kind: type[M]) -> M | None:
-    if not path.exists():
-        return None
-    name = f"out/{path.parent.name}/{path.name}"
-    said = parse_json(read(path, name), name, f"rm {name}, and graft again")
-    try:
-        return kind.model_validate(said)
-    except ValidationError:
-        return None
-
-
-def results(root: Path) -> Iterator[Result]:
-    """Yield every graft that was built in this checkout, by id."""
-    for path in sorted(root.glob(f"out/*/{RESULT}")):
-        if result := read_result(path.parent):
-            yield result
-
-
-def table(root: Path) -> list[dict[str, str]]:
-    """Return a row for each graft of this checkout, for people."""
-    return [{"graft": one.id, "upon": one.base, "published": one.uri or "no"} for one in results(root)]
-
-
 def contents(intent: Intent) -> Iterator[tuple[Recipe, Lock, dict[str, Package], dict[str, str]]]:
     """Yield of each graft with a current lock: recipe, lock, its packages, and those of the image's own Python."""
     for result in results(intent.root):
@@ -121,12 +67,20 @@ def contents(intent: Intent) -> Iterator[tuple[Recipe, Lock, dict[str, Package],
 
 def recorded(intent: Intent, identity: str) -> Recorded | None:
     """Return a graft of this checkout; None if this id is not one. Raises ConfigError for a damaged file."""
-    seen = _read(intent.root / "out" / identity / SEEN, Seen) if Path(identity).name == identity else None
+    seen = read_record(intent.root / "out" / identity / SEEN, Seen) if Path(identity).name == identity else None
     if seen is None:
         return None
     wanted = graft_plan.asked_for(intent, seen.target, seen.fabric, seen.found.config.architecture)
     made = graft_plan.plan(intent, seen.found, wanted, seen.name)
     return Recorded(seen.found, made, graft_recipe.recipe(intent, seen.found, wanted, made.id, made.framework))
+
+
+def must(intent: Intent, identity: str) -> Recorded:
+    """Return a graft of this checkout. Raises LockError if it does not say what it is made of."""
+    if one := recorded(intent, identity):
+        return one
+    fix = "graft again, with the same options"
+    raise LockError(f"what {identity} is made of is not recorded", where=f"out/{identity}/{SEEN}", fix=fix)
 
 
 def find(intent: Intent, identity: str) -> Recipe | None:

@@ -8,6 +8,8 @@ from pydantic import Field
 from trainwright.core.toml import Model
 from trainwright.matrix.model import Action, Sha256
 
+GRAFT = "graft.json"  # in out/<id>/ of an image that is a graft, beside image.json
+
 
 class Drift(Model):
     """A locked package that is no longer available, and its replacement."""

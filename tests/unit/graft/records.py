@@ -20,7 +20,7 @@ from trainwright.graft.wanted import Wanted
 from trainwright.image.inputs import Distribution
 from trainwright.matrix.matrix import Intent
 from trainwright.matrix.model import Lock, PythonFile
-from trainwright.matrix.records import Image
+from trainwright.matrix.records import GRAFT, Image
 
 RECORD = json.loads((Path(__file__).parent / "debian.json").read_text())
 Edit = Callable[[dict[str, Any]], object]
@@ -117,6 +117,6 @@ def grafted(intent: Intent, folder: Path, target: str = "ec2", pushed: bool = Tr
     if pushed:
         said |= {"digest": DIGEST, "uri": uri}
         image = image.model_copy(update={"digest": DIGEST, "uri": uri, "uris": [uri]})
-    write(out / recorded.RESULT, json.dumps(said))
+    write(out / GRAFT, json.dumps(said))
     state.write_image(out, image)
     return here, one

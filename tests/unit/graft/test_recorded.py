@@ -9,11 +9,12 @@ from trainwright.commands import options
 from trainwright.core.errors import ConfigError, LockError, NotRunError
 from trainwright.docker import engine
 from trainwright.gate import run as gate
-from trainwright.graft import build, recorded
+from trainwright.graft import build, recorded, results
 from trainwright.image import tags
 from trainwright.inspect import derive, diff, explain, parent, verify_child
 from trainwright.jobs import emit, launch
 from trainwright.matrix.matrix import Intent
+from trainwright.matrix.records import GRAFT
 from trainwright.publish import uri
 from trainwright.registry import client
 
@@ -35,8 +36,8 @@ def test_its_inputs_are_computed_again_without_the_image_below(intent: Intent, f
     again = recorded.recorded(here, ID)
     assert again
     assert recorded.inputs(here, again).key == one.key
-    assert [result.id for result in recorded.results(folder)] == [ID]
-    assert recorded.table(folder) == [{"graft": ID, "upon": again.found.pinned, "published": URI}]
+    assert [result.id for result in results.results(folder)] == [ID]
+    assert results.table(folder) == [{"graft": ID, "upon": again.found.pinned, "published": URI}]
 
 
 def test_no_secret_of_the_image_is_written_down(intent: Intent, folder: Path) -> None:
@@ -58,6 +59,8 @@ def test_a_graft_of_another_version_and_a_damaged_file(intent: Intent, folder: P
     file = folder / "out" / ID / recorded.SEEN
     file.write_text("{}")
     assert recorded.recorded(here, ID) is None
+    with pytest.raises(LockError, match="not recorded"):
+        recorded.must(here, ID)
     file.write_text('{"found": ')
     with pytest.raises(ConfigError) as error:
         recorded.recorded(here, ID)
@@ -201,7 +204,7 @@ def test_a_difference_to_what_is_only_in_the_engine(
 def test_what_the_matrix_had_once_is_no_image_of_its_own(intent: Intent, folder: Path) -> None:
     """Its image.json is still there; only a graft has a graft.json beside it."""
     here, _ = grafted(intent, folder)
-    (folder / "out" / ID / recorded.RESULT).unlink()
+    (folder / "out" / ID / GRAFT).unlink()
     with pytest.raises(ConfigError, match="unknown image"):
         gate.subject(folder, ID, "slurm")
     with pytest.raises(ConfigError, match="neither an image of the matrix"):
@@ -212,10 +215,10 @@ def test_a_result_of_other_inputs_does_not_stay(intent: Intent, folder: Path) ->
     here, one = grafted(intent, folder)
     out = folder / "out" / ID
     build.lay_out(one, out)
-    assert recorded.read_result(out)
+    assert results.read_result(out)
     file = out / "image.json"
     file.write_text(file.read_text().replace(one.key, "1" * 64))
     build.lay_out(one, out)
     assert not file.exists()
-    assert recorded.read_result(out) is None
-    assert list(recorded.results(here.root)) == []
+    assert results.read_result(out) is None
+    assert list(results.results(here.root)) == []

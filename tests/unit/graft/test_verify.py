@@ -12,7 +12,7 @@ from unit.graft.records import ID, config, edited, grafted, unchanged
 
 from trainwright.core.errors import BuildError
 from trainwright.docker import oci_layout, zstd_twin
-from trainwright.graft import build, look, recorded, verify
+from trainwright.graft import build, look, recorded, results, verify
 from trainwright.graft.files import Graft
 from trainwright.graft.found import Found
 from trainwright.image import tags
@@ -176,7 +176,7 @@ def test_a_twin_is_left_out_where_the_registry_takes_none(
     from trainwright.registry.settings import Place
 
     here, one = grafted(intent, tmp_path)
-    result = recorded.read_result(here.root / "out" / ID)
+    result = results.read_result(here.root / "out" / ID)
     assert result
     place = Place(host="registry.example.com", path="trainwright/pytorch")
     words = (edited(unchanged), one, result, place)
