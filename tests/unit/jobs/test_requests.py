@@ -46,11 +46,9 @@ def test_some_of_the_gpus_take_their_share_of_the_node() -> None:
 
 
 @pytest.mark.parametrize("on", KUBERNETES)
-@pytest.mark.parametrize(("instance", "cpu", "memory"), [("g5.xlarge", "3", "12Gi"), ("p5.48xlarge", "181", "1729Gi")])
-def test_an_emitted_job_requests_what_its_instance_has(
-    emit: Emit, on: str, instance: str, cpu: str, memory: str
-) -> None:
+@pytest.mark.parametrize(("instance", "cpu", "ram"), [("g5.xlarge", "3", "12Gi"), ("p5.48xlarge", "181", "1729Gi")])
+def test_an_emitted_job_requests_what_its_instance_has(emit: Emit, on: str, instance: str, cpu: str, ram: str) -> None:
     _, job = documents(emit(on, "--instance", instance))
     resources = pods(job)[0]["containers"][0]["resources"]
-    assert (resources["requests"]["cpu"], resources["requests"]["memory"]) == (cpu, memory)
+    assert (resources["requests"]["cpu"], resources["requests"]["memory"]) == (cpu, ram)
     assert not {"cpu", "memory"} & resources["limits"].keys()

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from trainwright.gate.find.likelihood import Likelihood, flapping, log_mean, log_sum, rounded
+from trainwright.gate.find.likelihood import Likelihood, log_mean, log_sum, rounded
 from trainwright.gate.find.model import EVERYONE, NOBODY, Belief, Cluster, Culprit, Result, ladder, links
 from trainwright.gate.find.scores import scores
 from trainwright.gate.find.signs import summed, weights
@@ -48,12 +48,10 @@ class _Weigher:
             self.alone[hosts[0]].append(ratios)
             return
         if result.rails:
-            every, whole, each = self.likelihood.railed(score, self.scores.rails[place])
-            # Of a link or a boundary, the rails may be compared with others that cross it, too.
-            ratios = [log_mean(two) for two in zip(every, whole, strict=True)]
+            run = self.likelihood.railed(score, self.scores.rails[place])
+            ratios, flaps = run.both, run.flaps
             for host in hosts:
-                self.railed[host].append((place, every, whole, each))
-            flaps = [flapping(every, share) for share in self.settings.prior.flaps]
+                self.railed[host].append((place, run.every, run.whole, run.each))
         else:
             for host in hosts:
                 self.plain[host].append((place, ratios))

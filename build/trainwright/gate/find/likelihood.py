@@ -7,11 +7,22 @@ has a grid of sizes, and one entry more for a host that hangs; each function ret
 import math
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import NamedTuple
 
 from trainwright.gate.find.model import Settings
 
 Score = float | None
 ROUNDED, CLIPPED = 20, 200.0  # scores are rounded to a twentieth, and taken for at most that far off
+
+
+class Railed(NamedTuple):
+    """The ratios of a run rail by rail."""
+
+    every: list[float]  # all of it affected
+    whole: list[float]  # only the run of all rails
+    each: list[list[float]]  # one rail, and the run of all
+    both: list[float]  # of a link or a boundary, where the rails may be compared with others that cross it, too
+    flaps: list[list[float]]  # all of it, of a host that has its fault only in a share of the runs
 
 
 class Likelihood:
@@ -28,6 +39,7 @@ class Likelihood:
         self.plain = lru_cache(maxsize=None)(self._plain)
         self._value = lru_cache(maxsize=None)(self._densities)
         self.flaps = lru_cache(maxsize=None)(self._flaps)
+        self._of_rails = lru_cache(maxsize=None)(self._railed)  # each round weighs all runs so far again
 
     def _log_student(self, value: float, spread: float) -> float:
         nu = self.settings.noise.freedom
@@ -73,10 +85,13 @@ class Likelihood:
     def of(self, score: Score) -> tuple[float, ...]:
         return self.plain(rounded(score))
 
-    def railed(self, score: Score, rails: Sequence[Score]) -> tuple[list[float], list[float], list[list[float]]]:
-        """Return the ratios of a run rail by rail: all of it affected, only the whole, and each rail with the whole."""
-        null, first = self._value(rounded(score))
-        values = [self._value(rounded(rail)) for rail in rails]
+    def railed(self, score: Score, rails: Sequence[Score]) -> "Railed":
+        """Return the ratios of a run rail by rail."""
+        return self._of_rails(rounded(score), tuple(map(rounded, rails)))
+
+    def _railed(self, score: Score, rails: tuple[Score, ...]) -> "Railed":
+        null, first = self._value(score)
+        values = [self._value(rail) for rail in rails]
         nulls = sum(one for one, _ in values)
         every = [first[size] + sum(one[size] for _, one in values) for size in range(self.count)]
         whole = [value + nulls for value in first]
@@ -86,7 +101,9 @@ class Likelihood:
         ended = score is not None or any(rail is not None for rail in rails)
         ratios = self._ratios(null + nulls, every, [every, whole, *each], ended)
         every_ratios, whole_ratios, *each_ratios = ratios
-        return every_ratios, whole_ratios, each_ratios
+        both = [log_mean(two) for two in zip(every_ratios, whole_ratios, strict=True)]
+        flaps = [flapping(every_ratios, share) for share in self.settings.prior.flaps]
+        return Railed(every_ratios, whole_ratios, each_ratios, both, flaps)
 
 
 def rounded(score: Score) -> Score:
