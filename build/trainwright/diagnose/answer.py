@@ -37,8 +37,6 @@ def answer(reader: Reader, hosts: int = 0, failed: bool = False) -> Answer:
     hosts = hosts or max(reader.seen.nodes, default=0)
     rows = found(reader, hosts)
     passed, broken = _last(reader, reader.settings.passed), _last(reader, reader.settings.failed)
-    if broken is not None and broken < last_run(reader):
-        broken = None
     well = passed is not None and not failed and (broken is None or broken < passed)
     alive = [one for one in rows if not one.survived or one.cause.slows]
     if well:  # a cause that only slows a job is one all the same, and so is what no program survives
@@ -88,7 +86,7 @@ def _of_last_run(reader: Reader, one: Finding) -> Finding:
 
 
 def _judged(reader: Reader, one: Finding) -> Finding:
-    """Return a finding as survived if the log shows no failure, and it only informs, or much of the log comes after it."""
+    """Return a finding as survived if it only informs, or much comes after it, and nothing says that the job failed."""
     one = _of_last_run(reader, one)
     if one.cause.stops or one.cause.slows or said_to_fail(reader):
         return one

@@ -11,7 +11,9 @@ from trainwright.diagnose.log_lines import LOOKED_AT, moment, unprefixed
 from trainwright.diagnose.reader import BURST, Reader, Settings, shape
 
 STATED = "stated"  # the row for what a program says and no other row knows
-LONG = 5 * BURST  # lines after an error line, where nothing says that the job failed, which show that the program went on
+LONG = (
+    5 * BURST
+)  # lines after an error line, where nothing says that the job failed, which show that the program went on
 BEGUN = 20  # lines of a run that may not have come to its failure yet
 OFTEN = 3  # so many error lines of one shape, far from each other, show that none of them ended the program
 MOST_TOLD = 300  # characters of a line in the answer's sentence
@@ -49,14 +51,14 @@ def went_on(reader: Reader, number: int, most: int) -> bool:
 
 
 def last_run(reader: Reader) -> int:
-    """Return the line with which the last of several runs in one log begins; of one that only began, the one before it."""
+    """Return the line with which the last of several runs in one log begins; one that only began does not count."""
     if reader.runs and reader.lines - reader.runs[-1] > BEGUN:
         return reader.runs[-1]
     return reader.runs[-2] if len(reader.runs) > 1 else 0
 
 
 def _repeated(reader: Reader) -> set[str]:
-    """Return the shapes of suspicious lines that come again and again, far from each other: the program survives them."""
+    """Return the shapes of suspicious lines that come again and again, far apart, so that none was the end."""
     numbers = defaultdict[str, list[int]](list)
     for number, raw, _ in [*reader.suspects, *reader.last_suspects]:
         numbers[shape(_text(raw)[0])].append(number)

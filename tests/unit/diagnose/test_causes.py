@@ -190,9 +190,7 @@ def test_a_cause_far_from_an_end_that_complains_of_nothing_stopped_nothing(
 
 
 @pytest.mark.parametrize(("after", "cause"), [("", "unknown"), (FAILED, "out-of-memory")])
-def test_a_line_that_only_informs_is_a_reason_only_of_a_job_that_failed(
-    tmp_path: Path, after: str, cause: str
-) -> None:
+def test_a_line_that_only_informs_is_a_reason_only_of_a_job_that_failed(tmp_path: Path, after: str, cause: str) -> None:
     path = tmp_path / "log"
     path.write_text("I1126 10:00:00.000000 81 pool.cc:90] CUDA_ERROR_OUT_OF_MEMORY\n" + after)
     (found,) = diagnosed(path)
@@ -225,12 +223,8 @@ def test_of_several_runs_in_one_log_the_last_one_counts_unless_it_only_began(
     assert line in found["evidence"]
 
 
-@pytest.mark.parametrize(
-    ("line", "cause"), [("wandb: train/loss 0.{}", "exception"), ("epoch_loss: 0.{}", "unknown")]
-)
-def test_a_summary_of_a_tracker_is_no_progress_and_a_loss_of_any_name_is(
-    tmp_path: Path, line: str, cause: str
-) -> None:
+@pytest.mark.parametrize(("line", "cause"), [("wandb: train/loss 0.{}", "exception"), ("epoch_loss: 0.{}", "unknown")])
+def test_a_summary_of_a_tracker_is_no_progress_and_a_loss_of_any_name_is(tmp_path: Path, line: str, cause: str) -> None:
     path = tmp_path / "log"
     path.write_text(RAISED.format("KeyError: 'a'") + "".join(f"{line.format(n)}\n" for n in range(1, 6)))
     (found,) = diagnosed(path)
