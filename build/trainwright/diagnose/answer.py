@@ -37,6 +37,8 @@ def answer(reader: Reader, hosts: int = 0, failed: bool = False) -> Answer:
     hosts = hosts or max(reader.seen.nodes, default=0)
     rows = found(reader, hosts)
     passed, broken = _last(reader, reader.settings.passed), _last(reader, reader.settings.failed)
+    if broken is not None and broken < last_run(reader):
+        broken = None
     well = passed is not None and not failed and (broken is None or broken < passed)
     alive = [one for one in rows if not one.survived or one.cause.slows]
     if well:  # a cause that only slows a job is one all the same, and so is what no program survives

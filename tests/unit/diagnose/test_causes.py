@@ -156,6 +156,8 @@ COMPLAINT = "ERROR: the page is lost\n"
         ((COMPLAINT + CALM * 150) * 2, "stated"),
         ((COMPLAINT + CALM * 150) * 3, "unknown"),
         ((COMPLAINT + CALM * 150) * 3 + FAILED, "stated"),
+        ("".join(f"[{n}/9] [ERROR] {n}x-y_{n}Q - is private\n" + CALM * 150 for n in range(3)), "unknown"),
+        ("".join(f"[ERROR] {word} is lost\n" + CALM * 150 for word in ("page", "book", "pen")), "stated"),
         (COMPLAINT * 3, "stated"),
     ],
 )
@@ -209,6 +211,7 @@ RAISED = 'Traceback (most recent call last):\n  File "/job/train.py", line 5, in
         (HEAD + RAISED.format("KeyError: 'a'") + HEAD + CALM * 30 + RAISED.format("ValueError: b"), "exception", "Val"),
         (HEAD + OOM + HEAD + CALM * 30 + OOM, "out-of-memory", "line 36: "),
         (HEAD + OOM + HEAD + CALM * 30, "unknown", ""),
+        (HEAD + OOM + FAILED + HEAD + CALM * 30, "unknown", ""),
         (HEAD + COMPLAINT + HEAD + CALM * 30, "unknown", ""),
         (HEAD + FAILED + HEAD + CALM * 30 + "Training completed.\n", "none", ""),
     ],
