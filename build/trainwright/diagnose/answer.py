@@ -88,7 +88,7 @@ def _of_last_run(reader: Reader, one: Finding) -> Finding:
 
 
 def _judged(reader: Reader, one: Finding) -> Finding:
-    """Return a finding as survived if the log shows no failure, and it only informs, or much of the log comes after it."""
+    """Return a finding as survived if it only informs, or much comes after it, and nothing says that the job failed."""
     one = _of_last_run(reader, one)
     if one.cause.stops or one.cause.slows or said_to_fail(reader):
         return one

@@ -84,7 +84,7 @@ class Met:
     later: deque[tuple[int, bytes, int]] = field(default_factory=lambda: deque(maxlen=LATER))
 
     def last(self, expression: re.Pattern[str]) -> tuple[int, int, str]:
-        """Return the number of the last line that meets the condition, the lines of progress before it, and its text."""
+        """Return the number of the last line that meets the condition, lines of progress before it, and its text."""
         for number, text, progress in reversed(self.later):
             parts = (unprefixed(part[:LOOKED_AT].decode(errors="replace"))[0] for part in text.split(b"\r"))
             if (part := next((part for part in parts if expression.search(part)), None)) is not None:

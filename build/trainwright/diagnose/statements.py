@@ -11,9 +11,12 @@ from trainwright.diagnose.log_lines import LOOKED_AT, moment, unprefixed
 from trainwright.diagnose.reader import BURST, Reader, Settings, shape
 
 STATED = "stated"  # the row for what a program says and no other row knows
-LONG = 5 * BURST  # lines after an error line, where nothing says that the job failed, which show that the program went on
+LONG = (
+    5 * BURST
+)  # lines after an error line, where nothing says that the job failed, which show that the program went on
 BEGUN = 20  # lines of a run that may not have come to its failure yet
 OFTEN = 3  # so many error lines of one shape, far from each other, show that none of them ended the program
+WORDS = re.compile(r"(?<![\w-])(?:[A-Z]?[a-z]{2,}|[A-Z]{2,})(?![\w-])")
 MOST_TOLD = 300  # characters of a line in the answer's sentence
 
 
@@ -27,7 +30,7 @@ def statement(reader: Reader, rows: list[Finding]) -> Finding | None:
     weak: Finding | None = None
     for number, raw, text, rank in _candidates(reader, min((one.number for one in rows), default=None)):
         form = next((form for form in forms if form[1].search(text)), None)
-        if form is None or shape(text) in repeated or went_on(reader, number, BURST if form[2] else LONG):
+        if form is None or _kind(text) in repeated or went_on(reader, number, BURST if form[2] else LONG):
             continue
         if form[2] and weak:
             continue
@@ -49,18 +52,24 @@ def went_on(reader: Reader, number: int, most: int) -> bool:
 
 
 def last_run(reader: Reader) -> int:
-    """Return the line with which the last of several runs in one log begins; of one that only began, the one before it."""
+    """Return the line with which the last of several runs in one log begins; one that only began does not count."""
     if reader.runs and reader.lines - reader.runs[-1] > BEGUN:
         return reader.runs[-1]
     return reader.runs[-2] if len(reader.runs) > 1 else 0
 
 
 def _repeated(reader: Reader) -> set[str]:
-    """Return the shapes of suspicious lines that come again and again, far from each other: the program survives them."""
+    """Return the kinds of suspicious lines that come again and again, far apart, so that none was the end."""
     numbers = defaultdict[str, list[int]](list)
     for number, raw, _ in [*reader.suspects, *reader.last_suspects]:
-        numbers[shape(_text(raw)[0])].append(number)
+        numbers[_kind(_text(raw)[0])].append(number)
     return {one for one, all_ in numbers.items() if len(all_) >= OFTEN and all_[-1] - all_[0] > BURST}
+
+
+def _kind(text: str) -> str:
+    """Return what a line has in common with others that differ from it in numbers and names."""
+    words = WORDS.findall(text)
+    return " ".join(words) if len(words) > 1 else shape(text)
 
 
 def symptoms(rows: list[Finding]) -> bool:

@@ -19,7 +19,9 @@ ALONE = re.compile(
 )
 RAISED = re.compile(r"(?P<type>[A-Za-z_][\w.]{1,200})(?:: ?(?P<message>.*))?$")
 CUT = re.compile(r"\.(?:cuh?|cc|cpp|h)[: ]\d{1,6}$")  # a message that names a line of C++, and goes on below it
-BETWEEN = re.compile(r"\s*$|Detected at node |<stack traces unavailable>|Node: |defined at \(most recent")  # TensorFlow's graph
+BETWEEN = re.compile(
+    r"\s*$|Detected at node |<stack traces unavailable>|Node: |defined at \(most recent"
+)  # TensorFlow's graph
 LIBRARY = ("/site-packages/", "/dist-packages/", "/lib/python", "<frozen ", "/lib64/python", "<string>")
 MOST_LINES = 400  # of one traceback
 MOST_FOREIGN = 8  # lines of others in the middle of one

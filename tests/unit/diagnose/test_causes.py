@@ -156,6 +156,8 @@ COMPLAINT = "ERROR: the page is lost\n"
         ((COMPLAINT + CALM * 150) * 2, "stated"),
         ((COMPLAINT + CALM * 150) * 3, "unknown"),
         ((COMPLAINT + CALM * 150) * 3 + FAILED, "stated"),
+        ("".join(f"[{n}/9] [ERROR] {n}x-y_{n}Q - is private\n" + CALM * 150 for n in range(3)), "unknown"),
+        ("".join(f"[ERROR] {word} is lost\n" + CALM * 150 for word in ("page", "book", "pen")), "stated"),
         (COMPLAINT * 3, "stated"),
     ],
 )
@@ -190,9 +192,7 @@ def test_a_cause_far_from_an_end_that_complains_of_nothing_stopped_nothing(
 
 
 @pytest.mark.parametrize(("after", "cause"), [("", "unknown"), (FAILED, "out-of-memory")])
-def test_a_line_that_only_informs_is_a_reason_only_of_a_job_that_failed(
-    tmp_path: Path, after: str, cause: str
-) -> None:
+def test_a_line_that_only_informs_is_a_reason_only_of_a_job_that_failed(tmp_path: Path, after: str, cause: str) -> None:
     path = tmp_path / "log"
     path.write_text("I1126 10:00:00.000000 81 pool.cc:90] CUDA_ERROR_OUT_OF_MEMORY\n" + after)
     (found,) = diagnosed(path)
@@ -211,6 +211,7 @@ RAISED = 'Traceback (most recent call last):\n  File "/job/train.py", line 5, in
         (HEAD + RAISED.format("KeyError: 'a'") + HEAD + CALM * 30 + RAISED.format("ValueError: b"), "exception", "Val"),
         (HEAD + OOM + HEAD + CALM * 30 + OOM, "out-of-memory", "line 36: "),
         (HEAD + OOM + HEAD + CALM * 30, "unknown", ""),
+        (HEAD + OOM + FAILED + HEAD + CALM * 30, "unknown", ""),
         (HEAD + COMPLAINT + HEAD + CALM * 30, "unknown", ""),
         (HEAD + FAILED + HEAD + CALM * 30 + "Training completed.\n", "none", ""),
     ],
@@ -225,12 +226,8 @@ def test_of_several_runs_in_one_log_the_last_one_counts_unless_it_only_began(
     assert line in found["evidence"]
 
 
-@pytest.mark.parametrize(
-    ("line", "cause"), [("wandb: train/loss 0.{}", "exception"), ("epoch_loss: 0.{}", "unknown")]
-)
-def test_a_summary_of_a_tracker_is_no_progress_and_a_loss_of_any_name_is(
-    tmp_path: Path, line: str, cause: str
-) -> None:
+@pytest.mark.parametrize(("line", "cause"), [("wandb: train/loss 0.{}", "exception"), ("epoch_loss: 0.{}", "unknown")])
+def test_a_summary_of_a_tracker_is_no_progress_and_a_loss_of_any_name_is(tmp_path: Path, line: str, cause: str) -> None:
     path = tmp_path / "log"
     path.write_text(RAISED.format("KeyError: 'a'") + "".join(f"{line.format(n)}\n" for n in range(1, 6)))
     (found,) = diagnosed(path)
