@@ -96,6 +96,17 @@ def test_every_part_is_in_the_wheel() -> None:
     assert [part for part in project.PARTS if not (ROOT / part).exists()] == []
 
 
+def test_the_files_of_a_folder_are_listed_in_the_order_of_paths(tmp_path: Path) -> None:
+    for name in ("a/z", "a/b/c", "a/b/__pycache__/d", "a-b/e", "f"):
+        add(tmp_path, name, "")
+    (tmp_path / "a/nothing").symlink_to("nowhere")
+    (tmp_path / "a/link").symlink_to("z")
+    (tmp_path / "a/folder").symlink_to("../a-b")
+    found = ["a/b/c", "a/link", "a/z", "a-b/e", "f"]
+    assert list(project.files_of(tmp_path, ["."])) == [(name, tmp_path / name) for name in found]
+    assert [name for name, _ in project.files_of(tmp_path, ["f", "a/b", "nowhere"])] == ["f", "a/b/c"]
+
+
 def test_what_is_written_lies_in_the_project_and_shows_in_the_tree(team: Path) -> None:
     root = project.find(team)
     place = project.place(root / "dockerfiles/locks/new.toml")
