@@ -60,8 +60,10 @@ def last_run(reader: Reader) -> int:
 
 def _repeated(reader: Reader) -> set[str]:
     """Return the kinds of suspicious lines that come again and again, far apart, so that none was the end."""
-    numbers = defaultdict[str, list[int]](list)
+    numbers, since = defaultdict[str, list[int]](list), last_run(reader)
     for number, raw, _ in [*reader.suspects, *reader.last_suspects]:
+        if number < since:
+            continue
         numbers[_kind(_text(raw)[0])].append(number)
     return {one for one, all_ in numbers.items() if len(all_) >= OFTEN and all_[-1] - all_[0] > BURST}
 

@@ -165,7 +165,7 @@ def test_an_error_line_that_comes_again_or_long_before_the_end_is_no_reason_unle
     tmp_path: Path, text: str, cause: str
 ) -> None:
     path = tmp_path / "log"
-    path.write_text(text)
+    path.write_text("the book begins\n" + text)
     (found,) = diagnosed(path)
     assert found["cause"] == cause
 
@@ -213,6 +213,7 @@ RAISED = 'Traceback (most recent call last):\n  File "/job/train.py", line 5, in
         (HEAD + OOM + HEAD + CALM * 30, "unknown", ""),
         (HEAD + OOM + FAILED + HEAD + CALM * 30, "unknown", ""),
         (HEAD + COMPLAINT + HEAD + CALM * 30, "unknown", ""),
+        ((HEAD + CALM * 150 + COMPLAINT) * 4, "stated", "line 612: ERROR"),
         (HEAD + FAILED + HEAD + CALM * 30 + "Training completed.\n", "none", ""),
     ],
 )
