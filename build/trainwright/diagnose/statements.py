@@ -70,7 +70,8 @@ def _repeated(reader: Reader) -> set[str]:
 
 def _kind(text: str) -> str:
     """Return what a line has in common with others that differ from it in numbers and names."""
-    words = WORDS.findall(text)
+    head = WORDS.findall(text.partition(":")[0])
+    words = head if len(head) > 2 else WORDS.findall(text)
     return " ".join(words) if len(words) > 1 else shape(text)
 
 
