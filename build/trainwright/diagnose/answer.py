@@ -15,6 +15,7 @@ EXCEPTION = "exception"  # the row for what a script raises and no other row kno
 MOST_TOLD = 300  # characters of what a program said
 SHOWN = 4  # suspicious lines
 MOST_THEN = 4  # consequences that are named
+CHAINED = 4  # lines from an exception to the traceback of the one that was raised while it was handled
 FAR = 2000  # lines after a cause, where nothing says that the job failed, which show that the program went on
 
 
@@ -153,7 +154,9 @@ def _findings(reader: Reader, exceptions: list[Exception_], rows: list[Finding])
         ):
             continue
         survived = reader.conditions.progress - one.progress >= SURVIVED
-        cause = row.model_copy(update={"what": row.what.format(told=_told(one))})
+        led = _led_to(one, exceptions)
+        told = _told(one) + (f", which led to {_said(led)}" if led else "")
+        cause = row.model_copy(update={"what": row.what.format(told=told)})
         evidence = [(one.number, one.text)]
         found.append(Finding(cause, one.number, evidence, one.rank, one.when, survived))
     return found
@@ -174,7 +177,19 @@ def _explains(reader: Reader, explained: set[int], one: Exception_) -> bool:
     )
 
 
-def _told(one: Exception_) -> str:
+def _led_to(one: Exception_, exceptions: list[Exception_]) -> Exception_ | None:
+    """Return the last exception of the chain that begins with one: raised while another was handled."""
+    last = one
+    for other in exceptions:
+        if other.rank == last.rank and other.begun - last.number == CHAINED:
+            last = other
+    return last if last is not one else None
+
+
+def _said(one: Exception_) -> str:
     said = f"{one.kind}: {one.message}" if one.message else one.kind
-    said = said if len(said) <= MOST_TOLD else f"{said[:MOST_TOLD]}..."
-    return said + (f", at {one.where}" if one.where else "") + (f", on rank {one.rank}" if one.rank else "")
+    return said if len(said) <= MOST_TOLD else f"{said[:MOST_TOLD]}..."
+
+
+def _told(one: Exception_) -> str:
+    return _said(one) + (f", at {one.where}" if one.where else "") + (f", on rank {one.rank}" if one.rank else "")

@@ -60,15 +60,18 @@ def last_run(reader: Reader) -> int:
 
 def _repeated(reader: Reader) -> set[str]:
     """Return the kinds of suspicious lines that come again and again, far apart, so that none was the end."""
-    numbers = defaultdict[str, list[int]](list)
+    numbers, since = defaultdict[str, list[int]](list), last_run(reader)
     for number, raw, _ in [*reader.suspects, *reader.last_suspects]:
+        if number < since:
+            continue
         numbers[_kind(_text(raw)[0])].append(number)
     return {one for one, all_ in numbers.items() if len(all_) >= OFTEN and all_[-1] - all_[0] > BURST}
 
 
 def _kind(text: str) -> str:
     """Return what a line has in common with others that differ from it in numbers and names."""
-    words = WORDS.findall(text)
+    head = WORDS.findall(text.partition(":")[0])
+    words = head if len(head) > 2 else WORDS.findall(text)
     return " ".join(words) if len(words) > 1 else shape(text)
 
 

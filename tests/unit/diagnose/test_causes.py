@@ -157,6 +157,8 @@ COMPLAINT = "ERROR: the page is lost\n"
         ((COMPLAINT + CALM * 150) * 3, "unknown"),
         ((COMPLAINT + CALM * 150) * 3 + FAILED, "stated"),
         ("".join(f"[{n}/9] [ERROR] {n}x-y_{n}Q - is private\n" + CALM * 150 for n in range(3)), "unknown"),
+        ("".join(f"Failed to read: {word} of the desk\n" + CALM * 150 for word in ("page", "book", "pen")), "unknown"),
+        ("".join(f"ERROR: {word} is lost\n" + CALM * 150 for word in ("page", "book", "pen")), "stated"),
         ("".join(f"[ERROR] {word} is lost\n" + CALM * 150 for word in ("page", "book", "pen")), "stated"),
         (COMPLAINT * 3, "stated"),
     ],
@@ -165,7 +167,7 @@ def test_an_error_line_that_comes_again_or_long_before_the_end_is_no_reason_unle
     tmp_path: Path, text: str, cause: str
 ) -> None:
     path = tmp_path / "log"
-    path.write_text(text)
+    path.write_text("the book begins\n" + text)
     (found,) = diagnosed(path)
     assert found["cause"] == cause
 
@@ -213,6 +215,7 @@ RAISED = 'Traceback (most recent call last):\n  File "/job/train.py", line 5, in
         (HEAD + OOM + HEAD + CALM * 30, "unknown", ""),
         (HEAD + OOM + FAILED + HEAD + CALM * 30, "unknown", ""),
         (HEAD + COMPLAINT + HEAD + CALM * 30, "unknown", ""),
+        ((HEAD + CALM * 150 + COMPLAINT) * 4, "stated", "line 612: ERROR"),
         (HEAD + FAILED + HEAD + CALM * 30 + "Training completed.\n", "none", ""),
     ],
 )
