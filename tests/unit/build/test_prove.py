@@ -27,7 +27,7 @@ from trainwright.resolve import fetch, foreign, upstream
 Edit = Callable[[Path, str, str], None]
 Cli = Callable[..., Any]
 SAGEMAKER, EC2 = "base-1.0-cpu-py313-sagemaker", "base-1.0-cpu-py313-ec2"
-JAX = "jax-0.12-cpu-py313-ec2"
+JAX = "jax-0.12-cpu-py313-sagemaker"
 EFA = "pytorch-2.15-cu132-py313-ec2"
 FREE = 10**15
 
@@ -485,14 +485,14 @@ def test_sources_in_the_store_count_once_less(tree: Path, monkeypatch: pytest.Mo
     found, factors = inputs.load(load_intent(tree).recipe(EC2)), prove.How(tree, print).host.prove.disk
     root = store.root()
     sizes = sum(disk.sources_of(found).values())
-    wanted = disk.to_prove(found, factors, Path("/engine"), build=True)
+    wanted = disk.to_prove(found, factors, root / "engine", build=True)
     assert wanted == pytest.approx(
-        {root: sizes * (factors.store + factors.listing), Path("/engine"): sizes * factors.engine}
+        {root: sizes * (factors.store + factors.listing), root / "engine": sizes * factors.engine}
     )
     assert disk.disks(wanted, 5e9)[0].need == pytest.approx(sum(wanted.values()) + 5e9)
     monkeypatch.setattr(store, "has", lambda _: True)
     assert disk.to_prove(found, factors, None, build=True) == pytest.approx({root: sizes * factors.listing})
-    assert set(disk.to_prove(found, factors, Path("/engine"), build=False)) == {Path("/engine")}
+    assert set(disk.to_prove(found, factors, root / "engine", build=False)) == {Path("/engine")}
 
 
 # --- why -------------------------------------------------------------------------------------------------------------

@@ -63,6 +63,7 @@ def _on_top(root: Path) -> object:
     """Render what `build --with` renders after locking."""
     intent = load_intent(root)
     context = {"pins": {}, "variant": intent.variants[0], "sdists": {"added": []}, "compiled": [], "imports": []}
+    context |= {"left_out": {}, "cut": {}}
     return templates.fill(intent, "with/image.j2", {**context, "epoch": 0, "parent_key": "b" * 64})
 
 
