@@ -15,6 +15,7 @@ from trainwright.matrix.validate import MATRIX, declared
 
 NOT_LOCKED = "not locked"
 NOT_INCLUDED = "not included"
+NOT_READ = "no job reads it (dockerfiles/bases.toml)"
 
 
 class Explained(Model):
@@ -109,6 +110,8 @@ def _resolved(recipe: Recipe, name: str, locked: Lock | None, packages: Mapping[
         installer, held = provider.bundled_by, recipe.pins.get(provider.bundled_by)
         what = f"bundled by {installer}" + (f" {held.version}" if held else "")
         return what, _source(sources[installer])[1] if installer in sources else ""
+    if provider.kind == "own":
+        return f"the files of dockerfiles/rootfs/{name}", ""
     if provider.kind == "distro":
         package = packages.get(next(iter(recipe.packages(provider.packages)), ""))
         return (f"{package.name} {package.version}", f"sha256:{package.sha256}") if package else nothing
@@ -129,11 +132,12 @@ def _wheel(entry: PythonFile) -> tuple[str, str]:
 
 
 def left_out_table(recipe: Recipe, locked: Lock | None) -> list[dict[str, str]]:
-    """Return what the image leaves out of its Python packages, by the rules of its components."""
+    """Return what the image leaves out: of the base's packages by its globs, of Python's by the components' rules."""
+    rows = [{"left out of": recipe.variant.base, "files": glob, "because": NOT_READ} for glob in recipe.base.left_out]
     if not locked or recipe.made_by_others:
-        return []
+        return rows
     rules = [rule for folder in left_out(recipe, folders_of(recipe, locked)).values() for rule in folder]
-    return [
+    return rows + [
         {
             "left out of": rule["package"],
             "files": ", ".join(rule["files"]) + ": debug sections" * rule["debug"],
