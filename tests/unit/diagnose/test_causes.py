@@ -158,7 +158,7 @@ COMPLAINT = "ERROR: the page is lost\n"
         ((COMPLAINT + CALM * 150) * 3 + FAILED, "stated"),
         ("".join(f"[{n}/9] [ERROR] {n}x-y_{n}Q - is private\n" + CALM * 150 for n in range(3)), "unknown"),
         ("".join(f"Failed to read: {word} of the desk\n" + CALM * 150 for word in ("page", "book", "pen")), "unknown"),
-        ("".join(f"ERROR: {word} is lost\n" + CALM * 150 for word in ("page", "book", "pen")), "stated"),
+        ("".join(f"ERROR trainer: {word} is lost\n" + CALM * 150 for word in ("page", "book", "pen")), "stated"),
         ("".join(f"[ERROR] {word} is lost\n" + CALM * 150 for word in ("page", "book", "pen")), "stated"),
         (COMPLAINT * 3, "stated"),
     ],
