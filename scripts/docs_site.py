@@ -28,6 +28,7 @@ LANGUAGES |= {
     ".txt": "text",
 }  # shown as pages; other files, such as pictures, are copied
 FENCE = re.compile(r"^ *(`{3,}).*?^ *\1 *$", re.MULTILINE | re.DOTALL)
+DELIMITER = re.compile(r"\|?(\s*:?-+:?\s*\|)+(\s*:?-+:?)?")  # the second row of a table
 LINK = re.compile(r"(\[[^\]]*\])\((?![a-z]+:|#)([^)\s#]+)(#[^)\s]*)?\)")  # its text, its target, the anchor there
 # A pipe in code in a table: GitHub wants it escaped, MkDocs does not.
 ESCAPED = re.compile(r"`[^`\n]*\\\|[^`\n]*`")
@@ -121,6 +122,13 @@ class Site:
             elif one.name != "__pycache__" and not one.name.startswith("."):
                 lines.append(f"- {one.name}")
         return unsearched("\n".join(lines) + "\n")
+
+
+def raw_rows(text: str) -> list[str]:
+    """Return the first line of each paragraph of a page that begins with `|` and is no table: it shows raw pipes."""
+    blocks = [block.split("\n") for block in re.split(r"\n\s*\n", FENCE.sub("\n", text))]
+    rows = [[line.strip() for line in block if line.strip()] for block in blocks]
+    return [row[0] for row in rows if row and row[0].startswith("|") and not (row[1:] and DELIMITER.fullmatch(row[1]))]
 
 
 def title(text: str) -> str:
@@ -218,6 +226,10 @@ def install() -> None:
 def main() -> None:
     install()
     lay_out(ROOT / "out/docs")
+    laid_out = sorted((ROOT / "out/docs").rglob("*.md"))
+    raw = [f"{page.relative_to(ROOT)}: {row[:100]}" for page in laid_out for row in raw_rows(page.read_text())]
+    if raw:
+        sys.exit("\n".join(["rows of a table stand apart from it (is there an empty line above them?):", *raw]))
     environment = os.environ | {"NO_MKDOCS_2_WARNING": "1"}  # mkdocs.yml says what that notice says
     done = subprocess.run(BUILD, cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True)
     sys.stderr.writelines(row for row in done.stderr.splitlines(True) if row.strip() and not row.startswith("INFO"))

@@ -123,6 +123,30 @@ def test_every_link_of_the_checkout_is_found(site: Any) -> None:
                 assert target in {*site.files, *site.copies}, f"{name}: {link}"
 
 
+def test_every_row_of_a_table_is_in_one(site: Any, script: ModuleType) -> None:
+    assert {name: rows for name, text in site.files.items() if (rows := script.raw_rows(text))} == {}
+
+
+def test_rows_apart_from_their_table_are_found(script: ModuleType) -> None:
+    whole = "# A\n\n| a | b |\n|---|:-:|\n| 1 | 2 |\n\n```\n\n| in a block |\n\n```\n\nText | of a sentence.\n"
+    assert script.raw_rows(whole) == []
+    assert script.raw_rows(whole.replace("| 1 |", "\n| 1 |")) == ["| 1 | 2 |"]
+    assert script.raw_rows("| a | b |") == ["| a | b |"]
+    assert script.raw_rows("| a | b |\n| 1 | 2 |\n") == ["| a | b |"]
+
+
+def test_a_site_with_rows_apart_is_not_built(
+    script: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree(tmp_path, {"out/docs/a.md": "# A\n\n| 1 | 2 |\n"})
+    monkeypatch.setattr(script, "ROOT", tmp_path)
+    monkeypatch.setattr(script, "install", lambda: None)
+    monkeypatch.setattr(script, "lay_out", lambda _: None)
+    monkeypatch.setattr(script.subprocess, "run", lambda *_, **__: pytest.fail("it was built"))
+    with pytest.raises(SystemExit, match=r"out/docs/a\.md: \| 1 \| 2 \|"):
+        script.main()
+
+
 def test_the_matrix_page_leads_back(site: Any, script: ModuleType) -> None:
     assert site.files["matrix.html"].count(script.HOME) == 1
 
