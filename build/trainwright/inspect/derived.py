@@ -1,6 +1,7 @@
 """Generate a project that starts from an image, as text, and make an existing Dockerfile start from it by digest."""
 
 import re
+import shlex
 from difflib import unified_diff
 
 import tomlkit
@@ -11,6 +12,9 @@ from trainwright.core.toml import Model
 from trainwright.image.tags import PARENT_LABEL
 
 FILE = "derived.toml"
+# What may stand in RUN, quoted for the shell, and in USER, where Docker puts values in place of $NAME.
+PATH = re.compile(r"/[^\x00-\x1f\x7f-\x9f\u2028\u2029]*")
+USER = re.compile(r"[\w][\w.@-]*(:[\w][\w.@-]*)?", re.ASCII)
 SECRETS = "/run/secrets"  # where a build step finds them
 FROM = re.compile(r"^(\s*FROM\s+(?:--\S+\s+)*)(\S+)((?:\s+AS\s+(\S+))?\s*)$", re.IGNORECASE)
 
@@ -45,12 +49,29 @@ def project(name: str, parent: Parent) -> dict[str, str]:
 
 
 def _dockerfile(parent: Parent) -> str:
-    """Return the Dockerfile. A graft may have several Pythons, one of the distribution, and a user without rights."""
+    """Return the Dockerfile. A graft may have several Pythons, one of the distribution, and a user without rights.
+
+    Raises ConfigError if the image names a Python or a user that would be something else in a Dockerfile.
+    """
     # The distribution's Python takes packages of others only if it is told so, as whoever put the framework there did.
-    pip = f"PIP_BREAK_SYSTEM_PACKAGES=1 {parent.python} -m pip" if parent.python else "pip"
-    before, after = ("USER 0\n", f"USER {parent.user}\n") if parent.user else ("", "")
+    python = shlex.quote(_written("Python", parent.python, PATH, parent))
+    pip = f"PIP_BREAK_SYSTEM_PACKAGES=1 {python} -m pip" if parent.python else "pip"
+    user = _written("user", parent.user, USER, parent)
+    before, after = ("USER 0\n", f"USER {user}\n") if user else ("", "")
     words = {"id": parent.id, "uri": parent.uri, "label": PARENT_LABEL, "secrets": SECRETS}
     return DOCKERFILE.format(**words, pip=pip, before=before, after=after)
+
+
+def _written(what: str, text: str, form: re.Pattern[str], parent: Parent) -> str:
+    """Return what an image says of itself if it has this form or is empty. Raises ConfigError."""
+    if text and not form.fullmatch(text):
+        raise ConfigError(
+            f"the {what} of {parent.id} cannot be written into a Dockerfile",
+            where=parent.uri,
+            why=f"the image says it is {text[:200]!r}",
+            fix="build the image with an ordinary path and user, such as /opt/venv/bin/python and 1000",
+        )
+    return text
 
 
 def toml(name: str, parent: Parent) -> str:

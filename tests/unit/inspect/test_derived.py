@@ -49,6 +49,28 @@ def test_packages_go_where_the_framework_of_a_graft_is() -> None:
     assert "python" not in derived.project("mine", OWN)["derived.toml"]
 
 
+def test_what_an_image_says_of_itself_writes_no_other_line_of_a_dockerfile() -> None:
+    """Its Python is of a label and its user of the configuration: whoever made the image chose both."""
+    odd = OWN.model_copy(update={"python": "/opt/my env/bin/python;id", "user": "app.user:1000"})
+    said = derived.project("mine", odd)["Dockerfile"]
+    assert "PIP_BREAK_SYSTEM_PACKAGES=1 '/opt/my env/bin/python;id' -m pip install" in said
+    assert said.endswith("\nUSER app.user:1000\n")
+    for field, text in (
+        ("user", "0\nRUN id"),
+        ("user", "$HOME"),
+        ("user", "a b"),
+        ("user", "a\\"),
+        ("python", "/opt/python\nRUN id"),
+        ("python", "python"),
+    ):
+        with pytest.raises(
+            ConfigError, match=f"the {field} of pytorch-x cannot be written".replace("python", "Python", 1)
+        ) as error:
+            derived.project("mine", OWN.model_copy(update={field: text}))
+        assert error.value.where == URI
+        assert error.value.fix
+
+
 @pytest.fixture
 def built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """Set up a project and a builder outside the engine; record buildx's output option and what the engine loads."""
