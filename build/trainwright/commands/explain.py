@@ -21,10 +21,11 @@ def explain(images: Images = None, framework: Framework = None, as_json: Json = 
     intent = load_intent(find_root())
     locked: Lock | None
     decided = dict[str, str]()
-    if images and len(images) == 1 and results.is_graft(intent.root, images[0]):
+    name = images[0] if images and len(images) == 1 else ""
+    if name and intent.find(name) is None and results.is_graft(intent.root, name):
         from trainwright.graft import recorded
 
-        one = recorded.must(intent, images[0])
+        one = recorded.must(intent, name)
         recipe, own, decided = one.recipe, recorded.inputs(intent, one).inputs, one.decided
         locked, packages = own.lock, own.distribution.packages()
         build_packages = own.tools.packages() if own.tools else {}

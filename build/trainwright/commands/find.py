@@ -1,5 +1,6 @@
 """The command `trainwright find`."""
 
+import functools
 from collections.abc import Iterator
 from typing import Annotated, Any
 
@@ -26,10 +27,10 @@ def find(
     intent, recipes = chosen(None, None)
 
     def grafts() -> Iterator[Any]:
-        if any(True for _ in results.results(intent.root)):
+        if any(results.paths(intent.root)):
             from trainwright.graft import recorded
 
-            yield from recorded.contents(intent)
+            yield from recorded.contents(intent, functools.partial(typer.echo, err=True))
 
     queries = [inspect_find.query(text) for text in has]
     images = {}

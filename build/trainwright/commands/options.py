@@ -181,15 +181,18 @@ def chosen(framework: str | None, images: Sequence[str] | None) -> tuple["Intent
 
     intent = load_intent(find_root())
     for name in images or ():
-        _refuse_graft(intent.root, name)
+        _refuse_graft(intent, name)
     return intent, select(intent, framework, images)
 
 
-def _refuse_graft(root: Path, name: str) -> None:
-    """Raise ConfigError for a graft of this checkout, which is no row of the matrix, with what takes it instead."""
+def _refuse_graft(intent: "Intent", name: str) -> None:
+    """Raise ConfigError if a name is that of a graft of this checkout; the error names the commands that take one.
+
+    An image of the matrix that got the id of an older graft is that image.
+    """
     from trainwright.graft import results
 
-    if results.is_graft(root, name):
+    if intent.find(name) is None and results.is_graft(intent.root, name):
         raise ConfigError(
             f"{name} is a graft, and this command takes images of the matrix",
             where=f"out/{name}",

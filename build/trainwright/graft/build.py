@@ -124,8 +124,9 @@ def check(intent: Intent, identity: str, name: str, user: str) -> str:
     except BuildError as error:
         fix = "let that user read and start the Python that holds the framework, or build the image with USER root"
         raise BuildError(what, where=name, why=error.why, fix=fix) from None
-    if why:
-        raise BuildError(what, where=name, why=why)
+    if why:  # the engine does not start the container
+        fix = "build the image below with /bin/sh, and with a USER that its /etc/passwd has, or that is a number"
+        raise BuildError(what, where=name, why=why, fix=fix)
     return next((line for line in said.splitlines() if line.startswith("trainwright-check:")), "")
 
 

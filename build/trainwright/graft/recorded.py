@@ -1,7 +1,6 @@
 """Read what this checkout grafted, from out/<id>/: as recipes and inputs, like those of an image of the matrix."""
 
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,6 +20,7 @@ from trainwright.graft.wanted import Wanted
 from trainwright.image import tags
 from trainwright.matrix.matrix import Intent, Recipe
 from trainwright.matrix.model import IN_BASE, Lock, Package
+from trainwright.publish import twins
 
 SEEN = "graft.found.json"
 
@@ -55,14 +55,22 @@ def write_down(found: Found, wanted: Wanted, made: Plan, out: Path) -> None:
     write(out / SEEN, seen.model_dump_json(indent=1) + "\n")
 
 
-def contents(intent: Intent) -> Iterator[tuple[Recipe, Lock, dict[str, Package], dict[str, str]]]:
-    """Yield of each graft with a current lock: recipe, lock, its packages, and those of the image's own Python."""
+def contents(
+    intent: Intent, told: Callable[[str], None]
+) -> Iterator[tuple[Recipe, Lock, dict[str, Package], dict[str, str]]]:
+    """Yield of each graft with a current lock: recipe, lock, its packages, and those of the image's own Python.
+
+    `told` gets a line for each of the others: of another version, damaged, or of a matrix that has moved on.
+    """
     for result in results(intent.root):
-        with suppress(TrainwrightError):  # of another version, or of a matrix that has moved on
-            if one := recorded(intent, result.id):
-                own = inputs(intent, one).inputs
-                python = one.found.python
-                yield one.recipe, own.lock, own.distribution.packages(), dict(python.packages if python else {})
+        try:
+            one = must(intent, result.id)
+            own = inputs(intent, one).inputs
+        except TrainwrightError as error:
+            told(f"not looked into: {result.id}: {error.what}")
+            continue
+        python = one.found.python
+        yield one.recipe, own.lock, own.distribution.packages(), dict(python.packages if python else {})
 
 
 def recorded(intent: Intent, identity: str) -> Recorded | None:
@@ -106,10 +114,13 @@ def inputs(intent: Intent, one: Recorded) -> Graft:
 
 
 def identity_of(root: Path, uri: str) -> str:
-    """Return the id of the graft of this checkout that an address names by digest or by its key's tag; "" for none."""
+    """Return the id of the graft of this checkout that an address names; "" for none.
+
+    An address names it by its digest, by that of its zstd twin, or by its key's tag.
+    """
     repository, _, digest = uri.partition("@")
     for one in results(root):
-        if digest and one.digest == digest:
+        if digest and (digest in (one.digest, one.twin.partition("@")[2]) or twins.recorded_as(root, [one.id], digest)):
             return one.id
         if not digest and repository.rpartition(":")[2] == tags.key_tag(one.id, one.key):
             return one.id

@@ -1,15 +1,19 @@
 """Read what the grafts of this checkout became, from out/<id>/graft.json. It imports little, because `list` asks it."""
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TypeVar
 
 from pydantic import ValidationError
 
+from trainwright.core.errors import TrainwrightError
 from trainwright.core.toml import Model, parse_json, read
 from trainwright.matrix.records import GRAFT
 
 M = TypeVar("M", bound=Model)
+
+_told = set[Path]()  # the damaged files that this process named
 
 
 class Result(Model):
@@ -59,10 +63,22 @@ def is_graft(root: Path, identity: str) -> bool:
     return Path(identity).name == identity and (root / "out" / identity / GRAFT).is_file()
 
 
+def paths(root: Path) -> list[Path]:
+    """Return the graft.json of every graft that was built in this checkout, by id."""
+    return sorted(root.glob(f"out/*/{GRAFT}"))
+
+
 def results(root: Path) -> Iterator[Result]:
-    """Yield every graft that was built in this checkout, by id."""
-    for path in sorted(root.glob(f"out/*/{GRAFT}")):
-        if result := read_result(path.parent):
+    """Yield every graft that was built in this checkout, by id; say on standard error which file is damaged."""
+    for path in paths(root):
+        try:
+            result = read_result(path.parent)
+        except TrainwrightError as error:
+            if path not in _told:
+                _told.add(path)
+                print(f"left out: {error.what}; fix: {error.fix}", file=sys.stderr)
+            continue
+        if result:
             yield result
 
 

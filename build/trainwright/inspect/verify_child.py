@@ -140,7 +140,8 @@ def _declared_here(intent: Intent, identity: str, parent: str) -> dict[str, Any]
 def starts(labels: Mapping[str, str]) -> list[str] | None:
     """Return an entrypoint that starts the Python of a graft in place of `python`; None for any other image.
 
-    PATH of an image of others may have another Python, or none, and its own entrypoint may print what is no answer.
+    PATH of an image of others may have another Python, or none, and its own entrypoint may print text of its own, which
+    would be read as part of the answer.
     """
     python = labels.get(tags.PYTHON_LABEL, "")
     return ["/bin/sh", "-c", f'shift; exec {shlex.quote(python)} "$@"', "sh"] if python else None

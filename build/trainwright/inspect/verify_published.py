@@ -138,7 +138,7 @@ def inspect(
     why = _without(public)
     own, manifest = tags.key_tag(identity, key), client.manifest(repository, digest)
     image = client.resolve(repository, own) if zstd_twin.is_twin(manifest) else ""
-    if image != digest and zstd_twin.is_twin(manifest):  # a graft may have layers of zstd, and is no twin
+    if image != digest and zstd_twin.is_twin(manifest):  # a graft with layers of zstd is not a twin
         rows = [_tags(repository, digest, tag, tags.twin_tag(own)), _twin_media_types(repository, digest)]
         rows.append(_row("twin", "", lambda: _twin(repository, digest, own, image, contents, say)))
         place = attest.place_of(repository, image or digest, policy)

@@ -13,7 +13,7 @@ from trainwright.core.errors import ConfigError, NotRunError, did_you_mean
 from trainwright.core.pairs import pairs
 from trainwright.core.toml import Model
 from trainwright.gate import launchers
-from trainwright.graft import recorded
+from trainwright.graft import recorded, results
 from trainwright.image import training_compiler
 from trainwright.jobs import contract, fit, submit
 from trainwright.jobs import request as jobs_request
@@ -113,7 +113,8 @@ def prepare(
     if recipe is None:
         if not re.search(r"[/:@]", image):
             intent.recipe(image)  # raises ConfigError with similar names
-        twins.refuse_for_sagemaker(intent.recipes, image)
+        ids = [*(variant.id for variant in intent.variants), *(one.id for one in results.results(root))]
+        twins.refuse_for_sagemaker(root, ids, image)
         region, identity = _region_of(image, region), publish_uri.identity_of(root, intent, image)
         identity = identity or recorded.identity_of(root, image)
         recipe = recorded.find(intent, identity)

@@ -162,7 +162,11 @@ def _not_taken(found: Inputs, repository: str, error: Refused) -> NotTaken:
 
 def recorded(recipe: Recipe) -> Record | None:
     """Return the checkout's record; None if there is none, or it cannot be read: then the registry is asked."""
-    path = out_folder(recipe) / "twin.json"
+    return _read(out_folder(recipe))
+
+
+def _read(out: Path) -> Record | None:
+    path = out / "twin.json"
     try:
         return Record.model_validate_json(path.read_bytes()) if path.is_file() else None
     except (OSError, ValidationError):
@@ -187,9 +191,9 @@ def known_address(recipe: Recipe, uri: str) -> str:
     return f"{repository}@{twin}" if twin else ""
 
 
-def recorded_as(recipes: Iterable[Recipe], digest: str) -> list[str]:
-    """Return the ids of the images of which this checkout has recorded a twin with this digest."""
-    known = {recipe.id: recorded(recipe) for recipe in recipes}
+def recorded_as(root: Path, ids: Iterable[str], digest: str) -> list[str]:
+    """Return those of these ids of which this checkout has recorded a twin with this digest."""
+    known = {identity: _read(root / "out" / identity) for identity in ids}
     return [name for name, one in known.items() if one and digest in one.twins.values()]
 
 
@@ -203,10 +207,10 @@ def none(identity: str, where: str, again: str = AGAIN) -> NotRunError:
     )
 
 
-def refuse_for_sagemaker(recipes: Iterable[Recipe], address: str) -> None:
-    """Raise ConfigError if an address is that of a twin, by its tag or by what this checkout recorded."""
+def refuse_for_sagemaker(root: Path, ids: Iterable[str], address: str) -> None:
+    """Raise ConfigError if an address is that of a twin, by its tag or by what this checkout recorded of these ids."""
     name, _, digest = address.rpartition("/")[2].partition("@")
-    if tags.is_twin(name.partition(":")[2]) or (digest and recorded_as(recipes, digest)):
+    if tags.is_twin(name.partition(":")[2]) or (digest and recorded_as(root, ids, digest)):
         raise ConfigError(
             "SageMaker does not pull the zstd twin of an image",
             where=address,

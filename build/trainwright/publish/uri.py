@@ -213,7 +213,7 @@ def identity_of(root: Path, intent: Intent, uri: str) -> str:
     if match := PINNED.fullmatch(uri):
         written = {name: state.read_image(root / "out" / name) for name in names}
         found = [name for name, image in written.items() if image and image.digest == match["digest"]]
-        found += twins.recorded_as(intent.recipes, match["digest"])
+        found += twins.recorded_as(root, names, match["digest"])
         shipped = [record.images for record in release_records.known(root).values()]
         found += [name for one in shipped for name, image in one.items() if image.digest == match["digest"]]
         return found[0] if found and found[0] in names else ""

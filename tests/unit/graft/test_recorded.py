@@ -1,12 +1,16 @@
 """Test that a graft of this checkout is an image like any other: its files say what it is made of, and its address."""
 
+import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from unit.graft.records import DIGEST, ID, REPOSITORY, edited, grafted, unchanged
 
 from trainwright.commands import options
 from trainwright.core.errors import ConfigError, LockError, NotRunError
+from trainwright.core.files import write
 from trainwright.docker import engine
 from trainwright.gate import run as gate
 from trainwright.graft import build, recorded, results
@@ -15,10 +19,12 @@ from trainwright.inspect import derive, diff, explain, parent, verify_child
 from trainwright.jobs import emit, launch
 from trainwright.matrix.matrix import Intent
 from trainwright.matrix.records import GRAFT
-from trainwright.publish import uri
+from trainwright.publish import twins, uri
 from trainwright.registry import client
 
 URI = f"{REPOSITORY}@{DIGEST}"
+
+Cli = Callable[..., Any]
 
 
 @pytest.fixture
@@ -49,7 +55,7 @@ def test_no_secret_of_the_image_is_written_down(intent: Intent, folder: Path) ->
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "../out", "pytorch-2.13-cpu-py311-sagemaker", "no-such"])
-def test_what_is_no_graft_of_this_checkout(intent: Intent, folder: Path, name: str) -> None:
+def test_other_names_are_not_found_among_the_grafts(intent: Intent, folder: Path, name: str) -> None:
     here, _ = grafted(intent, folder)
     assert recorded.recorded(here, name) is None
 
@@ -78,7 +84,30 @@ def test_a_lock_of_another_image_below(intent: Intent, folder: Path) -> None:
     file.unlink()
     with pytest.raises(LockError, match="missing or stale"):
         recorded.inputs(here, one)
-    assert list(recorded.contents(here)) == []  # so `find` leaves it out
+    lines = list[str]()
+    assert list(recorded.contents(here, lines.append)) == []  # so `find` leaves it out, and says so
+    assert lines == [f"not looked into: {ID}: the lock of {ID} is missing or stale"]
+    (folder / "out" / ID / recorded.SEEN).write_text('{"found": ')
+    assert list(recorded.contents(here, lines.append)) == []
+    assert lines[1].startswith(f"not looked into: {ID}: ")
+    (folder / "out" / ID / recorded.SEEN).unlink()
+    assert list(recorded.contents(here, lines.append)) == []
+    assert lines[2] == f"not looked into: {ID}: what {ID} is made of is not recorded"
+
+
+def test_a_damaged_result_hides_no_other(intent: Intent, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    grafted(intent, folder)
+    other = folder / "out/a-damaged-one"
+    other.mkdir()
+    (other / GRAFT).write_text('{"id": ')
+    for _ in range(2):  # a command that asks twice says it once
+        assert [one.id for one in results.results(folder)] == [ID]
+    assert recorded.identity_of(folder, URI) == ID
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert f"out/a-damaged-one/{GRAFT}" in said
+    with pytest.raises(ConfigError):
+        results.read_result(other)
 
 
 def test_what_names_it(intent: Intent, folder: Path) -> None:
@@ -87,6 +116,33 @@ def test_what_names_it(intent: Intent, folder: Path) -> None:
         assert recorded.identity_of(folder, name) == ID
     for name in (f"{REPOSITORY}:other", f"{REPOSITORY}@sha256:{'6' * 64}", "x"):
         assert recorded.identity_of(folder, name) == ""
+
+
+def twinned(folder: Path, file: str) -> str:
+    """Record a zstd twin of the graft, in graft.json or in twin.json; return its address."""
+    twin, out = f"sha256:{'7' * 64}", folder / "out" / ID
+    if file == GRAFT:
+        write(out / GRAFT, json.dumps({**json.loads((out / GRAFT).read_text()), "twin": f"{REPOSITORY}@{twin}"}))
+    else:
+        write(out / file, twins.Record(image=DIGEST, twins={REPOSITORY: twin}).model_dump_json())
+    return f"{REPOSITORY}@{twin}"
+
+
+@pytest.mark.parametrize("file", [GRAFT, "twin.json"])
+def test_its_twin_names_it(intent: Intent, folder: Path, file: str) -> None:
+    grafted(intent, folder)
+    assert recorded.identity_of(folder, twinned(folder, file)) == ID
+    assert recorded.identity_of(folder, f"{REPOSITORY}@") == ""
+
+
+def test_its_twin_is_not_for_sagemaker(intent: Intent, folder: Path) -> None:
+    here, one = grafted(intent, folder, "sagemaker")
+    twin = f"{REPOSITORY}@sha256:{'7' * 64}"
+    words = {"instance": "ml.c5.xlarge", "hosts": 1, "role": "arn:aws:iam::111122223333:role/train"}
+    twins.record(one.inputs.recipe, REPOSITORY, DIGEST, twin.partition("@")[2])
+    (folder / "out" / one.id / recorded.SEEN).unlink()  # even if what it is made of is not known any more
+    with pytest.raises(ConfigError, match="SageMaker does not pull the zstd twin"):
+        launch.prepare(here.root, twin, Path("code/train.py"), [], output="s3://bucket-of-ours/jobs", **words)  # type: ignore[arg-type]
 
 
 def test_its_address_and_what_starts_from_it(intent: Intent, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -175,6 +231,18 @@ def test_what_takes_rows_of_the_matrix_says_what_takes_a_graft(
         options.chosen(None, ["../out"])
 
 
+def test_an_image_of_the_matrix_with_the_id_of_an_older_graft_is_that_image(
+    cli: Cli, tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = "pytorch-2.13-cpu-py311-sagemaker"
+    (tree / "out" / own).mkdir(parents=True, exist_ok=True)
+    (tree / "out" / own / GRAFT).write_text("{}")
+    monkeypatch.setattr(options, "find_root", lambda: tree)
+    assert [recipe.id for recipe in options.asked_for(None, [own])[1]] == [own]
+    ended = cli(tree, "explain", own, "--json")
+    assert (ended.code, ended.err) == (0, "")
+
+
 def test_what_decides_its_versions(intent: Intent, folder: Path) -> None:
     here, _ = grafted(intent, folder)
     one = recorded.recorded(here, ID)
@@ -201,7 +269,7 @@ def test_a_difference_to_what_is_only_in_the_engine(
     assert (side.said, side.name, side.key) == (ID, one.name, one.key)
 
 
-def test_what_the_matrix_had_once_is_no_image_of_its_own(intent: Intent, folder: Path) -> None:
+def test_an_image_that_left_the_matrix_is_unknown(intent: Intent, folder: Path) -> None:
     """Its image.json is still there; only a graft has a graft.json beside it."""
     here, _ = grafted(intent, folder)
     (folder / "out" / ID / GRAFT).unlink()

@@ -131,7 +131,7 @@ def test_layers_of_zstd_make_no_twin_of_it(intent: Intent, tmp_path: Path, held:
     assert row.state == "failed"
 
 
-def test_an_image_without_the_label_is_none(intent: Intent) -> None:
+def test_an_image_without_a_grafts_label_is_not_known_as_one(intent: Intent) -> None:
     assert verify.known(intent, {tags.ID_LABEL: ID, tags.KEY_LABEL: "1" * 64}) is None
 
 
@@ -193,6 +193,14 @@ def test_a_twin_is_left_out_where_the_registry_takes_none(
         build.twin(*words, True, lambda _: None)
     compressed = edited(config(media_types=["application/vnd.oci.image.layer.v1.tar+zstd"]))
     assert "zstd already" in build.twin(compressed, *words[1:], True, lambda _: None)
+
+
+def test_a_check_that_does_not_start_says_what_mends_it(intent: Intent, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(look, "ask", lambda *_: ("", "unable to find user nobody-here"))
+    with pytest.raises(BuildError, match="as the user nobody-here") as error:
+        build.check(intent, ID, "team:1", "nobody-here")
+    assert (error.value.where, error.value.why) == ("team:1", "unable to find user nobody-here")
+    assert "with a USER that its /etc/passwd has" in error.value.fix
 
 
 def test_a_check_that_fails_is_a_failure(
