@@ -220,6 +220,7 @@ def test_a_broken_buildx_is_an_error_and_no_image_is_left_for_it(
         raise EnvironmentProblem("buildx is not installed", fix="make engine")
 
     monkeypatch.setattr(engine, "builder", broken)
+    monkeypatch.setattr(loopback, "up", None)  # no registry is started for nothing
     ended = cli(tree, "prove", "base-1.0-cpu-py313-*", *words)
     assert (ended.code, ended.out, world.calls) == (10, "", [])
     assert "buildx is not installed" in ended.err
@@ -385,8 +386,9 @@ def test_no_image_begins_after_the_minutes(cli: Cli, tree: Path, world: World, m
         return whole(*words, **how)
 
     monkeypatch.setattr(process, "logged", slow)
-    ended = cli(tree, "prove", SAGEMAKER, EC2, "--minutes", "1", "--json")
+    ended = cli(tree, "prove", f"{SAGEMAKER[:-1]}?", f"{EC2[:-1]}?", "--minutes", "1", "--json")
     assert ended.code == 7
+    assert "the same command again" in ended.err
     assert [row["state"] for row in json.loads(ended.out)] == ["proved", "left"]
     assert (rows(ended)[EC2]["seconds"], world.did("test")) == (61, [EC2])
 
