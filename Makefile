@@ -63,7 +63,7 @@ build: setup ## Build the image and probe it: FRAMEWORK=pytorch, or ONLY='<id or
 push: build ## Prove, push by digest, verify, tag: REGISTRY=host[:port], else on loopback
 	@:
 
-prove: setup engine registry ## Build, test, push to loopback and record what is not proved: ONLY='<globs>', MINUTES=<begin none later>, KEEP=1, DRY=1
+prove: setup $(if $(DRY),,engine registry) ## Build, test, push to loopback and record what is not proved: ONLY='<globs>', MINUTES=<begin none later>, KEEP=1, DRY=1
 	@$(TRAINWRIGHT) prove $(CHOSEN) $(if $(MINUTES),--minutes '$(MINUTES)') $(if $(KEEP),--keep) $(if $(DRY),--dry-run)
 
 unit: setup ## The tests that need no engine; two minutes

@@ -67,7 +67,7 @@ train() { # id target uri
   "$python" -m pytest --quiet --require-engine tests/train --image "$3" --variant "$1" \
     --junitxml "out/$1/training.xml" --numprocesses auto --maxprocesses 2 </dev/null || code=$? # most of it waits
   [ "$code" != 5 ] || say "no training test is for this framework: $1" # pytest's word for "nothing to do"
-  [ "$code" = 0 ] || [ "$code" = 5 ] || exit "$code"
+  [ "$code" = 0 ] || [ "$code" = 5 ] || exit "$TW_FAILED" # pytest's codes mean other things than ours
 }
 
 same_digest() { # id key digest: what is recorded of these inputs must come out again
@@ -95,7 +95,8 @@ several_hosts() { # id uri tests; without an address the engine holds it under i
   [ -z "$2" ] || image=(--image "$2")
   say "jobs of several hosts with $1"
   "$python" -m pytest --quiet --require-engine "$3" "${image[@]}" --variant "$1" \
-    --numprocesses auto --maxprocesses 2 --dist loadgroup --junitxml "out/$1/cluster.xml" --table "out/$1" </dev/null
+    --numprocesses auto --maxprocesses 2 --dist loadgroup --junitxml "out/$1/cluster.xml" --table "out/$1" </dev/null ||
+    exit "$TW_FAILED"
 }
 
 take_out() { # names of images: out of the engine, but for what it held before

@@ -51,6 +51,7 @@ case "$2 $*" in
 esac
 """
 PYTHON = """#!/bin/sh
+case "$*" in *"$FAILING"*) exit 2 ;; esac # pytest's word for an interrupt
 [ "$2" != pytest ] || exec echo "$@" >>{place}/tests
 exec {python} "$@"
 """
@@ -72,7 +73,7 @@ NAME = "trainwright/a:a-1.0-cpu-py311-ec2-key"
 
 
 def with_stand_ins(
-    place: Path, action: str, held: bool, *words: str, recorded: str = ""
+    place: Path, action: str, held: bool, *words: str, recorded: str = "", failing: str = "no words"
 ) -> subprocess.CompletedProcess[str]:
     """Run the script with stand-ins for the engine and the command line, which record when they are asked for what."""
     (place / "scripts").mkdir()
@@ -94,7 +95,7 @@ def with_stand_ins(
         (place / name).chmod(0o755)
     (place / "engine").write_text("sha256:other\n" + "sha256:own\n" * held)
     (place / "engine.after").write_text(f"{NAME} sha256:own\n")
-    env = os.environ | {"PATH": f"{place}:{os.environ['PATH']}"}
+    env = os.environ | {"PATH": f"{place}:{os.environ['PATH']}", "FAILING": failing}
     command = [str(place / "scripts/test-images.sh"), *words]
     return subprocess.run(command, env=env, capture_output=True, text=True, timeout=60)
 
@@ -128,6 +129,12 @@ def test_the_recorded_digest_must_come_out_again(tmp_path: Path, key: str, diges
     ended = with_stand_ins(tmp_path, "build", False, "--keep", "--by", "CI", recorded=recorded)
     assert ended.returncode == code, ended.stderr
     assert ("came out as another image than the recorded one" in ended.stderr) == (code == 6)
+
+
+@pytest.mark.parametrize("failing", ["pytest --quiet --require-engine tests/train", "tests/cluster/test_jobs.py"])
+def test_failed_tests_are_an_exit_code_of_ours(tmp_path: Path, failing: str) -> None:
+    ended = with_stand_ins(tmp_path, "build", False, "--keep", "--by", "CI", failing=failing)
+    assert ended.returncode == 6, ended.stderr
 
 
 @pytest.mark.parametrize(("began", "code"), [(0, 7), (int(time.time()), 0)], ids=["long ago", "now"])

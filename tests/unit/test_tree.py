@@ -364,6 +364,8 @@ def test_make_prove_hands_over_its_variables() -> None:
     assert re.search(r"trainwright prove *$", dry_run("prove"), re.MULTILINE)
     said = dry_run("prove", "ONLY=*-ec2 jax-*", "MINUTES=5", "KEEP=1", "DRY=1")
     assert "trainwright prove '*-ec2 jax-*' --minutes '5' --keep --dry-run" in said
+    for word in ("engine.py ensure", "registry up"):
+        assert (word in dry_run("prove"), word in said) == (True, False)
 
 
 @pytest.mark.parametrize("words", ["build push", "push build", "push", "push REGISTRY=example.invalid"])

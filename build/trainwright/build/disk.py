@@ -2,7 +2,7 @@
 
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -52,6 +52,11 @@ def disks(wanted: Mapping[Path, float], rest: float = 0) -> list[Disk]:
         Disk(paths, sum(wanted[path] for path in paths) + rest, shutil.disk_usage(_there(paths[0])).free)
         for paths in found.values()
     ]
+
+
+def short(found: Iterable[Disk]) -> list[Disk]:
+    """Return the disks on which less is free than needed."""
+    return [disk for disk in found if disk.need > disk.free]
 
 
 def said(disk: Disk) -> str:

@@ -1,4 +1,4 @@
-"""Prove the images that lack no input here, one after the other: disk, sources, build, push, tests, record.
+"""Prove the images whose inputs this machine can get, one after the other: disk, sources, build, push, tests, record.
 
 `scripts/test-images.sh` builds, pushes and tests, as for CI; `recording` records. Because a record says which inputs
 were proved, an interrupted run goes on where it ended.
@@ -21,8 +21,11 @@ from urllib.parse import urlsplit
 from trainwright.build import disk, loopback, proofs, recording, state
 from trainwright.core import console, host_settings, process, project, store
 from trainwright.core.errors import (
+    AwsError,
     BuildError,
+    ConfigError,
     EnvironmentProblem,
+    IncompatibleError,
     LockError,
     NotRunError,
     RegistryError,
@@ -40,11 +43,15 @@ from trainwright.resolve import fetch, foreign, upstream
 R = TypeVar("R")
 
 SCRIPT = "scripts/test-images.sh"
+UPDATE = "trainwright lock --update"
 # The class of a failure by the exit code of what failed.
 CODES: dict[int, type[TrainwrightError]] = {
-    kind.exit_code: kind for kind in (LockError, BuildError, TestError, NotRunError, RegistryError)
+    kind.exit_code: kind
+    for kind in (
+        *(ConfigError, IncompatibleError, LockError, BuildError, TestError),
+        *(NotRunError, RegistryError, AwsError, EnvironmentProblem),
+    )
 }
-CODES |= {EnvironmentProblem.exit_code: EnvironmentProblem}
 
 
 @dataclass
@@ -56,7 +63,13 @@ class Row:
     reason: str
     seconds: float = 0
     error: TrainwrightError | None = None  # of a failed image
-    lacks: bool = True  # a left image lacks an input here; else it could be proved, with more time or disk
+    fix: str = ""  # of a left image: what would let it be proved
+    retry: bool = False  # a left image can be proved on this machine, with more time or disk or its fix: exit code 7
+
+    @property
+    def said(self) -> str:
+        """Return the reason, and what helps."""
+        return "; ".join(filter(None, (self.reason, self.fix)))
 
 
 @dataclass
@@ -97,7 +110,7 @@ class How:
 
 
 def plan(recipes: Iterable[Recipe]) -> Plan:
-    """Sort images into those to prove and those that lack an input here. Uses no network and no engine."""
+    """Sort images into those to prove and those that cannot be proved here. Uses no network and no engine."""
     found = Plan([], [], 0, {})
     for recipe in recipes:
         standing = proofs.standing(recipe)
@@ -105,20 +118,29 @@ def plan(recipes: Iterable[Recipe]) -> Plan:
             found.proved += 1
             continue
         if standing.state == "blocked":
-            found.left.append(Row(recipe.id, "left", standing.reason))
+            found.left.append(Row(recipe.id, "left", standing.reason, fix=_unblocking(recipe)))
             continue
         try:
             one = inputs.load(recipe)
         except TrainwrightError as error:
-            found.left.append(Row(recipe.id, "left", f"{error.named}: {error.fix}", lacks=False))
+            found.left.append(Row(recipe.id, "left", error.named, fix=error.fix, retry=True))
             continue
         if why := drifted(one):
-            found.left.append(Row(recipe.id, "left", why))
+            found.left.append(Row(recipe.id, "left", why, fix=UPDATE))
             continue
         found.images.append(one)
         found.reasons[recipe.id] = standing.reason
     found.images = order(found.images)
     return found
+
+
+def _unblocking(recipe: Recipe) -> str:
+    """Return what to do for an image that awaits an address or a digest; "" for one that lacks something else."""
+    try:
+        inputs.refuse_awaiting(recipe)
+    except LockError as error:
+        return error.fix
+    return ""
 
 
 def order(images: Iterable[Inputs]) -> list[Inputs]:
@@ -158,7 +180,7 @@ def drifted(found: Inputs) -> str:
     if not found.drift:
         return ""
     one = f"{len(found.drift)} locked package(s) left the mirror, such as {found.drift[0].package}"
-    return f"{one}: an image with other packages is not recorded; trainwright lock --update"
+    return f"{one}: an image with other packages is not recorded"
 
 
 def starts_from(recipe: Recipe) -> list[str]:
@@ -171,38 +193,57 @@ def starts_from(recipe: Recipe) -> list[str]:
 
 
 def forecast(how: How, planned: Plan) -> list[dict[str, Any]]:
-    """Return a row for each image: those to prove in their order, with bytes to fetch and needed on disk; the rest."""
-    folder = disk.engine_folder(engine.facts()) if engine.answers() else None
+    """Return a row for each image: those to prove in their order, with bytes to fetch and needed on disk; the rest.
+
+    `untried` says that something must be fetched, which this does not try. Raises EnvironmentProblem if an engine
+    answers and cannot be used.
+    """
+    answers = engine.answers()
+    folder = _engine_folder() if answers else None
     rows, left = list[dict[str, Any]](), list[Row]()
     for one in planned.images:
-        if engine.answers() and (why := _unbuildable(one)):
-            left.append(Row(one.variant.id, "left", why))
+        if answers and (unbuildable := _unbuildable(one)):
+            left.append(unbuildable)
             continue
-        disks = disk.disks(disk.to_prove(one, how.host.prove.disk, folder, build=True), how.rest)
+        wanted = disk.to_prove(one, how.host.prove.disk, folder, build=True)
+        disks = disk.disks(wanted, how.rest)
+        short = disk.short(disks)
         to_fetch = fetch.to_fetch([one.recipe])
         absent = [source for source in one.lock.sources if not upstream.has(source)]
         unknown = [f"{source.name} from {urlsplit(source.url).hostname}" for source in absent]
         notes = [planned.reasons[one.variant.id]]
         notes += [f"also to fetch: {', '.join(unknown)}"] if unknown else []
-        notes += [f"short of disk now: {disk.said(row)}" for row in disks if row.need > row.free]
+        notes += [f"short of disk now: {disk.said(row)}" for row in short]
         row = {
             "id": one.variant.id,
-            "state": "to prove",
+            "state": "waits for disk" if short else "to prove",
             "fetch": to_fetch,
             "disk": int(sum(row.need for row in disks)),
         }
-        rows.append({**row, "reason": "; ".join(notes)})
-    none = {"fetch": None, "disk": None}
-    return rows + [{"id": row.id, "state": row.state, **none, "reason": row.reason} for row in left + planned.left]
+        rows.append({**row, "untried": bool(to_fetch or absent), "reason": "; ".join(notes)})
+    none = {"fetch": None, "disk": None, "untried": False}
+    return rows + [{"id": row.id, "state": row.state, **none, "reason": row.said} for row in left + planned.left]
 
 
-def _unbuildable(found: Inputs) -> str:
-    """Return why the builder does not run the image's architecture, or ""."""
+def summary(rows: Iterable[dict[str, Any]]) -> str:
+    """Return the numbers of a forecast in one line."""
+    rows = list(rows)
+    states = [row["state"] for row in rows]
+    waits, untried = states.count("waits for disk"), sum(row["untried"] for row in rows)
+    said = f"{states.count('to prove')} to prove"
+    said += f", {waits} wait{'s' * (waits == 1)} for disk" if waits else ""
+    said += f", {states.count('left')} left"
+    return said + (f"; {untried} need{'s' * (untried == 1)} a download that was not tried" if untried else "")
+
+
+def _unbuildable(found: Inputs) -> Row | None:
+    """Return a row if the builder does not run the image's architecture. Raises EnvironmentProblem if none answers."""
+    builder = engine.builder()
     try:
-        buildx.must_build_for(engine.builder(), found.recipe.base.architecture)
+        buildx.must_build_for(builder, found.recipe.base.architecture)
     except EnvironmentProblem as error:
-        return f"{error.what}: {error.why}; {error.fix}"
-    return ""
+        return Row(found.variant.id, "left", _line(error), fix=error.fix)
+    return None
 
 
 # --- one after the other ---------------------------------------------------------------------------------------------
@@ -211,10 +252,11 @@ def _unbuildable(found: Inputs) -> str:
 def run(how: How, planned: Plan, wait: bool = True) -> tuple[list[Row], bool]:
     """Prove the images of a plan; return a row for each image, and whether Ctrl-C ended it.
 
-    Raises EnvironmentProblem if engine or registry do not answer, or another such command works here and `wait` is
-    false. Everything else is a row.
+    Raises EnvironmentProblem if engine, buildx or registry do not answer, or another such command works here and `wait`
+    is false. Everything else is a row.
     """
     engine.client()
+    engine.builder()
     address = loopback.up(how.root, how.say)
     if planned.images:
         project.place(proofs.record_path(planned.images[0].recipe))  # raises now rather than after hours
@@ -224,9 +266,9 @@ def run(how: How, planned: Plan, wait: bool = True) -> tuple[list[Row], bool]:
         try:
             for row in _each(how, waiting, address):
                 rows.append(row)
-                how.say(f"prove: {row.id}: {row.state} after {row.seconds:.0f} s: {row.reason}")
+                how.say(f"prove: {row.id}: {row.state} after {row.seconds:.0f} s: {row.said}")
         except KeyboardInterrupt:
-            rows += [Row(one.variant.id, "left", "interrupted", lacks=False) for one in waiting]
+            rows += [Row(one.variant.id, "left", "interrupted", retry=True) for one in waiting]
             return rows + planned.left, True
     return rows + planned.left, False
 
@@ -238,14 +280,14 @@ def _each(how: How, waiting: list[Inputs], address: str) -> Iterator[Row]:
         if found := _lacking(one, lost):
             waiting.remove(one)
             yield found
-    for number, total in enumerate([len(waiting)] * len(waiting), 1):
-        one = waiting[0]
+    images = list(waiting)
+    for number, one in enumerate(images, 1):
         if time.monotonic() > how.until:
-            row = Row(one.variant.id, "left", "no image begins after the given minutes", lacks=False)
+            row = Row(one.variant.id, "left", "no image begins after the given minutes", retry=True)
         else:
             if number > 1:
                 _prune(how)
-            how.say(f"prove: {one.variant.id}, {number} of {total}")
+            how.say(f"prove: {one.variant.id}, {number} of {len(images)}")
             row = _one(one.variant.id, how, address)
         waiting.pop(0)
         yield row
@@ -256,8 +298,8 @@ def _lacking(found: Inputs, lost: dict[str, TrainwrightError]) -> Row | None:
 
     Sources are fetched before the first build, because they come from addresses that no package mirror replaces.
     """
-    if why := _unbuildable(found):
-        return Row(found.variant.id, "left", why)
+    if row := _unbuildable(found):
+        return row
     for source in found.lock.sources:
         name = source.commit or source.sha256
         if name not in lost and not upstream.has(source):
@@ -267,19 +309,19 @@ def _lacking(found: Inputs, lost: dict[str, TrainwrightError]) -> Row | None:
             except TrainwrightError as error:
                 lost[name] = error
         if name in lost:
-            return _unproved(found.variant.id, lost[name], 0)
+            return _unproved(found.variant.id, lost[name])
     return None
 
 
-def _unproved(identity: str, error: TrainwrightError, seconds: float) -> Row:
+def _unproved(identity: str, error: TrainwrightError) -> Row:
     """Return the row for an error before the build: `left` if an input cannot be had here, else `failed`."""
     if error.where == str(store.root()):  # the store's own errors: full, not writable
-        return Row(identity, "left", f"{_line(error)}; {error.fix}", seconds, lacks=False)
+        return Row(identity, "left", _line(error), fix=error.fix, retry=True)
     if isinstance(error, EnvironmentProblem | LockError):
-        return Row(identity, "left", f"not reached: {_line(error)}", seconds)
+        return Row(identity, "left", f"not reached: {_line(error)}", fix=error.fix)
     if isinstance(error, NotRunError):
-        return Row(identity, "left", error.what, seconds)
-    return Row(identity, "failed", _line(error), seconds, error)
+        return Row(identity, "left", error.what, fix=error.fix)
+    return Row(identity, "failed", _line(error), error=error)
 
 
 def _line(error: TrainwrightError) -> str:
@@ -287,11 +329,27 @@ def _line(error: TrainwrightError) -> str:
 
 
 def _one(identity: str, how: How, address: str) -> Row:
-    """Prove and record one image. Files are read anew, because they may have changed since the first image began."""
+    """Prove and record one image; every failure is its row, and ends no other proof."""
     began = time.monotonic()
+    try:
+        row = _prove(identity, how, address)
+    except TrainwrightError as error:
+        row = Row(identity, "failed", error.why or error.what, error=error)
+    except OSError as problem:  # a log or a record that cannot be written, an engine that went away
+        told = EnvironmentProblem(f"{identity} was not proved", why=str(problem), fix="trainwright doctor; df -h")
+        row = Row(identity, "failed", told.why, error=told)
+    row.seconds = time.monotonic() - began
+    return row
+
+
+def _prove(identity: str, how: How, address: str) -> Row:
+    """Prove and record one image; return its row, without the seconds. Raises TrainwrightError and OSError.
+
+    Files are read anew, because they may have changed since the first image began.
+    """
     recipe = load_intent(how.root).find(identity)
     if recipe is None:
-        return Row(identity, "left", "it is not in the matrix any more", lacks=False)
+        return Row(identity, "left", "it is not in the matrix any more", fix="trainwright list")
     standing = proofs.standing(recipe)
     if standing.state == "proved":
         return Row(identity, "proved", standing.reason)
@@ -299,27 +357,21 @@ def _one(identity: str, how: How, address: str) -> Row:
         found = inputs.load(recipe)
         _make_room(found, how, address)
     except TrainwrightError as error:
-        return Row(identity, "left", f"{_line(error)}; {error.fix}", lacks=False)
+        return Row(identity, "left", _line(error), fix=error.fix, retry=True)
     try:
         found = _bring(recipe)
     except TrainwrightError as error:
-        return _unproved(identity, error, time.monotonic() - began)
+        return _unproved(identity, error)
     if not how.keep and engine.image_id(found.name) is None:
         file = _brought(how, identity)
         write(file, "\n".join([*_names(file), found.name]) + "\n")
-    try:
-        _build_and_test(recipe, how, address)
-        with console.alone(how.root):
-            rows, refused = recording.record([recipe])
-        if refused:
-            raise refused
-    except TrainwrightError as error:
-        return Row(identity, "failed", error.why or error.what, time.monotonic() - began, error)
-    except OSError as problem:  # a log or a record that cannot be written must not end the other proofs
-        told = EnvironmentProblem(f"{identity}: a file cannot be used", why=str(problem), fix="df -h")
-        return Row(identity, "failed", told.why, time.monotonic() - began, told)
+    _build_and_test(recipe, how, address)
+    with console.alone(how.root):
+        rows, refused = recording.record([recipe])
+    if refused:
+        raise refused
     _take_out(how, identity)
-    return Row(identity, "proved", rows[0]["why"], time.monotonic() - began)
+    return Row(identity, "proved", rows[0]["why"])
 
 
 def _bring(recipe: Recipe) -> Inputs:
@@ -331,7 +383,7 @@ def _bring(recipe: Recipe) -> Inputs:
             say(f"{recipe.id}: pulling {reference}")
             foreign.pinned(reference)
     if why := drifted(found):
-        raise NotRunError(why)
+        raise NotRunError(why, fix=UPDATE)
     return found
 
 
@@ -377,40 +429,51 @@ def reason(said: str) -> str:
 # --- disk ------------------------------------------------------------------------------------------------------------
 
 
+def _engine_folder() -> Path | None:
+    """Return the engine's folder; None if it is on another machine. Raises EnvironmentProblem if no engine answers."""
+    with engine.told("the engine does not say where its images are"):
+        return disk.engine_folder(engine.facts())
+
+
 def _make_room(found: Inputs, how: How, address: str) -> None:
-    """Check that the proof has the disk that it needs; if not, remove all build cache and what earlier proofs left.
+    """Check that the proof has the disk that it needs; where the engine's has too little, remove all build cache and
+    what earlier proofs left.
 
     Raises EnvironmentProblem.
     """
     entry = state.plan_one(found, state.repository_if_any(found.recipe, address), engine.answers)
     if entry.action == "reuse":
         return
-    folder = disk.engine_folder(engine.facts())
+    folder = _engine_folder()
     wanted = disk.to_prove(found, how.host.prove.disk, folder, entry.action == "build")
 
-    def short() -> str:
-        return "; ".join(disk.said(one) for one in disk.disks(wanted, how.rest) if one.need > one.free)
-
-    if not (why := short()):
-        return
-    how.say(f"prove: {found.variant.id}: {why}; removing the build cache, and the images of proofs that did not end")
-    engine.prune_cache("0")
-    for file in sorted(how.folder.glob("*.images")):
-        if file.stem != found.variant.id:
-            _take_out(how, file.stem)
-    if why := short():
+    short = disk.short(disk.disks(wanted, how.rest))
+    if any(folder in one.paths for one in short):
+        why = "; ".join(map(disk.said, short))
+        how.say(f"prove: {found.variant.id}: {why}; removing the build cache, and images of proofs that did not end")
+        engine.prune_cache("0")
+        for file in sorted(how.folder.glob("*.images")):
+            if file.stem != found.variant.id:
+                _take_out(how, file.stem)
+        short = disk.short(disk.disks(wanted, how.rest))
+    if short:
+        why = "; ".join(map(disk.said, short))
         fix = "docker image prune --all; docs/how-to.md, 'Make the store smaller'"
         raise EnvironmentProblem("not enough free disk", where=str(how.root), why=why, fix=fix)
 
 
 @contextmanager
 def _freeing(how: How) -> Iterator[None]:
-    """Remove the build cache whenever little disk is left, because a built image is loaded, listed and tested without.
+    """Remove the build cache whenever little is left on the engine's disk: a built image is loaded, listed and tested
+    without the cache. The disk of an engine on another machine is not seen, and its cache is left alone.
 
     BuildKit keeps what a running build uses.
     """
-    ended, settings, folder = Event(), how.host.prove, disk.engine_folder(engine.facts())
-    paths = dict.fromkeys(filter(None, (store.root(), folder)), 0.0)
+    ended, settings, folder = Event(), how.host.prove, _engine_folder()
+    if folder is None:
+        yield
+        return
+    paths = {folder: 0.0}
 
     def watch() -> None:
         while not ended.wait(settings.look_seconds):
@@ -443,15 +506,16 @@ def _take_out(how: How, identity: str) -> None:
     file = _brought(how, identity)
     if not file.exists():
         return
-    if not how.keep:
-        image = state.read_image(how.root / "out" / identity)
-        try:
+    try:
+        if not how.keep:
+            image = state.read_image(how.root / "out" / identity)
             for name in filter(None, [*_names(file), image.uri if image else ""]):
                 engine.remove(name)
-        except EnvironmentProblem as error:  # as with the cache: it takes disk, and ends no proof
-            how.say(f"prove: {_line(error)}")
-            return
-    file.unlink()
+        file.unlink()
+    except TrainwrightError as error:  # as with the cache: it takes disk, and ends no proof
+        how.say(f"prove: {_line(error)}")
+    except OSError as problem:
+        how.say(f"prove: {problem}")
 
 
 def _prune(how: How) -> None:

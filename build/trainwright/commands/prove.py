@@ -48,12 +48,17 @@ def prove(
         rows = build_prove.forecast(how, planned)
         sizes = ("fetch", "disk")
         console.show(
-            rows if as_json else [row | {name: console.human(row[name]) for name in sizes} for row in rows], as_json
+            rows
+            if as_json
+            else [
+                {name: console.human(row[name]) if name in sizes else row[name] for name in row if name != "untried"}
+                for row in rows
+            ],
+            as_json,
         )
-        to_prove = sum(row["state"] == "to prove" for row in rows)
         if not engine.answers():
             typer.echo("note: no engine answers; not checked: its disk, and which architectures it builds", err=True)
-        typer.echo(f"{to_prove} to prove, {len(rows) - to_prove} left{before}", err=True)
+        typer.echo(f"{build_prove.summary(rows)}{before}", err=True)
         return
     image_tests.refuse_without_pytest()
     how.until = began + minutes * 60 if minutes else how.until
@@ -67,16 +72,14 @@ def prove(
         raise KeyboardInterrupt
     errors.refuse_all("images were not proved", [row.error for row in found if row.error])
     named = {*(images or ())}
-    if unmet := [row for row in found if row.state == "left" and (not row.lacks or row.id in named)]:
+    if unmet := [row for row in found if row.state == "left" and (row.retry or row.id in named)]:
         raise errors.NotRunError(
             f"{len(unmet)} image(s) are left, such as {unmet[0].id}",
             why=unmet[0].reason,
-            fix="trainwright doctor: it shows the mirrors in use"
-            if unmet[0].lacks
-            else "the same command again, once what is missing is there: it goes on with what is left",
+            fix=unmet[0].fix or ("the same command again: it goes on with what is left" if unmet[0].retry else ""),
         )
 
 
 def _shown(row: "Row", as_json: bool) -> dict[str, Any]:
     seconds: Any = round(row.seconds, 1) if as_json else f"{row.seconds:.0f} s" if row.seconds else ""
-    return {"id": row.id, "state": row.state, "seconds": seconds, "reason": row.reason}
+    return {"id": row.id, "state": row.state, "seconds": seconds, "reason": row.said}

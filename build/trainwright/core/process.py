@@ -121,19 +121,21 @@ def logged(
         ignored = signal.getsignal(signal.SIGINT) == signal.SIG_IGN  # as under nohup: a program inherits that
         if ignored:
             signal.signal(signal.SIGINT, signal.SIG_DFL)
-        child = subprocess.Popen(
-            [str(word) for word in command],
-            cwd=cwd,
-            env=environment(env or {}),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            start_new_session=True,
-        )
-        if ignored:
-            signal.signal(signal.SIGINT, signal.SIG_IGN)
+        try:
+            child = subprocess.Popen(
+                [str(word) for word in command],
+                cwd=cwd,
+                env=environment(env or {}),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                errors="replace",
+                start_new_session=True,
+            )
+        finally:
+            if ignored:
+                signal.signal(signal.SIGINT, signal.SIG_IGN)
         try:
             for line in child.stdout or ():
                 for target in (sys.stderr, file):

@@ -11,10 +11,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import requests
 
 from trainwright.build import disk, image_tests, loopback, proofs, prove, recording
 from trainwright.core import process, project, store
-from trainwright.core.errors import BuildError, EnvironmentProblem, LockError, NotRunError
+from trainwright.core.errors import BuildError, EnvironmentProblem, LockError, NotRunError, TrainwrightError
 from trainwright.core.files import only_one
 from trainwright.docker import engine
 from trainwright.docker.buildx import Builder
@@ -174,12 +175,14 @@ def test_dry_run_says_order_size_and_reasons_and_touches_nothing(cli: Cli, tree:
     planned = prove.plan(load_intent(tree).recipes)
     to_prove = [name for name, row in found.items() if row["state"] == "to prove"]
     arm = [one.variant.id for one in planned.images if "arm64" in one.variant.id]
-    assert to_prove == [one.variant.id for one in planned.images if one.variant.id not in arm]
+    waits = [name for name, row in found.items() if row["state"] == "waits for disk"]
+    assert (to_prove, waits) == ([], [one.variant.id for one in planned.images if one.variant.id not in arm])
+    assert f"0 to prove, {len(waits)} wait for disk, {len(arm) + len(planned.left)} left; " in ended.err
     assert found[EC2]["disk"] > 10**9
     assert "short of disk now" in found[EC2]["reason"]
     assert found[EC2]["reason"].startswith("no proof of it is recorded")
     assert "also to fetch: efa-installer from efa-installer.amazonaws.com" in found[EFA]["reason"]
-    blocked = {row.id: row.reason for row in planned.left}
+    blocked = {row.id: row.said for row in planned.left}
     assert blocked
     assert {name: row["reason"] for name, row in found.items() if name in blocked} == blocked
     assert world.calls == []
@@ -194,6 +197,35 @@ def test_a_dry_run_without_an_engine_says_what_it_did_not_check(cli: Cli, tree: 
     assert "1 to prove, 0 left" in ended.err
 
 
+def test_numbers_of_a_dry_run() -> None:
+    def rows_of(*states: str, untried: int = 0) -> list[dict[str, Any]]:
+        return [{"state": state, "untried": number < untried} for number, state in enumerate(states)]
+
+    assert prove.summary([]) == "0 to prove, 0 left"
+    assert prove.summary(rows_of("left", "to prove")) == "1 to prove, 1 left"
+    states = ("to prove", "to prove", "waits for disk")
+    assert prove.summary(rows_of(*states, untried=1)) == (
+        "2 to prove, 1 waits for disk, 0 left; 1 needs a download that was not tried"
+    )
+    assert prove.summary(rows_of(*states, "waits for disk", "left", untried=3)) == (
+        "2 to prove, 2 wait for disk, 1 left; 3 need a download that was not tried"
+    )
+
+
+@pytest.mark.parametrize("words", [(), ("--dry-run",)])
+def test_a_broken_buildx_is_an_error_and_no_image_is_left_for_it(
+    cli: Cli, tree: Path, world: World, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    def broken() -> None:
+        raise EnvironmentProblem("buildx is not installed", fix="make engine")
+
+    monkeypatch.setattr(engine, "builder", broken)
+    monkeypatch.setattr(loopback, "up", None)  # no registry is started for nothing
+    ended = cli(tree, "prove", "base-1.0-cpu-py313-*", *words)
+    assert (ended.code, ended.out, world.calls) == (10, "", [])
+    assert "buildx is not installed" in ended.err
+
+
 def test_another_architecture_is_left(cli: Cli, tree: Path, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     other = engine.builder().model_copy(update={"platforms": ["linux/arm64"]})
     monkeypatch.setattr(engine, "builder", lambda: other)
@@ -201,6 +233,9 @@ def test_another_architecture_is_left(cli: Cli, tree: Path, world: World, monkey
     assert ended.code == 0, ended.err
     assert "cannot build images for amd64" in rows(ended)[EC2]["reason"]
     assert world.did("test") == []
+    named = cli(tree, "prove", EC2)
+    assert (named.code, "build on a host with amd64" in named.err) == (7, True)
+    assert "trainwright doctor" not in named.err
 
 
 # --- one after the other ---------------------------------------------------------------------------------------------
@@ -235,6 +270,8 @@ def test_blocked_images_are_in_the_table_and_no_failure(cli: Cli, tree: Path, wo
     assert "1 proved, 0 failed, 1 left" in ended.err
     named = cli(tree, "prove", blocked.id)
     assert (named.code, blocked.reason in named.err) == (7, True)
+    assert f"trainwright lock {blocked.id}   # on a host that reaches it" in named.err
+    assert "trainwright doctor" not in named.err
 
 
 @pytest.mark.parametrize("recorded", [True, False])
@@ -290,7 +327,34 @@ def test_neither_a_full_disk_nor_a_stubborn_engine_ends_the_other_proofs(
     assert ("No space left" if place == "test" else "the engine does not want to: in use") in ended.err
 
 
-def test_what_a_run_with_other_inputs_left_goes_too(cli: Cli, tree: Path, world: World, edit: Edit) -> None:
+@pytest.mark.parametrize(
+    ("place", "state", "code"), [("facts", "left", 7), ("image_id", "failed", 10), ("write", "failed", 10)]
+)
+def test_an_engine_that_stops_between_images_is_a_row(
+    cli: Cli, tree: Path, world: World, monkeypatch: pytest.MonkeyPatch, place: str, state: str, code: int
+) -> None:
+    """The same with a disk that is full for a while."""
+    errors: dict[str, Exception] = {
+        "facts": requests.ConnectionError("connection refused"),
+        "image_id": EnvironmentProblem("no Docker engine answers", why="connection refused"),
+        "write": OSError(28, "connection refused"),
+    }
+    where = prove if place == "write" else engine
+    whole, pending = getattr(where, place), [errors[place]]
+
+    def once(*words: Any) -> Any:
+        if pending and (place == "facts" or world.did("fetch")):
+            raise pending.pop()
+        return whole(*words)
+
+    monkeypatch.setattr(where, place, once)
+    ended = cli(tree, "prove", SAGEMAKER, EC2, "--json")
+    found = rows(ended)
+    assert (ended.code, found[EC2]["state"], found[SAGEMAKER]["state"]) == (code, state, "proved"), ended.err
+    assert "connection refused" in found[EC2]["reason"]
+
+
+def test_images_of_a_run_with_earlier_inputs_are_removed_too(cli: Cli, tree: Path, world: World, edit: Edit) -> None:
     world.ends[EC2] = KeyboardInterrupt()
     assert cli(tree, "prove", EC2).code == 130
     edit(tree / "dockerfiles/frameworks/image.j2", r"^LABEL", "# changed\nLABEL")
@@ -322,8 +386,9 @@ def test_no_image_begins_after_the_minutes(cli: Cli, tree: Path, world: World, m
         return whole(*words, **how)
 
     monkeypatch.setattr(process, "logged", slow)
-    ended = cli(tree, "prove", SAGEMAKER, EC2, "--minutes", "1", "--json")
+    ended = cli(tree, "prove", f"{SAGEMAKER[:-1]}?", f"{EC2[:-1]}?", "--minutes", "1", "--json")
     assert ended.code == 7
+    assert "the same command again" in ended.err
     assert [row["state"] for row in json.loads(ended.out)] == ["proved", "left"]
     assert (rows(ended)[EC2]["seconds"], world.did("test")) == (61, [EC2])
 
@@ -385,13 +450,13 @@ def test_a_failed_fetch(cli: Cli, tree: Path, world: World, problem: Exception, 
     assert SAGEMAKER in world.did("test")
 
 
-def test_a_full_store_is_no_missing_input(cli: Cli, tree: Path, world: World) -> None:
+def test_an_image_that_a_full_store_leaves_is_to_be_tried_again(cli: Cli, tree: Path, world: World) -> None:
     world.lost[EC2] = EnvironmentProblem("no space left", where=str(store.root()), fix="free some")
     ended = cli(tree, "prove", "base-1.0-cpu-py313-ec*", "--json")
     assert (ended.code, rows(ended)[EC2]["reason"]) == (7, "no space left; free some")
 
 
-def test_drift_is_left_because_it_cannot_be_recorded(
+def test_an_image_with_other_packages_than_locked_is_left_because_it_cannot_be_recorded(
     cli: Cli, tree: Path, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole, rest = inputs.load, list[int]()
@@ -408,6 +473,7 @@ def test_drift_is_left_because_it_cannot_be_recorded(
     ended = cli(tree, "prove", EC2, "--json")
     assert ended.code == 7
     assert "1 locked package(s) left the mirror, such as libc6" in rows(ended)[EC2]["reason"]
+    assert 'fix": "trainwright lock --update' in ended.err
     assert (world.did("test"), bool(rest)) == ([], True)
     planned = prove.plan([load_intent(tree).recipe(EC2)])  # and then the store knows
     assert (planned.images, len(planned.left)) == ([], 1)
@@ -431,8 +497,9 @@ def test_images_to_start_from_are_pulled_before_the_build(tree: Path, world: Wor
 
 
 def test_too_little_disk_first_takes_the_cache_and_what_unfinished_proofs_left(
-    cli: Cli, tree: Path, world: World
+    cli: Cli, tree: Path, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(engine, "facts", lambda: {"root": str(store.root())})  # one disk
     world.ends[EC2] = (6, "")
     assert cli(tree, "prove", EC2).code == 6
     world.calls.clear()
@@ -442,6 +509,32 @@ def test_too_little_disk_first_takes_the_cache_and_what_unfinished_proofs_left(
     assert [what for what, _ in world.calls][:3] == ["prune", "remove", "remove"]
     assert world.did("prune") == ["0"]
     assert inputs.load(load_intent(tree).recipe(EC2)).name == world.did("remove")[0]
+
+
+@pytest.mark.parametrize("remote", [True, False])
+def test_the_cache_stays_where_it_takes_no_disk_of_the_store(
+    cli: Cli, tree: Path, world: World, monkeypatch: pytest.MonkeyPatch, remote: bool
+) -> None:
+    """The engine is on another machine, or the store on a disk of its own."""
+    if remote:
+        monkeypatch.setenv("DOCKER_HOST", "tcp://192.0.2.1:2375")
+
+    def disks(wanted: dict[Path, float], _: float = 0) -> list[disk.Disk]:
+        return [disk.Disk([path], 1, 0 if path == store.root() else 1) for path in wanted]
+
+    monkeypatch.setattr(disk, "disks", disks)
+    ended = cli(tree, "prove", EC2, "--json")
+    assert (ended.code, rows(ended)[EC2]["state"], world.did("prune")) == (7, "left", [])
+    assert "not enough free disk" in rows(ended)[EC2]["reason"]
+
+
+def test_the_disk_of_an_engine_on_another_machine_is_not_watched(
+    tree: Path, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DOCKER_HOST", "tcp://192.0.2.1:2375")
+    monkeypatch.setattr(prove, "Thread", None)
+    with prove._freeing(prove.How(tree, print)):
+        pass
 
 
 def test_disk_that_stays_too_small(cli: Cli, tree: Path, world: World) -> None:
@@ -457,7 +550,13 @@ def test_the_cache_goes_while_a_proof_runs_with_little_disk(
     cli: Cli, tree: Path, world: World, monkeypatch: pytest.MonkeyPatch, edit: Edit
 ) -> None:
     edit(tree / "dockerfiles/host.toml", r"^look_seconds = \d+ ", "look_seconds = 0.001 ")
-    whole, pruned = process.logged, Event()
+    whole, pruned, disks, watched = process.logged, Event(), disk.disks, list[list[Path]]()
+
+    def looked(wanted: dict[Path, float], rest: float = 0) -> list[disk.Disk]:
+        watched.append(list(wanted))
+        return disks(wanted, rest)
+
+    monkeypatch.setattr(disk, "disks", looked)
 
     def waiting(*words: Any, **how: Any) -> tuple[int, str]:
         world.free = [4 * 10**9]
@@ -473,6 +572,7 @@ def test_the_cache_goes_while_a_proof_runs_with_little_disk(
     ended = cli(tree, "prove", EC2)
     assert (ended.code, world.did("prune")) == (0, ["0"])
     assert "less than 5 GB free" in ended.err
+    assert watched[-1] == [Path("/")]  # not the store's, which no cache of the engine fills
 
 
 def test_an_image_that_the_engine_holds_needs_no_disk(cli: Cli, tree: Path, world: World) -> None:
@@ -481,7 +581,7 @@ def test_an_image_that_the_engine_holds_needs_no_disk(cli: Cli, tree: Path, worl
     assert cli(tree, "prove", EC2).code == 0
 
 
-def test_sources_in_the_store_count_once_less(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sources_that_the_store_holds_are_not_counted_again(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found, factors = inputs.load(load_intent(tree).recipe(EC2)), prove.How(tree, print).host.prove.disk
     root = store.root()
     sizes = sum(disk.sources_of(found).values())
@@ -496,6 +596,11 @@ def test_sources_in_the_store_count_once_less(tree: Path, monkeypatch: pytest.Mo
 
 
 # --- why -------------------------------------------------------------------------------------------------------------
+
+
+def test_each_exit_code_has_its_class() -> None:
+    codes = {kind.exit_code for kind in TrainwrightError.__subclasses__()} - {TrainwrightError.exit_code}
+    assert set(prove.CODES) == codes >= set(range(2, 11))
 
 
 @pytest.mark.parametrize(

@@ -176,6 +176,16 @@ def test_an_interrupt_ends_all_processes_of_a_session(
         assert not _runs(pid)
 
 
+def test_a_program_that_cannot_start_leaves_an_ignored_interrupt_ignored(tmp_path: Path) -> None:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with pytest.raises(FileNotFoundError):
+            logged([tmp_path / "none"], tmp_path / "log", cwd=tmp_path, grace=1)
+        assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def _runs(pid: str) -> bool:
     try:
         return Path("/proc", pid, "stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
