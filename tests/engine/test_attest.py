@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import httpx
 import pytest
@@ -136,8 +137,9 @@ def pushed_image(intent: Intent, found: Inputs, folder: Path, repository: str, n
 def push(intent: Intent, found: Inputs, registry: str, tmp_path: Path) -> Push:
     """Return a function that pushes an image, to a separate repository for each test unless one is named."""
 
+    own = f"{registry}/{uuid4().hex}/trainwright/{found.variant.framework}"
+
     def one(name: str = "one", repository: str = "") -> Pushed:
-        own = f"{registry}/{tmp_path.name.lower()}/trainwright/{found.variant.framework}"
         return pushed_image(intent, found, tmp_path, repository or own, name)
 
     return one
@@ -554,7 +556,7 @@ def test_contents_are_asked_of_the_image_itself(registry: str, keys: dict[str, P
         tree = built_in_this_run()
         intent = load_intent(tree)
         found = inputs.load(Recipe(intent, intent.variants[0]))
-        repository = f"{registry}/{tmp_path.name.lower()}/trainwright/tiny"
+        repository = f"{registry}/{uuid4().hex}/trainwright/tiny"
         engine.save(found.name, tmp_path / "layout")
         digest, _ = registries.manifest_of(tmp_path / "layout")
         registries.push(tmp_path / "layout", repository, digest)

@@ -7,6 +7,7 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
+from uuid import uuid4
 
 import httpx
 import layouts
@@ -62,7 +63,7 @@ def place(tmp_path: Path, registry: str) -> Place:
         shutil.copytree(ROOT / name, tree / name)
     (tree / ".gitignore").write_text("out/\nlayouts/\n")
     begin(tree)
-    return Place(tree, f"{registry}/{tmp_path.name.strip('_').lower()}")
+    return Place(tree, f"{registry}/{uuid4().hex}")
 
 
 def test_two_addresses(place: Place) -> None:

@@ -4,6 +4,7 @@ import json
 import shutil
 from pathlib import Path
 from typing import Any, NamedTuple
+from uuid import uuid4
 
 import httpx
 import layouts
@@ -84,7 +85,7 @@ def place(tmp_path: Path, registry: str, monkeypatch: pytest.MonkeyPatch) -> Pla
     for name in ("dockerfiles", "scripts"):
         shutil.copytree(ROOT / name, tree / name)
     monkeypatch.setenv("TRAINWRIGHT_STORE", str(tmp_path / "store"))
-    return Place(tree, f"{registry}/{tmp_path.name.strip('_').lower()}")
+    return Place(tree, f"{registry}/{uuid4().hex}")
 
 
 def states(found: dict[str, Any]) -> dict[str, str]:

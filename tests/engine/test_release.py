@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
+from uuid import uuid4
 
 import httpx
 import pytest
@@ -79,7 +80,7 @@ def checkout(built: Path, tmp_path: Path, registry: str) -> Checkout:
     (tree / "tests/image/test_stub.py").write_text("def test_it(): pass\n")
     (tree / ".gitignore").write_text("/out/\n__pycache__/\n.pytest_cache/\n")
     begin(tree)
-    return Checkout(tree, f"{registry}/{tmp_path.name.strip('_').lower()}")
+    return Checkout(tree, f"{registry}/{uuid4().hex}")
 
 
 def move_pip(tree: Path) -> None:
