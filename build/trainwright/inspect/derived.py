@@ -53,7 +53,7 @@ def _dockerfile(parent: Parent) -> str:
 
     Raises ConfigError if the image names a Python or a user that would be something else in a Dockerfile.
     """
-    # The distribution's Python takes packages of others only if it is told so, as whoever put the framework there did.
+    # Debian marks its own Python as externally managed, so pip refuses to install there without this variable.
     python = shlex.quote(_written("Python", parent.python, PATH, parent))
     pip = f"PIP_BREAK_SYSTEM_PACKAGES=1 {python} -m pip" if parent.python else "pip"
     user = _written("user", parent.user, USER, parent)

@@ -11,7 +11,7 @@ Pushed = Literal["pushed", "there already", ""]
 
 
 class Tip(NamedTuple):
-    """The commit that a remote's branch has; all are "" if there is no such branch."""
+    """The head commit of a remote's branch; all fields are "" if the branch does not exist."""
 
     commit: str = ""
     parent: str = ""
@@ -63,6 +63,6 @@ def push(root: Path, remote: str, branch: str, commit: str, held: Tip) -> Pushed
     if [held.parent, held.tree] == head:
         return "there already"
     reference = f"refs/heads/{branch}"
-    lease = f"--force-with-lease={reference}:{held.commit}"  # "" means: only if there is no such branch
+    lease = f"--force-with-lease={reference}:{held.commit}"  # "" means: only if the branch does not exist
     checkout.git(root, "push", "--quiet", lease, "--", remote, f"{commit}:{reference}")
     return "pushed"

@@ -58,7 +58,7 @@ class Seen(Model):
 
 @cache
 def order(ecosystem: str, text: str) -> Any:
-    """Return an object with the order of this ecosystem's versions. Raises ValueError for what is no such version."""
+    """Return an object with the order of this ecosystem's versions. Raises ValueError if it is malformed."""
     if ecosystem == PYPI:
         return Version(text)
     from debian.debian_support import Version as DebianVersion

@@ -123,7 +123,7 @@ def evaluate(part: Affected, package: Package) -> tuple[bool, str, str]:
 
 
 def included(one: Range, ecosystem: str, version: str) -> bool:
-    """Return whether a range includes a version. Raises ValueError if a bound is no version of the ecosystem."""
+    """Return whether a range includes a version. Raises ValueError if a bound is malformed."""
     limits = [event["limit"] for event in one.events if "limit" in event]
     if limits and not any(limit == "*" or compare(ecosystem, version, limit) < 0 for limit in limits):
         return False

@@ -173,7 +173,7 @@ def _image(
             order(package.ecosystem, package.version)
         except ValueError:
             what = f"{package.name} {package.version}"
-            missing[what] = NotCovered(what=what, why=f"it is no version of {package.ecosystem}")
+            missing[what] = NotCovered(what=what, why=f"the version is not valid in {package.ecosystem}")
             continue
         covered[package.ecosystem] += 1
         for found in problems.get(package, []):
@@ -210,7 +210,8 @@ def _day(one: Seen) -> date:
     try:
         return date.fromisoformat(one.newest)
     except ValueError:
-        raise ConfigError(f"{one.path} is a damaged snapshot", where=one.path, why=f"{one.newest} is no day") from None
+        why = f"{one.newest} is not a date"
+        raise ConfigError(f"{one.path} is a damaged snapshot", where=one.path, why=why) from None
 
 
 def _ended(said: Settings, today: date) -> list[str]:
