@@ -101,6 +101,8 @@ def base(tools: str, registry: str, repositories: Path, label: str) -> str:
     """Push the base image; return its name in the registry, with a tag alone."""
     name = f"{registry}/mini/base:1"
     words = [f"--build-arg=TOOLS={tools}", f"--build-arg=LABEL={label}", "--target=base"]
+    # The repositories come from the folder: to make them again, once the cache has let them go, would make other keys.
+    words += [f"--build-context=repositories={repositories}", "--no-cache-filter=made"]
     built(MINIATURE, *words, f"--output=type=image,name={name},push=true")
     subprocess.run(["docker", "rmi", name], capture_output=True)
     return name

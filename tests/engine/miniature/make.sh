@@ -1,7 +1,7 @@
 #!/bin/sh
 # Builds and signs the packages, and makes these repositories below /repositories: good; foreign (a package is signed with a key
 # that the base does not know), bare (it has no signature), both with an index that is signed well; plain (no signature of its
-# index).
+# index). Below /repositories/base lies what the base holds of them: the key, and where dnf looks.
 set -eu
 export HOME=/root GNUPGHOME=/root/.gnupg
 mkdir -m 700 "$GNUPGHOME"
@@ -9,9 +9,10 @@ for name in mini foreign; do
     printf '%%no-protection\nKey-Type: RSA\nKey-Length: 2048\nName-Real: %s\nExpire-Date: 0\n%%commit\n' $name > /tmp/key
     gpg --batch --quiet --gen-key /tmp/key
 done
-mkdir -p /etc/pki/rpm-gpg /etc/yum.repos.d /repositories/good
-gpg --armor --export mini > /etc/pki/rpm-gpg/RPM-GPG-KEY-mini
-cat > /etc/yum.repos.d/mini.repo << EOF
+base=/repositories/base/etc
+mkdir -p $base/pki/rpm-gpg $base/yum.repos.d /repositories/good
+gpg --armor --export mini > $base/pki/rpm-gpg/RPM-GPG-KEY-mini
+cat > $base/yum.repos.d/mini.repo << EOF
 [mini]
 name=The miniature distribution
 baseurl=http://mini.invalid/good
