@@ -3,9 +3,9 @@
 Run by the steps that install wheels, with the image's Python; itself not shipped. Commands:
 
     leave-out RULES               delete the files of RULES, or their debug sections, and correct the packages' RECORD
-    put-back RULES WHEELS         what RULES leave out everywhere but in the devel twin, out of the folder WHEELS
+    put-back RULES WHEELS         write what RULES leave out everywhere but in the devel twin, from the folder WHEELS
     move-out WHEEL...             delete each wheel's largest file; its RECORD keeps it, as the next layer brings it
-    bring-back WHEEL...           that file
+    bring-back WHEEL...           write that file
 
 RULES is requirements/<folder>.left-out.json: what `left_out` of dockerfiles/layers/<component>.toml means for the
 packages of one folder. A rule that matches no file ends the build: a newer release may ship its files elsewhere.
