@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from trainwright.build import baking, kept, proof_code
+from trainwright.build import baking, kept, proof_code, syft
 from trainwright.build import compile as build_compile
 from trainwright.build.state import Done, known_image, out_folder, plan_one, published_image, read_image, write_image
 from trainwright.core import store
@@ -276,7 +276,7 @@ def prove(found: Inputs, out: Path) -> Image:
         engine.save(found.name, folder / "layout")
         _, manifest = client.manifest_of(folder / "layout")
         # syft reads the saved layers, without the engine, while the image is probed.
-        listing = beside.submit(engine.sbom, folder / "layout", folder / "sbom.json", found.variant.id)
+        listing = beside.submit(syft.sbom, folder / "layout", folder / "sbom.json", found.variant.id)
         said, when = findings(found, found.name)
         packages = found.distribution.packages()
         differences = probe.compare(found.recipe, found.pins, found.lock, packages, said)

@@ -6,7 +6,6 @@ The SDK cannot use BuildKit, and importing it takes longer than the rest of `pla
 import io
 import json
 import os
-import sys
 import tarfile
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
@@ -21,7 +20,7 @@ from trainwright.core.errors import BuildError, EnvironmentProblem, NotRunError
 from trainwright.core.files import PIECE, Pieces, unpack
 from trainwright.core.process import run
 from trainwright.docker import buildx as docker_buildx
-from trainwright.docker import canonical, oci_layout
+from trainwright.docker import canonical
 from trainwright.docker.buildx import Builder
 from trainwright.docker.canonical import Packed
 from trainwright.docker.engine_socket import get, silent
@@ -368,25 +367,3 @@ def save_as_it_is(name: str, target: Path) -> None:
             raise EnvironmentProblem(
                 f"{name} cannot be saved", where=str(target), why=str(error), fix="df -h"
             ) from None
-
-
-def sbom(layout: Path, target: Path, name: str) -> None:
-    """Write a CycloneDX SBOM of a saved image with syft; it names no folder of this host. Raises BuildError."""
-    with store.scratch() as folder:
-        # Because syft spends half of its time on unpacking layers, they are unpacked first. syft identifies layers by
-        # their unpacked digests.
-        digest = oci_layout.unpack(layout, folder / "layout")
-        run(
-            [
-                *(Path(sys.executable).with_name("syft"), "scan", f"oci-dir:{folder / 'layout'}"),
-                *("--source-name", name, "--source-version", digest, "--output", f"cyclonedx-json={target}"),
-            ],
-            env={
-                "SYFT_CHECK_FOR_APP_UPDATE": "false",
-                "SYFT_FORMAT_PRETTY": "true",
-                "SYFT_FILE_METADATA_SELECTION": "none",
-            },
-            error=BuildError,
-            what="the SBOM cannot be created",
-            fix="make build   # installs syft",
-        )

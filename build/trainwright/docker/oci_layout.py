@@ -1,11 +1,9 @@
-"""Read or unpack an OCI layout on this host: the configuration of its one image, and the files of each layer."""
+"""Read, unpack or write an OCI layout on this host: the configuration of its one image, and the files of each layer."""
 
 import hashlib
 import json
-import os
-import shutil
 import tarfile
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, NamedTuple, cast
 
@@ -71,32 +69,30 @@ def entries(layout: Path, layer: str) -> dict[str, Entry]:
         return {member.name: _entry(archive, member) for member in archive}
 
 
-def unpack(layout: Path, target: Path) -> str:
-    """Write the image with unpacked layers into another layout; return its digest in the first one.
+def unpack(layout: Path, layer: str, diff_id: str, target: Path) -> None:
+    """Write a layer's tar. Raises BuildError if it is not the one that the image's configuration names."""
+    hashed = hashlib.sha256()
+    with _opened(_blob(layout, layer)) as packed, target.open("wb") as tar:
+        while chunk := packed.read(CHUNK):
+            hashed.update(chunk)
+            tar.write(chunk)
+    if (said := f"sha256:{hashed.hexdigest()}") != diff_id:
+        why = f"the configuration names {diff_id}, the layer holds {said}"
+        raise BuildError("a layer does not match its image", where=layer, why=why, fix="build again")
 
-    Raises BuildError if a layer does not match the configuration.
-    """
-    digest, config, _ = read(layout)
-    manifest = json.loads(_blob(layout, digest).read_text())
-    (target / "blobs/sha256").mkdir(parents=True)
-    shutil.copyfile(_blob(layout, manifest["config"]["digest"]), _blob(target, manifest["config"]["digest"]))
 
-    def one(layer: dict[str, Any], diff_id: str) -> dict[str, Any]:
-        hashed = hashlib.sha256()
-        with _opened(_blob(layout, layer["digest"])) as packed, _blob(target, diff_id).open("wb") as tar:
-            while chunk := packed.read(CHUNK):
-                hashed.update(chunk)
-                tar.write(chunk)
-            size = tar.tell()
-        if (said := f"sha256:{hashed.hexdigest()}") != diff_id:
-            why = f"the configuration names {diff_id}, the layer holds {said}"
-            raise BuildError("a layer does not match its image", where=layer["digest"], why=why, fix="build again")
-        return {"mediaType": TAR, "digest": diff_id, "size": size}
-
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        manifest["layers"] = [*pool.map(one, manifest["layers"], config["rootfs"]["diff_ids"])]
-    describe(target, json.dumps(manifest).encode(), MANIFEST)
-    return digest
+def join(config: Mapping[str, Any], tars: Sequence[tuple[str, Path]], layout: Path) -> None:
+    """Write a layout of one image: its configuration, and links to its tars with their digests, lowest first."""
+    (layout / "blobs/sha256").mkdir(parents=True)
+    content = json.dumps(config).encode()
+    digest = f"sha256:{hashlib.sha256(content).hexdigest()}"
+    _blob(layout, digest).write_bytes(content)
+    for layer, tar in dict(tars).items():
+        _blob(layout, layer).hardlink_to(tar)
+    layers = [{"mediaType": TAR, "digest": layer, "size": tar.stat().st_size} for layer, tar in tars]
+    described = {"mediaType": CONFIG, "digest": digest, "size": len(content)}
+    manifest = {"schemaVersion": 2, "mediaType": MANIFEST, "config": described, "layers": layers}
+    describe(layout, json.dumps(manifest).encode(), MANIFEST)
 
 
 def describe(layout: Path, manifest: bytes, kind: str) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 from packaging.utils import canonicalize_name
 
-from trainwright.build import baking, state
+from trainwright.build import baking, state, syft
 from trainwright.build import build as build_build
 from trainwright.core import store
 from trainwright.core.errors import BuildError, NotRunError
@@ -253,7 +253,7 @@ def push(
         layout = folder / "layout"
         engine.save_as_it_is(one.name, layout)
         digest, manifest = on_its_layers(found, layout, lower)
-        engine.sbom(layout, out / "sbom.json", one.id)
+        syft.sbom(layout, out / "sbom.json", one.id)
         say(f"{one.id}: pushing {digest} to {repository}")
         client.push(layout, repository, digest)
     client.verify(repository, digest, manifest, files.kinds(found))
