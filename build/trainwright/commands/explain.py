@@ -20,15 +20,16 @@ def explain(images: Images = None, framework: Framework = None, as_json: Json = 
 
     intent = load_intent(find_root())
     locked: Lock | None
-    decided = dict[str, str]()
+    decided, beyond = dict[str, str](), list[inspect_explain.Explained]()
     name = images[0] if images and len(images) == 1 else ""
     if name and intent.find(name) is None and results.is_graft(intent.root, name):
-        from trainwright.graft import recorded
+        from trainwright.graft import recorded, with_file
 
         one = recorded.must(intent, name)
         recipe, own, decided = one.recipe, recorded.inputs(intent, one).inputs, one.decided
         locked, packages = own.lock, own.distribution.packages()
         build_packages = own.tools.packages() if own.tools else {}
+        beyond = with_file.explained(recipe, own.lock, one.file) if one.file else []
     else:
         _, recipes = asked_for(framework, images)
         if len(recipes) > 1:
@@ -37,6 +38,7 @@ def explain(images: Images = None, framework: Framework = None, as_json: Json = 
         (recipe,) = recipes
         locked, packages, build_packages = inputs.known(recipe)
     rows = inspect_explain.explain(recipe, locked, packages, build_packages, decided)
+    rows += [row for row in beyond if row.component not in {known.component for known in rows}]
     ready = additions.settings(recipe.root).ready([recipe.id])
     restricted = licences.table(recipe, locked)
     absent = inspect_explain.left_out_table(recipe, locked)

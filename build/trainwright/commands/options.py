@@ -176,16 +176,18 @@ def find_root() -> Path:
     return root
 
 
-def chosen(framework: str | None, images: Sequence[str] | None) -> tuple["Intent", list["Recipe"]]:
+def chosen(
+    framework: str | None, images: Sequence[str] | None, requirements: Path | None = None
+) -> tuple["Intent", list["Recipe"]]:
     from trainwright.matrix.matrix import load_intent, select
 
     intent = load_intent(find_root())
     for name in images or ():
-        _refuse_graft(intent, name)
+        _refuse_graft(intent, name, requirements)
     return intent, select(intent, framework, images)
 
 
-def _refuse_graft(intent: "Intent", name: str) -> None:
+def _refuse_graft(intent: "Intent", name: str, requirements: Path | None) -> None:
     """Raise ConfigError if a name is that of a graft of this checkout; the error names the commands that take one.
 
     An image of the matrix that got the id of an older graft is that image.
@@ -193,11 +195,22 @@ def _refuse_graft(intent: "Intent", name: str) -> None:
     from trainwright.graft import results
 
     if intent.find(name) is None and results.is_graft(intent.root, name):
+        if requirements:
+            from trainwright.graft import recorded
+
+            raise ConfigError(
+                f"{name} is a graft, whose packages are added where it is made",
+                where=f"out/{name}",
+                why="they go into the Python of the image below, and are locked with what the graft adds",
+                fix=recorded.command_of(intent.root, name, str(requirements))
+                or f"trainwright graft IMAGE --with {requirements}",
+            )
         raise ConfigError(
             f"{name} is a graft, and this command takes images of the matrix",
             where=f"out/{name}",
             why="what is in it comes from an image of others, and is locked there",
-            fix=f"trainwright graft IMAGE to build it, trainwright derive {name} --into DIR for packages on top; "
+            fix="trainwright graft IMAGE to build it, also with --with FILE; "
+            f"trainwright derive {name} --into DIR for a project on top; "
             "verify, run, emit, launch, gate, uri, diff and explain take it",
         )
 
@@ -206,7 +219,7 @@ def asked_for(
     framework: str | None, images: Sequence[str] | None, requirements: Path | None = None, name: str = ""
 ) -> tuple["Intent", list["Recipe"]]:
     """Return the chosen images for a command that takes hours: without a choice it fails instead of taking all."""
-    intent, recipes = chosen(framework, images)
+    intent, recipes = chosen(framework, images, requirements)
     if framework is None and images is None:
         raise ConfigError(
             "no image was chosen",

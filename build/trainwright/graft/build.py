@@ -17,7 +17,7 @@ from trainwright.core.files import write
 from trainwright.core.progress import Progress, Say
 from trainwright.core.toml import load
 from trainwright.docker import engine, oci_layout
-from trainwright.graft import files, lock, look, recorded
+from trainwright.graft import files, lock, look, recorded, with_file
 from trainwright.graft import recipe as graft_recipe
 from trainwright.graft.files import Graft, archive
 from trainwright.graft.found import Found, Inside, settings
@@ -49,7 +49,7 @@ def build(
         fix = "unset BUILDX_BUILDER, or docker buildx use default"
         raise NotRunError(f"{made.id} is not built", why=why, fix=fix)
     recipe = graft_recipe.recipe(intent, found, wanted, made.id, made.framework)
-    locked = lock.locked(recipe, found, out, files.epoch(found.config.created), say, progress)
+    locked = lock.locked(recipe, found, out, files.epoch(found.config.created), say, progress, wanted.file)
     one = files.graft(recipe, found, made, locked)
     lay_out(one, out)
     recorded.write_down(found, wanted, made, out)
@@ -107,6 +107,8 @@ def prove(intent: Intent, found: Found, made: Plan, one: Graft, say: Say) -> tup
         added_layers=len(after.config.layers) - len(found.config.layers),
         nccl_before=_nccls(found),
         nccl_after=_nccls(after),
+        requirements=one.inputs.variant.requirements,
+        added=with_file.named(one.inputs.recipe, one.inputs.lock),
         checked=check(intent, one.id, one.name, after.config.user),
     )
     return result, after

@@ -324,14 +324,14 @@ class Variant(Model):
     row: int = 0  # of its framework's rows, from 0
     pins: dict[str, Pin]
     parent: str = ""  # the image that a requirements file extends; "" for an image of the matrix itself
-    requirements: str = ""  # path of the requirements file
+    requirements: str = ""  # path of the requirements file; without a parent it is of a graft, which adds it itself
 
     @property
     def groups(self) -> tuple[Group, ...]:
         """Return the groups of locked Python packages in the image: no tools; compilers only in a devel twin."""
         own: tuple[Group, ...] = ("framework", "toolkit", "devel") if self.devel else ("framework", "toolkit")
         own += ("base",) if "python" in self.pins and self.pins["python"].provider == IN_BASE else ()
-        return (*own, "added") if self.parent else own
+        return (*own, "added") if self.requirements else own
 
     @property
     def lock(self) -> str:
