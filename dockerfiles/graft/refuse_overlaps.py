@@ -65,4 +65,4 @@ def main() -> str:
 
 if __name__ == "__main__":
     if why := main():
-        sys.exit(f"{why}: files of other packages of the image. Leave such packages out of the requirements file.")
+        sys.exit(f"refuse_overlaps: {why}")  # graft/with_file.py reads it

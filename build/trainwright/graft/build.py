@@ -58,7 +58,8 @@ def build(
         engine.tag(found.reference, found.source)
     if engine.image_id(one.name) is None:
         say(f"{one.id}: building in {out.relative_to(intent.root)}")
-        baking.bake(out)
+        with with_file.refused(found, wanted.file):
+            baking.bake(out)
     say(f"{one.id}: looking into it, and checking it against its declaration")
     try:
         result, after = prove(intent, found, made, one, say)
@@ -198,7 +199,7 @@ def _inside(before: Inside, after: Inside, one: Graft) -> Iterator[str]:
         wanted = python.packages | (new if python.path == one.python else {})
         if now is None or now.packages != wanted:
             held = now.packages if now else {}
-            wrong = sorted(name for name, _ in wanted.items() ^ held.items())
+            wrong = sorted({name for name, _ in wanted.items() ^ held.items()})
             yield f"packages of {python.path}: {', '.join(wrong[:SHOWN])}"
         elif now.components != {**now.components, **python.components}:
             yield f"what {python.path} imports changed: {now.components!r}"[:400]

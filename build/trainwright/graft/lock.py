@@ -54,8 +54,8 @@ def locked(
 ) -> Locked:
     """Return the lock of out/<id>/ if it is current, else a new one, which is written; fetch everything it names.
 
-    `file` has packages that a team adds; `epoch` is the time of the image. Raises LockError and IncompatibleError if what
-    is asked for cannot be resolved, EnvironmentProblem if a mirror, an index or an address is not reached.
+    `file` has what a team adds, `epoch` is the time of the image. Raises LockError and IncompatibleError if something
+    cannot be resolved for this image, EnvironmentProblem if a mirror, an index or an address is not reached.
     """
     wanted = _intent(recipe, found, file)
     one = held(recipe, found, out, epoch, file)

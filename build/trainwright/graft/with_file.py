@@ -1,11 +1,13 @@
 """Resolve the packages of a team's requirements file for the Python of an image of others, and say what they are."""
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 from packaging.requirements import Requirement
 from packaging.version import InvalidVersion, Version
 
-from trainwright.core.errors import ConfigError, IncompatibleError
+from trainwright.core.errors import BuildError, ConfigError, IncompatibleError
 from trainwright.core.progress import Progress, Say
 from trainwright.graft.found import Found, Python
 from trainwright.graft.wanted import File
@@ -82,6 +84,23 @@ def must_be_new(found: Found, python: Python, entries: Iterable[PythonFile], fil
                 why=f"{found.reference} holds {python.packages[entry.name]}, which is no version that pip can compare",
                 fix=f"install {entry.name} with pip in the image, or leave out what requires it",
             )
+
+
+@contextmanager
+def refused(found: Found, file: File | None) -> Iterator[None]:
+    """Turn the error of a build that dockerfiles/graft/refuse_overlaps.py ended into an IncompatibleError."""
+    try:
+        yield
+    except BuildError as error:
+        said = re.search(r"refuse_overlaps: (.+)", error.why)
+        if not said or file is None:
+            raise
+        raise IncompatibleError(
+            f"{file.path} would replace files of {found.reference}",
+            where=file.path,
+            why=f"{said[1]}: other packages of the image have them",
+            fix="leave such packages out of the file, or remove the other ones from the image",
+        ) from None
 
 
 def named(recipe: Recipe, lock: Lock) -> list[str]:
