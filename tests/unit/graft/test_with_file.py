@@ -12,9 +12,21 @@ from zipfile import ZipFile
 
 import pytest
 from sdists import sdist
-from unit.graft.records import Edit, config, edited, first_python, grafted, packages, rendered, unchanged, wanted
+from unit.graft.records import (
+    DIGEST,
+    Edit,
+    config,
+    edited,
+    first_python,
+    grafted,
+    packages,
+    rendered,
+    unchanged,
+    wanted,
+)
 
-from trainwright.core.errors import BuildError, ConfigError, IncompatibleError, LockError, TrainwrightError
+from trainwright.core.errors import BuildError, ConfigError, IncompatibleError, LockError, NotRunError, TrainwrightError
+from trainwright.gate import run as gate
 from trainwright.graft import build, files, lock, recorded, results, with_file
 from trainwright.graft import plan as graft_plan
 from trainwright.graft import recipe as graft_recipe
@@ -285,10 +297,20 @@ def test_what_was_added_is_read_again_without_the_file(
     assert with_file.named(again.recipe, one.inputs.lock) == ["alpha 1", "needed 1"]
     grafted(intent, tmp_path)  # one without a file: the column is for all
     assert [row["with"] for row in results.table(tmp_path)] == ["", file.path]
+    assert gate.subject(tmp_path, one.id, "slurm").reference.endswith(DIGEST)
     command = recorded.command_of(tmp_path, one.id, "")
     assert (
         command == f"trainwright graft team.example/train:1 --target ec2 --fabric none --name team --with {file.path}"
     )
+
+
+def test_an_unpushed_one_is_told_from_an_image_of_the_matrix_with_packages_on_top(
+    intent: Intent, tmp_path: Path, team: Callable[[str], File]
+) -> None:
+    here, one = grafted(intent, tmp_path, pushed=False, file=team("alpha\n"))
+    with pytest.raises(NotRunError, match="was not pushed from here") as error:
+        gate.subject(here.root, one.id, "slurm")
+    assert error.value.fix.startswith("trainwright graft IMAGE --push")
 
 
 # --- files of the image's own packages -------------------------------------------------------------------------------
