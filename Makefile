@@ -59,7 +59,7 @@ fetch: setup ## Every locked file into the store, verified
 
 # `make build push` is one process, which sets the engine and the registry up only where it needs them.
 build: setup ## Build the image and probe it: FRAMEWORK=pytorch, or ONLY='<id or glob>'; on an image of others: BASE=, TARGET=, FABRIC=; with packages: WITH=<file>
-	@$(TRAINWRIGHT) $(if $(call given,BASE),$(GRAFT),build --set-up $(CHOSEN)) $(if $(WITH),--with '$(WITH)') $(if $(filter push,$(MAKECMDGOALS)),--push)
+	@$(TRAINWRIGHT) $(if $(call given,BASE),$(GRAFT),build --set-up $(CHOSEN))$(if $(WITH), --with '$(WITH)') $(if $(filter push,$(MAKECMDGOALS)),--push)
 
 push: build ## Prove, push by digest, verify, tag: REGISTRY=host[:port], else on loopback
 	@:

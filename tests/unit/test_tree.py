@@ -358,6 +358,8 @@ def test_make_hands_over_what_was_asked_for() -> None:
     assert "trainwright build --set-up --framework ''" in dry_run("build", "FRAMEWORK=")
     assert "trainwright build --set-up '*-ec2'" in dry_run("build", "ONLY=*-ec2")
     assert re.search(r"trainwright build --set-up *$", dry_run("build"), re.MULTILINE)
+    for words, said in ((["ONLY=a"], "build --set-up 'a'"), (["BASE=team/train:1"], "graft --set-up 'team/train:1' *")):
+        assert re.search(rf"trainwright {said} --with 'team.txt' *$", dry_run("build", "WITH=team.txt", *words), re.M)
 
 
 def test_make_prove_hands_over_its_variables() -> None:

@@ -238,6 +238,8 @@ def test_the_packages_get_a_layer_of_their_own_before_what_names_them(
 def test_the_key_counts_the_wheels(intent: Intent, tmp_path: Path, team: Callable[[str], File]) -> None:
     here, one = grafted(intent, tmp_path, file=team("alpha\n"))
     assert one.key != rendered(intent).key
+    file = team("alpha\n").model_copy(update={"path": "elsewhere/team.txt"})
+    assert grafted(intent, tmp_path, file=file)[1].key == one.key
     again = recorded.must(here, one.id)
     held = lock.held(again.recipe, again.found, tmp_path / "out" / one.id, files.epoch(""), again.file)
     assert held
@@ -294,9 +296,10 @@ def test_what_was_added_is_read_again_without_the_file(
         ("alpha", "alpha>=1", f"{file.path}:1"),
         ("needed", "required by another wheel", ""),
     ]
-    assert with_file.named(again.recipe, one.inputs.lock) == ["alpha 1", "needed 1"]
+    _, other = grafted(intent, tmp_path, "sagemaker", file=file)
+    assert with_file.named(other.inputs.recipe, other.inputs.lock) == ["alpha 1", "needed 1"]  # without the toolkit
     grafted(intent, tmp_path)  # one without a file: the column is for all
-    assert [row["with"] for row in results.table(tmp_path)] == ["", file.path]
+    assert [row["with"] for row in results.table(tmp_path)] == ["", file.path, file.path]
     assert gate.subject(tmp_path, one.id, "slurm").reference.endswith(DIGEST)
     command = recorded.command_of(tmp_path, one.id, "")
     assert (
@@ -332,7 +335,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     [
         ({}, ""),
         ({"site/cv2/__init__.py": "ours"}, ""),  # the same bytes
-        ({"site/cv2/__init__.py": "theirs"}, "site/cv2/__init__.py"),
+        ({"site/cv2/__init__.py": "else"}, "site/cv2/__init__.py"),  # as long
         ({"site/cv2/__init__.py": "ours and more"}, "site/cv2/__init__.py"),
         ({"site/deep.py": "theirs"}, "site/deep.py"),
         ({"bin/run": "theirs"}, "bin/run"),
