@@ -291,6 +291,19 @@ def test_an_error_in_a_merged_file_names_the_teams_line(team: Path) -> None:
     assert int(error.where.rpartition(":")[2]) <= len(table.read_text().splitlines())
 
 
+def test_a_row_without_a_key_is_the_teams(team: Path) -> None:
+    table = team / "dockerfiles/matrix.toml"
+    before = table.read_text()
+    lines = before.splitlines()
+    table.write_text(
+        before + "\n" + before[before.index("[[") :].replace('bases = ["debian-13"]\n', "").replace('"team"', '"more"')
+    )
+    error = refused(team)
+    line = len(lines) + 2
+    assert (error.where, error.fix) == (f"dockerfiles/matrix.toml:{line}", f"$EDITOR +{line} dockerfiles/matrix.toml")
+    assert error.why == "bases of this row of [[frameworks.base.rows]]: Field required"
+
+
 def test_two_overlays_that_disagree(team: Path) -> None:
     add(team, SETTINGS, 'trainwright = ">=0"\noverlays = ["company"]\n')
     add(team, "company/dockerfiles/publish.toml", "[transfer]\nworkers = 3\n")
