@@ -41,6 +41,7 @@ class TrainwrightError(Exception):
     """The base of every expected failure: shown without traceback and password, exits with `exit_code`."""
 
     exit_code = 1
+    cited = False  # whether its lines are those of files that people have: project.cite()
 
     def __init__(self, what: str, *, where: str = "", why: str = "", fix: str = "") -> None:
         what, where, why, fix = (printable(without_password(text)) for text in (what, where, why, fix))

@@ -14,8 +14,9 @@ from check_jsonschema.builtin_schemas import get_builtin_schema
 from ruamel.yaml import YAML
 
 from trainwright import __version__
-from trainwright.core import project, project_files
+from trainwright.core import overlay, project, project_files
 from trainwright.core.errors import ConfigError, EnvironmentProblem, TrainwrightError
+from trainwright.core.toml import line_of
 from trainwright.image import inputs
 from trainwright.image import key as image_key
 from trainwright.lock import lockfile
@@ -302,6 +303,52 @@ def test_a_row_without_a_key_is_the_teams(team: Path) -> None:
     line = len(lines) + 2
     assert (error.where, error.fix) == (f"dockerfiles/matrix.toml:{line}", f"$EDITOR +{line} dockerfiles/matrix.toml")
     assert error.why == "bases of this row of [[frameworks.base.rows]]: Field required"
+
+
+def test_each_line_of_a_merged_file_is_found_in_the_installed_one() -> None:
+    """The merged file has no comments and other line breaks; what it does not have of a project is cited there."""
+    text = (ROOT / "dockerfiles/matrix.toml").read_text()
+    merged = overlay.merge("matrix.toml", text, []).text
+    lines, found = text.splitlines(), list[int]()
+    for number, row in enumerate(merged.splitlines(), 1):
+        if row and not row.startswith("#"):
+            found.append(line_of(text, overlay.path_at(merged, number)))
+            said = row if row.startswith("[") else row.partition(" = ")[0]
+            assert said.strip("[]").rpartition(".")[2] in lines[found[-1] - 1], row
+    assert len(set(found)) > len(found) / 2
+    assert overlay.path_at(merged, 1) == ()
+
+
+def test_explain_cites_lines_that_people_have(cli: Cli, locked: Path) -> None:
+    ended = cli(locked, "explain", TEAM, "--json")
+    where = {row["component"]: row["where"] for row in json.loads(ended.out)}
+    for name, cited in where.items():
+        file, number, installed = re.fullmatch(r"([^:]+):(\d+)( \(installed\))?", cited).groups()  # type: ignore[union-attr]
+        assert bool(installed) == (name != "hello")
+        line = ((ROOT if installed else locked) / file).read_text().splitlines()[int(number) - 1]
+        assert re.search(rf"\b{name} = ", line), (name, cited)
+        if name == "libfabric":  # which several stacks pin
+            above = (ROOT / file).read_text().splitlines()[: int(number)]
+            assert [row for row in above if row.startswith("[")][-1].startswith("[stacks.distro")
+    said = cli(locked, "explain", TEAM)
+    assert "row of base, matrix.toml:" in said.out
+    assert f"(installed): a file below {ROOT}" in said.err
+
+
+def test_an_error_about_installed_data_is_mended_in_the_project(team: Path) -> None:
+    root = project.find(team)
+    for where, fix in (
+        ("dockerfiles/matrix.toml:4", "$EDITOR dockerfiles/matrix.toml   # override it there"),
+        ("dockerfiles/layers/pip.toml:3", f"install -D -m 644 {ROOT}/dockerfiles/layers/pip.toml dockerfiles/layers/"),
+        ("dockerfiles/layers/hello.toml:3", "$EDITOR +3 dockerfiles/layers/hello.toml"),
+    ):
+        file, _, line = where.partition(":")
+        error = ConfigError("x", where=where, why=f"see {where}", fix=f"$EDITOR +{line} {file}")
+        assert project.cite(error, root).fix.startswith(fix)
+        once = error.where, error.why
+        assert (once[0].endswith(" (installed)"), once[1]) == ("hello" not in where, f"see {once[0]}")
+        assert project.cite(error, root) is error
+        assert (error.where, error.why) == once
 
 
 def test_two_overlays_that_disagree(team: Path) -> None:
