@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from trainwright.build import proof_code
-from trainwright.core.errors import ConfigError, LockError, TrainwrightError
+from trainwright.core import project
+from trainwright.core.errors import ConfigError, LockError, StaleLock, TrainwrightError
 from trainwright.core.toml import load
 from trainwright.image import inputs
 from trainwright.image.inputs import Inputs
@@ -50,8 +51,12 @@ def standing(recipe: Recipe) -> Standing:
         record = read(recipe)
         found = None if missing else inputs.load(recipe, as_locked=True)
     except TrainwrightError as error:
-        reason = "; ".join(filter(None, (error.named, _before(record), error.fix)))
+        project.cite(error, recipe.root)
+        named = error.named.removeprefix(f"{recipe.id}: ")
+        reason = "; ".join(filter(None, (named, _before(record), error.fix)))
         said: dict[str, Any] = {"state": "unproved", "reason": reason, "versions": _known(recipe)}
+        if not isinstance(error, StaleLock):  # a lock that is not written yet is a step of the work, and not an error
+            said |= {"state": "error", "error": error.as_dict()}
         return Standing(id=recipe.id, record=record, **said)
     if found is None:
         said = {"state": "blocked", "reason": "; ".join(missing), "versions": _known(recipe)}

@@ -123,6 +123,7 @@ def plan(recipes: Iterable[Recipe]) -> Plan:
         try:
             one = inputs.load(recipe)
         except TrainwrightError as error:
+            project.cite(error, recipe.root)
             found.left.append(Row(recipe.id, "left", error.named, fix=error.fix, retry=True))
             continue
         if why := drifted(one):

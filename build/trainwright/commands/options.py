@@ -113,7 +113,9 @@ Hyperparameter = Annotated[
 Logs = Annotated[
     list[str], typer.Argument(metavar="LOG...", help="Output of nccl-tests, also of its -J; - is standard input.")
 ]
-State = Annotated[str | None, typer.Option(metavar="STATE", help="Show only proved, unproved or blocked images.")]
+State = Annotated[
+    str | None, typer.Option(metavar="STATE", help="Show only images in it: proved, unproved, blocked or error.")
+]
 Instance = Annotated[
     str | None, typer.Option(metavar="TYPE", help="Show only images for this type, such as p5.48xlarge.")
 ]

@@ -81,6 +81,10 @@ class LockError(TrainwrightError):
     exit_code = 4
 
 
+class StaleLock(LockError):
+    """A lock that does not exist yet, or was resolved from another intent: `trainwright lock` writes it."""
+
+
 class DamagedLock(LockError):
     """A lock that exists and cannot be read."""
 
@@ -136,6 +140,13 @@ def of_this_machine(error: TrainwrightError) -> TrainwrightError:
     if not isinstance(error, LockError | BuildError) or "no space left on device" not in error.why.lower():
         return error
     return EnvironmentProblem(error.what, where=error.where, why=error.why, fix="df -h, then the same command again")
+
+
+def from_dict(said: dict[str, Any]) -> TrainwrightError:
+    """Return the error that as_dict() described, with the lines that it names."""
+    error = TrainwrightError(said["error"], where=said["where"], why=said["why"], fix=said["fix"])
+    error.exit_code, error.cited = said["exit_code"], True
+    return error
 
 
 class Refusals(TrainwrightError):

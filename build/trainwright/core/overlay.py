@@ -108,11 +108,11 @@ def path_at(text: str, line: int) -> Path_:
 
 def _only_keys(line: str) -> Path_:
     """Return the keys of a header, or of an assignment, of a merged text."""
-    path, value = list[str | int](), tomli.loads(line)
-    while isinstance(value, dict | list) and value:
-        if isinstance(value, dict):
-            path.append(next(iter(value)))
-        value = value[path[-1]] if isinstance(value, dict) else value[0]
+    path, value = list[str](), tomli.loads(line)
+    while isinstance(value, dict) and value:
+        path.append(next(iter(value)))
+        value = value[path[-1]]
+        value = value[0] if isinstance(value, list) and value else value
     return tuple(path)
 
 

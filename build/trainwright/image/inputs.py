@@ -9,7 +9,7 @@ from typing import Self
 from pydantic import Field
 
 from trainwright.core import store
-from trainwright.core.errors import ConfigError, DamagedLock, LockError
+from trainwright.core.errors import ConfigError, DamagedLock, LockError, StaleLock
 from trainwright.core.files import write
 from trainwright.core.toml import Model, line_of, parse, read
 from trainwright.image import bake, bootstrap, notices, probe, render, tags
@@ -142,7 +142,7 @@ def drift_path(locked: packages.Stanzas) -> Path:
 def _read(path: Path) -> str:
     name = f"dockerfiles/locks/{path.name}"
     if not path.exists():
-        raise LockError(f"the lock {path.name} does not exist", where=name, fix="trainwright lock")
+        raise StaleLock(f"the lock {path.name} does not exist", where=name, fix="trainwright lock")
     return read(path, name, DamagedLock, f"git checkout -- {name}, or trainwright lock")
 
 
@@ -205,7 +205,7 @@ def current_distribution(intent: Intent, base: str, tools: bool = False, as_lock
     found = read_distribution(intent, base, tools, as_locked)
     if found.intent != packages_intent(intent, base, tools):
         path = packages_path(intent, base, tools)
-        raise LockError(
+        raise StaleLock(
             f"the package lock {path.stem} is stale",
             where=f"dockerfiles/locks/{path.name}",
             why="what it was resolved from has changed since: the intent, or the base's lock",

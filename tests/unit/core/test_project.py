@@ -335,6 +335,19 @@ def test_explain_cites_lines_that_people_have(cli: Cli, locked: Path) -> None:
     assert f"(installed): a file below {ROOT}" in said.err
 
 
+def test_list_names_the_teams_line_of_an_image_in_error(cli: Cli, locked: Path) -> None:
+    rules = locked / "dockerfiles/compat.toml"
+    rules.write_text(rules.read_text().replace(">=3.11", ">=3.14"))
+    project.tree.cache_clear()
+    ended = cli(locked, "list", TEAM, "--json")
+    assert ended.code == 3
+    lines = (locked / "dockerfiles/matrix.toml").read_text().splitlines()
+    where = f"dockerfiles/matrix.toml:{next(n for n, line in enumerate(lines, 1) if line.startswith('pins'))}"
+    (row,) = json.loads(ended.out)["images"]
+    assert (row["state"], row["error"], row["error"]["where"]) == ("error", json.loads(ended.err), where)
+    assert f"({where})" in row["reason"]
+
+
 def test_an_error_about_installed_data_is_mended_in_the_project(team: Path) -> None:
     root = project.find(team)
     for where, fix in (
