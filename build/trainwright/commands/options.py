@@ -24,7 +24,10 @@ app = typer.Typer(
 
 Framework = Annotated[str | None, typer.Option(help="Choose the default image of this framework.")]
 Images = Annotated[
-    list[str] | None, typer.Argument(metavar="IMAGE", help="Ids or globs of images; see `trainwright list`.")
+    list[str] | None,
+    typer.Argument(
+        metavar="IMAGE", help="Ids or globs of images, see `trainwright list`; own: of this project's rows."
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON to standard output.")]
 Registry = Annotated[

@@ -1,6 +1,7 @@
 """Test projects: what is laid over the installed data, what each image is made of, and one error for each bad input."""
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -454,6 +455,50 @@ def test_the_pipelines_of_a_project() -> None:
         goals = {word for line in lines for word in line.split() if not word.startswith("-")}
         assert goals
         assert goals <= set(phony[1].split())
+
+
+def test_a_second_row_is_built_and_checked_without_editing_another_file(cli: Cli, locked: Path) -> None:
+    table = locked / "dockerfiles/matrix.toml"
+    table.write_text(table.read_text() + "\n" + table.read_text().split("\n\n")[-1].replace('"team"', '"other"'))
+    project.tree.cache_clear()
+    ids = [row["id"] for row in json.loads(cli(locked, "list", "own", "--json").out)["images"]]
+    assert ids == [TEAM, TEAM.replace("-team", "-other")]
+    both = cli(locked, "list", "own", "jax-0.12-cpu-py313-ec2", "--json").out
+    assert [row["id"] for row in json.loads(both)["images"]] == ["jax-0.12-cpu-py313-ec2", *ids]
+    ended = cli(locked, "lock", "--check", "own")
+    assert ended.code == 4
+    assert all(name in ended.out for name in ids)
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="not run: make is missing")
+def test_the_goals_of_a_project_take_its_own_images(locked: Path) -> None:
+    def said(*words: str, **environment: str) -> list[str]:
+        command = ["make", "-n", "-o", "setup", "-o", ".venv/.complete", *words]
+        bare = {"PATH": os.environ["PATH"], **environment}
+        done = subprocess.run(command, cwd=locked, check=True, capture_output=True, text=True, env=bare)
+        return [line for line in done.stdout.splitlines() if line.startswith(".venv/bin/trainwright")]
+
+    assert said("build", "push") == [".venv/bin/trainwright build --set-up 'own' --push"]
+    assert said("test") == [".venv/bin/trainwright test 'own'"]
+    (check,) = said("check")
+    assert "lock --check 'own' && .venv/bin/trainwright render 'own' && " in check
+    assert said("build", ONLY="jax-*") == [".venv/bin/trainwright build --set-up 'jax-*' "]
+    assert said("build", "OWN=own jax-*") == [".venv/bin/trainwright build --set-up 'own jax-*' "]
+    for path in EXAMPLE.rglob("*"):
+        assert not path.is_file() or "*-team" not in path.read_text(), f"{path}: one flavour is fixed"
+
+
+def test_own_needs_a_row_of_a_project(cli: Cli, tree: Path, locked: Path) -> None:
+    ended = cli(tree, "list", "own")
+    assert ended.code == 2
+    assert "this folder is in no project" in ended.err
+    (locked / "dockerfiles/matrix.toml").write_text("")
+    (locked / "dockerfiles/compat.toml").unlink()
+    shutil.rmtree(locked / "dockerfiles/locks")
+    project.tree.cache_clear()
+    ended = cli(locked, "list", "own")
+    assert ended.code == 2
+    assert "the project declares no row" in ended.err
 
 
 def test_init_into_a_folder_with_something_in_it(cli: Cli, tmp_path: Path) -> None:
