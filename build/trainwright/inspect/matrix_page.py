@@ -14,6 +14,7 @@ from jinja2 import Environment, StrictUndefined
 from trainwright.core.progress import counted
 from trainwright.lock.facts import undocumented
 from trainwright.matrix.matrix import Recipe
+from trainwright.matrix.model import Row
 from trainwright.matrix.records import Standing
 
 PAGE = Path(__file__).with_name("matrix_page.html.j2")
@@ -128,6 +129,14 @@ def summary(rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
         "counts": {state: len(held) for state, held in found.items()} | {"all": len(rows)},
         "reasons": {state: dict(Counter(one["reason"] for one in held)) for state, held in found.items()},
     }
+
+
+def keys_of_rows() -> list[dict[str, Any]]:
+    """Return each key of a row of matrix.toml, whether a row requires it, and what it says."""
+    return [
+        {"key": name, "required": field.is_required(), "says": field.description}
+        for name, field in Row.model_fields.items()
+    ]
 
 
 def sentence(counts: Mapping[str, int]) -> str:
