@@ -388,7 +388,20 @@ def _base_key(intent: Intent, base: str, manifest: str, epoch: int, image: str) 
 
 
 def _rootfs(recipe: Recipe) -> dict[str, Path]:
-    """Return the image's rootfs files: common ones, its target's and its components'."""
+    """Return the image's rootfs files: common ones, its target's and its components'.
+
+    Raises ConfigError for a component that consists of its files there, and has none.
+    """
+    for pin in recipe.pins:
+        if recipe.provider(pin).kind == "own" and not _files_of(recipe.intent, pin):
+            where = f"dockerfiles/layers/{pin}.toml"
+            line = line_of((recipe.root / where).read_text(), ("providers", recipe.pins[pin].provider, "own"))
+            raise ConfigError(
+                f"component {pin!r} of {recipe.id} has no files",
+                where=f"{where}:{line}",
+                why=f"`own = true` says that it is the files of dockerfiles/rootfs/{pin}/, which is empty or not there",
+                fix=f"put its files into dockerfiles/rootfs/{pin}/, or take its pin out of dockerfiles/matrix.toml",
+            )
     parts = sorted({"common", recipe.variant.target, *recipe.pins})
     return {name: path for part in parts for name, path in _files_of(recipe.intent, part).items()}
 

@@ -421,6 +421,23 @@ def test_a_template_stays_in_its_sandbox(locked: Path, text: str, why: str) -> N
     assert raised.value.where == "dockerfiles/layers/hello.j2:6"
 
 
+@pytest.mark.parametrize("folder", [True, False])
+def test_an_own_component_without_files(cli: Cli, locked: Path, folder: bool) -> None:
+    """Its template would fail in the build, after minutes, at a bind mount."""
+    lines = (locked / "dockerfiles/layers/hello.toml").read_text().splitlines()
+    number = next(n for n, line in enumerate(lines, 1) if line.startswith("own = true"))
+    (locked / "dockerfiles/rootfs/hello/hello").unlink()
+    if not folder:
+        shutil.rmtree(locked / "dockerfiles/rootfs")
+    for words in (("list",), ("render", TEAM), ("plan", TEAM)):
+        project.tree.cache_clear()
+        ended = cli(locked, *words, "--json")
+        error = json.loads(ended.err)
+        assert (ended.code, error["error"]) == (2, f"component 'hello' of {TEAM} has no files")
+        assert error["where"] == f"dockerfiles/layers/hello.toml:{number}"
+        assert "dockerfiles/rootfs/hello/" in error["fix"]
+
+
 # --- commands --------------------------------------------------------------------------------------------------------
 
 
