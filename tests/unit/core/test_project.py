@@ -347,6 +347,27 @@ def test_list_names_the_teams_line_of_an_image_in_error(cli: Cli, locked: Path) 
     (row,) = json.loads(ended.out)["images"]
     assert (row["state"], row["error"], row["error"]["where"]) == ("error", json.loads(ended.err), where)
     assert f"({where})" in row["reason"]
+    number = rules.read_text().splitlines().index("[[rules]]") + 1
+    assert f"hello runs on Python 3.11 and newer (dockerfiles/compat.toml:{number})\n" in row["error"]["why"]
+
+
+def test_a_refusal_by_an_installed_rule_says_that_it_is_installed(cli: Cli, locked: Path) -> None:
+    add(
+        locked,
+        "dockerfiles/matrix.toml",
+        (locked / "dockerfiles/matrix.toml")
+        .read_text()
+        .replace('hello = "1.0"', 'hello = "1.0", tensorflow = "wheel 2.18.0"'),
+    )
+    project.tree.cache_clear()
+    error = json.loads(cli(locked, "plan", TEAM, "--json").err)
+    said = re.search(r"\(dockerfiles/compat\.toml:(\d+) \(installed\)\)", error["why"])
+    assert error["exit_code"] == 3
+    assert said
+    rule = "\n".join((ROOT / "dockerfiles/compat.toml").read_text().splitlines()[int(said[1]) - 1 :]).split(
+        "[[rules]]"
+    )[1]
+    assert error["why"].split(" (dockerfiles/")[0] in rule
 
 
 def test_an_error_about_installed_data_is_mended_in_the_project(team: Path) -> None:
