@@ -62,7 +62,7 @@ def proof_of(recipe: Recipe, training: Path | None = None) -> Record:
         raise NotRunError(
             f"{recipe.id} was built with {len(image.drift)} packages that differ from the lock",
             where=where,
-            fix="trainwright lock --update, review the difference, lock --update --write, and build again",
+            fix=f"trainwright lock {recipe.id} --update, review the difference, the same with --write, and build again",
         )
     if image is None or image.key != found.key:
         raise NotRunError(

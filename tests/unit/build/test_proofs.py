@@ -163,7 +163,7 @@ def test_stale_and_missing_locks_and_edited_proofs_are_shown(tree: Path, out: Pa
     assert f"proofs/{ID}.toml" in said[ID]["reason"]
     assert (said["pytorch-2.13-cpu-py311-ec2"]["state"], said["pytorch-2.13-cpu-py311-ec2"]["reason"]) == (
         "unproved",
-        "the lock pytorch-2.13-cpu-py311-ec2.toml does not exist; trainwright lock",
+        "the lock pytorch-2.13-cpu-py311-ec2.toml does not exist; trainwright lock pytorch-2.13-cpu-py311-ec2",
     )
     edit(tree / f"dockerfiles/proofs/{ID}.toml", r"^digest = .*", f'digest = "{DIGEST}"')
     edit(tree / "dockerfiles/matrix.toml", r"2\.13\.0", "2.13.1")

@@ -217,7 +217,7 @@ def test_locks(tree: Path, few: Path, look: Look) -> None:
     edit(locks[0], r"^intent = .*$", f'intent = "{"0" * 64}"')
     found = look("locks")
     assert (found.state, found.found) == ("failed", f"the lock of {locks[0].stem} is stale")
-    assert found.fix.startswith("trainwright lock")
+    assert found.fix == f"trainwright lock {locks[0].stem}"
     locks[1].unlink()
     assert f"the lock {locks[1].name} does not exist" in look("locks").found
 
