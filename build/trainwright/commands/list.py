@@ -57,13 +57,13 @@ def list_(
     if found:
         _findings(rows, found)
         return _refuse(rows)
-    console.show(
-        [{name: row[name] for name in ("id", "state", "default", "tested", "reason")} for row in rows], as_json
-    )
+    names = ("id", "state", "default", "tested", "reason")
+    table = [{name: row[name] for name in names} | {"reason": console.brief(row["reason"])} for row in rows]
+    console.show(table, as_json, spare=("tested", "default"))
     typer.echo(matrix_page.sentence(counts), err=True)
-    for table in filter(None, (ready, own)):
+    for below in filter(None, (ready, own)):
         print()
-        console.show(table, as_json)
+        console.show(below, as_json)
     return _refuse(rows)
 
 
