@@ -17,6 +17,7 @@ from typing import Any, Literal
 from trainwright.core import host_settings
 from trainwright.core.errors import ConfigError, EnvironmentProblem, NotRunError
 from trainwright.core.process import run
+from trainwright.core.progress import counted
 from trainwright.core.toml import Model
 from trainwright.core.versions import at_least
 from trainwright.docker import engine
@@ -62,11 +63,13 @@ def judge(rows: Iterable[Row], require_check: bool, say: Callable[[str], None]) 
     """Raise ConfigError for a finding, and NotRunError for a check that was required and did not run."""
     failed = [row for row in rows if row.state == "failed"]
     missing = [row for row in rows if row.state == "not run"]
-    why = f"{missing[0].finding}; not run for {len(missing)} image(s)" if missing else ""
+    why = f"{missing[0].finding}; not run for {counted(len(missing), 'image')}" if missing else ""
     if failed:
         images = [row.subject for row in failed if row.check != "shellcheck"]
         fix = f"trainwright render {images[0]}, and look at the line" if images else "look at the line"
-        raise ConfigError(f"lint has {len(failed)} finding(s)", where=failed[0].where, why=failed[0].finding, fix=fix)
+        raise ConfigError(
+            f"lint has {counted(len(failed), 'finding')}", where=failed[0].where, why=failed[0].finding, fix=fix
+        )
     if missing and require_check:
         raise NotRunError("BuildKit's check was not run", why=why, fix="see 'A newer engine' in docs/how-to.md")
     if missing:

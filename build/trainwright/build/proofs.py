@@ -7,6 +7,7 @@ from typing import Any
 from trainwright.build import proof_code
 from trainwright.core import project
 from trainwright.core.errors import ConfigError, LockError, StaleLock, TrainwrightError
+from trainwright.core.progress import counted
 from trainwright.core.toml import load
 from trainwright.image import inputs
 from trainwright.image.inputs import Inputs
@@ -103,10 +104,10 @@ def _judge(record: Record | None, found: Inputs) -> tuple[State, str]:
         return "unproved", "no proof of it is recorded"
     if record.key != found.key:
         return "unproved", _before(record)
-    tests = ", ".join(f"{count} {kind} tests" for kind, count in record.tests.items())
+    tests = ", ".join(counted(count, f"{kind} test") for kind, count in record.tests.items())
     where = f"{record.where.architecture}, {record.where.cpus} CPUs, {record.where.gpu}, engine {record.where.engine}"
     rules = "; ".join(found.overridden)
-    override = f"with override of {len(found.overridden)} rule: {rules}; " if rules else ""
+    override = f"with override of {counted(len(found.overridden), 'rule')}: {rules}; " if rules else ""
     return "proved", f"{override}on {record.day}: {tests} passed ({where})"
 
 

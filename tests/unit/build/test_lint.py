@@ -200,7 +200,7 @@ def test_the_verdict() -> None:
     assert "why" in said[0]
     with pytest.raises(NotRunError) as missing:
         lint.judge([row("ok"), row("not run")], True, said.append)
-    assert (missing.value.exit_code, missing.value.why) == (7, "why; not run for 1 image(s)")
+    assert (missing.value.exit_code, missing.value.why) == (7, "why; not run for 1 image")
     with pytest.raises(ConfigError) as found:
         lint.judge([row("not run"), row("failed", "hadolint")], True, said.append)
     assert (found.value.exit_code, found.value.where) == (2, "out/one/Dockerfile:1")

@@ -238,7 +238,7 @@ SPOILT: dict[str, tuple[Spoil, str]] = {
         lambda out: respell(out / "cluster.xml", 'code-cluster" value="', 'code-cluster" value="0'),
         "the cluster tests of",
     ),
-    "drift": (lambda out: image_json(out, drift=[Drift(package="a", locked="1", used="2")]), "differ from the lock"),
+    "drift": (lambda out: image_json(out, drift=[Drift(package="a", locked="1", used="2")]), "other than in the lock"),
     "tests of another": (
         lambda out: report(out / "tests.xml", image="sha256:1"),
         "is about another image",

@@ -147,7 +147,7 @@ def test_an_unknown_cause_comes_with_a_next_step(cli: Cli, tmp_path: Path, line:
     row = diagnosed(cli, str(log))
     assert row["cause"] == "unknown"
     table = line[0] == "{"
-    assert row["what"].startswith("no line proves a cause; the log has no table" if table else "none of its 2 lines")
+    assert row["what"].startswith("no line proves a cause; the log has no table" if table else "of its 2 lines none")
     assert "NCCL_DEBUG=INFO" in row["fix"]
 
 
