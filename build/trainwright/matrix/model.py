@@ -95,6 +95,7 @@ class Probe(Model):
     pattern: str  # one group: the version
     shows: str = "{version}"  # format of a pinned version there; {major}, {minor}, {micro} are its parts
     at_start: bool = False  # whether each job probes it again before it starts, as ranks compute or communicate with it
+    maps_nccl: bool = True  # of a framework: whether `code` maps NCCL on a host without a GPU, too
 
 
 class Flag(Model):
