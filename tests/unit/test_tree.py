@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from trainwright.core.progress import counted
 from trainwright.image import inputs
 from trainwright.matrix.matrix import Intent
 
@@ -412,3 +413,11 @@ def test_what_an_error_sends_a_person_to_is_there() -> None:
 
 def named(text: str) -> list[str]:
     return re.findall(r"dockerfiles/[\w./*-]*\w(?=[\s\"',;:)]|[.]\s)", text)
+
+
+def test_numbers_have_their_plural() -> None:
+    """`1 image`, `2 images`, by counted() of core/progress.py; `image(s)` is neither."""
+    texts = {path: path.read_text() for path in (ROOT / "build/trainwright").rglob("*.py")}
+    wrong = {path.name: found for path, text in texts.items() if (found := re.findall(r"\}[ \w]* [a-z]+\(s\)", text))}
+    assert wrong == {}
+    assert (counted(0, "image"), counted(1, "image"), counted(2, "image")) == ("0 images", "1 image", "2 images")

@@ -9,7 +9,7 @@ from trainwright.core.errors import ConfigError, did_you_mean
 @app.command()
 def explain(images: Images = None, framework: Framework = None, as_json: Json = False) -> None:
     """Explain the version of each component of an image. Shows its declaration, its resolution and its rules."""
-    from trainwright.core import console
+    from trainwright.core import console, project
     from trainwright.graft import results
     from trainwright.image import inputs
     from trainwright.inspect import explain as inspect_explain
@@ -50,6 +50,8 @@ def explain(images: Images = None, framework: Framework = None, as_json: Json = 
         print(f"\nno row of {licences.FILE} restricts where it may be published")
     if as_json:
         console.show([row.model_dump(mode="json") for row in rows], as_json)
+    if any(row.where.endswith("(installed)") for row in rows) and not as_json:
+        typer.echo(f"\n(installed): a file below {project.installed()}", err=True)
     if missing := inputs.awaited(recipe):
         typer.echo(f"\n{recipe.id} is blocked: {'; '.join(missing)}", err=True)
     elif any(row.resolved == inspect_explain.NOT_LOCKED for row in rows):

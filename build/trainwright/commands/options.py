@@ -24,7 +24,10 @@ app = typer.Typer(
 
 Framework = Annotated[str | None, typer.Option(help="Choose the default image of this framework.")]
 Images = Annotated[
-    list[str] | None, typer.Argument(metavar="IMAGE", help="Ids or globs of images; see `trainwright list`.")
+    list[str] | None,
+    typer.Argument(
+        metavar="IMAGE", help="Ids or globs of images, see `trainwright list`; own: of this project's rows."
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON to standard output.")]
 Registry = Annotated[
@@ -113,7 +116,9 @@ Hyperparameter = Annotated[
 Logs = Annotated[
     list[str], typer.Argument(metavar="LOG...", help="Output of nccl-tests, also of its -J; - is standard input.")
 ]
-State = Annotated[str | None, typer.Option(metavar="STATE", help="Show only proved, unproved or blocked images.")]
+State = Annotated[
+    str | None, typer.Option(metavar="STATE", help="Show only images in it: proved, unproved, blocked or error.")
+]
 Instance = Annotated[
     str | None, typer.Option(metavar="TYPE", help="Show only images for this type, such as p5.48xlarge.")
 ]

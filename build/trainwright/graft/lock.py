@@ -20,7 +20,7 @@ from trainwright.image.inputs import Distribution
 from trainwright.lock import lockfile, packages
 from trainwright.lock.additions import lines_of
 from trainwright.lock.facts import facts_of
-from trainwright.matrix.compat import violations
+from trainwright.matrix.compat import place, violations
 from trainwright.matrix.matrix import Recipe
 from trainwright.matrix.model import Group, Lock, PythonFile
 from trainwright.matrix.providers import for_accelerator
@@ -260,7 +260,7 @@ def admit(recipe: Recipe, one: Locked) -> None:
             raise IncompatibleError(
                 f"{recipe.id}: {sentence(broken)}",
                 where=recipe.base.reference,
-                why=broken.rule,
+                why=f"{broken.rule} ({place(recipe.root, broken)})",
                 fix="use another --fabric, or an image of a newer distribution or framework",
             )
 

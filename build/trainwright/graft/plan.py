@@ -7,6 +7,7 @@ from pathlib import Path, PurePosixPath
 from packaging.version import InvalidVersion, Version
 
 from trainwright.core.errors import ConfigError, IncompatibleError, NotRunError, TrainwrightError
+from trainwright.core.progress import counted
 from trainwright.core.toml import Model
 from trainwright.graft import recipe as graft_recipe
 from trainwright.graft.found import NVCC, Fabric, Found, Target, settings
@@ -103,7 +104,7 @@ def plan(intent: Intent, found: Found, wanted: Wanted, name: str = "") -> Plan:
 
 def _steps(intent: Intent, found: Found, wanted: Wanted, environment: dict[str, str]) -> list[Step]:
     python, pins = found.python, graft_recipe.added(intent, found, wanted)
-    rows = [Step(what=f"{len(found.config.layers)} layers", does="stay", why="the graft only adds layers on top")]
+    rows = [Step(what=counted(len(found.config.layers), "layer"), does="stay", why="the graft only adds layers on top")]
     if python and found.framework:
         version = python.components[found.framework].version
         why = f"the launcher starts ranks with {python.path}"
@@ -124,7 +125,7 @@ def _steps(intent: Intent, found: Found, wanted: Wanted, environment: dict[str, 
         why = "the framework is built for CPUs and has no NCCL, so there is nothing that a plugin could serve"
         rows.append(Step(what="aws-ofi-nccl, nccl-tests", does="are left out", why=why))
     if wanted.file and python:
-        count = f"{len(wanted.file.asked.lines)} requirement(s) of {wanted.file.path}"
+        count = f"{counted(len(wanted.file.asked.lines), 'requirement')} of {wanted.file.path}"
         why = f"with what they need, from wheels, to {python.site}; all packages that are there stay"
         rows.append(Step(what=count, does="are added", why=why))
     if wanted.target == "sagemaker":

@@ -183,7 +183,7 @@ def test_the_plan_names_the_file(intent: Intent, team: Callable[[str], File]) ->
     made = graft_plan.plan(intent, edited(unchanged), wanted(intent, file=file))
     assert made.id == f"{BELOW}-with-team"
     (step,) = [step for step in made.steps if step.does == "are added"]
-    assert step.what == f"2 requirement(s) of {file.path}"
+    assert step.what == f"2 requirements of {file.path}"
     assert SITE in step.why
     assert graft_plan.plan(intent, edited(unchanged), wanted(intent)).id == BELOW
 
