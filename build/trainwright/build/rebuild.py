@@ -12,7 +12,7 @@ from trainwright.build.rebuilt import Rebuilt, Row
 from trainwright.build.state import out_folder, read_image
 from trainwright.core import store
 from trainwright.core.errors import BuildError, ConfigError, NotRunError
-from trainwright.core.progress import Progress, Say
+from trainwright.core.progress import Progress, Say, counted
 from trainwright.docker import engine, oci_layout
 from trainwright.image import child
 from trainwright.image.inputs import Inputs
@@ -128,11 +128,11 @@ def rebuild(
 
 
 def _another(result: Rebuilt) -> BuildError:
-    layers = len({row.layer for row in result.differences})
+    layers, differences = len({row.layer for row in result.differences}), counted(len(result.differences), "difference")
     return BuildError(
         f"a rebuild of {result.id} from the same inputs has another digest",
         where=result.where,
-        why=f"expected {result.held}, found {result.rebuilt}: {len(result.differences)} differences in {layers} places",
+        why=f"expected {result.held}, found {result.rebuilt}: {differences} in {counted(layers, 'place')}",
         fix="see `Build an image again` in docs/how-to.md",
     )
 

@@ -11,6 +11,7 @@ from trainwright.build.state import out_folder, read_image
 from trainwright.core import project
 from trainwright.core.errors import NotRunError, TrainwrightError
 from trainwright.core.files import write
+from trainwright.core.progress import counted
 from trainwright.image import inputs
 from trainwright.matrix.matrix import Recipe
 from trainwright.matrix.records import Image, Record, Where
@@ -37,7 +38,7 @@ def record(
             rows.append({"id": recipe.id, "state": "not recorded", "digest": "", "why": error.what})
             continue
         write(project.place(proofs.record_path(recipe)), proofs.dump(proved))
-        tests = ", ".join(f"{count} {kind} tests" for kind, count in proved.tests.items())
+        tests = ", ".join(counted(count, f"{kind} test") for kind, count in proved.tests.items())
         rows.append({"id": recipe.id, "state": "recorded", "digest": proved.digest, "why": tests})
     if not missing:
         return rows, None
@@ -60,9 +61,9 @@ def proof_of(recipe: Recipe, training: Path | None = None) -> Record:
     where = f"out/{recipe.id}/image.json"
     if image and image.drift:
         raise NotRunError(
-            f"{recipe.id} was built with {len(image.drift)} packages that differ from the lock",
+            f"{recipe.id} was built with {counted(len(image.drift), 'package')} other than in the lock",
             where=where,
-            fix="trainwright lock --update, review the difference, lock --update --write, and build again",
+            fix=f"trainwright lock {recipe.id} --update, review the difference, the same with --write, and build again",
         )
     if image is None or image.key != found.key:
         raise NotRunError(

@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from trainwright.commands.options import Json, app, find_root
+from trainwright.core.progress import counted
 
 baseline = typer.Typer(
     no_args_is_help=True, help="Record how fast an image is. `judge --baseline` compares later runs."
@@ -33,7 +34,8 @@ def record(
     if as_json:
         console.data(found.model_dump(mode="json"))
         return
-    typer.echo(f"dockerfiles/baselines/{name}.toml: {len(found.points)} sizes of {len(logs)} logs; commit it")
+    sizes, of = counted(len(found.points), "size"), counted(len(logs), "log")
+    typer.echo(f"dockerfiles/baselines/{name}.toml: {sizes} of {of}; commit it")
 
 
 @baseline.command("list")

@@ -15,6 +15,7 @@ Left = Annotated[
         help="Logs, or folders of a job's logs, recorder dumps and ncclras output; - is standard input.",
     ),
 ]
+HEALTHY = "it ended well, and no line shows a known cause of a failure or of a slow job"
 
 
 @app.command()
@@ -89,7 +90,9 @@ def _write(path: Path, rows: list[dict[str, Any]]) -> None:
 
 
 def _show(row: dict[str, Any]) -> None:
-    typer.echo(f"{printable(row['log'])}: {row['cause']}")
+    if row["cause"] == "none":
+        row = row | {"what": row["what"] or HEALTHY}
+    typer.echo(f"{printable(row['log'])}: {'no failure found' if row['cause'] == 'none' else row['cause']}")
     for name in ("what", "evidence", "then", "fix"):
         for text in str(row[name]).splitlines()[:1]:
             typer.echo(f"  {name + ':':<10}{printable(text)}")

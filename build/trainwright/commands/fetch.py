@@ -3,6 +3,7 @@
 import typer
 
 from trainwright.commands.options import Framework, Images, Json, app, chosen
+from trainwright.core.progress import counted
 
 
 @app.command()
@@ -16,7 +17,7 @@ def fetch(images: Images = None, framework: Framework = None, as_json: Json = Fa
     if framework is None and images is None:
         recipes, blocked = resolve.waiting(recipes)
         if blocked:
-            typer.echo(f"{len(blocked)} locks are blocked and are not fetched: trainwright plan", err=True)
+            typer.echo(f"left out {counted(len(blocked), 'blocked lock')}: trainwright plan", err=True)
     with console.progress(resolve_fetch.to_fetch(recipes)) as (say, advance):
         resolve_fetch.fetch(intent, recipes, say, advance)
         rows = resolve_fetch.fetched(recipes)

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from trainwright.commands.options import Json, Registry, app, find_root
+from trainwright.commands.options import Json, Registry, With, app, find_root
 
 
 @app.command()
@@ -13,6 +13,7 @@ def graft(
     target: Annotated[Literal["ec2", "sagemaker"], typer.Option(help="Where the graft runs.")] = "ec2",
     fabric: Annotated[Literal["none", "efa", "distro"], typer.Option(help="Fabric to add.")] = "none",
     name: Annotated[str, typer.Option(metavar="NAME", help="Last part of the graft's id; default: the image's.")] = "",
+    with_: With = None,
     look_only: Annotated[bool, typer.Option("--look-only", help="Show what was found and planned.")] = False,
     push: Annotated[bool, typer.Option("--push", help="Push the graft by digest, and tag it with its key.")] = False,
     twin: Annotated[
@@ -50,7 +51,8 @@ def graft(
         set_up_registry(intent.root)
     hosts = locations.hosts(intent.root, registry) if push else []
     forbidden = graft_build.forbidden(intent, image, [host.place("trainwright") for host in hosts])
-    wanted = graft_plan.asked_for(intent, target, fabric, graft_look.architecture(), forbidden)
+    file = graft_plan.file_of(with_) if with_ else None
+    wanted = graft_plan.asked_for(intent, target, fabric, graft_look.architecture(), forbidden, file)
     found = graft_look.look(intent, image, say)
     made = graft_plan.plan(intent, found, wanted, name)
     refused = graft_plan.refusals(found, made)

@@ -49,7 +49,7 @@ def init(
             f"{folder} cannot be written", where=str(error.filename or folder), why=why, fix=f"ls -ld {whole.parent}"
         ) from None
     console.show([{"file": f"{folder}/{name}"} for name in names], as_json)
-    typer.echo(f"next: cd {folder} && trainwright list '*-team'", err=True)
+    typer.echo(f"next: cd {folder} && trainwright list own", err=True)
 
 
 def _write(made: Path, ci: str) -> None:

@@ -21,6 +21,8 @@ def list_(
 ) -> None:
     """List the images, and whether they are proved, and this checkout's grafts. Uses no engine, registry or network.
 
+    An image whose declaration is wrong is shown in the state `error`; the command then ends with the code of the error.
+
     With --vulnerabilities also what advisories in that snapshot know of their packages: by the SBOM of what was built
     here, by the lock before.
     """
@@ -37,7 +39,7 @@ def list_(
     own = results.table(root) if (images, framework, state, instance) == (None,) * 4 else []
     if as_json:
         fields = ["id", "framework", "accelerator", "target", "default", "tested", "state", "reason", "digest"]
-        fields += ["overridden", "vulnerabilities"]
+        fields += ["error", "overridden", "vulnerabilities"]
         console.data(
             {
                 **matrix_page.summary(rows),
@@ -48,20 +50,28 @@ def list_(
                 **(found.model_dump(exclude={"images"}) if found else {}),
             }
         )
-        return
+        return _refuse(rows)
     counts = matrix_page.summary(rows)["counts"]
     for row in rows:
         row["state"] += " with override" if "overridden" in row else ""
     if found:
         _findings(rows, found)
-        return
-    console.show(
-        [{name: row[name] for name in ("id", "state", "default", "tested", "reason")} for row in rows], as_json
-    )
+        return _refuse(rows)
+    names = ("id", "state", "default", "tested", "reason")
+    table = [{name: row[name] for name in names} | {"reason": console.brief(row["reason"])} for row in rows]
+    console.show(table, as_json, spare=("tested", "default"))
     typer.echo(matrix_page.sentence(counts), err=True)
-    for table in filter(None, (ready, own)):
+    for below in filter(None, (ready, own)):
         print()
-        console.show(table, as_json)
+        console.show(below, as_json)
+    return _refuse(rows)
+
+
+def _refuse(rows: list[dict[str, Any]]) -> None:
+    """Raise the errors of the images, after all were shown."""
+    from trainwright.core.errors import from_dict, refuse_all
+
+    refuse_all("the declarations of images", [from_dict(row["error"]) for row in rows if "error" in row])
 
 
 def _findings(rows: list[dict[str, Any]], found: "Report") -> None:

@@ -6,6 +6,7 @@ import typer
 
 from trainwright.commands.options import Framework, Images, Json, Name, NoWait, With, app, chosen, on_top
 from trainwright.core.errors import ConfigError
+from trainwright.core.progress import counted
 
 
 @app.command()
@@ -50,7 +51,9 @@ def lock(
 def _changes(count: int, written: bool, words: str) -> str:
     if not count:
         return "no lock would change if it were resolved now"
-    return f"{count} changes" + ("; written" if written else f"; `trainwright {words} --update --write` writes them")
+    return counted(count, "change") + (
+        "; written" if written else f"; `trainwright {words} --update --write` writes them"
+    )
 
 
 def _lock_additions(recipe: Any, check: bool, update: bool, write: bool, as_json: bool) -> None:

@@ -62,13 +62,18 @@ def matrix(
     markdown: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a Markdown table.")] = None,
     html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write one page with filters.")] = None,
     vulnerabilities: Vulnerabilities = None,
+    keys: Annotated[bool, typer.Option("--keys", help="Show what a row of matrix.toml can say, and no image.")] = False,
     as_json: Json = False,
 ) -> None:
     """Show the whole matrix. Has versions, base, transport, where each image is tested, and when it was proved."""
-    from trainwright.core import console
+    from trainwright.core import console, project
     from trainwright.core.files import write_named
     from trainwright.inspect import matrix_page
 
+    if keys:
+        console.show(matrix_page.keys_of_rows(), as_json)
+        folder = project.installed() / "dockerfiles"
+        return typer.echo(f"matrix.toml, bases.toml and instances.toml of trainwright itself: {folder}", err=True)
     rows = rows_of(framework, images, state, instance)
     if vulnerabilities:
         for note in (found := look_up(rows, vulnerabilities)).stale + found.notes:
@@ -82,3 +87,4 @@ def matrix(
     elif not markdown and not html:
         console.show([{title: row[name] for name, title in matrix_page.COLUMNS.items()} for row in rows], as_json)
         typer.echo(matrix_page.sentence(matrix_page.summary(rows)["counts"]), err=True)
+    return None

@@ -24,7 +24,10 @@ app = typer.Typer(
 
 Framework = Annotated[str | None, typer.Option(help="Choose the default image of this framework.")]
 Images = Annotated[
-    list[str] | None, typer.Argument(metavar="IMAGE", help="Ids or globs of images; see `trainwright list`.")
+    list[str] | None,
+    typer.Argument(
+        metavar="IMAGE", help="Ids or globs of images, see `trainwright list`; own: of this project's rows."
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON to standard output.")]
 Registry = Annotated[
@@ -113,7 +116,9 @@ Hyperparameter = Annotated[
 Logs = Annotated[
     list[str], typer.Argument(metavar="LOG...", help="Output of nccl-tests, also of its -J; - is standard input.")
 ]
-State = Annotated[str | None, typer.Option(metavar="STATE", help="Show only proved, unproved or blocked images.")]
+State = Annotated[
+    str | None, typer.Option(metavar="STATE", help="Show only images in it: proved, unproved, blocked or error.")
+]
 Instance = Annotated[
     str | None, typer.Option(metavar="TYPE", help="Show only images for this type, such as p5.48xlarge.")
 ]
@@ -176,16 +181,18 @@ def find_root() -> Path:
     return root
 
 
-def chosen(framework: str | None, images: Sequence[str] | None) -> tuple["Intent", list["Recipe"]]:
+def chosen(
+    framework: str | None, images: Sequence[str] | None, requirements: Path | None = None
+) -> tuple["Intent", list["Recipe"]]:
     from trainwright.matrix.matrix import load_intent, select
 
     intent = load_intent(find_root())
     for name in images or ():
-        _refuse_graft(intent, name)
+        _refuse_graft(intent, name, requirements)
     return intent, select(intent, framework, images)
 
 
-def _refuse_graft(intent: "Intent", name: str) -> None:
+def _refuse_graft(intent: "Intent", name: str, requirements: Path | None) -> None:
     """Raise ConfigError if a name is that of a graft of this checkout; the error names the commands that take one.
 
     An image of the matrix that got the id of an older graft is that image.
@@ -193,11 +200,22 @@ def _refuse_graft(intent: "Intent", name: str) -> None:
     from trainwright.graft import results
 
     if intent.find(name) is None and results.is_graft(intent.root, name):
+        if requirements:
+            from trainwright.graft import recorded
+
+            raise ConfigError(
+                f"{name} is a graft, whose packages are added where it is made",
+                where=f"out/{name}",
+                why="they go into the Python of the image below, and are locked with what the graft adds",
+                fix=recorded.command_of(intent.root, name, str(requirements))
+                or f"trainwright graft IMAGE --with {requirements}",
+            )
         raise ConfigError(
             f"{name} is a graft, and this command takes images of the matrix",
             where=f"out/{name}",
             why="what is in it comes from an image of others, and is locked there",
-            fix=f"trainwright graft IMAGE to build it, trainwright derive {name} --into DIR for packages on top; "
+            fix="trainwright graft IMAGE to build it, also with --with FILE; "
+            f"trainwright derive {name} --into DIR for a project on top; "
             "verify, run, emit, launch, gate, uri, diff and explain take it",
         )
 
@@ -206,7 +224,7 @@ def asked_for(
     framework: str | None, images: Sequence[str] | None, requirements: Path | None = None, name: str = ""
 ) -> tuple["Intent", list["Recipe"]]:
     """Return the chosen images for a command that takes hours: without a choice it fails instead of taking all."""
-    intent, recipes = chosen(framework, images)
+    intent, recipes = chosen(framework, images, requirements)
     if framework is None and images is None:
         raise ConfigError(
             "no image was chosen",

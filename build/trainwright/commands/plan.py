@@ -22,9 +22,11 @@ def plan(
     rows, why = state.planned(intent, recipes, registry, region)
     if why:
         typer.echo(why, err=True)
-    shown = None if as_json else {"id", "action", "reason", "key"}
-    table = [row.model_dump(include=shown) for row in rows]
-    console.show(table if as_json else [row | {"key": row["key"][: tags.SHORT]} for row in table], as_json)
+    table = [
+        {"id": row.id, "action": row.action, "key": row.key[: tags.SHORT], "reason": console.brief(row.reason)}
+        for row in rows
+    ]
+    console.show([row.model_dump() for row in rows] if as_json else table, as_json, spare=("key",))
     for entry in () if as_json else rows:
         for warning in entry.warnings:
             typer.echo(f"warning: {entry.id}: {warning}", err=True)

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from trainwright.commands.options import DryRun, Framework, Images, Json, NoWait, app, chosen
+from trainwright.core.progress import counted
 
 if TYPE_CHECKING:
     from trainwright.build.prove import Row
@@ -74,7 +75,7 @@ def prove(
     named = {*(images or ())}
     if unmet := [row for row in found if row.state == "left" and (row.retry or row.id in named)]:
         raise errors.NotRunError(
-            f"{len(unmet)} image(s) are left, such as {unmet[0].id}",
+            f"{counted(len(unmet), 'image')} left, such as {unmet[0].id}",
             why=unmet[0].reason,
             fix=unmet[0].fix or ("the same command again: it goes on with what is left" if unmet[0].retry else ""),
         )

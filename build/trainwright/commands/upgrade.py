@@ -6,6 +6,7 @@ import typer
 
 from trainwright.commands.options import Json, NoWait, app, find_root
 from trainwright.core.errors import ConfigError
+from trainwright.core.progress import counted
 
 
 @app.command()
@@ -46,4 +47,6 @@ def upgrade(
         inspect_upgrade.judge(rows, recorded)
     with console.alone(root, no_wait):
         files.write(home / inspect_upgrade.FILE, inspect_upgrade.dump(now))
-    typer.echo(f"{inspect_upgrade.FILE}: {len(now.images)} images of trainwright {__version__}; commit it", err=True)
+    typer.echo(
+        f"{inspect_upgrade.FILE}: {counted(len(now.images), 'image')} of trainwright {__version__}; commit it", err=True
+    )

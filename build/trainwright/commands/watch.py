@@ -7,6 +7,7 @@ import typer
 
 from trainwright.commands.options import Json, app, find_root
 from trainwright.core.errors import JobError
+from trainwright.core.progress import counted
 
 
 @app.command()
@@ -54,7 +55,7 @@ def watch(
         found = cause.model_dump(include={"id", "what", "fix", "fatal", "stops"}) if cause else None
         console.data({"log": log, "lines": one.lines, "silent": one.silent, "cause": found, "evidence": evidence})
     elif not cause:
-        typer.echo(f"{log}: no known cause in {one.lines} lines", err=True)
+        typer.echo(f"{log}: no known cause in {counted(one.lines, 'line')}", err=True)
     if end := one.stops(final=True):
         cause, evidence = end
         raise JobError(f"a job fails: {cause.what}", where=log, why=f"{cause.id}: {evidence}", fix=cause.fix)

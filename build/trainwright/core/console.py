@@ -5,7 +5,7 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import zip_longest
 from pathlib import Path
@@ -17,10 +17,15 @@ if TYPE_CHECKING:
     from trainwright.build.state import Done
 
 NARROW = 3  # characters: the narrowest readable column
+ROOM = 40  # characters that sentences in the last column should have, before other columns are left out for them
+DIGEST = re.compile(r"(sha256:[0-9a-f]{12})[0-9a-f]{52}")
 
 
-def show(rows: list[dict[str, Any]], as_json: bool) -> None:
-    """Print a list as a table, or as a JSON array. An empty table prints nothing: the caller explains it."""
+def show(rows: list[dict[str, Any]], as_json: bool, spare: Sequence[str] = ()) -> None:
+    """Print a list as a table, or as a JSON array. An empty table prints nothing: the caller explains it.
+
+    `spare` are columns that a narrow terminal leaves out, the first one first, so that the last column is readable.
+    """
     if as_json:
         print(json.dumps(rows, indent=2))
         return
@@ -33,6 +38,8 @@ def show(rows: list[dict[str, Any]], as_json: bool) -> None:
     from rich.console import Console
     from rich.table import Table
 
+    console = Console(highlight=False, markup=False)
+    names, less = _fitting(rows, names, spare, console.width)
     table = Table(box=None, pad_edge=False, header_style="bold")
     # Because the first column identifies the row and is copied, it is never folded. The others fold, down to NARROW.
     whole = max(len(line) for row in rows for line in [names[0], *_cell(row.get(names[0])).splitlines()])
@@ -40,11 +47,32 @@ def show(rows: list[dict[str, Any]], as_json: bool) -> None:
         table.add_column(name, overflow="fold", no_wrap=number == 0, min_width=NARROW if number else whole)
     for row in rows:
         table.add_row(*(_cell(row.get(name)) for name in names))
-    console = Console(highlight=False, markup=False)
     console.size = (max(console.width, whole + len(names[1:]) * (NARROW + 1)), console.height)
     with console.capture() as shown:
         console.print(table)
     print("\n".join(line.rstrip() for line in shown.get().splitlines()))
+    if less:
+        print(f"left out on {console.width} columns: {', '.join(less)}; --json has all", file=sys.stderr)
+
+
+def _fitting(
+    rows: list[dict[str, Any]], names: list[str], spare: Sequence[str], width: int
+) -> tuple[list[str], list[str]]:
+    """Return the columns to show, and those left out so that the last one has ROOM, or its longest cell."""
+    wide = {
+        name: max(len(line) for row in rows for line in [name, *_cell(row.get(name)).splitlines()]) for name in names
+    }
+    less = list[str]()
+    for name in spare:
+        if width - sum(wide[one] + 2 for one in names[:-1] if one not in less) >= min(ROOM, wide[names[-1]]):
+            break
+        less.append(name)
+    return [name for name in names if name not in less], less
+
+
+def brief(text: str) -> str:
+    """Shorten the digests in a sentence to what tells them apart."""
+    return DIGEST.sub(r"\1...", text)
 
 
 def _lines(rows: list[list[str]]) -> Iterator[str]:

@@ -41,6 +41,7 @@ class TrainwrightError(Exception):
     """The base of every expected failure: shown without traceback and password, exits with `exit_code`."""
 
     exit_code = 1
+    cited = False  # whether its lines are those of files that people have: project.cite()
 
     def __init__(self, what: str, *, where: str = "", why: str = "", fix: str = "") -> None:
         what, where, why, fix = (printable(without_password(text)) for text in (what, where, why, fix))
@@ -78,6 +79,10 @@ class LockError(TrainwrightError):
     """A stale lock, or a pin that is missing from it."""
 
     exit_code = 4
+
+
+class StaleLock(LockError):
+    """A lock that does not exist yet, or was resolved from another intent: `trainwright lock` writes it."""
 
 
 class DamagedLock(LockError):
@@ -135,6 +140,13 @@ def of_this_machine(error: TrainwrightError) -> TrainwrightError:
     if not isinstance(error, LockError | BuildError) or "no space left on device" not in error.why.lower():
         return error
     return EnvironmentProblem(error.what, where=error.where, why=error.why, fix="df -h, then the same command again")
+
+
+def from_dict(said: dict[str, Any]) -> TrainwrightError:
+    """Return the error that as_dict() described, with the lines that it names."""
+    error = TrainwrightError(said["error"], where=said["where"], why=said["why"], fix=said["fix"])
+    error.exit_code, error.cited = said["exit_code"], True
+    return error
 
 
 class Refusals(TrainwrightError):

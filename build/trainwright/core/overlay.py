@@ -93,6 +93,29 @@ def merge(name: str, installed: str, said: Sequence[Said]) -> Merged:
     return Merged("\n".join(writer.lines) + "\n", entries, writer.origins)
 
 
+def path_at(text: str, line: int) -> Path_:
+    """Return the path of what a line (from 1) of a merged text says; () for its blank and first lines."""
+    path, rows = Path_(), dict[str, int]()
+    for row in text.splitlines()[:line]:
+        if row.startswith("["):
+            path = _only_keys(row)
+            if row.startswith("[["):
+                rows[row] = rows.get(row, -1) + 1
+                path += (rows[row],)
+    last = text.splitlines()[line - 1 : line]
+    return path + _only_keys(last[0])[:1] if last and last[0] and last[0][0] not in "[#" else path
+
+
+def _only_keys(line: str) -> Path_:
+    """Return the keys of a header, or of an assignment, of a merged text."""
+    path, value = list[str](), tomli.loads(line)
+    while isinstance(value, dict) and value:
+        path.append(next(iter(value)))
+        value = value[path[-1]]
+        value = value[0] if isinstance(value, list) and value else value
+    return tuple(path)
+
+
 def _parsed(said: Said) -> dict[str, Any]:
     try:
         return tomli.loads(said.text)

@@ -20,9 +20,11 @@ from pathlib import Path
 from typing import Any
 
 from trainwright.core import project_files, store
-from trainwright.core.errors import ConfigError, EnvironmentProblem, TrainwrightError
+from trainwright.core.errors import ConfigError, EnvironmentProblem, Refusals, TrainwrightError
 from trainwright.core.files import write
+from trainwright.core.overlay import by_key, path_at
 from trainwright.core.project_files import FILE, WRITTEN, Overlays
+from trainwright.core.toml import line_of
 
 PACKAGE = Path(__file__).parents[1]
 MATRIX = "dockerfiles/matrix.toml"
@@ -34,6 +36,8 @@ PARTS = (
     *("tests/wheel.py", "pyproject.toml"),
 )
 FACTS = ".project.json"  # in a tree of the store: what it was made of
+CITED_FILE = r"dockerfiles/[\w./*-]*\w"  # a file, as messages name it
+CITED = rf"(?<![\w/]){CITED_FILE}:\d+"
 UNUSED = 7 * 86400  # seconds after which a tree that no command used is removed
 PROVERS = ("pytest", "pytest-testinfra", "pytest-xdist")  # their versions decide what a kept test result is worth
 
@@ -124,29 +128,66 @@ def overrides(root: Path) -> list[dict[str, str]]:
 
 
 def original(error: TrainwrightError, here: Path) -> TrainwrightError:
-    """Let an error name the lines of a project's own files, and say which file is the installed one."""
+    """Let an error name the files and lines that people have, as cite() does; `here` is the current folder."""
     try:
-        facts = _facts(find(here))
+        return cite(error, find(here))
     except (TrainwrightError, OSError):
         return error
-    if not facts.get("declared"):
+
+
+def cite(error: TrainwrightError, root: Path) -> TrainwrightError:
+    """Let an error name the lines of a project's own files, and say which file is the installed one."""
+    if not _facts(root) or error.cited:
         return error
-    origins, files = facts["overlay"]["origins"], facts["overlay"]["files"]
-
-    def line(found: "re.Match[str]") -> str:
-        name, number = found["file"], found["line"]
-        if name in origins:
-            file, own = origins[name].get(number, (f"{name} (installed)", ""))
-            return f"{file}:{own}" if own else str(file)
-        written = name.removeprefix("dockerfiles/").partition("/")[0] in WRITTEN
-        return found[0] if name in files or written else f"{found[0]} (installed)"
-
-    error.where = re.sub(r"(?P<file>dockerfiles/[\w./*-]+?):(?P<line>\d+)", line, error.where)
-    if edited := re.fullmatch(r"\$EDITOR \+(?P<line>\d+) (?P<file>dockerfiles/[\w./*-]+)(?P<rest>.*)", error.fix):
-        file, _, number = line(edited).partition(":")
-        if number.isdigit():
-            error.fix = f"$EDITOR +{number} {file}{edited['rest']}"
+    error.cited = True
+    for row in error.rows if isinstance(error, Refusals) else ():
+        cite(row, root)
+    for name in ("where", "why"):
+        found = re.sub(CITED, lambda found: cited(root, found[0]), getattr(error, name))
+        setattr(error, name, found)
+    if edited := re.fullmatch(rf"\$EDITOR \+(?P<line>\d+) (?P<file>{CITED_FILE})(?P<rest>.*)", error.fix):
+        error.fix = _edit(root, edited["file"], int(edited["line"]), edited["rest"])
     return error
+
+
+def cited(root: Path, where: str, key: str = "") -> str:
+    """Return file:line as people have it: of a project's own file, or of the installed one, which it says.
+
+    A value of several lines is one line in a merged file; `key` is what is meant of it.
+    """
+    name, _, number = where.rpartition(":")
+    if not (facts := _facts(root)) or not number.isdigit():
+        return where
+    overlay = facts.get("overlay", {})
+    if name not in overlay.get("origins", {}):
+        written = name.removeprefix("dockerfiles/").partition("/")[0] in WRITTEN
+        return where if name in overlay.get("files", {}) or written else f"{where} (installed)"
+    if own := overlay["origins"][name].get(number):
+        file, line = str(own[0]), int(own[1])
+        return f"{file}:{_below_line(Path(facts['home'], file), line, key)}"
+    path = path_at((root / name).read_text(), int(number))
+    if not (installed() / name).is_file():
+        return where
+    line = line_of((installed() / name).read_text(), path)
+    return f"{name}:{_below_line(installed() / name, line, key)} (installed)"
+
+
+def _below_line(path: Path, line: int, key: str) -> int:
+    """Return the first line, from one on, that sets a key; that line itself if none does."""
+    word = re.compile(rf"""(^|[\s,{{.]|["']){re.escape(key)}["']?\s*=""")
+    rows = path.read_text().splitlines() if key else []
+    return next((n + 1 for n in range(line - 1, len(rows)) if word.search(rows[n].split("#")[0])), line)
+
+
+def _edit(root: Path, name: str, line: int, rest: str) -> str:
+    """Return the command that edits a line of a project; the installed data is overridden, and not edited."""
+    where = cited(root, f"{name}:{line}")
+    file, _, number = where.partition(":")
+    if not where.endswith("(installed)"):
+        return f"$EDITOR +{number} {file}{rest}"
+    if by_key(name.removeprefix("dockerfiles/")):
+        return f"$EDITOR {name}{rest or '   # override it there'}"
+    return f"install -D -m 644 {installed() / name} {name} && $EDITOR +{line} {name}{rest}"
 
 
 # --- a tree in the store ---------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from trainwright.core.errors import ConfigError, TrainwrightError, did_you_mean
 NUMBER = re.compile(r"[0-9]{100,}")  # longer than any declared number, and int() refuses such numbers
 LARGEST = 10_000_000  # characters: hundreds of times what people write, and parsed within seconds
 BARE = re.compile(r"[A-Za-z0-9_-]+")  # a key that needs no quotes
+HEADER = re.compile(r"""\s*\[\[?\s*[\w."' -]+\s*\]\]?\s*(#.*)?$""")  # of a table, and not a line of an array
 M = TypeVar("M", bound=BaseModel)
 
 
@@ -27,26 +28,31 @@ class Model(BaseModel):
 def line_of(text: str, path: tuple[int | str, ...]) -> int:
     """Return the line (from 1) of a key path in a TOML text, as exactly as a text search for its parts can find it."""
     lines = text.splitlines()
-    line, path = _section(lines, path)
+    line, path, end = _section(lines, path)
     for part in path:
         if isinstance(part, int):  # the part-th element of an array of tables
             headers = [n for n, row in enumerate(lines) if row.strip().startswith("[[") and n >= line]
             line = headers[part] if part < len(headers) else line
             continue
         name = re.compile(rf"(^|[\s.\[\"'{{,]){re.escape(part)}([\s.\]\"'=]|$)")
-        line = next((n for n in range(line, len(lines)) if name.search(lines[n].split("#")[0])), line)
+        line = next((n for n in range(line, end) if name.search(lines[n].split("#")[0])), line)
     return line + 1
 
 
-def _section(lines: list[str], path: tuple[int | str, ...]) -> tuple[int, tuple[int | str, ...]]:
-    """Return the line (from 0) of the header of a path's element of an array of tables, and the rest of the path."""
+def _section(lines: list[str], path: tuple[int | str, ...]) -> tuple[int, tuple[int | str, ...], int]:
+    """Return the line (from 0) of the header of a path's element of an array of tables, the rest of the path, the end.
+
+    The end is that of the element, so that the line of a key that it lacks is not that of a later element's key.
+    """
     end = next((n for n, part in enumerate(path) if isinstance(part, int)), 0)
     dotted = ".".join(part if BARE.fullmatch(part) else json.dumps(part) for part in map(str, path[:end]))
     headers = [n for n, row in enumerate(lines) if row.split("#")[0].strip() == f"[[{dotted}]]"]
     number = path[end] if end else 0
     if isinstance(number, int) and end and number < len(headers):
-        return headers[number], path[end + 1 :]
-    return 0, path
+        others = (n for n in range(headers[number] + 1, len(lines)) if HEADER.match(lines[n]))
+        after = next((n for n in others if not re.match(rf"\s*\[\[?{re.escape(dotted)}\.", lines[n])), len(lines))
+        return headers[number], path[end + 1 :], after
+    return 0, path, len(lines)
 
 
 def read(path: Path, given: str = "", error: type[TrainwrightError] = ConfigError, fix: str = "") -> str:
@@ -109,8 +115,7 @@ def _parse(text: str, kind: type[BaseModel], name: str) -> BaseModel:
         # A misspelt key causes two errors, unknown and missing; the first one is more helpful.
         first = next((e for e in error.errors() if e["type"] == "extra_forbidden"), error.errors()[0])
         path = tuple(part for part in first["loc"] if part != "[key]")
-        key = ".".join(map(str, path))
-        why = f"{key}: {first['msg']}"
+        why = f"{_key(data, path)}: {first['msg']}"
         if first["type"] == "extra_forbidden":
             why += f"; {did_you_mean(str(path[-1]), _siblings(kind, path))}"
         line = line_of(text, path)
@@ -120,6 +125,17 @@ def _parse(text: str, kind: type[BaseModel], name: str) -> BaseModel:
             why=why,
             fix=f"$EDITOR +{line} {name}",
         ) from None
+
+
+def _key(data: Any, path: tuple[int | str, ...]) -> str:
+    """Name a key for people. A row of a list has no number, because the file of a person may have it elsewhere."""
+    for end, part in enumerate(path):
+        if isinstance(part, str):
+            data = data.get(part) if isinstance(data, dict) else None
+        elif isinstance(data := data[part] if isinstance(data, list) else None, dict):
+            key, rows = (".".join(map(str, one)) for one in (path[end + 1 :], path[:end]))
+            return f"{key} of this row of [[{rows}]]" if key else f"this row of [[{rows}]]"
+    return ".".join(map(str, path))
 
 
 def parse_json(text: str, name: str, fix: str) -> Any:

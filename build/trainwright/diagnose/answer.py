@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Literal
 
+from trainwright.core.progress import counted
 from trainwright.diagnose.causes import SURVIVED, Finding, ordered
 from trainwright.diagnose.log_lines import LOOKED_AT, unprefixed
 from trainwright.diagnose.reader import BURST, Reader
@@ -124,7 +125,7 @@ def _unknown(reader: Reader, place: str, broken: bool) -> Answer:
     elif broken:
         what = "no line proves a cause, but the log says that the job failed"
     else:
-        what = f"none of its {reader.lines} lines reports an error, and none says that the job ended well"
+        what = f"of its {counted(reader.lines, 'line')} none reports an error, and none says that the job ended well"
     return Answer("unknown", what=what, evidence=evidence, fix=fix, place=place)
 
 

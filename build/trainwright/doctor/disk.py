@@ -4,6 +4,7 @@ from collections import ChainMap
 
 from trainwright.build import disk
 from trainwright.core import store
+from trainwright.core.progress import counted
 from trainwright.doctor.context import Context, Finding
 
 
@@ -17,7 +18,10 @@ def check(context: Context) -> Finding:
         wanted[folder] = sources * factors.engine
     which = "default " if context.ids is None else ""
     disks = disk.disks(wanted)
-    said = [f"{len(images)} {which}image(s) to build, {sources / 1e9:.2f} GB of sources", *map(disk.said, disks)]
+    said = [
+        f"{counted(len(images), which + 'image')} to build, {sources / 1e9:.2f} GB of sources",
+        *map(disk.said, disks),
+    ]
     if any(one.need > one.free for one in disks):
         fix = "docker system prune, free some space, or point TRAINWRIGHT_STORE to another disk"
         return Finding(check="disk", state="failed", found="; ".join(said), fix=fix)

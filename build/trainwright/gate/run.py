@@ -30,6 +30,7 @@ from trainwright.image import tags
 from trainwright.matrix import instances
 from trainwright.matrix.instances import Instance
 from trainwright.matrix.matrix import load_intent
+from trainwright.matrix.records import GRAFT
 from trainwright.registry.http import is_loopback
 from trainwright.schedulers import clusters, dra
 from trainwright.schedulers import kubernetes as objects
@@ -138,7 +139,7 @@ def subject(root: Path, image: str, on: str) -> Subject:
             return Subject(reference=here, pins=dict(made.versions))
         if made and made.uri:
             return Subject(reference=made.uri, pins=dict(made.versions))
-        if made and "-with-" not in image:
+        if made and (root / "out" / image / GRAFT).exists():
             fix = "trainwright graft IMAGE --push --registry <one that the hosts reach>"
             raise NotRunError(f"{image} was not pushed from here", where=f"out/{image}/image.json", fix=fix)
         if not re.search(r"[/:@]", image):

@@ -17,7 +17,7 @@ from trainwright.core.files import write
 from trainwright.core.progress import Progress, Say
 from trainwright.core.toml import load
 from trainwright.docker import engine, oci_layout
-from trainwright.graft import files, lock, look, recorded
+from trainwright.graft import files, lock, look, recorded, with_file
 from trainwright.graft import recipe as graft_recipe
 from trainwright.graft.files import Graft, archive
 from trainwright.graft.found import Found, Inside, settings
@@ -49,7 +49,7 @@ def build(
         fix = "unset BUILDX_BUILDER, or docker buildx use default"
         raise NotRunError(f"{made.id} is not built", why=why, fix=fix)
     recipe = graft_recipe.recipe(intent, found, wanted, made.id, made.framework)
-    locked = lock.locked(recipe, found, out, files.epoch(found.config.created), say, progress)
+    locked = lock.locked(recipe, found, out, files.epoch(found.config.created), say, progress, wanted.file)
     one = files.graft(recipe, found, made, locked)
     lay_out(one, out)
     recorded.write_down(found, wanted, made, out)
@@ -58,7 +58,8 @@ def build(
         engine.tag(found.reference, found.source)
     if engine.image_id(one.name) is None:
         say(f"{one.id}: building in {out.relative_to(intent.root)}")
-        baking.bake(out)
+        with with_file.refused(found, wanted.file):
+            baking.bake(out)
     say(f"{one.id}: looking into it, and checking it against its declaration")
     try:
         result, after = prove(intent, found, made, one, say)
@@ -107,6 +108,8 @@ def prove(intent: Intent, found: Found, made: Plan, one: Graft, say: Say) -> tup
         added_layers=len(after.config.layers) - len(found.config.layers),
         nccl_before=_nccls(found),
         nccl_after=_nccls(after),
+        requirements=one.inputs.variant.requirements,
+        added=with_file.named(one.inputs.recipe, one.inputs.lock),
         checked=check(intent, one.id, one.name, after.config.user),
     )
     return result, after
@@ -196,7 +199,7 @@ def _inside(before: Inside, after: Inside, one: Graft) -> Iterator[str]:
         wanted = python.packages | (new if python.path == one.python else {})
         if now is None or now.packages != wanted:
             held = now.packages if now else {}
-            wrong = sorted(name for name, _ in wanted.items() ^ held.items())
+            wrong = sorted({name for name, _ in wanted.items() ^ held.items()})
             yield f"packages of {python.path}: {', '.join(wrong[:SHOWN])}"
         elif now.components != {**now.components, **python.components}:
             yield f"what {python.path} imports changed: {now.components!r}"[:400]

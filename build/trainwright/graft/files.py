@@ -30,6 +30,7 @@ OUTPUT = "type=image,compression=gzip"  # of the added layers; those below stay 
 # Where the files of rootfs/sagemaker go; the launcher's module goes to the site-packages of the image's Python.
 SAGEMAKER = {"train": "opt/trainwright/bin", "sdk": "opt/trainwright"}
 MODULE = "trainwright_launch.py"
+OVERLAPS = "refuse_overlaps.py"  # which runs in the image before the packages of a requirements file are installed
 
 
 class Graft(NamedTuple):
@@ -84,6 +85,8 @@ def graft(recipe: Recipe, found: Found, made: Plan, locked: Locked) -> Graft:
         text[f"requirements/{MODULE}"] = OURS.sub(
             python.path, (intent.root / ROOTFS / "sagemaker" / MODULE).read_text()
         )
+    if "added" in wheels:
+        text[f"requirements/{OVERLAPS}"] = (intent.root / "dockerfiles/graft" / OVERLAPS).read_text()
     text["Dockerfile"] = templates.fill(intent, "graft/image.j2", _context(recipe, found, made, locked, pins, wheels))
     contexts = [f"wheels/{name}" for name in wheels] + ["requirements"] * bool(wheels)
     contexts += ["packages"] if runs(recipe) else []
@@ -121,7 +124,7 @@ def graft(recipe: Recipe, found: Found, made: Plan, locked: Locked) -> Graft:
 
 def runs(recipe: Recipe) -> bool:
     """Return whether the build runs steps in the image; without any, one archive is unpacked on top of it."""
-    return any(pin.provider != IN_BASE for pin in recipe.pins.values())
+    return any(pin.provider != IN_BASE for pin in recipe.pins.values()) or bool(recipe.variant.requirements)
 
 
 def set_by(dockerfile: str) -> set[str]:
@@ -142,7 +145,7 @@ def added(recipe: Recipe, locked: Locked) -> list[PythonFile]:
 
 def folders(locked: Locked) -> dict[str, list[PythonFile]]:
     """Return the files of each folder below out/<id>/wheels/; a folder without files is left out."""
-    names = ("tools", "sdist-build", "toolkit")
+    names = ("tools", "sdist-build", "toolkit", "added")
     made = {name: [one for one in locked.lock.python if one.group == name] for name in names}
     made["compile"] = [one for one in locked.lock.python if one.compile]
     if not made["toolkit"]:
@@ -279,7 +282,7 @@ def declaration(
     for name, row in said["components"].items():
         if recipe.pins[name].provider == IN_BASE:
             row["says"] = row["version"]  # it was asked, not resolved
-    if not runs(recipe):
+    if not said["packages"]:  # nothing of the distribution is added, so its packages were not locked
         said["packages"] = found.inside.packages if found.inside else {}
     if not recipe.compiles and "nccl" in said["components"]:
         # A NCCL that only the framework finds has no name for the loader.

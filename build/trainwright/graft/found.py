@@ -8,6 +8,7 @@ from packaging.version import InvalidVersion, Version
 from pydantic import Field
 
 from trainwright.core.errors import masked, printable
+from trainwright.core.progress import counted
 from trainwright.core.toml import Model, load
 
 FILE = "dockerfiles/graft.toml"
@@ -299,5 +300,5 @@ def rows(found: Found) -> list[dict[str, str]]:
 
 
 def _of_python(one: Python, chosen: bool) -> str:
-    text = f"{one.path} {one.version}, {one.kind}, {len(one.packages)} packages"
+    text = f"{one.path} {one.version}, {one.kind}, {counted(len(one.packages), 'package')}"
     return text + ", used by the graft" * chosen

@@ -3,11 +3,8 @@
 The lock lies in out/<id>/ in the formats of dockerfiles/locks/. It stays as long as image and matrix say the same.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
-from zipfile import ZipFile
 
 from trainwright.core import store
 from trainwright.core.errors import EnvironmentProblem, IncompatibleError, LockError
@@ -15,12 +12,15 @@ from trainwright.core.files import write
 from trainwright.core.progress import Progress, Say, counted
 from trainwright.core.toml import parse, read
 from trainwright.docker import engine
+from trainwright.graft import with_file
 from trainwright.graft.found import Found
 from trainwright.graft.recipe import TOOLCHAIN
+from trainwright.graft.wanted import File
 from trainwright.image.inputs import Distribution
 from trainwright.lock import lockfile, packages
+from trainwright.lock.additions import lines_of
 from trainwright.lock.facts import facts_of
-from trainwright.matrix.compat import violations
+from trainwright.matrix.compat import place, violations
 from trainwright.matrix.matrix import Recipe
 from trainwright.matrix.model import Group, Lock, PythonFile
 from trainwright.matrix.providers import for_accelerator
@@ -29,6 +29,7 @@ from trainwright.resolve import apt, apt_container, pypi, upstream
 from trainwright.resolve.fetch import files_of, must, offers_of
 from trainwright.resolve.pypi import Beside
 from trainwright.resolve.resolve import Solved, entries_of, lock_sources, with_licences
+from trainwright.resolve.with_packages import stand_ins
 
 STATUS = "/var/lib/dpkg/status"
 FILES = ("graft.lock.toml", "graft.packages", "graft.build.packages")
@@ -48,31 +49,35 @@ class Locked(NamedTuple):
         return [f"{one.name}={one.version}" for one in files_of(self.packages.packages())]
 
 
-def locked(recipe: Recipe, found: Found, out: Path, epoch: int, say: Say, progress: Progress) -> Locked:
+def locked(
+    recipe: Recipe, found: Found, out: Path, epoch: int, say: Say, progress: Progress, file: File | None = None
+) -> Locked:
     """Return the lock of out/<id>/ if it is current, else a new one, which is written; fetch everything it names.
 
-    `epoch` is the image's time. Raises LockError and IncompatibleError if something cannot be resolved for this image,
-    EnvironmentProblem if a mirror, an index or an address is not reached.
+    `file` has what a team adds, `epoch` is the time of the image. Raises LockError and IncompatibleError if something
+    cannot be resolved for this image, EnvironmentProblem if a mirror, an index or an address is not reached.
     """
-    wanted = _intent(recipe, found)
-    one = held(recipe, found, out, epoch)
+    wanted = _intent(recipe, found, file)
+    one = held(recipe, found, out, epoch, file)
     if one is None:
         one = _resolved(recipe, found, wanted, epoch, say, progress)
+        one = one._replace(lock=with_file.onto(recipe, found, one.lock, file, say, progress)) if file else one
         _write(out, one, wanted)
     admit(recipe, one)
     fetch(recipe, one, say, progress)
     return one
 
 
-def held(recipe: Recipe, found: Found, out: Path, epoch: int) -> Locked | None:
-    """Return the lock of out/<id>/; None if there is none, or image or matrix say something else now."""
-    return _read(out, _intent(recipe, found), epoch)
+def held(recipe: Recipe, found: Found, out: Path, epoch: int, file: File | None = None) -> Locked | None:
+    """Return the lock of out/<id>/; None if there is none, or image, matrix or file say something else now."""
+    return _read(out, _intent(recipe, found, file), epoch)
 
 
-def _intent(recipe: Recipe, found: Found) -> str:
+def _intent(recipe: Recipe, found: Found, file: File | None = None) -> str:
     python = found.python
     held = python.packages if python else {}
-    return lockfile.digest([found.pinned, lockfile.intent_digest(recipe), _names(recipe), _tools(recipe), held])
+    own = [lines_of(file.asked)] if file else []
+    return lockfile.digest([found.pinned, lockfile.intent_digest(recipe), _names(recipe), _tools(recipe), held, *own])
 
 
 def _names(recipe: Recipe) -> list[str]:
@@ -201,20 +206,19 @@ def _python(recipe: Recipe, found: Found, say: Say, progress: Progress) -> list[
     python = found.python
     assert python is not None  # because the plan refuses an image without Python
     wanted, compiling = list(lockfile.requirements(recipe).values()), cuda_requirements(recipe, found)
-    if not wanted and not compiling:
+    if not wanted and not compiling and not recipe.variant.requirements:
         return []
     solved = list[Solved]()
-    with stand_ins(python.packages) as folder:
+    with stand_ins(with_file.of_the_image(python)) as folder:
         asked: list[tuple[Group, list[str], bool]] = [("toolkit", wanted, False), ("devel", compiling, True)]
         for group, texts, compiled in asked:
             if texts:
                 say(f"{recipe.id}: resolving {', '.join(texts)} for Python {python.version}")
                 offers = _offers(recipe, found, texts, str(folder))
                 solved += [Solved(group, compiled, one) for one in offers if one.name not in python.packages]
-    tools: list[tuple[Group, dict[str, str]]] = [
-        ("tools", recipe.tools.python_tools),
-        ("sdist-build", recipe.tools.sdist_build),
-    ]
+    tools: list[tuple[Group, dict[str, str]]] = [("tools", recipe.tools.python_tools)]
+    if wanted or compiling:
+        tools.append(("sdist-build", recipe.tools.sdist_build))
     for group, table in tools:
         pinned = [f"{name}=={version}" for name, version in table.items()]
         solved += [Solved(group, False, one) for one in pypi.resolve(pinned, recipe.variant.python, recipe.base)]
@@ -247,21 +251,6 @@ def cuda_requirements(recipe: Recipe, found: Found) -> list[str]:
     return [text.format(version=version, accelerator=found.accelerator) for text in chosen if text]
 
 
-@contextmanager
-def stand_ins(held: dict[str, str]) -> Iterator[Path]:
-    """Yield a folder with metadata of the image's packages that no public index has, such as torch 2.13.0+cpu."""
-    with store.scratch() as folder:
-        for name, version in held.items():
-            if "+" in version:
-                info = f"{name.replace('-', '_')}-{version}"
-                with ZipFile(folder / f"{info}-py3-none-any.whl", "w") as wheel:
-                    said = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
-                    wheel.writestr(f"{info}.dist-info/METADATA", said)
-                    wheel.writestr(f"{info}.dist-info/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
-                    wheel.writestr(f"{info}.dist-info/RECORD", "")
-        yield folder
-
-
 def admit(recipe: Recipe, one: Locked) -> None:
     """Judge the exact versions by compat.toml. Raises IncompatibleError for the first rule that refuses them."""
     tools = one.tools.packages() if one.tools else {}
@@ -271,7 +260,7 @@ def admit(recipe: Recipe, one: Locked) -> None:
             raise IncompatibleError(
                 f"{recipe.id}: {sentence(broken)}",
                 where=recipe.base.reference,
-                why=broken.rule,
+                why=f"{broken.rule} ({place(recipe.root, broken)})",
                 fix="use another --fabric, or an image of a newer distribution or framework",
             )
 

@@ -2,17 +2,19 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 
 from packaging.version import InvalidVersion, Version
 
 from trainwright.core.errors import ConfigError, IncompatibleError, NotRunError, TrainwrightError
+from trainwright.core.progress import counted
 from trainwright.core.toml import Model
 from trainwright.graft import recipe as graft_recipe
 from trainwright.graft.found import NVCC, Fabric, Found, Target, settings
 from trainwright.graft.traps import traps
-from trainwright.graft.wanted import Trap, Wanted
+from trainwright.graft.wanted import File, Trap, Wanted
 from trainwright.image import tags
+from trainwright.lock import additions, requirements
 from trainwright.lock.additions import NAME
 from trainwright.matrix.matrix import Intent
 from trainwright.matrix.model import Pin
@@ -23,8 +25,20 @@ PIP = "PIP_CONSTRAINT"
 CONSTRAINTS = "/opt/trainwright/constraints.txt"
 
 
+def file_of(path: Path) -> File:
+    """Read a requirements file. Raises ConfigError with file and line."""
+    asked = requirements.read(path)
+    name = additions.name_of(str(path), fix=f"give the file a name with letters or digits: mv {path} team.txt")
+    return File(path=str(path), name=name, asked=asked)
+
+
 def asked_for(
-    intent: Intent, target: Target, fabric: Fabric, architecture: str, forbidden: Sequence[str] = ()
+    intent: Intent,
+    target: Target,
+    fabric: Fabric,
+    architecture: str,
+    forbidden: Sequence[str] = (),
+    file: File | None = None,
 ) -> Wanted:
     """Return what is asked for, and what judges it. `forbidden`: why licences do not allow it where it is to go."""
     return Wanted(
@@ -35,6 +49,7 @@ def asked_for(
         compat=intent.compat,
         plugin=newest_plugin(intent),
         forbidden=list(forbidden),
+        file=file,
     )
 
 
@@ -89,7 +104,7 @@ def plan(intent: Intent, found: Found, wanted: Wanted, name: str = "") -> Plan:
 
 def _steps(intent: Intent, found: Found, wanted: Wanted, environment: dict[str, str]) -> list[Step]:
     python, pins = found.python, graft_recipe.added(intent, found, wanted)
-    rows = [Step(what=f"{len(found.config.layers)} layers", does="stay", why="the graft only adds layers on top")]
+    rows = [Step(what=counted(len(found.config.layers), "layer"), does="stay", why="the graft only adds layers on top")]
     if python and found.framework:
         version = python.components[found.framework].version
         why = f"the launcher starts ranks with {python.path}"
@@ -109,6 +124,10 @@ def _steps(intent: Intent, found: Found, wanted: Wanted, environment: dict[str, 
     if wanted.fabric != "none" and found.accelerator == "cpu":
         why = "the framework is built for CPUs and has no NCCL, so there is nothing that a plugin could serve"
         rows.append(Step(what="aws-ofi-nccl, nccl-tests", does="are left out", why=why))
+    if wanted.file and python:
+        count = f"{counted(len(wanted.file.asked.lines), 'requirement')} of {wanted.file.path}"
+        why = f"with what they need, from wheels, to {python.site}; all packages that are there stay"
+        rows.append(Step(what=count, does="are added", why=why))
     if wanted.target == "sagemaker":
         rows.append(Step(what="command train", does="is set", why="SageMaker starts a training container with it"))
         if found.config.user:
@@ -207,7 +226,8 @@ def identity(found: Found, wanted: Wanted, framework: str, name: str = "") -> st
     version = python.components[found.framework].version if python and found.framework else ""
     release = ".".join(version.split("+")[0].split(".")[:2]) or "0"
     number = "".join(python.version.split(".")[:2]) if python else "0"
-    return f"{framework}-{release}-{found.accelerator}-py{number}-{wanted.target}-{name}"
+    with_file = f"-with-{wanted.file.name}" if wanted.file else ""
+    return f"{framework}-{release}-{found.accelerator}-py{number}-{wanted.target}-{name}{with_file}"
 
 
 def slug(reference: str) -> str:

@@ -104,6 +104,7 @@ def recipe(intent: Intent, found: Found, wanted: Wanted, identity: str, framewor
         tested="",
         instances=stack.instances if stack else [],
         pins={**brought(found), **added(intent, found, wanted)},
+        requirements=wanted.file.path if wanted.file else "",
     )
     components = intent.components.model_copy(update={"bases": {name: base(intent, found)}})
     return Recipe(intent.model_copy(update={"components": components, "variants": [variant]}), variant)

@@ -1,5 +1,6 @@
 """Read what this checkout grafted, from out/<id>/: as recipes and inputs, like those of an image of the matrix."""
 
+import shlex
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -16,7 +17,7 @@ from trainwright.graft.files import Graft
 from trainwright.graft.found import Fabric, Found, Target, without_secrets
 from trainwright.graft.plan import Plan
 from trainwright.graft.results import read_record, results
-from trainwright.graft.wanted import Wanted
+from trainwright.graft.wanted import File, Wanted
 from trainwright.image import tags
 from trainwright.matrix.matrix import Intent, Recipe
 from trainwright.matrix.model import IN_BASE, Lock, Package
@@ -31,6 +32,7 @@ class Seen(Model):
     target: Target
     fabric: Fabric
     name: str  # the last part of its id
+    file: File | None = None  # whose packages were added, as it was then
     found: Found = Field(repr=False)  # the image below, with *** for what its variables keep secret
 
 
@@ -40,6 +42,7 @@ class Recorded(NamedTuple):
     found: Found
     made: Plan
     recipe: Recipe
+    file: File | None = None
 
     @property
     def decided(self) -> dict[str, str]:
@@ -48,10 +51,27 @@ class Recorded(NamedTuple):
         return {name: "the image below" if pin.provider == IN_BASE else asked for name, pin in self.recipe.pins.items()}
 
 
+def command(seen: Seen, requirements: str = "") -> str:
+    """Return the command that grafts the same again, or with the packages of another requirements file."""
+    given = {"target": seen.target, "fabric": seen.fabric, "name": seen.name}
+    given["with"] = requirements or (seen.file.path if seen.file else "")
+    words = ["trainwright", "graft", seen.found.reference]
+    return shlex.join([*words, *(word for name, value in given.items() if value for word in (f"--{name}", value))])
+
+
+def command_of(root: Path, identity: str, requirements: str) -> str:
+    """Return the command that makes a graft of this checkout with a requirements file on top; "" if it is not known."""
+    seen = read_record(root / "out" / identity / SEEN, Seen)
+    return command(seen, requirements) if seen else ""
+
+
 def write_down(found: Found, wanted: Wanted, made: Plan, out: Path) -> None:
     """Write what a graft is made of, so that its inputs can be computed again without the image below."""
     name = made.id.partition(f"-{wanted.target}-")[2]
-    seen = Seen(target=wanted.target, fabric=wanted.fabric, name=name, found=without_secrets(found))
+    if wanted.file:
+        name = name.removesuffix(f"-with-{wanted.file.name}")
+    own, hidden = (wanted.target, wanted.fabric), without_secrets(found)
+    seen = Seen(target=own[0], fabric=own[1], name=name, file=wanted.file, found=hidden)
     write(out / SEEN, seen.model_dump_json(indent=1) + "\n")
 
 
@@ -78,9 +98,11 @@ def recorded(intent: Intent, identity: str) -> Recorded | None:
     seen = read_record(intent.root / "out" / identity / SEEN, Seen) if Path(identity).name == identity else None
     if seen is None:
         return None
-    wanted = graft_plan.asked_for(intent, seen.target, seen.fabric, seen.found.config.architecture)
+    architecture = seen.found.config.architecture
+    wanted = graft_plan.asked_for(intent, seen.target, seen.fabric, architecture, file=seen.file)
     made = graft_plan.plan(intent, seen.found, wanted, seen.name)
-    return Recorded(seen.found, made, graft_recipe.recipe(intent, seen.found, wanted, made.id, made.framework))
+    recipe = graft_recipe.recipe(intent, seen.found, wanted, made.id, made.framework)
+    return Recorded(seen.found, made, recipe, seen.file)
 
 
 def must(intent: Intent, identity: str) -> Recorded:
@@ -102,7 +124,7 @@ def find(intent: Intent, identity: str) -> Recipe | None:
 def inputs(intent: Intent, one: Recorded) -> Graft:
     """Compute the inputs of a graft from its lock. Raises LockError if that is missing or stale."""
     out, when = intent.root / "out" / one.recipe.id, files.epoch(one.found.config.created)
-    locked = lock.held(one.recipe, one.found, out, when)
+    locked = lock.held(one.recipe, one.found, out, when, one.file)
     if locked is None:
         raise LockError(
             f"the lock of {one.recipe.id} is missing or stale",

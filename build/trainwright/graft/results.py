@@ -5,13 +5,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TypeVar
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from trainwright.core.errors import TrainwrightError
 from trainwright.core.toml import Model, parse_json, read
 from trainwright.matrix.records import GRAFT
 
 M = TypeVar("M", bound=Model)
+
+SHOWN = 12  # packages in a cell
 
 _told = set[Path]()  # the damaged files that this process named
 
@@ -32,13 +34,20 @@ class Result(Model):
     twin: str = ""  # the address of its zstd twin, or why it has none
     nccl_before: list[str]
     nccl_after: list[str]
+    requirements: str = ""  # path of the file whose packages were added
+    added: list[str] = Field(default=[])  # these packages, as "name version"
     checked: str  # the last line of trainwright-check
     seconds: float = 0
 
     def shown(self) -> list[tuple[str, str]]:
         """Return the rows of a table: each field that says something."""
         rows = self.model_dump().items()
-        return [(name, ", ".join(value) if isinstance(value, list) else str(value)) for name, value in rows if value]
+        return [(name, _short(value) if isinstance(value, list) else str(value)) for name, value in rows if value]
+
+
+def _short(values: list[str]) -> str:
+    rest = f" and {len(values) - SHOWN} more" if len(values) > SHOWN else ""
+    return ", ".join(values[:SHOWN]) + rest
 
 
 def read_result(out: Path) -> Result | None:
@@ -84,4 +93,9 @@ def results(root: Path) -> Iterator[Result]:
 
 def table(root: Path) -> list[dict[str, str]]:
     """Return a row for each graft of this checkout, for people."""
-    return [{"graft": one.id, "upon": one.base, "published": one.uri or "no"} for one in results(root)]
+    found = list(results(root))
+    extra = [{"with": one.requirements} if any(each.requirements for each in found) else {} for one in found]
+    return [
+        {"graft": one.id, "upon": one.base, **more, "published": one.uri or "no"}
+        for one, more in zip(found, extra, strict=True)
+    ]

@@ -6,7 +6,16 @@ from pydantic import Field
 
 from trainwright.core.toml import Model
 from trainwright.graft.found import Fabric, Settings, Target
+from trainwright.lock.requirements import Asked
 from trainwright.matrix.compat import Compat
+
+
+class File(Model):
+    """A requirements file of a team, whose packages go into the image's own Python."""
+
+    path: str  # as the user gave it
+    name: str  # what it adds to the graft's id
+    asked: Asked
 
 
 class Wanted(Model):
@@ -18,6 +27,7 @@ class Wanted(Model):
     settings: Settings
     compat: Compat
     plugin: str = ""  # version of aws-ofi-nccl that a fabric would bring
+    file: File | None = None
     forbidden: list[str] = Field(default=[])  # why licences do not allow the place that the graft is to be pushed to
 
 

@@ -9,7 +9,7 @@ from typing import Self
 from pydantic import Field
 
 from trainwright.core import store
-from trainwright.core.errors import ConfigError, DamagedLock, LockError
+from trainwright.core.errors import ConfigError, DamagedLock, LockError, StaleLock
 from trainwright.core.files import write
 from trainwright.core.toml import Model, line_of, parse, read
 from trainwright.image import bake, bootstrap, notices, probe, render, tags
@@ -139,29 +139,30 @@ def drift_path(locked: packages.Stanzas) -> Path:
     return store.root() / "drift" / f"{digest}.packages"
 
 
-def _read(path: Path) -> str:
+def _read(path: Path, fix: str) -> str:
     name = f"dockerfiles/locks/{path.name}"
     if not path.exists():
-        raise LockError(f"the lock {path.name} does not exist", where=name, fix="trainwright lock")
-    return read(path, name, DamagedLock, f"git checkout -- {name}, or trainwright lock")
+        raise StaleLock(f"the lock {path.name} does not exist", where=name, fix=fix)
+    return read(path, name, DamagedLock, f"git checkout -- {name}, or {fix}")
 
 
 def read_lock(recipe: Recipe) -> Lock:
+    fix = lockfile.RELOCK.format(id=recipe.id)
     try:
-        return parse(_read(lock_path(recipe)), Lock, recipe.variant.lock_file)
+        return parse(_read(lock_path(recipe), fix), Lock, recipe.variant.lock_file)
     except ConfigError as error:  # locks are not edited by hand, so the remedy is to lock again
-        raise DamagedLock(
-            error.what, where=error.where, why=error.why, fix=lockfile.RELOCK.format(id=recipe.id)
-        ) from None
+        raise DamagedLock(error.what, where=error.where, why=error.why, fix=fix) from None
 
 
-def read_distribution(intent: Intent, base: str, tools: bool = False, as_locked: bool = False) -> Distribution:
+def read_distribution(
+    intent: Intent, base: str, tools: bool = False, as_locked: bool = False, fix: str = "trainwright lock"
+) -> Distribution:
     """Return a base's package lock, with the drift that an earlier fetch recorded unless `as_locked`.
 
-    Raises LockError.
+    Raises LockError, with `fix` as the command that locks the base's packages.
     """
     path = packages_path(intent, base, tools)
-    text = _read(path)
+    text = _read(path, fix)
     drift, recorded = store.root() / "drift" / _drift_name(text, path.name), ""
     if not as_locked and drift.exists():
         recorded = read(drift, error=LockError, fix=f"rm {drift}")
@@ -200,16 +201,18 @@ def packages_intent(intent: Intent, base: str, tools: bool) -> str:
     return lockfile.packages_digest(intent, base, lockfile.build_packages(intent, base), below)
 
 
-def current_distribution(intent: Intent, base: str, tools: bool = False, as_locked: bool = False) -> Distribution:
-    """Return a base's package lock if it matches the intent. Raises LockError if it is stale."""
-    found = read_distribution(intent, base, tools, as_locked)
+def current_distribution(
+    intent: Intent, base: str, tools: bool = False, as_locked: bool = False, fix: str = "trainwright lock"
+) -> Distribution:
+    """Return a base's package lock if it matches the intent. Raises LockError, with `fix`, if it is stale."""
+    found = read_distribution(intent, base, tools, as_locked, fix)
     if found.intent != packages_intent(intent, base, tools):
         path = packages_path(intent, base, tools)
-        raise LockError(
+        raise StaleLock(
             f"the package lock {path.stem} is stale",
             where=f"dockerfiles/locks/{path.name}",
             why="what it was resolved from has changed since: the intent, or the base's lock",
-            fix="trainwright lock",
+            fix=fix,
         )
     return found
 
@@ -302,9 +305,10 @@ def text_of(recipe: Recipe) -> dict[str, str]:
 def _read_locks(recipe: Recipe, as_locked: bool) -> tuple[Distribution, Distribution | None, Lock]:
     """Return the locks of one image if they match the intent and are complete. Raises LockError."""
     refuse_awaiting(recipe)
-    distribution = current_distribution(recipe.intent, recipe.variant.base, as_locked=as_locked)
+    fix = lockfile.RELOCK.format(id=recipe.id)
+    distribution = current_distribution(recipe.intent, recipe.variant.base, False, as_locked, fix)
     compiling = recipe.compiles
-    tools = current_distribution(recipe.intent, recipe.variant.base, True, as_locked) if compiling else None
+    tools = current_distribution(recipe.intent, recipe.variant.base, True, as_locked, fix) if compiling else None
     locked = read_lock(recipe)
     lockfile.check(recipe, locked, distribution.packages().values())
     overlaps.check(recipe.id, recipe.variant.lock_file, locked.python, locked.overlaps, recipe.intent.compat.winners)
@@ -332,7 +336,7 @@ def load(recipe: Recipe, as_locked: bool = False) -> Inputs:
             f"package {lacking[1]} is missing from the lock",
             where=f"dockerfiles/locks/{recipe.variant.base}.packages",
             why=f"{lacking[0]} requires it",
-            fix="trainwright lock --update --write",
+            fix=f"{lockfile.RELOCK.format(id=recipe.id)} --update --write",
         )
 
     wheels, pins = render.folders_of(recipe, locked), lockfile.pin_versions(recipe, locked, found)
@@ -388,7 +392,20 @@ def _base_key(intent: Intent, base: str, manifest: str, epoch: int, image: str) 
 
 
 def _rootfs(recipe: Recipe) -> dict[str, Path]:
-    """Return the image's rootfs files: common ones, its target's and its components'."""
+    """Return the image's rootfs files: common ones, its target's and its components'.
+
+    Raises ConfigError for a component that consists of its files there, and has none.
+    """
+    for pin in recipe.pins:
+        if recipe.provider(pin).kind == "own" and not _files_of(recipe.intent, pin):
+            where = f"dockerfiles/layers/{pin}.toml"
+            line = line_of((recipe.root / where).read_text(), ("providers", recipe.pins[pin].provider, "own"))
+            raise ConfigError(
+                f"component {pin!r} of {recipe.id} has no files",
+                where=f"{where}:{line}",
+                why=f"`own = true` says that it is the files of dockerfiles/rootfs/{pin}/, which is empty or not there",
+                fix=f"put its files into dockerfiles/rootfs/{pin}/, or take its pin out of dockerfiles/matrix.toml",
+            )
     parts = sorted({"common", recipe.variant.target, *recipe.pins})
     return {name: path for part in parts for name, path in _files_of(recipe.intent, part).items()}
 

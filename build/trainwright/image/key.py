@@ -28,6 +28,9 @@ def packer() -> str:
     return f"{PACKING}-deflate-{deflate.__version__}"
 
 
+NOWHERE = "neither the engine nor the registry holds it"
+
+
 def decide(
     identity: str,
     key: str,
@@ -51,7 +54,9 @@ def decide(
         action, reason = "reuse", "built with this key already; " + _of_registry(published)
     else:
         unknown = "engine: unknown, because none answers" if present is None else "the engine does not hold it"
-        action, reason = "build", f"{unknown}; {_of_registry(published)}"
+        known = published is not None and present is not None
+        reason = NOWHERE if known else f"{unknown}; {_of_registry(published)}"
+        action = "build"
     return PlanEntry(id=identity, action=action, reason=reason, key=key, warnings=list(warnings))
 
 

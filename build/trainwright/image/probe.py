@@ -152,7 +152,8 @@ def compare(
     python = {str(canonicalize_name(entry.name)): entry.version for entry in recipe.installed(lock).values()}
     distribution = {name: package.version for name, package in packages.items()}
     distribution |= installed_by_pins(recipe, found.packages)  # missing packages of the base are excluded
-    frameworks = [name for name in pins if recipe.component(name).position == "framework"]
+    parts = {name: recipe.component(name) for name in pins}
+    frameworks = [name for name, part in parts.items() if part.position == "framework" and part.probe.maps_nccl]
     compiled = [name for name in pins if is_compiled(recipe.provider(name))]
     return [
         *version_differences(recipe, pins, found.versions),

@@ -1,8 +1,10 @@
 """Explain why each component of an image has its version."""
 
+import re
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
+from trainwright.core import project
 from trainwright.core.toml import Model
 from trainwright.core.versions import in_order
 from trainwright.image.render import folders_of, left_out
@@ -48,6 +50,9 @@ def explain(
     for name, pin in recipe.pins.items():
         said = elsewhere.get(name, "")
         what, where = (said, "") if said else declared(recipe.intent.matrix, recipe.variant, name, text)
+        if (own := project.cited(recipe.root, where, name)) != where and not own.endswith("(installed)"):
+            what = re.sub(r"^row \d+ of", "row of", what)  # it has another number in the project's file
+        where = own
         resolved, digest = _resolved(recipe, name, locked, packages)
         if said and pin.provider == IN_BASE:
             resolved, _, digest = recipe.base.reference.partition("@")

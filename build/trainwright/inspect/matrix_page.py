@@ -11,8 +11,10 @@ from typing import Any, NamedTuple
 
 from jinja2 import Environment, StrictUndefined
 
+from trainwright.core.progress import counted
 from trainwright.lock.facts import undocumented
 from trainwright.matrix.matrix import Recipe
+from trainwright.matrix.model import Row
 from trainwright.matrix.records import Standing
 
 PAGE = Path(__file__).with_name("matrix_page.html.j2")
@@ -38,7 +40,7 @@ COLUMNS = {
     "digest": "digest",
 }
 FILTERS = ("framework", "accelerator", "target", "architecture", "transport", "state")
-SIGNS = {"proved": "✓", "unproved": "○", "blocked": "✕"}  # beside the colour, for those who do not see it
+SIGNS = {"proved": "✓", "unproved": "○", "blocked": "✕", "error": "!"}  # beside the colour, for those who do not see it
 NAMES = {
     "pytorch": "PyTorch",
     "tensorflow": "TensorFlow",
@@ -62,6 +64,7 @@ STATES = {
     "proved": "built, probed, image-tested and pushed with exactly its present inputs",
     "unproved": "can be built; never was, or with other inputs",
     "blocked": "an input cannot be had",
+    "error": "what declares it is wrong",
 }
 
 
@@ -105,6 +108,7 @@ def row(recipe: Recipe, standing: Standing) -> dict[str, Any]:
         **recipe.variant.model_dump(include={"flavour", "devel", "default", "instances", "driver"}),
         "tested": tested_where(recipe, standing),
         "state": standing.state,
+        **({"error": standing.error} if standing.error else {}),
         "reason": standing.reason,
         "notes": undocumented(recipe),
         "day": str(proved.day) if proved else "",
@@ -127,8 +131,22 @@ def summary(rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
+def keys_of_rows() -> list[dict[str, Any]]:
+    """Return each key of a row of matrix.toml, whether a row requires it, and what it says."""
+    return [
+        {"key": name, "required": field.is_required(), "says": field.description}
+        for name, field in Row.model_fields.items()
+    ]
+
+
 def sentence(counts: Mapping[str, int]) -> str:
-    return f"{counts['all']} images: " + ", ".join(f"{counts[state]} {state}" for state in STATES)
+    found = ", ".join(f"{counts[state]} {state}" for state in shown(counts))
+    return f"{counted(counts['all'], 'image')}: {found}"
+
+
+def shown(counts: Mapping[str, int]) -> dict[str, str]:
+    """Return the states with their meaning; "error" only if an image is in it."""
+    return {state: meaning for state, meaning in STATES.items() if counts[state] or state != "error"}
 
 
 def markdown(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -142,7 +160,7 @@ def markdown(rows: Sequence[Mapping[str, Any]]) -> str:
         "",
         f"**{sentence(said['counts'])}.**",
         "",
-        *(f"- **{state}**: {meaning}" for state, meaning in STATES.items()),
+        *(f"- **{state}**: {meaning}" for state, meaning in shown(said["counts"]).items()),
         "",
         "Tested by `make test`, by CI beside those, by hand, or never: `[tested]` in `dockerfiles/matrix.toml`. "
         "Transport `efa` is over the libfabric of the EFA installer or of the base; unsupported: of the distribution; "
@@ -155,7 +173,8 @@ def markdown(rows: Sequence[Mapping[str, Any]]) -> str:
             for one in rows
             if one["framework"] == framework
         ]
-    for state, title in (("proved", "How proved"), ("unproved", "Why unproved"), ("blocked", "Why blocked")):
+    titles = {"proved": "How proved", "unproved": "Why unproved", "blocked": "Why blocked", "error": "Errors"}
+    for state, title in titles.items():
         lines += ["", f"## {title}", ""] if said["reasons"][state] else []
         for reason in said["reasons"][state]:
             held = [one["id"] for one in rows if (one["state"], one["reason"]) == (state, reason)]
@@ -310,7 +329,7 @@ def html(rows: Sequence[Mapping[str, Any]]) -> str:
             commands=commands,
             filters={name: (COLUMNS.get(name, name), values[name]) for name in values},
             names=NAMES,
-            states=STATES,
+            states=shown(summary(rows)["counts"]),
             signs=SIGNS,
             flavours={word: meaning for word, meaning in FLAVOURS.items() if word in words},
             counts=summary(rows)["counts"],

@@ -8,6 +8,7 @@ from pydantic import Field
 
 from trainwright import __version__
 from trainwright.build import proofs
+from trainwright.core import project
 from trainwright.core.errors import LockError, NotRunError, TrainwrightError
 from trainwright.core.toml import Model, load
 from trainwright.image import inputs
@@ -95,6 +96,7 @@ def compare(intent: Intent, home: Path) -> tuple[list[Change], Recorded]:
         try:
             now[recipe.id] = state(inputs.load(recipe, as_locked=True))
         except TrainwrightError as error:  # a stale lock, a rule that is new
+            project.cite(error, recipe.root)
             why = ": ".join(filter(None, (error.named, error.why)))
             rows.append(Change(id=recipe.id, change="unknown", old=old.key if old else "", new="", why=why))
             continue

@@ -103,15 +103,24 @@ def on_top(parent: Recipe, requirements: str, name: str = "") -> Recipe:
 
     Raises ConfigError if `name` does not match NAME.
     """
+    name = name_of(requirements, name)
+    own = {"id": f"{parent.id}-with-{name}", "parent": parent.id, "requirements": requirements}
+    return replace(parent, variant=parent.variant.model_copy(update={**own, "default": False, "tested": False}))
+
+
+def name_of(requirements: str, name: str = "", fix: str = "") -> str:
+    """Return what a requirements file adds to an image's id: `name`, or the file's own name in the form of an id.
+
+    `fix` is what helps if it does not match NAME. Raises ConfigError.
+    """
     name = name or re.sub(r"[^a-z0-9]+", "-", Path(requirements).stem.lower()).strip("-")
     if not re.fullmatch(NAME, name):
         raise ConfigError(
             f"{name!r} cannot be part of an image's name",
             why=f"it does not match {NAME}",
-            fix=f"--with {requirements} --name team",
+            fix=fix or f"--with {requirements} --name team",
         )
-    own = {"id": f"{parent.id}-with-{name}", "parent": parent.id, "requirements": requirements}
-    return replace(parent, variant=parent.variant.model_copy(update={**own, "default": False, "tested": False}))
+    return name
 
 
 def parent_of(recipe: Recipe) -> Recipe:
@@ -145,20 +154,26 @@ def to_compile(known: Additions, asked: Asked) -> dict[str, Compilable]:
     return found
 
 
+def lines_of(asked: Asked) -> list[list[object]]:
+    """Return what a lock depends on of a file: its lines, without places and comments."""
+    lines: list[object] = [[line.text, sorted(line.hashes), line.compile] for line in asked.lines]
+    return [lines, [line.text for line in asked.constraints]]
+
+
 def intent_digest(recipe: Recipe, lock: Lock, asked: Asked, known: Additions) -> str:
     """Return the digest of what a lock is resolved from: the file's lines, and the versions in the image below."""
     base = recipe.base
-    lines = [[line.text, sorted(line.hashes), line.compile] for line in asked.lines]
     rows = {name: row.build_requirements for name, row in known.packages.items()}
     image = [f"{entry.name}=={entry.version}" for entry in sorted(held(recipe, lock), key=lambda entry: entry.name)]
     place = [recipe.variant.python, base.glibc, base.architecture]
     tools = recipe.tools.sdist_build
-    return digest([lines, [line.text for line in asked.constraints], rows, image, place, tools])
+    return digest([*lines_of(asked), rows, image, place, tools])
 
 
-def check_line(line: Line, version: str, what: str) -> None:
+def check_line(line: Line, version: str, what: str, elsewhere: str = "") -> None:
     """Check that the image's own version satisfies the line.
 
+    `what` says which image has that version and why it counts, `elsewhere` how to get an image that has another one.
     Raises IncompatibleError if not, because the image wins.
     """
     requirement = Requirement(line.text)
@@ -166,9 +181,9 @@ def check_line(line: Line, version: str, what: str) -> None:
         raise IncompatibleError(
             f"{line.text} would change {line.name} {version}",
             where=line.where,
-            why=f"{what} was proved with {line.name} {version}; added packages must not change it",
-            fix=f"write {line.name}{_any_extras(requirement)} without a version there; or use an image that has it: "
-            f"trainwright find --has '{line.name}{requirement.specifier}'",
+            why=f"{what} {line.name} {version}; added packages must not change it",
+            fix=f"write {line.name}{_any_extras(requirement)} without a version there; or "
+            + (elsewhere or f"use an image that has it: trainwright find --has '{line.name}{requirement.specifier}'"),
         )
 
 

@@ -6,7 +6,7 @@ from trainwright.core import project
 from trainwright.core.toml import load
 from trainwright.lock.lockfile import name_of, python_name
 from trainwright.matrix.compat import FILE as COMPAT
-from trainwright.matrix.compat import Compat, Verdict, violations
+from trainwright.matrix.compat import Compat, Verdict, place, violations
 from trainwright.matrix.matrix import Intent, Recipe
 from trainwright.matrix.model import Component, Lock, Package, PythonFile
 from trainwright.matrix.providers import VERSIONLESS, bundled, requirement
@@ -151,6 +151,7 @@ def admit(
         lambda _: remedy,
         lambda name, version: _as_pinned(recipe, name, version),
         lambda verdict: _of_instances(recipe, verdict),
+        lambda verdict: place(recipe.root, verdict),
     )
 
 

@@ -10,7 +10,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from trainwright.core.errors import ConfigError, LockError
+from trainwright.core.errors import ConfigError, LockError, StaleLock
 from trainwright.matrix.matrix import Intent, Recipe, once_per_intent
 from trainwright.matrix.model import Base, Lock, Overlap, Package, Pin, PythonFile, Release, Source
 from trainwright.matrix.providers import bundled, for_accelerator
@@ -214,7 +214,7 @@ def check(recipe: Recipe, lock: Lock, packages: Iterable[Package]) -> None:
     """Check that the lock matches the intent and has everything that the image needs. Raises LockError."""
     where = recipe.variant.lock_file
     if lock.intent != intent_digest(recipe):
-        raise LockError(
+        raise StaleLock(
             f"the lock of {recipe.id} is stale",
             where=where,
             why="what it was resolved from has changed since: matrix.toml, bases.toml, tools.toml or layers/*.toml",

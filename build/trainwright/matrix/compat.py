@@ -152,6 +152,11 @@ def load_rules(root: Path, components: Iterable[str]) -> Compat:
     return compat
 
 
+def place(root: Path, verdict: Verdict) -> str:
+    """Return file:line of the rule of a verdict."""
+    return f"{FILE}:{line_of(read(root / FILE), ('rules', verdict.row - 1))}"
+
+
 def complete(facts: Facts) -> Facts:
     """Add the release of the distribution, which the name of the base contains: debian-13, debian-13-efa."""
     named = re.match(rf"({'|'.join(DISTRIBUTIONS)})-(\d[\d.]*)", facts.get("base", ""))

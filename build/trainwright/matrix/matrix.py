@@ -9,6 +9,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any, Self, TypeVar, TypeVarTuple
 
+from trainwright.core import project
 from trainwright.core.errors import ConfigError, did_you_mean
 from trainwright.core.toml import Model, load
 from trainwright.matrix import overlaid
@@ -40,6 +41,7 @@ from trainwright.matrix.validate import MATRIX, check, check_instances, declared
 Words = TypeVarTuple("Words")
 R = TypeVar("R")
 
+OWN = "own"  # in place of an id or glob: the images of the rows that a project itself declares
 ABSENT = "none"  # in place of a version: removes a common pin from these images
 
 
@@ -356,7 +358,7 @@ def globs(images: str | Sequence[str]) -> list[str]:
 def select(intent: Intent, framework: str | None, images: str | Sequence[str] | None) -> list[Recipe]:
     """Select images: `framework` means its one default, `images` has ids and globs, see globs(). Neither: all.
 
-    Raises ConfigError with the valid names if nothing matches.
+    OWN stands for the images of the project's own rows. Raises ConfigError with the valid names if nothing matches.
     """
     frameworks = {variant.framework for variant in intent.variants}
     if framework is not None and framework not in frameworks:
@@ -372,11 +374,19 @@ def select(intent: Intent, framework: str | None, images: str | Sequence[str] | 
         return [one for one in intent.recipes if one.variant.framework == framework and one.variant.default]
     asked = globs("*" if images is None else images)
     held = [recipe for recipe in intent.recipes if framework in (None, recipe.variant.framework)]
+    own = {recipe.id for recipe in held if overlaid.declares(recipe)} if OWN in asked else set[str]()
+    if OWN in asked and not own:
+        raise ConfigError(
+            f"{OWN!r} stands for the images of a project's own rows, and there is none",
+            where=MATRIX,
+            why="the project declares no row" if project.is_project(intent.root) else "this folder is in no project",
+            fix="trainwright list shows all images; trainwright init DIR makes a project with a row",
+        )
     for glob in asked:
-        if not any(fnmatchcase(recipe.id, glob) for recipe in held):
+        if glob != OWN and not any(fnmatchcase(recipe.id, glob) for recipe in held):
             raise intent.is_on_top(glob) or ConfigError(
                 f"no image matches {glob!r}",
                 why=did_you_mean(glob, [variant.id for variant in intent.variants]),
                 fix="trainwright list",
             )
-    return [recipe for recipe in held if any(fnmatchcase(recipe.id, glob) for glob in asked)]
+    return [recipe for recipe in held if recipe.id in own or any(fnmatchcase(recipe.id, glob) for glob in asked)]

@@ -23,20 +23,24 @@ MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}  # Debian's name to the kerne
 
 
 class Row(Model):
-    """A cross product of axes that shares one set of pins."""
+    """A cross product of axes that shares one set of pins. The descriptions are what `matrix --keys` prints."""
 
-    release: str  # major.minor, as in the image id
-    accelerators: list[str]
-    pythons: list[str]
-    targets: list[str]
-    bases: list[str]
-    stack: str = ""  # of [stacks]: its pins come before the row's
-    pins: dict[str, str] = {}
-    flavour: str = ""  # distinguishes these images from others of the same release and accelerator
-    instances: list[str] = []  # of instances.toml: compiled components target the GPUs of these; else the stack's
-    driver: str = ""  # the oldest GPU driver of the hosts, if it is known
-    devel: bool = False  # whether each image has a twin with compilers
-    awaits: str = ""  # an address that the author did not reach: without it these images have no lock
+    release: str = Field(description="major.minor of the framework, as in the id of the image")
+    accelerators: list[str] = Field(description="`cpu`, or the CUDA as `cu132`; one image for each")
+    pythons: list[str] = Field(description="versions of Python, as `3.13`; one image for each")
+    targets: list[str] = Field(description="names of `[targets]`: `ec2`, `sagemaker`; one image for each")
+    bases: list[str] = Field(description="names of bases.toml; the id names each base but the first")
+    stack: str = Field("", description="a name of `[stacks]`, whose pins come before those of the row")
+    pins: dict[str, str] = Field({}, description="component to version, provider, or both; `none` takes a pin out")
+    flavour: str = Field("", description="end of the id, if other rows have the same release, accelerator and target")
+    instances: list[str] = Field(
+        [], description="names of instances.toml: what is compiled is for their GPUs; else those of the stack"
+    )
+    driver: str = Field("", description="the oldest GPU driver of the hosts, if it is known")
+    devel: bool = Field(False, description="true: each image has a twin `<id>-devel` with compilers")
+    awaits: str = Field(
+        "", description="an address that was not reached: until a host with it locks the row, it is blocked"
+    )
 
 
 class Framework(Model):
@@ -91,6 +95,7 @@ class Probe(Model):
     pattern: str  # one group: the version
     shows: str = "{version}"  # format of a pinned version there; {major}, {minor}, {micro} are its parts
     at_start: bool = False  # whether each job probes it again before it starts, as ranks compute or communicate with it
+    maps_nccl: bool = True  # of a framework: whether `code` maps NCCL on a host without a GPU, too
 
 
 class Flag(Model):
@@ -324,14 +329,14 @@ class Variant(Model):
     row: int = 0  # of its framework's rows, from 0
     pins: dict[str, Pin]
     parent: str = ""  # the image that a requirements file extends; "" for an image of the matrix itself
-    requirements: str = ""  # path of the requirements file
+    requirements: str = ""  # path of the requirements file; without a parent it is of a graft, which adds it itself
 
     @property
     def groups(self) -> tuple[Group, ...]:
         """Return the groups of locked Python packages in the image: no tools; compilers only in a devel twin."""
         own: tuple[Group, ...] = ("framework", "toolkit", "devel") if self.devel else ("framework", "toolkit")
         own += ("base",) if "python" in self.pins and self.pins["python"].provider == IN_BASE else ()
-        return (*own, "added") if self.parent else own
+        return (*own, "added") if self.requirements else own
 
     @property
     def lock(self) -> str:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from trainwright.matrix.matrix import Recipe
 
 LAYERS, FRAMEWORKS, ROOTFS = "dockerfiles/layers/", "dockerfiles/frameworks/", "dockerfiles/rootfs/"
+MATRIX = "dockerfiles/matrix.toml"
 OF_A_ROW = ("release", "stack", "pins", "flavour", "instances")  # what each image of a row has of it
 
 
@@ -69,6 +70,13 @@ def used_by(recipe: "Recipe", overridden: Sequence[str]) -> dict[str, Any]:
     if overridden:
         found["compat.toml"] = sorted(overridden)
     return found
+
+
+def declares(recipe: "Recipe") -> bool:
+    """Return whether a project's own file has the row of an image."""
+    row = ["frameworks", recipe.variant.framework, "rows", recipe.variant.row]
+    entries = project.overlay(recipe.root).get("entries", [])
+    return any((entry["file"], entry["path"]) == (MATRIX, row) for entry in entries)
 
 
 def _is_file_of(recipe: "Recipe", name: str) -> bool:

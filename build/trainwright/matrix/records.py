@@ -70,7 +70,7 @@ class PlanEntry(Model):
     warnings: list[str] = Field(default=[])  # unmet rules of compat.toml that only warn
 
 
-State = Literal["proved", "unproved", "blocked"]
+State = Literal["proved", "unproved", "blocked", "error"]
 
 
 class Where(Model):
@@ -103,6 +103,7 @@ class Standing(Model):
     state: State
     reason: str
     key: str = ""  # of the present inputs; "" if they are incomplete
+    error: dict[str, Any] | None = None  # what is wrong with its inputs, as TrainwrightError.as_dict() has it
     overridden: list[str] = Field(default=[])  # as in its record, for its present inputs
     record: Record | None = None  # of these inputs if it is proved, otherwise of earlier ones
     versions: dict[str, str] = Field(default={})  # component to version, as far as known

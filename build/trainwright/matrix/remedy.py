@@ -62,12 +62,13 @@ def refuse(
     mend: Callable[[Verdict], tuple[str, str] | None],
     pin: Callable[[str, str], str] = '{} = "{}"'.format,
     origin: Callable[[Verdict], str] = lambda _: "",
+    place: Callable[[Verdict], str] = lambda _: "",
 ) -> list[Verdict]:
     """Raise IncompatibleError if an image breaks a rule; otherwise return the findings as warnings to show.
 
     `where` is file:line of the image's pins, `mend` is `nearest` for these facts, `pin` returns how the matrix writes
     a component and its version, or "" if no pin can. `origin` returns one sentence on where an unpinned side comes
-    from, or "".
+    from, or "". `place` returns file:line of a rule.
     """
     refused = [verdict for verdict in found if verdict.severity == "refuse"]
     if not refused:
@@ -80,17 +81,21 @@ def refuse(
         where=where,
         why="\n".join(
             [
-                first.rule,
+                _rule(first, place),
                 *filter(None, [origin(first)]),
                 f"evidence: {first.evidence} (checked {first.checked_on})",
                 f"nearest that works: {works[0]} {works[1]}"
                 if works
                 else "no known release of either one is compatible",
-                *(f"also: {sentence(verdict)}: {verdict.rule}" for verdict in refused[1:]),
+                *(f"also: {sentence(verdict)}: {_rule(verdict, place)}" for verdict in refused[1:]),
             ]
         ),
         fix=f"$EDITOR {f'+{line} ' if line else ''}{file}" + (f"   # {better}" if better else ""),
     )
+
+
+def _rule(verdict: Verdict, place: Callable[[Verdict], str]) -> str:
+    return f"{verdict.rule} ({where})" if (where := place(verdict)) else verdict.rule
 
 
 def sentence(verdict: Verdict) -> str:

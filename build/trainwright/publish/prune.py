@@ -8,7 +8,7 @@ from pydantic import Field
 
 from trainwright.core.console import human
 from trainwright.core.errors import AwsError, ConfigError, NotRunError, RegistryError, TrainwrightError, did_you_mean
-from trainwright.core.progress import Say
+from trainwright.core.progress import Say, counted
 from trainwright.core.toml import Model
 from trainwright.docker import zstd_twin
 from trainwright.image import child, inputs
@@ -211,7 +211,7 @@ def _read_back(place: Place, kept: list[Verdict]) -> None:
     lost = [f"{tag} pointed to {row.digest}" for row in kept for tag in row.tags if held[tag] != row.digest]
     if lost:
         raise RegistryError(
-            f"{len(lost)} tags of kept images have changed",
+            f"{counted(len(lost), 'tag')} of kept images changed",
             where=place.repository,
             why="; ".join(lost[:5]),
             fix="trainwright prune, which lists the present state; another user may just have moved an alias",

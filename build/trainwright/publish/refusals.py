@@ -73,7 +73,7 @@ def refuse_drift(found: Inputs) -> None:
         raise RegistryError(
             f"{found.variant.id} cannot be released: {len(drift)} of its packages drifted from the lock",
             why=", ".join(f"{d.package} {d.locked or '(new)'} -> {d.used}" for d in drift[:5]),
-            fix="trainwright lock --update, review the difference, lock --update --write, and build again",
+            fix=f"trainwright lock {found.recipe.words} --update, review it, the same with --write, and build again",
         )
 
 

@@ -14,6 +14,7 @@ from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from trainwright.core.errors import AwsError
+from trainwright.core.progress import counted
 from trainwright.registry.aws import client, of, told
 from trainwright.registry.aws_errors import Call
 from trainwright.registry.http import MANIFESTS
@@ -219,7 +220,7 @@ def delete(region: str, name: str, digests: Iterable[str], account: str = "") ->
         bad = [row for digest, row in failed.items() if digest not in gone]
         if bad:
             why = "; ".join(f"{row['imageId'].get('imageDigest')}: {row.get('failureReason')}" for row in bad)
-            raise AwsError(f"{len(bad)} images of {name} were not deleted", where=region, why=why)
+            raise AwsError(f"not deleted: {counted(len(bad), 'image')} of {name}", where=region, why=why)
     return [digest for digest in wanted if digest in gone]
 
 

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from trainwright.core.progress import counted
 from trainwright.core.toml import Model
 from trainwright.matrix.records import Check
 
@@ -62,7 +63,8 @@ def judge(scan: Scan, policy: ScanPolicy, today: date) -> Check:
     expired = [row for row in policy.allow if row.expires < today]
     valid = [row for row in policy.allow if row.expires >= today]
     refused = [finding for finding in grave if not _allows(valid, finding)]
-    counts = f"{len(scan.findings)} findings, {len(grave)} of {' or '.join(policy.refuse) or 'any refused severity'}"
+    refusable = " or ".join(policy.refuse) or "any refused severity"
+    counts = f"{counted(len(scan.findings), 'finding')}, {len(grave)} of {refusable}"
     if not refused:
         answered = f"; each is allowed by publish.toml: {', '.join(sorted({f.id for f in grave}))}" * bool(grave)
         return Check(state="passed", detail=counts + answered)

@@ -12,7 +12,7 @@ from trainwright.image.inputs import Inputs
 from trainwright.lock import additions
 from trainwright.lock.requirements import Asked, Line
 from trainwright.matrix.matrix import Recipe
-from trainwright.matrix.model import Base
+from trainwright.matrix.model import Base, Lock
 from trainwright.resolve import pypi
 from trainwright.resolve.fetch import own_index
 from trainwright.resolve.pypi import Beside, Offer
@@ -20,12 +20,47 @@ from trainwright.resolve.pypi import Beside, Offer
 Graph = dict[str, tuple[str, list[str]]]  # package to its version and the packages that require it
 
 
+class Below(Model):
+    """The image that a requirements file adds packages to: one of the matrix, or one of others below a graft."""
+
+    name: str  # for errors
+    recipe: Recipe
+    lock: Lock  # of everything that its Python holds
+    lock_file: str  # path of the lock that is written, for errors
+    made_by_others: bool = False  # it has no compilers of ours, and nobody of ours proved it
+
+    @classmethod
+    def of(cls, recipe: Recipe, inputs: Inputs) -> "Below":
+        """Return the image of the matrix that `recipe`, of an image on top of it, starts from."""
+        path = str(additions.lock_path(recipe))
+        return cls(name=recipe.variant.parent, recipe=inputs.recipe, lock=inputs.lock, lock_file=path)
+
+    @property
+    def has(self) -> str:
+        """Return the beginning of a sentence that ends in the packages which stay."""
+        return f"{self.name} {'holds' if self.made_by_others else 'was proved with'}"
+
+    @property
+    def build(self) -> str:
+        """Return the command that makes the image without the file."""
+        return f"trainwright {'graft' if self.made_by_others else 'build'} {self.name}"
+
+    @property
+    def wheel_fix(self) -> str:
+        """Return what helps if a package has no wheel for an image that cannot compile one; "" if it can."""
+        how = "build a wheel of it for this image, and publish that in an index or a find-links folder of pip"
+        return f"{how}; trainwright doctor shows the indexes in use" if self.made_by_others else ""
+
+    def elsewhere(self, *versions: str) -> str:
+        """Return how to get an image that has these versions, where that differs from images of the matrix."""
+        return f"graft upon an image that has {' and '.join(versions)}" if self.made_by_others else ""
+
+
 class Question(Model):
     """A problem to solve: the lines that apply in the image, and the image's packages."""
 
     file: str  # of the requirements
-    parent: str
-    below: Inputs
+    below: Below
     python: str
     base: Base
     index: str  # the framework's own
@@ -35,11 +70,10 @@ class Question(Model):
     beside: Beside
 
     @classmethod
-    def of(cls, recipe: Recipe, below: Inputs, asked: Asked, folder: Path) -> "Question":
+    def of(cls, recipe: Recipe, below: Below, asked: Asked, folder: Path) -> "Question":
         base = recipe.base
         return cls(
             file=recipe.variant.requirements,
-            parent=recipe.variant.parent,
             below=below,
             python=recipe.variant.python,
             base=base,
@@ -47,8 +81,12 @@ class Question(Model):
             lines=[line for line in asked.lines if additions.applies(line, recipe.variant.python, base)],
             held={entry.name: entry.version for entry in additions.held(recipe, below.lock)},
             constraints=[line.text for line in asked.constraints],
-            beside=Beside(folder=str(folder)),
+            beside=Beside(folder=str(folder), wheels_only=below.made_by_others),
         )
+
+    @property
+    def parent(self) -> str:
+        return self.below.name
 
     def image(self, without: Sequence[str] = ()) -> list[str]:
         """Return constraints that pin the image's packages."""
@@ -59,7 +97,9 @@ def check_lines(question: Question) -> None:
     """Raise IncompatibleError, without an index, for a line that asks for another version of an image's package."""
     for line in question.lines:
         if version := question.held.get(line.name):
-            additions.check_line(line, version, question.parent)
+            below = question.below
+            elsewhere = below.elsewhere(f"{line.name}{Requirement(line.text).specifier}")
+            additions.check_line(line, version, below.has, elsewhere)
 
 
 def solve(question: Question) -> list[Offer]:
@@ -82,20 +122,21 @@ def resolve(question: Question, deps: bool) -> list[Offer]:
     try:
         return resolved("")
     except LockError as error:
+        fix = question.below.wheel_fix or error.fix
         if deps:  # checked before the framework's own index, which may be unreachable and would not help
             refuse(question, error)
         lost = next((line for line in question.lines if _graph(question, [line], []) is None), None)
         what = f"{lost.text} cannot be resolved" if lost else error.what
         where, why = (lost.where, _words(question, [lost], [])) if lost else (question.file, error.why)
         if not question.index:
-            raise LockError(what, where=where, why=why, fix=error.fix) from None
+            raise LockError(what, where=where, why=why, fix=fix) from None
     try:
         return resolved(question.index)
     except EnvironmentProblem as error:
         why = f"{why}\nand the framework's own index, {question.index}, does not answer"
         raise EnvironmentProblem(what, where=where, why=why, fix=error.fix) from None
     except LockError as error:
-        raise LockError(what, where=where, why=error.why, fix=error.fix) from None
+        raise LockError(what, where=where, why=error.why, fix=fix) from None
 
 
 def refuse(question: Question, error: LockError) -> None:
@@ -124,17 +165,20 @@ def _culprit(question: Question, line: Line) -> IncompatibleError:
     chains = [_chain(graph, name) for name in changed]
     wants = [_wants(question, chain, graph) for chain in chains]
     fits = nearest(question, line)
+    versions = [f"{name}={graph[name][0]}" for name in changed if name in graph]
+    elsewhere = question.below.elsewhere(*versions) or (
+        "find an image that it fits: trainwright find --has " + " --has ".join(versions)
+    )
     moves = ", ".join(f"{name} from {question.held[name]} to {graph[name][0]}" for name in changed if name in graph)
     return IncompatibleError(
         f"{line.text} would change {moves or 'packages of the image'}",
         where=line.where,
         why="; ".join(wants)
-        + f"; {question.parent} was proved with "
+        + f"; {question.below.has} "
         + ", ".join(f"{name} {question.held[name]}" for name in changed),
         fix=f"write {fits} in that line: the newest version that fits"
         if fits
-        else f"no version of {line.name} fits; find an image that it fits: trainwright find --has "
-        + " --has ".join(f"{name}={graph[name][0]}" for name in changed if name in graph),
+        else f"no version of {line.name} fits; {elsewhere}",
     )
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from trainwright.core import mirrors, store
 from trainwright.core.errors import LockError
-from trainwright.core.progress import Progress, Say
+from trainwright.core.progress import Progress, Say, counted
 from trainwright.docker import engine
 from trainwright.image import child, inputs
 from trainwright.image.inputs import Inputs
@@ -79,7 +79,7 @@ def files_of(found: Mapping[str, Package]) -> list[Package]:
 def must(lost: dict[str, str], what: str) -> None:
     if lost:
         reason = next(iter(lost.values()))
-        raise LockError(f"{len(lost)} file(s) of the lock {what}", why=reason, fix="trainwright doctor")
+        raise LockError(f"{counted(len(lost), 'file')} of the lock {what}", why=reason, fix="trainwright doctor")
 
 
 def to_fetch(recipes: list[Recipe]) -> int:
@@ -155,7 +155,7 @@ def _fetch_packages(intent: Intent, base: str, tools: bool, say: Say, progress: 
     if not lost:
         return
     names = [package.name for package in missing if package.sha256 in lost]
-    say(f"{base}: {len(names)} locked package(s) have left the mirror, such as {names[0]}; using its present packages")
+    say(f"{base}: {counted(len(names), 'locked package')} left the mirror, such as {names[0]}; using its present ones")
     # All packages are replaced, because a mix of two days may not be installable.
     below = inputs.read_distribution(intent, base).effective if tools else {}
     date, current = resolve_packages(intent, base, tools, below, state.image)

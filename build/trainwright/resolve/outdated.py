@@ -9,7 +9,7 @@ from packaging.utils import canonicalize_name
 
 from trainwright.core import mirrors, versions
 from trainwright.core.errors import TrainwrightError
-from trainwright.core.progress import Say
+from trainwright.core.progress import Say, counted
 from trainwright.core.toml import Model
 from trainwright.image import inputs
 from trainwright.lock import diff, facts, lockfile
@@ -63,7 +63,7 @@ def pins_of(recipes: list[Recipe]) -> list[Pinned]:
 
 
 def of_pins(pinned: list[Pinned], say: Say) -> list[Update]:
-    say(f"looking up {len(pinned)} pins")
+    say(f"looking up {counted(len(pinned), 'pin')}")
     with ThreadPoolExecutor(WORKERS) as pool:
         rows = [row for found in pool.map(_ask, _together(pinned)) for row in found]
     return sorted(rows, key=lambda row: (row.kind, row.name, row.pinned))

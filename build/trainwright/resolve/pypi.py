@@ -65,6 +65,7 @@ class Beside(Model):
     folder: str = ""  # folder with further files, wheels only
     requires: dict[str, list[str]] = Field(default={})  # `name==version` to its requirements: a query would run it
     from_source: tuple[str, ...] = ()  # names that must come from the source distribution
+    wheels_only: bool = False  # take no source distribution, because nothing can be compiled
 
     def tables(self) -> list[dict[str, Any]]:
         rows = ((*pinned.split("=="), texts) for pinned, texts in sorted(self.requires.items()))
@@ -215,6 +216,7 @@ def _compiled(
                 *options,
                 *(["--find-links", beside.folder] if beside.folder else []),
                 *(f"--no-binary={name}" for name in beside.from_source),
+                *(["--no-build"] if beside.wheels_only else []),
                 *("--constraint", held),
                 *("--output-file", written, wanted),
             ],

@@ -315,7 +315,17 @@ def check_locks(intent: Intent, recipes: list[Recipe]) -> tuple[list[dict[str, s
         return rows, None
     lacking = next((complaint.fix for complaint in wrong if "--update" in complaint.fix), "")
     what = f"{len(wrong)} of {len(found)} locks {'is' if len(wrong) == 1 else 'are'} stale or missing"
-    return rows, LockError(what, where="dockerfiles/locks", fix=lacking or "trainwright lock")
+    fix = "trainwright lock"
+    if len(recipes) < len(inputs.held(intent)):  # the others were not asked for, and may well be stale
+        lost = {path for path, complaint in found.items() if complaint}
+        ids = [recipe.variant.lock for recipe in recipes if lost & _locks_of(recipe)]  # a twin has that of its image
+        fix = lockfile.RELOCK.format(id=" ".join(dict.fromkeys(ids)))
+    return rows, LockError(what, where="dockerfiles/locks", fix=lacking or fix)
+
+
+def _locks_of(recipe: Recipe) -> set[Path]:
+    packages_of = (inputs.packages_path(recipe.intent, recipe.variant.base, tools) for tools in (False, True))
+    return {inputs.lock_path(recipe), *packages_of}
 
 
 def _answers(recipe: Recipe) -> None:

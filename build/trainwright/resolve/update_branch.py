@@ -11,7 +11,7 @@ from trainwright.core import checkout, versions
 from trainwright.core.errors import ConfigError, EnvironmentProblem, TestError, TrainwrightError, did_you_mean
 from trainwright.core.files import write
 from trainwright.core.process import run
-from trainwright.core.progress import Progress, Say
+from trainwright.core.progress import Progress, Say, counted
 from trainwright.core.toml import Model
 from trainwright.image import changes
 from trainwright.image.changes import Moved, State
@@ -140,7 +140,9 @@ def refuse_branch(root: Path, branch: str) -> None:
 def message(moves: list[Move], images: list[Moved]) -> str:
     """Return the commit's message: the moves, one on each line, and last the mark that the branch is ours."""
     lines = [f"{move.name}: {move.old} -> {move.new}" for move in moves]
-    return "\n".join([subject(moves), "", *lines, "", f"{len(images)} images change.", "", remote_branch.MARK, ""])
+    return "\n".join(
+        [subject(moves), "", *lines, "", f"Changed: {counted(len(images), 'image')}.", "", remote_branch.MARK, ""]
+    )
 
 
 def subject(moves: list[Move]) -> str:

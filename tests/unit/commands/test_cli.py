@@ -191,6 +191,16 @@ def test_lock_check_blames_the_lock_that_is_wrong(cli: Cli, tree: Path) -> None:
     assert ended.code == 4
     rows = {row["lock"]: row["state"] for row in json.loads(ended.out)}
     assert rows == {"debian-12": "missing", "pytorch-2.13-cpu-py311-ec2": "current", DEFAULT: "current"}
+    assert json.loads(ended.err)["fix"] == f"trainwright lock pytorch-2.13-cpu-py311-ec2 {DEFAULT}"
+    ended = cli(tree, "plan", DEFAULT, "--json")  # whose base's packages are not locked
+    assert (ended.code, json.loads(ended.err)["fix"]) == (4, f"trainwright lock {DEFAULT}")
+
+
+def test_a_missing_lock_is_mended_by_the_lock_of_that_image(cli: Cli, tree: Path) -> None:
+    (tree / f"dockerfiles/locks/{DEFAULT}.toml").unlink()
+    for words in (["plan"], ["render"], ["lock", "--check"]):
+        error = json.loads(cli(tree, *words, DEFAULT, "--json").err)
+        assert (error["exit_code"], error["fix"]) == (4, f"trainwright lock {DEFAULT}")
 
 
 COMMANDS = ("prune", "list", "lock", "fetch", "plan", "render", "build", "test", "push")

@@ -147,10 +147,13 @@ def test_an_unknown_cause_comes_with_a_next_step(cli: Cli, tmp_path: Path, line:
     row = diagnosed(cli, str(log))
     assert row["cause"] == "unknown"
     table = line[0] == "{"
-    assert row["what"].startswith("no line proves a cause; the log has no table" if table else "none of its 2 lines")
+    assert row["what"].startswith("no line proves a cause; the log has no table" if table else "of its 2 lines none")
     assert "NCCL_DEBUG=INFO" in row["fix"]
 
 
 def test_a_cause_keeps_its_own_fix(cli: Cli) -> None:
     assert diagnosed(cli, SOCKETS)["fix"].startswith("unset NCCL_SOCKET_IFNAME")
+    said = cli(ROOT, "diagnose", GOOD)  # a sentence for the person who is on call
+    assert (said.code, said.out.splitlines()[0]) == (0, f"{GOOD}: no failure found")
+    assert "it ended well" in said.out.splitlines()[1]
     assert diagnosed(cli, GOOD) == {"log": GOOD, "cause": "none", "what": "", "evidence": "", "then": "", "fix": ""}

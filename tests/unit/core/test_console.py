@@ -57,6 +57,48 @@ def test_the_first_column_is_whole_on_a_terminal_of_80_columns(
         assert len(lines) < 200
 
 
+@pytest.mark.parametrize(
+    ("width", "names"),
+    [
+        (150, ["id", "state", "default", "tested", "reason"]),
+        (120, ["id", "state", "default", "reason"]),
+        (100, ["id", "state", "reason"]),
+    ],
+)
+def test_a_narrow_terminal_leaves_out_what_the_reason_needs(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, width: int, names: list[str]
+) -> None:
+    for name, value in (("FORCE_COLOR", "1"), ("COLUMNS", str(width)), ("TERM", "xterm"), ("NO_COLOR", "1")):
+        monkeypatch.setenv(name, value)
+    row = {
+        "id": "i" * 45,
+        "state": "unproved",
+        "default": True,
+        "tested": "make test" + " by hand",
+        "reason": "w " * 60,
+    }
+    console.show([row, row], as_json=False, spare=("tested", "default"))
+    said = capsys.readouterr()
+    lines = [re.sub(r"\x1b\[[\d;]*m", "", line) for line in said.out.splitlines()]
+    assert lines[0].split() == names
+    assert max(map(len, lines)) <= width
+    assert max(line.count("w") for line in lines[1:]) >= console.ROOM // 2 - 1
+    less = [name for name in ("tested", "default") if name not in names]
+    assert said.err == (f"left out on {width} columns: {', '.join(less)}; --json has all\n" if less else "")
+    monkeypatch.setenv("COLUMNS", "80")
+    console.show([row | {"reason": "short"}], as_json=False, spare=("tested", "default"))
+    assert "default" in capsys.readouterr().out  # a short reason needs no room
+    monkeypatch.delenv("FORCE_COLOR")
+    console.show([row], as_json=False, spare=("tested", "default"))
+    assert "tested" in capsys.readouterr().out  # a pipe has no width
+
+
+def test_a_digest_in_a_sentence_is_brief() -> None:
+    digest = "sha256:" + "0123456789abcdef" * 4
+    assert console.brief(f"published as {digest}; x") == "published as sha256:0123456789ab...; x"
+    assert console.brief("sha256:012") == "sha256:012"
+
+
 @pytest.mark.parametrize("cells", [("a", "b"), ("", "two\nlines"), ("x" * 40, "a  b"), (None, True), (0, 1.5)])
 def test_a_pipe_gets_the_table_that_a_terminal_of_any_width_gets(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, cells: tuple[Any, Any]

@@ -1,6 +1,7 @@
 """Test projects: what is laid over the installed data, what each image is made of, and one error for each bad input."""
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -14,8 +15,9 @@ from check_jsonschema.builtin_schemas import get_builtin_schema
 from ruamel.yaml import YAML
 
 from trainwright import __version__
-from trainwright.core import project, project_files
+from trainwright.core import overlay, project, project_files
 from trainwright.core.errors import ConfigError, EnvironmentProblem, TrainwrightError
+from trainwright.core.toml import line_of
 from trainwright.image import inputs
 from trainwright.image import key as image_key
 from trainwright.lock import lockfile
@@ -291,6 +293,99 @@ def test_an_error_in_a_merged_file_names_the_teams_line(team: Path) -> None:
     assert int(error.where.rpartition(":")[2]) <= len(table.read_text().splitlines())
 
 
+def test_a_row_without_a_key_is_the_teams(team: Path) -> None:
+    table = team / "dockerfiles/matrix.toml"
+    before = table.read_text()
+    lines = before.splitlines()
+    table.write_text(
+        before + "\n" + before[before.index("[[") :].replace('bases = ["debian-13"]\n', "").replace('"team"', '"more"')
+    )
+    error = refused(team)
+    line = len(lines) + 2
+    assert (error.where, error.fix) == (f"dockerfiles/matrix.toml:{line}", f"$EDITOR +{line} dockerfiles/matrix.toml")
+    assert error.why == "bases of this row of [[frameworks.base.rows]]: Field required"
+
+
+def test_each_line_of_a_merged_file_is_found_in_the_installed_one() -> None:
+    """The merged file has no comments and other line breaks; what it does not have of a project is cited there."""
+    text = (ROOT / "dockerfiles/matrix.toml").read_text()
+    merged = overlay.merge("matrix.toml", text, []).text
+    lines, found = text.splitlines(), list[int]()
+    for number, row in enumerate(merged.splitlines(), 1):
+        if row and not row.startswith("#"):
+            found.append(line_of(text, overlay.path_at(merged, number)))
+            said = row if row.startswith("[") else row.partition(" = ")[0]
+            assert said.strip("[]").rpartition(".")[2] in lines[found[-1] - 1], row
+    assert len(set(found)) > len(found) / 2
+    assert overlay.path_at(merged, 1) == ()
+
+
+def test_explain_cites_lines_that_people_have(cli: Cli, locked: Path) -> None:
+    ended = cli(locked, "explain", TEAM, "--json")
+    where = {row["component"]: row["where"] for row in json.loads(ended.out)}
+    for name, cited in where.items():
+        file, number, installed = re.fullmatch(r"([^:]+):(\d+)( \(installed\))?", cited).groups()  # type: ignore[union-attr]
+        assert bool(installed) == (name != "hello")
+        line = ((ROOT if installed else locked) / file).read_text().splitlines()[int(number) - 1]
+        assert re.search(rf"\b{name} = ", line), (name, cited)
+        if name == "libfabric":  # which several stacks pin
+            above = (ROOT / file).read_text().splitlines()[: int(number)]
+            assert [row for row in above if row.startswith("[")][-1].startswith("[stacks.distro")
+    said = cli(locked, "explain", TEAM)
+    assert "row of base, matrix.toml:" in said.out
+    assert f"(installed): a file below {ROOT}" in said.err
+
+
+def test_list_names_the_teams_line_of_an_image_in_error(cli: Cli, locked: Path) -> None:
+    rules = locked / "dockerfiles/compat.toml"
+    rules.write_text(rules.read_text().replace(">=3.11", ">=3.14"))
+    project.tree.cache_clear()
+    ended = cli(locked, "list", TEAM, "--json")
+    assert ended.code == 3
+    lines = (locked / "dockerfiles/matrix.toml").read_text().splitlines()
+    where = f"dockerfiles/matrix.toml:{next(n for n, line in enumerate(lines, 1) if line.startswith('pins'))}"
+    (row,) = json.loads(ended.out)["images"]
+    assert (row["state"], row["error"], row["error"]["where"]) == ("error", json.loads(ended.err), where)
+    assert f"({where})" in row["reason"]
+    number = rules.read_text().splitlines().index("[[rules]]") + 1
+    assert f"hello runs on Python 3.11 and newer (dockerfiles/compat.toml:{number})\n" in row["error"]["why"]
+
+
+def test_a_refusal_by_an_installed_rule_says_that_it_is_installed(cli: Cli, locked: Path) -> None:
+    add(
+        locked,
+        "dockerfiles/matrix.toml",
+        (locked / "dockerfiles/matrix.toml")
+        .read_text()
+        .replace('hello = "1.0"', 'hello = "1.0", tensorflow = "wheel 2.18.0"'),
+    )
+    project.tree.cache_clear()
+    error = json.loads(cli(locked, "plan", TEAM, "--json").err)
+    said = re.search(r"\(dockerfiles/compat\.toml:(\d+) \(installed\)\)", error["why"])
+    assert error["exit_code"] == 3
+    assert said
+    rule = "\n".join((ROOT / "dockerfiles/compat.toml").read_text().splitlines()[int(said[1]) - 1 :]).split(
+        "[[rules]]"
+    )[1]
+    assert error["why"].split(" (dockerfiles/")[0] in rule
+
+
+def test_an_error_about_installed_data_is_mended_in_the_project(team: Path) -> None:
+    root = project.find(team)
+    for where, fix in (
+        ("dockerfiles/matrix.toml:4", "$EDITOR dockerfiles/matrix.toml   # override it there"),
+        ("dockerfiles/layers/pip.toml:3", f"install -D -m 644 {ROOT}/dockerfiles/layers/pip.toml dockerfiles/layers/"),
+        ("dockerfiles/layers/hello.toml:3", "$EDITOR +3 dockerfiles/layers/hello.toml"),
+    ):
+        file, _, line = where.partition(":")
+        error = ConfigError("x", where=where, why=f"see {where}", fix=f"$EDITOR +{line} {file}")
+        assert project.cite(error, root).fix.startswith(fix)
+        once = error.where, error.why
+        assert (once[0].endswith(" (installed)"), once[1]) == ("hello" not in where, f"see {once[0]}")
+        assert project.cite(error, root) is error
+        assert (error.where, error.why) == once
+
+
 def test_two_overlays_that_disagree(team: Path) -> None:
     add(team, SETTINGS, 'trainwright = ">=0"\noverlays = ["company"]\n')
     add(team, "company/dockerfiles/publish.toml", "[transfer]\nworkers = 3\n")
@@ -347,6 +442,23 @@ def test_a_template_stays_in_its_sandbox(locked: Path, text: str, why: str) -> N
     assert raised.value.where == "dockerfiles/layers/hello.j2:6"
 
 
+@pytest.mark.parametrize("folder", [True, False])
+def test_an_own_component_without_files(cli: Cli, locked: Path, folder: bool) -> None:
+    """Its template would fail in the build, after minutes, at a bind mount."""
+    lines = (locked / "dockerfiles/layers/hello.toml").read_text().splitlines()
+    number = next(n for n, line in enumerate(lines, 1) if line.startswith("own = true"))
+    (locked / "dockerfiles/rootfs/hello/hello").unlink()
+    if not folder:
+        shutil.rmtree(locked / "dockerfiles/rootfs")
+    for words in (("list",), ("render", TEAM), ("plan", TEAM)):
+        project.tree.cache_clear()
+        ended = cli(locked, *words, "--json")
+        error = json.loads(ended.err)
+        assert (ended.code, error["error"]) == (2, f"component 'hello' of {TEAM} has no files")
+        assert error["where"] == f"dockerfiles/layers/hello.toml:{number}"
+        assert "dockerfiles/rootfs/hello/" in error["fix"]
+
+
 # --- commands --------------------------------------------------------------------------------------------------------
 
 
@@ -381,6 +493,50 @@ def test_the_pipelines_of_a_project() -> None:
         goals = {word for line in lines for word in line.split() if not word.startswith("-")}
         assert goals
         assert goals <= set(phony[1].split())
+
+
+def test_a_second_row_is_built_and_checked_without_editing_another_file(cli: Cli, locked: Path) -> None:
+    table = locked / "dockerfiles/matrix.toml"
+    table.write_text(table.read_text() + "\n" + table.read_text().split("\n\n")[-1].replace('"team"', '"other"'))
+    project.tree.cache_clear()
+    ids = [row["id"] for row in json.loads(cli(locked, "list", "own", "--json").out)["images"]]
+    assert ids == [TEAM, TEAM.replace("-team", "-other")]
+    both = cli(locked, "list", "own", "jax-0.12-cpu-py313-ec2", "--json").out
+    assert [row["id"] for row in json.loads(both)["images"]] == ["jax-0.12-cpu-py313-ec2", *ids]
+    ended = cli(locked, "lock", "--check", "own")
+    assert ended.code == 4
+    assert all(name in ended.out for name in ids)
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="not run: make is missing")
+def test_the_goals_of_a_project_take_its_own_images(locked: Path) -> None:
+    def said(*words: str, **environment: str) -> list[str]:
+        command = ["make", "-n", "-o", "setup", "-o", ".venv/.complete", *words]
+        bare = {"PATH": os.environ["PATH"], **environment}
+        done = subprocess.run(command, cwd=locked, check=True, capture_output=True, text=True, env=bare)
+        return [line for line in done.stdout.splitlines() if line.startswith(".venv/bin/trainwright")]
+
+    assert said("build", "push") == [".venv/bin/trainwright build --set-up 'own' --push"]
+    assert said("test") == [".venv/bin/trainwright test 'own'"]
+    (check,) = said("check")
+    assert "lock --check 'own' && .venv/bin/trainwright render 'own' && " in check
+    assert said("build", ONLY="jax-*") == [".venv/bin/trainwright build --set-up 'jax-*' "]
+    assert said("build", "OWN=own jax-*") == [".venv/bin/trainwright build --set-up 'own jax-*' "]
+    for path in EXAMPLE.rglob("*"):
+        assert not path.is_file() or "*-team" not in path.read_text(), f"{path}: one flavour is fixed"
+
+
+def test_own_needs_a_row_of_a_project(cli: Cli, tree: Path, locked: Path) -> None:
+    ended = cli(tree, "list", "own")
+    assert ended.code == 2
+    assert "this folder is in no project" in ended.err
+    (locked / "dockerfiles/matrix.toml").write_text("")
+    (locked / "dockerfiles/compat.toml").unlink()
+    shutil.rmtree(locked / "dockerfiles/locks")
+    project.tree.cache_clear()
+    ended = cli(locked, "list", "own")
+    assert ended.code == 2
+    assert "the project declares no row" in ended.err
 
 
 def test_init_into_a_folder_with_something_in_it(cli: Cli, tmp_path: Path) -> None:

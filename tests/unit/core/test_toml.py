@@ -68,6 +68,18 @@ def test_wrong_type_names_the_line_of_the_second_row() -> None:
     assert "accelerators" in error.why
 
 
+def test_a_key_that_a_row_lacks_has_the_line_of_its_row() -> None:
+    """And not that of the same key in the next row."""
+    row = MATRIX[MATRIX.index("[[") :]
+    error = complaint(MATRIX.replace('bases = ["debian-12"]\n', "") + row)
+    assert error.where == "dockerfiles/matrix.toml:9"
+    assert error.why == "bases of this row of [[frameworks.pytorch.rows]]: Field required"
+    below = "[frameworks.pytorch.rows.pins]\nnumpy = 1\n"  # a table of the row is part of it
+    error = complaint(MATRIX.replace("pins = {}\n", below) + row)
+    assert error.where == "dockerfiles/matrix.toml:16"
+    assert error.why.startswith("pins.numpy of this row of [[frameworks.pytorch.rows]]: ")
+
+
 def test_unknown_key_of_a_component(tmp_path: Path) -> None:
     path = tmp_path / "pip.toml"
     path.write_text(

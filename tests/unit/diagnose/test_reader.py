@@ -157,7 +157,7 @@ def test_packed_files_and_utf_16(tmp_path: Path) -> None:
     [
         (b"", "the log is empty"),
         (b"\x7fELF\x02\x01\x01\0\0\0", "it is not text"),
-        (b"step 1\n\xe2\x82", "none of its 2 lines reports an error"),
+        (b"step 1\n\xe2\x82", "of its 2 lines none reports an error"),
     ],
 )
 def test_a_log_without_an_answer_gets_a_sentence(data: bytes, what: str) -> None:

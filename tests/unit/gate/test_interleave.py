@@ -155,7 +155,7 @@ def test_slurm_keeps_one_allocation_for_all_of_it(cli: Cli, tmp_path: Path) -> N
 
 
 def sound(file: Path) -> None:
-    said = subprocess.run([lint._ours("shellcheck"), "--severity", "warning", file], capture_output=True, text=True)
+    said = subprocess.run([lint.program("shellcheck"), "--severity", "warning", file], capture_output=True, text=True)
     assert said.stdout == ""
 
 

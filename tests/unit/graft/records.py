@@ -2,7 +2,7 @@
 
 import copy
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -16,10 +16,10 @@ from trainwright.graft.files import Graft
 from trainwright.graft.found import Fabric, Found, Target
 from trainwright.graft.lock import Locked
 from trainwright.graft.plan import Plan
-from trainwright.graft.wanted import Wanted
+from trainwright.graft.wanted import File, Wanted
 from trainwright.image.inputs import Distribution
 from trainwright.matrix.matrix import Intent
-from trainwright.matrix.model import Lock, PythonFile
+from trainwright.matrix.model import Group, Lock, PythonFile
 from trainwright.matrix.records import GRAFT, Image
 
 RECORD = json.loads((Path(__file__).parent / "debian.json").read_text())
@@ -94,25 +94,38 @@ DIGEST = f"sha256:{'5' * 64}"
 REPOSITORY = "111122223333.dkr.ecr.us-east-1.amazonaws.com/trainwright/pytorch"
 
 
-def grafted(intent: Intent, folder: Path, target: str = "ec2", pushed: bool = True) -> tuple[Intent, Graft]:
-    """Make a folder with this project's declarations and a graft named team in out/; return intent and graft."""
+def packages(names: Sequence[str], group: Group = "added") -> list[PythonFile]:
+    return [
+        PythonFile(name=name, version="1", file=f"{name}-1-py3-none-any.whl", sha256="c" * 64, size=1, group=group)
+        for name in names
+    ]
+
+
+def grafted(
+    intent: Intent, folder: Path, target: str = "ec2", pushed: bool = True, file: File | None = None
+) -> tuple[Intent, Graft]:
+    """Make a folder with this project's declarations and a graft named team in out/; return intent and graft.
+
+    With a file, its lines are locked in version 1, with one more package that they need.
+    """
     if not (folder / "dockerfiles").exists():
         (folder / "dockerfiles").symlink_to(intent.root / "dockerfiles")
     here = intent.model_copy(update={"root": folder})
-    found, asked = edited(env(HF_TOKEN="hf_0123456789abcdefghij")), wanted(here, target=target)
+    found, asked = edited(env(HF_TOKEN="hf_0123456789abcdefghij")), wanted(here, target=target, file=file)
     made = graft_plan.plan(here, found, asked, "team")
     recipe = graft_recipe.recipe(here, found, asked, made.id, made.framework)
     toolkit = PythonFile(name=TOOLKIT, version="1", file="a.whl", sha256="b" * 64, size=1, group="toolkit")
     python = [toolkit] if target == "sagemaker" else []
-    locked = LOCKED._replace(
-        lock=LOCKED.lock.model_copy(update={"intent": lock._intent(recipe, found), "python": python})
-    )
+    if file:
+        python += [*packages([*(line.name for line in file.asked.lines), "needed"]), *packages(["uv"], "tools")]
+    intent_ = lock._intent(recipe, found, file)
+    locked = LOCKED._replace(lock=LOCKED.lock.model_copy(update={"intent": intent_, "python": python}))
     one, out = files.graft(recipe, found, made, locked), folder / "out" / made.id
     lock._write(out, locked, locked.lock.intent)
     recorded.write_down(found, asked, made, out)
     uri = f"{REPOSITORY}@{DIGEST}"
     said = {"id": one.id, "key": one.key, "image": one.name, "base": found.pinned, "lower_layers": 8, "added_layers": 1}
-    said |= {"nccl_before": [], "nccl_after": [], "checked": ""}
+    said |= {"nccl_before": [], "nccl_after": [], "checked": "", "requirements": file.path if file else ""}
     image = Image(id=one.id, key=one.key, versions=one.inputs.versions)
     if pushed:
         said |= {"digest": DIGEST, "uri": uri}

@@ -251,10 +251,11 @@ def test_lower_layers_are_those_of_the_registry(tmp_path: Path, monkeypatch: pyt
     assert client.manifest_of(image.folder) == (digest, manifest)
     kinds = [row["mediaType"].rpartition(".")[2] for row in manifest["layers"]]
     assert kinds == ["gzip", "tar+zstd", "gzip"]
-    assert oci_layout.unpack(image.folder, tmp_path / "unpacked") == digest
-    client.blob_of(image.folder, str(other["digest"])).write_bytes(zstandard.compress(b"changed"))
+    layer, unpacked = str(other["digest"]), f"sha256:{hashlib.sha256(b'two').hexdigest()}"
+    oci_layout.unpack(image.folder, layer, unpacked, tmp_path / "unpacked")
+    client.blob_of(image.folder, layer).write_bytes(zstandard.compress(b"changed"))
     with pytest.raises(BuildError, match="does not match"):
-        oci_layout.unpack(image.folder, tmp_path / "again")
+        oci_layout.unpack(image.folder, layer, unpacked, tmp_path / "again")
 
 
 def test_an_engine_without_compressed_layers_pushes_no_graft(tmp_path: Path) -> None:

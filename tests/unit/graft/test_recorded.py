@@ -223,10 +223,14 @@ def test_what_takes_rows_of_the_matrix_says_what_takes_a_graft(
 ) -> None:
     here, _ = grafted(intent, folder)
     monkeypatch.setattr(options, "find_root", lambda: here.root)
-    for words in ((None, [ID]), (None, [ID], Path("requirements.txt"), "team")):
-        with pytest.raises(ConfigError, match="is a graft, and this command takes images of the matrix") as error:
-            options.asked_for(*words)
-        assert f"trainwright derive {ID} --into DIR" in error.value.fix
+    with pytest.raises(ConfigError, match="is a graft, and this command takes images of the matrix") as error:
+        options.asked_for(None, [ID])
+    assert f"trainwright derive {ID} --into DIR" in error.value.fix
+    with pytest.raises(ConfigError, match="is a graft, whose packages are added where it is made") as error:
+        options.asked_for(None, [ID], Path("more packages.txt"), "team")
+    below = edited(unchanged).reference
+    words = "--target ec2 --fabric none --name team --with 'more packages.txt'"
+    assert error.value.fix == f"trainwright graft {below} {words}"
     with pytest.raises(ConfigError, match="no image matches"):
         options.chosen(None, ["../out"])
 

@@ -184,7 +184,7 @@ NO_ENGINE, NO_REGISTRY = "the engine does not hold it", "the registry does not h
         ("sha256:1", True, "skip", ["sha256:1"]),
         ("", True, "reuse", [NO_REGISTRY]),
         (None, True, "reuse", [UNKNOWN_REGISTRY]),
-        ("", False, "build", [NO_ENGINE, NO_REGISTRY]),
+        ("", False, "build", ["neither the engine nor the registry holds it"]),
         ("", None, "build", [UNKNOWN_ENGINE, NO_REGISTRY]),
         (None, False, "build", [NO_ENGINE, UNKNOWN_REGISTRY]),
         (None, None, "build", [UNKNOWN_ENGINE, UNKNOWN_REGISTRY]),

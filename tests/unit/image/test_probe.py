@@ -340,6 +340,24 @@ def test_nccl_that_is_gone() -> None:
     assert nccl("2.30.7", tested=False)[0] == "libnccl 2.30.7 is in the lock and not in the image"
 
 
+def test_jax_loads_nccl_through_its_plugin(intent: Intent) -> None:
+    recipe = next(one for one in intent.recipes if {"jax-cuda", "nccl"} <= one.pins.keys())
+    found = inputs.load(recipe)
+
+    def said(mapped: dict[str, list[str]]) -> list[str]:
+        held = Findings.model_validate(NOTHING | {"libnccl": {ONE: found.pins["nccl"]}, "mapped": mapped})
+        differences = probe.compare(recipe, found.pins, found.lock, {}, held)
+        return [sentence for sentence in differences if "does not map libnccl" in sentence]
+
+    loading = [name for name in found.pins if recipe.component(name).position == "framework"]
+    everybody = {name: [ONE] for name in loading if name not in ("jax", "jaxlib")}
+    assert said(everybody) == []
+    del everybody["jax-cuda"]
+    assert said(everybody) == [
+        f"a process that loads jax-cuda does not map libnccl, and the lock says {found.pins['nccl']}"
+    ]
+
+
 # --- files of compiled components -----------------------------------------------------------------------------------
 
 

@@ -16,7 +16,7 @@ from markupsafe import escape
 from trainwright.build import proofs
 from trainwright.inspect import matrix_page
 from trainwright.matrix.matrix import Intent, Recipe
-from trainwright.matrix.model import Pin
+from trainwright.matrix.model import Pin, Row
 from trainwright.matrix.records import Standing
 
 Cli = Callable[..., Any]
@@ -221,6 +221,19 @@ def test_list_by_state_and_instance(cli: Cli, few: Path) -> None:
     assert (ended.code, "did you mean 'proved'" in ended.err) == (2, True)
     ended = cli(few, "list", "--instance", "p5.48xlrage")
     assert (ended.code, "p5.48xlarge" in ended.err) == (2, True)
+
+
+def test_what_a_row_can_say_is_printed_and_in_the_docs(cli: Cli, few: Path) -> None:
+    said = json.loads(cli(few, "matrix", "--keys", "--json").out)
+    assert [row["key"] for row in said] == list(Row.model_fields)
+    assert [row["key"] for row in said if not row["says"]] == []
+    assert [row["key"] for row in said if row["required"]] == ["release", "accelerators", "pythons", "targets", "bases"]
+    lines = [f"| `{row['key']}` | {'yes' if row['required'] else ''} | {row['says']} |" for row in said]
+    assert "\n".join(lines) in (ROOT / "docs/projects.md").read_text()
+    assert str(ROOT / "dockerfiles") in cli(few, "matrix", "--keys").err
+    scaffold = (ROOT / "docs/examples/project/dockerfiles/matrix.toml").read_text()
+    assert "`trainwright matrix --keys`" in scaffold
+    assert "docs/" not in scaffold  # which no project has
 
 
 def test_matrix_writes_pages_and_says_everything(cli: Cli, few: Path) -> None:

@@ -467,7 +467,7 @@ def test_an_old_snapshot_says_its_age(tmp_path: Path) -> None:
     ("events", "more", "error", "says"),
     [
         ([{"introduced": "0"}, {"fixed": "9"}], {}, BuildError, "A in torch 2.13.0+cpu, fixed in 9"),
-        ([{"introduced": "0"}], {}, None, "1 known, 0 fixed, in 1 packages of PyPI"),
+        ([{"introduced": "0"}], {}, None, "1 known, 0 fixed, in 1 package of PyPI"),
         ([{"introduced": "9"}], {}, None, "0 known, 0 fixed"),
         ([{"introduced": "9"}], {"modified": "2020-01-01T00:00:00Z"}, NotRunError, "days old"),
     ],

@@ -125,7 +125,7 @@ def test_a_broken_range_names_file_line_and_row(tmp_path: Path, wrong: str, fiel
     with pytest.raises(ConfigError) as raised:
         rules(tmp_path, row(), row(**{field: wrong}))
     assert raised.value.where == f"dockerfiles/compat.toml:{line}"
-    assert f"rules.1.{field}" in raised.value.why
+    assert f"{field} of this row of [[rules]]" in raised.value.why
     assert wrong in raised.value.why
 
 

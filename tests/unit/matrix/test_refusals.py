@@ -161,7 +161,10 @@ def test_versions_that_do_not_go_together(
         for part in [*says, f"{MATRIX}:{line}", "evidence: ", "checked 2026-"]:
             assert part in ended.err, words
         assert f"$EDITOR +{line} {MATRIX}" in ended.err
-    assert cli(tree, "list").code == 0
+    file, _, number = re.search(r"\((dockerfiles/compat\.toml):(\d+)\)$", ended.err, re.MULTILINE).group(1, 1, 2)  # type: ignore[union-attr]
+    rule = "\n".join((tree / file).read_text().splitlines()[int(number) - 1 :]).split("[[rules]]")[1]
+    assert re.search(r'^rule = "(.*)"$', rule, re.MULTILINE).group(1) in ended.err  # type: ignore[union-attr]
+    assert cli(tree, "list").code == 3  # in which the image is in error
     assert cli(tree, "plan", f"{FLAGSHIP}-distro").code == 0  # the others are as before
 
 

@@ -111,7 +111,7 @@ def test_written_on_request(cli: Cli, tree: Path, now: dict[str, str], variant: 
     before = written(tree)
     ended = cli(tree, "lock", "--update", "--write", ONLY)
     assert ended.code == 0, ended.err
-    assert "1 changes; written" in ended.err
+    assert "1 change; written" in ended.err
     after = written(tree)
     assert [name for name in after if after[name] != before[name]] == ["debian-12.packages"]
     header, stanzas = packages.parse(after["debian-12.packages"], "debian-12.packages")

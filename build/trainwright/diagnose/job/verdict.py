@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from trainwright.core.progress import counted
 from trainwright.diagnose.job import collectives
 from trainwright.diagnose.job.ranks import Event, Job, Rank
 
@@ -451,7 +452,7 @@ RULES: list[Rule] = [
 def _open(job: Job) -> Verdict:
     if any(rank.passed for rank in job.ranks.values()):
         return Verdict("none", "no rank failed, and the job says that it ended well", state="")
-    what = f"none of the {len(job.streams)} logs shows a failure, and none says that the job ended well"
+    what = f"of {counted(len(job.streams), 'log')} none shows a failure, and none says that the job ended well"
     return Verdict("unknown", what, "keep the output of every rank, with standard error, to its end", state="")
 
 

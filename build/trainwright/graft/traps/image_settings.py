@@ -15,8 +15,9 @@ def check(found: Found, wanted: Wanted) -> Iterator[Trap]:
     if config.onbuild:
         why = "its triggers would run in the build of the graft, which runs nothing in the image"
         yield refused("ONBUILD", "; ".join(config.onbuild), why, "build the image without ONBUILD")
+    site = (found.python.site,) if wanted.file and found.python else ()
     for volume in config.volumes:
-        covered = [path for path in WRITTEN if PurePosixPath(path).is_relative_to(volume)]
+        covered = [path for path in (*WRITTEN, *site) if PurePosixPath(path).is_relative_to(volume)]
         if covered:
             why = f"an engine puts a volume over {covered[0]}, and with it over the files of the graft"
             yield refused("VOLUME", volume, why, f"build the image without VOLUME {volume}")

@@ -1,16 +1,27 @@
-"""Check whether packages can be installed where the framework lives."""
+"""Check whether packages can be installed where the framework lives: those of --with must be."""
 
 from collections.abc import Iterator
 
 from trainwright.graft.found import Found
-from trainwright.graft.wanted import Trap, Wanted, handled
+from trainwright.graft.wanted import Trap, Wanted, handled, refused
+
+WRITES = 0o222  # the right to write, of anyone
 
 
 def check(found: Found, wanted: Wanted) -> Iterator[Trap]:
     python, inside = found.python, found.inside
     if python is None or inside is None:
         return
-    if not python.site_exists:
+    if wanted.file and not python.site_exists:
+        why = f"the packages of {wanted.file.path} go there"
+        yield refused("site-packages", f"{python.site} does not exist", why, f"RUN mkdir -p {python.site} in the image")
+    elif wanted.file and python.site_rights and not python.site_rights[2] & WRITES:
+        why = (
+            f"what made it, such as Nix, lets nobody write there, so the packages of {wanted.file.path} cannot go there"
+        )
+        fix = f"put {found.framework or 'the framework'} into a virtual environment, or RUN chmod u+w {python.site}"
+        yield refused("site-packages", f"{python.site} is read-only for every user", why, fix)
+    elif not python.site_exists:
         fix = "the launcher installs nothing there"
         yield handled("site-packages", f"{python.site} does not exist", "packages cannot be installed", fix)
     elif python.site_rights and not _may_write(found.config.user, inside.users, python.site_rights):

@@ -7,6 +7,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
+from trainwright.core import progress
 from trainwright.core.errors import BuildError, ConfigError, NotRunError
 from trainwright.core.toml import Model
 from trainwright.inspect.vulnerabilities import contents, osv, snapshot
@@ -92,7 +93,7 @@ def judged(found: Report, root: Path) -> str:
         raise NotRunError(f"{cell(image)}; {'; '.join(lacking)}")
     if found.stale:
         raise NotRunError(f"{cell(image)}; {'; '.join(found.stale)}")
-    looked = " and ".join(f"{count} packages of {name}" for name, count in image.covered.items())
+    looked = " and ".join(f"{progress.counted(count, 'package')} of {name}" for name, count in image.covered.items())
     return f"{cell(image)}, in {looked}; not covered: {len(image.not_covered)}"
 
 

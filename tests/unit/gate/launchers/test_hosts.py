@@ -80,7 +80,7 @@ def clean(text: str, tmp_path: Path) -> None:
     path = tmp_path / "emitted.sh"
     path.write_text(text)
     subprocess.run(["bash", "-n", path], check=True)
-    said = subprocess.run([lint._ours("shellcheck"), "--severity", "warning", path], capture_output=True, text=True)
+    said = subprocess.run([lint.program("shellcheck"), "--severity", "warning", path], capture_output=True, text=True)
     assert said.stdout == ""
 
 
