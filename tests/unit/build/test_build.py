@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from trainwright.build import build, state
+from trainwright.build import build, state, syft
 from trainwright.core import store
 from trainwright.core.errors import BuildError
 from trainwright.docker import engine
@@ -93,8 +93,8 @@ def test_a_push_is_not_forgotten_by_a_later_probe(
     monkeypatch.setattr(build, "findings", lambda *_: (said, ""))
     monkeypatch.setattr(probe, "compare", lambda *_: differences)
     monkeypatch.setattr(client, "manifest_of", lambda _: (digest, {"config": {"size": 1}, "layers": []}))
-    for name in ("save", "sbom"):
-        monkeypatch.setattr(engine, name, lambda *words: Path(words[1]).write_text("{}"))
+    for module, name in ((engine, "save"), (syft, "sbom")):
+        monkeypatch.setattr(module, name, lambda *words: Path(words[1]).write_text("{}"))
     monkeypatch.setattr(engine, "image_id", lambda _: digest)
     try:
         build.prove(found, tmp_path)

@@ -93,6 +93,7 @@ KINDS: dict[str, tuple[str, list[Reader]]] = {
         "dockerfiles/with/image.j2",
         [_on_top],
     ),
+    "dockerfiles/graft/*.py": ("", []),  # a program of the build; tests/unit/graft/test_with_file.py
     "dockerfiles/with/*.py": ("", []),  # a program that compilations run; tests/unit/image/test_device_code.py
     "dockerfiles/locks/*.toml": (f"dockerfiles/locks/{GPU}.toml", [*LOCK, ("render", GPU)]),
     "dockerfiles/locks/*.packages": ("dockerfiles/locks/debian-13.packages", [*LOCK, ("explain", GPU)]),
