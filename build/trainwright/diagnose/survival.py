@@ -3,6 +3,7 @@
 import re
 from bisect import bisect_right
 from functools import lru_cache
+from itertools import pairwise
 
 from trainwright.diagnose.log_lines import LOOKED_AT, unprefixed
 from trainwright.diagnose.reader import BURST, Reader
@@ -83,7 +84,7 @@ def last_failure(reader: Reader) -> int:
     found = [one for one in reader.tracebacks.found if not only_passes_on.search(one.text) and one.kind not in LATE]
     since = 0
     found.sort(key=lambda one: one.begun)
-    for before, one in zip(found, found[1:], strict=False):
+    for before, one in pairwise(found):
         if one.begun - before.number > NEAR and one.text != before.text:
             since = before.number + 1
     return since
