@@ -9,7 +9,10 @@ from trainwright.diagnose.causes import SURVIVED, Finding, ordered
 from trainwright.diagnose.reader import BURST, Reader
 from trainwright.diagnose.statements import statement, symptoms
 from trainwright.diagnose.survival import (
+    FAR,
     LONG,
+    NEAR,
+    QUIET,
     calm_since,
     complains,
     informs,
@@ -27,7 +30,6 @@ MOST_TOLD = 300  # characters of what a program said
 SHOWN = 4  # suspicious lines
 MOST_THEN = 4  # consequences that are named
 CHAINED = 4  # lines from an exception to the traceback of the one that was raised while it was handled
-FAR = 2000  # lines after a cause, where nothing says that the job failed, which show that the program went on
 
 
 @dataclass
@@ -53,17 +55,19 @@ def answer(reader: Reader, hosts: int = 0, failed: bool = False) -> Answer:
         broken = None
     well = passed is not None and not failed and (broken is None or broken < passed)
     alive = [one for one in rows if not one.survived or one.cause.slows]
+    survived = [one for one in rows if one.survived]
     if well:  # a cause that only slows a job is one all the same, and so is what no program survives
         alive = [one for one in alive if one.cause.slows or one.cause.stops]
     if not alive and (failed or broken is not None) and not well:
-        alive = rows
+        last = _lone(reader, rows)[-1:] or [one for one in [statement(reader, [], survived)] if one]
+        alive = last or rows
     if not alive and not well:
         alive = _lone(reader, rows)[:1]
     elif not well and broken is not None and symptoms(alive):
         # An exception without its traceback, before what others noticed, and the job is said to have failed after it.
         before = min(broken, *(one.number for one in alive))
         alive = [one for one in _lone(reader, rows) if one.number < before][-1:] + alive
-    if not well and symptoms(alive) and (stated := statement(reader, alive)):
+    if not well and symptoms(alive) and (stated := statement(reader, alive, survived)):
         alive = [stated, *alive]
     if alive:
         first = alive[0]
@@ -119,7 +123,8 @@ def _judged(reader: Reader, one: Finding) -> Finding:
     if said_to_fail(reader, last):
         return one
     only_informs = one.cause.fatal and informs(reader, one.evidence[0][1])
-    quiet = calm_since(reader, last) or (went_on(reader, last, LONG) and not complains(reader))
+    soft = not one.cause.fatal and not several(reader)  # a script often goes on after it
+    quiet = calm_since(reader, last, NEAR if soft else QUIET) or (went_on(reader, last, LONG) and not complains(reader))
     return replace(one, survived=True) if only_informs or quiet or went_on(reader, last, FAR) else one
 
 

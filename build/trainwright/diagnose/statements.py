@@ -17,8 +17,11 @@ WORDS = re.compile(r"(?<![\w-])(?:[A-Z]?[a-z]{2,}|[A-Z]{2,})(?![\w-])")
 MOST_TOLD = 300  # characters of a line in the answer's sentence
 
 
-def statement(reader: Reader, rows: list[Finding]) -> Finding | None:
-    """Return the first error that a program stated and did not survive, unless a row shows a cause before it."""
+def statement(reader: Reader, rows: list[Finding], survived: list[Finding]) -> Finding | None:
+    """Return the first error that a program stated and did not survive, unless a row shows a cause before it.
+
+    `survived` are the causes that ended nothing: their lines are not quoted either.
+    """
     row = next((cause for cause in reader.signatures.causes if cause.id == STATED), None)
     if row is None:
         return None
@@ -28,6 +31,8 @@ def statement(reader: Reader, rows: list[Finding]) -> Finding | None:
     for number, raw, text, rank in _candidates(reader, min((one.number for one in rows), default=None)):
         form = next((form for form in forms if form[1].search(text)), None)
         if form is None or _kind(text) in repeated or _outlived(reader, number, form[2]):
+            continue
+        if any(re.search(line, text) for one in survived for line in one.cause.lines[:1]):
             continue
         found = Finding(_quoting(row, form[0], text), number, [(number, masked(text[:MOST_TEXT]))], rank, moment(raw))
         (weak if form[2] else strong).append(found)

@@ -10,16 +10,25 @@ from trainwright.diagnose.reader import BURST, Reader
 
 LONG = 5 * BURST  # lines after an error line, with nothing said to fail after it, which show that the program went on
 QUIET = BURST  # the same where those lines complain of nothing at all
+FAR = 2000  # lines after a cause, with nothing said to fail in them, which show that the program went on
 NEAR = 40  # lines between the exceptions of one failure: those of other ranks, of other threads, of a chain
 LATE = ("BrokenPipeError", "ConnectionResetError", "EOFError")  # of threads and workers, as the process ends
 BEGUN = 20  # lines of a run that may not have come to its failure yet
 
 
 def said_to_fail(reader: Reader, since: int = 0) -> bool:
-    """Return whether a log says that the job failed, if not why, in a line that is not long before a given one."""
-    conditions = reader.conditions
-    met = (text for text in reader.settings.failed if conditions.at(text))
-    return any(conditions.last(text)[0] > since - BURST for text in met)
+    """Return whether a log says that the job failed, if not why, in a line that belongs to what stands in another.
+
+    It may stand a little before it, because two streams are mixed, and far behind it if several processes write.
+    """
+    numbers = [
+        number
+        for text in reader.settings.failed
+        if (met := reader.conditions.at(text))
+        for number in (met.number, reader.conditions.last(text)[0])
+        if number > since - BURST
+    ]
+    return bool(numbers) and (min(numbers) - since <= FAR or since == 0 or several(reader))
 
 
 def went_on(reader: Reader, number: int, most: int) -> bool:
@@ -27,9 +36,9 @@ def went_on(reader: Reader, number: int, most: int) -> bool:
     return reader.lines - number > most and not said_to_fail(reader, number)
 
 
-def calm_since(reader: Reader, number: int) -> bool:
-    """Return whether no line after one may be a reason, though many lines follow."""
-    if reader.lines - number <= QUIET:
+def calm_since(reader: Reader, number: int, most: int = QUIET) -> bool:
+    """Return whether more than so many lines follow one, and none of them may be a reason."""
+    if reader.lines - number <= most:
         return False
     complaints = complaint_numbers(reader)
     return bisect_right(complaints, number + NEAR) == len(complaints)

@@ -187,7 +187,9 @@ def test_an_error_line_that_comes_again_or_long_before_the_end_is_no_reason_unle
         (OOM + CALM * 1100 + COMPLAINT, "out-of-memory"),
         (OOM + CALM * 300 + "2026-01-02 03:04:05,678 - root - INFO - failed to find a cache\n", "unknown"),
         (OOM + CALM * 2100 + COMPLAINT, "unknown"),
-        (OOM + CALM * 2100 + COMPLAINT + FAILED, "out-of-memory"),
+        (OOM + CALM * 2100 + COMPLAINT + FAILED, "stated"),
+        (OOM + CALM * 2100 + FAILED, "out-of-memory"),
+        ("WORLD_SIZE=4\n" + OOM + CALM * 2100 + COMPLAINT + FAILED, "out-of-memory"),
         (CALM * 2100 + OOM + COMPLAINT, "out-of-memory"),
     ],
 )
@@ -257,6 +259,28 @@ def test_of_one_process_the_last_failure_counts_and_of_several_the_first(tmp_pat
     path.write_text(text)
     (found,) = diagnosed(path)
     assert line in found["evidence"]
+
+
+DOWNLOAD = "curl: (28) Operation timed out\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        (DOWNLOAD + CALM * 20, "server-unreachable"),
+        (DOWNLOAD + CALM * 60, "unknown"),  # tried again, with success
+        (DOWNLOAD + CALM * 60 + DOWNLOAD, "server-unreachable"),
+        (DOWNLOAD + CALM * 60 + FAILED, "server-unreachable"),
+        ("WORLD_SIZE=4\n" + DOWNLOAD + CALM * 60, "server-unreachable"),
+        (OOM + CALM * 60, "out-of-memory"),
+        (DOWNLOAD + CALM * 2100 + COMPLAINT + FAILED, "stated"),
+    ],
+)
+def test_what_need_not_end_a_script_counts_only_near_its_end(tmp_path: Path, text: str, cause: str) -> None:
+    path = tmp_path / "log"
+    path.write_text("the book begins\n" + text)
+    (found,) = diagnosed(path)
+    assert found["cause"] == cause
 
 
 LIMIT = "slurmstepd: error: *** JOB 7 ON a1 CANCELLED AT 2026-01-02T03:04:05 DUE TO TIME LIMIT ***\n"
