@@ -29,6 +29,7 @@ EXCEPTION = "exception"  # the row for what a script raises and no other row kno
 MOST_TOLD = 300  # characters of what a program said
 SHOWN = 4  # suspicious lines
 MOST_THEN = 4  # consequences that are named
+TELLING = ("ModuleNotFoundError", "ImportError", "OutOfMemoryError", "SyntaxError")  # types that say what is wrong
 CHAINED = 4  # lines from an exception to the traceback of the one that was raised while it was handled
 
 
@@ -200,7 +201,14 @@ def _lone(reader: Reader, rows: list[Finding]) -> list[Finding]:
 
 
 def _explains(reader: Reader, explained: set[int], one: Exception_) -> bool:
-    """Return whether a found cause stands in the exception's traceback, its line, or the rest of its message."""
+    """Return whether a found cause stands in the exception's traceback, its line, or the rest of its message.
+
+    Ranks that raise the same exception at once write into each other's lines, so that a row knows only some of them.
+    """
+    if one.kind in TELLING:
+        met = (met for number, met in reader.conditions.met.items() if number in explained)
+        if any(one.kind in line.text and abs(line.number - one.number) <= NEAR for line in met):
+            return True
     if any(reader.conditions.each[number].search(one.text) for number in explained):
         return True
     return any(

@@ -261,6 +261,56 @@ def test_of_one_process_the_last_failure_counts_and_of_several_the_first(tmp_pat
     assert line in found["evidence"]
 
 
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        (
+            RAISED.format("ModuleNotFoundError: ModuleNotFoundErrorNo module named 'a'")
+            + "ModuleNotFoundError: No module named 'a'\n",
+            "module-missing",
+        ),
+        (RAISED.format("KeyError: 'b'") + "ModuleNotFoundError: No module named 'a'\n", "exception"),
+    ],
+)
+def test_exceptions_of_ranks_that_write_into_each_other_are_one(tmp_path: Path, text: str, cause: str) -> None:
+    path = tmp_path / "log"
+    path.write_text(text)
+    (found,) = diagnosed(path)
+    assert found["cause"] == cause
+
+
+WATCHDOG = (
+    "[rank{}]:[E118 16:05:23.7 ProcessGroupNCCL.cpp:616] [Rank {}] Watchdog caught collective operation timeout: "
+    "WorkNCCL(SeqNum=14, OpType=ALLREDUCE) ran for 600020 milliseconds before timing out.\n"
+)
+TORCHRUN = """E0118 16:05:34.2 641 torch/distributed/elastic/api.py:869] failed (exitcode: {0}) local_rank: 0 (pid: 9)
+torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
+Failures:
+  <NO_OTHER_FAILURES>
+Root Cause (first observed failure):
+[0]:
+  time      : 2026-01-18_16:05:34
+  host      : a1
+  rank      : 0 (local_rank: 0)
+  exitcode  : {0} (pid: 9)
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        (WATCHDOG.format(0, 0) + WATCHDOG.format(1, 1) + TORCHRUN.format(-6), "timeout"),
+        (WATCHDOG.format(0, 0) + TORCHRUN.format(-6), "timeout"),
+        (TORCHRUN.format(-6), "crash"),
+    ],
+)
+def test_the_watchdog_aborts_its_own_rank(tmp_path: Path, text: str, cause: str) -> None:
+    path = tmp_path / "log"
+    path.write_text(text)
+    (found,) = diagnosed(path)
+    assert found["cause"] == cause
+
+
 DOWNLOAD = "curl: (28) Operation timed out\n"
 
 
