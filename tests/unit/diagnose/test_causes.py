@@ -184,6 +184,7 @@ def test_an_error_line_that_comes_again_or_long_before_the_end_is_no_reason_unle
         (OOM + CALM * 300, "unknown"),
         (OOM + CALM * 150 + NOTED + CALM * 900, "unknown"),
         (OOM + CALM * 1100 + NOTED, "out-of-memory"),
+        (OOM + CALM * 60 + "ERROR: no desk here, skipping\n" + CALM * 200, "unknown"),
         (OOM + CALM * 1100 + COMPLAINT, "out-of-memory"),
         (OOM + CALM * 300 + "2026-01-02 03:04:05,678 - root - INFO - failed to find a cache\n", "unknown"),
         (OOM + CALM * 2100 + COMPLAINT, "unknown"),
