@@ -104,6 +104,7 @@ PURE = {
     "diagnose.job.verdict",
     "diagnose.reader",
     "diagnose.statements",
+    "diagnose.survival",
     "diagnose.tracebacks",
     "diagnose.watch",
     "gate.reports.charts",

@@ -2,22 +2,35 @@
 
 import re
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from typing import Literal
 
 from trainwright.core.progress import counted
 from trainwright.diagnose.causes import SURVIVED, Finding, ordered
-from trainwright.diagnose.log_lines import LOOKED_AT, unprefixed
 from trainwright.diagnose.reader import BURST, Reader
-from trainwright.diagnose.statements import LONG, last_run, said_to_fail, statement, symptoms, went_on
+from trainwright.diagnose.statements import statement, symptoms
+from trainwright.diagnose.survival import (
+    FAR,
+    LONG,
+    NEAR,
+    QUIET,
+    calm_since,
+    complains,
+    informs,
+    last_failure,
+    last_run,
+    recovers,
+    said_to_fail,
+    several,
+    went_on,
+)
 from trainwright.diagnose.tracebacks import Exception_
 
 EXCEPTION = "exception"  # the row for what a script raises and no other row knows
 MOST_TOLD = 300  # characters of what a program said
 SHOWN = 4  # suspicious lines
 MOST_THEN = 4  # consequences that are named
+TELLING = ("ModuleNotFoundError", "ImportError", "OutOfMemoryError", "SyntaxError")  # types that say what is wrong
 CHAINED = 4  # lines from an exception to the traceback of the one that was raised while it was handled
-FAR = 2000  # lines after a cause, where nothing says that the job failed, which show that the program went on
 
 
 @dataclass
@@ -43,17 +56,19 @@ def answer(reader: Reader, hosts: int = 0, failed: bool = False) -> Answer:
         broken = None
     well = passed is not None and not failed and (broken is None or broken < passed)
     alive = [one for one in rows if not one.survived or one.cause.slows]
+    survived = [one for one in rows if one.survived]
     if well:  # a cause that only slows a job is one all the same, and so is what no program survives
         alive = [one for one in alive if one.cause.slows or one.cause.stops]
     if not alive and (failed or broken is not None) and not well:
-        alive = rows
+        last = _lone(reader, rows)[-1:] or [one for one in [statement(reader, [], survived)] if one]
+        alive = last or rows
     if not alive and not well:
         alive = _lone(reader, rows)[:1]
     elif not well and broken is not None and symptoms(alive):
         # An exception without its traceback, before what others noticed, and the job is said to have failed after it.
         before = min(broken, *(one.number for one in alive))
         alive = [one for one in _lone(reader, rows) if one.number < before][-1:] + alive
-    if not well and symptoms(alive) and (stated := statement(reader, alive)):
+    if not well and symptoms(alive) and (stated := statement(reader, alive, survived)):
         alive = [stated, *alive]
     if alive:
         first = alive[0]
@@ -75,41 +90,57 @@ def answer(reader: Reader, hosts: int = 0, failed: bool = False) -> Answer:
 def found(reader: Reader, hosts: int = 0) -> list[Finding]:
     """Return all causes that the log shows, what came first first."""
     rows = [one for one in reader.signatures.findings if not (one.cause.network and hosts == 1)]
-    return ordered([_judged(reader, one) for one in [*rows, *_findings(reader, reader.tracebacks.found, rows)]])
+    judged = [_judged(reader, one) for one in [*rows, *_findings(reader, reader.tracebacks.found, rows)]]
+    return ordered(_before_the_end(reader, judged))
 
 
 def _of_last_run(reader: Reader, one: Finding) -> Finding:
     """Return a finding of an earlier run of the program as survived, and one of all runs with its line of the last."""
-    since = last_run(reader)
+    since = max(last_run(reader), last_failure(reader))
     if one.number >= since:
         return one
-    number, _, text = reader.conditions.last(one.cause.lines[0]) if one.cause.lines else (0, 0, "")
+    number, text = _last_line(reader, one)
     if number < since:
         return replace(one, survived=True)
     return replace(one, number=number, evidence=[(number, text), *one.evidence[1:]])
 
 
+def _last_line(reader: Reader, one: Finding) -> tuple[int, str]:
+    """Return the last line that decides a finding."""
+    if not one.cause.lines:
+        return one.evidence[0]
+    number, _, text = reader.conditions.last(one.cause.lines[0])
+    return number, text
+
+
 def _judged(reader: Reader, one: Finding) -> Finding:
-    """Return a finding as survived if it only informs, or much comes after it, and nothing says that the job failed."""
+    """Return a finding as survived if its line says so itself, or much comes after it and says of no failure."""
     one = _of_last_run(reader, one)
-    if one.cause.stops or one.cause.slows or said_to_fail(reader):
+    if one.cause.stops or one.cause.slows:
         return one
-    last = reader.conditions.last(one.cause.lines[0])[0] if one.cause.lines else one.number
-    informs = one.cause.fatal and _informative(tuple(reader.settings.informative)).search(one.evidence[0][1])
-    quiet = went_on(reader, last, LONG) and not _complains(reader)
-    return replace(one, survived=True) if informs or quiet or went_on(reader, last, FAR) else one
+    last, text = _last_line(reader, one)
+    if recovers(reader, one.evidence[0][1]) and recovers(reader, text):
+        return replace(one, survived=True)
+    if said_to_fail(reader, last):
+        return one
+    only_informs = one.cause.fatal and informs(reader, one.evidence[0][1])
+    soft = not one.cause.fatal and not several(reader)  # a script often goes on after it
+    quiet = calm_since(reader, last, NEAR if soft else QUIET) or (went_on(reader, last, LONG) and not complains(reader))
+    return replace(one, survived=True) if only_informs or quiet or went_on(reader, last, FAR) else one
 
 
-def _complains(reader: Reader) -> bool:
-    """Return whether a log's last lines hold one that may be a reason, as they do where one error led to the next."""
-    informs = _informative(tuple(reader.settings.informative))
-    late = [raw for number, raw, _ in [*reader.suspects, *reader.last_suspects] if reader.lines - number <= BURST]
-    return any(not informs.search(unprefixed(raw[:LOOKED_AT].decode(errors="replace"))[0]) for raw in late)
-
-
-@lru_cache(maxsize=4)
-def _informative(texts: tuple[str, ...]) -> re.Pattern[str]:
-    return re.compile("|".join(f"(?:{text})" for text in texts))
+def _before_the_end(reader: Reader, rows: list[Finding]) -> list[Finding]:
+    """Return as survived what one process printed long before it was ended from outside: it still ran then."""
+    ends = [_last_line(reader, one)[0] for one in rows if one.cause.outside and not one.survived]
+    if not ends or several(reader):
+        return rows
+    long_before = max(ends) - BURST
+    return [
+        one
+        if one.cause.outside or one.cause.slows or _last_line(reader, one)[0] > long_before
+        else replace(one, survived=True)
+        for one in rows
+    ]
 
 
 def _unknown(reader: Reader, place: str, broken: bool) -> Answer:
@@ -170,7 +201,14 @@ def _lone(reader: Reader, rows: list[Finding]) -> list[Finding]:
 
 
 def _explains(reader: Reader, explained: set[int], one: Exception_) -> bool:
-    """Return whether a found cause stands in the exception's traceback, its line, or the rest of its message."""
+    """Return whether a found cause stands in the exception's traceback, its line, or the rest of its message.
+
+    Ranks that raise the same exception at once write into each other's lines, so that a row knows only some of them.
+    """
+    if one.kind in TELLING:
+        met = (met for number, met in reader.conditions.met.items() if number in explained)
+        if any(one.kind in line.text and abs(line.number - one.number) <= NEAR for line in met):
+            return True
     if any(reader.conditions.each[number].search(one.text) for number in explained):
         return True
     return any(

@@ -53,6 +53,7 @@ class Cause(Model):
     fixes: dict[str, str] = Field(default={})  # by place, as dockerfiles/diagnose.toml names them
     fatal: bool = False  # a finished log with this cause proves a failure
     stops: bool = False  # no program survives such lines: a job that still runs counts as over
+    outside: bool = False  # the program ran until then, and was ended by a person, a scheduler or the kernel
     network: bool = False  # between hosts: ignored if the job is known to have one host
     slows: bool = False  # a job that goes on after it does so on a slower path: a cause all the same
     seen: str

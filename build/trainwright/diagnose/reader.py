@@ -77,6 +77,8 @@ class Settings(Model):
     progress_words: list[str]
     suspects: list[str]  # words in lines that may be a reason
     harmless: list[str]  # lines with such words that are none
+    recovered: list[str]  # lines that say themselves that the program does something else instead, and goes on
+    several: list[Expression]  # lines that show that several processes of one job write into the log
     informative: list[str]  # lines that say themselves that they only inform: a reason only if the log shows a failure
     consequences: list[str]  # lines with such words that only say that something else failed
     statements: list[Form]  # how programs write their own errors
@@ -142,8 +144,13 @@ class _Steps:
             start, end = block.line(*hit[1:])
             self._next = end + 1
             if reader.is_progress(block.data, start, end):
-                reader.step()
+                reader.step(1 + block.data.count(b"\r", start, end - 1))
         self._next = max(self._next, position)
+
+    def pass_over(self, start: int, end: int) -> None:
+        """Leave out what a progress bar drew in the line of an error: it shows no survival."""
+        if self._block.data.find(b"\r", start, end) >= 0:
+            self._next = max(self._next, end + 1)
 
     def _following(self) -> Hit | None:
         """Return the first word of progress in the lines that were not looked at."""
@@ -163,7 +170,7 @@ class Reader:
     def __init__(self, causes: list[Cause], settings: Settings) -> None:
         self.settings = settings
         places = [line for place in settings.places for line in place.lines]
-        self.signatures = Signatures(causes, [*settings.passed, *settings.failed, *places])
+        self.signatures = Signatures(causes, [*settings.passed, *settings.failed, *settings.several, *places])
         self._progress = re.compile("|".join(f"(?:{text})" for text in settings.progress).encode())
         self._no_progress = re.compile(settings.no_progress.encode())
         kinds: list[tuple[int, list[bytes]]] = [
@@ -266,6 +273,7 @@ class Reader:
             if kind == SUSPECT:
                 if start != suspected - 1:
                     suspected = start + 1
+                    steps.pass_over(start, end)
                     self._suspect(block.data[start : min(end, start + LONGEST)], block.number(start))
             elif at - start > LONGEST:
                 continue
@@ -311,6 +319,7 @@ class Reader:
             conditions.met[one].later.append((number, line, conditions.progress))
         if new:
             self._condition(_text(line, at - start), number, new)
+        steps.pass_over(start, end)
 
     def _sequel(self, lines: Iterator[tuple[int, int, bytes]]) -> int:
         """Feed lines to the open tracebacks until none is open; return where the lines after them begin."""
@@ -387,10 +396,11 @@ class Reader:
         end = min(end, start + LOOKED_AT)
         return bool(self._progress.search(data, start, end)) and not self._no_progress.match(data, start, end)
 
-    def step(self) -> None:
-        """Count one line of progress."""
-        self._calm += 1
-        self.conditions.progress += 1
+    def step(self, updates: int = 1) -> None:
+        """Count one line of progress; a bar that was drawn anew in it counts each time, up to what shows survival."""
+        updates = min(updates, SURVIVED)
+        self._calm += updates
+        self.conditions.progress += updates
 
     def _suspect(self, raw: bytes, number: int) -> None:
         first = len(self.suspects) < SUSPECTS or number - self._watched > BURST

@@ -9,53 +9,53 @@ from trainwright.core.errors import masked
 from trainwright.diagnose.causes import ANY, MOST_TEXT, SURVIVED, Cause, Finding
 from trainwright.diagnose.log_lines import LOOKED_AT, moment, unprefixed
 from trainwright.diagnose.reader import BURST, Reader, Settings, shape
+from trainwright.diagnose.survival import LONG, calm_since, last_failure, last_run, said_to_fail, several, went_on
 
 STATED = "stated"  # the row for what a program says and no other row knows
-LONG = (
-    5 * BURST
-)  # lines after an error line, where nothing says that the job failed, which show that the program went on
-BEGUN = 20  # lines of a run that may not have come to its failure yet
 OFTEN = 3  # so many error lines of one shape, far from each other, show that none of them ended the program
 WORDS = re.compile(r"(?<![\w-])(?:[A-Z]?[a-z]{2,}|[A-Z]{2,})(?![\w-])")
 MOST_TOLD = 300  # characters of a line in the answer's sentence
 
 
-def statement(reader: Reader, rows: list[Finding]) -> Finding | None:
-    """Return the first error that a program stated and did not survive, unless a row shows a cause before it."""
+def statement(reader: Reader, rows: list[Finding], survived: list[Finding]) -> Finding | None:
+    """Return the first error that a program stated and did not survive, unless a row shows a cause before it.
+
+    `survived` are the causes that ended nothing: their lines are not quoted either.
+    """
     row = next((cause for cause in reader.signatures.causes if cause.id == STATED), None)
     if row is None:
         return None
     forms = _forms(tuple((form.who, form.line, form.weak) for form in reader.settings.statements))
     repeated = set[str]() if said_to_fail(reader) else _repeated(reader)
-    weak: Finding | None = None
+    strong, weak = list[Finding](), list[Finding]()
     for number, raw, text, rank in _candidates(reader, min((one.number for one in rows), default=None)):
         form = next((form for form in forms if form[1].search(text)), None)
-        if form is None or _kind(text) in repeated or went_on(reader, number, BURST if form[2] else LONG):
+        if form is None or _kind(text) in repeated or _outlived(reader, number, form[2]):
             continue
-        if form[2] and weak:
+        if any(re.search(line, text) for one in survived for line in one.cause.lines[:1]):
             continue
         found = Finding(_quoting(row, form[0], text), number, [(number, masked(text[:MOST_TEXT]))], rank, moment(raw))
-        if not form[2]:
-            return found
-        weak = found
-    return weak
+        (weak if form[2] else strong).append(found)
+    return _first_of_the_end(reader, strong) or _first_of_the_end(reader, weak)
 
 
-def said_to_fail(reader: Reader) -> bool:
-    """Return whether a log says anywhere that the job failed, if not why."""
-    return any(reader.conditions.at(text) for text in reader.settings.failed)
+def _outlived(reader: Reader, number: int, weak: bool) -> bool:
+    """Return whether a log goes on after an error line as if it had been none."""
+    if went_on(reader, number, BURST if weak else LONG):
+        return True
+    return calm_since(reader, number) and not said_to_fail(reader, number)
 
 
-def went_on(reader: Reader, number: int, most: int) -> bool:
-    """Return whether a log goes on for more than so many lines after one, and never says that the job failed."""
-    return reader.lines - number > most and not said_to_fail(reader)
-
-
-def last_run(reader: Reader) -> int:
-    """Return the line with which the last of several runs in one log begins; one that only began does not count."""
-    if reader.runs and reader.lines - reader.runs[-1] > BEGUN:
-        return reader.runs[-1]
-    return reader.runs[-2] if len(reader.runs) > 1 else 0
+def _first_of_the_end(reader: Reader, found: list[Finding]) -> Finding | None:
+    """Return the first of these, or, of a single process that said more long after it, the first of its last ones."""
+    if several(reader):
+        return found[0] if found else None
+    first = None
+    for one in reversed(found):
+        if first and first.number - one.number > BURST:
+            break
+        first = one
+    return first
 
 
 def _repeated(reader: Reader) -> set[str]:
@@ -83,7 +83,7 @@ def symptoms(rows: list[Finding]) -> bool:
 def _candidates(reader: Reader, before: int | None) -> Iterator[tuple[int, str, str, str]]:
     """Yield number, line, text without prefixes, and rank of the lines that may state an error."""
     prefix, silent = re.compile(rf"^{reader.settings.statement_prefix}"), _silent(_unsaid(reader.settings))
-    since = last_run(reader)
+    since = max(last_run(reader), last_failure(reader))
     for number, raw, progress in [*reader.suspects, *reader.last_suspects]:
         if before is not None and number >= before:
             return
@@ -94,7 +94,7 @@ def _candidates(reader: Reader, before: int | None) -> Iterator[tuple[int, str, 
         line = _line(raw)
         text, rank = _text(raw)
         text = prefix.sub("", text.strip(), count=1)
-        if not text.startswith("##") and not silent.search(text):
+        if not text.startswith("##") and not silent.search(text):  # nor what only says that another failed
             yield number, line, text, rank
 
 
@@ -113,7 +113,14 @@ def _quoting(row: Cause, who: str, text: str) -> Cause:
 
 
 def _unsaid(settings: Settings) -> tuple[str, ...]:
-    return (*settings.harmless, *settings.consequences, *settings.failed, *settings.wrappers, *settings.informative)
+    return (
+        *settings.harmless,
+        *settings.recovered,
+        *settings.consequences,
+        *settings.failed,
+        *settings.wrappers,
+        *settings.informative,
+    )
 
 
 @lru_cache(maxsize=4)

@@ -25,6 +25,7 @@ BETWEEN = re.compile(
 LIBRARY = ("/site-packages/", "/dist-packages/", "/lib/python", "<frozen ", "/lib64/python", "<string>")
 MOST_LINES = 400  # of one traceback
 MOST_FOREIGN = 8  # lines of others in the middle of one
+MOST_MORE = 4  # lines of a message each of which ends with a colon
 MOST_RANKS = 4096
 MOST_TEXT = 1000
 MOST_ALONE = 200  # exceptions without a traceback
@@ -56,6 +57,7 @@ class _Open:
     own: str = ""
     last: str = ""
     ended: Exception_ | None = None  # its message goes on below
+    more: int = 0  # lines of its message that were read
     graph: bool = False  # after a node of TensorFlow's graph, and where it was defined
 
 
@@ -122,7 +124,9 @@ class Tracebacks:
             if text.strip() and (one.ended.text.rstrip().endswith(":") or CUT.search(one.ended.text)):
                 one.ended.number, one.ended.text = number, masked(f"{one.ended.text} {text.strip()}"[:MOST_TEXT])
             one.ended.message = masked(f"{one.ended.message} {text.strip()}".strip()[:MOST_TEXT])
-            del self._open[rank]
+            one.more += 1
+            if one.more >= MOST_MORE or not one.ended.text.rstrip().endswith(":") or not text.strip():
+                del self._open[rank]
             return
         if one.lines > MOST_LINES or one.foreign > MOST_FOREIGN:
             del self._open[rank]

@@ -145,13 +145,18 @@ CALM = "page typeset\n"
 FAILED = "srun: error: a1: task 0: Exited with exit code 1\n"
 OOM = "torch.OutOfMemoryError: CUDA out of memory.\n"
 COMPLAINT = "ERROR: the page is lost\n"
+NOTED = "the reader has an unexpected exception to report\n"
 
 
 @pytest.mark.parametrize(
     ("text", "cause"),
     [
-        (COMPLAINT + CALM * 900, "stated"),
-        (COMPLAINT + CALM * 1100, "unknown"),
+        (COMPLAINT + CALM * 150, "stated"),
+        (COMPLAINT + CALM * 300, "unknown"),
+        (COMPLAINT + CALM * 150 + NOTED + CALM * 700 + NOTED, "stated"),
+        (COMPLAINT + CALM * 150 + NOTED + CALM * 900 + NOTED, "unknown"),
+        (FAILED + CALM * 300 + COMPLAINT + CALM * 300, "unknown"),
+        (COMPLAINT + CALM * 300 + "ERROR: the desk is lost\n", "stated"),
         (COMPLAINT + CALM * 1100 + FAILED, "stated"),
         ((COMPLAINT + CALM * 150) * 2, "stated"),
         ((COMPLAINT + CALM * 150) * 3, "unknown"),
@@ -175,12 +180,17 @@ def test_an_error_line_that_comes_again_or_long_before_the_end_is_no_reason_unle
 @pytest.mark.parametrize(
     ("text", "cause"),
     [
-        (OOM + CALM * 900, "out-of-memory"),
-        (OOM + CALM * 1100, "unknown"),
+        (OOM + CALM * 150, "out-of-memory"),
+        (OOM + CALM * 300, "unknown"),
+        (OOM + CALM * 150 + NOTED + CALM * 900, "unknown"),
+        (OOM + CALM * 1100 + NOTED, "out-of-memory"),
+        (OOM + CALM * 60 + "ERROR: no desk here, skipping\n" + CALM * 200, "unknown"),
         (OOM + CALM * 1100 + COMPLAINT, "out-of-memory"),
-        (OOM + CALM * 1100 + "2026-01-02 03:04:05,678 - root - INFO - failed to find a cache\n", "unknown"),
+        (OOM + CALM * 300 + "2026-01-02 03:04:05,678 - root - INFO - failed to find a cache\n", "unknown"),
         (OOM + CALM * 2100 + COMPLAINT, "unknown"),
-        (OOM + CALM * 2100 + COMPLAINT + FAILED, "out-of-memory"),
+        (OOM + CALM * 2100 + COMPLAINT + FAILED, "stated"),
+        (OOM + CALM * 2100 + FAILED, "out-of-memory"),
+        ("WORLD_SIZE=4\n" + OOM + CALM * 2100 + COMPLAINT + FAILED, "out-of-memory"),
         (CALM * 2100 + OOM + COMPLAINT, "out-of-memory"),
     ],
 )
@@ -227,6 +237,157 @@ def test_of_several_runs_in_one_log_the_last_one_counts_unless_it_only_began(
     (found,) = diagnosed(path)
     assert found["cause"] == cause
     assert line in found["evidence"]
+
+
+SECOND = RAISED.format("ValueError: b")
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (RAISED.format("KeyError: 'a'") + CALM * 60 + SECOND, "line 68: ValueError"),
+        (RAISED.format("KeyError: 'a'") + CALM * 10 + SECOND, "line 4: KeyError"),  # of one failure
+        (RAISED.format("KeyError: 'a'") + CALM * 60 + RAISED.format("KeyError: 'a'"), "line 4: KeyError"),
+        (RAISED.format("KeyError: 'a'") + CALM * 60 + RAISED.format("BrokenPipeError: b"), "line 4: KeyError"),
+        ("torchrun train.py\n" + RAISED.format("KeyError: 'a'") + CALM * 60 + SECOND, "line 5: KeyError"),
+        (RAISED.format("ImportError: DLL load failed") + CALM * 60 + SECOND, "line 68: ValueError"),
+        ("ERROR: the desk is lost\n" + CALM * 300 + COMPLAINT, "line 302: ERROR: the page"),
+        ("MASTER: WORLD_SIZE=4\nERROR: the desk is lost\n" + CALM * 300 + COMPLAINT, "line 2: ERROR: the desk"),
+    ],
+)
+def test_of_one_process_the_last_failure_counts_and_of_several_the_first(tmp_path: Path, text: str, line: str) -> None:
+    path = tmp_path / "log"
+    path.write_text(text)
+    (found,) = diagnosed(path)
+    assert line in found["evidence"]
+
+
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        (
+            RAISED.format("ModuleNotFoundError: ModuleNotFoundErrorNo module named 'a'")
+            + "ModuleNotFoundError: No module named 'a'\n",
+            "module-missing",
+        ),
+        (RAISED.format("KeyError: 'b'") + "ModuleNotFoundError: No module named 'a'\n", "exception"),
+    ],
+)
+def test_exceptions_of_ranks_that_write_into_each_other_are_one(tmp_path: Path, text: str, cause: str) -> None:
+    path = tmp_path / "log"
+    path.write_text(text)
+    (found,) = diagnosed(path)
+    assert found["cause"] == cause
+
+
+WATCHDOG = (
+    "[rank{}]:[E118 16:05:23.7 ProcessGroupNCCL.cpp:616] [Rank {}] Watchdog caught collective operation timeout: "
+    "WorkNCCL(SeqNum=14, OpType=ALLREDUCE) ran for 600020 milliseconds before timing out.\n"
+)
+TORCHRUN = """E0118 16:05:34.2 641 torch/distributed/elastic/api.py:869] failed (exitcode: {0}) local_rank: 0 (pid: 9)
+torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
+Failures:
+  <NO_OTHER_FAILURES>
+Root Cause (first observed failure):
+[0]:
+  time      : 2026-01-18_16:05:34
+  host      : a1
+  rank      : 0 (local_rank: 0)
+  exitcode  : {0} (pid: 9)
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        (WATCHDOG.format(0, 0) + WATCHDOG.format(1, 1) + TORCHRUN.format(-6), "timeout"),
+        (WATCHDOG.format(0, 0) + TORCHRUN.format(-6), "timeout"),
+        (TORCHRUN.format(-6), "crash"),
+    ],
+)
+def test_the_watchdog_aborts_its_own_rank(tmp_path: Path, text: str, cause: str) -> None:
+    path = tmp_path / "log"
+    path.write_text(text)
+    (found,) = diagnosed(path)
+    assert found["cause"] == cause
+
+
+DOWNLOAD = "curl: (28) Operation timed out\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        (DOWNLOAD + CALM * 20, "server-unreachable"),
+        (DOWNLOAD + CALM * 60, "unknown"),  # tried again, with success
+        (DOWNLOAD + CALM * 60 + DOWNLOAD, "server-unreachable"),
+        (DOWNLOAD + CALM * 60 + FAILED, "server-unreachable"),
+        ("WORLD_SIZE=4\n" + DOWNLOAD + CALM * 60, "server-unreachable"),
+        (OOM + CALM * 60, "out-of-memory"),
+        (DOWNLOAD + CALM * 2100 + COMPLAINT + FAILED, "stated"),
+    ],
+)
+def test_what_need_not_end_a_script_counts_only_near_its_end(tmp_path: Path, text: str, cause: str) -> None:
+    path = tmp_path / "log"
+    path.write_text("the book begins\n" + text)
+    (found,) = diagnosed(path)
+    assert found["cause"] == cause
+
+
+LIMIT = "slurmstepd: error: *** JOB 7 ON a1 CANCELLED AT 2026-01-02T03:04:05 DUE TO TIME LIMIT ***\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        (OOM + CALM * 300 + LIMIT, "timeout"),
+        (OOM + CALM * 100 + LIMIT, "out-of-memory"),
+        ("WORLD_SIZE=4\n" + OOM + CALM * 300 + LIMIT, "out-of-memory"),  # the other ranks waited for it
+    ],
+)
+def test_a_program_that_was_ended_from_outside_had_survived_what_it_printed_long_before(
+    tmp_path: Path, text: str, cause: str
+) -> None:
+    path = tmp_path / "log"
+    path.write_text(text)
+    (found,) = diagnosed(path)
+    assert found["cause"] == cause
+
+
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        ("LocalEntryNotFoundError: not there\n", "hub-unreachable"),
+        ("LocalEntryNotFoundError: not there, using the latest cached version\n", "unknown"),
+        ("ERROR: no desk here, skipping\n", "unknown"),
+        ("ERROR: no desk here\n", "stated"),
+    ],
+)
+def test_what_a_program_says_that_it_does_instead_ended_nothing(tmp_path: Path, text: str, cause: str) -> None:
+    path = tmp_path / "log"
+    path.write_text("the book begins\n" + text)
+    (found,) = diagnosed(path)
+    assert found["cause"] == cause
+
+
+BAR = "".join(f"{n}%| {n}/9 [00:0{n}<00:09, 1.{n}it/s]\r" for n in range(5))
+
+
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        (COMPLAINT + BAR + "\n", "unknown"),
+        (COMPLAINT + "0%| 0/9 [00:00<?, ?it/s]\n", "stated"),
+        (BAR + LIMIT, "timeout"),
+        (BAR + COMPLAINT, "stated"),
+        (COMPLAINT + "step 1 loss 2.0\r\n" * 2, "stated"),  # Windows line ends
+    ],
+)
+def test_a_progress_bar_after_an_error_shows_that_the_program_went_on(tmp_path: Path, text: str, cause: str) -> None:
+    path = tmp_path / "log"
+    path.write_bytes(b"the book begins\n" + text.encode())
+    (found,) = diagnosed(path)
+    assert found["cause"] == cause
 
 
 @pytest.mark.parametrize(("line", "cause"), [("wandb: train/loss 0.{}", "exception"), ("epoch_loss: 0.{}", "unknown")])

@@ -11,7 +11,7 @@ from trainwright.diagnose.job.ranks import Event, Job, Rank
 FIRST, FOLLOWED, SILENT, MISSING, LATE, DIFFERS, FINE = (
     "first", "followed", "silent", "never arrived", "late", "differs", "fine",
 )  # fmt: skip
-KILLED, STOPPED = -9, -15
+KILLED, STOPPED, ABORTED = -9, -15, -6
 SHOWN = 8  # ranks that a sentence names
 
 
@@ -191,11 +191,15 @@ def _order(job: Job, events: list[Event]) -> Callable[[tuple[Event, int]], tuple
 
 
 def ended_by_signal(job: Job) -> Verdict | None:
-    """Take what a launcher says of a rank that ended by a signal; SIGTERM is what launchers send to the others."""
+    """Take what a launcher says of a rank that ended by a signal; SIGTERM is what launchers send to the others.
+
+    NCCL's watchdog aborts its own rank when the time is up: that signal is no reason, but what others waited for.
+    """
+    by_itself = (ABORTED,) if _timed_out(job) else ()
     struck = [
         (rank.code_event, rank.number)
         for rank in job.ranks.values()
-        if rank.code_event and rank.code is not None and rank.code < 0 and rank.code != STOPPED
+        if rank.code_event and rank.code is not None and rank.code < 0 and rank.code not in (STOPPED, *by_itself)
     ]
     killed = [one for one in struck if job.ranks[one[1]].code == KILLED]
     if not struck:
@@ -211,9 +215,16 @@ def ended_by_signal(job: Job) -> Verdict | None:
     return _found(job, cause, [number], [at(event)], FIRST)
 
 
+def _timed_out(job: Job) -> bool:
+    noticed = [*job.rest, *(rank.noticed for rank in job.ranks.values() if rank.noticed)]
+    return any(event.cause == "timeout" for event in noticed)
+
+
 def elsewhere(job: Job) -> Verdict | None:
     """Take a cause of a line that has no rank's label: of a launcher, or from before the ranks have names."""
     events = [event for event in job.rest if event.cause not in job.consequences]
+    if _timed_out(job):
+        events = [event for event in events if event.cause != "crash" or f"{ABORTED})" not in event.evidence]
     if not events:
         return None
     order = _order(job, events)

@@ -1,0 +1,108 @@
+"""Tell whether a program, or what was run after it, went on after an error: by what its log says from there on."""
+
+import re
+from bisect import bisect_right
+from functools import lru_cache
+from itertools import pairwise
+
+from trainwright.diagnose.log_lines import LOOKED_AT, unprefixed
+from trainwright.diagnose.reader import BURST, Reader
+
+LONG = 5 * BURST  # lines after an error line, with nothing said to fail after it, which show that the program went on
+QUIET = BURST  # the same where those lines complain of nothing at all
+FAR = 2000  # lines after a cause, with nothing said to fail in them, which show that the program went on
+NEAR = 40  # lines between the exceptions of one failure: those of other ranks, of other threads, of a chain
+LATE = ("BrokenPipeError", "ConnectionResetError", "EOFError")  # of threads and workers, as the process ends
+BEGUN = 20  # lines of a run that may not have come to its failure yet
+
+
+def said_to_fail(reader: Reader, since: int = 0) -> bool:
+    """Return whether a log says that the job failed, if not why, in a line that belongs to what stands in another.
+
+    It may stand a little before it, because two streams are mixed, and far behind it if several processes write.
+    """
+    numbers = [
+        number
+        for text in reader.settings.failed
+        if (met := reader.conditions.at(text))
+        for number in (met.number, reader.conditions.last(text)[0])
+        if number > since - BURST
+    ]
+    return bool(numbers) and (min(numbers) - since <= FAR or since == 0 or several(reader))
+
+
+def went_on(reader: Reader, number: int, most: int) -> bool:
+    """Return whether a log goes on for more than so many lines after one, and does not say that the job failed."""
+    return reader.lines - number > most and not said_to_fail(reader, number)
+
+
+def calm_since(reader: Reader, number: int, most: int = QUIET) -> bool:
+    """Return whether more than so many lines follow one, and none of them may be a reason."""
+    if reader.lines - number <= most:
+        return False
+    complaints = complaint_numbers(reader)
+    return bisect_right(complaints, number + NEAR) == len(complaints)
+
+
+def complains(reader: Reader) -> bool:
+    """Return whether a log's last lines hold one that may be a reason, as they do where one error led to the next."""
+    return any(reader.lines - number <= BURST for number in complaint_numbers(reader))
+
+
+def complaint_numbers(reader: Reader) -> list[int]:
+    """Return the numbers of the suspicious lines that neither inform, nor are harmless, nor say that all goes on."""
+    settings = reader.settings
+    silent = _any((*settings.informative, *settings.harmless, *settings.recovered))
+    seen = [*reader.suspects, *reader.last_suspects]
+    return [number for number, raw, _ in seen if not silent.search(_text(raw))]
+
+
+def recovers(reader: Reader, text: str) -> bool:
+    """Return whether a line says itself that the program does something else instead, and goes on."""
+    return bool(_any(tuple(reader.settings.recovered)).search(text))
+
+
+def informs(reader: Reader, text: str) -> bool:
+    """Return whether a line says itself that it only informs."""
+    return bool(_any(tuple(reader.settings.informative)).search(text))
+
+
+def last_run(reader: Reader) -> int:
+    """Return the line with which the last of several runs in one log begins; one that only began does not count."""
+    if reader.runs and reader.lines - reader.runs[-1] > BEGUN:
+        return reader.runs[-1]
+    return reader.runs[-2] if len(reader.runs) > 1 else 0
+
+
+def several(reader: Reader) -> bool:
+    """Return whether several processes of one job write into a log, so that one goes on after another has failed."""
+    if reader.seen.processes or any(one.rank for one in reader.tracebacks.found):
+        return True
+    return any(reader.conditions.at(text) for text in reader.settings.several)
+
+
+def last_failure(reader: Reader) -> int:
+    """Return the line from which on the last failure of a log stands; 0 if all of it may be one failure.
+
+    One process cannot raise an exception that nobody catches, print on, and raise another: what stands between was
+    printed by a later run, or the first exception was caught. With several ranks it says nothing, for the others go on.
+    """
+    if several(reader):
+        return 0
+    only_passes_on = _any(tuple(reader.settings.wrappers))
+    found = [one for one in reader.tracebacks.found if not only_passes_on.search(one.text) and one.kind not in LATE]
+    since = 0
+    found.sort(key=lambda one: one.begun)
+    for before, one in pairwise(found):
+        if one.begun - before.number > NEAR and one.text != before.text:
+            since = before.number + 1
+    return since
+
+
+def _text(raw: bytes) -> str:
+    return unprefixed(raw[:LOOKED_AT].rpartition(b"\r")[2].decode(errors="replace"))[0]
+
+
+@lru_cache(maxsize=8)
+def _any(texts: tuple[str, ...]) -> re.Pattern[str]:
+    return re.compile("|".join(f"(?:{text})" for text in texts) or r"(?!)")
