@@ -16,6 +16,7 @@ KNOWN = {
     r"^WARNING: All log messages before absl::InitializeLog\(\) is called are written to STDERR$": "its log's own",
     r"^I0000 .* oneDNN custom operations are on\.": "information: how numbers are rounded",
     r"^I0000 .* optimized to use available CPU instructions": "information: of the machine, not of the image",
+    r"^E0000 .* failed call to cuInit: ": "there is no driver where an image is proved",
     r"^To enable the following instructions: [A-Z0-9_ ]+,": "its second line",
 }
 
