@@ -19,6 +19,8 @@ BLOCK = 1 << 20
 def places(wheel: zipfile.ZipFile) -> Iterator[tuple[str, Path]]:
     """Yield each file of a wheel, and where it goes; for a script that an installer makes, "" and where it goes."""
     paths = {kind: Path(path) for kind, path in sysconfig.get_paths().items()}
+    about = next((name for name in wheel.namelist() if name.endswith(".dist-info/WHEEL")), "")
+    pure = not about or b"Root-Is-Purelib: false" not in wheel.read(about)  # else lib64 on a distribution with rpm
     for name in wheel.namelist():
         folder, _, rest = name.partition("/")
         if name.endswith("/"):
@@ -28,7 +30,7 @@ def places(wheel: zipfile.ZipFile) -> Iterator[tuple[str, Path]]:
             if kind in paths:
                 yield name, paths[kind] / inner
         else:
-            yield name, paths["purelib"] / name
+            yield name, paths["purelib" if pure else "platlib"] / name
         if rest == "entry_points.txt" and folder.endswith(".dist-info"):
             parser = ConfigParser(delimiters=("=",), strict=False, interpolation=None)
             parser.optionxform = str  # type: ignore[assignment, method-assign]

@@ -39,7 +39,8 @@ def show(rows: list[dict[str, Any]], as_json: bool, spare: Sequence[str] = ()) -
     from rich.table import Table
 
     console = Console(highlight=False, markup=False)
-    names, less = _fitting(rows, names, spare, console.width)
+    width = console.width  # before it is widened for a table that does not fit
+    names, less = _fitting(rows, names, spare, width)
     table = Table(box=None, pad_edge=False, header_style="bold")
     # Because the first column identifies the row and is copied, it is never folded. The others fold, down to NARROW.
     whole = max(len(line) for row in rows for line in [names[0], *_cell(row.get(names[0])).splitlines()])
@@ -52,7 +53,7 @@ def show(rows: list[dict[str, Any]], as_json: bool, spare: Sequence[str] = ()) -
         console.print(table)
     print("\n".join(line.rstrip() for line in shown.get().splitlines()))
     if less:
-        print(f"left out on {console.width} columns: {', '.join(less)}; --json has all", file=sys.stderr)
+        print(f"left out on {width} columns: {', '.join(less)}; --json has all", file=sys.stderr)
 
 
 def _fitting(

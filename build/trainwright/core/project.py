@@ -180,8 +180,10 @@ def _below_line(path: Path, line: int, key: str) -> int:
 
 
 def _edit(root: Path, name: str, line: int, rest: str) -> str:
-    """Return the command that edits a line of a project; the installed data is overridden, and not edited."""
+    """Return the command that edits a line of a project; the installed data is overridden in one, and not edited."""
     where = cited(root, f"{name}:{line}")
+    if not _facts(root)["declared"]:
+        return f"trainwright init DIR, and override {name}:{line} there"
     file, _, number = where.partition(":")
     if not where.endswith("(installed)"):
         return f"$EDITOR +{number} {file}{rest}"

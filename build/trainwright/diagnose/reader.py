@@ -185,6 +185,8 @@ class Reader:
         words = [word for _, some in kinds for word in some]
         self.words = words
         self._words = automaton(tuple(words))
+        silent = [*settings.informative, *settings.harmless, *settings.recovered]
+        self._silent = re.compile("|".join(f"(?:{text})" for text in silent) or r"(?!)")
         # Later lines matter for what decides a cause: whether the program went on after the last of them.
         decisive = {cause.lines[0] for cause in causes if cause.lines} | {*settings.passed, *settings.failed}
         texts = self.signatures.conditions.texts
@@ -203,6 +205,8 @@ class Reader:
         self._head = b""
         self.suspects: list[tuple[int, bytes, int]] = []  # number, line, lines of progress before it
         self.last_suspects: deque[tuple[int, bytes, int]] = deque(maxlen=SUSPECTS)
+        self.complaint = 0  # the last suspicious line that neither informs, nor is harmless, nor says that all goes on
+        self._unjudged: list[tuple[int, bytes]] = []  # suspicious lines since
         self._watched = 0  # the last suspicious line whose progress is counted
         self._stepped = 0  # the last line of progress: its further words count no more
         self._calm = SURVIVED  # lines of progress since the last line that met a condition
@@ -284,6 +288,15 @@ class Reader:
             else:
                 self._other(kind, index, _text(block.data[start:end], at - start), block.number(start))
         steps.count_to(len(block.data))
+        self._judge()
+
+    def _judge(self) -> None:
+        """Find the last complaint, from the end on: few lines are looked at, unless all of them are harmless."""
+        for number, raw in reversed(self._unjudged):
+            if not self._silent.search(unprefixed(raw[:LOOKED_AT].rpartition(b"\r")[2].decode(errors="replace"))[0]):
+                self.complaint = max(self.complaint, number)
+                break
+        self._unjudged.clear()
 
     def _wanted(self, of_word: dict[int, list[Hit]]) -> Iterator[tuple[int, int, int]]:
         """Yield the places of a block to look at, each with its word."""
@@ -353,6 +366,7 @@ class Reader:
                 self._begin(line, number)
             elif kind == SUSPECT:
                 self._suspect(line.encode(errors="replace"), number)
+                self._judge()
             else:
                 self._other(kind, index, line, number)
         if which:
@@ -403,6 +417,7 @@ class Reader:
         self.conditions.progress += updates
 
     def _suspect(self, raw: bytes, number: int) -> None:
+        self._unjudged.append((number, raw))
         first = len(self.suspects) < SUSPECTS or number - self._watched > BURST
         if first:  # the lines of progress after it are counted, but not after each one of many: that would take time
             self._calm, self._watched = 0, number

@@ -1,11 +1,9 @@
 """Tell whether a program, or what was run after it, went on after an error: by what its log says from there on."""
 
 import re
-from bisect import bisect_right
 from functools import lru_cache
 from itertools import pairwise
 
-from trainwright.diagnose.log_lines import LOOKED_AT, unprefixed
 from trainwright.diagnose.reader import BURST, Reader
 
 LONG = 5 * BURST  # lines after an error line, with nothing said to fail after it, which show that the program went on
@@ -17,9 +15,9 @@ BEGUN = 20  # lines of a run that may not have come to its failure yet
 
 
 def said_to_fail(reader: Reader, since: int = 0) -> bool:
-    """Return whether a log says that the job failed, if not why, in a line that belongs to what stands in another.
+    """Return whether a line near `since` or after it says that the job failed. Far behind, it counts if several write.
 
-    It may stand a little before it, because two streams are mixed, and far behind it if several processes write.
+    It may stand a little before, because two streams are mixed. Of each such sentence the first and the last count.
     """
     numbers = [
         number
@@ -37,24 +35,13 @@ def went_on(reader: Reader, number: int, most: int) -> bool:
 
 
 def calm_since(reader: Reader, number: int, most: int = QUIET) -> bool:
-    """Return whether more than so many lines follow one, and none of them may be a reason."""
-    if reader.lines - number <= most:
-        return False
-    complaints = complaint_numbers(reader)
-    return bisect_right(complaints, number + NEAR) == len(complaints)
+    """Return whether more than so many lines follow one, and none of them may be a reason, but for those next to it."""
+    return reader.lines - number > most and reader.complaint <= number + NEAR
 
 
 def complains(reader: Reader) -> bool:
     """Return whether a log's last lines hold one that may be a reason, as they do where one error led to the next."""
-    return any(reader.lines - number <= BURST for number in complaint_numbers(reader))
-
-
-def complaint_numbers(reader: Reader) -> list[int]:
-    """Return the numbers of the suspicious lines that neither inform, nor are harmless, nor say that all goes on."""
-    settings = reader.settings
-    silent = _any((*settings.informative, *settings.harmless, *settings.recovered))
-    seen = [*reader.suspects, *reader.last_suspects]
-    return [number for number, raw, _ in seen if not silent.search(_text(raw))]
+    return reader.complaint > 0 and reader.lines - reader.complaint <= BURST
 
 
 def recovers(reader: Reader, text: str) -> bool:
@@ -97,10 +84,6 @@ def last_failure(reader: Reader) -> int:
         if one.begun - before.number > NEAR and one.text != before.text:
             since = before.number + 1
     return since
-
-
-def _text(raw: bytes) -> str:
-    return unprefixed(raw[:LOOKED_AT].rpartition(b"\r")[2].decode(errors="replace"))[0]
 
 
 @lru_cache(maxsize=8)

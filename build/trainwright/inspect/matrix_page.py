@@ -64,7 +64,7 @@ STATES = {
     "proved": "built, probed, image-tested and pushed with exactly its present inputs",
     "unproved": "can be built; never was, or with other inputs",
     "blocked": "an input cannot be had",
-    "error": "what declares it is wrong",
+    "error": "its declaration, lock or record is wrong",
 }
 
 

@@ -17,12 +17,12 @@ CHUNK = 1 << 20
 
 
 def check(
-    recipe: Recipe, files: Iterable[PythonFile], lines: Iterable[Line], lacking: Mapping[str, str], below: str = ""
+    recipe: Recipe, files: Iterable[PythonFile], lines: Iterable[Line], lacking: Mapping[str, str], below: str
 ) -> None:
-    """Check the wheels that a requirements file adds. `lacking` maps a library to why an image lacks it.
+    """Check the wheels that a requirements file adds to the image `below`.
 
-    `below` names the image that they are added to, if it is no image of the matrix. A library that one of the wheels
-    brings counts as present. Raises IncompatibleError, with the line of the file.
+    `lacking` maps a library to why that image lacks it; one that a wheel brings counts as present. Raises
+    IncompatibleError, with the line of the file.
     """
     if "cuda" in recipe.pins:
         return
@@ -34,7 +34,7 @@ def check(
             member, library = found
             line = next((line for line in lines if line.name == entry.name), None)
             raise IncompatibleError(
-                f"{entry.name} {entry.version} does not load in {below or recipe.variant.parent}",
+                f"{entry.name} {entry.version} does not load in {below}",
                 where=line.where if line else recipe.variant.requirements,
                 why=f"{member} of {entry.file} needs {library}: {lacking[library]}",
                 fix=f"leave out {line.text if line else entry.name}, take a build for CPUs, or an image with CUDA; "

@@ -94,9 +94,10 @@ def solved_upon(recipe: Recipe, below: Below, asked: Asked, say: Say, progress: 
     whole = [*additions.held(recipe, below.lock), *entries]
     same, unread = wheel_files.found(whole)
     if unread:
+        more = "the build compares them" if below.made_by_others else f"trainwright fetch {below.name}"
         say(
             f"{recipe.id}: not compared with the files of {counted(len(unread), 'wheel')} that this host lacks, such "
-            f"as {unread[0]}: trainwright fetch {below.name}"
+            f"as {unread[0]}: {more}"
         )
     own = [row for row in same if row not in below.lock.overlaps]
     overlaps.check(recipe.id, below.lock_file, whole, own, recipe.intent.compat.winners)

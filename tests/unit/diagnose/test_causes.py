@@ -2,6 +2,7 @@
 
 import json
 import tomllib
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -144,6 +145,7 @@ def test_a_weak_error_line_long_before_the_end_is_no_reason(tmp_path: Path, afte
 CALM = "page typeset\n"
 FAILED = "srun: error: a1: task 0: Exited with exit code 1\n"
 OOM = "torch.OutOfMemoryError: CUDA out of memory.\n"
+HARMLESS = "UserWarning: cannot allocate a cache\n"
 COMPLAINT = "ERROR: the page is lost\n"
 NOTED = "the reader has an unexpected exception to report\n"
 
@@ -186,6 +188,7 @@ def test_an_error_line_that_comes_again_or_long_before_the_end_is_no_reason_unle
         (OOM + CALM * 1100 + NOTED, "out-of-memory"),
         (OOM + CALM * 60 + "ERROR: no desk here, skipping\n" + CALM * 200, "unknown"),
         (OOM + CALM * 1100 + COMPLAINT, "out-of-memory"),
+        (OOM + HARMLESS * 30 + CALM * 1100 + COMPLAINT + HARMLESS * 30, "out-of-memory"),
         (OOM + CALM * 300 + "2026-01-02 03:04:05,678 - root - INFO - failed to find a cache\n", "unknown"),
         (OOM + CALM * 2100 + COMPLAINT, "unknown"),
         (OOM + CALM * 2100 + COMPLAINT + FAILED, "stated"),
@@ -193,6 +196,7 @@ def test_an_error_line_that_comes_again_or_long_before_the_end_is_no_reason_unle
         ("WORLD_SIZE=4\n" + OOM + CALM * 2100 + COMPLAINT + FAILED, "out-of-memory"),
         (CALM * 2100 + OOM + COMPLAINT, "out-of-memory"),
     ],
+    ids=count(),
 )
 def test_a_cause_far_from_an_end_that_complains_of_nothing_stopped_nothing(
     tmp_path: Path, text: str, cause: str

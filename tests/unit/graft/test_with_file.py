@@ -322,12 +322,24 @@ def test_an_unpushed_one_is_told_from_an_image_of_the_matrix_with_packages_on_to
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Make an environment for the script that runs in the image; return its site-packages."""
-    paths = {"purelib": "site", "platlib": "site", "scripts": "bin", "data": ""}
+    paths = {"purelib": "site", "platlib": "site64", "scripts": "bin", "data": ""}
     monkeypatch.setattr(sysconfig, "get_paths", lambda: {kind: str(tmp_path / name) for kind, name in paths.items()})
-    for name in ("site/cv2", "bin", "wheels"):
+    for name in ("site/cv2", "site64/cv2", "bin", "wheels"):
         (tmp_path / name).mkdir(parents=True)
     monkeypatch.setattr(sys, "argv", ["refuse_overlaps.py", str(tmp_path / "wheels")])
     return tmp_path / "site"
+
+
+def test_a_wheel_that_is_not_pure_goes_to_another_folder(site: Path, tmp_path: Path) -> None:
+    with ZipFile(tmp_path / "wheels/vision-1-cp39-abi3-linux_x86_64.whl", "w") as wheel:
+        wheel.writestr("cv2/__init__.py", "ours")
+        wheel.writestr("vision-1.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: false\n")
+    (site / "cv2/__init__.py").write_text("theirs")
+    script = str(ROOT / "dockerfiles/graft/refuse_overlaps.py")
+    runpy.run_path(script, run_name="__main__")
+    (tmp_path / "site64/cv2/__init__.py").write_text("theirs")
+    with pytest.raises(SystemExit, match="site64/cv2"):
+        runpy.run_path(script, run_name="__main__")
 
 
 @pytest.mark.parametrize(

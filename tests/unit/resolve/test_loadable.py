@@ -44,11 +44,11 @@ CPU = "pytorch-2.13-cpu-py311-ec2"
 
 def test_a_wheel_that_needs_torch_for_cuda_is_refused_for_torch_for_cpus(intent: Intent, tmp_path: Path) -> None:
     entry = put(tmp_path, "vision", {"vision/_C.so": NEEDS})
-    with pytest.raises(IncompatibleError, match="does not load in pytorch") as raised:
-        loadable.check(on_top(intent, CPU), [entry], LINES, LACKING)
+    with pytest.raises(IncompatibleError, match="does not load in the-image") as raised:
+        loadable.check(on_top(intent, CPU), [entry], LINES, LACKING, "the-image")
     assert raised.value.where == "requirements.txt:3"
     assert "vision/_C.so of vision-1.0-py3-none-any.whl needs libtorch_cuda.so" in raised.value.why
-    loadable.check(on_top(intent, "pytorch-2.14-cu130-py313-ec2"), [entry], LINES, LACKING)
+    loadable.check(on_top(intent, "pytorch-2.14-cu130-py313-ec2"), [entry], LINES, LACKING, "the-image")
 
 
 def test_a_name_in_two_reads_is_found(tmp_path: Path) -> None:
@@ -67,7 +67,7 @@ def test_a_name_in_two_reads_is_found(tmp_path: Path) -> None:
     ],
 )
 def test_others_are_not(intent: Intent, tmp_path: Path, members: dict[str, bytes]) -> None:
-    loadable.check(on_top(intent, CPU), [put(tmp_path, "vision", members)], LINES, LACKING)
+    loadable.check(on_top(intent, CPU), [put(tmp_path, "vision", members)], LINES, LACKING, "the-image")
 
 
 def test_a_library_that_is_added_as_well_is_there(intent: Intent, tmp_path: Path) -> None:
@@ -76,4 +76,4 @@ def test_a_library_that_is_added_as_well_is_there(intent: Intent, tmp_path: Path
         put(tmp_path, "vision", {"vision/_C.so": NEEDS}),
         put(tmp_path, "torch", {"torch/lib/libtorch_cuda.so": b"", "a/libcudart.so.12": b"", "a/libcudart.so.13": b""}),
     ]
-    loadable.check(on_top(intent, "base-1.0-cpu-py313-ec2"), files, LINES, LACKING)
+    loadable.check(on_top(intent, "base-1.0-cpu-py313-ec2"), files, LINES, LACKING, "the-image")
