@@ -35,7 +35,7 @@ class Place(NamedTuple):
         """Push an image with this key under its key tag and others; a layer of 100 bytes is its own."""
         said = {"io.trainwright.id": ID, "io.trainwright.key": key} | labels
         folder = self.tree / "layouts" / key
-        made = layouts.make(folder, [COMMON, key[0].encode() * 100], {"Labels": said}, created=created)
+        made = layouts.make(folder, [COMMON, (key * 2).encode()[:100]], {"Labels": said}, created=created)
         registries.push(folder, self.repository, made.digest)
         for tag in (f"{ID}-{key[:12]}", *tags):
             registries.tag(self.repository, made.digest, tag)
