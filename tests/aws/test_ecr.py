@@ -158,7 +158,7 @@ def test_what_cannot_be_deleted_is_said(amazon: Emulator, push: Push) -> None:
         "failureReason": "it is part of a list",
     }
     amazon.say("BatchDeleteImage", {"imageIds": [], "failures": [failure]})
-    with pytest.raises(AwsError, match="^not deleted: 1 image of trainwright/pytorch") as raised:
+    with pytest.raises(AwsError, match="not deleted: 1 image of trainwright/pytorch") as raised:
         ecr.delete(HERE, NAME, [one])
     assert "it is part of a list" in raised.value.why
 
