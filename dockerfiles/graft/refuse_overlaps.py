@@ -1,8 +1,8 @@
 """Check that wheels would replace no file of this Python: refuse_overlaps.py FOLDER.
 
 It runs in the build of a graft, with the Python of the image, before the wheels of a requirements file are installed.
-An installer overwrites what another package has under the same path, and nobody sees it: opencv-python and
-opencv-python-headless both have cv2/. A file with the same bytes is no difference, such as an empty __init__.py.
+An installer overwrites files of other packages without a warning: opencv-python and opencv-python-headless both have
+cv2/. Files with the same bytes, such as an empty __init__.py, may share a path.
 """
 
 import sys

@@ -24,7 +24,7 @@ from trainwright.core.errors import ConfigError, EnvironmentProblem, Refusals, T
 from trainwright.core.files import write
 from trainwright.core.overlay import by_key, path_at
 from trainwright.core.project_files import FILE, WRITTEN, Overlays
-from trainwright.core.toml import line_of
+from trainwright.core.toml import line_of, line_setting
 
 PACKAGE = Path(__file__).parents[1]
 MATRIX = "dockerfiles/matrix.toml"
@@ -164,19 +164,16 @@ def cited(root: Path, where: str, key: str = "") -> str:
         return where if name in overlay.get("files", {}) or written else f"{where} (installed)"
     if own := overlay["origins"][name].get(number):
         file, line = str(own[0]), int(own[1])
-        return f"{file}:{_below_line(Path(facts['home'], file), line, key)}"
+        return f"{file}:{_at_key(Path(facts['home'], file).read_text(), line, key)}"
     path = path_at((root / name).read_text(), int(number))
     if not (installed() / name).is_file():
         return where
-    line = line_of((installed() / name).read_text(), path)
-    return f"{name}:{_below_line(installed() / name, line, key)} (installed)"
+    text = (installed() / name).read_text()
+    return f"{name}:{_at_key(text, line_of(text, path), key)} (installed)"
 
 
-def _below_line(path: Path, line: int, key: str) -> int:
-    """Return the first line, from one on, that sets a key; that line itself if none does."""
-    word = re.compile(rf"""(^|[\s,{{.]|["']){re.escape(key)}["']?\s*=""")
-    rows = path.read_text().splitlines() if key else []
-    return next((n + 1 for n in range(line - 1, len(rows)) if word.search(rows[n].split("#")[0])), line)
+def _at_key(text: str, line: int, key: str) -> int:
+    return line_setting(text, key, line) if key else line
 
 
 def _edit(root: Path, name: str, line: int, rest: str) -> str:

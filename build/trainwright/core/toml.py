@@ -39,6 +39,13 @@ def line_of(text: str, path: tuple[int | str, ...]) -> int:
     return line + 1
 
 
+def line_setting(text: str, key: str, line: int) -> int:
+    """Return the first line, from `line` on (from 1), that sets a key, also in an inline table; else `line` itself."""
+    word = re.compile(rf"""(^|[\s,{{.]|["']){re.escape(key)}["']?\s*=""")
+    lines = text.splitlines()
+    return next((n + 1 for n in range(line - 1, len(lines)) if word.search(lines[n].split("#")[0])), line)
+
+
 def _section(lines: list[str], path: tuple[int | str, ...]) -> tuple[int, tuple[int | str, ...], int]:
     """Return the line (from 0) of the header of a path's element of an array of tables, the rest of the path, the end.
 

@@ -29,7 +29,6 @@ EXCEPTION = "exception"  # the row for what a script raises and no other row kno
 MOST_TOLD = 300  # characters of what a program said
 SHOWN = 4  # suspicious lines
 MOST_THEN = 4  # consequences that are named
-TELLING = ("ModuleNotFoundError", "ImportError", "OutOfMemoryError", "SyntaxError")  # types that say what is wrong
 CHAINED = 4  # lines from an exception to the traceback of the one that was raised while it was handled
 
 
@@ -205,7 +204,7 @@ def _explains(reader: Reader, explained: set[int], one: Exception_) -> bool:
 
     Ranks that raise the same exception at once write into each other's lines, so that a row knows only some of them.
     """
-    if one.kind in TELLING:
+    if one.kind in reader.settings.telling:
         met = (met for number, met in reader.conditions.met.items() if number in explained)
         if any(one.kind in line.text and abs(line.number - one.number) <= NEAR for line in met):
             return True

@@ -121,6 +121,11 @@ def lines(file: str) -> Iterator[str]:
             yield line.rstrip("\n")
 
 
+def last_drawn(raw: bytes) -> str:
+    """Return what a line shows at its end, where a progress bar drew it anew; only its first LOOKED_AT bytes count."""
+    return raw[:LOOKED_AT].rpartition(b"\r")[2].decode(errors="replace")
+
+
 def unprefixed(line: str) -> tuple[str, str]:
     """Return a line without the prefixes of launchers, and the rank that they name ("" for none)."""
     line, rank = line[:LOOKED_AT], ""

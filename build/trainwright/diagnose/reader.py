@@ -19,7 +19,7 @@ from pydantic import Field
 from trainwright.core.errors import masked, printable
 from trainwright.core.toml import Model, load
 from trainwright.diagnose.causes import LATER, MOST_TEXT, SURVIVED, Cause, Expression, Signatures
-from trainwright.diagnose.log_lines import LONGEST, LOOKED_AT, NUMBER, moment, unprefixed
+from trainwright.diagnose.log_lines import LONGEST, LOOKED_AT, NUMBER, last_drawn, moment, unprefixed
 from trainwright.diagnose.nccl_debug import Seen
 from trainwright.diagnose.tracebacks import BEGIN, FRAMES, IGNORED, Tracebacks
 
@@ -83,6 +83,8 @@ class Settings(Model):
     consequences: list[str]  # lines with such words that only say that something else failed
     statements: list[Form]  # how programs write their own errors
     statement_prefix: str  # what else stands before them
+    telling: list[str]  # types of exceptions that say by themselves what is wrong
+    late: list[str]  # types of exceptions that threads and workers raise while the process ends
     wrappers: list[str]  # exceptions of launchers, which only report that another process failed
     places: list[Place]
     fast_providers: list[str]  # what the name of a provider of libfabric begins with, if it is a fast network, not EFA
@@ -293,7 +295,7 @@ class Reader:
     def _judge(self) -> None:
         """Find the last complaint, from the end on: few lines are looked at, unless all of them are harmless."""
         for number, raw in reversed(self._unjudged):
-            if not self._silent.search(unprefixed(raw[:LOOKED_AT].rpartition(b"\r")[2].decode(errors="replace"))[0]):
+            if not self._silent.search(unprefixed(last_drawn(raw))[0]):
                 self.complaint = max(self.complaint, number)
                 break
         self._unjudged.clear()
@@ -423,7 +425,7 @@ class Reader:
             self._calm, self._watched = 0, number
         progress = self.conditions.progress if first or self._calm == 0 else -SURVIVED
         if self.tracebacks.wanted and any(raised in raw for raised in RAISES):
-            text, rank = unprefixed(raw[:LOOKED_AT].rpartition(b"\r")[2].decode(errors="replace"))
+            text, rank = unprefixed(last_drawn(raw))
             if self.tracebacks.alone(text, number, rank, self.conditions.progress):
                 self._calm = 0
         if len(self.suspects) < SUSPECTS and (not self.suspects or self.suspects[-1][0] != number):

@@ -7,7 +7,7 @@ from functools import lru_cache
 
 from trainwright.core.errors import masked
 from trainwright.diagnose.causes import ANY, MOST_TEXT, SURVIVED, Cause, Finding
-from trainwright.diagnose.log_lines import LOOKED_AT, moment, unprefixed
+from trainwright.diagnose.log_lines import last_drawn, moment, unprefixed
 from trainwright.diagnose.reader import BURST, Reader, Settings, shape
 from trainwright.diagnose.survival import LONG, calm_since, last_failure, last_run, said_to_fail, several, went_on
 
@@ -64,7 +64,7 @@ def _repeated(reader: Reader) -> set[str]:
     for number, raw, _ in [*reader.suspects, *reader.last_suspects]:
         if number < since:
             continue
-        numbers[_kind(_text(raw)[0])].append(number)
+        numbers[_kind(unprefixed(last_drawn(raw))[0])].append(number)
     return {one for one, all_ in numbers.items() if len(all_) >= OFTEN and all_[-1] - all_[0] > BURST}
 
 
@@ -91,19 +91,11 @@ def _candidates(reader: Reader, before: int | None) -> Iterator[tuple[int, str, 
             continue
         if reader.conditions.progress - progress >= SURVIVED or number + 1 in reader.tracebacks.begun:
             continue  # survived, or the heading of a traceback, which says more
-        line = _line(raw)
-        text, rank = _text(raw)
+        line = last_drawn(raw)
+        text, rank = unprefixed(line)
         text = prefix.sub("", text.strip(), count=1)
         if not text.startswith("##") and not silent.search(text):  # nor what only says that another failed
             yield number, line, text, rank
-
-
-def _line(raw: bytes) -> str:
-    return raw[:LOOKED_AT].rpartition(b"\r")[2].decode(errors="replace")
-
-
-def _text(raw: bytes) -> tuple[str, str]:
-    return unprefixed(_line(raw))
 
 
 def _quoting(row: Cause, who: str, text: str) -> Cause:

@@ -10,7 +10,6 @@ LONG = 5 * BURST  # lines after an error line, with nothing said to fail after i
 QUIET = BURST  # the same where those lines complain of nothing at all
 FAR = 2000  # lines after a cause, with nothing said to fail in them, which show that the program went on
 NEAR = 40  # lines between the exceptions of one failure: those of other ranks, of other threads, of a chain
-LATE = ("BrokenPipeError", "ConnectionResetError", "EOFError")  # of threads and workers, as the process ends
 BEGUN = 20  # lines of a run that may not have come to its failure yet
 
 
@@ -69,15 +68,16 @@ def several(reader: Reader) -> bool:
 
 
 def last_failure(reader: Reader) -> int:
-    """Return the line from which on the last failure of a log stands; 0 if all of it may be one failure.
+    """Return the first line of the last failure in a log; 0 if the whole log may be one failure.
 
-    One process cannot raise an exception that nobody catches, print on, and raise another: what stands between was
-    printed by a later run, or the first exception was caught. With several ranks it says nothing, for the others go on.
+    One process ends with an uncaught exception. If it prints on and raises another one, the first was caught, or a
+    later run wrote the second. Several ranks prove nothing of the kind, because one goes on after another has failed.
     """
     if several(reader):
         return 0
     only_passes_on = _any(tuple(reader.settings.wrappers))
-    found = [one for one in reader.tracebacks.found if not only_passes_on.search(one.text) and one.kind not in LATE]
+    late = reader.settings.late
+    found = [one for one in reader.tracebacks.found if not only_passes_on.search(one.text) and one.kind not in late]
     since = 0
     found.sort(key=lambda one: one.begun)
     for before, one in pairwise(found):

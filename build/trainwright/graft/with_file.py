@@ -81,7 +81,7 @@ def must_be_new(found: Found, python: Python, entries: Iterable[PythonFile], fil
             raise IncompatibleError(
                 f"{entry.name} {entry.version} would replace {entry.name} {python.packages[entry.name]}",
                 where=file.path,
-                why=f"{found.reference} holds {python.packages[entry.name]}, which is no version that pip can compare",
+                why=f"pip cannot compare the version that {found.reference} holds with another",
                 fix=f"install {entry.name} with pip in the image, or leave out what requires it",
             )
 

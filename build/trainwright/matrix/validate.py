@@ -14,7 +14,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from trainwright.core.errors import ConfigError, did_you_mean
-from trainwright.core.toml import line_of, load
+from trainwright.core.toml import line_of, line_setting, load
 from trainwright.matrix.instances import FILE, Instance, family_of, refuse, refused_families, unknown
 from trainwright.matrix.model import Base, Component, Components, Matrix, Variant
 from trainwright.matrix.providers import VERSIONLESS, bundled, requirement
@@ -26,10 +26,7 @@ BASES = "dockerfiles/bases.toml"
 def declared(matrix: Matrix, variant: Variant, name: str, text: str) -> tuple[str, str]:
     """Return the table of the matrix that decides a pin, and its file:line. `text` is that of matrix.toml."""
     what, path, _ = last_word(matrix, variant, name)
-    lines, start = text.splitlines(), line_of(text, path) - 1
-    key = re.compile(rf"""(^|[\s,{{.]|["']){re.escape(name)}["']?\s*=""")
-    line = next((n for n in range(start, len(lines)) if key.search(lines[n].split("#")[0])), start)
-    return what, f"{MATRIX}:{line + 1}"
+    return what, f"{MATRIX}:{line_setting(text, name, line_of(text, path))}"
 
 
 def written(matrix: Matrix, variant: Variant, name: str) -> str:

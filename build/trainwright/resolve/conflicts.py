@@ -27,7 +27,7 @@ class Below(Model):
     recipe: Recipe
     lock: Lock  # of everything that its Python holds
     lock_file: str  # path of the lock that is written, for errors
-    made_by_others: bool = False  # it has no compilers of ours, and nobody of ours proved it
+    made_by_others: bool = False  # not an image of the matrix: wheels cannot be compiled for it, and it has no proof
 
     @classmethod
     def of(cls, recipe: Recipe, inputs: Inputs) -> "Below":

@@ -386,6 +386,13 @@ def test_an_error_about_installed_data_is_mended_in_the_project(team: Path) -> N
         assert (error.where, error.why) == once
 
 
+def test_an_error_about_installed_data_outside_a_project_names_init(team: Path) -> None:
+    """A dockerfiles/matrix.toml that is made by hand would turn the folder into a checkout with one file."""
+    where = "dockerfiles/matrix.toml:4"
+    error = ConfigError("x", where=where, fix=f"$EDITOR +4 {where.partition(':')[0]}")
+    assert project.cite(error, project.find(team.parent)).fix == f"trainwright init DIR, and override {where} there"
+
+
 def test_two_overlays_that_disagree(team: Path) -> None:
     add(team, SETTINGS, 'trainwright = ">=0"\noverlays = ["company"]\n')
     add(team, "company/dockerfiles/publish.toml", "[transfer]\nworkers = 3\n")

@@ -193,7 +193,7 @@ def _order(job: Job, events: list[Event]) -> Callable[[tuple[Event, int]], tuple
 def ended_by_signal(job: Job) -> Verdict | None:
     """Take what a launcher says of a rank that ended by a signal; SIGTERM is what launchers send to the others.
 
-    NCCL's watchdog aborts its own rank when the time is up: that signal is no reason, but what others waited for.
+    After a time-out NCCL's watchdog aborts its own rank. That SIGABRT is a consequence: the time-out is the cause.
     """
     by_itself = (ABORTED,) if _timed_out(job) else ()
     struck = [

@@ -16,9 +16,7 @@ def check(found: Found, wanted: Wanted) -> Iterator[Trap]:
         why = f"the packages of {wanted.file.path} go there"
         yield refused("site-packages", f"{python.site} does not exist", why, f"RUN mkdir -p {python.site} in the image")
     elif wanted.file and python.site_rights and not python.site_rights[2] & WRITES:
-        why = (
-            f"what made it, such as Nix, lets nobody write there, so the packages of {wanted.file.path} cannot go there"
-        )
+        why = f"the packages of {wanted.file.path} go there; a package manager such as Nix made the folder read-only"
         fix = f"put {found.framework or 'the framework'} into a virtual environment, or RUN chmod u+w {python.site}"
         yield refused("site-packages", f"{python.site} is read-only for every user", why, fix)
     elif not python.site_exists:
