@@ -212,15 +212,7 @@ def at_hand(found: Inputs, say: Say, repository: str | None = None) -> Image:
 
     Raises NotRunError if it is not built, BuildError if it does not match its lock.
     """
-    identity, out = engine.image_id(found.name), out_folder(found.recipe)
-    if identity is None and repository and (digest := client.resolve(repository, found.tag)):
-        say(f"{found.variant.id}: pulling {digest}")
-        identity = engine.pull(f"{repository}@{digest}", found.name, auth.credentials(repository))
-    if identity is None:
-        raise NotRunError(
-            f"{found.variant.id} is not built with its present inputs",
-            fix=f"trainwright build {found.variant.words}",
-        )
+    identity, out = bring(found, say, repository), out_folder(found.recipe)
     image = read_image(out)
     if image and image.proof and (image.key, image.proof.image) == (found.key, identity):
         code = proof_code.digest_of(found.recipe, "probe")
@@ -229,6 +221,23 @@ def at_hand(found: Inputs, say: Say, repository: str | None = None) -> Image:
     baking.settle(found.name)  # it may have been baked by hand
     say(f"{found.variant.id}: probing the image, and listing its packages")
     return proved(found, out)
+
+
+def bring(found: Inputs, say: Say, repository: str | None = None) -> str:
+    """Return the id of the image that the engine holds under this key; pull it if only `repository` has it.
+
+    Raises NotRunError if it is not built.
+    """
+    identity = engine.image_id(found.name)
+    if identity is None and repository and (digest := client.resolve(repository, found.tag)):
+        say(f"{found.variant.id}: pulling {digest}")
+        identity = engine.pull(f"{repository}@{digest}", found.name, auth.credentials(repository))
+    if identity is None:
+        raise NotRunError(
+            f"{found.variant.id} is not built with its present inputs",
+            fix=f"trainwright build {found.variant.words}",
+        )
+    return identity
 
 
 def findings(found: Inputs, name: str) -> tuple[probe.Findings, str]:

@@ -18,7 +18,7 @@ from threading import Event, Thread
 from typing import Any, Literal, TypeVar
 from urllib.parse import urlsplit
 
-from trainwright.build import disk, loopback, proofs, recording, state
+from trainwright.build import build, disk, loopback, proofs, recording, state
 from trainwright.core import console, host_settings, process, project, store
 from trainwright.core.errors import (
     AwsError,
@@ -38,6 +38,7 @@ from trainwright.docker import buildx, engine
 from trainwright.image import inputs
 from trainwright.image.inputs import Inputs
 from trainwright.matrix.matrix import Recipe, load_intent
+from trainwright.registry import client
 from trainwright.resolve import fetch, foreign, upstream
 
 R = TypeVar("R")
@@ -363,9 +364,12 @@ def _prove(identity: str, how: How, address: str) -> Row:
         found = _bring(recipe)
     except TrainwrightError as error:
         return _unproved(identity, error)
-    if not how.keep and engine.image_id(found.name) is None:
-        file = _brought(how, identity)
-        write(file, "\n".join([*_names(file), found.name]) + "\n")
+    _will_bring(how, identity, found.name)
+    if recipe.variant.devel:
+        try:
+            _bring_runtime(recipe, how, address)
+        except TrainwrightError as error:
+            return _unproved(identity, error)
     _build_and_test(recipe, how, address)
     with console.alone(how.root):
         rows, refused = recording.record([recipe])
@@ -386,6 +390,18 @@ def _bring(recipe: Recipe) -> Inputs:
     if why := drifted(found):
         raise NotRunError(why, fix=UPDATE)
     return found
+
+
+def _bring_runtime(twin: Recipe, how: How, address: str) -> None:
+    """Pull the image that a devel twin is the twin of, because the twin's tests load there what they compile.
+
+    Raises NotRunError if it is not published, and what else a pull raises.
+    """
+    found = inputs.load(twin.intent.recipe(twin.variant.lock))
+    repository = state.repository_if_any(found.recipe, address)
+    if repository and (digest := client.resolve(repository, found.tag)):
+        _will_bring(how, twin.id, found.name, f"{repository}@{digest}")
+    build.bring(found, how.say, repository)
 
 
 def _build_and_test(recipe: Recipe, how: How, address: str) -> None:
@@ -496,6 +512,13 @@ def _freeing(how: How) -> Iterator[None]:
 def _brought(how: How, identity: str) -> Path:
     """Return the file that names the images which runs brought into the engine, also with earlier inputs."""
     return how.folder / f"{identity}.images"
+
+
+def _will_bring(how: How, identity: str, name: str, *others: str) -> None:
+    """Note an image that the engine does not hold yet, under all of its names."""
+    if not how.keep and engine.image_id(name) is None:
+        file = _brought(how, identity)
+        write(file, "\n".join([*_names(file), name, *others]) + "\n")
 
 
 def _names(file: Path) -> list[str]:

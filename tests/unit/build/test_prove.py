@@ -29,6 +29,8 @@ Edit = Callable[[Path, str, str], None]
 Cli = Callable[..., Any]
 SAGEMAKER, EC2 = "base-1.0-cpu-py313-sagemaker", "base-1.0-cpu-py313-ec2"
 JAX = "jax-0.12-cpu-py313-sagemaker"
+RUNTIME = "pytorch-2.15-cu132-py313-sagemaker-single-node"
+DEVEL = f"{RUNTIME}-devel"
 EFA = "pytorch-2.15-cu132-py313-ec2"
 FREE = 10**15
 
@@ -44,6 +46,7 @@ class World:
     def __init__(self) -> None:
         self.calls = list[tuple[str, str]]()
         self.held = set[str]()  # names of images in the engine
+        self.published = dict[str, str]()  # digests, by tag
         self.free = [FREE]  # bytes, one for each look; the last one stays
         self.ends = dict[str, tuple[int, str] | BaseException]()  # of the tests of an image
         self.lost = dict[str, Exception]()  # files of an image, or a source by its name
@@ -77,7 +80,14 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
         ended = made.ends.get(identity, (0, ""))
         if isinstance(ended, BaseException):
             raise ended
+        if not ended[0]:
+            made.published[found.tag] = "sha256:1"
         return ended
+
+    def pull(uri: str, name: str, _: Any) -> str:
+        made.calls.append(("pull", uri))
+        made.held |= {uri, name}
+        return "sha256:1"
 
     def record(recipes: list[Recipe]) -> tuple[list[dict[str, Any]], NotRunError | None]:
         (recipe,) = recipes
@@ -119,10 +129,11 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
         (engine, "facts", lambda: {"root": "/"}),
         (engine, "builder", lambda: builder),
         (engine, "image_id", lambda name: "sha256:1" if name in made.held else None),
+        (engine, "pull", pull),
         (engine, "remove", remove),
         (engine, "prune_cache", note("prune")),
         (loopback, "up", lambda *_: "127.0.0.1:1"),
-        (client, "resolve", lambda *_: ""),
+        (client, "resolve", lambda _, tag: made.published.get(tag, "")),
         (image_tests, "refuse_without_pytest", lambda: None),
         (process, "logged", build),
         (recording, "record", record),
@@ -374,6 +385,30 @@ def test_what_the_engine_held_before_stays_and_everything_with_keep(cli: Cli, tr
     world.ends.clear()
     assert cli(tree, "prove", SAGEMAKER, "--keep").code == 0
     assert inputs.load(load_intent(tree).recipe(SAGEMAKER)).name in world.held
+
+
+def test_a_devel_twin_finds_its_image_in_the_engine(cli: Cli, tree: Path, world: World) -> None:
+    """Its tests load there what they compile; with neither in the registry nor in the engine it is left."""
+    ended = cli(tree, "prove", RUNTIME, DEVEL, "--json")
+    assert ended.code == 0, ended.err
+    assert list(rows(ended)) == [RUNTIME, DEVEL]
+    runtime = inputs.load(load_intent(tree).recipe(RUNTIME))
+    doing = [what for what, about in world.calls if what in ("test", "pull", "remove")]
+    assert doing == ["test", "remove", "remove", "pull", "test", *["remove"] * 4]
+    assert world.did("pull") == ["127.0.0.1:1/trainwright/pytorch@sha256:1"]
+    assert {runtime.name, *world.did("pull")} <= set(world.did("remove"))
+    assert world.held == set()
+
+
+def test_a_devel_twin_whose_image_is_not_built_is_left(cli: Cli, tree: Path, world: World) -> None:
+    ended = cli(tree, "prove", DEVEL, "--json")
+    assert (ended.code, rows(ended)[DEVEL]["state"], world.did("test")) == (7, "left", [])
+    assert f"{RUNTIME} is not built with its present inputs; trainwright build" in rows(ended)[DEVEL]["reason"]
+    assert world.held == set()
+    world.held.add(inputs.load(load_intent(tree).recipe(RUNTIME)).name)
+    before = set(world.held)
+    assert cli(tree, "prove", DEVEL).code == 0
+    assert (world.held, world.did("pull")) == (before, []), "what the engine held before stays"
 
 
 def test_no_image_begins_after_the_minutes(cli: Cli, tree: Path, world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -111,21 +111,34 @@ def test_a_known_layer_is_not_read_again_and_gives_the_same_list(
 def test_a_layer_that_tells_less_without_its_contents_is_read_whole(
     image: Layout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(syft, "_scan", scan)
+    scans = []
+
+    def noted(layout: Path, target: Path, *words: str) -> None:
+        scans.append(layout.name)
+        scan(layout, target, *words)
+
+    monkeypatch.setattr(syft, "_scan", noted)
     monkeypatch.setattr(syft, "_places", lambda _: set())
     assert len(listed(image.folder, tmp_path)["components"]) == 4
-    assert not (store.root() / "kept/syft").exists()
+    assert scans == ["0.whole", "0.small", "layout"]
+    assert len(listed(image.folder, tmp_path)["components"]) == 4
+    assert scans[3:] == ["layout"], "it is known by now"
 
 
-def test_kept_bytes_that_changed_are_not_read(image: Layout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("damage", ["changed", "lost"])
+def test_a_kept_layer_that_is_damaged_is_read_anew(
+    image: Layout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str
+) -> None:
     monkeypatch.setattr(syft, "_scan", scan)
     whole = listed(image.folder, tmp_path)
     (kept,) = (path for path in (store.root() / "sha256").rglob("*") if path.is_file())
+    sound = kept.read_bytes()
     kept.chmod(0o644)
     kept.write_bytes(b"other")
-    with pytest.raises(BuildError, match="has changed inside the store"):
-        syft.sbom(image.folder, tmp_path / "sbom.json", "an-image")
+    if damage == "lost":
+        kept.unlink()
     assert listed(image.folder, tmp_path) == whole
+    assert kept.read_bytes() == sound
 
 
 def test_a_layer_of_another_content_is_refused(image: Layout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
