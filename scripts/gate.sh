@@ -150,7 +150,7 @@ dismiss() { # those that wait for us
 # --- one collective --------------------------------------------------------------------------------------------------
 
 words() { # collective: into `command`
-  local test=("$1_perf") options=(-b "$least" -e "$most" -f "$factor" -n "$iterations" -w "$warmup" -c 1) program mpirun list
+  local test=("$1_perf") options=(-b "$least" -e "$most" -f "$factor" -n "$iterations" -w "$warmup" -c 1) program mpirun list first=
   [ "$how" = direct ] || test=("$1_perf_mpi" "$1_perf")   # NGC has both, and only the first one knows MPI
   if [ "$how" = srun ]; then
     # NCCL binds its threads itself; a default of the cluster would leave a rank one core.
@@ -169,7 +169,9 @@ words() { # collective: into `command`
   command=("$program" "${options[@]}" -g "$gpus")
   [ "$how" = mpirun ] || return 0
   mpirun=$(look mpirun) || return
-  list=$(printf ",%s:$gpus" "${hosts[@]}")
+  # Open MPI 5.0.7 does not know the host that it runs on by its address, and then finds "not enough slots".
+  [[ " $(hostname -I 2>/dev/null) " != *" ${hosts[0]} "* ]] || first=$(hostname)
+  list=$(printf ",%s:$gpus" "${first:-${hosts[0]}}" "${hosts[@]:1}")
   command=("$mpirun" --prefix "$(dirname "$(dirname "$(readlink -f "$mpirun")")")" --allow-run-as-root --host "${list#,}"
     -np "$((gpus * ${#hosts[@]}))" --map-by "ppr:$gpus:node" --bind-to none)
   while read -r list; do command+=(-x "$list"); done < <({ compgen -e | grep -E '^(NCCL|FI|OFI|UCX)_|^(PATH|LD_LIBRARY_PATH)$'

@@ -178,6 +178,16 @@ def test_several_hosts_are_one_mpirun_with_every_variable(host: Host) -> None:
     assert set((host.folder / "reached").read_text().split()) == {"two"}
 
 
+def test_the_host_of_mpirun_is_given_by_its_name(host: Host) -> None:
+    """Open MPI 5.0.7 does not find itself by an address: seen with `mpirun --host 172.18.0.2:1,172.18.0.3:1`."""
+    host.program("ssh", SSH)
+    host.program("mpirun", MPIRUN)
+    host.program("hostname", '[ "$*" = -I ] && echo "10.0.0.11 10.0.0.1 " || echo node-1')
+    host.prints("all_reduce_perf", "02_ok_p5_2node_efa_16rank_slurm.txt")
+    for hosts, said in (("10.0.0.1,10.0.0.2", "node-1:8,10.0.0.2:8"), ("10.0.0.3,10.0.0.1", "10.0.0.3:8,10.0.0.1:8")):
+        assert f"--host {said} -np 16 " in host.run("all_reduce", "--hosts", hosts).stdout
+
+
 @pytest.mark.waits
 def test_a_hang_of_mpirun_is_ended_on_the_other_host_too(host: Host) -> None:
     """What it left there has another parent, and is known by its mark alone."""
