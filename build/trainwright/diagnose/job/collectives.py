@@ -1,7 +1,7 @@
 """Compare what the ranks recorded: where their collectives differ, and which ranks did not call the last one."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from trainwright.diagnose.job.recorder import Dump, Entry
@@ -36,7 +36,8 @@ def signature(entry: Entry) -> str:
 def difference(dumps: Iterable[Dump]) -> Difference | None:
     """Return the first difference in time."""
     dumps = list(dumps)
-    found = list[tuple[float, Difference]]()
+    outliers = set(_outliers(dumps))
+    found = _one_more(dumps, outliers)
     for group in sorted({name for dump in dumps for name in dump.groups}):
         rows = {dump.rank: {one.seq: one for one in dump.groups[group]} for dump in dumps if group in dump.groups}
         for seq in sorted({seq for row in rows.values() for seq in row}):
@@ -45,10 +46,66 @@ def difference(dumps: Iterable[Dump]) -> Difference | None:
             if len(signatures) > 1:
                 most, count = signatures.most_common(1)[0]
                 odd = sorted(rank for rank, one in here.items() if signature(one) != most)
+                few, rest = len(odd) < count, sorted(here.keys() - set(odd))
+                if not few and outliers in ({*odd}, {*rest}):
+                    most = signature(here[odd[0]]) if outliers == {*rest} else most
+                    odd, few = sorted(outliers), True
                 first = min(one.created for one in here.values())
-                found.append((first, _told(rows, odd, seq, most, len(odd) < count)))
+                found.append((first, _told(rows, odd, seq, most, few)))
                 break
     return min(found, key=lambda one: one[0])[1] if found else None
+
+
+def _outliers(dumps: Sequence[Dump]) -> list[int]:
+    """Return the ranks that call another collective than most, in the order of all their calls in whatever group.
+
+    Groups of few ranks do not show which one is wrong. Where all ranks make alike groups, they call these in one order,
+    so the other groups show it. Empty if the ranks do not do alike things.
+    """
+    starts = dict[int, int]()  # the recorder keeps the last calls only
+    for dump in dumps:
+        own = dict[int, int]()
+        for entry in dump.entries:
+            own[entry.role] = min(entry.seq, own.get(entry.role, entry.seq))
+        for role, seq in own.items():
+            starts[role] = max(seq, starts.get(role, seq))
+    orders = {
+        dump.rank: [
+            (entry.role, signature(entry))
+            for entry in sorted(dump.entries, key=lambda one: one.number)
+            if entry.seq >= starts[entry.role]
+        ]
+        for dump in dumps
+    }
+    for at in range(max(map(len, orders.values()), default=0)):
+        here = {rank: order[at] for rank, order in orders.items() if at < len(order)}
+        (most, count), *others = Counter(here.values()).most_common(2)
+        if others:
+            alike = len(set(here.values())) == 2 and count * 2 > len(here) and count > 1
+            return sorted(rank for rank, one in here.items() if one != most) if alike else []
+    return []
+
+
+def _one_more(dumps: Sequence[Dump], outliers: set[int]) -> list[tuple[float, Difference]]:
+    """Return the groups in which some ranks called one collective more, and the others called something else instead.
+
+    Its members that called fewer are no proof alone: they may come yet. The order of all calls shows who is wrong.
+    """
+    found = list[tuple[float, Difference]]()
+    for group in sorted({name for dump in dumps for name in dump.groups}):
+        rows = {dump.rank: dump.groups[group] for dump in dumps if group in dump.groups}
+        ends = {rank: max(entries, key=lambda one: one.seq) for rank, entries in rows.items()}
+        seq = max(one.seq for one in ends.values())
+        ahead = {rank for rank, one in ends.items() if one.seq == seq}
+        behind = ends.keys() - ahead
+        if not behind or outliers not in (ahead, behind) or all(ends[rank].completed for rank in ahead):
+            continue
+        one, ranks = ends[min(ahead)], sorted(outliers)
+        kind = "called once more" if outliers == ahead else "left out"
+        told = f"collective {seq} of a group: {_ranks(sorted(ahead))} called {one.words}, "
+        told += f"{_ranks(sorted(behind))} went on without it"
+        found.append((one.created, Difference(ranks, seq, kind, told, few=True)))
+    return found
 
 
 def _told(rows: dict[int, dict[int, Entry]], odd: list[int], seq: int, most: str, few: bool) -> Difference:

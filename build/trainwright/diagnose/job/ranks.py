@@ -10,7 +10,7 @@ from trainwright.diagnose.answer import answer, found
 from trainwright.diagnose.causes import Cause, Finding
 from trainwright.diagnose.job.ras import Ras
 from trainwright.diagnose.job.recorder import Dump
-from trainwright.diagnose.job.streams import Stream
+from trainwright.diagnose.job.streams import BEGINS, Stream
 from trainwright.diagnose.log_lines import Moment
 
 SIGNALS = {
@@ -22,6 +22,7 @@ SIGNALS = {
     "Terminated": -15,
 }
 MOST_RANKS = 100_000
+DEFAULT = ("", "0")  # what PyTorch's lines call the group of all ranks
 
 
 @dataclass
@@ -48,7 +49,7 @@ class Rank:
     world: int = 0  # what it was told
     first: Event | None = None  # what went wrong in it
     noticed: Event | None = None  # what it noticed of others
-    noticed_kinds: set[str] = field(default_factory=set)  # closed, waited, meeting
+    noticed_kinds: set[str] = field(default_factory=set)  # closed, waited, meeting, aborts
     waits_for: int | None = None
     waited: float = 0.0  # seconds
     code: int | None = None
@@ -86,6 +87,7 @@ class Job:
     calls: list[tuple[int, str]] = field(default_factory=list)  # rank, fingerprint
     works: dict[str, dict[int, tuple[int, str]]] = field(default_factory=dict)  # group, rank: last work, what says it
     named: Counter[int] = field(default_factory=Counter)  # ranks that others waited for by name
+    begun: dict[str, dict[str, float]] = field(default_factory=dict)  # closed or waited: kind of stamp, the first time
     notes: list[str] = field(default_factory=list)
     counted: bool = False  # something says how many ranks there are
 
@@ -119,6 +121,9 @@ def known(
         worlds[dump.world] += dump.world > 0
     for one in job.ras:
         worlds[one.ranks] += one.ranks > 0
+    for rank in job.ranks.values():
+        if "aborts" in rank.noticed_kinds and rank.first and rank.first.cause == "crash":
+            rank.first = None  # PyTorch's watchdog ended it because of what it had noticed
     job.counted = bool(worlds)
     job.world = worlds.most_common(1)[0][0] if worlds else max(job.ranks, default=-1) + 1
     for number in range(min(job.world, MOST_RANKS)):
@@ -143,7 +148,7 @@ def _of_rank(job: Job, stream: Stream, consequences: set[str]) -> None:
     rank.passed = rank.passed or answer(stream.reader).state == "none"
     rank.step = int(stream.step.values["step"]) if stream.step else rank.step
     for said in stream.said:
-        if said.kind in ("closed", "waited", "meeting"):
+        if said.kind in ("closed", "waited", "meeting", "aborts"):
             rank.noticed_kinds.add(said.kind)
             rank.waited = rank.waited or int(said.values.get("ms", 0)) / 1000
         elif said.kind == "waits-for":
@@ -176,6 +181,9 @@ def _said(job: Job, stream: Stream, worlds: Counter[int]) -> None:
     block = dict[str, str]()
     for said in stream.said:
         values = said.values
+        if said.kind in BEGINS and (when := stream.when(said.number)):
+            times = job.begun.setdefault(said.kind, {})
+            times[when[0]] = min(when[1], times.get(when[0], when[1]))
         if said.kind == "world":
             worlds[int(values["world"])] += 1
             if "rank" in values and int(values["rank"]) < int(values["world"]):
@@ -197,10 +205,13 @@ def _said(job: Job, stream: Stream, worlds: Counter[int]) -> None:
                 if block.get("kind") != "root":
                     rank.code_event = None  # another one of this host failed before it
         elif said.kind == "work":
-            number, place = int(values["rank"]), f"{stream.file}:{said.number}: {masked(said.text)}"
-            job.works.setdefault(values.get("group", ""), {})[number] = int(values["enqueued"]), place
+            group = values.get("guid", values.get("group", ""))
+            if stream.rank is None and group not in DEFAULT:
+                continue  # the line says which rank of the group it is, and not which of the job
+            number = int(values["rank"]) if stream.rank is None else stream.rank
+            place = f"{stream.file}:{said.number}: {masked(said.text)}"
+            job.works.setdefault(group, {})[number] = int(values["enqueued"]), place
             job.rank(number).heard = True
-            job.rank(number).noticed_kinds.add("waited")
         elif said.kind == "calls":
             job.calls += [(int(values["rank"]), values["call"]), (int(values["other"]), values["instead"])]
         elif said.kind == "named":

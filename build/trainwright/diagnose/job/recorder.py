@@ -28,6 +28,8 @@ class Entry:
     created: float  # seconds
     completed: bool
     number: int = 0  # its place in the dump
+    ended: bool = False  # its state says so; `completed` is also what a rank gave up
+    role: int = 0  # which of the rank's own groups, in the order in which it made them: the same on all ranks of a job
 
     @property
     def words(self) -> str:
@@ -105,7 +107,9 @@ def _add(dump: Dump, row: object, number: int) -> None:
     sizes = " ".join(f"{_plain(row.get('input_sizes'))} {_plain(row.get('input_dtypes'))}".split())
     completed = bool(row.get("retired")) or row.get("state") == "completed"
     op = str(row.get("profiling_name", ""))[:100].rpartition(":")[2]
-    dump.groups.setdefault(name, []).append(Entry(seq, op, sizes, created / 1e9, completed, number))
+    role = row.get("pg_id")
+    role, ended = role if isinstance(role, int) else 0, row.get("state") == "completed"
+    dump.groups.setdefault(name, []).append(Entry(seq, op, sizes, created / 1e9, completed, number, ended, role))
 
 
 def _plain(value: object) -> str:

@@ -14,6 +14,7 @@ from trainwright.diagnose.reader import COLOURS, Block, Hit, Reader, automaton, 
 TAIL = 400  # lines before one without a time in which its time is looked for
 FIRST_STAMPS = 1 << 16  # bytes of a block in which the first times of new writers are looked for
 ENDS = ("exit", "table-code")  # kinds of lines whose time counts
+BEGINS = ("closed", "waited")  # kinds of which the first line's time counts
 LONGEST_LABEL = 600  # bytes
 SAMPLE = 400  # lines that decide which labels a log has
 MOST_STREAMS = 20_000
@@ -60,6 +61,7 @@ class Stream:
     rank: int | None = None
     host: str = ""
     said: list[Said] = field(default_factory=list)
+    kinds: set[str] = field(default_factory=set)  # of what it says
     step: Said | None = None  # the last one
     began: Moment | None = None  # the time of its first stamped line
     stamps: dict[int, Moment] = field(default_factory=dict)  # of lines without one of their own, shortly before them
@@ -226,7 +228,9 @@ class Splitter:
                 stream.step = said
             elif len(stream.said) < MOST_SAID:
                 stream.said.append(said)
-                ended |= {said.number} if said.kind in ENDS else set()
+                if said.kind in ENDS or (said.kind in BEGINS and said.kind not in stream.kinds):
+                    ended.add(said.number)
+                stream.kinds.add(said.kind)
         stream.reader.take(block, hits, following)
         ended |= {one.number for name, one in stream.reader.conditions.met.items() if name not in met and not one.when}
         ended |= {one.number for one in stream.reader.tracebacks.first[raised:] if not one.when}

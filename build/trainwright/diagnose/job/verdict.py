@@ -199,7 +199,11 @@ def ended_by_signal(job: Job) -> Verdict | None:
     struck = [
         (rank.code_event, rank.number)
         for rank in job.ranks.values()
-        if rank.code_event and rank.code is not None and rank.code < 0 and rank.code not in (STOPPED, *by_itself)
+        if rank.code_event
+        and rank.code is not None
+        and rank.code < 0
+        and rank.code not in (STOPPED, *by_itself)
+        and not (rank.code == ABORTED and "aborts" in rank.noticed_kinds)
     ]
     killed = [one for one in struck if job.ranks[one[1]].code == KILLED]
     if not struck:
@@ -223,7 +227,7 @@ def _timed_out(job: Job) -> bool:
 def elsewhere(job: Job) -> Verdict | None:
     """Take a cause of a line that has no rank's label: of a launcher, or from before the ranks have names."""
     events = [event for event in job.rest if event.cause not in job.consequences]
-    if _timed_out(job):
+    if _timed_out(job) or any("aborts" in stream.kinds for stream in job.streams):
         events = [event for event in events if event.cause != "crash" or f"{ABORTED})" not in event.evidence]
     if not events:
         return None
@@ -266,7 +270,10 @@ def wrong_world(job: Job) -> Verdict | None:
     joined = [said for stream in job.streams for said in stream.said if "arrived" in said.values]
     for said in joined:
         arrived, world = int(said.values["arrived"]), int(said.values["world"])
-        absent = sorted(rank.number for rank in job.ranks.values() if not rank.heard and rank.number < world)
+        absent = [rank.number for rank in job.ranks.values() if not rank.heard and rank.number < world]
+        if len(absent) == world - arrived + 1 and world == job.world:
+            absent = [number for number in absent if number]  # rank 0 has the store, and says this itself
+        absent.sort()
         if absent and len(absent) == world - arrived:
             return _found(job, "rank-missing", absent, [said.text], MISSING)
     # A rank that is there is waited for within a group: that does not say who is missing.
@@ -345,15 +352,26 @@ def silent(job: Job) -> Verdict | None:
         return None
     ranks = sorted(rank.number for rank in quiet)
     event = next(rank.noticed for rank in job.ranks.values() if rank.noticed)
-    kinds = {kind for rank in job.ranks.values() for kind in rank.noticed_kinds}
     hosts = {rank.host for rank in job.ranks.values()}
     whole = len(hosts) > 1 and "" not in hosts and _whole_hosts(job, set(ranks))
-    cause = "rank-gone" if "closed" in kinds and "waited" not in kinds else "host-silent" if whole else "rank-silent"
+    cause = "rank-gone" if _closed_first(job) else "host-silent" if whole else "rank-silent"
     last = [
         f"last line of rank {rank.number}: {rank.file}: {rank.last.strip()[:200]}" for rank in quiet[:2] if rank.last
     ]
     evidence = [f"{named(ranks)} logged and recorded nothing of the failure; {at(event)}", *last]
     return _found(job, cause, ranks, evidence, SILENT)
+
+
+def _closed_first(job: Job) -> bool:
+    """Return whether connections closed before any rank had waited in vain: the process at their other end was gone.
+
+    Ranks that waited in vain end, too, and close their connections: that comes later.
+    """
+    kinds = {kind for rank in job.ranks.values() for kind in rank.noticed_kinds}
+    closed, waited = job.begun.get("closed", {}), job.begun.get("waited", {})
+    if both := closed.keys() & waited.keys():
+        return any(closed[stamp] < waited[stamp] for stamp in both)
+    return "closed" in kinds and "waited" not in kinds
 
 
 def _whole_hosts(job: Job, ranks: set[int]) -> bool:
@@ -377,11 +395,21 @@ def late(job: Job) -> Verdict | None:
         return _found(job, "collective-mismatch", ranks, [told, *_frames(job, ranks)], DIFFERS)
     lowest = min(one.behind.values())
     ranks = sorted(rank for rank, seq in one.behind.items() if seq == lowest)
-    if len(ranks) * 2 > len(dumps) or any("waited" in job.ranks[number].noticed_kinds for number in ranks):
+    if len(ranks) * 2 > len(dumps) or any(_waits(job.ranks[number]) for number in ranks):
         return None  # these waited for others, too: in an earlier collective, whose messages did not arrive
     told = f"flight recorder: {named(ranks)} did not call collective {one.seq} ({one.words}), in which others waited"
     last_line = [job.ranks[ranks[0]].last.strip()[:200]]
     return _found(job, "rank-late", ranks, [told, *(f"its last line: {text}" for text in last_line if text)], LATE)
+
+
+def _waits(rank: Rank) -> bool:
+    """Return whether a rank waited in the last collective that it recorded.
+
+    NCCL's watchdog writes the dumps of all ranks at once, when the first one's time is up: a rank that comes late
+    waits for the others later on, and has not begun it in its dump.
+    """
+    ended = bool(rank.dump and rank.dump.entries and all(one.ended for one in rank.dump.entries))
+    return "waited" in rank.noticed_kinds and not ended
 
 
 def behind_in_nccl(job: Job) -> Verdict | None:
