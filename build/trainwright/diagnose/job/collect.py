@@ -12,7 +12,7 @@ from trainwright.diagnose.job import ras, recorder
 from trainwright.diagnose.job.ras import Ras
 from trainwright.diagnose.job.recorder import Dump
 from trainwright.diagnose.job.said import Words
-from trainwright.diagnose.job.streams import Splitter, Stream, numbered, resolved
+from trainwright.diagnose.job.streams import Key, Splitter, Stream, numbered, resolved
 from trainwright.diagnose.job.unpickle import LARGEST, Refused
 from trainwright.diagnose.reader import Reader, blocks
 
@@ -41,6 +41,7 @@ class Left:
     """What was found, by kind; `notes` has a sentence for each file that was not read."""
 
     logs: list[str] = field(default_factory=list)
+    empty: list[str] = field(default_factory=list)  # files in folders without a byte
     dumps: list[Dump] = field(default_factory=list)
     ras: list[Ras] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -102,6 +103,7 @@ def _sort(file: str, found: Left, inside: bool) -> None:
             return
     if inside and (b"\0" in head[: log_lines.LOOKED_AT] or not head):
         found.notes.append(f"{file}: not read: {'it is not text' if head else 'it is empty'}")
+        found.empty += [file] if not head else []
     elif not (inside and _is_json(head)):
         found.logs.append(file)
 
@@ -117,10 +119,15 @@ def _is_json(head: bytes) -> bool:
     return head.count(b"\n") <= 1
 
 
-def streams(logs: Iterable[str], reader: Reader, words: Words) -> list[Stream]:
-    """Read the logs and split them by who wrote the lines. Raises ConfigError."""
+def streams(logs: Iterable[str], empty: Iterable[str], reader: Reader, words: Words) -> list[Stream]:
+    """Read the logs and split them by who wrote the lines. Raises ConfigError.
+
+    An empty file that is named like the others, with a rank, shows that there is such a rank, which said nothing.
+    """
     every, names = list[Stream](), list(logs)
     for file in names:
         with log_lines.opened(file) as stream:
             every += Splitter(file, reader, words).read(blocks(stream))
-    return list(resolved(every, numbered(names)))
+    ranks = numbered([*names, *empty])
+    every += [Stream(file, Key(), reader.fresh()) for file in empty if file in ranks]
+    return list(resolved(every, ranks or numbered(names)))

@@ -22,7 +22,7 @@ def of_job(
 ) -> dict[str, Any] | None:
     """Return the diagnosis of a job; None if the logs do not say which ranks or hosts wrote them."""
     words = said.load_settings(root)
-    found = streams(left.logs, reader, said.Words(words))
+    found = streams(left.logs, left.empty, reader, said.Words(words))
     if any(stream.reader.tables for stream in found):
         return None  # of nccl-tests: the judge's
     job = known(found, left.dumps, left.ras, causes, set(words.consequences))
