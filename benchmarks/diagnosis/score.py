@@ -1,7 +1,8 @@
 """Score trainwright's answers for the jobs of this folder: the cause, and the rank that failed first.
 
 Usage: python benchmarks/diagnosis/score.py JOBS [--without-dumps] [--answers FILE]
-JOBS is jobs.tar.gz or a folder of jobs. --answers scores another tool's: {"job": {"cause": "...", "ranks": [3]}}.
+JOBS is jobs.tar.gz, jobs-nccl.tar.gz or a folder of jobs.
+--answers scores another tool's: {"job": {"cause": "...", "ranks": [3]}}.
 """
 
 import argparse
@@ -33,7 +34,7 @@ def ours(folder: Path, dumps: bool) -> dict[str, Any]:
     from trainwright.gate.diagnosis import diagnosed
 
     with tempfile.TemporaryDirectory() as copy:
-        kept = shutil.ignore_patterns("label.json", *([] if dumps else ["fr_trace_*"]))
+        kept = shutil.ignore_patterns("label.json", *([] if dumps else ["fr_trace_*", "nccl_trace_*"]))
         shutil.copytree(folder, copy, ignore=kept, dirs_exist_ok=True)
         row: dict[str, Any] = diagnosed(HERE.parents[1], [copy], _known())[0]
     return {"cause": row["cause"], "ranks": row.get("job", {}).get("failed_first", []), "what": row["what"]}
@@ -88,6 +89,8 @@ def report(rows: list[tuple[dict[str, Any], dict[str, Any]]]) -> None:
     print("\n| fault | jobs | cause | rank | answers |\n|---|---|---|---|---|")
     for fault in FAULTS:
         mine = [(label, answer) for label, answer in rows if label["fault"] == fault]
+        if not mine:
+            continue
         scored = [right(label, answer) for label, answer in mine]
         causes, ranks = sum(one for one, _ in scored), sum(one for _, one in scored)
         totals.update(jobs=len(mine), causes=causes, ranks=ranks)

@@ -33,11 +33,11 @@ def signature(entry: Entry) -> str:
     return entry.op if entry.op in UNEVEN else entry.words
 
 
-def difference(dumps: Iterable[Dump]) -> Difference | None:
-    """Return the first difference in time."""
+def difference(dumps: Iterable[Dump], whole: bool) -> Difference | None:
+    """Return the first difference in time. Only dumps of all ranks (`whole`) show what stands out in all calls."""
     dumps = list(dumps)
-    outliers = set(_outliers(dumps))
-    found = _one_more(dumps, outliers)
+    outliers = set(_outliers(dumps)) if whole else set[int]()
+    found = _one_more(dumps, outliers) or _other_order(dumps, outliers)
     for group in sorted({name for dump in dumps for name in dump.groups}):
         rows = {dump.rank: {one.seq: one for one in dump.groups[group]} for dump in dumps if group in dump.groups}
         for seq in sorted({seq for row in rows.values() for seq in row}):
@@ -60,7 +60,7 @@ def _outliers(dumps: Sequence[Dump]) -> list[int]:
     """Return the ranks that call another collective than most, in the order of all their calls in whatever group.
 
     Groups of few ranks do not show which one is wrong. Where all ranks make alike groups, they call these in one order,
-    so the other groups show it. Empty if the ranks do not do alike things.
+    so the other groups show it. Empty if the ranks do not do alike things: those of a pipeline differ from the start.
     """
     starts = dict[int, int]()  # the recorder keeps the last calls only
     for dump in dumps:
@@ -77,11 +77,12 @@ def _outliers(dumps: Sequence[Dump]) -> list[int]:
         ]
         for dump in dumps
     }
-    for at in range(max(map(len, orders.values()), default=0)):
+    longest = max(map(len, orders.values()), default=0)
+    for at in range(longest):
         here = {rank: order[at] for rank, order in orders.items() if at < len(order)}
         (most, count), *others = Counter(here.values()).most_common(2)
         if others:
-            alike = len(set(here.values())) == 2 and count * 2 > len(here) and count > 1
+            alike = len(set(here.values())) == 2 and count * 2 > len(here) and count > 1 and at * 2 > longest
             return sorted(rank for rank, one in here.items() if one != most) if alike else []
     return []
 
@@ -106,6 +107,16 @@ def _one_more(dumps: Sequence[Dump], outliers: set[int]) -> list[tuple[float, Di
         told += f"{_ranks(sorted(behind))} went on without it"
         found.append((one.created, Difference(ranks, seq, kind, told, few=True)))
     return found
+
+
+def _other_order(dumps: Sequence[Dump], outliers: set[int]) -> list[tuple[float, Difference]]:
+    """Return a difference if ranks that stand out wait, although the calls of each group agree."""
+    waiting = [entry for dump in dumps if dump.rank in outliers for entry in dump.entries if not entry.completed]
+    if not waiting:
+        return []
+    one = min(waiting, key=lambda entry: entry.number)
+    told = f"{_ranks(sorted(outliers))} called collectives of several groups in another order than all others"
+    return [(one.created, Difference(sorted(outliers), one.seq, "another order", told, few=True))]
 
 
 def _told(rows: dict[int, dict[int, Entry]], odd: list[int], seq: int, most: str, few: bool) -> Difference:

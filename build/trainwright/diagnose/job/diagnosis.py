@@ -10,6 +10,7 @@ from trainwright.diagnose.causes import Cause
 from trainwright.diagnose.job import pace, said
 from trainwright.diagnose.job.collect import Left, streams
 from trainwright.diagnose.job.ranks import Job, Rank, known
+from trainwright.diagnose.job.streams import Key
 from trainwright.diagnose.job.verdict import FOLLOWED, SILENT, Verdict, judged, named
 from trainwright.diagnose.reader import Reader
 
@@ -28,7 +29,8 @@ def of_job(
     job = known(found, left.dumps, left.ras, causes, set(words.consequences))
     job.notes = left.notes
     ranks = sum(rank.heard for rank in job.ranks.values())
-    if ranks < 2 and len(job.hosts) < 2 and not left.ras:
+    labelled = left.folder and any(stream.key != Key() for stream in found)  # of a job whose other ranks said nothing
+    if ranks < 2 and len(job.hosts) < 2 and not left.ras and not labelled:
         return None
     verdict = judged(job)
     if verdict.cause in ("none", "unknown"):

@@ -86,6 +86,8 @@ class Job:
     consequences: set[str]  # ids of causes that tell what a rank noticed of another one
     calls: list[tuple[int, str]] = field(default_factory=list)  # rank, fingerprint
     works: dict[str, dict[int, tuple[int, str]]] = field(default_factory=dict)  # group, rank: last work, what says it
+    timed: dict[tuple[str, int], dict[int, tuple[str, str]]] = field(default_factory=dict)
+    # group and number of a collective that did not end in time, rank: the call, what says it
     named: Counter[int] = field(default_factory=Counter)  # ranks that others waited for by name
     begun: dict[str, dict[str, float]] = field(default_factory=dict)  # closed or waited: kind of stamp, the first time
     notes: list[str] = field(default_factory=list)
@@ -195,8 +197,8 @@ def _said(job: Job, stream: Stream, worlds: Counter[int]) -> None:
             rank = job.rank(int(values["rank"]))
             code = SIGNALS.get(how, -int(how.split()[-1]) if "signal" in how else 1)
             _ended(rank, code, stream, said.number, said.text, values.get("host", ""))
-        elif said.kind in ("root", "table"):
-            block = {"kind": said.kind}
+        elif said.kind in ("root", "table", "work-call"):
+            block = {"kind": said.kind, **values}
         elif said.kind.startswith("table-"):
             block.update(values)
             if said.kind == "table-code" and "rank" in block:
@@ -210,7 +212,11 @@ def _said(job: Job, stream: Stream, worlds: Counter[int]) -> None:
                 continue  # the line says which rank of the group it is, and not which of the job
             number = int(values["rank"]) if stream.rank is None else stream.rank
             place = f"{stream.file}:{said.number}: {masked(said.text)}"
-            job.works.setdefault(group, {})[number] = int(values["enqueued"]), place
+            job.works.setdefault(group, {}).setdefault(
+                number, (int(values["enqueued"]), place)
+            )  # the first: then it was
+            if "seq" in values and values["seq"] == block.get("seq"):
+                job.timed.setdefault((group, int(values["seq"])), {})[number] = block["call"], place
             job.rank(number).heard = True
         elif said.kind == "calls":
             job.calls += [(int(values["rank"]), values["call"]), (int(values["other"]), values["instead"])]

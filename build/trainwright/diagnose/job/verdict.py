@@ -107,7 +107,7 @@ def two_jobs(job: Job) -> Verdict | None:
 def differing_collectives(job: Job) -> Verdict | None:
     """Name the ranks whose recorded collectives differ from those of most."""
     dumps = [rank.dump for rank in job.ranks.values() if rank.dump]
-    one = collectives.difference(dumps)
+    one = collectives.difference(dumps, whole=len(dumps) == len(job.ranks))
     if one is None or any(job.ranks[number].first for number in one.ranks):
         return None
     ranks = one.ranks if one.few else []
@@ -424,6 +424,22 @@ def behind_in_nccl(job: Job) -> Verdict | None:
     return None
 
 
+def other_work(job: Job) -> Verdict | None:
+    """Name the ranks whose watchdog waited for another call than most, under one number of one group."""
+    for (_, seq), rows in sorted(job.timed.items()):
+        calls = Counter(call for call, _ in rows.values())
+        usual, count = calls.most_common(1)[0]
+        odd = sorted(rank for rank, (call, _) in rows.items() if call != usual)
+        if not odd:
+            continue
+        evidence = [f"collective {seq}: {named(odd)} called {rows[odd[0]][0]}, others {usual}", rows[odd[0]][1]]
+        if len(odd) < count:
+            return _found(job, "collective-mismatch", odd, evidence, DIFFERS)
+        row = job.causes["collective-mismatch"]
+        return Verdict("collective-mismatch", f"{row.what}; as many call one as the other", row.fix, evidence)
+    return None
+
+
 def other_frame(job: Job) -> Verdict | None:
     """Name the ranks that waited at another line of the script than most."""
     frames = {rank.number: rank.noticed.where for rank in job.ranks.values() if rank.noticed and rank.noticed.where}
@@ -484,7 +500,7 @@ def only_noticed(job: Job) -> Verdict | None:
 RULES: list[Rule] = [
     two_names, two_jobs, differing_collectives, fingerprints, other_size, own_cause, ended_by_signal, wrong_world,
     elsewhere, ended_unseen, barrier, of_ras,
-    never_arrived, silent, late, behind_in_nccl, network, other_frame, only_noticed,
+    never_arrived, silent, late, other_work, behind_in_nccl, network, other_frame, only_noticed,
 ]  # fmt: skip
 
 
