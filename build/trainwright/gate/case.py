@@ -24,6 +24,7 @@ SPLIT = (
     "all_gather",
     "reduce_scatter",
     "alltoall",
+    "alltoallv",
     "gather",
     "scatter",
 )  # busbw/algbw is (n-1)/n, size is the total of all ranks

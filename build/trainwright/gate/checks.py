@@ -41,7 +41,10 @@ def completion(case: Case) -> Result:
         return "not established", begun
     for table in case.log.tables:
         if table.damaged:
-            return "not established", f"line {table.damaged[0]} is cut, or mixed with other text"
+            return (
+                "not established",
+                f"{_damaged(table)}: NCCL_DEBUG_SUBSYS=INIT,NET,ENV prints nothing between results",
+            )
         if not table.rows:
             return "not established", f"the table at line {table.line} has no rows"
         if table.header.started and not table.concluded:
@@ -117,6 +120,10 @@ def _bound(header: Header) -> bool:
     return 0 < header.most >= header.least and not header.elided
 
 
+def _damaged(table: Table) -> str:
+    return f"line {table.damaged[0]} is cut, or mixed with other text"
+
+
 def sizes(case: Case) -> Result:
     results = [_sizes_of(table) for table in case.log.tables if table.rows]
     for state in ("fail", "not established"):
@@ -138,6 +145,8 @@ def _sizes_of(table: Table) -> Result:
             return "fail", f"line {row.line}: {row.size} bytes are not {row.count:g} times {row.type}"
     if split is None and any(row.count and exact(row) for row in table.rows):
         return "fail", f"the table at line {table.line}: size and count of its rows disagree"
+    if table.damaged:
+        return "not established", _damaged(table)
     if table.elided:
         return "not established", f"the table at line {table.line}: rows were left out ('...')"
     if table.header.reduced:
@@ -229,7 +238,8 @@ def rank_count(case: Case) -> Result:
             )
         if len(set(said.values())) > 1:
             return "fail", f"{where}: " + ", ".join(f"{who} says {count}" for who, count in said.items())
-        if (ranks.low, ranks.high) == (1, 1):
+        alone = not ranks.applicable and set(said.values()) == {1}  # its numbers are the same for every number of ranks
+        if alone or (ranks.low, ranks.high) == (1, 1):
             if several or (len(case.log.tables) > 1 and not firsts):
                 return "fail", f"{where}: several tables of one rank each: {ALONE}"
             established = established and case.declared.world_size == 1

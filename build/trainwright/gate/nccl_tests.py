@@ -38,6 +38,7 @@ NAMES = (
     "all_gather",
     "reduce_scatter",
     "alltoall",
+    "alltoallv",
     "broadcast",
     "reduce",
     "sendrecv",

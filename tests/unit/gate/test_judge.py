@@ -39,6 +39,15 @@ def test_every_log_gets_its_verdict(name: str) -> None:
         assert all(low <= count <= high for count, (low, high) in zip(said["ranks"], bounds, strict=True))
 
 
+def test_a_gate_of_our_image_without_efa_fails_by_its_transport_alone() -> None:
+    """scripts/gate.sh over two hosts with one H200, without what NCCL_DEBUG_SUBSYS had in addition (TUNING, GRAPH)."""
+    found = judged(log("50"))
+    failed = {check.name for check in found.checks if check.state in ("fail", "not established")}
+    assert failed == {"transport"}
+    for check in ("completion", "average", "sizes", "wrong values", "rank count", "nccl version", "exit code"):
+        assert state(found, check) == "pass"
+
+
 def test_what_is_declared_is_held_against_the_log() -> None:
     one_node = log("05")
     assert judged(one_node).verdict == "pass"

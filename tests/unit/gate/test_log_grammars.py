@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from logs import judged, log, planted, state
+from logs import LOGS, judged, log, planted, state
 
 
 @pytest.mark.parametrize(
@@ -197,6 +197,12 @@ def written(**more: Any) -> dict[str, Any]:
     } | more
 
 
+def test_json_as_nccl_tests_wrote_it() -> None:
+    """all_reduce_perf -J of version 2.19.6 on one H200: its list of errors has one that is empty."""
+    found = judged(LOGS / "json_h200_1gpu_testsv2.19.6.json")
+    assert (found.verdict, state(found, "errors"), state(found, "completion")) == ("incomplete", "pass", "pass")
+
+
 def test_json_is_judged_as_a_table(tmp_path: Path) -> None:
     path = tmp_path / "log.json"
     path.write_text(json.dumps(written()))
@@ -211,3 +217,35 @@ def test_json_is_judged_as_a_table(tmp_path: Path) -> None:
     del data["average_bus_bandwidth"]
     path.write_text(json.dumps(data))
     assert judged(path).verdict == "incomplete"
+
+
+def test_what_other_parts_of_nccl_print_within_rows_is_said(tmp_path: Path) -> None:
+    """NCCL_DEBUG_SUBSYS with TUNING, on two H200s: NCCL wrote a line between the parts of each row."""
+    told = "node-1:3420:3420 [0] NCCL INFO AllReduce: 8 Bytes -> Algo RING proto SIMPLE channel{Lo..Hi}={0..0}\n"
+    text = log("50").read_text()
+    row = r"(?m)^( +\d+ +\d+ +float +\w+ +-1)( +\S.*\n)"
+    found = judged(planted(tmp_path, re.sub(row, rf"\1{told}\2", text, count=3), str))
+    said = {check.name: check for check in found.checks}
+    for name in ("completion", "sizes"):
+        assert said[name].state == "not established"
+        assert "is cut, or mixed with other text" in said[name].evidence
+    assert "NCCL_DEBUG_SUBSYS=INIT,NET,ENV" in said["completion"].evidence
+    assert found.cause == "tcp-provider"
+
+
+@pytest.mark.parametrize("collective", ["broadcast", "reduce", "sendrecv", "all_reduce", "alltoallv"])
+def test_one_rank_communicates_nothing(collective: str, tmp_path: Path) -> None:
+    """As on one GPU: busbw is algbw for some, and 0 for others."""
+    busbw = 0.87 if collective in ("broadcast", "reduce", "sendrecv") else 0.0
+    text = f"""# Collective test starting: {collective}_perf
+# nThread 1 nGpus 1 minBytes 1048576 maxBytes 1048576 step: 4(factor) warmup iters: 1 iters: 20 validation: 1
+#  Rank  0 Group  0 Pid   4771 on         vm device  0 [0000:00:06] NVIDIA H200
+#     size      count    type   redop    root     time   algbw   busbw  #wrong     time   algbw   busbw  #wrong
+   1048576     262144   float    none      -1  1199.81    0.87    {busbw}      0  1199.81    0.87    {busbw}      0
+# Out of bounds values : 0 OK
+# Avg bus bandwidth    : {busbw}
+# Collective test concluded: {collective}_perf
+"""
+    found = judged(planted(tmp_path, text, str))
+    assert (found.verdict, state(found, "rank count")) == ("incomplete", "not established")
+    assert judged(planted(tmp_path, text, str), world_size=1).verdict == "pass"
