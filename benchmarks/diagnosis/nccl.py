@@ -40,8 +40,7 @@ def planned(fault: str, seed: int) -> Job:
     case, draw = CASES["faults"][fault], random.Random(f"nccl {fault} {seed}")
     hosts, each = draw.choice(SETTINGS["shapes"])
     ranks, world = hosts * each, dict[str, int]()
-    fixed = {"healthy": list[int](), "port-in-use": [0]}
-    culprits = fixed[fault] if fault in fixed else [draw.randrange(ranks)]
+    culprits = {"healthy": [], "port-in-use": [0]}.get(fault, [draw.randrange(ranks)])
     variant = draw.choice(case["variants"]) if fault == "no-data" else ""
     if fault == "wrong-world":
         culprits, variant, world = [ranks], "missing", {str(rank): ranks + 1 for rank in range(ranks)}

@@ -1,4 +1,4 @@
-"""Test the answer for each log: lines in the formats of others (*lines.toml), texts of our own in logs/."""
+"""Test the answer for each log: lines as others write them (*lines.toml), texts of ours (logs/), a GPU's (h200/)."""
 
 import json
 import tomllib
@@ -60,6 +60,21 @@ def test_a_log_of_the_folder_gets_its_answer(log: dict[str, str]) -> None:
     assert found["cause"] == log["cause"]
     assert log.get("line", "") in found["evidence"]
     assert bool(found["fix"]) == (log["cause"] != "none")
+
+
+PRINTED = tomllib.loads((FOLDER.parent / "h200/expected.toml").read_text())
+
+
+@pytest.mark.parametrize("name", PRINTED)
+def test_what_a_program_printed_on_a_gpu_gets_its_answer(name: str) -> None:
+    (found,), said = diagnosed(FOLDER.parent / "h200" / f"{name}.log"), PRINTED[name]
+    assert found["cause"] == said["cause"]
+    assert said.get("line", "") in found["evidence"]
+    assert said.get("fix", "") in found["fix"]
+
+
+def test_every_log_of_the_gpu_has_an_answer() -> None:
+    assert set(PRINTED) == {path.stem for path in (FOLDER.parent / "h200").glob("*.log")}
 
 
 def test_every_cause_has_a_log_and_many_logs_have_none() -> None:

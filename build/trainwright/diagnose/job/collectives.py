@@ -37,7 +37,7 @@ def difference(dumps: Iterable[Dump], whole: bool) -> Difference | None:
     """Return the first difference in time. Only dumps of all ranks (`whole`) show what stands out in all calls."""
     dumps = list(dumps)
     outliers = set(_outliers(dumps)) if whole else set[int]()
-    found = _one_more(dumps, outliers) or _other_order(dumps, outliers)
+    found = _one_more(dumps, outliers)
     for group in sorted({name for dump in dumps for name in dump.groups}):
         rows = {dump.rank: {one.seq: one for one in dump.groups[group]} for dump in dumps if group in dump.groups}
         for seq in sorted({seq for row in rows.values() for seq in row}):
@@ -53,6 +53,7 @@ def difference(dumps: Iterable[Dump], whole: bool) -> Difference | None:
                 first = min(one.created for one in here.values())
                 found.append((first, _told(rows, odd, seq, most, few)))
                 break
+    found = found or _other_order(dumps, outliers)
     return min(found, key=lambda one: one[0])[1] if found else None
 
 
@@ -109,10 +110,19 @@ def _one_more(dumps: Sequence[Dump], outliers: set[int]) -> list[tuple[float, Di
     return found
 
 
+def _ends(dumps: Sequence[Dump]) -> dict[str, dict[int, int]]:
+    """Return the last collective of each rank in each group."""
+    found = dict[str, dict[int, int]]()
+    for dump in dumps:
+        for group, entries in dump.groups.items():
+            found.setdefault(group, {})[dump.rank] = max(one.seq for one in entries)
+    return found
+
+
 def _other_order(dumps: Sequence[Dump], outliers: set[int]) -> list[tuple[float, Difference]]:
     """Return a difference if ranks that stand out wait, although the calls of each group agree."""
     waiting = [entry for dump in dumps if dump.rank in outliers for entry in dump.entries if not entry.completed]
-    if not waiting:
+    if not waiting or any(len(set(ends.values())) > 1 for ends in _ends(dumps).values()):
         return []
     one = min(waiting, key=lambda entry: entry.number)
     told = f"{_ranks(sorted(outliers))} called collectives of several groups in another order than all others"

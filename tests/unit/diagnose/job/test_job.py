@@ -3,6 +3,7 @@
 import gzip
 import json
 import pickle
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -259,6 +260,154 @@ def test_a_rank_that_waits_in_an_earlier_collective_is_not_late(tmp_path: Path) 
             )
             (tmp_path / f"job-{rank}.log").write_text(of_rank(rank, text if rank == 1 else WAITED))
         assert answer(tmp_path)["job"]["failed_first"] == found
+
+
+def nccl_dump(rank: int, calls: list[tuple[str, int]], world: int = 4, waits: int = 1) -> bytes:
+    """Return a dump as NCCL's watchdog writes it; the last calls still wait. `calls`: group, number of elements."""
+    seqs = Counter[str]()
+    entries = list[dict[str, Any]]()
+    for number, (group, size) in enumerate(calls):
+        seqs[group] += 1
+        done = number < len(calls) - waits
+        entries.append({
+            "pg_id": 0 if group == "all" else 1, "process_group": (group, ""), "collective_seq_id": seqs[group],
+            "profiling_name": "nccl:all_reduce", "input_sizes": [[size]], "input_dtypes": ["Float"],
+            "time_created_ns": 10**9 + number, "state": "completed" if done else "scheduled", "retired": done,
+        })  # fmt: skip
+    config = {"0": {"name": "all", "ranks": str(list(range(world)))}}
+    return pickle.dumps({"version": "2.10", "pg_config": config, "entries": entries}, 2)
+
+
+def watchdog(rank: int, at: str, text: str) -> str:
+    return f"[rank{rank}]:[E1126 10:{at}.000001 ProcessGroupNCCL.cpp:689] [Rank {rank}] {text}\n"
+
+
+TIMED_OUT = "Watchdog caught collective operation timeout: WorkNCCL(SeqNum=9, OpType=ALLREDUCE, NumelIn=4, NumelOut=4)"
+REMOTE = "Collective WorkNCCL(SeqNum=4) raised the following async exception: NCCL error: remote process exited or"
+ABORTS = "Process group watchdog thread terminated with exception: NCCL error: remote process exited or"
+
+
+def of_pairs(tmp_path: Path, odd: list[tuple[str, int]], usual: list[tuple[str, int]]) -> dict[str, Any]:
+    """Return the answer for four ranks, of which 0 and 2, and 1 and 3 have a group, if rank 2 calls something else."""
+    for rank in range(4):
+        pair = f"pair{rank % 2}"
+        calls = [(group.replace("pair", pair), size) for group, size in (odd if rank == 2 else usual)]
+        (tmp_path / f"nccl_trace_rank_{rank}").write_bytes(nccl_dump(rank, calls, waits=2))
+        (tmp_path / f"job-{rank}.log").write_text(watchdog(rank, "37:24", TIMED_OUT))
+    return answer(tmp_path)
+
+
+STEP = [("pair", 150), ("all", 4)]
+
+
+@pytest.mark.parametrize(
+    ("odd", "kind"),
+    [
+        ([("pair", 7), ("all", 4)], "another size"),
+        ([("pair", 150), ("pair", 150), ("all", 4)], "called once more"),
+        ([("all", 4)], "left out"),
+        ([("all", 4), ("pair", 150)], "another order"),
+    ],
+)
+def test_all_calls_of_all_ranks_show_which_of_two_ranks_is_wrong(tmp_path: Path, odd: Any, kind: str) -> None:
+    """A group of two has no majority; the other pair's calls, in the order of all groups, are the measure."""
+    row = of_pairs(tmp_path, STEP * 4 + odd, STEP * 5)
+    assert (row["cause"], row["job"]["failed_first"]) == ("collective-mismatch", [2])
+    assert f"({kind})" in row["evidence"]
+
+
+def test_ranks_that_do_other_things_from_the_start_are_not_accused(tmp_path: Path) -> None:
+    """As the stages of a pipeline; nor is one that is only behind."""
+    assert (
+        of_pairs(tmp_path, [("pair", 9), *STEP * 4], [("pair", 9), ("pair", 9), *STEP * 4])["job"]["failed_first"] == []
+    )
+    row = of_pairs(tmp_path, STEP * 4, STEP * 5)
+    assert row["cause"] != "collective-mismatch"
+
+
+def test_without_the_dump_of_each_rank_the_order_of_all_calls_shows_nothing(tmp_path: Path) -> None:
+    of_pairs(tmp_path, STEP * 4 + [("pair", 7), ("all", 4)], STEP * 5)
+    (tmp_path / "nccl_trace_rank_3").unlink()
+    assert answer(tmp_path)["job"]["failed_first"] == []
+
+
+def test_a_rank_that_comes_late_waits_itself_later_on(tmp_path: Path) -> None:
+    """NCCL's watchdog writes all dumps when the first time is up: there, the late rank has ended what it called."""
+    for rank in range(3):
+        calls = [("all", 4)] * (4 if rank == 1 else 5)
+        (tmp_path / f"nccl_trace_rank_{rank}").write_bytes(nccl_dump(rank, calls, world=3, waits=int(rank != 1)))
+        (tmp_path / f"job-{rank}.log").write_text(watchdog(rank, "38:55", TIMED_OUT))
+    row = answer(tmp_path)
+    assert (row["cause"], row["job"]["failed_first"]) == ("rank-late", [1])
+
+
+@pytest.mark.parametrize(("closed", "cause"), [("37:07", "rank-gone"), ("38:30", "rank-silent")])
+def test_a_connection_that_closes_before_any_rank_waited_in_vain_is_that_of_a_dead_rank(
+    tmp_path: Path, closed: str, cause: str
+) -> None:
+    """Those that waited in vain end, too, and close theirs: that comes later."""
+    texts = [watchdog(0, closed, REMOTE), "rank 1 of 4\n", *(watchdog(rank, "37:21", TIMED_OUT) for rank in (2, 3))]
+    row = of_files(tmp_path, texts)
+    assert (row["cause"], row["job"]["failed_first"]) == (cause, [1])
+
+
+@pytest.mark.parametrize(("aborts", "found"), [(ABORTS, ("exception", [1])), ("", ("crash", [0]))])
+def test_the_watchdogs_abort_of_its_own_process_is_a_consequence(
+    tmp_path: Path, aborts: str, found: tuple[str, list[int]]
+) -> None:
+    died = "2026-11-26 10:36:00 E failed (exitcode: -6) local_rank: 0 (pid: 2158) of binary: /usr/bin/python3\n"
+    raised = f"2026-11-26 10:37:00 E\n{of_rank(1, RAISED)}"
+    texts = [(watchdog(0, "35:58", aborts) if aborts else "") + died, raised, watchdog(2, "36:10", REMOTE)]
+    row = of_files(tmp_path, texts, "node-{}.log")
+    assert (row["cause"], row["job"]["failed_first"]) == found
+
+
+def test_the_watchdogs_line_names_the_rank_within_its_group(tmp_path: Path) -> None:
+    """Rank 0 of the group 5 is the job's rank 2; it had called fewer of its collectives when the first time was up."""
+    status = (
+        "failure detected by watchdog at work sequence id: 5 PG status: last enqueued work: {}, last completed work: 4"
+    )
+    signal = "Received a dump signal due to a collective timeout from  rank 1. Last enqueued NCCL work: {}, "
+    signal += "last completed NCCL work: 3."
+    texts = list[str]()
+    for rank in range(6):
+        head = f"[rank{rank}]:[E1126 10:37:24.9 ProcessGroupNCCL.cpp:1] [PG ID 1 PG GUID 5 Rank {rank - 2}] "
+        mine = [signal.format(4), status.format(5)] if rank == 2 else [status.format(5)]
+        texts.append("".join(f"{head}{text}\n" for text in mine) if rank > 1 else f"rank {rank} of 6\n")
+    row = of_files(tmp_path, texts)
+    assert (row["cause"], row["job"]["failed_first"]) == ("rank-late", [2])
+
+
+def test_what_each_watchdog_waited_for_shows_another_call_without_dumps(tmp_path: Path) -> None:
+    status = "[PG ID 0 PG GUID 0(default_pg) Rank {}]  failure detected by watchdog at work sequence id: 9 "
+    status += "PG status: last enqueued work: 9, last completed work: 8"
+    texts = [
+        watchdog(rank, "37:24", TIMED_OUT.replace("NumelIn=4", "NumelIn=7") if rank == 1 else TIMED_OUT)
+        + f"[rank{rank}]:[E1126 10:37:24.9 ProcessGroupNCCL.cpp:2303] {status.format(rank)}\n"
+        for rank in range(3)
+    ]
+    row = of_files(tmp_path, texts)
+    assert (row["cause"], row["job"]["failed_first"]) == ("collective-mismatch", [1])
+    assert "NumelIn=7" in row["evidence"]
+
+
+def test_the_server_of_the_store_says_itself_that_others_did_not_come(tmp_path: Path) -> None:
+    """It is rank 0, also where no label says so: only rank 4 of 5 is missing."""
+    raised = RAISED.replace(
+        "ValueError: 3 channels expected",
+        "torch.distributed.DistStoreError: Timed out after 15 seconds waiting for clients. 4/5 clients joined.",
+    )
+    lost = "[rank{0}]:[W1126 10:39:32.8 TCPStore.cpp:125] [c10d] recvValue failed on SocketImpl(fd=45): "
+    lost += "Failed to recv, got 0 bytes. Connection was likely closed.\n"
+    text = f"using world size: 5\n{raised}\n" + "".join(lost.format(rank) for rank in (1, 2, 3))
+    row = answer(write(tmp_path, {"node-0.log": text}))
+    assert (row["cause"], row["job"]["failed_first"]) == ("rank-missing", [4])
+
+
+def test_an_empty_log_beside_one_of_a_rank_is_a_rank_that_said_nothing(tmp_path: Path) -> None:
+    used = "RuntimeError: The server socket has failed to listen on any local network address. port: 29500, EADDRINUSE"
+    row = of_files(tmp_path, [RAISED.replace("ValueError: 3 channels expected", used), "", ""])
+    assert (row["cause"], row["job"]["failed_first"], row["job"]["world"]) == ("port-in-use", [0], 3)
 
 
 def test_ras_beside_the_logs(tmp_path: Path) -> None:
