@@ -41,7 +41,7 @@ class Left:
     """What was found, by kind; `notes` has a sentence for each file that was not read."""
 
     logs: list[str] = field(default_factory=list)
-    empty: list[str] = field(default_factory=list)  # files in folders without a byte
+    empty: list[str] = field(default_factory=list)  # files in folders without a word
     dumps: list[Dump] = field(default_factory=list)
     ras: list[Ras] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -101,9 +101,9 @@ def _sort(file: str, found: Left, inside: bool) -> None:
         except Refused as error:
             found.notes.append(f"{file}: not read: {error}")
             return
-    if inside and (b"\0" in head[: log_lines.LOOKED_AT] or not head):
-        found.notes.append(f"{file}: not read: {'it is not text' if head else 'it is empty'}")
-        found.empty += [file] if not head else []
+    if inside and (b"\0" in head[: log_lines.LOOKED_AT] or not head.strip()):
+        found.notes.append(f"{file}: not read: {'it is not text' if head.strip() else 'it is empty'}")
+        found.empty += [file] if not head.strip() else []
     elif not (inside and _is_json(head)):
         found.logs.append(file)
 

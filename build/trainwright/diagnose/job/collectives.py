@@ -35,9 +35,9 @@ def signature(entry: Entry) -> str:
 
 def difference(dumps: Iterable[Dump], whole: bool) -> Difference | None:
     """Return the first difference in time. Only dumps of all ranks (`whole`) show what stands out in all calls."""
-    dumps = list(dumps)
-    outliers = set(_outliers(dumps)) if whole else set[int]()
-    found = _one_more(dumps, outliers)
+    dumps, found = list(dumps), list[tuple[float, Difference]]()
+    apart = _apart(dumps) if whole else None
+    outliers = {*apart.ranks} if apart else set[int]()
     for group in sorted({name for dump in dumps for name in dump.groups}):
         rows = {dump.rank: {one.seq: one for one in dump.groups[group]} for dump in dumps if group in dump.groups}
         for seq in sorted({seq for row in rows.values() for seq in row}):
@@ -53,15 +53,15 @@ def difference(dumps: Iterable[Dump], whole: bool) -> Difference | None:
                 first = min(one.created for one in here.values())
                 found.append((first, _told(rows, odd, seq, most, few)))
                 break
-    found = found or _other_order(dumps, outliers)
-    return min(found, key=lambda one: one[0])[1] if found else None
+    return min(found, key=lambda one: one[0])[1] if found else apart
 
 
-def _outliers(dumps: Sequence[Dump]) -> list[int]:
-    """Return the ranks that call another collective than most, in the order of all their calls in whatever group.
+def _apart(dumps: Sequence[Dump]) -> Difference | None:
+    """Return the ranks that call something else than most, in the order of all their calls in whatever group.
 
-    Groups of few ranks do not show which one is wrong. Where all ranks make alike groups, they call these in one order,
-    so the other groups show it. Empty if the ranks do not do alike things: those of a pipeline differ from the start.
+    A group of two does not show which one is wrong. Where all ranks make alike groups, they call these in one order, so
+    the other ranks show it. None if the ranks do not do alike things: those of a pipeline differ from the start, and
+    much ended after that; or if the ranks that stand out wait for nothing.
     """
     starts = dict[int, int]()  # the recorder keeps the last calls only
     for dump in dumps:
@@ -71,62 +71,25 @@ def _outliers(dumps: Sequence[Dump]) -> list[int]:
         for role, seq in own.items():
             starts[role] = max(seq, starts.get(role, seq))
     orders = {
-        dump.rank: [
-            (entry.role, signature(entry))
-            for entry in sorted(dump.entries, key=lambda one: one.number)
-            if entry.seq >= starts[entry.role]
-        ]
+        dump.rank: sorted((one for one in dump.entries if one.seq >= starts[one.role]), key=lambda one: one.number)
         for dump in dumps
     }
-    longest = max(map(len, orders.values()), default=0)
-    for at in range(longest):
-        here = {rank: order[at] for rank, order in orders.items() if at < len(order)}
-        (most, count), *others = Counter(here.values()).most_common(2)
-        if others:
-            alike = len(set(here.values())) == 2 and count * 2 > len(here) and count > 1 and at * 2 > longest
-            return sorted(rank for rank, one in here.items() if one != most) if alike else []
-    return []
-
-
-def _one_more(dumps: Sequence[Dump], outliers: set[int]) -> list[tuple[float, Difference]]:
-    """Return the groups in which some ranks called one collective more, and the others called something else instead.
-
-    Its members that called fewer are no proof alone: they may come yet. The order of all calls shows who is wrong.
-    """
-    found = list[tuple[float, Difference]]()
-    for group in sorted({name for dump in dumps for name in dump.groups}):
-        rows = {dump.rank: dump.groups[group] for dump in dumps if group in dump.groups}
-        ends = {rank: max(entries, key=lambda one: one.seq) for rank, entries in rows.items()}
-        seq = max(one.seq for one in ends.values())
-        ahead = {rank for rank, one in ends.items() if one.seq == seq}
-        behind = ends.keys() - ahead
-        if not behind or outliers not in (ahead, behind) or all(ends[rank].completed for rank in ahead):
+    for at in range(max(map(len, orders.values()), default=0)):
+        here = {rank: (order[at].role, signature(order[at])) for rank, order in orders.items() if at < len(order)}
+        counts = Counter(here.values())
+        if len(counts) == 1:
             continue
-        one, ranks = ends[min(ahead)], sorted(outliers)
-        kind = "called once more" if outliers == ahead else "left out"
-        told = f"collective {seq} of a group: {_ranks(sorted(ahead))} called {one.words}, "
-        told += f"{_ranks(sorted(behind))} went on without it"
-        found.append((one.created, Difference(ranks, seq, kind, told, few=True)))
-    return found
-
-
-def _ends(dumps: Sequence[Dump]) -> dict[str, dict[int, int]]:
-    """Return the last collective of each rank in each group."""
-    found = dict[str, dict[int, int]]()
-    for dump in dumps:
-        for group, entries in dump.groups.items():
-            found.setdefault(group, {})[dump.rank] = max(one.seq for one in entries)
-    return found
-
-
-def _other_order(dumps: Sequence[Dump], outliers: set[int]) -> list[tuple[float, Difference]]:
-    """Return a difference if ranks that stand out wait, although the calls of each group agree."""
-    waiting = [entry for dump in dumps if dump.rank in outliers for entry in dump.entries if not entry.completed]
-    if not waiting or any(len(set(ends.values())) > 1 for ends in _ends(dumps).values()):
-        return []
-    one = min(waiting, key=lambda entry: entry.number)
-    told = f"{_ranks(sorted(outliers))} called collectives of several groups in another order than all others"
-    return [(one.created, Difference(sorted(outliers), one.seq, "another order", told, few=True))]
+        most, count = counts.most_common(1)[0]
+        ranks = sorted(rank for rank, one in here.items() if one != most)
+        ended = max(sum(one.completed for one in order[at:]) for order in orders.values())
+        waits = any(not one.completed for rank in ranks for one in orders[rank])
+        if len(counts) > 2 or count * 2 <= len(here) or count < 2 or ended >= at or not waits:
+            return None
+        (role, mine), (usual_role, usual) = here[ranks[0]], most
+        told = f"call {at + 1} of all: {_ranks(ranks)} called {mine} in group {role} of its own, "
+        told += f"all others {usual} in group {usual_role} of theirs"
+        return Difference(ranks, at, "another order of calls, or one too many or too few", told, few=True)
+    return None
 
 
 def _told(rows: dict[int, dict[int, Entry]], odd: list[int], seq: int, most: str, few: bool) -> Difference:

@@ -85,7 +85,8 @@ class Job:
     causes: dict[str, Cause]
     consequences: set[str]  # ids of causes that tell what a rank noticed of another one
     calls: list[tuple[int, str]] = field(default_factory=list)  # rank, fingerprint
-    works: dict[str, dict[int, tuple[int, str]]] = field(default_factory=dict)  # group, rank: last work, what says it
+    works: dict[str, dict[int, tuple[int, int, str]]] = field(default_factory=dict)
+    # group, rank: the last work that it called, and that ended; what says it
     timed: dict[tuple[str, int], dict[int, tuple[str, str]]] = field(default_factory=dict)
     # group and number of a collective that did not end in time, rank: the call, what says it
     named: Counter[int] = field(default_factory=Counter)  # ranks that others waited for by name
@@ -212,9 +213,8 @@ def _said(job: Job, stream: Stream, worlds: Counter[int]) -> None:
                 continue  # the line says which rank of the group it is, and not which of the job
             number = int(values["rank"]) if stream.rank is None else stream.rank
             place = f"{stream.file}:{said.number}: {masked(said.text)}"
-            job.works.setdefault(group, {}).setdefault(
-                number, (int(values["enqueued"]), place)
-            )  # the first: then it was
+            work = int(values["enqueued"]), int(values["completed"]), place
+            job.works.setdefault(group, {}).setdefault(number, work)  # the first line: how it was when one failed
             if "seq" in values and values["seq"] == block.get("seq"):
                 job.timed.setdefault((group, int(values["seq"])), {})[number] = block["call"], place
             job.rank(number).heard = True

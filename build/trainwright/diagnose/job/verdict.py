@@ -389,7 +389,8 @@ def late(job: Job) -> Verdict | None:
     one = collectives.last(dumps)
     if one is None or not one.behind or not (any(rank.failed for rank in job.ranks.values()) or not job.streams):
         return None
-    if len(one.called) < len(one.behind) and len(one.called) * 4 <= len(dumps):
+    ahead = any(sum(not entry.completed for entry in dump.entries) > 1 for dump in dumps if dump.rank in one.called)
+    if len(one.called) < len(one.behind) and len(one.called) * 4 <= len(dumps) and not ahead:
         ranks = sorted(one.called)
         told = f"flight recorder: {named(ranks)} called collective {one.seq} ({one.words}), which no other rank called"
         return _found(job, "collective-mismatch", ranks, [told, *_frames(job, ranks)], DIFFERS)
@@ -413,13 +414,18 @@ def _waits(rank: Rank) -> bool:
 
 
 def behind_in_nccl(job: Job) -> Verdict | None:
-    """Name the ranks that had called fewer collectives than the others when NCCL's watchdog ended them."""
+    """Name the ranks that had called fewer collectives than the others when NCCL's watchdog failed.
+
+    Calls do not wait: a rank that looks at its loss in each step has called fewer than one that runs ahead, and both
+    wait for the same one.
+    """
     for rows in job.works.values():
-        most = max(enqueued for enqueued, _ in rows.values())
-        low = min(enqueued for enqueued, _ in rows.values())
-        ranks = sorted(rank for rank, (enqueued, _) in rows.items() if enqueued == low)
-        if low < most and len(ranks) * 2 < len(rows):
-            told = f"{named(ranks)} had called {low} collectives, others up to {most}: {rows[ranks[0]][1]}"
+        most = max(called for called, _, _ in rows.values())
+        low = min(called for called, _, _ in rows.values())
+        ranks = sorted(rank for rank, (called, _, _) in rows.items() if called == low)
+        waits = any(low > ended for called, ended, _ in rows.values() if called > low)
+        if low < most and len(ranks) * 2 < len(rows) and not waits:
+            told = f"{named(ranks)} had called {low} collectives, others up to {most}: {rows[ranks[0]][2]}"
             return _found(job, "rank-late", ranks, [told], LATE)
     return None
 

@@ -239,9 +239,11 @@ def test_what_the_watchdog_of_nccl_says(tmp_path: Path) -> None:
         return f"{told} PG status: last enqueued work: {enqueued}, last completed work: 7\n"
 
     log = tmp_path / "train.log"
-    log.write_text("".join(text(rank, 8 if rank == 5 else 11) for rank in range(8)))
+    log.write_text("".join(text(rank, 7 if rank == 5 else 11) for rank in range(8)))
     row = answer(log)
     assert (row["cause"], row["job"]["failed_first"]) == ("rank-late", [5])
+    log.write_text("".join(text(rank, 8 if rank == 5 else 11) for rank in range(8)))  # it waits there as the others do
+    assert answer(log)["job"]["failed_first"] == []
     most = "".join(text(rank, 11) for rank in range(8) if rank != 3)
     for head, found in (("", []), ("rank 0 of 8\n", [3])):  # a part of a log may lack a rank for other reasons
         log.write_text(head + most)
@@ -287,42 +289,51 @@ REMOTE = "Collective WorkNCCL(SeqNum=4) raised the following async exception: NC
 ABORTS = "Process group watchdog thread terminated with exception: NCCL error: remote process exited or"
 
 
-def of_pairs(tmp_path: Path, odd: list[tuple[str, int]], usual: list[tuple[str, int]]) -> dict[str, Any]:
+Calls = list[tuple[str, int]]
+STEP = [("pair", 150), ("all", 4)]
+
+
+def of_pairs(tmp_path: Path, odd: Calls, usual: Calls, waits: int = 2) -> dict[str, Any]:
     """Return the answer for four ranks, of which 0 and 2, and 1 and 3 have a group, if rank 2 calls something else."""
     for rank in range(4):
         pair = f"pair{rank % 2}"
         calls = [(group.replace("pair", pair), size) for group, size in (odd if rank == 2 else usual)]
-        (tmp_path / f"nccl_trace_rank_{rank}").write_bytes(nccl_dump(rank, calls, waits=2))
+        (tmp_path / f"nccl_trace_rank_{rank}").write_bytes(nccl_dump(rank, calls, waits=waits))
         (tmp_path / f"job-{rank}.log").write_text(watchdog(rank, "37:24", TIMED_OUT))
     return answer(tmp_path)
 
 
-STEP = [("pair", 150), ("all", 4)]
+@pytest.mark.parametrize("ahead", [0, 3])  # steps that were called while the first one hung
+@pytest.mark.parametrize(
+    "odd",
+    [
+        [("pair", 7), ("all", 4)],
+        [("pair", 150), ("pair", 150), ("all", 4)],
+        [("all", 4)],
+        [("all", 4), ("pair", 150)],
+    ],
+    ids=["misshapen", "doubled", "skipped", "order"],
+)
+def test_all_calls_of_all_ranks_show_which_of_two_ranks_is_wrong(tmp_path: Path, odd: Calls, ahead: int) -> None:
+    """A group of two has no majority; the other pair's calls, in the order of all groups, are the measure."""
+    row = of_pairs(tmp_path, STEP * 4 + odd + STEP * ahead, STEP * (5 + ahead), waits=2 + 2 * ahead)
+    assert (row["cause"], row["job"]["failed_first"]) == ("collective-mismatch", [2])
+    assert "rank 2 called" in row["evidence"]
 
 
 @pytest.mark.parametrize(
-    ("odd", "kind"),
+    ("odd", "usual", "waits"),
     [
-        ([("pair", 7), ("all", 4)], "another size"),
-        ([("pair", 150), ("pair", 150), ("all", 4)], "called once more"),
-        ([("all", 4)], "left out"),
-        ([("all", 4), ("pair", 150)], "another order"),
+        ([("own", 9), *STEP * 5], STEP * 5, 2),  # something else from the start
+        (STEP * 4, STEP * 5, 2),  # behind: it may come yet
+        (STEP * 4 + STEP[1:], STEP * 5, 0),  # it waits for nothing
     ],
 )
-def test_all_calls_of_all_ranks_show_which_of_two_ranks_is_wrong(tmp_path: Path, odd: Any, kind: str) -> None:
-    """A group of two has no majority; the other pair's calls, in the order of all groups, are the measure."""
-    row = of_pairs(tmp_path, STEP * 4 + odd, STEP * 5)
-    assert (row["cause"], row["job"]["failed_first"]) == ("collective-mismatch", [2])
-    assert f"({kind})" in row["evidence"]
-
-
-def test_ranks_that_do_other_things_from_the_start_are_not_accused(tmp_path: Path) -> None:
-    """As the stages of a pipeline; nor is one that is only behind."""
-    assert (
-        of_pairs(tmp_path, [("pair", 9), *STEP * 4], [("pair", 9), ("pair", 9), *STEP * 4])["job"]["failed_first"] == []
-    )
-    row = of_pairs(tmp_path, STEP * 4, STEP * 5)
-    assert row["cause"] != "collective-mismatch"
+def test_ranks_that_do_other_things_all_the_time_or_wait_for_nothing_are_not_accused(
+    tmp_path: Path, odd: Calls, usual: Calls, waits: int
+) -> None:
+    """As the stages of a pipeline do."""
+    assert of_pairs(tmp_path, odd, usual, waits)["cause"] != "collective-mismatch"
 
 
 def test_without_the_dump_of_each_rank_the_order_of_all_calls_shows_nothing(tmp_path: Path) -> None:
