@@ -249,3 +249,14 @@ def test_one_rank_communicates_nothing(collective: str, tmp_path: Path) -> None:
     found = judged(planted(tmp_path, text, str))
     assert (found.verdict, state(found, "rank count")) == ("incomplete", "not established")
     assert judged(planted(tmp_path, text, str), world_size=1).verdict == "pass"
+
+
+def test_alltoallv_shares_a_message_as_alltoall_does(tmp_path: Path) -> None:
+    text = """# Collective test starting: alltoallv_perf
+#     size      count    type   redop    root     time   algbw   busbw  #wrong     time   algbw   busbw  #wrong
+   1048576     131072   float    none      -1  1048.58    1.00    0.50      0  1048.58    1.00    0.50    N/A
+# Out of bounds values : 0 OK
+# Avg bus bandwidth    : 0.5
+"""
+    found = judged(planted(tmp_path, text, str))
+    assert (found.collectives, found.ranks, state(found, "rank count")) == (["alltoallv"], [(2, 2)], "pass")

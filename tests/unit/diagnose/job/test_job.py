@@ -415,9 +415,29 @@ def test_the_server_of_the_store_says_itself_that_others_did_not_come(tmp_path: 
     assert (row["cause"], row["job"]["failed_first"]) == ("rank-missing", [4])
 
 
+def test_a_rank_that_ran_ahead_of_the_hang_called_no_collective_too_many(tmp_path: Path) -> None:
+    """It looks at no result, so its calls do not wait; the others stand in the first one that hangs."""
+    for rank in range(5):
+        ahead = 2 if rank == 4 else 0
+        data = nccl_dump(rank, [("all", 4)] * (5 + ahead), world=5, waits=1 + ahead)
+        (tmp_path / f"nccl_trace_rank_{rank}").write_bytes(data)
+        (tmp_path / f"job-{rank}.log").write_text(watchdog(rank, "37:24", TIMED_OUT))
+    row = answer(tmp_path)
+    assert (row["cause"], row["job"]["failed_first"]) == ("timeout", [])
+
+
+USED = "RuntimeError: The server socket has failed to listen on any local network address. port: 29500, EADDRINUSE"
+
+
+@pytest.mark.parametrize("label", ["0: ", "[pod/train-master-0/pytorch] "])
+def test_one_log_with_the_label_of_one_rank_is_of_a_job_whose_others_said_nothing(tmp_path: Path, label: str) -> None:
+    raised = RAISED.replace("ValueError: 3 channels expected", USED)
+    row = answer(write(tmp_path, {"slurm-4711.out": labelled(label, raised)}))
+    assert (row["cause"], row["job"]["failed_first"]) == ("port-in-use", [0])
+
+
 def test_an_empty_log_beside_one_of_a_rank_is_a_rank_that_said_nothing(tmp_path: Path) -> None:
-    used = "RuntimeError: The server socket has failed to listen on any local network address. port: 29500, EADDRINUSE"
-    row = of_files(tmp_path, [RAISED.replace("ValueError: 3 channels expected", used), "", ""])
+    row = of_files(tmp_path, [RAISED.replace("ValueError: 3 channels expected", USED), "", ""])
     assert (row["cause"], row["job"]["failed_first"], row["job"]["world"]) == ("port-in-use", [0], 3)
 
 
