@@ -46,7 +46,7 @@ def test_jobs_over_nccl_get_their_cause_and_rank(tmp_path: Path) -> None:
     """They ran on one H200; each rank was a host of its own to NCCL."""
     labels = unpacked(OVER_NCCL, tmp_path, 1)
     answers = {label["name"]: score.ours(tmp_path / label["name"], dumps=True) for label in labels}
-    assert len(answers) == 17
+    assert len(answers) == 29
     missed = {label["name"] for label in labels if score.right(label, answers[label["name"]]) != (True, True)}
     assert missed == UNKNOWN
     assert [answers[name]["ranks"] for name in UNKNOWN] == [[]]
