@@ -232,13 +232,30 @@ def users():
     return {row[0]: [int(row[2]), int(row[3])] for row in rows if len(row) > 3 and (row[2] + row[3]).isdigit()}
 
 
-def packages():
+def debs():
+    """Map dpkg's packages to their version; None without dpkg."""
     said, code = output(["dpkg-query", "-W", "-f", "${Package} ${Version} ${db:Status-Abbrev}\n"])
-    if code == 0:
-        rows = [line.split() for line in said.splitlines()]
-        return {row[0]: row[1] for row in rows if len(row) == 3 and row[2].startswith("ii")}
-    said, code = output(["rpm", "-qa", "--qf", "%{NAME} %{VERSION}-%{RELEASE}\n"])
-    return dict(line.split()[:2] for line in said.splitlines() if " " in line) if code == 0 else {}
+    rows = [line.split() for line in said.splitlines()]
+    return {row[0]: row[1] for row in rows if len(row) == 3 and row[2].startswith("ii")} if code == 0 else None
+
+
+def rpms():
+    """Return rpm's packages, with the epoch in front of the version as in a lock."""
+    said, code = output(["rpm", "-qa", "--qf", "%{NAME} %|EPOCH?{%{EPOCH}:}|%{VERSION}-%{RELEASE} %{ARCH}\n"])
+    rows = [line.split() for line in said.splitlines()]
+    return [
+        {"name": row[0], "version": re.sub("^0:", "", row[1]), "architecture": row[2]}
+        for row in rows
+        if code == 0 and len(row) == 3
+    ]
+
+
+def by_name(rows):
+    """Map names to versions; several versions of one name are joined as in an SBOM."""
+    versions = {}
+    for row in rows:
+        versions.setdefault(row["name"], set()).add(row["version"])
+    return {name: " and ".join(sorted(held)) for name, held in versions.items()}
 
 
 def described(path):
@@ -252,7 +269,8 @@ def managers():
 
 
 def everything():
-    known = pythons()
+    known, of_dpkg = pythons(), debs()
+    of_rpm = rpms() if of_dpkg is None else []
     for one in known:
         one["components"] = answers(one["path"], one["packages"])
         one["cxx"] = cxx(os.path.join(one["prefix"], "lib/libstdc++.so.6")) if one["kind"] == "conda" else ""
@@ -265,7 +283,8 @@ def everything():
         "commands": commands(),
         "libraries": libraries(known[0]["path"] if known else sys.executable),
         "loader": loader(),
-        "packages": packages(),
+        "packages": by_name(of_rpm) if of_dpkg is None else of_dpkg,
+        "rpms": of_rpm,
         "users": users(),
         "cxx": cxx("/usr/lib*/libstdc++.so.6", "/usr/lib/*/libstdc++.so.6"),
         "paths": {path: described(path) for path in QUESTIONS["paths"]},

@@ -21,6 +21,7 @@ from tiny import COMPONENTS, ID, MATRIX, ROOT, plant, store_of_this_run, trainwr
 
 from trainwright.docker import engine
 from trainwright.lock import packages
+from trainwright.registry import client
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
 MINIATURE = Path(__file__).parent / "miniature"
@@ -227,19 +228,157 @@ def test_an_index_that_was_changed_or_is_gone_is_refused(tree: Path, served: Pat
     refused(tree, 10, "the image has no repository called extra")
 
 
-# --- a base with its own Python --------------------------------------------------------------------------------------
+# --- grafts upon an image with rpm ------------------------------------------------------------------------------------
 
 SITE = "/usr/local/lib/python3.11/dist-packages"
+TORCH = """\
+RUN mkdir -p {site}/torch-2.99.0.dist-info \\
+    && echo '__version__ = "2.99.0{local}"' > {site}/torch.py \\
+    && printf 'Metadata-Version: 2.1\\nName: torch\\nVersion: 2.99.0{local}\\n' > {site}/torch-2.99.0.dist-info/METADATA
+"""
+# A team's image on the miniature distribution; nothing of Debian's packages or of trainwright is seen in it.
+BELOW = """\
+FROM {base}
+RUN rm -rf /usr/bin/apt* /usr/local/bin/trainwright-* /etc/pip.conf \\
+    && printf 'ID=mini-os\\nVERSION_ID=1\\n' > /etc/os-release
+"""
+OWN_BASE = """
+[bases.mini]
+provider = "image"
+reference = "mini.invalid/base@sha256:{digest}"
+distribution = "mini"
+suite = "1"
+manager = "dnf"
+glibc = "2.36"
+archives = {{ mini = [] }}
+"""
+NAMES = {
+    "libfabric": ["mini-fabric"],
+    "openmpi": ["mini-mpi"],
+    "openssh": ["mini-ssh", "mini-tool++"],
+    "compiler": ["mini-cc"],
+}
+GRAFT = "pytorch-2.99-cpu-py311-ec2-rpm"
+TOOL = "mini-mpi-4.1.7-1.mini1.noarch.rpm"
+
+
+@pytest.fixture(scope="module")
+def below(base: str, registry: str, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Push an image with rpm, Python and a stand-in for a framework; return repository@digest."""
+    folder, name = tmp_path_factory.mktemp("below"), f"{registry}/mini/train:1"
+    torch = TORCH.format(site=SITE, local="+cpu")
+    (folder / "Dockerfile").write_text(BELOW.format(base=base) + torch)
+    said = folder / "said.json"
+    built(folder, f"--metadata-file={said}", f"--output=type=image,name={name},push=true,oci-mediatypes=true")
+    subprocess.run(["docker", "rmi", name], capture_output=True)
+    return f"{registry}/mini/train@{json.loads(said.read_text())['containerimage.digest']}"
+
+
+@pytest.fixture(scope="module")
+def grafting(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Make a checkout with this project's declarations, which know the miniature distribution and its packages."""
+    made = tmp_path_factory.mktemp("graft") / "tree"
+    for name in ("dockerfiles", "scripts"):
+        shutil.copytree(ROOT / name, made / name)
+    bases = made / "dockerfiles/bases.toml"
+    bases.write_text(bases.read_text() + OWN_BASE.format(digest="0" * 64))
+    settings = made / "dockerfiles/graft.toml"
+    settings.write_text(settings.read_text().replace("[distributions]", '[distributions]\nmini-os = "mini"'))
+    for name, packages_ in NAMES.items():
+        path = made / f"dockerfiles/layers/{name}.toml"
+        document = tomlkit.parse(path.read_text())
+        said = document["providers"]["distro"]["packages"].unwrap()
+        others = said if isinstance(said, dict) else {"*": said}
+        document["providers"]["distro"]["packages"] = {"mini-*": packages_, **others}
+        path.write_text(tomlkit.dumps(document))
+    return made
+
+
+@pytest.fixture
+def grafted(grafting: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return that checkout without what another test built in it, and with an empty store."""
+    shutil.rmtree(grafting / "out", ignore_errors=True)
+    monkeypatch.setenv("TRAINWRIGHT_STORE", str(tmp_path / "store"))
+    return grafting
+
+
+def graft(tree: Path, *words: str) -> tuple[int, dict[str, Any], str]:
+    done = trainwright(tree, "graft", *words, "--json")
+    return done.returncode, json.loads(done.stdout) if done.stdout else {}, done.stderr
+
+
+def test_a_graft_upon_an_image_with_rpm(grafted: Path, served: Path, below: str, registry: str) -> None:
+    """What it adds is resolved by dnf in the image, built offline, listed by rpm, and pushed upon the same layers."""
+    words = (below, "--fabric", "distro", "--name", "rpm", "--push", "--registry", registry)
+    code, said, errors = graft(grafted, *words)
+    assert code == 0, errors
+    result, out = said["graft"], grafted / "out" / GRAFT
+    assert result["id"] == GRAFT
+    _, held = packages.parse((out / "graft.packages").read_text(), "graft")
+    added = {name: row for name, row in held.items() if row["SHA256"]}
+    assert added.keys() == {"mini-fabric", "mini-libs", "mini-mpi", "mini-old", "mini-ssh", "mini-tool++"}
+    assert added["mini-mpi"]["Address"] == f"http://mini.invalid/good/{TOOL}"
+    assert {row["Index"] for row in added.values()} == {"signed"}
+    assert all(int(row["Signed-By"], 16) for row in added.values())
+    image = json.loads((out / "image.json").read_text())
+    assert image["packages"] == {name: row["Version"] for name, row in held.items()}
+    assert image["packages"]["mini-libs"] == "1:1.5-1.mini1"
+    listed = json.loads((out / "sbom.json").read_text())["components"]
+    found = {row["name"]: row["version"] for row in listed if row.get("purl", "").startswith("pkg:rpm/")}
+    assert found == image["packages"]
+    assert "mini-mpi 4.1.7-1.mini1\tMIT\thttp://mini.invalid/good/" in (out / "graft.tar").read_bytes().decode()
+    lower, own = (client.image(*uri.split("@"))["layers"] for uri in (below, result["uri"]))
+    assert [layer["digest"] for layer in own[: len(lower)]] == [layer["digest"] for layer in lower]
+    assert engine.labels(result["image"])["io.trainwright.version.openmpi"] == "4.1.7-1.mini1"
+    # Without the repositories, and with the lock that is there.
+    shutil.rmtree(served)
+    verified = trainwright(grafted, "verify", result["uri"], "--json")
+    rows = {row["check"]: row["state"] for row in json.loads(verified.stdout)["rows"]}
+    assert (rows["contents"], rows["media types"]) == ("passed", "passed"), verified.stderr
+    code, again, errors = graft(grafted, *words)
+    assert code == 0, errors
+    assert (again["graft"]["digest"], "resolving" in errors) == (result["digest"], False)
+    # Without a fabric nothing is resolved, so no repository is asked.
+    code, said, errors = graft(grafted, below, "--name", "rpm-alone")
+    assert code == 0, errors
+    assert said["graft"]["added_layers"] == 1
+    subprocess.run(["docker", "rmi", result["uri"], result["image"], said["graft"]["image"]], capture_output=True)
+
+
+def not_grafted(tree: Path, below: str, code: int, *said: str) -> None:
+    done = trainwright(tree, "graft", below, "--fabric", "distro", "--name", "rpm")
+    assert done.returncode == code, done.stderr
+    for text in said:
+        assert text in done.stderr
+    assert sum(line.startswith("error: ") for line in done.stderr.splitlines()) == 1
+    assert not list(tree.glob("out/*/graft.*"))
+
+
+def test_packages_that_a_graft_does_not_take(grafted: Path, served: Path, repositories: Path, below: str) -> None:
+    use(served, "foreign")
+    where = f"http://mini.invalid/good/{TOOL}"
+    not_grafted(grafted, below, 4, f"{TOOL} of mini has no valid signature", where, "NOKEY")
+    use(served, "bare")
+    not_grafted(grafted, below, 4, "has no valid signature", "rpm finds no signature in it")
+    shutil.rmtree(served / "good")
+    shutil.copytree(repositories / "good", served / "good")
+    content = bytearray((served / "good" / TOOL).read_bytes())
+    content[-100] ^= 1
+    (served / "good" / TOOL).write_bytes(content)
+    not_grafted(grafted, below, 5, "the checksum of mini-mpi 4.1.7-1.mini1 does not match")
+    (served / "good/repodata/repomd.xml").unlink()
+    not_grafted(grafted, below, 10, "the index of a repository of mini cannot be used", "http://127.0.0.1:", "404")
+
+
+# --- a base with its own Python --------------------------------------------------------------------------------------
+
 BROUGHT = f"""\
 FROM {{tools}} AS clean
 RUN rm -rf /opt/trainwright /opt/venv /usr/local/bin/trainwright-* /etc/pip.conf && ln -s python3 /usr/bin/python
 FROM scratch
 COPY --from=clean / /
 LABEL io.trainwright.test="{{label}}"
-RUN mkdir -p {SITE}/torch-2.99.0.dist-info \\
-    && echo '__version__ = "2.99.0"' > {SITE}/torch.py \\
-    && printf 'Metadata-Version: 2.1\\nName: torch\\nVersion: 2.99.0\\n' > {SITE}/torch-2.99.0.dist-info/METADATA
-"""
+{TORCH.format(site=SITE, local="")}"""
 
 
 @pytest.fixture

@@ -25,6 +25,7 @@ from trainwright.graft.plan import Plan
 from trainwright.graft.results import Result
 from trainwright.graft.wanted import Wanted
 from trainwright.image import probe
+from trainwright.lock import rpms
 from trainwright.matrix.matrix import Intent
 from trainwright.matrix.records import GRAFT
 from trainwright.publish import attest, licences, twins
@@ -220,6 +221,12 @@ def _files(inside: Inside) -> dict[str, str]:
 def _packages(before: Inside, after: Inside, one: Graft) -> Iterator[str]:
     """Yield each distribution package that neither the image nor the lock has in this version."""
     held = one.inputs.distribution.packages()
+    if held and one.inputs.recipe.base.manager == "dnf":
+        own = probe.installed_by_pins(one.inputs.recipe, after.packages)
+        entries = one.inputs.distribution.effective.items()
+        locked = {name: row for name, row in entries if rpms.rpm_name(row) not in own}
+        yield from rpms.differences(locked, [row for row in after.rpms if row.name not in own])
+        return
     wanted = {name: package.version for name, package in held.items()} if held else before.packages
     wanted = wanted | probe.installed_by_pins(one.inputs.recipe, after.packages)
     for name in sorted(wanted.keys() | after.packages.keys()):

@@ -189,10 +189,8 @@ def _context(
         "left_out": {},
         "cut": {},
         "sdists": {name: [one for one in entries if not is_wheel(one)] for name, entries in wheels.items()},
-        "packages": locked.added,
-        "build_packages": [f"{one.name}={one.version}" for one in locked.tools.packages().values()]
-        if locked.tools
-        else [],
+        "packages": render.beyond(recipe.base, locked.packages.packages()),
+        "build_packages": render.beyond(recipe.base, locked.tools.packages()) if locked.tools else [],
         "epoch": epoch(found.config.created),
         "layers": layers,
         "stages": sorted(layers, key=lambda row: is_compiled(recipe.provider(row[0]))),

@@ -10,6 +10,7 @@ from pydantic import Field
 from trainwright.core.errors import masked, printable
 from trainwright.core.progress import counted
 from trainwright.core.toml import Model, load
+from trainwright.lock.rpms import Rpm
 
 FILE = "dockerfiles/graft.toml"
 Fabric = Literal["none", "efa", "distro"]
@@ -56,6 +57,7 @@ class Settings(Model):
     look: Look
     limits: Limits
     fabrics: dict[str, Stacks]
+    distributions: dict[str, str]  # ID of /etc/os-release to the name in bases.toml, where they differ
     frameworks: dict[str, list[str]]  # component to the Python packages that bring it
     libraries: dict[str, list[str]]  # what no component of layers/ brings, and could shadow what one does
     variables: dict[str, Chooses]
@@ -112,7 +114,8 @@ class Inside(Model):
     commands: dict[str, Answer]
     libraries: dict[str, Library]
     loader: Loader
-    packages: dict[str, str]
+    packages: dict[str, str]  # of the distribution; several versions of one are joined by " and "
+    rpms: list[Rpm] = Field(default=[])  # the same of a distribution with rpm, as rpm lists them
     paths: dict[str, str]
     users: dict[str, list[int]] = Field(default={})  # name to numbers of user and group
     cxx: str = ""  # newest symbols of the distribution's libstdc++

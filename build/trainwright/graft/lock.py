@@ -9,12 +9,12 @@ from typing import NamedTuple
 from trainwright.core import store
 from trainwright.core.errors import EnvironmentProblem, IncompatibleError, LockError
 from trainwright.core.files import write
-from trainwright.core.progress import Progress, Say, counted
+from trainwright.core.progress import Progress, Say
 from trainwright.core.toml import parse, read
-from trainwright.docker import engine
-from trainwright.graft import with_file
+from trainwright.graft import distribution, with_file
+from trainwright.graft import recipe as graft_recipe
+from trainwright.graft.distribution import Resolved
 from trainwright.graft.found import Found
-from trainwright.graft.recipe import TOOLCHAIN
 from trainwright.graft.wanted import File
 from trainwright.image.inputs import Distribution
 from trainwright.lock import lockfile, packages
@@ -25,15 +25,14 @@ from trainwright.matrix.matrix import Recipe
 from trainwright.matrix.model import Group, Lock, PythonFile
 from trainwright.matrix.providers import for_accelerator
 from trainwright.matrix.remedy import sentence
-from trainwright.resolve import apt, apt_container, pypi, upstream
+from trainwright.resolve import pypi, upstream
 from trainwright.resolve.fetch import files_of, must, offers_of
+from trainwright.resolve.fetch import wanted as files_wanted
 from trainwright.resolve.pypi import Beside
-from trainwright.resolve.resolve import Solved, entries_of, lock_sources, with_licences
+from trainwright.resolve.resolve import Solved, entries_of, lock_sources
 from trainwright.resolve.with_packages import stand_ins
 
-STATUS = "/var/lib/dpkg/status"
 FILES = ("graft.lock.toml", "graft.packages", "graft.build.packages")
-NONE: packages.Stanzas = {}
 
 
 class Locked(NamedTuple):
@@ -42,11 +41,6 @@ class Locked(NamedTuple):
     lock: Lock
     packages: Distribution
     tools: Distribution | None
-
-    @property
-    def added(self) -> list[str]:
-        """Return the distribution's packages that the graft installs, in apt's notation."""
-        return [f"{one.name}={one.version}" for one in files_of(self.packages.packages())]
 
 
 def locked(
@@ -77,22 +71,13 @@ def _intent(recipe: Recipe, found: Found, file: File | None = None) -> str:
     python = found.python
     held = python.packages if python else {}
     own = [lines_of(file.asked)] if file else []
-    return lockfile.digest([found.pinned, lockfile.intent_digest(recipe), _names(recipe), _tools(recipe), held, *own])
+    return lockfile.digest(
+        [found.pinned, lockfile.intent_digest(recipe), _names(recipe), graft_recipe.tools(recipe), held, *own]
+    )
 
 
 def _names(recipe: Recipe) -> list[str]:
     return lockfile.distribution_packages(recipe.intent, recipe.variant.base)
-
-
-def _tools(recipe: Recipe) -> list[str]:
-    """Return the packages of compile stages: their components', and a compiler, which the image may lack.
-
-    SageMaker's toolkit is a source distribution with a library in C.
-    """
-    if not recipe.compiles and not lockfile.requirements(recipe):
-        return []
-    compiler = recipe.component(TOOLCHAIN).provider("distro")
-    return sorted({*lockfile.build_packages(recipe.intent, recipe.variant.base), *recipe.packages(compiler.packages)})
 
 
 def _read(out: Path, wanted: str, epoch: int) -> Locked | None:
@@ -131,74 +116,18 @@ def _header(wanted: str, epoch: int) -> dict[str, str]:
 
 
 def _resolved(recipe: Recipe, found: Found, wanted: str, epoch: int, say: Say, progress: Progress) -> Locked:
-    names, tools = _names(recipe), _tools(recipe)
-    status = _status(found.pinned if "@" in found.pinned else found.reference) if names or tools else ""
-    base = recipe.variant.base
-    text = packages.dump(_header(wanted, epoch), apt.installed(status) if status else NONE)
-    if names:
-        text = _apt(recipe, names, status, wanted, say)
-        text = with_licences(recipe.intent, base, text, NONE, say, progress)
-    whole = _distribution(text, epoch)
-    added = None
-    if tools:
-        below = _with(status, whole.locked)
-        every = packages.parse(_apt(recipe, tools, below, wanted, say), base)
-        beyond = {name: row for name, row in every[1].items() if row["SHA256"]}
-        must_keep(recipe, whole.locked, beyond)
-        added = _distribution(packages.dump(every[0], beyond), epoch)
+    own, more = distribution.resolved(recipe, found, _names(recipe), graft_recipe.tools(recipe), say, progress)
+    whole = _distribution(_text(wanted, epoch, own), epoch)
+    added = _distribution(_text(wanted, epoch, more), epoch) if more else None
     python = _python(recipe, found, say, progress)
     sources = lock_sources(recipe)
     entries = lockfile.entries_digest(python)
     return Locked(Lock(intent=wanted, entries=entries, python=python, sources=sources), whole, added)
 
 
-def _status(name: str) -> str:
-    """Return dpkg's status file of an image that the engine holds; nothing in it runs."""
-    import io
-    import tarfile
-
-    with engine.told(f"{STATUS} of {name} cannot be read"):
-        made = engine.client().containers.create(name, command="none")
-        try:
-            packed = b"".join(made.get_archive(STATUS)[0])
-        finally:
-            made.remove(force=True)
-    with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
-        member = archive.extractfile(Path(STATUS).name)
-        return member.read().decode(errors="replace") if member else ""
-
-
-def _apt(recipe: Recipe, names: list[str], status: str, wanted: str, say: Say) -> str:
-    """Resolve packages on top of those in dpkg's status; return them as the text of a lock."""
-    base = recipe.variant.base
-    say(f"{recipe.id}: resolving {counted(len(names), 'package')} of {recipe.base.distribution} {recipe.base.suite}")
-    date, stanzas = apt.resolve(recipe.base, names, status, apt_container.apt_of(recipe.intent, base))
-    return packages.dump({"Intent": wanted, "Date": date}, stanzas)
-
-
-def _with(status: str, whole: packages.Stanzas) -> str:
-    """Return dpkg's status after the packages of a lock have been installed on top of it."""
-    new = {name: row for name, row in whole.items() if row["SHA256"]}
-    kept = [text for text in status.split("\n\n") if text.strip() and _name(text) not in new]
-    return "\n\n".join([*(text.strip("\n") for text in kept), packages.status(new)]) + "\n"
-
-
-def _name(paragraph: str) -> str:
-    first = next((line for line in paragraph.splitlines() if line.startswith("Package:")), "")
-    return first.partition(":")[2].strip()
-
-
-def must_keep(recipe: Recipe, below: packages.Stanzas, beyond: packages.Stanzas) -> None:
-    """Check that compile stages need no other version of a package than the graft has. Raises LockError."""
-    for name in below.keys() & beyond.keys():
-        if below[name]["Version"] != beyond[name]["Version"]:
-            recipe_has = f"the image has {below[name]['Version']}"
-            raise LockError(
-                f"what is compiled for {recipe.id} needs {name} {beyond[name]['Version']}",
-                where=recipe.base.reference,
-                why=f"{recipe_has}; what is compiled against another version may not run with it",
-                fix=f"update {name} in the image: apt-get install --only-upgrade {name}",
-            )
+def _text(wanted: str, epoch: int, found: Resolved) -> str:
+    header = {"Intent": wanted, "Date": found.date} if found.date else _header(wanted, epoch)
+    return packages.dump(header, found.stanzas)
 
 
 def _python(recipe: Recipe, found: Found, say: Say, progress: Progress) -> list[PythonFile]:
@@ -270,7 +199,7 @@ def fetch(recipe: Recipe, one: Locked, say: Say, progress: Progress) -> None:
     for state in filter(None, (one.packages, one.tools)):
         missing = [package for package in files_of(state.packages()) if not store.has(package.sha256)]
         if missing:
-            lost = store.fetch(apt.wanted(recipe.base, missing, state.epoch), progress)
+            lost = store.fetch(files_wanted(recipe.base, missing, state.epoch), progress)
             must(lost, "can no longer be fetched; remove out/" + recipe.id + "/" + FILES[0])
     wheels = [entry for entry in one.lock.python if not store.has(entry.sha256)]
     if wheels:

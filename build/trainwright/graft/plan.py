@@ -10,17 +10,19 @@ from trainwright.core.errors import ConfigError, IncompatibleError, NotRunError,
 from trainwright.core.progress import counted
 from trainwright.core.toml import Model
 from trainwright.graft import recipe as graft_recipe
-from trainwright.graft.found import NVCC, Fabric, Found, Target, settings
+from trainwright.graft.found import NVCC, Fabric, Found, Inside, Target, settings
 from trainwright.graft.traps import traps
 from trainwright.graft.wanted import File, Trap, Wanted
 from trainwright.image import tags
 from trainwright.lock import additions, requirements
 from trainwright.lock.additions import NAME
-from trainwright.matrix.matrix import Intent
+from trainwright.matrix.matrix import Intent, Recipe
 from trainwright.matrix.model import Pin
 
 FIRST_WITH_NVCC = 13  # of CUDA: its wheels have a compiler
 NCCL_HEADER = "/usr/include/nccl.h"
+DATABASES = {"apt": ["/var/lib/dpkg"], "dnf": ["/var/lib/rpm", "/var/lib/dnf"]}  # of packages, by their manager
+NOT_DNF_4 = ("dnf5", "microdnf")  # packages whose program may be called dnf as well: neither answers rpm_solve.py
 PIP = "PIP_CONSTRAINT"
 CONSTRAINTS = "/opt/trainwright/constraints.txt"
 
@@ -98,7 +100,7 @@ def plan(intent: Intent, found: Found, wanted: Wanted, name: str = "") -> Plan:
         steps=_steps(intent, found, wanted, environment),
         environment=environment,
         traps=found_traps,
-        lacking=list(_lacking(intent, found, wanted)),
+        lacking=list(_lacking(graft_recipe.recipe(intent, found, wanted, own, framework), found, wanted)),
     )
 
 
@@ -148,32 +150,52 @@ def _step(intent: Intent, found: Found, wanted: Wanted, name: str, pin: Pin) -> 
     return Step(what=f"{name} {pin.version}".strip(), does="is added", why=origin.get(provider.kind, "it is asked for"))
 
 
-def _lacking(intent: Intent, found: Found, wanted: Wanted) -> Iterator[str]:
+def _lacking(recipe: Recipe, found: Found, wanted: Wanted) -> Iterator[str]:
     """Yield what is asked for and cannot be built on this image by this version."""
-    pins, inside = graft_recipe.added(intent, found, wanted), found.inside
+    pins, inside, base = graft_recipe.added(recipe.intent, found, wanted), found.inside, recipe.base
     if inside is None or not pins:
         return
-    base, kinds = (
-        graft_recipe.base(intent, found),
-        {intent.components.components[name].provider(pin.provider).kind for name, pin in pins.items()},
-    )
     stack = graft_recipe.stack_of(wanted, found)
-    if stack and stack not in intent.matrix.stacks:
+    if stack and stack not in recipe.intent.matrix.stacks:
         yield f"--fabric {wanted.fabric} requires the stack {stack}, which matrix.toml does not declare"
-    if "apt-get" not in inside.managers:
-        has = ", ".join(inside.managers) or "none"
-        yield f"--target {wanted.target} --fabric {wanted.fabric} requires apt-get in the image, which has {has}"
-    elif not base.archives:
-        yield f"the archives of {base.distribution or 'its distribution'} are not known: bases.toml has no such base"
-    if wanted.fabric != "none" and "openmpi" in inside.commands and "openmpi-bin" not in inside.packages:
+    yield from _without_packages(recipe, inside, f"--target {wanted.target} --fabric {wanted.fabric}")
+    if wanted.fabric != "none" and "openmpi" in inside.commands and not _has_package(recipe, "openmpi", inside):
         yield "the image has an Open MPI that its package manager did not install: remove it, or use --fabric none"
-    python, written = found.python, ["/usr", "/etc", "/var/lib/dpkg", "/opt"]
+    python, written = found.python, ["/usr", "/etc", "/opt", *DATABASES[base.manager]]
     written += [python.site] if python else []
     for volume in found.config.volumes:
         if covered := next((path for path in written if PurePosixPath(path).is_relative_to(volume)), ""):
             yield f"VOLUME {volume} of the image covers {covered}, where packages are installed: build it without"
-    if "source" in kinds:
+    if any(recipe.provider(name).kind == "source" for name in pins):
         yield from _cannot_compile(found)
+
+
+def _without_packages(recipe: Recipe, inside: Inside, asked: str) -> Iterator[str]:
+    """Yield why packages of the image's distribution cannot be added to it."""
+    base, has = recipe.base, ", ".join(inside.managers) or "none"
+    distribution = f"{base.distribution} {base.suite}".strip() or "its distribution"
+    if base.manager == "apt":
+        if "apt-get" not in inside.managers:
+            yield f"{asked} requires apt-get in the image, which has {has}"
+        elif not base.archives:
+            yield f"the archives of {base.distribution or distribution} are not known: bases.toml has no such base"
+        return
+    other = next((name for name in NOT_DNF_4 if name in inside.packages and "dnf" not in inside.packages), "")
+    if "dnf" not in inside.managers or other:
+        yield f"{asked} requires dnf 4 in the image, which has {other or has}"
+    elif not base.archives:
+        why = "bases.toml has no base of this distribution, whose `archives` names them"
+        yield f"the repositories of {distribution} are not known: {why}"
+    elif unnamed := graft_recipe.unnamed(recipe):
+        files = ", ".join(f"{name}.toml" for name in unnamed)
+        what = f"the packages of {', '.join(unnamed)} have no known name in {distribution}"
+        yield f'{what}: add a line "{base.distribution}-*" = [...] to `packages` in dockerfiles/layers/: {files}'
+
+
+def _has_package(recipe: Recipe, component: str, inside: Inside) -> bool:
+    """Return whether the package that brings a component is installed, by its name in the image's distribution."""
+    said = recipe.intent.components.components[component].provider("distro").packages
+    return any(name in inside.packages for name in recipe.packages(said)[:1])
 
 
 def _cannot_compile(found: Found) -> Iterator[str]:

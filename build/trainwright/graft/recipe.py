@@ -1,9 +1,13 @@
 """Describe a graft as one more row of the matrix: its base is the image, its pins are what is added. Pure."""
 
-from trainwright.graft.found import Found, older
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+
+from trainwright.graft.found import Found, older, settings
 from trainwright.graft.wanted import Wanted
+from trainwright.lock import lockfile
 from trainwright.matrix.matrix import Intent, Recipe
-from trainwright.matrix.model import IN_BASE, Base, Component, Pin, Variant
+from trainwright.matrix.model import IN_BASE, Base, Component, Names, Pin, Variant
 
 OWN = "graft"  # the end of the name of a graft's base
 MPI_LOGIN = "openssh"  # of the common pins: mpirun starts its daemons on other hosts over ssh
@@ -52,7 +56,7 @@ def _pin(component: Component, text: str) -> Pin:
 def base(intent: Intent, found: Found) -> Base:
     """Return the image as a base. Its archives are those of a base of the same distribution, of the image's release."""
     says = found.inside.os if found.inside else {}
-    distribution, suite = says.get("ID", ""), says.get("VERSION_CODENAME") or says.get("VERSION_ID", "")
+    distribution, suite = distribution_of(intent, found), says.get("VERSION_CODENAME") or says.get("VERSION_ID", "")
     bases = intent.components.bases.values()
     like = next((one for one in bases if one.distribution == distribution), None)
     newest = max((one.glibc for one in bases), key=lambda text: tuple(map(int, text.split("."))), default=found.glibc)
@@ -61,7 +65,7 @@ def base(intent: Intent, found: Found) -> Base:
         provider="image",
         distribution=distribution,
         suite=suite,
-        manager="dnf" if found.inside and "dnf" in found.inside.managers else "apt",
+        manager=like.manager if like else "dnf" if of_rpm(found) else "apt",
         sections=like.sections if like else ["main"],
         family=next((family for name, family in FAMILIES if name in own), ""),
         architecture=found.config.architecture,
@@ -76,10 +80,22 @@ def _archives(like: Base, suite: str) -> dict[str, list[str]]:
     return {name: [one.replace(like.suite, suite) for one in suites] for name, suites in like.archives.items()}
 
 
-def name_of_base(found: Found) -> str:
+def distribution_of(intent: Intent, found: Found) -> str:
+    """Return the image's distribution by its name in bases.toml and layers/; "" if the image does not name it."""
+    says = found.inside.os.get("ID", "") if found.inside else ""
+    return settings(intent.root).distributions.get(says, says)
+
+
+def of_rpm(found: Found) -> bool:
+    """Return whether rpm keeps the image's packages."""
+    return bool(found.inside and found.inside.rpms)
+
+
+def name_of_base(intent: Intent, found: Found) -> str:
     """Return a name that rules about a release of a distribution read: debian-12-graft."""
     says = found.inside.os if found.inside else {}
-    return "-".join(filter(None, (says.get("ID", "unknown"), says.get("VERSION_ID", ""), OWN)))
+    name = distribution_of(intent, found) or "unknown"
+    return "-".join(filter(None, (name, says.get("VERSION_ID", ""), OWN)))
 
 
 def is_graft(recipe: Recipe) -> bool:
@@ -88,7 +104,7 @@ def is_graft(recipe: Recipe) -> bool:
 
 def recipe(intent: Intent, found: Found, wanted: Wanted, identity: str, framework: str) -> Recipe:
     """Return the recipe of a graft, in an intent that has no other image."""
-    python, name = found.python, name_of_base(found)
+    python, name = found.python, name_of_base(intent, found)
     stack = intent.matrix.stacks.get(stack_of(wanted, found))
     variant = Variant(
         id=identity,
@@ -108,3 +124,34 @@ def recipe(intent: Intent, found: Found, wanted: Wanted, identity: str, framewor
     )
     components = intent.components.model_copy(update={"bases": {name: base(intent, found)}})
     return Recipe(intent.model_copy(update={"components": components, "variants": [variant]}), variant)
+
+
+def tools(recipe: Recipe) -> list[str]:
+    """Return the packages of compile stages: their components', and a compiler, which the image may lack."""
+    return sorted({name for _, names in _of_tools(recipe) for name in recipe.packages(names)})
+
+
+def _of_tools(recipe: Recipe) -> Iterator[tuple[str, Names]]:
+    """Yield components with what compiling them needs. SageMaker's toolkit is a source distribution with C in it."""
+    if not recipe.compiles and not lockfile.requirements(recipe):
+        return
+    yield TOOLCHAIN, recipe.component(TOOLCHAIN).provider("distro").packages
+    yield from ((name, recipe.provider(name).build_packages) for name in recipe.pins)
+
+
+def unnamed(recipe: Recipe) -> list[str]:
+    """Return the components whose packages layers/ does not name for the image's distribution, if that has rpm.
+
+    What is named for all distributions are the names of Debian and Ubuntu, which no rpm has.
+    """
+    if recipe.base.manager != "dnf":
+        return []
+    asked = [*((name, recipe.provider(name).packages) for name in recipe.pins), *_of_tools(recipe)]
+    return sorted({name for name, said in asked if _is_of_others(recipe, said)})
+
+
+def _is_of_others(recipe: Recipe, said: Names) -> bool:
+    if isinstance(said, list):
+        return bool(said)
+    place = f"{recipe.base.distribution}-{recipe.base.suite}"
+    return any(said.values()) and not any(fnmatchcase(place, glob) for glob in said if glob != "*")

@@ -157,11 +157,11 @@ def _dockerfile(
         },
         "sdists": {name: [entry for entry in entries if not is_wheel(entry)] for name, entries in folders.items()},
         "compiles": recipe.compiles,
-        "build_packages": _beyond(recipe.base, tools) * (recipe.base.manager == "dnf")
+        "build_packages": beyond(recipe.base, tools) * (recipe.base.manager == "dnf")
         or [_exactly(recipe.base, name, held) for name in build_packages(recipe.intent, recipe.variant.base)],
         "epoch": epoch,
         "licences": licences(recipe),
-        "packages": _beyond(recipe.base, packages)
+        "packages": beyond(recipe.base, packages)
         or [
             _exactly(recipe.base, name, held)
             for name in distribution_packages(recipe.intent, recipe.variant.base)
@@ -180,7 +180,7 @@ def _dockerfile(
     return text
 
 
-def _beyond(base: Base, packages: Mapping[str, Package]) -> list[str]:
+def beyond(base: Base, packages: Mapping[str, Package]) -> list[str]:
     """Return what a registry image lacks, in apt's notation or as files of rpm; [] for a base resolved as a whole."""
     added = [package for package in packages.values() if base.provider == "image" and package.sha256]
     return [one.filename if base.manager == "dnf" else f"{one.name}={one.version}" for one in added]

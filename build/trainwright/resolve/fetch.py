@@ -1,6 +1,7 @@
 """Fetch every locked file into the store; replace packages that have left the mirror, and record them as drift."""
 
 from collections.abc import Mapping
+from pathlib import Path
 
 from trainwright.core import mirrors, store
 from trainwright.core.errors import LockError
@@ -57,13 +58,19 @@ def _debs(intent: Intent, base: str, tools: bool, below: packages.Stanzas, image
 
 
 def _rpms(intent: Intent, base: str, tools: bool, below: packages.Stanzas, image: str) -> tuple[str, packages.Stanzas]:
-    names = lockfile.distribution_packages(intent, base)
-    if tools:  # those of the base in its locked versions
-        exact = (
-            f"{rpms.rpm_name(row)}-{row['Version']}.{row['Architecture']}" for row in below.values() if row["SHA256"]
-        )
-        names = [*exact, *lockfile.build_packages(intent, base)]
-    return rpm.resolve(intent.root, intent.components.bases[base], names, apt_container.inside(image))
+    names = lockfile.build_packages(intent, base) if tools else lockfile.distribution_packages(intent, base)
+    return rpms_of(intent.root, intent.components.bases[base], names, below if tools else {}, image)
+
+
+def rpms_of(
+    root: Path, base: Base, names: list[str], below: packages.Stanzas, image: str
+) -> tuple[str, packages.Stanzas]:
+    """Return date and packages of an image of the engine with these names installed, by dnf in a container of it.
+
+    What `below` adds to the image is installed beside them in its locked versions. Raises what rpm.resolve() raises.
+    """
+    exact = [f"{rpms.rpm_name(row)}-{row['Version']}.{row['Architecture']}" for row in below.values() if row["SHA256"]]
+    return rpm.resolve(root, base, [*exact, *names], apt_container.inside(image))
 
 
 def wanted(base: Base, found: list[Package], epoch: int) -> list[store.Wanted]:

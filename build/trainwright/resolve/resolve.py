@@ -16,7 +16,7 @@ from trainwright.lock import facts, lockfile, overlaps, packages, wheel_files
 from trainwright.matrix.matrix import Intent, Recipe
 from trainwright.matrix.model import Group, Lock, Package, PythonFile, Source
 from trainwright.resolve import apt, apt_container, foreign, licences, own_python, pypi, rpm
-from trainwright.resolve.fetch import files_of, must, own_index, resolve_packages, wanted
+from trainwright.resolve.fetch import files_of, must, own_index, resolve_packages
 
 IMAGE: tuple[Group, ...] = ("framework", "toolkit", "devel")  # groups of the one solution of an image and its twin
 
@@ -43,11 +43,21 @@ def described(intent: Intent, base: str, text: str, below: packages.Stanzas, say
     if definition.manager == "apt":
         return with_licences(intent, base, text, below, say, progress)
     header, stanzas = packages.parse(text, base)
-    files = [one for one in files_of(packages.to_packages(stanzas)) if not store.has(one.sha256)]
-    must(store.fetch(wanted(definition, files, packages.epoch_of(header)), progress), "cannot be fetched")
-    say(f"{base}: verifying the signatures of {len(files_of(packages.to_packages(stanzas)))} packages")
-    inside = apt_container.inside(foreign.in_engine(header["Image"]))
-    return packages.dump(header, rpm.signed(intent.root, definition, stanzas, inside))
+    return packages.dump(header, with_signatures(intent, base, stanzas, header["Image"], say, progress))
+
+
+def with_signatures(
+    intent: Intent, base: str, stanzas: packages.Stanzas, image: str, say: Say, progress: Progress
+) -> packages.Stanzas:
+    """Return resolved rpm packages with the key that signed each of them; the files are fetched, and verified by rpm.
+
+    `image` is the image that they are resolved for. Raises LockError for a file without a valid signature.
+    """
+    definition, own = intent.components.bases[base], files_of(packages.to_packages(stanzas))
+    missing = [one for one in own if not store.has(one.sha256)]
+    must(store.fetch(rpm.wanted(missing), progress), "cannot be fetched")
+    say(f"{base}: verifying the signatures of {counted(len(own), 'package')}")
+    return rpm.signed(intent.root, definition, stanzas, apt_container.inside(foreign.in_engine(image)))
 
 
 def with_licences(intent: Intent, base: str, text: str, below: packages.Stanzas, say: Say, progress: Progress) -> str:

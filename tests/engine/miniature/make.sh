@@ -1,6 +1,6 @@
 #!/bin/sh
-# Builds and signs the packages, and makes these repositories below /repositories: good; foreign (a package is signed with a key
-# that the base does not know), bare (it has no signature), both with an index that is signed well; plain (no signature of its
+# Builds and signs the packages, and makes these repositories below /repositories: good; foreign (two packages are signed with a key
+# that the base does not know), bare (they have no signature), both with an index that is signed well; plain (no signature of its
 # index). Below /repositories/base lies what the base holds of them: the key, and where dnf looks.
 set -eu
 export HOME=/root GNUPGHOME=/root/.gnupg
@@ -23,7 +23,14 @@ name=A repository that nobody asks for
 baseurl=http://mini.invalid/unused
 EOF
 
-package() { # name, version, more lines of its preamble
+package() { # name, version, more lines of its preamble; a program that it brings, and the program's commands
+    rm -rf /tmp/root
+    mkdir -p /tmp/root/usr/share/mini /tmp/root/usr/bin
+    echo "$2" > "/tmp/root/usr/share/mini/$1"
+    if [ $# -gt 3 ]; then
+        printf '#!/bin/sh\n%s\n' "$5" > "/tmp/root/usr/bin/$4"
+        chmod 755 "/tmp/root/usr/bin/$4"
+    fi
     cat > /tmp/package.spec << EOF
 Name: $1
 Version: $2
@@ -31,14 +38,14 @@ Release: 1.mini1
 Summary: $1 of the miniature distribution
 License: MIT
 BuildArch: noarch
+AutoReqProv: no
 $3
 %description
-It holds one file.
+It holds one file or two.
 %install
-mkdir -p %{buildroot}/usr/share/mini
-echo $2 > %{buildroot}/usr/share/mini/$1
+cp -r /tmp/root/. %{buildroot}
 %files
-/usr/share/mini/$1
+$(cd /tmp/root && find . -type f | cut -c 2-)
 EOF
     rpmbuild --quiet -bb /tmp/package.spec
 }
@@ -52,6 +59,12 @@ Provides: a-tool'
 package python3.11 3.11.2 'Requires: mini-libs'
 package python3 3.11.2 'Requires: python3.11'
 package mini-tool++ 1^20260101 ''
+# Stand-ins for what a graft adds.
+package mini-mpi 4.1.7 'Requires: mini-libs' mpirun 'echo "mpirun (Open MPI) 4.1.7"'
+package mini-fabric 1.22.0 '' fi_info 'echo "libfabric: 1.22.0"'
+package mini-ssh 9.9 '' ssh 'echo OpenSSH_9.9'
+package mini-cc 1 'Requires: mini-fabric' x86_64-linux-gnu-gcc \
+    'while [ $# -gt 0 ]; do if [ "$1" = -o ]; then : > "$2"; fi; shift; done'
 
 sign() { # key, files
     key=$1
@@ -67,8 +80,8 @@ cp -r /repositories/good /repositories/bare
 sign mini /repositories/good/*.rpm
 cp -r /repositories/good /repositories/foreign
 cp -r /repositories/good /repositories/plain
-cp /repositories/good/python* /repositories/good/mini-[lor]* /repositories/bare
-sign foreign /repositories/foreign/mini-tool-2.0*.rpm
+cp /repositories/good/python* /repositories/good/mini-[flors]* /repositories/bare
+sign foreign /repositories/foreign/mini-tool-2.0*.rpm /repositories/foreign/mini-mpi-*.rpm
 index /repositories/good
 index /repositories/bare
 index /repositories/foreign
