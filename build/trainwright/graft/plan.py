@@ -159,7 +159,7 @@ def _lacking(recipe: Recipe, found: Found, wanted: Wanted) -> Iterator[str]:
     if stack and stack not in recipe.intent.matrix.stacks:
         yield f"--fabric {wanted.fabric} requires the stack {stack}, which matrix.toml does not declare"
     yield from _without_packages(recipe, inside, f"--target {wanted.target} --fabric {wanted.fabric}")
-    if wanted.fabric != "none" and "openmpi" in inside.commands and not _has_package(recipe, "openmpi", inside):
+    if wanted.fabric != "none" and "openmpi" in inside.commands and not _has_openmpi(recipe, inside):
         yield "the image has an Open MPI that its package manager did not install: remove it, or use --fabric none"
     python, written = found.python, ["/usr", "/etc", "/opt", *DATABASES[base.manager]]
     written += [python.site] if python else []
@@ -192,9 +192,14 @@ def _without_packages(recipe: Recipe, inside: Inside, asked: str) -> Iterator[st
         yield f'{what}: add a line "{base.distribution}-*" = [...] to `packages` in dockerfiles/layers/: {files}'
 
 
-def _has_package(recipe: Recipe, component: str, inside: Inside) -> bool:
-    """Return whether the package that brings a component is installed, by its name in the image's distribution."""
-    said = recipe.intent.components.components[component].provider("distro").packages
+def _has_openmpi(recipe: Recipe, inside: Inside) -> bool:
+    """Return whether a package of the distribution brought the image's Open MPI.
+
+    Not every distribution with rpm has a name of it in layers/, but all call it openmpi, or begin with that.
+    """
+    if recipe.base.manager == "dnf":
+        return any(name.startswith("openmpi") for name in inside.packages)
+    said = recipe.intent.components.components["openmpi"].provider("distro").packages
     return any(name in inside.packages for name in recipe.packages(said)[:1])
 
 

@@ -10,9 +10,10 @@ from trainwright.core.progress import Say
 from trainwright.docker.oci_layout import DOCKERS, OCIS, Kinds
 from trainwright.graft import build, files, look, recorded
 from trainwright.graft.files import Graft
-from trainwright.graft.found import without_secrets
+from trainwright.graft.found import Found, without_secrets
 from trainwright.graft.recorded import Recorded
 from trainwright.image import tags
+from trainwright.image.inputs import Distribution
 from trainwright.inspect.verify_published import Known
 from trainwright.matrix.matrix import Intent
 from trainwright.publish import provenance
@@ -61,9 +62,8 @@ def bill_differences(one: Recorded, made: Graft, bill: Mapping[str, Any], digest
     Packages of further Pythons, and those that other tools brought, are in it as well: they are not judged.
     """
     problems = [] if (about := sboms.image(bill)) == digest else [f"it is about {about or 'no image'}, not {digest}"]
-    inside, python = one.found.inside, one.found.python
-    own = made.inputs.distribution.packages()
-    wanted = {name: row.version for name, row in own.items()} or dict(inside.packages if inside else {})
+    python = one.found.python
+    wanted = wanted_packages(made.inputs.distribution, one.found)
     kind = "rpm" if one.recipe.base.manager == "dnf" else "deb"
     problems += _missing("distribution package", wanted, sboms.packages(bill, kind))
     held = dict(python.packages if python else {})
@@ -72,11 +72,19 @@ def bill_differences(one: Recorded, made: Graft, bill: Mapping[str, Any], digest
     return problems + _missing("Python package", named, sboms.packages(bill, "pypi"))
 
 
+def wanted_packages(own: Distribution, below: Found) -> dict[str, str]:
+    """Return the distribution's packages of a graft with an SBOM's names: the lock's, else those of the image below."""
+    if held := sboms.versions(own.effective):
+        return held
+    inside = below.inside.packages if below.inside else {}
+    return {name: version for name, version in inside.items() if name != sboms.PUBLIC_KEY}
+
+
 def _missing(what: str, wanted: Mapping[str, str], listed: Mapping[str, str]) -> list[str]:
     return [
         f"{what} {name}: the graft has {version}, the SBOM {listed.get(name, 'nothing')}"
         for name, version in sorted(wanted.items())
-        if version not in listed.get(name, "").split(" and ")
+        if not set(version.split(" and ")) <= set(listed.get(name, "").split(" and "))
     ]
 
 

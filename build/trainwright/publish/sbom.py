@@ -8,6 +8,7 @@ from packaging.utils import canonicalize_name
 
 from trainwright.image import probe
 from trainwright.lock import rpms
+from trainwright.lock.packages import Stanzas
 
 if TYPE_CHECKING:
     from trainwright.image.inputs import Inputs
@@ -47,17 +48,17 @@ def differences(found: "Inputs", sbom: Mapping[str, Any], digest: str) -> list[s
     problems = [] if (about := image(sbom)) == digest else [f"it is about {about or 'no image'}, not about {digest}"]
     recipe = found.recipe
     debs = packages(sbom, "rpm" if recipe.base.manager == "dnf" else "deb")
-    wanted = _versions(found)
+    wanted = versions(found.distribution.effective)
     wanted |= probe.installed_by_pins(recipe, debs)
     problems += _differ("distribution package", wanted, debs)
     python = {str(canonicalize_name(name)): one.version for name, one in recipe.installed(found.lock).items()}
     return problems + list(_differ("Python package", python, packages(sbom, "pypi")))
 
 
-def _versions(found: "Inputs") -> dict[str, str]:
+def versions(entries: Stanzas) -> dict[str, str]:
     """Return the versions of the distribution's packages by the names that an SBOM has for them."""
     known: dict[str, set[str]] = {}
-    for stanza in found.distribution.effective.values():
+    for stanza in entries.values():
         if (name := rpms.rpm_name(stanza)) != PUBLIC_KEY:
             known.setdefault(name, set()).add(stanza["Version"])
     return {name: " and ".join(sorted(versions)) for name, versions in known.items()}

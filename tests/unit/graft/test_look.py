@@ -92,3 +92,20 @@ def test_a_container_that_does_not_end_is_one_error() -> None:
     with pytest.raises(BuildError, match="cannot be probed") as failed:
         look._ended(Slow(), "x", 5)
     assert "within 5 seconds" in failed.value.why
+
+
+def test_rpms_list_has_the_versions_of_a_lock(
+    script: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With epochs, except 0, and with both versions of a package that is there twice; a warning is no package."""
+    rows = ["bash 5.2-1 x86_64", "vim 2:9-1 x86_64", "tz 0:1-1 noarch", "kernel 5-1 x86_64", "kernel 6-1 x86_64"]
+    lines = "\\n".join(["warning: a key is missing", *rows])
+    (tmp_path / "rpm").write_text(f"#!/bin/sh\n[ \"$1\" = -qa ] && printf '{lines}\\n'\n")
+    (tmp_path / "rpm").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert script.debs() is None
+    found = script.rpms()
+    assert found[1] == {"name": "vim", "version": "2:9-1", "architecture": "x86_64"}
+    assert script.by_name(found) == {"bash": "5.2-1", "vim": "2:9-1", "tz": "1-1", "kernel": "5-1 and 6-1"}
+    (tmp_path / "rpm").write_text("#!/bin/sh\necho bash 5.2-1 x86_64\nexit 1\n")
+    assert script.rpms() == []
