@@ -67,7 +67,30 @@ def test_what_is_built_upon_amazon_linux(intent: Intent) -> None:
     assert recipe.variant.base == "amazonlinux-2023-graft"
     assert graft_recipe.tools(recipe) == ["gcc", "gcc-c++", "make", "python3.11-devel"]
     assert {"hwloc", "openssh-clients"} <= set(lock._names(recipe))
-    assert "the image has an Open MPI" not in why(intent, of_rpm(AMAZON, ("dnf",), "openmpi"), "efa")
+
+
+def with_openmpi(*names: str) -> Edit:
+    def edit(record: dict[str, Any]) -> None:
+        of_rpm(AMAZON, ("dnf",), *names)(record)
+        record["inside"]["commands"]["openmpi"] = {"version": "4.1.7"}
+
+    return edit
+
+
+def test_an_open_mpi_of_another_name(intent: Intent) -> None:
+    assert why(intent, with_openmpi("openmpi5-libs"), "efa") == ""
+    assert "the image has an Open MPI that its package manager did not install" in why(intent, with_openmpi(), "efa")
+
+
+def test_names_of_what_compiles_for_cuda(intent: Intent) -> None:
+    """What only compile stages need counts as well: ccache has a name for all distributions alone."""
+
+    def edit(record: dict[str, Any]) -> None:
+        of_rpm()(record)
+        record["inside"]["pythons"][0]["components"]["torch"]["version"] = "2.15.0+cu132"
+
+    lacking = graft_plan.plan(intent, edited(edit), wanted(intent, "efa")).lacking
+    assert "the packages of nccl-tests have no known name in amazonlinux 2023" in lacking[0]
 
 
 def test_dnf_as_a_tool_does_not_make_it_an_image_with_rpm(intent: Intent) -> None:
