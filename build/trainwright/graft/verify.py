@@ -64,8 +64,7 @@ def bill_differences(one: Recorded, made: Graft, bill: Mapping[str, Any], digest
     problems = [] if (about := sboms.image(bill)) == digest else [f"it is about {about or 'no image'}, not {digest}"]
     python = one.found.python
     wanted = wanted_packages(made.inputs.distribution, one.found)
-    kind = "rpm" if one.recipe.base.manager == "dnf" else "deb"
-    problems += _missing("distribution package", wanted, sboms.packages(bill, kind))
+    problems += _missing("distribution package", wanted, sboms.packages(bill, sboms.kind_of(one.recipe.base)))
     held = dict(python.packages if python else {})
     held |= {entry.name: entry.version for entry in one.recipe.installed(made.inputs.lock).values()}
     named = {str(canonicalize_name(name)): version for name, version in held.items()}

@@ -353,7 +353,8 @@ def _sbom(known_here: Known, place: Place, public: str) -> str:
     if known_here.inputs is None:
         raise NotRunError("it is signed, but was not compared with a lock", why=known_here.unknown)
     _refuse(min((known_here.sbom(said["predicate"], place.digest) for said in statements), key=len))
-    lists = [len(sboms.packages(statements[0]["predicate"], kind)) for kind in ("deb", "pypi")]
+    kinds = (sboms.kind_of(known_here.inputs.recipe.base), "pypi")
+    lists = [len(sboms.packages(statements[0]["predicate"], kind)) for kind in kinds]
     return f"{lists[0]} distribution and {lists[1]} Python packages, as locked"
 
 

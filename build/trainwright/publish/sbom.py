@@ -9,6 +9,7 @@ from packaging.utils import canonicalize_name
 from trainwright.image import probe
 from trainwright.lock import rpms
 from trainwright.lock.packages import Stanzas
+from trainwright.matrix.model import Base
 
 if TYPE_CHECKING:
     from trainwright.image.inputs import Inputs
@@ -21,6 +22,11 @@ VENDORED = "/_vendor/"  # packages that other packages carry inside: they cannot
 def image(sbom: Mapping[str, Any]) -> str:
     """Return the digest of the image that the SBOM is about, or "" if it states none."""
     return str(((sbom.get("metadata") or {}).get("component") or {}).get("version", ""))
+
+
+def kind_of(base: Base) -> str:
+    """Return the type that the distribution's packages have in their purl."""
+    return "rpm" if base.manager == "dnf" else "deb"
 
 
 def packages(sbom: Mapping[str, Any], kind: str) -> dict[str, str]:
@@ -47,7 +53,7 @@ def differences(found: "Inputs", sbom: Mapping[str, Any], digest: str) -> list[s
     """List every difference between an SBOM and these inputs for the image with this digest, one sentence each."""
     problems = [] if (about := image(sbom)) == digest else [f"it is about {about or 'no image'}, not about {digest}"]
     recipe = found.recipe
-    debs = packages(sbom, "rpm" if recipe.base.manager == "dnf" else "deb")
+    debs = packages(sbom, kind_of(recipe.base))
     wanted = versions(found.distribution.effective)
     wanted |= probe.installed_by_pins(recipe, debs)
     problems += _differ("distribution package", wanted, debs)

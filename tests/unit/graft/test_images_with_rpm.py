@@ -15,11 +15,14 @@ from trainwright.graft.files import Graft
 from trainwright.graft.found import Found
 from trainwright.graft.lock import Locked
 from trainwright.image.inputs import Distribution
+from trainwright.inspect import verify_published
 from trainwright.lock import packages
 from trainwright.lock.packages import Stanzas
 from trainwright.lock.rpms import Rpm
 from trainwright.matrix.matrix import Intent
 from trainwright.matrix.model import Lock, Names
+from trainwright.publish import sign
+from trainwright.publish.sign import Place
 
 AMAZON = {"ID": "amzn", "VERSION_ID": "2023", "PRETTY_NAME": "Amazon Linux 2023"}
 ROCKY = {"ID": "rocky", "VERSION_ID": "9.6"}
@@ -254,3 +257,13 @@ def test_an_sbom_has_rpms_names(intent: Intent) -> None:
         "package kernel: the graft has 5-1 and 6-1, the SBOM 6-1"
     ]
     assert list(verify._missing("package", {"kernel": "5-1 and 6-1"}, {"kernel": "5-1 and 6-1 and 7-1"})) == []
+
+
+def test_an_sbom_of_rpms_is_counted_as_one(intent: Intent, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, one = grafted(intent)
+    rows = [{"name": name, "version": "1", "purl": f"pkg:{name}@1"} for name in ("rpm/mini/a", "rpm/mini/b", "deb/c")]
+    bill = {"components": rows}
+    monkeypatch.setattr(sign, "attested", lambda *_: ([{"predicate": bill}], ""))
+    here = verify_published.Known(one.inputs, "", (), lambda *_: [], lambda *_: "")
+    place = Place("127.0.0.1:1/a", "sha256:1", True)
+    assert verify_published._sbom(here, place, "") == "2 distribution and 0 Python packages, as locked"
