@@ -187,9 +187,10 @@ def _without_packages(recipe: Recipe, inside: Inside, asked: str) -> Iterator[st
         why = "bases.toml has no base of this distribution, whose `archives` names them"
         yield f"the repositories of {distribution} are not known: {why}"
     elif unnamed := graft_recipe.unnamed(recipe):
-        files = ", ".join(f"{name}.toml" for name in unnamed)
+        files = ", ".join(f"dockerfiles/layers/{name}.toml" for name in unnamed)
+        line = f'"{base.distribution}-*" = [...]'
         what = f"the packages of {', '.join(unnamed)} have no known name in {distribution}"
-        yield f'{what}: add a line "{base.distribution}-*" = [...] to `packages` in dockerfiles/layers/: {files}'
+        yield f"{what}: add a line {line} to their `packages` and `build_packages` in {files}"
 
 
 def _has_openmpi(recipe: Recipe, inside: Inside) -> bool:
