@@ -57,7 +57,7 @@ class Settings(Model):
     look: Look
     limits: Limits
     fabrics: dict[str, Stacks]
-    distributions: dict[str, str]  # ID of /etc/os-release to the name in bases.toml, where they differ
+    distributions: dict[str, str] = Field(default={})  # ID of /etc/os-release to its name in bases.toml, if another
     frameworks: dict[str, list[str]]  # component to the Python packages that bring it
     libraries: dict[str, list[str]]  # what no component of layers/ brings, and could shadow what one does
     variables: dict[str, Chooses]
