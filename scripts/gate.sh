@@ -170,7 +170,7 @@ words() { # collective: into `command`
   [ "$how" = mpirun ] || return 0
   mpirun=$(look mpirun) || return
   # Open MPI 5.0.7 does not know the host that it runs on by its address, and then finds "not enough slots".
-  [[ " $(hostname -I 2>/dev/null) " != *" ${hosts[0]} "* ]] || first=$(hostname)
+  [[ " $(hostname -I 2>/dev/null) " != *" ${hosts[0]} "* ]] || first=$HOSTNAME
   list=$(printf ",%s:$gpus" "${first:-${hosts[0]}}" "${hosts[@]:1}")
   command=("$mpirun" --prefix "$(dirname "$(dirname "$(readlink -f "$mpirun")")")" --allow-run-as-root --host "${list#,}"
     -np "$((gpus * ${#hosts[@]}))" --map-by "ppr:$gpus:node" --bind-to none)

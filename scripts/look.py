@@ -233,10 +233,10 @@ def users():
 
 
 def debs():
-    """Map dpkg's packages to their version; None without dpkg."""
+    """Map dpkg's packages to their version; {} without dpkg, or where it is a mere tool beside rpm."""
     said, code = output(["dpkg-query", "-W", "-f", "${Package} ${Version} ${db:Status-Abbrev}\n"])
     rows = [line.split() for line in said.splitlines()]
-    return {row[0]: row[1] for row in rows if len(row) == 3 and row[2].startswith("ii")} if code == 0 else None
+    return {row[0]: row[1] for row in rows if code == 0 and len(row) == 3 and row[2].startswith("ii")}
 
 
 def rpms():
@@ -270,7 +270,7 @@ def managers():
 
 def everything():
     known, of_dpkg = pythons(), debs()
-    of_rpm = rpms() if of_dpkg is None else []
+    of_rpm = [] if of_dpkg else rpms()
     for one in known:
         one["components"] = answers(one["path"], one["packages"])
         one["cxx"] = cxx(os.path.join(one["prefix"], "lib/libstdc++.so.6")) if one["kind"] == "conda" else ""
@@ -283,7 +283,7 @@ def everything():
         "commands": commands(),
         "libraries": libraries(known[0]["path"] if known else sys.executable),
         "loader": loader(),
-        "packages": by_name(of_rpm) if of_dpkg is None else of_dpkg,
+        "packages": of_dpkg or by_name(of_rpm),
         "rpms": of_rpm,
         "users": users(),
         "cxx": cxx("/usr/lib*/libstdc++.so.6", "/usr/lib/*/libstdc++.so.6"),

@@ -97,6 +97,19 @@ def planned(fault: str, seed: int) -> Job:
     )  # fmt: skip
 
 
+def heard(pipes: dict[int, tuple[int, int, bytearray]], pipe: int) -> list[Line]:
+    """Return the whole lines that came by a pipe; it is closed and taken out of `pipes` where no more will come."""
+    rank, host, rest = pipes[pipe]
+    data = os.read(pipe, 1 << 16)
+    *whole, last = bytes(rest + data).split(b"\n")
+    rest[:] = last
+    if not data:
+        os.close(pipe)
+        del pipes[pipe]
+        whole += [last] if last else []
+    return [Line(time.time(), rank, host, one.decode(errors="replace")) for one in whole]
+
+
 class Run:
     """A job while it runs."""
 
@@ -215,7 +228,7 @@ class Run:
         wait = draw.uniform(0.4, 1.2)
         while self.pipes and time.time() - begun < limit:
             for one in select.select(list(self.pipes), [], [], 0.1)[0]:
-                self._hear(one)
+                self.lines += heard(self.pipes, one)
             ready = len(list(self.folder.glob("ready-*"))) == job.ranks
             if ready and not struck:
                 struck = time.time() + wait
@@ -228,24 +241,13 @@ class Run:
             if failed and time.time() - failed > 2 * job.timeout + 4:
                 break
 
-    def _hear(self, pipe: int) -> None:
-        rank, host, rest = self.pipes[pipe]
-        data = os.read(pipe, 1 << 16)
-        *whole, last = bytes(rest + data).split(b"\n")
-        rest[:] = last
-        if not data:
-            os.close(pipe)
-            del self.pipes[pipe]
-            whole += [last] if last else []
-        self.lines += [Line(time.time(), rank, host, one.decode(errors="replace")) for one in whole]
-
     def stop(self) -> None:
         for host in self.hosts:
             host.kill()
             os.waitpid(host.pid, 0)
         while self.pipes:
             for one in list(self.pipes):
-                self._hear(one)
+                self.lines += heard(self.pipes, one)
         self.switch.close()
         for path in sorted(self.folder.glob("code-*"), key=lambda one: one.stat().st_mtime_ns):
             self.codes[int(path.name.partition("-")[2])] = int(path.read_text() or 0)

@@ -113,7 +113,8 @@ class Run:
         begun, strikes, wait = time.time(), 0.0, self.draw.uniform(0.3, 0.9)
         outside = {"stopped": signal.SIGSTOP, "killed": signal.SIGKILL}.get(self.job.fault)
         while self.pipes and time.time() - begun < 2 * self.job.timeout + AFTER:
-            self._hear()
+            for pipe in select.select(list(self.pipes), [], [], 0.1)[0]:
+                self.lines += heard(self.pipes, pipe)
             for number, process in self.processes.items():
                 if number not in self.codes and process.poll() is not None:
                     self.codes[number] = process.returncode
@@ -133,24 +134,15 @@ class Run:
                 os.killpg(process.pid, signal.SIGKILL)
         for path in self.folder.glob("ready-*"):  # ranks of torchrun have sessions of their own
             try:
-                os.kill(int(path.read_text()), signal.SIGKILL)
-            except ProcessLookupError:
+                number = int(path.read_text())
+                if os.fsencode(self.folder) in Path(f"/proc/{number}/environ").read_bytes():
+                    os.kill(number, signal.SIGKILL)
+            except (OSError, ValueError):  # it has ended, or ended before it wrote its number
                 continue
         until = time.time() + 5
         while self.pipes and time.time() < until:
-            self._hear()
-
-    def _hear(self) -> None:
-        for pipe in select.select(list(self.pipes), [], [], 0.1)[0]:
-            rank, host, rest = self.pipes[pipe]
-            data = os.read(pipe, 1 << 16)
-            *whole, last = bytes(rest + data).split(b"\n")
-            rest[:] = last
-            if not data:
-                os.close(pipe)
-                del self.pipes[pipe]
-                whole += [last] if last else []
-            self.lines += [Line(time.time(), rank, host, one.decode(errors="replace")) for one in whole]
+            for pipe in select.select(list(self.pipes), [], [], 0.1)[0]:
+                self.lines += heard(self.pipes, pipe)
 
 
 def generated(job: Job, out: Path, port: int) -> str:

@@ -43,9 +43,11 @@ def ours(folder: Path, dumps: bool) -> dict[str, Any]:
 def right(label: dict[str, Any], answer: dict[str, Any]) -> tuple[bool, bool]:
     """Return whether the cause and the ranks are right. All ranks of a lost host, or some of them, name the host."""
     culprits, ranks = set(label["culprits"]), set(answer["ranks"])
+    fault = FAULTS[label["fault"]]
+    causes = fault["causes"] + (fault.get("over_nccl", []) if label["name"].startswith("nccl-") else [])
     host = label["fault"] in ("killed-host", "cut-network")
     ok = bool(ranks) and ranks <= culprits if host else ranks == culprits
-    return answer["cause"] in FAULTS[label["fault"]]["causes"], ok
+    return answer["cause"] in causes, ok
 
 
 def main() -> None:

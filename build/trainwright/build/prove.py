@@ -361,15 +361,12 @@ def _prove(identity: str, how: How, address: str) -> Row:
     except TrainwrightError as error:
         return Row(identity, "left", _line(error), fix=error.fix, retry=True)
     try:
+        if recipe.variant.devel:
+            _bring_runtime(recipe, how, address)
         found = _bring(recipe)
     except TrainwrightError as error:
         return _unproved(identity, error)
     _will_bring(how, identity, found.name)
-    if recipe.variant.devel:
-        try:
-            _bring_runtime(recipe, how, address)
-        except TrainwrightError as error:
-            return _unproved(identity, error)
     _build_and_test(recipe, how, address)
     with console.alone(how.root):
         rows, refused = recording.record([recipe])

@@ -44,7 +44,9 @@ def _of_json(file: str, text: str) -> Log:
     except RecursionError:
         raise ConfigError("the JSON file is nested too deeply", where=file, fix=f"head -c 1000 {file}") from None
     seen, said = Seen(), data.get("errors")
-    if said and said != [""]:  # which nccl-tests writes where there was none
+    if isinstance(said, list):
+        said = [one for one in said if one]  # nccl-tests writes [""] where there was none
+    if said:
         seen.errors = (1, str(said))
     return Log([table], None, seen, [], text.count("\n"))
 

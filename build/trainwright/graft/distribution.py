@@ -123,11 +123,8 @@ def _with_dnf(
 
 def beyond_of(every: Stanzas, below: Stanzas) -> Stanzas:
     """Return the packages that are fetched for compile stages alone: not those that the graft installs anyway."""
-    return {
-        name: row
-        for name, row in every.items()
-        if row["SHA256"] and row["SHA256"] != below.get(name, {}).get("SHA256", "")
-    }
+    held = {row["SHA256"] for row in below.values()}
+    return {name: row for name, row in every.items() if row["SHA256"] and row["SHA256"] not in held}
 
 
 def must_keep(recipe: Recipe, below: Stanzas, beyond: Stanzas) -> None:

@@ -87,8 +87,9 @@ def distribution_of(intent: Intent, found: Found) -> str:
 
 
 def of_rpm(found: Found) -> bool:
-    """Return whether rpm keeps the image's packages."""
-    return bool(found.inside and found.inside.rpms)
+    """Return whether rpm keeps the image's packages. A record of before they were listed names the manager alone."""
+    inside = found.inside
+    return bool(inside and (inside.rpms or ("dnf" in inside.managers and "apt-get" not in inside.managers)))
 
 
 def name_of_base(intent: Intent, found: Found) -> str:

@@ -182,9 +182,10 @@ def test_the_host_of_mpirun_is_given_by_its_name(host: Host) -> None:
     """Open MPI 5.0.7 does not find itself by an address: seen with `mpirun --host 172.18.0.2:1,172.18.0.3:1`."""
     host.program("ssh", SSH)
     host.program("mpirun", MPIRUN)
-    host.program("hostname", '[ "$*" = -I ] && echo "10.0.0.11 10.0.0.1 " || echo node-1')
+    host.program("hostname", '[ "$*" = -I ] && echo "10.0.0.11 10.0.0.1 "')
+    name = os.uname().nodename
     host.prints("all_reduce_perf", "02_ok_p5_2node_efa_16rank_slurm.txt")
-    for hosts, said in (("10.0.0.1,10.0.0.2", "node-1:8,10.0.0.2:8"), ("10.0.0.3,10.0.0.1", "10.0.0.3:8,10.0.0.1:8")):
+    for hosts, said in (("10.0.0.1,10.0.0.2", f"{name}:8,10.0.0.2:8"), ("10.0.0.3,10.0.0.1", "10.0.0.3:8,10.0.0.1:8")):
         assert f"--host {said} -np 16 " in host.run("all_reduce", "--hosts", hosts).stdout
 
 

@@ -102,6 +102,17 @@ def test_dnf_as_a_tool_does_not_make_it_an_image_with_rpm(intent: Intent) -> Non
     assert graft_recipe.base(intent, edited(of_rpm(ROCKY))).manager == "dnf"
 
 
+def test_a_record_of_before_rpms_were_listed_is_of_an_image_with_rpm(intent: Intent) -> None:
+    found = edited(lambda record: record["inside"].update(os=ROCKY, managers=["dnf", "yum"]))
+    assert graft_recipe.base(intent, found).manager == "dnf"
+
+
+def test_a_package_of_the_graft_is_kept_apart_under_whatever_name() -> None:
+    """Two versions of a package have their version in the name."""
+    below = {"lib": row("lib", "1-1", "4")}
+    assert distribution.beyond_of({"lib-1-1.x86_64": row("lib", "1-1", "4")}, below) == {}
+
+
 @pytest.mark.parametrize(
     ("said", "named"),
     [

@@ -103,7 +103,7 @@ def test_rpms_list_has_the_versions_of_a_lock(
     (tmp_path / "rpm").write_text(f"#!/bin/sh\n[ \"$1\" = -qa ] && printf '{lines}\\n'\n")
     (tmp_path / "rpm").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert script.debs() is None
+    assert script.debs() == {}
     found = script.rpms()
     assert found[1] == {"name": "vim", "version": "2:9-1", "architecture": "x86_64"}
     assert script.by_name(found) == {"bash": "5.2-1", "vim": "2:9-1", "tz": "1-1", "kernel": "5-1 and 6-1"}

@@ -12,7 +12,7 @@ from trainwright.diagnose.job import ras, recorder
 from trainwright.diagnose.job.ras import Ras
 from trainwright.diagnose.job.recorder import Dump
 from trainwright.diagnose.job.said import Words
-from trainwright.diagnose.job.streams import Key, Splitter, Stream, numbered, resolved
+from trainwright.diagnose.job.streams import FILE_RANK, Key, Splitter, Stream, numbered, resolved
 from trainwright.diagnose.job.unpickle import LARGEST, Refused
 from trainwright.diagnose.reader import Reader, blocks
 
@@ -122,12 +122,16 @@ def _is_json(head: bytes) -> bool:
 def streams(logs: Iterable[str], empty: Iterable[str], reader: Reader, words: Words) -> list[Stream]:
     """Read the logs and split them by who wrote the lines. Raises ConfigError.
 
-    An empty file that is named like the others, with a rank, shows that there is such a rank, which said nothing.
+    Empty files that are named like the others show ranks that said nothing, if together they are numbered from 0.
     """
     every, names = list[Stream](), list(logs)
     for file in names:
         with log_lines.opened(file) as stream:
             every += Splitter(file, reader, words).read(blocks(stream))
-    ranks = numbered([*names, *empty])
-    every += [Stream(file, Key(), reader.fresh()) for file in empty if file in ranks]
-    return list(resolved(every, ranks or numbered(names)))
+    alike = {FILE_RANK.sub("", name) for name in names}
+    silent = [file for file in empty if FILE_RANK.search(file) and FILE_RANK.sub("", file) in alike]
+    ranks = numbered([*names, *silent])
+    if sorted(ranks.values()) != [*range(len(ranks))]:
+        ranks, silent = numbered(names), []
+    every += [Stream(file, Key(), reader.fresh()) for file in silent]
+    return list(resolved(every, ranks))

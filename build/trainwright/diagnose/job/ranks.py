@@ -181,7 +181,7 @@ def _event(stream: Stream, row: Finding, place: str) -> Event:
 
 def _said(job: Job, stream: Stream, worlds: Counter[int]) -> None:
     """Note what a stream says of other ranks, and of those that have no label."""
-    block = dict[str, str]()
+    block, waited_for = dict[str, str](), dict[str, dict[str, str]]()  # the latter by the rank's number in its group
     for said in stream.said:
         values = said.values
         if said.kind in BEGINS and (when := stream.when(said.number)):
@@ -198,7 +198,9 @@ def _said(job: Job, stream: Stream, worlds: Counter[int]) -> None:
             rank = job.rank(int(values["rank"]))
             code = SIGNALS.get(how, -int(how.split()[-1]) if "signal" in how else 1)
             _ended(rank, code, stream, said.number, said.text, values.get("host", ""))
-        elif said.kind in ("root", "table", "work-call"):
+        elif said.kind == "work-call":
+            waited_for[values.get("rank", "")] = values
+        elif said.kind in ("root", "table"):
             block = {"kind": said.kind, **values}
         elif said.kind.startswith("table-"):
             block.update(values)
@@ -215,8 +217,9 @@ def _said(job: Job, stream: Stream, worlds: Counter[int]) -> None:
             place = f"{stream.file}:{said.number}: {masked(said.text)}"
             work = int(values["enqueued"]), int(values["completed"]), place
             job.works.setdefault(group, {}).setdefault(number, work)  # the first line: how it was when one failed
-            if "seq" in values and values["seq"] == block.get("seq"):
-                job.timed.setdefault((group, int(values["seq"])), {})[number] = block["call"], place
+            call = waited_for.get(values["rank"], waited_for.get("", {}))
+            if "seq" in values and values["seq"] == call.get("seq"):
+                job.timed.setdefault((group, int(values["seq"])), {})[number] = call["call"], place
             job.rank(number).heard = True
         elif said.kind == "calls":
             job.calls += [(int(values["rank"]), values["call"]), (int(values["other"]), values["instead"])]

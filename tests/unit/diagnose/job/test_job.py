@@ -402,6 +402,16 @@ def test_what_each_watchdog_waited_for_shows_another_call_without_dumps(tmp_path
     assert "NumelIn=7" in row["evidence"]
 
 
+def test_whose_collective_a_line_names_is_kept_apart_in_one_log_of_all(tmp_path: Path) -> None:
+    called = "[E1126 10:37:24.1 ProcessGroupNCCL.cpp:1] [Rank {}] " + TIMED_OUT
+    status = "[E1126 10:37:24.2 ProcessGroupNCCL.cpp:2] [PG ID 0 PG GUID 0(default_pg) Rank {}]  failure detected by watchdog at "
+    status += "work sequence id: 9 PG status: last enqueued work: 9, last completed work: 8"
+    lines = [called.format(0), called.format(2).replace("NumelIn=4", "NumelIn=7"), status.format(0), status.format(2)]
+    lines += [text.format(rank) for rank in (1, 3, 4, 5) for text in (called, status)]
+    row = answer(write(tmp_path, {"train.log": "\n".join(lines) + "\n"}))
+    assert (row["cause"], row["job"]["failed_first"]) == ("collective-mismatch", [2])
+
+
 def test_the_server_of_the_store_says_itself_that_others_did_not_come(tmp_path: Path) -> None:
     """It is rank 0, also where no label says so: only rank 4 of 5 is missing."""
     raised = RAISED.replace(
@@ -439,6 +449,20 @@ def test_one_log_with_the_label_of_one_rank_is_of_a_job_whose_others_said_nothin
 def test_an_empty_log_beside_one_of_a_rank_is_a_rank_that_said_nothing(tmp_path: Path) -> None:
     row = of_files(tmp_path, [RAISED.replace("ValueError: 3 channels expected", USED), "", ""])
     assert (row["cause"], row["job"]["failed_first"], row["job"]["world"]) == ("port-in-use", [0], 3)
+
+
+@pytest.mark.parametrize(
+    "names", [("job-4711.out", "job-4712.out"), ("log-2026", "log-2027"), ("app.log.1", "app.log.2")]
+)
+def test_an_empty_log_with_a_number_of_its_own_is_no_rank(tmp_path: Path, names: tuple[str, str]) -> None:
+    row = answer(write(tmp_path, {names[0]: RAISED, names[1]: ""}))
+    assert "job" not in row or row["job"]["failed_first"] == []
+
+
+def test_an_empty_log_of_another_name_hides_no_rank_that_said_nothing(tmp_path: Path) -> None:
+    failed = RAISED.replace("ValueError: 3 channels expected", USED)
+    row = answer(write(tmp_path, {"job-0.log": failed, "job-1.log": "", "job-2.log": "", "stderr.log": ""}))
+    assert (row["job"]["failed_first"], row["job"]["world"]) == ([0], 3)
 
 
 def test_ras_beside_the_logs(tmp_path: Path) -> None:
