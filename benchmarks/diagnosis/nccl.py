@@ -25,7 +25,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent))
 
 import log_layouts
-from generate import CASES, HERE, Job, Line
+from generate import CASES, HERE, Job, Line, heard
 
 SETTINGS = CASES["nccl"]
 FAULTS = [name for name, row in CASES["faults"].items() if row.get("nccl")]

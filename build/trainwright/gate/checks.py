@@ -43,7 +43,7 @@ def completion(case: Case) -> Result:
         if table.damaged:
             return (
                 "not established",
-                f"{_damaged(table)}; where NCCL wrote between results, NCCL_DEBUG_SUBSYS=INIT,NET,ENV keeps it silent there",
+                f"{_damaged(table)}; if NCCL wrote there, NCCL_DEBUG_SUBSYS=INIT,NET,ENV keeps it from that",
             )
         if not table.rows:
             return "not established", f"the table at line {table.line} has no rows"

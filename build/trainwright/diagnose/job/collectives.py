@@ -86,7 +86,8 @@ def _apart(dumps: Sequence[Dump]) -> Difference | None:
         if len(counts) > 2 or count * 2 <= len(here) or count < 2 or ended >= at or not waits:
             return None
         (role, mine), (usual_role, usual) = here[ranks[0]], most
-        told = f"call {at + 1} of those that all ranks recorded: {_ranks(ranks)} called {mine} in group {role} of its own, "
+        told = f"call {at + 1} of those that all ranks recorded: "
+        told += f"{_ranks(ranks)} called {mine} in group {role} of its own, "
         told += f"all others {usual} in group {usual_role} of theirs"
         return Difference(ranks, at, "another order of calls, or one too many or too few", told, few=True)
     return None

@@ -404,8 +404,10 @@ def test_what_each_watchdog_waited_for_shows_another_call_without_dumps(tmp_path
 
 def test_whose_collective_a_line_names_is_kept_apart_in_one_log_of_all(tmp_path: Path) -> None:
     called = "[E1126 10:37:24.1 ProcessGroupNCCL.cpp:1] [Rank {}] " + TIMED_OUT
-    status = "[E1126 10:37:24.2 ProcessGroupNCCL.cpp:2] [PG ID 0 PG GUID 0(default_pg) Rank {}]  failure detected by watchdog at "
-    status += "work sequence id: 9 PG status: last enqueued work: 9, last completed work: 8"
+    status = "[E1126 10:37:24.2 ProcessGroupNCCL.cpp:2] [PG ID 0 PG GUID 0(default_pg) Rank {}]  "
+    status += (
+        "failure detected by watchdog at work sequence id: 9 PG status: last enqueued work: 9, last completed work: 8"
+    )
     lines = [called.format(0), called.format(2).replace("NumelIn=4", "NumelIn=7"), status.format(0), status.format(2)]
     lines += [text.format(rank) for rank in (1, 3, 4, 5) for text in (called, status)]
     row = answer(write(tmp_path, {"train.log": "\n".join(lines) + "\n"}))
