@@ -220,7 +220,7 @@ def test_json_is_judged_as_a_table(tmp_path: Path) -> None:
 
 
 def test_what_other_parts_of_nccl_print_within_rows_is_said(tmp_path: Path) -> None:
-    """NCCL_DEBUG_SUBSYS with TUNING, two hosts that shared one H200: NCCL wrote a line between the parts of each row."""
+    """NCCL_DEBUG_SUBSYS with TUNING, two hosts that shared one H200: a line of NCCL between the parts of each row."""
     told = "node-1:3420:3420 [0] NCCL INFO AllReduce: 8 Bytes -> Algo RING proto SIMPLE channel{Lo..Hi}={0..0}\n"
     text = log("50").read_text()
     row = r"(?m)^( +\d+ +\d+ +float +\w+ +-1)( +\S.*\n)"
