@@ -94,11 +94,11 @@ def left_out(recipe: Recipe, folders: Mapping[str, list[PythonFile]]) -> dict[st
     made: dict[str, list[dict[str, Any]]] = {}
     for folder, entries in folders.items():
         found = [
-            {"component": name, "wheel": entry.file, **rule.model_dump(), "package": entry.name}
+            {"component": name, "wheel": entry.file, **rule.model_dump(exclude={"not_in"}), "package": entry.name}
             for entry in entries
             if entry.group in shipped and folder != COMPILE
             for name, rule in rules
-            if fnmatchcase(entry.name, rule.package)
+            if fnmatchcase(entry.name, rule.package) and not any(fnmatchcase(entry.version, one) for one in rule.not_in)
         ]
         if found:
             made[folder] = found

@@ -198,6 +198,7 @@ class LeftOut(Model):
 
     package: str  # glob of its name: "nvidia-cusolver*"; without effect where the image has no such package
     files: list[str]  # globs below site-packages; at least one must match, else the build fails
+    not_in: list[str] = []  # versions of the package, or globs of them, that have no such file
     why: str
     debug: bool = False  # leave out the files' debug sections, and ship the files
     devel: bool = False  # the devel twin ships them

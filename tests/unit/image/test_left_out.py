@@ -158,8 +158,8 @@ def test_the_largest_file_moves_into_the_next_layer(program: ModuleType, install
     assert {path: (program.SITE / path).read_bytes() for path in held(program)} == FILES
 
 
-def entry(name: str, group: str = "framework") -> PythonFile:
-    fields = {"version": "1", "file": f"{name}-1-py3-none-any.whl", "sha256": "0" * 64, "size": 1, "group": group}
+def entry(name: str, group: str = "framework", version: str = "1") -> PythonFile:
+    fields = {"version": version, "file": f"{name}-1-py3-none-any.whl", "sha256": "0" * 64, "size": 1, "group": group}
     return PythonFile.model_validate({"name": name, **fields})
 
 
@@ -174,6 +174,15 @@ def test_rules_of_pinned_components_for_packages_that_are_shipped(intent: Intent
     assert list(found) == ["framework-1"]
     assert {row["package"] for row in found["framework-1"]} == {"triton"}
     assert left_out(intent.recipe("jax-0.12-cpu-py313-sagemaker"), folders) == {}
+
+
+def test_a_version_without_such_files_has_no_rule(intent: Intent) -> None:
+    """CUDA 12.8's wheel of the runtime has no static library: seen in the first build of PyTorch 2.10."""
+    recipe = intent.recipe("pytorch-2.10-cu128-py311-ec2-single-node")
+    for version, made in (("12.8.90", False), ("12.9.79", True)):
+        found = left_out(recipe, {"framework-1": [entry("nvidia-cuda-runtime-cu12", version=version)]})
+        assert bool(found) == made
+        assert all("not_in" not in row for rows in found.values() for row in rows), "it is part of no key"
 
 
 def test_every_rule_names_a_package_of_some_lock(intent: Intent) -> None:
