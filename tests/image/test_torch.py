@@ -1,6 +1,7 @@
 """PyTorch does what people take it for: it imports quietly, compiles, and reduces over ranks."""
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -23,4 +24,5 @@ def test_compiled_step_equals_eager(host: Any, programs: str) -> None:
 @pytest.mark.long
 def test_two_ranks_all_reduce(host: Any, programs: str) -> None:
     printed = host.check_output(f"torchrun --standalone --nproc-per-node 2 {programs}/all_reduce.py")
-    assert sorted(printed.splitlines()) == ["rank 0 of 2: 3.0 3.0", "rank 1 of 2: 3.0 3.0"]
+    said = re.findall("rank . of .*", printed)  # PyTorch 2.10's Gloo prints its connections, too
+    assert sorted(said) == ["rank 0 of 2: 3.0 3.0", "rank 1 of 2: 3.0 3.0"]
