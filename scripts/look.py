@@ -233,7 +233,7 @@ def users():
 
 
 def debs():
-    """Map dpkg's packages to their version; {} without dpkg, or where it is a mere tool beside rpm."""
+    """Map dpkg's packages to their version; {} without dpkg."""
     said, code = output(["dpkg-query", "-W", "-f", "${Package} ${Version} ${db:Status-Abbrev}\n"])
     rows = [line.split() for line in said.splitlines()]
     return {row[0]: row[1] for row in rows if code == 0 and len(row) == 3 and row[2].startswith("ii")}
@@ -258,6 +258,13 @@ def by_name(rows):
     return {name: " and ".join(sorted(held)) for name, held in versions.items()}
 
 
+def packages():
+    """Return the distribution's packages by name, and as rpm lists them, which may have dpkg as a mere tool."""
+    of_dpkg = debs()
+    of_rpm = [] if of_dpkg else rpms()
+    return of_dpkg or by_name(of_rpm), of_rpm
+
+
 def described(path):
     if os.path.islink(path):
         return "link"
@@ -269,8 +276,7 @@ def managers():
 
 
 def everything():
-    known, of_dpkg = pythons(), debs()
-    of_rpm = [] if of_dpkg else rpms()
+    known, (named, of_rpm) = pythons(), packages()
     for one in known:
         one["components"] = answers(one["path"], one["packages"])
         one["cxx"] = cxx(os.path.join(one["prefix"], "lib/libstdc++.so.6")) if one["kind"] == "conda" else ""
@@ -283,7 +289,7 @@ def everything():
         "commands": commands(),
         "libraries": libraries(known[0]["path"] if known else sys.executable),
         "loader": loader(),
-        "packages": of_dpkg or by_name(of_rpm),
+        "packages": named,
         "rpms": of_rpm,
         "users": users(),
         "cxx": cxx("/usr/lib*/libstdc++.so.6", "/usr/lib/*/libstdc++.so.6"),

@@ -170,10 +170,11 @@ def _login(who: tuple[str, str] | None) -> dict[str, str] | None:
     return {"username": who[0], "password": who[1]} if who else None
 
 
-def read_file(reference: str, path: str) -> str:
-    """Return one file of an image, which is always pulled first; nothing in it runs. Raises EnvironmentProblem."""
+def read_file(reference: str, path: str, pull: bool = True) -> str:
+    """Return one file of an image, which is pulled first by default; nothing in it runs. Raises EnvironmentProblem."""
     with told(f"{path} of {reference} cannot be read"):
-        client().images.pull(reference)
+        if pull:
+            client().images.pull(reference)
         made = client().containers.create(reference, command="none")
         try:
             packed = b"".join(made.get_archive(path)[0])
@@ -181,7 +182,7 @@ def read_file(reference: str, path: str) -> str:
             made.remove(force=True)
     with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
         member = archive.extractfile(Path(path).name)
-        return member.read().decode() if member else ""
+        return member.read().decode(errors="replace") if member else ""
 
 
 def pull(uri: str, name: str, who: tuple[str, str] | None = None) -> str:

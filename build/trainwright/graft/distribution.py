@@ -4,7 +4,6 @@ The code is that of the locks of the matrix. apt runs on this host or in a conta
 of the image itself, because only the image has its repositories and the keys that these are signed with.
 """
 
-from pathlib import Path
 from typing import NamedTuple
 
 from trainwright.core.errors import LockError
@@ -13,6 +12,7 @@ from trainwright.docker import engine
 from trainwright.graft.found import Found
 from trainwright.lock import packages
 from trainwright.lock.packages import Stanzas
+from trainwright.lock.rpms import rpm_name
 from trainwright.matrix.matrix import Recipe
 from trainwright.resolve import apt, apt_container, foreign
 from trainwright.resolve.fetch import rpms_of
@@ -52,7 +52,7 @@ def _told(recipe: Recipe, names: list[str], say: Say) -> None:
 def _with_apt(
     recipe: Recipe, image: str, names: list[str], tools: list[str], say: Say, progress: Progress
 ) -> tuple[Resolved, Resolved | None]:
-    status = _status(image)
+    status = engine.read_file(image, STATUS, pull=False)
     whole, beyond = Resolved("", apt.installed(status)), None
     if names:
         header, stanzas = packages.parse(_apt(recipe, names, status, say, progress), recipe.variant.base)
@@ -73,22 +73,6 @@ def _apt(recipe: Recipe, names: list[str], status: str, say: Say, progress: Prog
     date, stanzas = apt.resolve(recipe.base, names, status, apt_container.apt_of(recipe.intent, base))
     text = packages.dump({"Intent": "", "Date": date}, stanzas)
     return with_licences(recipe.intent, base, text, NONE, say, progress)
-
-
-def _status(name: str) -> str:
-    """Return dpkg's status file of an image that the engine holds; nothing in it runs."""
-    import io
-    import tarfile
-
-    with engine.told(f"{STATUS} of {name} cannot be read"):
-        made = engine.client().containers.create(name, command="none")
-        try:
-            packed = b"".join(made.get_archive(STATUS)[0])
-        finally:
-            made.remove(force=True)
-    with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
-        member = archive.extractfile(Path(STATUS).name)
-        return member.read().decode(errors="replace") if member else ""
 
 
 def _with(status: str, whole: Stanzas) -> str:
@@ -129,12 +113,15 @@ def beyond_of(every: Stanzas, below: Stanzas) -> Stanzas:
 
 def must_keep(recipe: Recipe, below: Stanzas, beyond: Stanzas) -> None:
     """Check that compile stages need no other version of a package than the graft has. Raises LockError."""
-    for name in below.keys() & beyond.keys():
-        if below[name]["Version"] != beyond[name]["Version"]:
-            recipe_has = f"the image has {below[name]['Version']}"
+    held = dict[tuple[str, str], list[str]]()
+    for row in below.values():
+        held.setdefault((rpm_name(row), row["Architecture"]), []).append(row["Version"])
+    for row in beyond.values():
+        name, version = rpm_name(row), row["Version"]
+        if version not in (has := held.get((name, row["Architecture"]), [version])):
             raise LockError(
-                f"what is compiled for {recipe.id} needs {name} {beyond[name]['Version']}",
+                f"what is compiled for {recipe.id} needs {name} {version}",
                 where=recipe.base.reference,
-                why=f"{recipe_has}; what is compiled against another version may not run with it",
+                why=f"the image has {' and '.join(has)}; what is compiled against another version may not run with it",
                 fix=f"update {name} in the image: {UPDATES[recipe.base.manager]} {name}",
             )

@@ -107,6 +107,15 @@ def test_a_record_of_before_rpms_were_listed_is_of_an_image_with_rpm(intent: Int
     assert graft_recipe.base(intent, found).manager == "dnf"
 
 
+def test_a_package_that_is_there_twice_needs_one_of_its_versions(intent: Intent) -> None:
+    recipe = grafted(intent)[1].inputs.recipe
+    below = {"lib-1-1.x86_64": row("lib", "1-1", "4"), "lib-2-1.x86_64": row("lib", "2-1", "5")}
+    distribution.must_keep(recipe, below, {"lib": row("lib", "1-1", "6")})
+    with pytest.raises(LockError, match="needs lib 3-1") as raised:
+        distribution.must_keep(recipe, below, {"lib": row("lib", "3-1", "6")})
+    assert "the image has 1-1 and 2-1" in raised.value.why
+
+
 def test_a_package_of_the_graft_is_kept_apart_under_whatever_name() -> None:
     """Two versions of a package have their version in the name."""
     below = {"lib": row("lib", "1-1", "4")}

@@ -107,5 +107,8 @@ def test_rpms_list_has_the_versions_of_a_lock(
     found = script.rpms()
     assert found[1] == {"name": "vim", "version": "2:9-1", "architecture": "x86_64"}
     assert script.by_name(found) == {"bash": "5.2-1", "vim": "2:9-1", "tz": "1-1", "kernel": "5-1 and 6-1"}
+    (tmp_path / "dpkg-query").write_text("#!/bin/sh\n")  # a mere tool there: no packages, exit code 0
+    (tmp_path / "dpkg-query").chmod(0o755)
+    assert script.packages() == (script.by_name(found), found)
     (tmp_path / "rpm").write_text("#!/bin/sh\necho bash 5.2-1 x86_64\nexit 1\n")
     assert script.rpms() == []

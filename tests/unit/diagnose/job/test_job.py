@@ -463,7 +463,9 @@ def test_an_empty_log_with_a_number_of_its_own_is_no_rank(tmp_path: Path, names:
 
 def test_an_empty_log_of_another_name_hides_no_rank_that_said_nothing(tmp_path: Path) -> None:
     failed = RAISED.replace("ValueError: 3 channels expected", USED)
-    row = answer(write(tmp_path, {"job-0.log": failed, "job-1.log": "", "job-2.log": "", "stderr.log": ""}))
+    row = answer(
+        write(tmp_path, {"job-0.log": failed, "job-1.log": "", "job-2.log": "", "stderr.log": "", "other-3.log": ""})
+    )
     assert (row["job"]["failed_first"], row["job"]["world"]) == ([0], 3)
 
 
