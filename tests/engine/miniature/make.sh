@@ -63,6 +63,7 @@ package mini-tool++ 1^20260101 ''
 package mini-mpi 4.1.7 'Requires: mini-libs' mpirun 'echo "mpirun (Open MPI) 4.1.7"'
 package mini-fabric 1.22.0 '' fi_info 'echo "libfabric: 1.22.0"'
 package mini-ssh 9.9 '' ssh 'echo OpenSSH_9.9'
+# shellcheck disable=SC2016  # the variables are the tool's own
 package mini-cc 1 'Requires: mini-fabric' x86_64-linux-gnu-gcc \
     'while [ $# -gt 0 ]; do if [ "$1" = -o ]; then : > "$2"; fi; shift; done'
 
