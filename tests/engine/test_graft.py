@@ -199,8 +199,10 @@ def test_an_image_for_another_machine(tree: Path, made: Make, label: str) -> Non
 
 
 def test_the_fabric_of_the_distribution(tree: Path, made: Make, distribution: str, registry: str) -> None:
-    """Its user, shell and variables are those of the image below, though the build ran steps as root."""
-    below = made(f'FROM {distribution}\n{TORCH}{SETTINGS}SHELL ["/bin/bash", "-c"]\n')
+    """Its user, shell and variables are those of the image below, though the build ran steps as root, with ldconfig."""
+    below = made(
+        f'FROM {distribution}\n{TORCH}{SETTINGS}SHELL ["/bin/bash", "-c"]\nENV PATH=/usr/local/bin:/usr/bin:/bin\n'
+    )
     words = ("--fabric", "distro", "--name", "fabric", "--push", "--registry", registry)
     code, said, errors = graft(tree, below, *words)
     assert code == 0, errors

@@ -18,14 +18,17 @@ PORT = 5071
 
 def main(names: list[str]) -> int:
     known = images.images()
-    wanted = names or list(known)
+    wanted = names or [name for name, one in known.items() if not one.wheels]
     fabric = os.environ.get("FABRIC", "none")
     with ExitStack() as stack:
         folder = Path(os.environ.get("KEEP") or stack.enter_context(tempfile.TemporaryDirectory()))
         held, own = distributions(folder / "bases", {images.base(known, name) for name in wanted}), folder / "own"
         if not own.exists():
             context.make(own)
-            context.wheels(own)
+            context.wheels(own / "wheels")
+        for lock in {known[name].wheels for name in wanted} - {""}:
+            if not (own / lock).exists():
+                context.wheels(own / lock, lock)
         if bases.OLD in {images.base(known, name) for name in wanted} and not (own / bases.OLD).exists():
             bases.old_packages(own / bases.OLD)
         (folder / "registry").mkdir(exist_ok=True)

@@ -50,16 +50,17 @@ def make(folder: Path) -> None:
     (folder / "wheels").mkdir()
 
 
-def wheels(folder: Path) -> None:
-    """Link the wheels of a real framework from the store into <folder>/wheels. Raises NotHere if one is not there."""
+def wheels(folder: Path, name: str = REAL) -> None:
+    """Copy the wheels of the framework of a lock from the store into a folder. Raises NotHere if one is not there."""
     from trainwright.core import store
 
-    lock = tomllib.loads((ROOT / f"dockerfiles/locks/{REAL}.toml").read_text())
+    lock = tomllib.loads((ROOT / f"dockerfiles/locks/{name}.toml").read_text())
+    folder.mkdir(exist_ok=True)
     for row in lock["python"]:
         if row["group"] == "framework":
             if not store.has(row["sha256"]):
-                raise NotHere(f"the store lacks {row['file']}: trainwright fetch {REAL}")
-            shutil.copy(store.path_of(row["sha256"]), folder / "wheels" / row["file"])
+                raise NotHere(f"the store lacks {row['file']}: trainwright fetch {name}")
+            shutil.copy(store.path_of(row["sha256"]), folder / row["file"])
 
 
 def package(folder: Path, row: dict[str, Any]) -> None:

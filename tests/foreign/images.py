@@ -37,6 +37,7 @@ class Image:
         default_factory=dict
     )  # of the build: a value with a newline, which no ENV can spell
     layers: int = 0  # at least so many, by copies of an empty file
+    wheels: str = ""  # the lock whose framework it installs from own/<lock>; for its gigabytes it is made only by name
 
 
 def images() -> dict[str, Image]:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, get_args
 
 from trainwright.core.errors import BuildError
 from trainwright.docker.oci_layout import DOCKERS, OCIS, Kinds
-from trainwright.graft.found import Found
+from trainwright.graft.found import DEFAULT_SHELL, Found
 from trainwright.graft.lock import Locked
 from trainwright.graft.plan import CONSTRAINTS, Plan, constraints
 from trainwright.image import declared, notices, preflight_settings, probe, render, tags, templates
@@ -199,7 +199,7 @@ def _context(
         "pinned": found.pinned,
         "python": python.path,
         "user": found.config.user,
-        "shell": json.dumps(found.config.shell) if found.config.shell else "",
+        "shell": json.dumps(found.config.shell or DEFAULT_SHELL),
         "own_path": "LD_LIBRARY_PATH" in found.config.environment,
         "environment": made.environment,
         "wheels": list(wheels),

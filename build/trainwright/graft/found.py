@@ -16,6 +16,7 @@ FILE = "dockerfiles/graft.toml"
 Fabric = Literal["none", "efa", "distro"]
 Target = Literal["ec2", "sagemaker"]
 NVCC = "/usr/local/cuda/bin/nvcc"
+DEFAULT_SHELL = ["/bin/sh", "-c"]  # an image that names it is like one that names none
 MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
@@ -233,7 +234,7 @@ def config_of(attributes: dict[str, Any], media_types: list[str] | None = None) 
         labels={str(name): str(value) for name, value in (said.get("Labels") or {}).items()},
         volumes=sorted(map(str, said.get("Volumes") or [])),
         onbuild=_words(said.get("OnBuild")),
-        shell=_words(said.get("Shell")),
+        shell=shell if (shell := _words(said.get("Shell"))) != DEFAULT_SHELL else [],
         healthcheck=_words((said.get("Healthcheck") or {}).get("Test")),
         layers=_words((attributes.get("RootFS") or {}).get("Layers")),
         media_types=media_types or [],

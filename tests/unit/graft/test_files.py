@@ -5,6 +5,7 @@ import hashlib
 import io
 import json
 import re
+import subprocess
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,7 @@ from trainwright.docker import oci_layout
 from trainwright.graft import build, files, look
 from trainwright.graft import plan as graft_plan
 from trainwright.graft import recipe as graft_recipe
+from trainwright.graft.found import config_of
 from trainwright.graft.lock import Locked
 from trainwright.image.inputs import Distribution
 from trainwright.matrix.matrix import Intent
@@ -197,6 +199,12 @@ def test_what_is_compiled_is_for_the_nccl_that_the_framework_maps(intent: Intent
         "cuda-compiler AS nccl-tests",
         "base",
     ]
+    first, last = (json.loads(words) for words in re.findall("^SHELL (.*)$", text, re.MULTILINE))
+    step, bare = 'a="1 2"; echo "$PATH|$a"', {"PATH": "/home/team/env/bin"}  # an image whose PATH lacks ldconfig
+    assert subprocess.check_output([*first, step], env=bare, text=True) == (
+        "/home/team/env/bin:/usr/local/sbin:/usr/sbin:/sbin|1 2\n"
+    )
+    assert last == ["/bin/sh", "-c"]
     assert f"NCCL_HOME={site}/nvidia/nccl" in text
     assert f"-rpath={site}/nvidia/nccl/lib:{site}/nvidia/cu13/lib" in text
     assert one.inputs.pins["nccl"] == "2.30.7"
@@ -220,6 +228,12 @@ def test_nothing_is_compiled_without_a_compiler_of_cuda(intent: Intent) -> None:
 def test_a_volume_over_what_is_installed(intent: Intent, volume: str, told: bool) -> None:
     made = graft_plan.plan(intent, edited(config(volumes=[volume])), wanted(intent, target="sagemaker"))
     assert bool(made.lacking) == told
+
+
+def test_a_default_shell_is_like_none() -> None:
+    said = {"Architecture": "amd64", "Os": "linux", "RootFS": {"Layers": []}}
+    held = [config_of(said | {"Config": {"Shell": shell}}).shell for shell in (None, ["/bin/sh", "-c"], ["/bin/bash"])]
+    assert held == [[], [], ["/bin/bash"]]
 
 
 def test_variables_that_a_dockerfile_sets() -> None:
