@@ -141,7 +141,12 @@ def test_another_job_at_the_address_is_waited_out(
     start: Any, jump: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hosts, noted = (MAIN, SECOND), threading.Event()
-    monkeypatch.setattr(watch, "note", lambda line: f"{MAIN} runs another job" in line and noted.set())
+
+    def note(line: str) -> None:
+        if f"{MAIN} runs another job" in line:
+            noted.set()
+
+    monkeypatch.setattr(watch, "note", note)
     main = start(MAIN, world=world(MAIN, hosts, "old"))
     second = start(SECOND, world=world(SECOND, hosts, "new"), join_seconds=2 * LATER)
     assert noted.wait(60)
