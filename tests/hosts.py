@@ -11,7 +11,26 @@ SCRIPT = ROOT / "scripts/gate.sh"
 LOGS = Path(__file__).parent / "unit/nccl-tests"
 DIGEST = "sha256:" + "a1" * 32
 GOOD = "05_ok_p5_1node_8gpu_nvlink.txt"  # an all_reduce of 8 ranks
+# Before the script: its pauses are short, so that it sees at once that a program has ended. Its clock jumps where a
+# program leaves a file `jump.NUMBER.SECONDS`: a test of a limit waits for what hangs, and for no second more.
+PAUSE = """\
+sleep() {
+  local jump
+  for jump in "${MARK:-/nowhere}"/jump.*; do
+    [ -e "$jump" ] || break
+    rm "$jump"
+    SECONDS=$((SECONDS + ${jump##*.}))
+    return
+  done
+  command sleep 0.02
+}
+"""
 WORDS = "--least 8 --most 1024 --factor 2 --iterations 20 --warmup 1 --limit 30 --grace 1 --gpus 8 --wait 30".split()  # noqa: SIM905
+
+
+def quick(script: str = "") -> str:
+    """Return scripts/gate.sh, or another text of it, with PAUSE before it."""
+    return PAUSE + (script or SCRIPT.read_text())
 
 
 @dataclass
@@ -39,7 +58,7 @@ class Host:
         """Run the script through standard input, as every launcher does."""
         return subprocess.run(
             self.command(collectives, *words),
-            input=script or SCRIPT.read_text(),
+            input=quick(script),
             env=self.environment,
             capture_output=True,
             text=True,
@@ -49,6 +68,11 @@ class Host:
     def left(self) -> list[str]:
         """List the processes that our programs started and that still run."""
         return marked(self.folder)
+
+
+def jumps(*seconds: int) -> str:
+    """Return the line of a program that lets the script's clock jump, one jump for each pause of the script."""
+    return "touch " + " ".join(f'"$MARK/jump.{number}.{one}"' for number, one in enumerate(seconds))
 
 
 HANGS = "trap '' TERM\nsleep 600 &\nsetsid sleep 601 &\necho '# nThread 1'\nwait"

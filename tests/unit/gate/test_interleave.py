@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hosts import DIGEST, GOOD, LOGS, ROOT, Host, slowed
+from hosts import DIGEST, GOOD, LOGS, ROOT, SCRIPT, Host, quick, slowed
 from unit.gate.launchers.conftest import KEYS
 
 from trainwright.build import lint
@@ -71,7 +71,7 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
 
 @pytest.fixture
 def checkout(tree: Path) -> Path:
-    (tree / "scripts/gate.sh").write_text((ROOT / "scripts/gate.sh").read_text())
+    (tree / "scripts/gate.sh").write_text(quick())
     return tree
 
 
@@ -111,6 +111,9 @@ def test_what_is_emitted_runs_both_in_turn(cli: Cli, host: Host, tmp_path: Path,
     assert ended.code == 0, ended.err
     assert "at most" in ended.err
     sound(file)
+    text = file.read_text()
+    assert text.count(SCRIPT.read_text()) == 2  # of A and of B
+    file.write_text(text.replace(SCRIPT.read_text(), quick()))
     environment = {**host.environment, "SLURM_JOB_ID": "77"}
     done = subprocess.run([file], env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr

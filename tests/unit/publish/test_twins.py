@@ -18,7 +18,7 @@ from trainwright.image.inputs import Inputs
 from trainwright.matrix.matrix import load_intent
 from trainwright.publish import attest, twins
 from trainwright.publish.push import Twins, forecast, push
-from trainwright.registry import client
+from trainwright.registry import client, retry
 from trainwright.registry.settings import Place, publication
 
 ID, PATH = "pytorch-2.13-cpu-py311-ec2", "trainwright/pytorch"
@@ -199,11 +199,14 @@ def test_a_twin_whose_configuration_differs_is_one_error(
 
 
 def test_an_image_that_the_registry_damaged_gets_none(
-    held: Registry, found: Inputs, place: Place, image: Layout
+    held: Registry, found: Inputs, place: Place, image: Layout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """It is read again as often as [transfer] says, because a proxy may have damaged it; here without the pauses."""
+    limits = retry.transfer()
+    monkeypatch.setattr(retry, "transfer", lambda: limits.model_copy(update={"wait_seconds": 0.001}))
     layer = image.manifest["layers"][0]
     held.blobs[PATH, layer["digest"]] = b"x" * layer["size"]
-    with pytest.raises(RegistryError):
+    with pytest.raises(RegistryError, match="holds a corrupt layer"):
         push(found, {place: image.digest}, "", print, twinned=Twins([place]))
     assert client.tags(place.repository) == [found.tag]
 

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hosts import SCRIPT, quick
 from unit.emitted import IMAGE, TWO, Emit, program, ran
 
 ROOT = Path(__file__).parents[3]
@@ -51,7 +52,9 @@ def test_a_slurm_that_counts_gpus_must_be_asked_for_them(
 ) -> None:
     program(tmp_path, "scontrol", f'#!/bin/sh\n[ "$*" = "show node n1" ] && echo "{node}"\n')
     program(tmp_path, "srun", "#!/bin/sh\n" + ASKED.format(gpus=step))
-    (tmp_path / "job.sbatch").write_text(write(on, "--no-gpus-per-node"))
+    text = write(on, "--no-gpus-per-node")
+    assert text.count(SCRIPT.read_text()) == (on == "gate")
+    (tmp_path / "job.sbatch").write_text(text.replace(SCRIPT.read_text(), quick()))
     done = ran(["bash", "job.sbatch"], tmp_path, SLURMD_NODENAME="n1", **variables)
     said = "this Slurm counts GPUs (GRES), and the job requested none: emit its file with --gpus-per-node\n"
     assert (said == done.stderr) is refused

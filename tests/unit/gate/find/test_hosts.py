@@ -9,13 +9,13 @@ from pathlib import Path
 
 import finding
 import pytest
-from hosts import ROOT
+from hosts import ROOT, quick
 from unit.forked import Forked
 
 from trainwright.core.errors import ConfigError, EnvironmentProblem
 from trainwright.gate import floors, spec
 from trainwright.gate import run as gate_run
-from trainwright.gate.find import model, prepare, record, report, search
+from trainwright.gate.find import execute, model, prepare, record, report, search
 from trainwright.gate.find.execute import Job, Step, side_by_side
 from trainwright.gate.find.search import Found, Search
 from trainwright.matrix import instances
@@ -32,13 +32,16 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for host in HOSTS:
         (place / f"fault.{host}").write_text("ok\n")
     monkeypatch.setenv("PATH", f"{place}/bin:{os.environ['PATH']}")
+    monkeypatch.setattr(gate_run, "script", lambda _: quick())
+    monkeypatch.setattr(execute, "POLL_SECONDS", 0.02)
     return place
 
 
 def settings() -> model.Settings:
+    """Return settings with long limits; only a host that is away, which no time brings back, is not waited for."""
     known = model.load_settings(ROOT)
-    quick = known.run.model_copy(update={"limit": 60, "rail_limit": 60, "grace": 1, "wait": 20})
-    return known.model_copy(update={"run": quick})
+    run = known.run.model_copy(update={"limit": 60, "rail_limit": 60, "grace": 1, "wait": 1})
+    return known.model_copy(update={"run": run})
 
 
 def searched(tmp_path: Path, hosts: list[str] = HOSTS, gpus: int = 1) -> tuple[Search, model.Settings]:
@@ -163,8 +166,12 @@ def left(mark: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("ignored", [False, True], ids=["foreground", "background"])
-def test_an_interrupt_during_a_hang_ends_everything(folder: Path, tmp_path: Path, ignored: bool) -> None:
+def test_an_interrupt_during_a_hang_ends_everything(
+    folder: Path, tmp_path: Path, ignored: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What a shell starts in the background ignores SIGINT, and so do its children, whatever they trap."""
+    monkeypatch.setattr(execute, "AGAIN_SECONDS", 0.1 if ignored else 60)  # SIGINT has an effect on the others alone
+    monkeypatch.setattr(execute, "KILL_SECONDS", 600)
     for host in HOSTS:
         (folder / f"fault.{host}").write_text("hang\n")
     (tmp_path / "hostfile").write_text("\n".join(HOSTS) + "\n")
@@ -185,8 +192,8 @@ def test_an_interrupt_during_a_hang_ends_everything(folder: Path, tmp_path: Path
 
 
 def test_a_program_that_ignores_every_signal_is_killed_at_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trainwright.gate.find.execute.KILL_SECONDS", 1.0)
-    monkeypatch.setattr("trainwright.gate.find.execute.AGAIN_SECONDS", 0.5)
+    for name, seconds in (("POLL", 0.02), ("AGAIN", 0.1), ("KILL", 0.3)):
+        monkeypatch.setattr(execute, f"{name}_SECONDS", seconds)
     text = f"trap '' INT TERM; set -m; MARK={tmp_path} sleep 1001 & MARK={tmp_path} sleep 1002"
     jobs = [Job([Step(text, tmp_path / "log", 0.5)]), Job([Step("echo done", tmp_path / "other", 30)])]
     side_by_side(jobs, 2)
