@@ -2,6 +2,7 @@
 
 import functools
 import gc
+import io
 import os
 import re
 import shutil
@@ -551,9 +552,18 @@ def wheel() -> Callable[..., str]:
             f"{info}/WHEEL": f"Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: {tag}\n",
         }
         record = "".join(f"{file},,\n" for file in [*contents, f"{info}/RECORD"])
-        with ZipFile(path, "w") as archive:
-            for file, text in {**contents, f"{info}/RECORD": record}.items():
-                archive.writestr(file, text)
-        return sha256(path.read_bytes()).hexdigest()
+        whole = _zipped(tuple({**contents, f"{info}/RECORD": record}.items()))
+        path.write_bytes(whole)
+        return sha256(whole).hexdigest()
 
     return make
+
+
+@functools.cache
+def _zipped(files: tuple[tuple[str, str], ...]) -> bytes:
+    """Return a zip archive; many tests of a worker have the same wheels."""
+    held = io.BytesIO()
+    with ZipFile(held, "w") as archive:
+        for file, text in files:
+            archive.writestr(file, text)
+    return held.getvalue()

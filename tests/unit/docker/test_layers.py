@@ -253,13 +253,16 @@ def test_as_many_threads_as_you_like(
     tar, offsets = source(tmp_path / "source", [content])
     assert layers.write([file("f", content)], tar, offsets, tmp_path / "packed", threads) == made
     with tarfile.open(tmp_path / "packed") as archive:
-        held = archive.extractfile("f")
+        first = archive.next()  # to ask for it by its name unpacks everything twice
+        assert first is not None
+        assert first.name == "f"
+        held = archive.extractfile(first)
         assert held is not None
         assert held.read() == content.encode()
 
 
 def test_a_large_file_never_lies_in_memory(tmp_path: Path) -> None:
-    size = 192 << 20
+    size = 96 << 20
     with (tmp_path / "source").open("wb") as out:
         out.truncate(size)
     zeros = hashlib.sha256()
@@ -269,7 +272,7 @@ def test_a_large_file_never_lies_in_memory(tmp_path: Path) -> None:
     tracemalloc.start()
     try:
         layers.write([row], tmp_path / "source", {row.content: 0}, tmp_path / "packed", 2)
-        assert tracemalloc.get_traced_memory()[1] < size / 4
+        assert tracemalloc.get_traced_memory()[1] < size / 3
     finally:
         tracemalloc.stop()
 
