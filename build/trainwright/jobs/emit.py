@@ -42,7 +42,7 @@ def job(
             raise ConfigError(f"{name!r} has unprintable characters", where=said_as)
     settings, devices = jobs_spec.load_settings(root), gate_spec.load_settings(root).kubernetes
     intent = load_intent(root)
-    what = _named(intent, run.subject(root, image, on))
+    what = _named(intent, run.subject(root, image, on, intent))
     run.check_hosts(what.reference, on, [])
     instance, row = _type(intent, what.id, instance.removeprefix("ml."))
     made = jobs_spec.make(
