@@ -13,6 +13,7 @@ from trainwright.lock import requirements
 
 ONE = "pytorch-2.13-cpu-py311-ec2"
 MILLION = 1_000_000
+LARGE = 2 * toml.LARGEST  # characters
 REQUIREMENTS: dict[str, Callable[[], str]] = {
     "a million requirements": lambda: "".join(f"package-{number}==1.0\n" for number in range(MILLION)),
     "one requirement a million times": lambda: "idna==3.7\n" * MILLION,
@@ -23,10 +24,10 @@ REQUIREMENTS: dict[str, Callable[[], str]] = {
     "an inclusion a million times": lambda: "-r other.txt\n" * MILLION,
 }
 TABLES: dict[str, Callable[[], str]] = {
-    "a list of 100 MB": lambda: "x = [\n" + "  1,\n" * 20_000_000 + "]\n",
-    "a word of 100 MB": lambda: f'x = "{"a" * 100 * MILLION}"\n',
-    "keys of 100 MB": lambda: "k = 1\n" * 17 * MILLION,
-    "blanks of 100 MB": lambda: " " * 100 * MILLION,
+    "a list of 20 MB": lambda: "x = [\n" + "  1,\n" * (LARGE // 5) + "]\n",
+    "a word of 20 MB": lambda: f'x = "{"a" * LARGE}"\n',
+    "keys of 20 MB": lambda: "k = 1\n" * (LARGE // 6),
+    "blanks of 20 MB": lambda: " " * LARGE,
 }
 FILES = ["dockerfiles/matrix.toml", f"dockerfiles/locks/{ONE}.toml", "dockerfiles/causes/memory.toml"]
 
@@ -51,7 +52,7 @@ def test_the_commands_that_take_one(command: str, cli: Any, tree: Path) -> None:
 
 
 @pytest.mark.parametrize("attack", TABLES)
-def test_a_table_of_100_mb(attack: str) -> None:
+def test_a_table_of_20_mb(attack: str) -> None:
     with pytest.raises(ConfigError, match="is too large"):
         toml.parse(TABLES[attack](), causes.Causes, "dockerfiles/causes/memory.toml")
 
@@ -60,7 +61,7 @@ def test_a_table_of_100_mb(attack: str) -> None:
 def test_the_commands_that_read_one(file: str, cli: Any, tree: Path) -> None:
     (tree / "log").write_text("nothing\n")
     with (tree / file).open("a") as more:
-        more.write(TABLES["a list of 100 MB"]())
+        more.write(TABLES["a list of 20 MB"]())
     ended = cli(tree, *(["diagnose", "log"] if "causes" in file else ["plan", ONE]))
     assert ended.code == (4 if "locks" in file else 2)
     assert f"{file} is too large" in ended.err

@@ -18,8 +18,8 @@ from trainwright.matrix.model import Base
 from trainwright.resolve import pypi
 
 pytestmark = pytest.mark.usefixtures("bare_network")
-HUGE = 50_000_000  # bytes, which are 50 kB packed
-PEAK = 40_000_000  # bytes that an answer may take, unpacked and parsed
+HUGE = 30_000_000  # bytes, which are 30 kB packed
+PEAK = 25_000_000  # bytes that an answer may take, unpacked and parsed
 HEAD = b"Metadata-Version: 2.1\nName: a\nVersion: 1\n"
 
 
@@ -86,14 +86,14 @@ def blanks(path: Path) -> str:
     member.size = 3_000_000_000
     with (path / "a-1.tar.gz").open("wb") as file:
         file.write(gzip.compress(member.tobuf()))
-        block = gzip.compress(bytes(100_000_000))
-        for _ in range(30):
+        block = gzip.compress(bytes(10_000_000))
+        for _ in range(300):
             file.write(block)
     return "a-1.tar.gz"
 
 
 FILES: dict[str, Callable[[Path], str]] = {
-    "a wheel that unpacks to 50 MB": lambda path: wheel(path, HEAD + b"Description: " + b" " * HUGE),
+    "a wheel that unpacks to 30 MB": lambda path: wheel(path, HEAD + b"Description: " + b" " * HUGE),
     "the same by bzip2": lambda path: wheel(path, HEAD + b" " * HUGE, zipfile.ZIP_BZIP2),
     "the same by LZMA": lambda path: wheel(path, HEAD + b" " * HUGE, zipfile.ZIP_LZMA),
     "a wheel that lies about its size": lies,
@@ -107,15 +107,15 @@ FILES: dict[str, Callable[[Path], str]] = {
     ),
     "a requirement that is none": lambda path: wheel(path, HEAD + b"Requires-Dist: ][\n"),
     "a marker that compares what it cannot": lambda path: wheel(path, HEAD + b"Requires-Dist: a; 'x' ~= 'y'\n"),
-    "PKG-INFO of 50 MB": lambda path: sdist(path, {"PKG-INFO": HEAD + b" " * HUGE}),
-    "a name of 50 MB": lambda path: sdist(path, {"PKG-INFO": HEAD}, {"comment": " " * HUGE}),
+    "PKG-INFO of 30 MB": lambda path: sdist(path, {"PKG-INFO": HEAD + b" " * HUGE}),
+    "a name of 30 MB": lambda path: sdist(path, {"PKG-INFO": HEAD}, {"comment": " " * HUGE}),
     "a file of 3 GB before it": blanks,
     "half a source distribution": cut(lambda path: sdist(path, {"x": bytes(range(256)) * 100, "PKG-INFO": HEAD})),
     "an empty source distribution": lambda path: _empty(path, "a-1.tar.gz"),
     "links in a circle": link,
 }
 PROJECTS: dict[str, Callable[[Path], str]] = {
-    "pyproject.toml of 50 MB": lambda path: sdist(path, {"pyproject.toml": b" " * HUGE}),
+    "pyproject.toml of 30 MB": lambda path: sdist(path, {"pyproject.toml": b" " * HUGE}),
     "no TOML": lambda path: sdist(path, {"pyproject.toml": b"["}),
     "TOML nested deep": lambda path: sdist(path, {"pyproject.toml": b"a = " + b"[" * 100_000}),
     "no text": lambda path: sdist(path, {"pyproject.toml": b"\xff"}),

@@ -2,6 +2,7 @@
 
 import functools
 import gc
+import io
 import os
 import re
 import shutil
@@ -100,6 +101,15 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> Generator[None, int,
     return cores if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ else max(cores, min(2 * cores, 16))
 
 
+_context, _default = certificates.context, functools.cache(certificates.context)
+
+
+def _contexts(bundle: str) -> ssl.SSLContext:
+    """Share the TLS context of the system's CAs: to read them takes longer than most tests."""
+    own = bundle or any(name in os.environ for name in ("SSL_CERT_FILE", "SSL_CERT_DIR"))
+    return _context(bundle) if own else _default(bundle)
+
+
 _command = functools.cache(lambda info, how: get_command_from_info(info, **dict(how)))
 
 
@@ -148,6 +158,7 @@ def _bare_machine(tmp_path: Path, memory: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("TRAINWRIGHT_REGISTRY_PORT", "1")
     monkeypatch.setattr(typer.main, "get_command_from_info", _commands)
     monkeypatch.setattr(host_settings, "run", _pip)
+    monkeypatch.setattr(certificates, "context", _contexts)
     validated.remember(monkeypatch, memory / "templates")
     yield
     monkeypatch.undo()  # back into a folder that stays
@@ -551,9 +562,18 @@ def wheel() -> Callable[..., str]:
             f"{info}/WHEEL": f"Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: {tag}\n",
         }
         record = "".join(f"{file},,\n" for file in [*contents, f"{info}/RECORD"])
-        with ZipFile(path, "w") as archive:
-            for file, text in {**contents, f"{info}/RECORD": record}.items():
-                archive.writestr(file, text)
-        return sha256(path.read_bytes()).hexdigest()
+        whole = _zipped(tuple({**contents, f"{info}/RECORD": record}.items()))
+        path.write_bytes(whole)
+        return sha256(whole).hexdigest()
 
     return make
+
+
+@functools.cache
+def _zipped(files: tuple[tuple[str, str], ...]) -> bytes:
+    """Return a zip archive; many tests of a worker have the same wheels."""
+    held = io.BytesIO()
+    with ZipFile(held, "w") as archive:
+        for file, text in files:
+            archive.writestr(file, text)
+    return held.getvalue()

@@ -8,6 +8,7 @@ required fields exist.
 """
 
 import re
+from functools import cache
 from typing import Any
 
 MPIJOB = {
@@ -55,6 +56,15 @@ def _model(kind: str) -> Any:
     return getattr(models, kind, None) or getattr(core, kind)
 
 
+@cache
+def _settings() -> Any:
+    """Return the settings of a client, which each model else makes for itself; that takes longer than its checks."""
+    from kubernetes.client import Configuration
+
+    return Configuration()
+
+
+@cache
 def _fields(kind: str) -> dict[str, str]:
     if kind in MPIJOB:
         return MPIJOB[kind]
@@ -69,7 +79,7 @@ def _missing(value: dict[str, Any], kind: str, at: str) -> list[str]:
     model = _model(kind)
     names = {model.attribute_map[name]: name for name in model.openapi_types}
     try:
-        model(**{names[key]: part for key, part in value.items()})
+        model(**{names[key]: part for key, part in value.items()}, local_vars_configuration=_settings())
     except ValueError as error:
         return [f"{at}: {error}"]
     return []

@@ -155,6 +155,11 @@ class Conditions:
                 new = True
         return new
 
+    @property
+    def met_texts(self) -> set[str]:
+        """Return the texts of the conditions that a line met."""
+        return {self.texts[number] for number in self.met}
+
     def at(self, text: str) -> Met | None:
         """Return the first line that met a condition."""
         return self.met.get(self._compiled.numbers[text])
@@ -207,7 +212,9 @@ class Signatures:
     @property
     def findings(self) -> list[Finding]:
         """Return the causes whose conditions are met, in the order of their rows."""
-        return [finding for cause in self.causes if cause.lines and (finding := self._finding(cause))]
+        met = self.conditions.met_texts  # a cause whose first condition is not among them needs no closer look
+        likely = (cause for cause in self.causes if cause.lines and cause.lines[0] in met)
+        return [finding for cause in likely if (finding := self._finding(cause))]
 
     def _finding(self, cause: Cause) -> Finding | None:
         met = [one for text in cause.lines if (one := self.conditions.at(text))]

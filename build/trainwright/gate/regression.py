@@ -157,7 +157,8 @@ def shift(
     a: Sequence[float], b: Sequence[float], level_low: float, level_high: float
 ) -> tuple[float, float | None, float | None]:
     """Return the change from A to B as a fraction, and its bounds; the levels state how rarely it exceeds them."""
-    differences = sorted(math.log(y) - math.log(x) for x in a for y in b)
+    before, after = [math.log(x) for x in a], [math.log(y) for y in b]
+    differences = sorted(y - x for x in before for y in after)
     least, most = rank(len(a), len(b), level_low), rank(len(a), len(b), level_high)
     return (
         math.expm1(median(differences)),

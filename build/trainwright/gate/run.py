@@ -29,7 +29,7 @@ from trainwright.gate.spec import Run
 from trainwright.image import tags
 from trainwright.matrix import instances
 from trainwright.matrix.instances import Instance
-from trainwright.matrix.matrix import load_intent
+from trainwright.matrix.matrix import Intent, load_intent
 from trainwright.matrix.records import GRAFT
 from trainwright.registry.http import is_loopback
 from trainwright.schedulers import clusters, dra
@@ -115,7 +115,7 @@ class Subject(Model):
     pins: dict[str, str] = Field(default={})
 
 
-def subject(root: Path, image: str, on: str) -> Subject:
+def subject(root: Path, image: str, on: str, intent: Intent | None = None) -> Subject:
     """Resolve an id of the matrix or any reference to the subject of a test.
 
     "" means the hosts' own installation for ssh and slurm, and for docker the image that was built. Raises ConfigError
@@ -130,7 +130,7 @@ def subject(root: Path, image: str, on: str) -> Subject:
             raise ConfigError(
                 "no image was given", why=f"--on {on} requires one", fix=f"trainwright gate IMAGE --on {on}"
             )
-    intent = load_intent(root)
+    intent = intent or load_intent(root)
     recipe = intent.find(image)
     if recipe is None:
         made = beyond_the_matrix(root, image)

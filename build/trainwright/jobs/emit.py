@@ -16,7 +16,7 @@ from trainwright.jobs import spec as jobs_spec
 from trainwright.jobs.spec import Job, Script
 from trainwright.matrix import instances
 from trainwright.matrix.instances import Instance
-from trainwright.matrix.matrix import load_intent
+from trainwright.matrix.matrix import Intent, load_intent
 from trainwright.publish import twins, uri
 from trainwright.schedulers.clusters import Asked
 
@@ -41,9 +41,10 @@ def job(
         if not name.isprintable():  # the emitted file has both in comments, too
             raise ConfigError(f"{name!r} has unprintable characters", where=said_as)
     settings, devices = jobs_spec.load_settings(root), gate_spec.load_settings(root).kubernetes
-    what = _named(root, run.subject(root, image, on))
+    intent = load_intent(root)
+    what = _named(intent, run.subject(root, image, on, intent))
     run.check_hosts(what.reference, on, [])
-    instance, row = _type(root, what.id, instance.removeprefix("ml."))
+    instance, row = _type(intent, what.id, instance.removeprefix("ml."))
     made = jobs_spec.make(
         settings,
         devices,
@@ -58,8 +59,8 @@ def job(
         here=str(Path.cwd()),
         **options,
     )
-    made, said = _compressed(root, image, made, options.get("asked"))
-    said += _fit(root, what.id, made, row)
+    made, said = _compressed(intent, image, made, options.get("asked"))
+    said += _fit(intent, what.id, made, row)
     if needs := made.script.requirements:
         said.append(f"each host installs {needs}{', if it has one,' if code else ''} before the script starts")
     if left := _alone(made, script):
@@ -74,13 +75,13 @@ def job(
     return made, said
 
 
-def _compressed(root: Path, image: str, made: Job, asked: Asked | None) -> tuple[Job, list[str]]:
+def _compressed(intent: Intent, image: str, made: Job, asked: Asked | None) -> tuple[Job, list[str]]:
     """Return the job with the image's zstd twin if its nodes take that, else unchanged; and a note.
 
     Only an id names a twin, by what the last push recorded: an address is used as it is. Raises ConfigError,
     NotRunError if the user asks for a twin that is not known.
     """
-    said, recipe = bool(asked and asked.zstd), recorded.find(load_intent(root), image)
+    said, recipe = bool(asked and asked.zstd), recorded.find(intent, image)
     if recipe is None:
         if said and not tags.is_twin(made.image.rpartition(":")[2]):
             fix = "name the twin by its own address (trainwright uri ID --zstd), or leave --zstd out"
@@ -95,7 +96,7 @@ def _compressed(root: Path, image: str, made: Job, asked: Asked | None) -> tuple
             f"the nodes pull the zstd twin of {image}: {twin}; --gzip: {made.image}"
         ]
     if said:
-        again = twins.AGAIN if load_intent(root).find(image) else twins.GRAFT_AGAIN
+        again = twins.AGAIN if intent.find(image) else twins.GRAFT_AGAIN
         raise twins.none(image, f"out/{image}/twin.json", again)
     return made, []
 
@@ -105,10 +106,10 @@ def new_token() -> str:
     return secrets.token_hex(3)
 
 
-def _named(root: Path, what: run.Subject) -> run.Subject:
+def _named(intent: Intent, what: run.Subject) -> run.Subject:
     """Resolve a reference to an image of the matrix, or to a graft of this checkout, to its id, as `launch` does."""
-    intent = load_intent(root)
-    identity = what.id or uri.identity_of(root, intent, what.reference) or recorded.identity_of(root, what.reference)
+    identity = what.id or uri.identity_of(intent.root, intent, what.reference)
+    identity = identity or recorded.identity_of(intent.root, what.reference)
     recipe = None if what.id else recorded.find(intent, identity)
     if recipe is None:
         return what
@@ -116,13 +117,13 @@ def _named(root: Path, what: run.Subject) -> run.Subject:
     return what.model_copy(update={"id": identity, "pins": pins})
 
 
-def _type(root: Path, identity: str, name: str) -> tuple[str, Instance | None]:
+def _type(intent: Intent, identity: str, name: str) -> tuple[str, Instance | None]:
     """Resolve the instance type as `uri` and `launch` do; images for CPUs need none.
 
     A type that is known only by its name has no table row: None. Raises ConfigError for a missing or unknown type.
     """
-    instances.refuse(root, name)
-    table = instances.load_instances(root)
+    instances.refuse(intent.root, name)
+    table = intent.instances
     if name in table:
         return name, table[name]
     if name:
@@ -130,7 +131,7 @@ def _type(root: Path, identity: str, name: str) -> tuple[str, Instance | None]:
         if name not in known:
             raise instances.unknown(name, {**table, **dict.fromkeys(known)}, "--instance")
         return name, None
-    recipe = recorded.find(load_intent(root), identity)
+    recipe = recorded.find(intent, identity)
     if recipe and recipe.variant.accelerator == "cpu":
         return "", None
     why = (
@@ -145,13 +146,12 @@ def _undescribed(name: str) -> Instance:
     return Instance(efa=0, architecture=instances.architecture(name), sagemaker=sagemaker)
 
 
-def _fit(root: Path, identity: str, made: Job, row: Instance | None) -> list[str]:
+def _fit(intent: Intent, identity: str, made: Job, row: Instance | None) -> list[str]:
     if not made.instance:
         return ["no --instance: the job requests neither an instance type nor devices"]
     if not identity:
         return [] if row else [fit.unknown(made.instance)]
     tcp = "" if made.environment.get(fit.ALLOW_TCP) == "1" else f"--env {fit.ALLOW_TCP}=1"
-    intent = load_intent(root)
     recipe = recorded.find(intent, identity) or intent.recipe(identity)
     return fit.trains(recipe, made.instance, row, made.nodes, tcp)
 

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import NoReturn
 
@@ -52,10 +53,12 @@ def _read(path: Path, within: list[Path]) -> Asked:
     text = read_text(path, str(path))
     lines: list[Line] = []
     constraints: list[Line] = []
-    for number, (where, row) in enumerate(_rows(text, path)):
-        if max(number, len(lines) + len(constraints)) >= MOST:  # the resolver would take hours
-            why = f"the limit is {MOST} requirement lines, including those of included files"
-            raise ConfigError("the requirements file is too long", where=where, why=why, fix=_edit(where))
+    rows = list(islice(_rows(text, path), MOST + 1))
+    if len(rows) > MOST:  # said before thousands of lines are parsed
+        raise _too_long(rows[MOST][0])
+    for where, row in rows:
+        if len(lines) + len(constraints) >= MOST:
+            raise _too_long(where)
         included = re.match(r"(-r|--requirement|-c|--constraint)[ =]?\s*(\S+)", row)
         if not included:
             lines.append(_line(row, where))
@@ -70,6 +73,12 @@ def _read(path: Path, within: list[Path]) -> Asked:
         else:
             constraints += below.lines
     return Asked(lines=lines, constraints=constraints)
+
+
+def _too_long(where: str) -> ConfigError:
+    """Return the error for so many requirements that the resolver would take hours."""
+    why = f"the limit is {MOST} requirement lines, including those of included files"
+    return ConfigError("the requirements file is too long", where=where, why=why, fix=_edit(where))
 
 
 def _rows(text: str, path: Path) -> Iterator[tuple[str, str]]:
