@@ -241,7 +241,7 @@ def _lay_out(source: Path, made: Path, folder: Path, said: Overlays | None) -> N
 
 
 def copy(path: Path, target: Path) -> None:
-    """Copy a file and whether it can be executed; with half of shutil's system calls, as a tree has hundreds of files."""
+    """Copy a file and whether it can be executed, with fewer system calls than shutil: a tree has hundreds of files."""
     content, mode = path.read_bytes(), path.stat().st_mode
     try:
         target.write_bytes(content)
