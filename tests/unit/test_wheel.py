@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 from zipfile import ZipFile
 
 import pytest
@@ -97,7 +98,7 @@ def test_a_checkout_wins(installed: Path, tmp_path: Path) -> None:
     assert "this checkout says ValueError" in run(installed, tmp_path, "diagnose", "train.log").stdout
 
 
-def test_a_team_starts_with_the_wheel_alone(installed: Path, tmp_path: Path) -> None:
+def test_a_team_starts_with_the_wheel_alone(installed: Path, tmp_path: Path, cli: Any) -> None:
     """A project with a row and a component of its own, from an empty folder; and images of ours have our keys."""
     done = run(installed, tmp_path, "init", "team")
     assert done.returncode == 0, done.stderr
@@ -105,10 +106,10 @@ def test_a_team_starts_with_the_wheel_alone(installed: Path, tmp_path: Path) -> 
     (team / "job.log").write_text("Traceback (most recent call last):\nFeatureStoreError: no answer from 10.0.0.1\n")
     rows = json.loads(run(installed, team, "list", "base-1.0-cpu-*", "--json").stdout)["images"]
     assert TEAM in [row["id"] for row in rows]
-    here = json.loads(run(PACKAGE.parent, ROOT, "list", PROVED, "--json").stdout)["images"]
+    here = json.loads(cli(ROOT, "list", PROVED, "--json").out)["images"]
     said = [(row["state"], row["reason"]) for row in rows if row["id"] == PROVED]
     assert said == [(row["state"], row["reason"]) for row in here]  # the wheel's tests and proving code are the same
-    ours = json.loads(run(PACKAGE.parent, ROOT, "plan", "base-1.0-cpu-*", "--json").stdout)
+    ours = json.loads(cli(ROOT, "plan", "base-1.0-cpu-*", "--json").out)
     theirs = json.loads(run(installed, team, "plan", "base-1.0-cpu-*", "--json").stdout)
     assert {row["id"]: row["key"] for row in ours}.items() < {row["id"]: row["key"] for row in theirs}.items()
     done = run(installed, team, "render", TEAM)

@@ -15,7 +15,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from trainwright.matrix.matrix import Recipe
+from trainwright.matrix.matrix import Intent, Recipe, once_per_intent
 from trainwright.matrix.model import Variant
 
 Kind = Literal["probe", "image", "training", "cluster"]
@@ -63,9 +63,9 @@ def kinds(recipe: Recipe) -> tuple[Kind, ...]:
 
 
 def digest(recipe: Recipe) -> str:
-    """Return the sha256 of all code that proves this image."""
-    walk = _Walk(recipe)
-    return _sum({kind: _sum(walk.parts(kind)) for kind in kinds(recipe)})
+    """Return the sha256 of all code that proves this image, as it was when its intent was first asked for one."""
+    sources = _sources(recipe.intent)
+    return _sum({kind: _sum(_walk(recipe, kind, sources)) for kind in kinds(recipe)})
 
 
 def digest_of(recipe: Recipe, kind: Kind) -> str:
@@ -75,7 +75,7 @@ def digest_of(recipe: Recipe, kind: Kind) -> str:
 
 def parts(recipe: Recipe, kind: Kind) -> dict[str, str]:
     """Return the parts of one kind of proof with their sha256: files of the checkout, functions of trainwright."""
-    return _Walk(recipe).parts(kind)
+    return _walk(recipe, kind, _Sources(recipe.root))
 
 
 def _sum(content: Any) -> str:
@@ -232,56 +232,35 @@ def split(variant: Variant, statements: list[_Statement]) -> tuple[list[_Stateme
 # --- the walk --------------------------------------------------------------------------------------------------------
 
 
-class _Walk:
-    """A walk from the test files and the start of a proof along imports and names."""
+class _Sources:
+    """The files of a checkout and what their statements reach, which is the same for all images: each looked up once.
 
-    def __init__(self, recipe: Recipe) -> None:
-        self.root, self.variant, self.manager = recipe.root, recipe.variant, recipe.base.manager
-        self.files = dict[str, Path | None]()  # cache: a module is reached from hundreds of statements
-        self.texts = dict[Path, str]()
+    It does not see later changes of the files, so it lasts for one walk, or for one intent.
+    """
 
-    def parts(self, kind: Kind) -> dict[str, str]:
-        files = [path for pattern in TESTS[kind] for path in sorted(self.root.glob(pattern))]
-        waiting = [Part(".".join(path.relative_to(self.root / "tests").with_suffix("").parts), "") for path in files]
-        waiting += [Part(*OWN[kind])] if kind in OWN else []
-        waiting += [Part(*RPM)] if kind == "probe" and self.manager == "dnf" else []
-        found, seen, modules = dict[str, str](), set[Part](), set[Path]()
-        kept, left, data = set[str](), set[str](), set[Path]()
-        while waiting:
-            part = waiting.pop()
-            ours = part.module.startswith("trainwright.")
-            part = part if ours else Part(part.module, "")
-            if part in seen or (path := self._file(part.module)) is None:
-                continue
-            seen.add(part)
-            text = self.texts[path] = self.texts.get(path) or path.read_text()
-            used, unused = _statements(text), list[_Statement]()
-            if ours:
-                used = [one for one in used if part.name in one.defined]
-            else:
-                used, unused = split(self.variant, used)
-                modules.add(path)
-            if used:
-                found[f"{part.module}{part.name and ':'}{part.name}"] = _sum([one.sum for one in used])
-            said = {string for one in used for string in one.strings}
-            kept |= said
-            left |= {string for one in unused for string in one.strings}
-            data |= {self.root / string for string in said if _is_file(self.root, string)}
-            if not ours and "." in part.module:  # in a folder for one kind of test
-                data |= {file for string in said for file in _beside(path.parent, string)}
-            for one in used:
-                waiting += self._reached(part.module, _imports(text), one)
-        for path in sorted(data - modules):
-            named = [any(path.name in string for string in strings) for strings in (kept, left)]
-            if named != [False, True]:  # named only by tests that do not count
-                found[str(path.relative_to(self.root))] = _content(path)
-        return found
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._paths = dict[str, Path | None]()
+        self._texts = dict[Path, str]()
+        self._contents = dict[Path, str]()
+        self._tests = dict[Kind, list[Part]]()
+        self._reached = dict[tuple[str, _Statement], list[Part]]()
+        self._named = dict[tuple[str, _Statement], set[Path]]()
+        self._functions = dict[Part, tuple[list[_Statement], str]]()
 
-    def _file(self, module: str) -> Path | None:
+    def tests(self, kind: Kind) -> list[Part]:
+        """Return the test files of one kind of proof."""
+        if kind not in self._tests:
+            files = [path for pattern in TESTS[kind] for path in sorted(self.root.glob(pattern))]
+            names = [path.relative_to(self.root / "tests").with_suffix("").parts for path in files]
+            self._tests[kind] = [Part(".".join(name), "") for name in names]
+        return self._tests[kind]
+
+    def path(self, module: str) -> Path | None:
         """Return the path of a module of ours; None for others, and for modules that do not count."""
-        if module not in self.files:
-            self.files[module] = self._found(module)
-        return self.files[module]
+        if module not in self._paths:
+            self._paths[module] = self._found(module)
+        return self._paths[module]
 
     def _found(self, module: str) -> Path | None:
         names = module.split(".")
@@ -290,8 +269,39 @@ class _Walk:
         at = PACKAGE.joinpath(*names[1:]) if names[0] == "trainwright" else (self.root / "tests").joinpath(*names)
         return next((path for path in (at.with_suffix(".py"), at / "__init__.py") if path.is_file()), None)
 
-    def _reached(self, module: str, imports: Mapping[str, tuple[str, str]], used: _Statement) -> Iterator[Part]:
-        """Yield the parts that a statement uses: names of its own module, imported modules, and names in those."""
+    def text(self, path: Path) -> str:
+        if path not in self._texts:
+            self._texts[path] = path.read_text()
+        return self._texts[path]
+
+    def content(self, path: Path) -> str:
+        if path not in self._contents:
+            self._contents[path] = _content(path)
+        return self._contents[path]
+
+    def function(self, part: Part, path: Path) -> tuple[list[_Statement], str]:
+        """Return the statements that define a name of trainwright, and their sum."""
+        if part not in self._functions:
+            used = [one for one in _statements(self.text(path)) if part.name in one.defined]
+            self._functions[part] = used, _sum([one.sum for one in used])
+        return self._functions[part]
+
+    def named(self, module: str, path: Path, used: _Statement) -> set[Path]:
+        """Return the data files that the strings of a statement name."""
+        if (module, used) not in self._named:
+            found = {self.root / string for string in used.strings if _is_file(self.root, string)}
+            if not module.startswith("trainwright.") and "." in module:  # in a folder for one kind of test
+                found |= {file for string in used.strings for file in _beside(path.parent, string)}
+            self._named[module, used] = found
+        return self._named[module, used]
+
+    def reached(self, module: str, path: Path, used: _Statement) -> list[Part]:
+        """Return the parts that a statement uses: names of its own module, imported modules, and names in those."""
+        if (module, used) not in self._reached:
+            self._reached[module, used] = list(dict.fromkeys(self._reach(module, _imports(self.text(path)), used)))
+        return self._reached[module, used]
+
+    def _reach(self, module: str, imports: Mapping[str, tuple[str, str]], used: _Statement) -> Iterator[Part]:
         for name, attribute in used.attributes:
             if name in imports:
                 yield Part(".".join(filter(None, imports[name])), attribute)
@@ -308,8 +318,47 @@ class _Walk:
         """Yield the whole module if it is of the tests; of a trainwright module, yield only the name that is used."""
         if of.partition(".")[0] != "trainwright":
             yield from (Part(of, ""), Part(f"{of}.{name}", "")) if name else (Part(of, ""),)
-        elif name and self._file(f"{of}.{name}") is None:
+        elif name and self.path(f"{of}.{name}") is None:
             yield Part(of, name)
+
+
+@once_per_intent
+def _sources(intent: Intent) -> _Sources:
+    return _Sources(intent.root)
+
+
+def _walk(recipe: Recipe, kind: Kind, sources: _Sources) -> dict[str, str]:
+    """Walk from the test files and the start of a proof along imports and names."""
+    waiting = list(sources.tests(kind))
+    waiting += [Part(*OWN[kind])] if kind in OWN else []
+    waiting += [Part(*RPM)] if kind == "probe" and recipe.base.manager == "dnf" else []
+    found, seen, modules = dict[str, str](), set[Part](), set[Path]()
+    kept, left, data = set[str](), set[str](), set[Path]()
+    while waiting:
+        part = waiting.pop()
+        ours = part.module.startswith("trainwright.")
+        part = part if ours else Part(part.module, "")
+        if part in seen or (path := sources.path(part.module)) is None:
+            continue
+        seen.add(part)
+        if ours:
+            used, content = sources.function(part, path)
+        else:
+            used, unused = split(recipe.variant, _statements(sources.text(path)))
+            content = _sum([one.sum for one in used])
+            left.update(*(one.strings for one in unused))
+            modules.add(path)
+        if used:
+            found[f"{part.module}{part.name and ':'}{part.name}"] = content
+        for one in used:
+            kept |= one.strings
+            data |= sources.named(part.module, path, one)
+            waiting += sources.reached(part.module, path, one)
+    texts = ["\0".join(strings) for strings in (kept, left)]  # one search in all of them is quick
+    for path in sorted(data - modules):
+        if [path.name in text for text in texts] != [False, True]:  # else named only by tests that do not count
+            found[str(path.relative_to(sources.root))] = sources.content(path)
+    return found
 
 
 def _is_file(root: Path, text: str) -> bool:

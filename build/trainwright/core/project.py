@@ -241,13 +241,14 @@ def _lay_out(source: Path, made: Path, folder: Path, said: Overlays | None) -> N
 
 
 def copy(path: Path, target: Path) -> None:
-    """Copy a file and whether it can be executed."""
+    """Copy a file and whether it can be executed, with fewer system calls than shutil: a tree has hundreds of files."""
+    content, mode = path.read_bytes(), path.stat().st_mode
     try:
-        shutil.copyfile(path, target)
+        target.write_bytes(content)
     except FileNotFoundError:  # one call more for a new folder instead of two more for each file
         target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(path, target)
-    target.chmod(0o755 if path.stat().st_mode & stat.S_IXUSR else 0o644)
+        target.write_bytes(content)
+    target.chmod(0o755 if mode & stat.S_IXUSR else 0o644)
 
 
 def _link_written(made: Path, folder: Path, source: Path) -> None:

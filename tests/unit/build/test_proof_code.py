@@ -115,3 +115,12 @@ def test_the_tests_that_count_are_those_that_pytest_takes(intent: Intent, identi
     taken = set(re.findall(r"^tests/image/(\w+)\.py::", said.stdout, re.MULTILINE))
     found = proof_code.parts(intent.recipe(identity), "image")
     assert taken == {name.removeprefix("image.") for name in found if name.startswith("image.test_")} != set()
+
+
+def test_what_is_looked_up_for_one_image_is_right_for_another(intent: Intent) -> None:
+    """Only what all of them share is kept: which tests count is a matter of each."""
+    shared = proof_code._Sources(ROOT)
+    for identity in (TORCH, JAX):
+        for kind in ("image", "training"):
+            recipe = intent.recipe(identity)
+            assert proof_code._walk(recipe, kind, shared) == proof_code.parts(recipe, kind)

@@ -39,8 +39,8 @@ DEFAULT = "pytorch-2.13-cpu-py311-sagemaker"
 TRAINWRIGHT = Path(sys.executable).with_name("trainwright")
 
 
-def test_list(cli: Cli, tree: Path) -> None:
-    ended = cli(tree, "list", "--json")
+def test_list(cli: Cli, few: Path) -> None:
+    ended = cli(few, "list", "--json")
     said = json.loads(ended.out)
     rows = said["images"]
     assert ended.code == 0
@@ -161,16 +161,16 @@ def test_render(cli: Cli, tree: Path) -> None:
     assert not (tree / "out/pytorch-2.13-cpu-py311-ec2").exists()
 
 
-def test_lock_check_shows_every_lock_and_not_only_the_first_that_is_wrong(cli: Cli, tree: Path, edit: Edit) -> None:
-    ended = cli(tree, "lock", "--check", "--json")
+def test_lock_check_shows_every_lock_and_not_only_the_first_that_is_wrong(cli: Cli, few: Path, edit: Edit) -> None:
+    ended = cli(few, "lock", "--check", "--json")
     assert ended.code == 0, ended.err
     rows = json.loads(ended.out)
     assert {row["state"] for row in rows} == {"current", "blocked"}
     assert {row["state"] for row in rows if row["why"]} == {"blocked"}
     assert [row["lock"] for row in rows] == list(dict.fromkeys(row["lock"] for row in rows)), "twins share a lock"
-    edit(tree / "dockerfiles/matrix.toml", r"2\.13\.0", "2.13.1")
-    (tree / "dockerfiles/locks/pytorch-2.15-cu132-py313-ec2.toml").unlink()
-    ended = cli(tree, "lock", "--check", "--json")
+    edit(few / "dockerfiles/matrix.toml", r"2\.13\.0", "2.13.1")
+    (few / "dockerfiles/locks/pytorch-2.15-cu132-py313-ec2.toml").unlink()
+    ended = cli(few, "lock", "--check", "--json")
     assert ended.code == 4
     after, error = json.loads(ended.out), json.loads(ended.err)
     assert [row["lock"] for row in after] == [row["lock"] for row in rows]
@@ -179,7 +179,7 @@ def test_lock_check_shows_every_lock_and_not_only_the_first_that_is_wrong(cli: C
     assert states == {**stale, "pytorch-2.15-cu132-py313-ec2": "missing"}
     assert "has changed since" in next(row["why"] for row in after if row["lock"] == DEFAULT)
     assert (error["error"].split(" of ")[0], error["fix"], error["exit_code"]) == ("3", "trainwright lock", 4)
-    ended = cli(tree, "lock", "--check")
+    ended = cli(few, "lock", "--check")
     assert (ended.code, len(ended.out.splitlines())) == (4, 1 + len(rows))
     assert ended.err.count("fix:") == 1
 
@@ -411,10 +411,10 @@ def on_a_terminal(**environment: str) -> str:
     return said
 
 
-def test_colour_on_a_terminal_only(cli: Cli, tree: Path) -> None:
+def test_colour_on_a_terminal_only(cli: Cli, few: Path) -> None:
     assert "\033[" in on_a_terminal()
-    assert "\033[" not in cli(tree, "list", "--framework", "x").err
-    assert "\033[" not in cli(tree, "list").out
+    assert "\033[" not in cli(few, "list", "--framework", "x").err
+    assert "\033[" not in cli(few, "list").out
 
 
 def test_no_color_is_honoured() -> None:
@@ -446,7 +446,7 @@ def test_who_only_reads_waits_for_nobody(tree: Path) -> None:
             ["push", "pytorch-2.13-cpu-py311-ec2", "--dry-run", *nobody],
             ["rollback", "--to", "nosuch"],
             ["prune", *nobody],
-            ["lock", "--check"],
+            ["lock", "--check", "pytorch-2.13-cpu-py311-ec2"],
         ):
             done = forked.run(words, tree)
             assert done.returncode not in (0, 1, 10) or "127.0.0.1:1" in done.stderr or words[0] == "lock", done.stderr

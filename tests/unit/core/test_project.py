@@ -457,7 +457,7 @@ def test_an_own_component_without_files(cli: Cli, locked: Path, folder: bool) ->
     (locked / "dockerfiles/rootfs/hello/hello").unlink()
     if not folder:
         shutil.rmtree(locked / "dockerfiles/rootfs")
-    for words in (("list",), ("render", TEAM), ("plan", TEAM)):
+    for words in (("list", TEAM), ("render", TEAM), ("plan", TEAM)):
         project.tree.cache_clear()
         ended = cli(locked, *words, "--json")
         error = json.loads(ended.err)
