@@ -257,6 +257,7 @@ def test_a_base_from_a_registry_by_digest(built: Path, tree: Path, registry: str
     done = build(tree)
     assert done.returncode == 0, done.stderr
     assert "hello" in image(tree)["packages"]  # type: ignore[operator]
+    subprocess.run(["docker", "rmi", f"{registry}/bases/debian@{digest[1]}"], check=False, capture_output=True)
     assert f"FROM {registry}/bases/debian@{digest[1]}" in (tree / "out" / ID / "Dockerfile").read_text()
 
 
