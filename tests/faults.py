@@ -16,10 +16,12 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import NamedTuple, cast
+from pathlib import Path
+from typing import Any, NamedTuple, cast
 
 from layouts import MANIFEST
 
+ROOT = Path(__file__).parents[1]
 # Kind of fault to the requests (`METHOD path`) that it can strike.
 ANY, UPLOAD = r"\w+ /v2/.", r"(PATCH|PUT) \S+/blobs/uploads/"
 DOWNLOAD = r"GET \S+/(blobs|manifests)/sha256:"
@@ -353,3 +355,17 @@ def before(registry: str) -> Iterator[Flaky]:
         faults.over.set()
         server.shutdown()
         server.server_close()
+
+
+def shorten(tree: Path, **transfer: Any) -> None:
+    """Change [transfer] of a checkout's publish.toml, which is this project's where the checkout has none.
+
+    Without `transfer`: what fails is tried as often as elsewhere, after pauses that a test can wait for.
+    """
+    import tomlkit
+
+    file = tree / "dockerfiles/publish.toml"
+    policy = tomlkit.parse((file if file.exists() else ROOT / "dockerfiles/publish.toml").read_text())
+    policy["transfer"].update(transfer or {"wait_seconds": 0.02, "wait_most_seconds": 0.2})
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(tomlkit.dumps(policy))

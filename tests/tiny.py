@@ -5,6 +5,7 @@ Each checkout makes a different image, by a label, so that a test run never reus
 
 import atexit
 import fcntl
+import json
 import os
 import re
 import shutil
@@ -15,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
-from typing import IO
+from typing import IO, NamedTuple
 from uuid import uuid4
 
 import pytest
@@ -140,18 +141,50 @@ def _leave(place: Path, users: IO[str]) -> None:
 def built_in_this_run() -> Path:
     """Return a checkout that is locked and built once in this run. Tests must change only copies of it.
 
-    The same holds for its image in the engine: the first worker that needs it builds it, the others wait.
+    The same holds for its image in the engine: the first worker that needs it builds it, the others wait. It is made
+    with settings of a host that must not get into an image: see host_of_this_run().
     """
     tree, done = _store() / "tiny", _store() / "tiny.done"
     with FileLock(_store() / "tiny.lock"):
         if not done.exists():
             shutil.rmtree(tree, ignore_errors=True)  # another worker failed
             plant(tree)
+            secrets, settings = _secrets()
+            said = ""
             for words in (["lock"], ["build", "--framework", "tiny"]):
-                ended = trainwright(tree, *words)
+                ended = trainwright(tree, *words, **settings)
                 assert ended.returncode == 0, ended.stderr
-            done.touch()
+                said += ended.stdout + ended.stderr
+            done.write_text(json.dumps(Host(said, secrets)._asdict()))
     return tree
+
+
+class Host(NamedTuple):
+    """What the host said and had set while it locked and built the checkout of this run."""
+
+    said: str
+    secrets: list[str]  # of its settings: nothing may hold one
+
+
+def host_of_this_run() -> Host:
+    built_in_this_run()
+    return Host(**json.loads((_store() / "tiny.done").read_text()))
+
+
+def _secrets() -> tuple[list[str], dict[str, str]]:
+    """Return the secrets, and this host's settings with them: a mirror with a password, and a corporate CA."""
+    from trainwright.core import certificates, mirrors
+
+    password = f"secret-{uuid4().hex}"
+    own = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", "/dev/null", "-subj", "/CN=corporate"]
+    certificate = subprocess.run(own, capture_output=True, text=True, check=True).stdout
+    addresses = mirrors.table() | {"https://github.com": f"https://me:{password}@127.0.0.1:1/git"}
+    trusted = certificates.own(given) if (given := os.environ.get(certificates.SETTING, "").strip()) else []
+    settings = {
+        mirrors.SETTING: " ".join(f"{key}={address}" for key, address in addresses.items()),
+        certificates.SETTING: "\n".join([*trusted, certificate]),
+    }
+    return [password, certificate.splitlines()[5]], settings
 
 
 def _label(tree: Path) -> str:

@@ -1,5 +1,6 @@
 """Test `trainwright launch` until the job ends, against moto over HTTP: objects, request, log, result."""
 
+import os
 import random
 import re
 import signal
@@ -8,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aws.jobs import ACCOUNT_ARN, REGION, Jobs, Refusal, checkout
+from aws.jobs import ACCOUNT_ARN, REGION, ROOT, Jobs, Refusal, checkout
 from aws.test_follow import LIMIT, ended, said_once, start, until
 
 IMAGE = (
@@ -33,6 +34,12 @@ def root(tmp_path: Path) -> Path:
     (tmp_path / "code").mkdir()
     (tmp_path / "code/train.py").write_text("print(1)")
     return tmp_path
+
+
+SOON = """\
+from botocore.retries import standard
+standard.ExponentialBackoff._DEFAULT_BACKOFF_CONFIG["throttling_base_scale"] = 0.02  # seconds before a second attempt
+"""
 
 
 def launch(jobs: Jobs, root: Path, *words: str, **environment: str) -> Any:
@@ -76,7 +83,10 @@ def test_from_the_command_to_the_end_of_the_job(jobs: Jobs, s3: Any, root: Path,
 def test_every_call_is_throttled_at_first(jobs: Jobs, s3: Any, root: Path) -> None:
     """Of S3, SageMaker and CloudWatch, from the first object to the last look at the log."""
     jobs.first = Refusal("ThrottlingException", 400)
-    process = launch(jobs, root, "--stop-on-cause", AWS_MAX_ATTEMPTS="3")
+    (root / "soon").mkdir()
+    (root / "soon/sitecustomize.py").write_text(SOON)
+    paths = os.pathsep.join([str(root / "soon"), str(ROOT / "build")])
+    process = launch(jobs, root, "--stop-on-cause", AWS_MAX_ATTEMPTS="3", PYTHONPATH=paths)
     first = until("Starting: Preparing the instances", process)
     job = jobs.job("one")
     job.step("Training", "Training in progress")

@@ -9,6 +9,7 @@ import layouts
 import pytest
 from aws.conftest import REGIONS
 from aws.emulator import Emulator
+from faults import shorten
 from putting import put_manifest
 
 from trainwright.core.errors import RegistryError
@@ -19,11 +20,16 @@ ROOT = Path(__file__).parents[2]
 HERE = REGIONS[0]
 NAME = "trainwright/pytorch"
 ID = "pytorch-2.15-cpu-py313-sagemaker"
+PIECE = 100_000  # bytes of an upload
 KEY, RELEASE, ALIAS = f"{ID}-0123456789ab", f"{ID}-2026.11.0", f"{ID}-latest"
 
 
 @pytest.fixture
-def repository(amazon: Emulator) -> str:
+def repository(amazon: Emulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Return a repository of an account; small pieces go there, from an empty store, which a push sweeps as a whole."""
+    shorten(tmp_path / "here", chunk_bytes=PIECE)
+    monkeypatch.chdir(tmp_path / "here")
+    monkeypatch.setenv("TRAINWRIGHT_STORE", str(tmp_path / "store"))
     ecr_repositories.ensure(HERE, [NAME], settings.publication(ROOT).repository, create=True, change=False)
     auth.authenticate(ecr.host(HERE), ecr.credentials(HERE))
     amazon.calls.clear()
@@ -32,7 +38,7 @@ def repository(amazon: Emulator) -> str:
 
 def layout(folder: Path, content: bytes = b"layer") -> layouts.Layout:
     """Make a layout with several blobs, one of which needs several requests."""
-    return layouts.make(folder, [content, b"x" * 40_000_000], {"Labels": {"of": content.decode()}})
+    return layouts.make(folder, [content, b"x" * (5 * PIECE // 2)], {"Labels": {"of": content.decode()}})
 
 
 def push(made: layouts.Layout, repository: str) -> None:

@@ -11,6 +11,8 @@ from engines import registry_in
 from faults import FIRED, Flaky, before
 from striking import TRIED
 
+MEANWHILE = 4  # files that need no image, while the first worker builds it: two for each of the other two
+
 
 def free_port() -> int:
     with socket.socket() as probe:
@@ -48,9 +50,10 @@ def flaky(registry: str) -> Iterator[Flaky]:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put a file first that builds the image which files share, and the others that need it last.
+    """Put a file first that builds the image which files share; the others that need it come when it is there.
 
-    With `--no-loadscope-reorder` workers take files in this order, so that nobody waits for that build.
+    With `--no-loadscope-reorder` workers take files in this order: nobody waits for that build, and the last files,
+    which one worker may still do alone, are short ones.
     """
     files: dict[Path, list[pytest.Item]] = {}
     for item in items:
@@ -59,7 +62,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     needs = [tests for tests in longest if hasattr(getattr(tests[0], "module", None), "built_in_this_run")]
     needs.sort(key=lambda tests: "built" not in getattr(tests[0], "fixturenames", ()))  # by its first test, too
     others = [tests for tests in longest if tests not in needs]
-    items[:] = [item for tests in (*needs[:1], *others, *needs[1:]) for item in tests]
+    order = (*needs[:1], *others[:MEANWHILE], *needs[1:], *others[MEANWHILE:])
+    items[:] = [item for tests in order for item in tests]
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

@@ -18,10 +18,8 @@ from pathlib import Path
 import httpx
 import layouts
 import pytest
-import tomlkit
-from faults import FIRED, KINDS, Strike, before, corrupted
+from faults import FIRED, KINDS, Strike, before, corrupted, shorten
 from layouts import MANIFEST, Layout
-from tiny import ROOT
 
 from trainwright.core.errors import RegistryError, TrainwrightError
 from trainwright.registry import auth
@@ -49,10 +47,7 @@ TRANSFER = {
 @pytest.fixture(autouse=True)
 def impatient(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Work in a checkout whose policy sets small pieces and short waits."""
-    policy = tomlkit.parse((ROOT / "dockerfiles/publish.toml").read_text())
-    policy["transfer"].update(TRANSFER)
-    (tmp_path / "here/dockerfiles").mkdir(parents=True)
-    (tmp_path / "here/dockerfiles/publish.toml").write_text(tomlkit.dumps(policy))
+    shorten(tmp_path / "here", **TRANSFER)
     monkeypatch.chdir(tmp_path / "here")
     monkeypatch.setenv("TRAINWRIGHT_STORE", str(tmp_path / "store"))
 

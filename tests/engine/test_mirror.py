@@ -4,12 +4,12 @@ Needs the distribution's mirror.
 """
 
 import gzip
-import subprocess
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
-from uuid import uuid4
 
 import pytest
-from tiny import plant, trainwright
+from tiny import built_in_this_run, host_of_this_run, plant, store_of_this_run, trainwright
 
 from trainwright.docker import engine
 from trainwright.image import inputs
@@ -19,23 +19,23 @@ pytestmark = pytest.mark.engine
 NOBODY = "http://127.0.0.1:1/debian-security"
 
 
-@pytest.fixture
-def tree(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def built() -> Iterator[Path]:
+    with store_of_this_run():
+        yield built_in_this_run()
+
+
+def test_a_dead_security_archive_is_no_lock_without_security_updates(tmp_path: Path) -> None:
     plant(tmp_path)
-    return tmp_path
-
-
-def test_a_dead_security_archive_is_no_lock_without_security_updates(tree: Path) -> None:
-    done = trainwright(tree, "lock", TRAINWRIGHT_MIRRORS=f"debian-security={NOBODY}")
+    done = trainwright(tmp_path, "lock", TRAINWRIGHT_MIRRORS=f"debian-security={NOBODY}")
     assert done.returncode == 10, done.stderr
     assert "the package index cannot be fetched" in done.stderr
-    assert not (tree / "dockerfiles/locks").exists()
+    assert not (tmp_path / "dockerfiles/locks").exists()
 
 
-def test_an_outage_is_no_drift(tree: Path, tmp_path: Path) -> None:
-    locked = trainwright(tree, "lock")
-    assert locked.returncode == 0, locked.stderr
-    store = tmp_path / "store"
+def test_an_outage_is_no_drift(built: Path, tmp_path: Path) -> None:
+    tree, store = tmp_path / "tree", tmp_path / "store"
+    shutil.copytree(built, tree, ignore=shutil.ignore_patterns("out"))
     dead = {"TRAINWRIGHT_MIRRORS": "debian=http://127.0.0.1:1/debian", "TRAINWRIGHT_STORE": str(store)}
     done = trainwright(tree, "fetch", "--framework", "tiny", **dead)
     assert done.returncode == 10, done.stderr
@@ -43,30 +43,17 @@ def test_an_outage_is_no_drift(tree: Path, tmp_path: Path) -> None:
     assert not (store / "drift").exists()
 
 
-def test_no_setting_of_this_host_gets_into_an_image(tree: Path, tmp_path: Path) -> None:
+def test_no_setting_of_this_host_gets_into_an_image(built: Path, tmp_path: Path) -> None:
     """A mirror's password and a corporate CA serve while sources are fetched: neither a layer nor a file has them."""
-    password = f"secret-{uuid4().hex}"
-    certificate = subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", "/dev/null", "-subj", "/CN=corporate"],
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
-    marks = [password.encode(), certificate.splitlines()[5].encode()]
-    settings = {
-        "TRAINWRIGHT_MIRRORS": f"https://github.com=https://me:{password}@127.0.0.1:1/git",
-        "TRAINWRIGHT_CA": certificate,
-    }
-    for words in (["lock"], ["build", "--framework", "tiny"]):
-        done = trainwright(tree, *words, **settings)
-        assert done.returncode == 0, done.stderr
-        assert password not in done.stdout + done.stderr
-    intent = load_intent(tree)
+    host = host_of_this_run()
+    assert not [secret for secret in host.secrets if secret in host.said]
+    marks = [secret.encode() for secret in host.secrets]
+    assert len(marks) == 2
+    intent = load_intent(built)
     name = inputs.load(Recipe(intent, intent.variants[0])).name
     engine.save(name, tmp_path / "layout")
-    engine.client().images.remove(name, force=True)  # an image of this test alone
-    written = [path for folder in ("out", "dockerfiles", "layout") for path in (tmp_path / folder).rglob("*")]
-    for path in filter(Path.is_file, written):
+    folders = [built / "out", built / "dockerfiles", tmp_path / "layout"]
+    for path in [path for folder in folders for path in folder.rglob("*") if path.is_file()]:
         content = path.read_bytes()
         content = gzip.decompress(content) if content.startswith(b"\x1f\x8b") else content
         assert not [mark for mark in marks if mark in content], path

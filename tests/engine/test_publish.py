@@ -15,7 +15,7 @@ from uuid import uuid4
 
 import httpx
 import pytest
-from faults import Flaky, Strike
+from faults import Flaky, Strike, shorten
 from tiny import ID, IMAGE, built_in_this_run, store_of_this_run, trainwright
 
 from trainwright.build import proof_code
@@ -132,6 +132,7 @@ def test_push_proves_what_the_registry_holds_and_then_tags_it(checkout: Checkout
 def test_a_registry_that_gives_back_other_bytes_gets_no_tag(checkout: Checkout, flaky: Flaky) -> None:
     """What was sent is read back before anything is tagged, whatever the image tests say of what the engine holds."""
     flaky.faults.strikes = [Strike("corrupted download", 0, 100)]
+    shorten(checkout.tree)
     through = checkout._replace(registry=checkout.registry.replace(checkout.registry.partition("/")[0], flaky.address))
     done = through.run("push")
     assert done.returncode == 8, done.stderr

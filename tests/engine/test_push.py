@@ -8,13 +8,21 @@ import sys
 from pathlib import Path
 
 import pytest
-from faults import Flaky
+from faults import Flaky, shorten
 from registries import image
 
 from trainwright.core.errors import RegistryError
 from trainwright.registry import client as registries
 
 pytestmark = [pytest.mark.engine, pytest.mark.registry]
+
+
+@pytest.fixture(autouse=True)
+def impatient(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Work in a checkout with short waits, and with an empty store: a push sweeps all of it, however large it is."""
+    shorten(tmp_path / "here")
+    monkeypatch.chdir(tmp_path / "here")
+    monkeypatch.setenv("TRAINWRIGHT_STORE", str(tmp_path / "store"))
 
 
 @pytest.fixture

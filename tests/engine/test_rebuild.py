@@ -60,6 +60,7 @@ def rebuild(tree: Path, *words: str, code: int = 0, **environment: str) -> dict[
 
 
 def test_an_image_that_is_built_again_is_the_same_one(built: Path, tree: Path) -> None:
+    """Bit by bit, as it ships, without any step of the first build: the layer of its base, too."""
     name = name_of(built)
     before = engine.image_id(name)
     found = rebuild(tree, ID)
