@@ -99,12 +99,10 @@ def sweep() -> None:
     because they were written before the clock was set back.
     """
     now, remember = time.time(), transfer().remember_days * 86400
-    folders = [place for place in store.root().glob("[!.]*") if place.is_dir() and place.name != "sha256"]
-    for path in (path for folder in folders for path in folder.rglob("*") if path.is_file()):
-        with suppress(OSError):  # another process has just removed it
-            age = now - path.stat().st_mtime
-            if path.name.startswith("."):
-                if abs(age) > YOUNG:
+    for folder in (place for place in store.root().glob("[!.]*") if place.is_dir() and place.name != "sha256"):
+        notes = folder.name in ("uploads", "mounts")
+        for path in (path for path in folder.rglob("*" if notes else ".*") if path.is_file()):
+            with suppress(OSError):  # another process has just removed it
+                age = now - path.stat().st_mtime
+                if abs(age) > YOUNG if path.name.startswith(".") else age > remember:
                     path.unlink(missing_ok=True)
-            elif path.relative_to(store.root()).parts[0] in ("uploads", "mounts") and age > remember:
-                path.unlink(missing_ok=True)
