@@ -37,6 +37,6 @@ stage "unit tests" "${pytest[@]}" tests/unit tests/golden tests/hostile -m 'not 
 code=0
 wait "$building" || code=$?
 [ "$code" = 0 ] || { cat "$log" >&2 && exit "$code"; }
-# Each file has an engine's image, a registry and a store of its own, and much of it waits: three files at a time (two cores: 402 s with 2, 332 s with 3, 352 s with 4).
+# Each file has a registry of its own, and much of it waits: three files at a time are quicker than two or four on two cores.
 stage "tests of scripts, engine, AWS" "${pytest[@]}" tests/scripts tests/engine tests/aws -m 'not slow and not terraform' --numprocesses 3 --dist loadfile --no-loadscope-reorder
 stage "the images" "${images[@]}"
