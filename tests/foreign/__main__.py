@@ -5,6 +5,7 @@ With a folder in KEEP, distributions, registry and made images stay there for th
 
 import json
 import os
+import shutil
 import sys
 import tempfile
 from contextlib import ExitStack
@@ -50,11 +51,11 @@ def main(names: list[str]) -> int:
 
 
 def distributions(tree: Path, wanted: set[str]) -> dict[str, str]:
-    """Return the names of the bases in the engine; build them unless a former call has."""
+    """Return the names of the bases in the engine; build them unless a former call has built them all."""
     needed = (wanted | {"bookworm"}) & bases.BASES.keys()
-    if not tree.exists():
-        bases.plant(tree, sorted(needed))
     if needed - bases.names(tree).keys():
+        shutil.rmtree(tree, ignore_errors=True)
+        bases.plant(tree, sorted(needed))
         bases.build(tree)
     return bases.names(tree)
 
