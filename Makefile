@@ -88,7 +88,7 @@ test-terraform: setup ## docs/examples/terraform, valid and applied to a stand-i
 test-slow: setup engine registry ## Tests that build many images of their own: --with, derive and verify, release
 	@.venv/bin/python -m pytest --quiet --require-engine tests/engine tests/aws -m 'slow and not terraform' --numprocesses 2 --dist loadfile
 
-test-foreign: setup engine ## Graft upon the images of tests/foreign, all of them or ONLY='<names>', and print a table; KEEP=<folder> keeps what was made
+test-foreign: setup engine ## Graft upon the images of tests/foreign, all but those with `wheels`, or ONLY='<names>', and print a table; KEEP=<folder> keeps what was made
 	@PYTHONPATH=tests .venv/bin/python -m foreign $(ONLY)
 
 test-ci: setup engine registry ## The further images that CI proves at this commit (trainwright ci proofs); KEEP=1: they stay in the engine

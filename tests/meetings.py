@@ -22,7 +22,6 @@ LAUNCHER = Path(watch.__file__).parent
 HOSTS = ("127.0.0.1", "127.0.0.2", "127.0.0.3")
 MAIN, SECOND, THIRD = HOSTS
 SECRET = "0123456789abcdef" * 4
-LATER = 10_000  # seconds by which a clock jumps
 Cluster = Callable[..., list[Meeting]]
 
 
@@ -113,18 +112,3 @@ def on_the_way(port: int, change: Callable[[bytes, bool], bytes]) -> Iterator[in
 
     with answering(relay) as relayed:
         yield relayed
-
-
-@contextmanager
-def through(port: int) -> Iterator[tuple[int, threading.Event]]:
-    """Serve a port that relays to the main host; the event is set once one member that comes through it is in."""
-    admitted, answers = threading.Event(), list[bytes]()
-
-    def count(line: bytes, back: bool) -> bytes:
-        answers.extend([line] if back else [])
-        if len(answers) == 2:  # the main host's number, and its proof, which it sends to who is in
-            admitted.set()
-        return line
-
-    with on_the_way(port, count) as relayed:
-        yield relayed, admitted

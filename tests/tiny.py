@@ -155,20 +155,20 @@ def built_in_this_run() -> Path:
                 ended = trainwright(tree, *words, **settings)
                 assert ended.returncode == 0, ended.stderr
                 said += ended.stdout + ended.stderr
-            done.write_text(json.dumps(Host(said, secrets)._asdict()))
+            done.write_text(json.dumps(Built(said, secrets)._asdict()))
     return tree
 
 
-class Host(NamedTuple):
-    """What the host said and had set while it locked and built the checkout of this run."""
+class Built(NamedTuple):
+    """What the commands printed that locked and built the checkout of this run, and the secrets in their settings."""
 
     said: str
     secrets: list[str]  # of its settings: nothing may hold one
 
 
-def host_of_this_run() -> Host:
+def host_of_this_run() -> Built:
     built_in_this_run()
-    return Host(**json.loads((_store() / "tiny.done").read_text()))
+    return Built(**json.loads((_store() / "tiny.done").read_text()))
 
 
 def _secrets() -> tuple[list[str], dict[str, str]]:

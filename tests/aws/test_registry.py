@@ -26,7 +26,7 @@ KEY, RELEASE, ALIAS = f"{ID}-0123456789ab", f"{ID}-2026.11.0", f"{ID}-latest"
 
 @pytest.fixture
 def repository(amazon: Emulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Return a repository of an account; small pieces go there, from an empty store, which a push sweeps as a whole."""
+    """Return a repository of an account. Pieces are small; the store is empty, because a push sweeps all of it."""
     shorten(tmp_path / "here", chunk_bytes=PIECE)
     monkeypatch.chdir(tmp_path / "here")
     monkeypatch.setenv("TRAINWRIGHT_STORE", str(tmp_path / "store"))

@@ -221,8 +221,8 @@ def build_base(built: Path, name: str) -> None:
     """Build only the base of out/<id>/, from the cache that holds it."""
     out = built / "out" / ID
     target = json.loads((out / "docker-bake.json").read_text())["target"]["image"]
-    contexts = [f"--build-context={name}={folder}" for name, folder in target["contexts"].items()]
-    arguments = [f"--build-arg={name}={value}" for name, value in target["args"].items()]
+    contexts = [f"--build-context={context}={folder}" for context, folder in target["contexts"].items()]
+    arguments = [f"--build-arg={argument}={value}" for argument, value in target["args"].items()]
     words = ["--target=base", "--provenance=false", *contexts, *arguments, f"--tag={name}", "."]
     done = subprocess.run(["docker", "buildx", "build", *words], cwd=out, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr

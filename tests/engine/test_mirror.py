@@ -48,7 +48,7 @@ def test_no_setting_of_this_host_gets_into_an_image(built: Path, tmp_path: Path)
     host = host_of_this_run()
     assert not [secret for secret in host.secrets if secret in host.said]
     marks = [secret.encode() for secret in host.secrets]
-    assert len(marks) == 2
+    assert len(marks) == 2  # else the loop below shows nothing
     intent = load_intent(built)
     name = inputs.load(Recipe(intent, intent.variants[0])).name
     engine.save(name, tmp_path / "layout")

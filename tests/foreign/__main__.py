@@ -53,7 +53,9 @@ def main(names: list[str]) -> int:
 def distributions(tree: Path, wanted: set[str]) -> dict[str, str]:
     """Return the names of the bases in the engine; build them unless a former call has built them all."""
     needed = (wanted | {"bookworm"}) & bases.BASES.keys()
-    if needed - bases.names(tree).keys():
+    known = bases.names(tree).keys()
+    if needed - known:
+        needed |= known & bases.BASES.keys()
         shutil.rmtree(tree, ignore_errors=True)
         bases.plant(tree, sorted(needed))
         bases.build(tree)

@@ -55,12 +55,13 @@ def wheels(folder: Path, name: str = REAL) -> None:
     from trainwright.core import store
 
     lock = tomllib.loads((ROOT / f"dockerfiles/locks/{name}.toml").read_text())
+    rows = [row for row in lock["python"] if row["group"] == "framework"]
+    for row in rows:
+        if not store.has(row["sha256"]):
+            raise NotHere(f"the store lacks {row['file']}: trainwright fetch {name}")
     folder.mkdir(exist_ok=True)
-    for row in lock["python"]:
-        if row["group"] == "framework":
-            if not store.has(row["sha256"]):
-                raise NotHere(f"the store lacks {row['file']}: trainwright fetch {name}")
-            shutil.copy(store.path_of(row["sha256"]), folder / row["file"])
+    for row in rows:
+        shutil.copy(store.path_of(row["sha256"]), folder / row["file"])
 
 
 def package(folder: Path, row: dict[str, Any]) -> None:

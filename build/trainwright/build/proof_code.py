@@ -64,8 +64,12 @@ def kinds(recipe: Recipe) -> tuple[Kind, ...]:
 
 def digest(recipe: Recipe) -> str:
     """Return the sha256 of all code that proves this image, as it was when its intent was first asked for one."""
-    sources = _sources(recipe.intent)
-    return _sum({kind: _sum(_walk(recipe, kind, sources)) for kind in kinds(recipe)})
+    return _digest(recipe, _sources(recipe.intent))
+
+
+def digest_now(recipe: Recipe) -> str:
+    """Return the sha256 of all code that proves this image, as it is now: a record is not about older code."""
+    return _digest(recipe, _Sources(recipe.root))
 
 
 def digest_of(recipe: Recipe, kind: Kind) -> str:
@@ -325,6 +329,10 @@ class _Sources:
 @once_per_intent
 def _sources(intent: Intent) -> _Sources:
     return _Sources(intent.root)
+
+
+def _digest(recipe: Recipe, sources: _Sources) -> str:
+    return _sum({kind: _sum(_walk(recipe, kind, sources)) for kind in kinds(recipe)})
 
 
 def _walk(recipe: Recipe, kind: Kind, sources: _Sources) -> dict[str, str]:

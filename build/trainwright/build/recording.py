@@ -123,7 +123,7 @@ def _record(recipe: Recipe, image: Image, training: Path | None) -> Record:
             )
         _of_present_code(recipe, kind, trained, report, again)
     where = Where.model_validate({name: said[name] for name in Where.model_fields if name in said})
-    proof = proof_code.digest(recipe)
+    proof = proof_code.digest_now(recipe)
     found = inputs.load(recipe, as_locked=True)
     return Record(
         key=image.key,

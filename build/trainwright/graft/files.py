@@ -11,12 +11,13 @@ from typing import Any, NamedTuple, get_args
 
 from trainwright.core.errors import BuildError
 from trainwright.docker.oci_layout import DOCKERS, OCIS, Kinds
-from trainwright.graft.found import DEFAULT_SHELL, Found
+from trainwright.graft.found import Found
 from trainwright.graft.lock import Locked
 from trainwright.graft.plan import CONSTRAINTS, Plan, constraints
 from trainwright.image import declared, notices, preflight_settings, probe, render, tags, templates
 from trainwright.image import key as image_key
 from trainwright.image.inputs import Inputs
+from trainwright.inspect.image_config import DEFAULT_SHELL
 from trainwright.lock import lockfile
 from trainwright.lock.wheels import is_wheel
 from trainwright.matrix.matrix import Recipe

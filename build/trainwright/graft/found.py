@@ -10,13 +10,13 @@ from pydantic import Field
 from trainwright.core.errors import masked, printable
 from trainwright.core.progress import counted
 from trainwright.core.toml import Model, load
+from trainwright.inspect.image_config import DEFAULT_SHELL
 from trainwright.lock.rpms import Rpm
 
 FILE = "dockerfiles/graft.toml"
 Fabric = Literal["none", "efa", "distro"]
 Target = Literal["ec2", "sagemaker"]
 NVCC = "/usr/local/cuda/bin/nvcc"
-DEFAULT_SHELL = ["/bin/sh", "-c"]  # an image that names it is like one that names none
 MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
@@ -223,6 +223,7 @@ def config_of(attributes: dict[str, Any], media_types: list[str] | None = None) 
     """Read the engine's description of an image, without trusting its types."""
     said = attributes.get("Config") or {}
     pairs = (str(line).partition("=") for line in said.get("Env") or [])
+    shell = _words(said.get("Shell"))
     return Config(
         architecture=str(attributes.get("Architecture") or ""),
         os=str(attributes.get("Os") or ""),
@@ -234,7 +235,7 @@ def config_of(attributes: dict[str, Any], media_types: list[str] | None = None) 
         labels={str(name): str(value) for name, value in (said.get("Labels") or {}).items()},
         volumes=sorted(map(str, said.get("Volumes") or [])),
         onbuild=_words(said.get("OnBuild")),
-        shell=shell if (shell := _words(said.get("Shell"))) != DEFAULT_SHELL else [],
+        shell=[] if shell == DEFAULT_SHELL else shell,
         healthcheck=_words((said.get("Healthcheck") or {}).get("Test")),
         layers=_words((attributes.get("RootFS") or {}).get("Layers")),
         media_types=media_types or [],

@@ -7,7 +7,7 @@ from pydantic import Field
 
 from trainwright.core.toml import Model
 from trainwright.image.tags import VERSION_LABEL
-from trainwright.inspect.image_config import environment, user
+from trainwright.inspect.image_config import DEFAULT_SHELL, environment, user
 from trainwright.lock import diff
 
 SAID = ("Cmd", "WorkingDir", "Shell", "StopSignal", "ExposedPorts", "Volumes", "Healthcheck", "OnBuild")
@@ -139,6 +139,8 @@ def _labels(side: Side) -> dict[str, str]:
 
 def _said(config: Mapping[str, Any]) -> dict[str, str]:
     found = {name: _text(config[name]) for name in SAID if config.get(name)}
+    if config.get("Shell") == DEFAULT_SHELL:
+        del found["Shell"]
     return found | {"Entrypoint": _text(config.get("Entrypoint") or []), "User": user(config)}
 
 

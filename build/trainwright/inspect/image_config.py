@@ -7,6 +7,7 @@ from trainwright.inspect.child_check import Look, Row, State
 
 # A child may append to these, because the first match is used.
 PATHS = ("PATH", "LD_LIBRARY_PATH", "LIBRARY_PATH", "CPATH", "PYTHONPATH", "PKG_CONFIG_PATH", "MANPATH")
+DEFAULT_SHELL = ["/bin/sh", "-c"]  # what Docker uses where an image names none
 # Each makes the loader, pip or uv search elsewhere than the parent's files state; an empty value does so, too.
 NOT_SET = {
     "LD_PRELOAD": "the loader loads it before every library of the parent",

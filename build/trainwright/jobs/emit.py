@@ -108,8 +108,8 @@ def new_token() -> str:
 
 def _named(intent: Intent, what: run.Subject) -> run.Subject:
     """Resolve a reference to an image of the matrix, or to a graft of this checkout, to its id, as `launch` does."""
-    identity = what.id or uri.identity_of(intent.root, intent, what.reference)
-    identity = identity or recorded.identity_of(intent.root, what.reference)
+    root, reference = intent.root, what.reference
+    identity = what.id or uri.identity_of(root, intent, reference) or recorded.identity_of(root, reference)
     recipe = None if what.id else recorded.find(intent, identity)
     if recipe is None:
         return what

@@ -101,8 +101,10 @@ def sweep() -> None:
     now, remember = time.time(), transfer().remember_days * 86400
     for folder in (place for place in store.root().glob("[!.]*") if place.is_dir() and place.name != "sha256"):
         notes = folder.name in ("uploads", "mounts")
+        # Elsewhere only temporary files are looked at: the store has tens of thousands of others.
         for path in (path for path in folder.rglob("*" if notes else ".*") if path.is_file()):
             with suppress(OSError):  # another process has just removed it
                 age = now - path.stat().st_mtime
-                if abs(age) > YOUNG if path.name.startswith(".") else age > remember:
+                old = abs(age) > YOUNG if path.name.startswith(".") else age > remember
+                if old:
                     path.unlink(missing_ok=True)

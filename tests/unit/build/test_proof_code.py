@@ -121,6 +121,16 @@ def test_what_is_looked_up_for_one_image_is_right_for_another(intent: Intent) ->
     """Only what all of them share is kept: which tests count is a matter of each."""
     shared = proof_code._Sources(ROOT)
     for identity in (TORCH, JAX):
-        for kind in ("image", "training"):
-            recipe = intent.recipe(identity)
+        recipe = intent.recipe(identity)
+        for kind in proof_code.kinds(recipe):
             assert proof_code._walk(recipe, kind, shared) == proof_code.parts(recipe, kind)
+
+
+def test_what_is_written_down_is_not_about_older_code(checkout: Path, intent: Intent) -> None:
+    """`prove` asks what is due, and records hours later: a test may have been edited since."""
+    recipe = intent.model_copy(update={"root": checkout}).recipe(TORCH)
+    asked = proof_code.digest(recipe)
+    assert proof_code.digest_now(recipe) == asked
+    with (checkout / "tests/image/test_files.py").open("a") as file:
+        file.write("\ndef test_more() -> None:\n    assert True\n")
+    assert proof_code.digest(recipe) == asked != proof_code.digest_now(recipe)

@@ -50,6 +50,7 @@ def test_the_same_is_no_difference() -> None:
         ),
         (other(config={"Env": ["A=2"]}), ("variable", "A", "changed", "1", "2")),
         (other(config={"Env": ["A=1"], "User": "nobody"}), ("configuration", "User", "changed", "root", "nobody")),
+        (other(config={"Env": ["A=1"], "Shell": ["/bin/bash"]}), ("configuration", "Shell", "added", "", "/bin/bash")),
         (other(config={"Env": ["A=1"], "Labels": {"a": "b"}}), ("label", "a", "added", "", "b")),
         (
             other(config={"Env": ["A=1"], "Entrypoint": ["/a", "b"]}),
@@ -66,6 +67,7 @@ def test_each_kind_of_difference(new: Side, row: tuple[str, ...]) -> None:
 
 def test_root_has_many_names_and_a_label_repeats_a_component() -> None:
     said = {"Env": ["A=1"], "User": "0:0", "Labels": {"io.trainwright.version.python": "3.13.5"}}
+    said["Shell"] = ["/bin/sh", "-c"]  # is what an image without one has
     assert compare(SIDE, other(config=said)).rows == []
     unknown = compare(other(versions=None), other(config=said, versions=None))
     assert [row.name for row in unknown.rows] == ["io.trainwright.version.python"]

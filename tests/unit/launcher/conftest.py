@@ -3,22 +3,19 @@
 import socket
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "dockerfiles/rootfs/common/opt/trainwright/launcher"))
 
-import links
 import trust
 import watch
 from meeting import Meeting
-from meetings import HOSTS, LATER, Cluster, secret, world
+from meetings import HOSTS, Cluster, secret, world
 
 
 @pytest.fixture
@@ -41,29 +38,6 @@ def settings() -> dict[str, Any]:
         "strangers": 8,
         "failure_characters": 64,
     }
-
-
-@pytest.fixture
-def listens(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
-    """Return an event that is set once a main host can be connected to."""
-    event, listen = threading.Event(), links.listen
-
-    def noted(port: int) -> socket.socket:
-        server = listen(port)
-        event.set()
-        return server
-
-    monkeypatch.setattr(links, "listen", noted)
-    return event
-
-
-@pytest.fixture
-def jump(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """Return a function after which all that watch.py waits for, up to LATER seconds, has taken too long."""
-    jumped = threading.Event()
-    clock = SimpleNamespace(monotonic=lambda: time.monotonic() + LATER * jumped.is_set(), sleep=time.sleep)
-    monkeypatch.setattr(watch, "time", clock)
-    return jumped.set
 
 
 @pytest.fixture

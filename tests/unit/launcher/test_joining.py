@@ -10,7 +10,7 @@ import pytest
 import watch
 from errors import LauncherError
 from meeting import Alone
-from meetings import HOSTS, MAIN, SECOND, THIRD, Cluster, process, secret, through, world
+from meetings import HOSTS, MAIN, SECOND, THIRD, Cluster, process, secret, world
 
 
 def test_all_hosts_see_what_all_show(cluster: Cluster) -> None:
@@ -80,8 +80,8 @@ def test_who_did_not_come_is_named_with_what_was_seen_of_it(start: Any, settings
 
 @pytest.mark.parametrize(("main", "why"), [(MAIN, "refused"), ("algo-9.invalid", ""), ("192.0.2.1", "")])
 def test_a_main_host_that_never_answers(main: str, why: str, settings: dict[str, Any]) -> None:
-    with pytest.raises(LauncherError, match=f"{main} was not reached within 0.1 s") as failed:
-        watch.join(world(SECOND, (main, SECOND)), {**settings, "join_seconds": 0.1}, None, {})
+    with pytest.raises(LauncherError, match=f"{main} was not reached within 0.5 s") as failed:
+        watch.join(world(SECOND, (main, SECOND)), {**settings, "join_seconds": 0.5}, None, {})
     assert failed.value.why.startswith(why)
 
 
@@ -91,12 +91,10 @@ def test_a_port_that_is_in_use_is_said(settings: dict[str, Any]) -> None:
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("trainwright-watch")]
 
 
-def test_a_host_that_leaves_before_all_are_there_may_come_again(
-    start: Any, settings: dict[str, Any], listens: threading.Event
-) -> None:
+def test_a_host_that_leaves_before_all_are_there_may_come_again(start: Any, settings: dict[str, Any]) -> None:
     main = start(MAIN)
-    assert listens.wait(60)
-    first = links.call(None, "job", MAIN, SECOND, settings["watch_port"], 60, 4096)
+    time.sleep(0.2)
+    first = links.call(None, "job", MAIN, SECOND, settings["watch_port"], 1, 4096)
     first.send({"kind": "card", "card": {"host": "first"}})
     first.flush()
     time.sleep(0.4)
@@ -114,22 +112,20 @@ signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
 print("up", flush=True)
 watch.join(World("test", "job", {HOSTS!r}, {MAIN!r}, 1, "lo"), {settings!r}, None, {{}})
 """
-    with process(code) as main, through(settings["watch_port"]) as (relayed, admitted):
-        second = start(SECOND, watch_port=relayed)
-        assert admitted.wait(60)
+    with process(code) as main:
+        second = start(SECOND)
+        time.sleep(1)
         main.terminate()
         with pytest.raises(LauncherError, match="stopped while the hosts joined"):
             second.result(60)
-        assert main.wait(60) == 143
+        assert main.wait(5) == 143
 
 
 @pytest.mark.parametrize("who", [MAIN, THIRD])
-def test_who_failed_before_it_could_join_says_so(
-    who: str, start: Any, settings: dict[str, Any], listens: threading.Event
-) -> None:
+def test_who_failed_before_it_could_join_says_so(who: str, start: Any, settings: dict[str, Any]) -> None:
     others = [start(host, secret()) for host in HOSTS if host != who]
-    assert who == MAIN or listens.wait(60)
-    watch.tell(world(who), {**settings, "tell_seconds": 60}, secret(), 5, "this image differs")
+    time.sleep(0.3)
+    watch.tell(world(who), settings, secret(), 5, "this image differs")
     for future in others:
         with pytest.raises(LauncherError, match=f"{who}: this image differs"):
             future.result(60)
@@ -137,14 +133,14 @@ def test_who_failed_before_it_could_join_says_so(
 
 def test_to_tell_is_bounded_where_nobody_listens(settings: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
     for host in (MAIN, THIRD):
-        watch.tell(world(host), {**settings, "tell_seconds": 0.1}, None, 5, "cause")
+        watch.tell(world(host), {**settings, "tell_seconds": 0.5}, None, 5, "cause")
     assert "could not be told that this one failed" in capsys.readouterr().err
 
 
-def test_a_long_cause_in_any_language_is_told(start: Any, settings: dict[str, Any], listens: threading.Event) -> None:
+def test_a_long_cause_in_any_language_is_told(start: Any, settings: dict[str, Any]) -> None:
     """Six bytes a character, and more than who has not said who it is may send."""
     main = start(MAIN, secret(), failure_characters=1024)
-    assert listens.wait(60)
+    time.sleep(0.3)
     watch.tell(world(THIRD), {**settings, "failure_characters": 1024}, secret(), 5, "é" * 2000)
     with pytest.raises(LauncherError, match="é" * 1024):
         main.result(60)

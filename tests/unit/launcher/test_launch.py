@@ -21,21 +21,16 @@ import ranks
 from errors import LauncherError
 
 FOLDER = Path(launch.__file__).parent
-# As __main__.py does it, with this host's Python, and a place of our own for what a platform reads. QUICK: intervals at
-# which it looks again. CLOCK: a file; once it is there, all that watch.py waits for has taken too long.
-QUICK = {"poll_milliseconds": 20, "retry_seconds": 0.05, "report_seconds": 0.2}
+# As __main__.py does it, with this host's Python, and a place of our own for what a platform reads.
 DRIVER = """
-import json, os, sys, time, types
+import json, os, sys
 from pathlib import Path
 here, output, stop_seconds, *words = sys.argv[1:]
 sys.path.insert(0, here)
-import failures, launch, ranks, starting, watch
-if clock := os.environ.pop("CLOCK", ""):
-    later = lambda: time.monotonic() + 10_000 * os.path.exists(clock)
-    watch.time = types.SimpleNamespace(monotonic=later, sleep=time.sleep)
+import failures, launch, ranks, starting
 starting.PYTHON, starting.LAUNCHER, failures.OUTPUT = sys.executable, here, Path(output)
 settings = {**json.loads(Path(here, "settings.json").read_text()), "stop_seconds": float(stop_seconds)}
-settings |= json.loads(os.environ["QUICK"]) | json.loads(os.environ.get("SETTINGS", "{}"))
+settings |= json.loads(os.environ.get("SETTINGS", "{}"))
 os._exit(launch.main(words, settings))
 """
 LIMIT_SECONDS = 60  # ends what hangs
@@ -91,8 +86,7 @@ class Host:
             str(self.stop_seconds),
             *words,
         ]
-        own = {**os.environ, "PATH": f"{self.folder}/bin:{os.environ['PATH']}", "MARK": str(self.folder)}
-        own |= {"QUICK": json.dumps(QUICK), **environ}
+        own = {**os.environ, "PATH": f"{self.folder}/bin:{os.environ['PATH']}", "MARK": str(self.folder), **environ}
         said = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "cwd": self.folder}
         self.started.append(subprocess.Popen(command, env=own, **said))  # type: ignore[call-overload]
         return self.started[-1]
@@ -213,13 +207,13 @@ def test_a_script_that_lets_itself_be_stopped(host: Host) -> None:
 
 
 def test_a_script_that_does_not_end_is_killed(host: Host) -> None:
-    host.stop_seconds = 0.1
+    host.stop_seconds = 1
     started = host.begin(host.script(IGNORES))
     until(started, "ready")
     started.send_signal(signal.SIGTERM)
     started.communicate(timeout=LIMIT_SECONDS)
     assert started.returncode == 137
-    assert "did not end within 0.1 s" in host.failure
+    assert "did not end within 1.0 s" in host.failure
 
 
 def test_a_stop_before_the_script_runs(host: Host) -> None:
@@ -328,6 +322,7 @@ def test_mpi_without_the_watch_is_refused_on_every_host(host: Host, who: str) ->
 SECRET = "0123456789abcdef" * 2
 
 
+@pytest.mark.waits
 @pytest.mark.parametrize(
     ("main", "worker", "first", "second"),
     [
@@ -340,23 +335,18 @@ SECRET = "0123456789abcdef" * 2
 def test_a_host_without_a_secret_is_not_waited_for(
     host: Host, main: dict[str, str], worker: dict[str, str], first: str, second: str
 ) -> None:
-    """Hosts of an MPI job; the others hear of it at once, and not after a quarter of an hour.
-
-    A main host without a secret cannot know that all were told: it is there for them until tell_seconds are over.
-    """
+    """Hosts of an MPI job; the others hear of it at once, and not after a quarter of an hour."""
     words = ["--distribution", "mpi", "--hosts", "127.0.0.1,localhost", "--host"]
-    changed, clock = json.dumps({**apart(), "tell_seconds": 600}), host.folder / "clock"
+    changed = json.dumps({**apart(), "tell_seconds": 5})
     script, started = host.script("print('trained')"), []
     for name, text in (("sshd", ""), ("ssh-keygen", 'for last; do :; done; echo ssh-ed25519 AAAA >"$last.pub"')):
         host.program(name, text)
     for name, own in (("localhost", worker), ("127.0.0.1", main)):
         own = {**own, "SETTINGS": changed, "TMPDIR": str(host.folder)}  # hosts of one name share what lies there
-        own |= {"CLOCK": str(clock)} if name != "localhost" else {}
         started.append(host.begin(*words, name, script, TRAINWRIGHT_FAILURE_FILE=str(host.folder / name), **own))
-    for one in started:  # the worker first
+    for one in started:
         said, _ = one.communicate(timeout=LIMIT_SECONDS)
         assert one.returncode == 1, said
-        clock.touch()
     assert first in (host.folder / "127.0.0.1").read_text()
     assert second in (host.folder / "localhost").read_text()
 

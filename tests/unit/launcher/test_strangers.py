@@ -13,32 +13,15 @@ from typing import Any
 import links
 import pytest
 import trust
-import watch
 from errors import LauncherError
-from meetings import (
-    HOSTS,
-    LATER,
-    MAIN,
-    SECOND,
-    SECRET,
-    THIRD,
-    Cluster,
-    answering,
-    on_the_way,
-    secret,
-    through,
-    verdicts,
-    world,
-)
+from meetings import HOSTS, MAIN, SECOND, SECRET, THIRD, Cluster, answering, on_the_way, secret, verdicts, world
 
 BAD: list[dict[str, Any]] = [{"nonce": 1}, {"job": []}]
 
 
-def test_strangers_hold_up_nobody(
-    start: Any, settings: dict[str, Any], capsys: pytest.CaptureFixture[str], listens: threading.Event
-) -> None:
+def test_strangers_hold_up_nobody(start: Any, settings: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
     main = start(MAIN, secret(), greeting_seconds=300)
-    assert listens.wait(60)
+    time.sleep(0.2)
     strangers = []
     port = settings["watch_port"]
     said = [b"", b"GET / HTTP/1.1\r\n\r\n", os.urandom(3000), b"x" * 100_000, b"- {}\n", b'- {"kind":"failed"}\n']
@@ -61,9 +44,9 @@ def test_strangers_hold_up_nobody(
     assert any("algo-7 is not a host of this job" in line for line in lines)
 
 
-def test_more_silent_connections_than_are_kept(start: Any, settings: dict[str, Any], listens: threading.Event) -> None:
+def test_more_silent_connections_than_are_kept(start: Any, settings: dict[str, Any]) -> None:
     main = start(MAIN, greeting_seconds=30)
-    assert listens.wait(60)
+    time.sleep(0.2)
     crowd = [socket.create_connection((MAIN, settings["watch_port"])) for _ in range(60)]
     for sock in crowd[: 60 - settings["strangers"]]:
         sock.settimeout(5)
@@ -74,16 +57,11 @@ def test_more_silent_connections_than_are_kept(start: Any, settings: dict[str, A
         sock.close()
 
 
-def test_a_second_connection_of_a_host_that_is_in(
-    start: Any, settings: dict[str, Any], capsys: Any, listens: threading.Event
-) -> None:
-    main = start(MAIN, secret())
-    assert listens.wait(60)
-    with through(settings["watch_port"]) as (relayed, admitted):
-        second = start(SECOND, secret(), watch_port=relayed)
-        assert admitted.wait(60)
-        with pytest.raises(trust.Refused, match="taken"):
-            links.call(secret(), "job", MAIN, SECOND, settings["watch_port"], 60, 4096)
+def test_a_second_connection_of_a_host_that_is_in(start: Any, settings: dict[str, Any], capsys: Any) -> None:
+    main, second = start(MAIN, secret()), start(SECOND, secret())
+    time.sleep(0.7)
+    with pytest.raises(trust.Refused, match="taken"):
+        links.call(secret(), "job", MAIN, SECOND, settings["watch_port"], 1, 4096)
     assert all(future.result(60) for future in (main, second, start(THIRD, secret())))
     assert f"{SECOND} has already joined from another connection" in capsys.readouterr().err
 
@@ -108,16 +86,17 @@ def test_after_all_met_nobody_can_come(cluster: Cluster, settings: dict[str, Any
     ],
 )
 def test_hosts_that_do_not_have_the_same_secret(
-    ours: str | None, theirs: str | None, here: str, there: str, start: Any, capsys: Any, jump: Callable[[], None]
+    ours: str | None, theirs: str | None, here: str, there: str, start: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     hosts = (MAIN, SECOND)
     keys = [trust.take({trust.VARIABLE: key} if key else {}) for key in (theirs, ours)]
-    main, second = (start(host, key, world=world(host, hosts)) for host, key in zip(hosts, keys, strict=True))
+    main, second = (
+        start(host, key, world=world(host, hosts), join_seconds=1.5) for host, key in zip(hosts, keys, strict=True)
+    )
     with pytest.raises(LauncherError) as failed:
         second.result(60)
     assert failed.value.what == here
     assert trust.VARIABLE in failed.value.fix
-    jump()
     with pytest.raises(LauncherError) as failed:
         main.result(60)
     assert "did not join within" in failed.value.what  # who has another address is not believed that it is this host
@@ -137,35 +116,24 @@ def test_a_host_that_says_itself_that_it_has_no_secret_is_not_waited_for(start: 
             future.result(60)
 
 
-def test_another_job_at_the_address_is_waited_out(
-    start: Any, jump: Callable[[], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    hosts, noted = (MAIN, SECOND), threading.Event()
-
-    def note(line: str) -> None:
-        if f"{MAIN} runs another job" in line:
-            noted.set()
-
-    monkeypatch.setattr(watch, "note", note)
-    main = start(MAIN, world=world(MAIN, hosts, "old"))
-    second = start(SECOND, world=world(SECOND, hosts, "new"), join_seconds=2 * LATER)
-    assert noted.wait(60)
-    jump()
-    with pytest.raises(LauncherError, match="did not join within"):
+def test_another_job_at_the_address_is_waited_out(start: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    hosts = (MAIN, SECOND)
+    main = start(MAIN, world=world(MAIN, hosts, "old"), join_seconds=1)
+    second = start(SECOND, world=world(SECOND, hosts, "new"))
+    with pytest.raises(LauncherError):
         main.result(60)
     assert start(MAIN, world=world(MAIN, hosts, "new")).result(60)
     assert second.result(60)
+    assert f"{MAIN} runs another job" in capsys.readouterr().err
 
 
 # --- who says a little at a time, or leaves at once -------------------------------------------------------------------
 
 
-def test_who_says_a_byte_now_and_then_does_not_stay(
-    start: Any, settings: dict[str, Any], listens: threading.Event
-) -> None:
+def test_who_says_a_byte_now_and_then_does_not_stay(start: Any, settings: dict[str, Any]) -> None:
     """The limit is for the whole greeting: each byte does not start it anew."""
     main = start(MAIN, secret())
-    assert listens.wait(60)
+    time.sleep(0.2)
     with socket.create_connection((MAIN, settings["watch_port"])) as sock, suppress(ConnectionError):
         while True:  # until it is sent away
             sock.sendall(b"-")
@@ -173,11 +141,9 @@ def test_who_says_a_byte_now_and_then_does_not_stay(
     assert all(future.result(60) for future in [main, *(start(host, secret()) for host in HOSTS[1:])])
 
 
-def test_who_resets_or_half_closes_in_the_middle_holds_up_nobody(
-    start: Any, settings: dict[str, Any], listens: threading.Event
-) -> None:
+def test_who_resets_or_half_closes_in_the_middle_holds_up_nobody(start: Any, settings: dict[str, Any]) -> None:
     main = start(MAIN, secret(), greeting_seconds=300)
-    assert listens.wait(60)
+    time.sleep(0.2)
     halves = []
     for number in range(100):
         sock = socket.create_connection((MAIN, settings["watch_port"]))
@@ -195,12 +161,10 @@ def test_who_resets_or_half_closes_in_the_middle_holds_up_nobody(
     assert all(future.result(60) for future in [main, *(start(host, secret()) for host in HOSTS[1:])])
 
 
-def test_all_that_a_member_would_say_sent_at_once(
-    start: Any, settings: dict[str, Any], listens: threading.Event
-) -> None:
+def test_all_that_a_member_would_say_sent_at_once(start: Any, settings: dict[str, Any]) -> None:
     """A greeting, a guess at the proof and an order to fail, before the main host has said its number."""
     main = start(MAIN, secret())
-    assert listens.wait(60)
+    time.sleep(0.2)
     hello = {"hello": "trainwright", "version": 1, "job": "job", "host": SECOND, "nonce": "0" * 64, "secret": True}
     said = [hello, {"proof": ""}, {"kind": "card", "card": {}}, {"kind": "failed", "code": 1, "cause": "stranger"}]
     with socket.create_connection((MAIN, settings["watch_port"])) as sock:
@@ -213,9 +177,7 @@ def test_all_that_a_member_would_say_sent_at_once(
 # --- who sits on the way ----------------------------------------------------------------------------------------------
 
 
-def test_what_a_member_said_before_lets_nobody_in_later(
-    start: Any, settings: dict[str, Any], capsys: Any, listens: threading.Event
-) -> None:
+def test_what_a_member_said_before_lets_nobody_in_later(start: Any, settings: dict[str, Any], capsys: Any) -> None:
     heard = []
 
     def listen(line: bytes, back: bool) -> bytes:
@@ -223,7 +185,7 @@ def test_what_a_member_said_before_lets_nobody_in_later(
         return line
 
     main, port = start(MAIN, secret()), settings["watch_port"]
-    assert listens.wait(60)
+    time.sleep(0.2)
     with on_the_way(port, listen) as relayed:
         links.call(secret(), "job", MAIN, SECOND, relayed, 5, 4096).sock.close()
     assert len(heard) == 2  # its greeting and its proof
@@ -258,15 +220,11 @@ def test_a_message_that_is_changed_on_the_way_is_a_lost_host(
 
     hosts = (MAIN, SECOND)
     with on_the_way(settings["watch_port"], change) as relayed:
-        patient = {"silent_seconds": 600}
         joining = [
-            start(MAIN, secret(), world=world(MAIN, hosts), **patient),
-            start(SECOND, secret(), world=world(SECOND, hosts), watch_port=relayed, **patient),
+            start(MAIN, secret(), world=world(MAIN, hosts)),
+            start(SECOND, secret(), world=world(SECOND, hosts), watch_port=relayed),
         ]
         met = [future.result(60) for future in joining]
-        if how == "not at all":  # of the others nobody has to wait for a silence
-            for meeting in met:
-                meeting.settings["silent_seconds"] = 0.5
         changing.set()  # from here on they send heartbeats alone
         ends = verdicts(met)
     assert [event.kind if event else "none" for event in ends] == ["lost", "lost"]
@@ -319,5 +277,5 @@ def test_no_member_goes_on_with_who_only_says_that_it_is_the_main_host(what: str
         answering(FALSE_MAIN_HOSTS[what]) as port,
         pytest.raises((links.Unreached, trust.Refused)) as ended,
     ):
-        links.call(secret(), "job", MAIN, SECOND, port, 0.3 if what == "nothing" else 60, 4096)
+        links.call(secret(), "job", MAIN, SECOND, port, 2, 4096)
     assert str(ended.value).isprintable()

@@ -38,9 +38,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def settings() -> model.Settings:
-    """Return settings with long limits; only a host that is away, which no time brings back, is not waited for."""
+    """Return settings with long limits, and a short wait: a host that is away stays away."""
     known = model.load_settings(ROOT)
-    run = known.run.model_copy(update={"limit": 60, "rail_limit": 60, "grace": 1, "wait": 1})
+    run = known.run.model_copy(update={"limit": 60, "rail_limit": 60, "grace": 1, "wait": 5})
     return known.model_copy(update={"run": run})
 
 
@@ -170,7 +170,7 @@ def test_an_interrupt_during_a_hang_ends_everything(
     folder: Path, tmp_path: Path, ignored: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What a shell starts in the background ignores SIGINT, and so do its children, whatever they trap."""
-    monkeypatch.setattr(execute, "AGAIN_SECONDS", 0.1 if ignored else 60)  # SIGINT has an effect on the others alone
+    monkeypatch.setattr(execute, "AGAIN_SECONDS", 0.1 if ignored else 60)  # in the foreground SIGINT must be enough
     monkeypatch.setattr(execute, "KILL_SECONDS", 600)
     for host in HOSTS:
         (folder / f"fault.{host}").write_text("hang\n")
