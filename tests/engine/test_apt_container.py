@@ -53,7 +53,7 @@ def built() -> Iterator[Path]:
 def test_the_same_lock_without_apt(
     built: Path, tmp_path: Path, without_apt: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without apt an update adds the package that was taken out of the lock, and changes nothing that apt has locked."""
+    """Without apt an update adds the package that was taken out of the lock, and changes nothing else."""
     if not shutil.which("apt-get"):
         pytest.skip("not run: apt-get is not on this host, so there is nothing to compare with")
     tree, base = tmp_path / "tree", load_intent(ROOT).components.bases["debian-12"]
