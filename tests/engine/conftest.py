@@ -52,8 +52,8 @@ def flaky(registry: str) -> Iterator[Flaky]:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put a file first that builds the image which files share; the others that need it come when it is there.
 
-    With `--no-loadscope-reorder` workers take files in this order: nobody waits for that build, and the last files,
-    which one worker may still do alone, are short ones.
+    With `--no-loadscope-reorder` workers take files in this order. No worker waits for that build. The last files are
+    short, because one worker may run them alone.
     """
     files: dict[Path, list[pytest.Item]] = {}
     for item in items:

@@ -97,7 +97,7 @@ def test_a_container_that_does_not_end_is_one_error() -> None:
 def test_rpms_list_has_the_versions_of_a_lock(
     script: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With epochs, except 0, and with both versions of a package that is there twice; a warning is no package."""
+    """List each version of a package that is there twice; an epoch of 0 is left out, and a warning is no package."""
     rows = ["bash 5.2-1 x86_64", "vim 2:9-1 x86_64", "tz 0:1-1 noarch", "kernel 5-1 x86_64", "kernel 6-1 x86_64"]
     lines = "\\n".join(["warning: a key is missing", *rows])
     (tmp_path / "rpm").write_text(f"#!/bin/sh\n[ \"$1\" = -qa ] && printf '{lines}\\n'\n")
