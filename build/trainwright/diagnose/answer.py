@@ -9,6 +9,7 @@ from trainwright.diagnose.causes import SURVIVED, Finding, ordered
 from trainwright.diagnose.reader import BURST, Reader
 from trainwright.diagnose.statements import statement, symptoms
 from trainwright.diagnose.survival import (
+    CHAINED,
     FAR,
     LONG,
     NEAR,
@@ -28,8 +29,8 @@ from trainwright.diagnose.tracebacks import Exception_
 EXCEPTION = "exception"  # the row for what a script raises and no other row knows
 MOST_TOLD = 300  # characters of what a program said
 SHOWN = 4  # suspicious lines
+LAST = 3  # lines at the end of a log
 MOST_THEN = 4  # consequences that are named
-CHAINED = 4  # lines from an exception to the traceback of the one that was raised while it was handled
 
 
 @dataclass
@@ -53,7 +54,7 @@ def answer(reader: Reader, hosts: int = 0, failed: bool = False) -> Answer:
     passed, broken = _last(reader, reader.settings.passed), _last(reader, reader.settings.failed)
     if broken is not None and broken < last_run(reader):
         broken = None
-    well = passed is not None and not failed and (broken is None or broken < passed)
+    well = passed is not None and not failed and (broken is None or broken < passed) and not _ends_in_traceback(reader)
     alive = [one for one in rows if not one.survived or one.cause.slows]
     survived = [one for one in rows if one.survived]
     if well:  # a cause that only slows a job is one all the same, and so is what no program survives
@@ -84,6 +85,11 @@ def answer(reader: Reader, hosts: int = 0, failed: bool = False) -> Answer:
     if well:
         return Answer("none", place=place)
     return _unknown(reader, place, broken is not None or failed)
+
+
+def _ends_in_traceback(reader: Reader) -> bool:
+    """Return whether a log ends with an exception that nobody caught: no success, whatever was said before."""
+    return any(reader.lines - one.number < LAST for one in reader.tracebacks.found)
 
 
 def found(reader: Reader, hosts: int = 0) -> list[Finding]:
@@ -118,6 +124,8 @@ def _judged(reader: Reader, one: Finding) -> Finding:
     if one.cause.stops or one.cause.slows:
         return one
     last, text = _last_line(reader, one)
+    if last - one.number > BURST and not several(reader):  # one process survived the first of them
+        one = replace(one, number=last, evidence=[(last, text), *one.evidence[1:]])
     if recovers(reader, one.evidence[0][1]) and recovers(reader, text):
         return replace(one, survived=True)
     if said_to_fail(reader, last):

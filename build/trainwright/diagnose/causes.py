@@ -4,7 +4,7 @@ import copy
 import re
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated
@@ -22,6 +22,10 @@ MOST_TEXT = 500  # characters of a line that are kept as evidence
 LATER = 4  # later candidates of a met condition that are kept
 SURVIVED = 3  # lines of progress after an error which show that the program went on
 BOUND = re.compile(r"(?<!\[)\^|\$|\\[ABZ]|\(\?<?[=!]|[^\x00-\x7f]")  # where prefixes or the end of a line matter
+CODE = re.compile(  # of a traceback, with IPython's numbers or without
+    r"\s*(?:-+> ?)?\d{1,6}\s+(?:if|elif|except|return|raise|assert|with|def)\b|\s{4,}(?:if|elif|except|def)\b.*:$"
+)
+RAISING = re.compile(r"\s*raise ")
 ANY, EARLIER = "any", "earlier"  # words in `follows` that stand for no id
 
 
@@ -150,7 +154,7 @@ class Conditions:
         for one in which:
             if one in self.met:
                 self.met[one].later.append((number, text.encode(errors="replace"), self.progress))
-            elif self.each[one].search(text):
+            elif self.each[one].search(text) and not CODE.match(text):
                 self.met[one] = Met(number, masked(text.strip()[:MOST_TEXT]), rank, moment(raw or text), self.progress)
                 new = True
         return new
@@ -221,6 +225,10 @@ class Signatures:
         if len(met) < len(cause.lines) or any(self.conditions.at(text) for text in cause.without):
             return None
         first = met[0]
+        if RAISING.match(first.text):  # a line of code; the exception says more
+            number, _, text = self.conditions.last(cause.lines[0])
+            if not RAISING.match(text):
+                met[0] = first = replace(first, number=number, text=text)
         after = self.conditions.progress - self.conditions.last(cause.lines[0])[1]
         evidence = {one.number: one.text for one in met}
         return Finding(

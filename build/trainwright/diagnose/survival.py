@@ -10,6 +10,7 @@ LONG = 5 * BURST  # lines after an error line, with nothing said to fail after i
 QUIET = BURST  # the same where those lines complain of nothing at all
 FAR = 2000  # lines after a cause, with nothing said to fail in them, which show that the program went on
 NEAR = 40  # lines between the exceptions of one failure: those of other ranks, of other threads, of a chain
+CHAINED = 4  # lines from an exception to the traceback of the one that was raised while it was handled
 BEGUN = 20  # lines of a run that may not have come to its failure yet
 
 
@@ -71,7 +72,8 @@ def last_failure(reader: Reader) -> int:
     """Return the first line of the last failure in a log; 0 if the whole log may be one failure.
 
     One process ends with an uncaught exception. If it prints on and raises another one, the first was caught, or a
-    later run wrote the second. Several ranks prove nothing of the kind, because one goes on after another has failed.
+    later run wrote the second: surely if both end the same program at its top level, with other output between them.
+    Several ranks prove nothing of the kind, because one goes on after another has failed.
     """
     if several(reader):
         return 0
@@ -81,7 +83,8 @@ def last_failure(reader: Reader) -> int:
     since = 0
     found.sort(key=lambda one: one.begun)
     for before, one in pairwise(found):
-        if one.begun - before.number > NEAR and one.text != before.text:
+        again = one.program and one.program == before.program
+        if one.begun - before.number > (CHAINED if again else NEAR) and one.text != before.text:
             since = before.number + 1
     return since
 

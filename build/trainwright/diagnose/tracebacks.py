@@ -45,6 +45,7 @@ class Exception_:
     text: str  # the whole line
     when: Moment | None = None
     progress: int = 0  # lines of progress before it
+    program: str = ""  # the file that was started, if the traceback begins at its top level
 
 
 @dataclass
@@ -54,8 +55,10 @@ class _Open:
     lines: int = 0
     foreign: int = 0
     ignored: bool = False
+    program: str = ""
     own: str = ""
     last: str = ""
+    source: str = ""  # the line of code below the last frame
     ended: Exception_ | None = None  # its message goes on below
     more: int = 0  # lines of its message that were read
     graph: bool = False  # after a node of TensorFlow's graph, and where it was defined
@@ -132,10 +135,13 @@ class Tracebacks:
             del self._open[rank]
         elif frame := FRAME.match(text):
             place = f"{frame['file']}:{frame['line']}" + (f" in {frame['name'].strip()}" if frame["name"] else "")
-            one.last = place
+            if not one.last and frame["name"] == "<module>":
+                one.program = frame["file"]
+            one.last, one.source = place, ""
             if not any(part in frame["file"] for part in LIBRARY):
                 one.own = place
         elif not text.strip() or text[0].isspace() or BEGIN in text or text.startswith(("+", "|")):
+            one.source = one.source or text.strip()
             return
         elif (raised := RAISED.match(text)) and (
             _named(raised["type"]) or (one.last and not one.foreign and OTHER.fullmatch(raised["type"]))
@@ -155,14 +161,21 @@ class Tracebacks:
 
     def _add(self, raised: re.Match[str], one: _Open, text: str, number: int, rank: str, progress: int) -> Exception_:
         kind = raised["type"].rpartition(".")[2]
-        message = masked((raised["message"] or "").strip()[:MOST_TEXT])
+        message = masked((raised["message"] or _asserted(kind, one.source)).strip()[:MOST_TEXT])
         where = masked(one.own or one.last)
-        found = Exception_(kind, message, number, one.begun, rank, where, masked(text[:MOST_TEXT]), one.when, progress)
+        found = Exception_(
+            kind, message, number, one.begun, rank, where, masked(text[:MOST_TEXT]), one.when, progress, one.program
+        )
         if len(self.first) < KEPT:
             self.first.append(found)
         else:
             self.last = [*self.last[1 - KEPT :], found]
         return found
+
+
+def _asserted(kind: str, source: str) -> str:
+    """Return what an assertion without words asserts: its line of code."""
+    return source if kind == "AssertionError" and source.startswith("assert ") else ""
 
 
 def _between(one: _Open, text: str) -> bool:

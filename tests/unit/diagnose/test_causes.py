@@ -259,13 +259,25 @@ def test_of_several_runs_in_one_log_the_last_one_counts_unless_it_only_began(
 
 
 SECOND = RAISED.format("ValueError: b")
+CAUGHT = "Traceback (most recent call last):\n  File \"/job/train.py\", line 5, in step\nKeyError: 'a'\n"
+NO_MODULE = RAISED.format("ModuleNotFoundError: No module named '{}'")
+PREEMPTED = "slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-11-02T02:54:57 DUE TO PREEMPTION ***\n"
 
 
 @pytest.mark.parametrize(
     ("text", "line"),
     [
         (RAISED.format("KeyError: 'a'") + CALM * 60 + SECOND, "line 68: ValueError"),
-        (RAISED.format("KeyError: 'a'") + CALM * 10 + SECOND, "line 4: KeyError"),  # of one failure
+        (CAUGHT + CALM * 10 + CAUGHT.replace("KeyError: 'a'", "ValueError: b"), "line 3: KeyError"),  # of one failure
+        (RAISED.format("KeyError: 'a'") + CALM * 2 + SECOND, "line 4: KeyError"),
+        (RAISED.format("KeyError: 'a'") + CALM * 10 + SECOND, "line 18: ValueError"),  # each ended the program
+        (
+            NO_MODULE.format("a") + CALM * 10 + NO_MODULE.format("b"),
+            "line 18: ModuleNotFoundError: No module named 'b'",
+        ),
+        ("torchrun train.py\n" + RAISED.format("KeyError: 'a'") + CALM * 10 + SECOND, "line 5: KeyError"),
+        (PREEMPTED + CALM * 300 + PREEMPTED, "line 302: slurmstepd"),
+        ("torchrun train.py\n" + PREEMPTED + CALM * 300 + PREEMPTED, "line 2: slurmstepd"),
         (RAISED.format("KeyError: 'a'") + CALM * 60 + RAISED.format("KeyError: 'a'"), "line 4: KeyError"),
         (RAISED.format("KeyError: 'a'") + CALM * 60 + RAISED.format("BrokenPipeError: b"), "line 4: KeyError"),
         ("torchrun train.py\n" + RAISED.format("KeyError: 'a'") + CALM * 60 + SECOND, "line 5: KeyError"),
@@ -279,6 +291,53 @@ def test_of_one_process_the_last_failure_counts_and_of_several_the_first(tmp_pat
     path.write_text(text)
     (found,) = diagnosed(path)
     assert line in found["evidence"]
+
+
+@pytest.mark.parametrize(("after", "cause"), [("", "exception"), ("bye\nbye\n", "exception"), ("bye\n" * 3, "none")])
+def test_a_log_that_ends_with_an_exception_is_no_success_whatever_it_said_before(
+    tmp_path: Path, after: str, cause: str
+) -> None:
+    path = tmp_path / "log"
+    path.write_text("Training completed.\n" + SECOND + after)
+    (found,) = diagnosed(path)
+    assert found["cause"] == cause
+
+
+@pytest.mark.parametrize(
+    ("code", "cause"),
+    [
+        ('   6807 if "CapacityError" in str(reason):', "unknown"),
+        ("-> 6808     raise exceptions.CapacityError(", "unknown"),
+        ('    elif "CapacityError" in str(reason):', "unknown"),
+        ("    raise CapacityError(reason)", "capacity"),
+        ("if nothing helps: CapacityError", "capacity"),
+    ],
+)
+def test_code_that_a_traceback_shows_is_no_evidence_but_for_what_it_raises(
+    tmp_path: Path, code: str, cause: str
+) -> None:
+    path = tmp_path / "log"
+    path.write_text(f"File ~/session.py:6813, in check(job)\n{code}\n")
+    (found,) = diagnosed(path)
+    assert found["cause"] == cause
+
+
+def test_the_exception_is_shown_and_not_the_code_that_raised_it(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    said = (
+        'Traceback (most recent call last):\n  File "/job/a.py", line 5, in meet\n    raise RendezvousTimeoutError()\n'
+    )
+    path.write_text(said + "torch.distributed.elastic.rendezvous.api.RendezvousTimeoutError\n")
+    (found,) = diagnosed(path)
+    assert found["evidence"].startswith("line 4: torch.distributed")
+
+
+def test_an_assertion_without_words_shows_what_it_asserts(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    said = 'Traceback (most recent call last):\n  File "/job/a.py", line 5, in check\n    assert params.blank == 0\n'
+    path.write_text(said + "AssertionError\n")
+    (found,) = diagnosed(path)
+    assert "AssertionError: assert params.blank == 0, at /job/a.py:5" in found["what"]
 
 
 @pytest.mark.parametrize(
