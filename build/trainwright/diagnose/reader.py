@@ -48,7 +48,7 @@ FACTS = (  # words in the lines that Seen reads
 TABLES = ("out-of-place", "# nThread", "Avg bus bandwidth", "# nccl-tests version")  # words of nccl-tests
 COLOURS = re.compile(rb"\x1b\[[0-9;?]*[A-Za-z]")
 CONDITION, FACT, TABLE, TRACEBACK, PROGRESS, SUSPECT = range(6)
-RAISES = (b"Error: ", b"Exception: ", b"Error(", b"Exception(")  # what a line that names an exception has
+RAISES = (b"Error: ", b"Exception: ", b"Error(", b"Exception(", b"Error (see above")  # what a line that names an exception has
 
 
 class Place(Model):

@@ -15,7 +15,7 @@ FRAME = re.compile(r'\s*File "(?P<file>[^"]{1,500})", line (?P<line>\d{1,9})(?:,
 ALONE = re.compile(
     r"(?:E {2,6}|\*\*| (?=\S{1,200}: \S{1,200} \S)|ErrorMessage \")?"
     r"(?P<type>(?:[A-Za-z_]\w{0,60}\.){0,8}(?:[A-Z]\w{0,60}(?:Error|Exception)|Exception))"
-    r"(?:: (?P<message>\S.*)|\([\"'](?P<said>.+)[\"'],?\))$"
+    r"(?: \(see above for traceback\))?(?:: (?P<message>\S.*)|\([\"'](?P<said>.+)[\"'],?\))$"
 )
 RAISED = re.compile(r"(?P<type>[A-Za-z_][\w.]{1,200})(?:: ?(?P<message>.*))?$")
 CUT = re.compile(r"\.(?:cuh?|cc|cpp|h)[: ]\d{1,6}$")  # a message that names a line of C++, and goes on below it
