@@ -48,7 +48,13 @@ FACTS = (  # words in the lines that Seen reads
 TABLES = ("out-of-place", "# nThread", "Avg bus bandwidth", "# nccl-tests version")  # words of nccl-tests
 COLOURS = re.compile(rb"\x1b\[[0-9;?]*[A-Za-z]")
 CONDITION, FACT, TABLE, TRACEBACK, PROGRESS, SUSPECT = range(6)
-RAISES = (b"Error: ", b"Exception: ", b"Error(", b"Exception(", b"Error (see above")  # what a line that names an exception has
+RAISES = (
+    b"Error: ",
+    b"Exception: ",
+    b"Error(",
+    b"Exception(",
+    b"Error (see above",
+)  # what a line that names an exception has
 
 
 class Place(Model):
@@ -271,6 +277,10 @@ class Reader:
         suspected = 0
         for at, to, index in sorted(self._wanted(of_word)):
             kind, (start, end) = self._kinds[index], block.line(at, to)
+            if at - start > LONGEST:  # a progress bar of hours in one line, and something behind it
+                steps.count_to(start)
+                steps.pass_over(start, end)
+                start = max(start, block.data.rfind(b"\r", start, at) + 1)
             if kind == CONDITION:
                 if at - start <= LONGEST:
                     self._meets(block, at, (start, end), index, steps)

@@ -1,9 +1,12 @@
 """Tell whether a program, or what was run after it, went on after an error: by what its log says from there on."""
 
 import re
+from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 
+from trainwright.diagnose.causes import ANY, EARLIER
 from trainwright.diagnose.reader import BURST, Reader
 
 LONG = 5 * BURST  # lines after an error line, with nothing said to fail after it, which show that the program went on
@@ -77,16 +80,37 @@ def last_failure(reader: Reader) -> int:
     """
     if several(reader):
         return 0
-    only_passes_on = _any(tuple(reader.settings.wrappers))
-    late = reader.settings.late
-    found = [one for one in reader.tracebacks.found if not only_passes_on.search(one.text) and one.kind not in late]
     since = 0
-    found.sort(key=lambda one: one.begun)
-    for before, one in pairwise(found):
+    for before, one in pairwise(sorted(_failures(reader), key=lambda one: one.begun)):
         again = one.program and one.program == before.program
         if one.begun - before.number > (CHAINED if again else NEAR) and one.text != before.text:
             since = before.number + 1
     return since
+
+
+@dataclass(frozen=True)
+class _Failure:
+    """What ended a program: its first and its last line."""
+
+    begun: int
+    number: int
+    text: str
+    program: str = ""  # the file that was started, where it is known
+
+
+def _failures(reader: Reader) -> Iterator[_Failure]:
+    only_passes_on = _any(tuple(reader.settings.wrappers))
+    found = [one for one in reader.tracebacks.found if one.kind not in reader.settings.late]
+    for one in found:
+        if not only_passes_on.search(one.text):
+            yield _Failure(one.begun, one.number, one.text, one.program)
+    for row in reader.signatures.findings:
+        cause = row.cause
+        if not cause.fatal or cause.outside or cause.slows or ANY in cause.follows or EARLIER in cause.follows:
+            continue
+        last, _, text = reader.conditions.last(cause.lines[0])
+        if not any(one.begun <= row.number <= one.number + NEAR for one in found):
+            yield _Failure(row.number, last, text)
 
 
 @lru_cache(maxsize=8)

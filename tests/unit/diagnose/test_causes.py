@@ -261,6 +261,7 @@ def test_of_several_runs_in_one_log_the_last_one_counts_unless_it_only_began(
 SECOND = RAISED.format("ValueError: b")
 CAUGHT = "Traceback (most recent call last):\n  File \"/job/train.py\", line 5, in step\nKeyError: 'a'\n"
 NO_MODULE = RAISED.format("ModuleNotFoundError: No module named '{}'")
+NO_SCRIPT = "python: can't open file '/job/trian.py': [Errno 2] No such file or directory\n"
 PREEMPTED = "slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-11-02T02:54:57 DUE TO PREEMPTION ***\n"
 
 
@@ -276,6 +277,8 @@ PREEMPTED = "slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-11-02T02:54:57
             "line 18: ModuleNotFoundError: No module named 'b'",
         ),
         ("torchrun train.py\n" + RAISED.format("KeyError: 'a'") + CALM * 10 + SECOND, "line 5: KeyError"),
+        (NO_SCRIPT + CALM * 60 + SECOND, "line 65: ValueError"),
+        ("torchrun train.py\n" + NO_SCRIPT + CALM * 60 + SECOND, "line 2: python: can't open file"),
         (PREEMPTED + CALM * 300 + PREEMPTED, "line 302: slurmstepd"),
         ("torchrun train.py\n" + PREEMPTED + CALM * 300 + PREEMPTED, "line 2: slurmstepd"),
         (RAISED.format("KeyError: 'a'") + CALM * 60 + RAISED.format("KeyError: 'a'"), "line 4: KeyError"),
