@@ -128,7 +128,8 @@ def test_what_stands_behind_a_bar_of_hours_in_one_line_is_read_and_the_bar_is_no
     bar = "".join(f"\r 24%| {n}/9000 [09:42<28:57, 1.30s/it]" for n in range(3000))
     assert len(bar) > log_lines.LONGEST
     found = answer(read(f"{bar}slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-11-29T19:33:02 ***\n"))
-    assert found.finding and found.finding.cause.id == "cancelled"
+    assert found.finding
+    assert found.finding.cause.id == "cancelled"
 
 
 def test_what_a_progress_bar_overwrote_is_no_part_of_the_evidence() -> None:
