@@ -63,7 +63,7 @@ def answer(reader: Reader, hosts: int = 0, failed: bool = False) -> Answer:
         last = _lone(reader, rows)[-1:] or [one for one in [statement(reader, [], survived)] if one]
         alive = last or rows
     if not alive and not well:
-        alive = _lone(reader, rows)[:1]
+        alive = _lone(reader, rows)[:1] or _lone(reader, rows, again=True)[:1]
     elif not well and broken is not None and symptoms(alive):
         # An exception without its traceback, before what others noticed, and the job is said to have failed after it.
         before = min(broken, *(one.number for one in alive))
@@ -179,18 +179,17 @@ def _last(reader: Reader, texts: list[str]) -> int | None:
     return max((reader.conditions.last(text)[0] for text in texts if reader.conditions.at(text)), default=None)
 
 
-def _findings(reader: Reader, exceptions: list[Exception_], rows: list[Finding]) -> list[Finding]:
-    """Return the exceptions that no row explains."""
+def _findings(reader: Reader, exceptions: list[Exception_], rows: list[Finding], again: bool = False) -> list[Finding]:
+    """Return the exceptions that no row explains; with `again` also those that pass on another one."""
     row = next((cause for cause in reader.signatures.causes if cause.id == EXCEPTION), None)
     if row is None:
         return []
     texts = reader.conditions.texts
     explained = {texts.index(line) for one in rows for line in one.cause.lines}
     found = list[Finding]()
+    passed_on = [*reader.settings.wrappers, *([] if again else [reader.settings.raised_again])]
     for one in exceptions:
-        if any(re.search(wrapper, one.text) for wrapper in reader.settings.wrappers) or _explains(
-            reader, explained, one
-        ):
+        if any(re.search(text, one.text) for text in passed_on) or _explains(reader, explained, one):
             continue
         survived = reader.conditions.progress - one.progress >= SURVIVED
         led = _led_to(one, exceptions)
@@ -201,9 +200,9 @@ def _findings(reader: Reader, exceptions: list[Exception_], rows: list[Finding])
     return found
 
 
-def _lone(reader: Reader, rows: list[Finding]) -> list[Finding]:
+def _lone(reader: Reader, rows: list[Finding], again: bool = False) -> list[Finding]:
     """Return the exceptions without a traceback that the program did not survive."""
-    found = (_judged(reader, one) for one in _findings(reader, reader.tracebacks.lone, rows))
+    found = (_judged(reader, one) for one in _findings(reader, reader.tracebacks.lone, rows, again))
     return [one for one in found if not one.survived]
 
 

@@ -254,6 +254,8 @@ def ordered(findings: list[Finding]) -> list[Finding]:
         for other in findings:
             if other.cause.id == one.cause.id or other.survived > one.survived:
                 continue
+            if one.cause.id in other.cause.follows and other.cause.id not in words:
+                continue
             symptom = ANY in other.cause.follows
             first = ANY in words or (EARLIER in words and place(other) <= place(one))
             if other.cause.id in words or (first and not symptom):

@@ -19,7 +19,7 @@ import zstandard
 from trainwright.core.errors import ConfigError, printable
 
 # Prefixes that launchers add to a line: mpirun --tag-output (Open MPI 4, 5 and SageMaker's), srun --label, pdsh
-# (a host's name with a digit, or its address), kubectl logs --prefix, docker compose, PyTorch and torchrun, Ray,
+# (a host's name with a digit, or its address), kubectl logs --prefix, docker compose, docker build, Determined, PyTorch and torchrun, Ray,
 # CloudWatch and other time stamps. The only group in them is a rank.
 PREFIX = re.compile(
     "|".join(
@@ -31,6 +31,7 @@ PREFIX = re.compile(
             r"\s*\[pod/[^\]]+\] ",
             r"\s*[\w.-]+ +\| ",
             r"\s+\| ",
+            r"#\d{1,4} \d{1,6}\.\d{1,3} ",
             r"(?:[0-9a-f]{8} )?(?:\[rank=(\d+)\] )?\|\| ",
             r"\s*\[(?:rank|default|trainer)(\d+)\]: ?",
             r"\s*\([\w:<>. ]{1,60} pid=\d+(?:, ip=[\d.]+)?\) ",

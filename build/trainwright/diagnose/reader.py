@@ -21,7 +21,7 @@ from trainwright.core.toml import Model, load
 from trainwright.diagnose.causes import LATER, MOST_TEXT, SURVIVED, Cause, Expression, Signatures
 from trainwright.diagnose.log_lines import LONGEST, LOOKED_AT, NUMBER, last_drawn, moment, unprefixed
 from trainwright.diagnose.nccl_debug import Seen
-from trainwright.diagnose.tracebacks import BEGIN, FRAMES, IGNORED, Tracebacks
+from trainwright.diagnose.tracebacks import BEGIN, FRAMES, IGNORED, LOGGING, Tracebacks
 
 FILE = "dockerfiles/diagnose.toml"
 BLOCK = 1 << 20  # bytes
@@ -92,6 +92,7 @@ class Settings(Model):
     telling: list[str]  # types of exceptions that say by themselves what is wrong
     late: list[str]  # types of exceptions that threads and workers raise while the process ends
     wrappers: list[str]  # exceptions of launchers, which only report that another process failed
+    raised_again: str  # exceptions that pass on one of a worker, whose own lines say more if they are there
     places: list[Place]
     fast_providers: list[str]  # what the name of a provider of libfabric begins with, if it is a fast network, not EFA
     otherwise: str = Field(description="the next step where the place is unknown")
@@ -185,7 +186,7 @@ class Reader:
             (CONDITION, self.signatures.conditions.anchors),
             (FACT, [word.encode() for word in FACTS]),
             (TABLE, [word.encode() for word in TABLES]),
-            (TRACEBACK, [BEGIN.encode(), FRAMES.encode(), IGNORED.encode()]),
+            (TRACEBACK, [BEGIN.encode(), FRAMES.encode(), IGNORED.encode(), LOGGING.encode()]),
             (PROGRESS, [word.encode() for word in settings.progress_words]),
             (SUSPECT, [word.encode() for word in settings.suspects]),
         ]

@@ -111,6 +111,7 @@ def _unsaid(settings: Settings) -> tuple[str, ...]:
         *settings.consequences,
         *settings.failed,
         *settings.wrappers,
+        settings.raised_again,
         *settings.informative,
     )
 

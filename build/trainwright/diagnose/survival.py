@@ -99,7 +99,7 @@ class _Failure:
 
 
 def _failures(reader: Reader) -> Iterator[_Failure]:
-    only_passes_on = _any(tuple(reader.settings.wrappers))
+    only_passes_on = _any((*reader.settings.wrappers, reader.settings.raised_again))
     found = [one for one in reader.tracebacks.found if one.kind not in reader.settings.late]
     for one in found:
         if not only_passes_on.search(one.text):

@@ -9,13 +9,14 @@ from trainwright.diagnose.log_lines import Moment
 BEGIN = "Traceback (most recent call last)"
 FRAMES = '  File "'  # some programs print the frames without that line, and some logs begin among them
 IGNORED = "Exception ignored in"  # the interpreter goes on after it
+LOGGING = "--- Logging error ---"  # so it does after this, of Python's module logging
 BEHIND = re.compile(r"\[(?:rank|default)(\d+)\]: ?Traceback \(most")  # what a progress bar left stands before it
 OTHER = re.compile(r"(?:[A-Za-z_]\w*\.)+[A-Z]\w*|[A-Z][a-z]+[A-Z]\w*")  # types that do not end like an exception
 FRAME = re.compile(r'\s*File "(?P<file>[^"]{1,500})", line (?P<line>\d{1,9})(?:, in (?P<name>.{1,200}))?')
 ALONE = re.compile(
     r"(?:E {2,6}|\*\*| (?=\S{1,200}: \S{1,200} \S)|ErrorMessage \")?"
     r"(?P<type>(?:[A-Za-z_]\w{0,60}\.){0,8}(?:[A-Z]\w{0,60}(?:Error|Exception)|Exception))"
-    r"(?: \(see above for traceback\))?(?:: (?P<message>\S.*)|\([\"'](?P<said>.+)[\"'],?\))$"
+    r"(?: \(see above for traceback\))?(?:: (?P<message>\S.*)|\((?:\d{1,4}, )?[\"'](?P<said>.+)[\"'],?\))$"
 )
 RAISED = re.compile(r"(?P<type>[A-Za-z_][\w.]{1,200})(?:: ?(?P<message>.*))?$")
 CUT = re.compile(r"\.(?:cuh?|cc|cpp|h)[: ]\d{1,6}$")  # a message that names a line of C++, and goes on below it
@@ -55,6 +56,7 @@ class _Open:
     lines: int = 0
     foreign: int = 0
     ignored: bool = False
+    indent: int = 0  # of all its lines, in the output of what prints another program's
     program: str = ""
     own: str = ""
     last: str = ""
@@ -103,7 +105,7 @@ class Tracebacks:
         """Open a traceback at its first line, or at a frame if none of this rank is open."""
         if behind := BEHIND.search(text):
             rank = behind[1]
-        if IGNORED in text:
+        if IGNORED in text or LOGGING in text:
             self._ignored.add(rank)
             return
         if BEGIN in text and len(self.begun) < MOST_ALONE:
@@ -121,6 +123,8 @@ class Tracebacks:
         if one is None:
             return
         one.lines += 1
+        if one.indent and text[: one.indent].isspace():
+            text = text[one.indent :]
         if one.ended:
             if _between(one, text):
                 return
@@ -135,8 +139,9 @@ class Tracebacks:
             del self._open[rank]
         elif frame := FRAME.match(text):
             place = f"{frame['file']}:{frame['line']}" + (f" in {frame['name'].strip()}" if frame["name"] else "")
-            if not one.last and frame["name"] == "<module>":
-                one.program = frame["file"]
+            if not one.last:
+                one.indent = max(0, len(text) - len(text.lstrip()) - len("  "))
+                one.program = frame["file"] if frame["name"] == "<module>" else ""
             one.last, one.source = place, ""
             if not any(part in frame["file"] for part in LIBRARY):
                 one.own = place
@@ -156,6 +161,8 @@ class Tracebacks:
                 one.ended = found
             else:
                 del self._open[rank]
+        elif one.last and not one.source:  # code that lost its indent
+            one.source = text
         else:
             one.foreign += 1
 
@@ -186,4 +193,4 @@ def _between(one: _Open, text: str) -> bool:
 
 
 def _named(kind: str) -> bool:
-    return kind.endswith(("Error", "Exception", "Interrupt", "Exit", "Warning"))
+    return kind.endswith(("Error", "Exception", "Interrupt", "Exit", "Warning", "Iteration"))
