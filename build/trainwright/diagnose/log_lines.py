@@ -19,8 +19,8 @@ import zstandard
 from trainwright.core.errors import ConfigError, printable
 
 # Prefixes that launchers add to a line: mpirun --tag-output (Open MPI 4, 5 and SageMaker's), srun --label, pdsh
-# (a host's name with a digit, or its address), kubectl logs --prefix, docker compose, docker build, Determined, PyTorch and torchrun, Ray,
-# CloudWatch and other time stamps. The only group in them is a rank.
+# (a host's name with a digit, or its address), kubectl logs --prefix, docker compose, docker build, Determined, PyTorch
+# and torchrun, Ray, CloudWatch and other time stamps. The only group in them is a rank.
 PREFIX = re.compile(
     "|".join(
         (
