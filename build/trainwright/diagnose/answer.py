@@ -63,13 +63,15 @@ def answer(reader: Reader, hosts: int = 0, failed: bool = False) -> Answer:
         last = _lone(reader, rows)[-1:] or [one for one in [statement(reader, [], survived)] if one]
         alive = last or rows
     if not alive and not well:
-        alive = _lone(reader, rows)[:1] or _lone(reader, rows, again=True)[:1]
+        alive = _lone(reader, rows)[:1]
     elif not well and broken is not None and symptoms(alive):
         # An exception without its traceback, before what others noticed, and the job is said to have failed after it.
         before = min(broken, *(one.number for one in alive))
         alive = [one for one in _lone(reader, rows) if one.number < before][-1:] + alive
     if not well and symptoms(alive) and (stated := statement(reader, alive, survived)):
         alive = [stated, *alive]
+    if not alive and not well:
+        alive = _lone(reader, rows, again=True)[:1]
     if alive:
         first = alive[0]
         then = [f"{one.cause.id} (line {one.number})" for one in alive[1:] if one.cause.id != first.cause.id]

@@ -46,6 +46,8 @@ FACTS = (  # words in the lines that Seen reads
     "exit status ",
 )
 TABLES = ("out-of-place", "# nThread", "Avg bus bandwidth", "# nccl-tests version")  # words of nccl-tests
+CONTROLS = re.compile(rb"[\x01-\x06\x0e-\x1a\x1c-\x1f\x7f]")
+MOST_CONTROLS = 100  # one control character in so many others shows that zero bytes are no accident
 COLOURS = re.compile(rb"\x1b\[[0-9;?]*[A-Za-z]")
 CONDITION, FACT, TABLE, TRACEBACK, PROGRESS, SUSPECT = range(6)
 RAISES = (
@@ -92,7 +94,7 @@ class Settings(Model):
     telling: list[str]  # types of exceptions that say by themselves what is wrong
     late: list[str]  # types of exceptions that threads and workers raise while the process ends
     wrappers: list[str]  # exceptions of launchers, which only report that another process failed
-    raised_again: str  # exceptions that pass on one of a worker, whose own lines say more if they are there
+    raised_again: str  # exceptions that pass on another one, the reason only if that is not there
     places: list[Place]
     fast_providers: list[str]  # what the name of a provider of libfabric begins with, if it is a fast network, not EFA
     otherwise: str = Field(description="the next step where the place is unknown")
@@ -235,7 +237,7 @@ class Reader:
         block = b"\n"
         with without_collection():
             for block in blocks(stream):
-                if self.lines == 0 and b"\0" in block[:LOOKED_AT]:
+                if self.lines == 0 and _binary(block[:LOOKED_AT]):
                     self.binary = True
                     return
                 self.block(block)
@@ -454,6 +456,12 @@ class Reader:
                 found.setdefault(shape(text), (number, masked(text[:MOST_TEXT])))
         rows = list(found.values())
         return rows if len(rows) <= most else [*rows[:1], *rows[1 - most :]]
+
+
+def _binary(head: bytes) -> bool:
+    """Return whether a log is no text. Some zero bytes are none the less: a file that was cut while it was written."""
+    rest = head.replace(b"\0", b"")
+    return len(rest) < len(head) and len(CONTROLS.findall(rest)) * MOST_CONTROLS > len(rest)
 
 
 @contextmanager

@@ -132,6 +132,15 @@ def test_what_stands_behind_a_bar_of_hours_in_one_line_is_read_and_the_bar_is_no
     assert found.finding.cause.id == "cancelled"
 
 
+@pytest.mark.parametrize(
+    ("head", "what"), [(b"\0" * 5000, "cause"), (b"W\0" * 40, "cause"), (b"\x7fELF\0\0\1\2" * 900, "unknown")]
+)
+def test_zero_bytes_alone_make_no_log_a_binary(head: bytes, what: str) -> None:
+    one = Reader(CAUSES, SETTINGS)
+    one.read(io.BytesIO(head + f"\n{OOM}\n".encode()))
+    assert answer(one).state == what
+
+
 def test_what_a_progress_bar_overwrote_is_no_part_of_the_evidence() -> None:
     found = answer(read("\r".join(f"{n}%|###" for n in range(100)) + f"\r{OOM}\n"))
     assert found.evidence == f"line 1: {OOM}"
