@@ -49,9 +49,11 @@ TEMPLATE = """\
 {% block description %}Python and pip{% endblock %}
 {% block version %}1.0{% endblock %}
 """
+# One process runs the image tests of a tiny image: there is one, and two further processes would only start and end.
 CONFTEST = """\
 def pytest_addoption(parser):
     for name in ("--image", "--variant", "--kept"): parser.addoption(name)
+def pytest_xdist_auto_num_workers(): return 0
 """
 IMAGE = "dockerfiles/frameworks/image.j2"  # where a test puts one more step, late in the image
 LAST = 'CMD ["bash"]'

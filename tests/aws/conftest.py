@@ -1,6 +1,7 @@
 """Serve a registry like Amazon ECR to tests (see emulator.py). Tests that lack a program for it are "not run"."""
 
 import datetime
+import functools
 import ipaddress
 import json
 import shutil
@@ -9,6 +10,7 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+import botocore.session
 import pytest
 from aws.emulator import Emulator
 from aws.jobs import Jobs
@@ -20,6 +22,7 @@ from engines import registry_in
 from moto.logs.models import logs_backends
 from moto.s3.models import s3_backends
 from moto.sagemaker.models import sagemaker_backends
+from pip_once import pip_asked_once
 
 REGIONS = ("us-east-1", "eu-west-1")
 
@@ -57,6 +60,20 @@ def certify(folder: Path, address: str) -> None:
         (folder / f"{file}.pem").write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
     form = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
     (folder / "server.key").write_bytes(keys[1].private_bytes(*form))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _settings_of_pip() -> Iterator[None]:
+    with pip_asked_once():
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _apis_read_once() -> Iterator[None]:
+    """Read botocore's descriptions of Amazon's APIs once, which are data: each test has sessions of its own."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(botocore.session, "create_loader", functools.cache(botocore.session.create_loader))
+        yield
 
 
 @pytest.fixture(scope="session")

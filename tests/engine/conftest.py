@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from engines import registry_in
 from faults import FIRED, Flaky, before
+from pip_once import pip_asked_once
 from striking import TRIED
 
 MEANWHILE = 4  # files that need no image, while the first worker builds it: two for each of the other two
@@ -25,6 +26,12 @@ def serving(folder: Path) -> Iterator[str]:
     """Serve a docker-registry with its data in a folder; yield host:port."""
     with registry_in(folder, free_port()) as address:
         yield address
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _settings_of_pip() -> Iterator[None]:
+    with pip_asked_once():
+        yield
 
 
 @pytest.fixture(scope="session")

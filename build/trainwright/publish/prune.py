@@ -13,7 +13,8 @@ from trainwright.core.toml import Model
 from trainwright.docker import zstd_twin
 from trainwright.image import child, inputs
 from trainwright.image import tags as image_tags
-from trainwright.matrix.matrix import Intent
+from trainwright.image.tags import ID_LABEL
+from trainwright.matrix.matrix import Intent, Recipe
 from trainwright.publish import release_records, retention
 from trainwright.publish.retention import ACCOUNTS, JOBS, WAIVABLE, Known, Listed, Verdict
 from trainwright.registry import client, ecr
@@ -44,13 +45,13 @@ def prune(intent: Intent, places: Iterable[Place], delete: bool, waived: set[str
         raise ConfigError(f"--waive {name!r} is not a valid waiver", why=did_you_mean(name, WAIVABLE))
     found, verdicts, collected = list[Listed](), list[Verdict](), False
     places = list(dict.fromkeys(places))
-    known = _known(intent, places, waived)
+    known, keys = _known(intent, places, waived), dict[str, str]()
     if delete:
         _refuse_unasked(known, "nothing is deleted")
     for place in places:
         say(f"{place.repository}: listing")
         listed = _listed(place)
-        rows = retention.judge(listed, known)
+        rows = _judged(intent, listed, known, keys)
         if delete and any(row.state != "kept" for row in rows):
             again = _listed(place)
             say(
@@ -58,7 +59,7 @@ def prune(intent: Intent, places: Iterable[Place], delete: bool, waived: set[str
             )  # because a job may have started during the listing
             known = _known(intent, places, waived)
             _refuse_unasked(known, f"nothing of {place.repository} is deleted")
-            rows = _delete(place, rows, retention.judge(again, known), say)
+            rows = _delete(place, rows, _judged(intent, again, known, keys), say)
         found, verdicts, collected = found + listed, verdicts + rows, collected or bool(place.region)
     gone = {(row.repository, row.digest) for row in verdicts if row.state != "kept"}
     return Pruned(
@@ -95,7 +96,6 @@ def _known(intent: Intent, places: Iterable[Place], waived: set[str]) -> Known:
     return Known(
         at=datetime.now(UTC),
         days=policy.prune.days,
-        keys=_keys(intent),
         released=released,
         used=used,
         unasked=unasked,
@@ -127,15 +127,19 @@ def _in_use(places: list[Place], settings: Repository) -> tuple[set[str], dict[s
     return used, unasked
 
 
-def _keys(intent: Intent) -> dict[str, str]:
-    """Map each id to the tag of its present key; "", for unknown, if it is blocked or its lock is stale."""
-    found = {}
-    for recipe in intent.recipes:
-        found[recipe.id] = ""
-        if not inputs.awaited(recipe):
-            with suppress(TrainwrightError):
-                found[recipe.id] = child.load(recipe).tag
-    return found
+def _judged(intent: Intent, listed: list[Listed], known: Known, keys: dict[str, str]) -> list[Verdict]:
+    """Judge what was listed, by the keys of the images in it; `keys` holds those that were computed before."""
+    named = {(row.labels or {}).get(ID_LABEL) for row in listed}
+    keys |= {recipe.id: _key(recipe) for recipe in intent.recipes if recipe.id in named - keys.keys()}
+    return retention.judge(listed, known.model_copy(update={"keys": keys}))
+
+
+def _key(recipe: Recipe) -> str:
+    """Return the tag of an image's present key; "", for unknown, if it is blocked or its lock is stale."""
+    if not inputs.awaited(recipe):
+        with suppress(TrainwrightError):
+            return child.load(recipe).tag
+    return ""
 
 
 def _listed(place: Place) -> list[Listed]:

@@ -42,7 +42,7 @@ class Known(Model):
 
     at: datetime
     days: int  # younger images are kept
-    keys: dict[str, str]  # id of the matrix to the tag of its present key; "" if unknown
+    keys: dict[str, str] = Field(default={})  # id of the matrix to the tag of its present key; "" if unknown
     released: dict[str, str]  # digest to the release that names it
     used: set[str] = Field(default=set())  # addresses in running jobs and models, as far as they could be listed
     unasked: dict[str, str] = Field(default={})  # what could not be listed and why, by waivable fact

@@ -19,6 +19,8 @@ NOT_SAID = "not said"
 LONGEST = 1000  # characters of names; libc6 has 820, and a name that is cut away might matter
 LINKS = 8  # followed inside one package, so that a cycle ends
 COPYRIGHT = re.compile(r"usr/share/doc/([^/]+)/copyright")
+# The lines of a field after its second one: whole licence texts, of which no name is read, and which are slow to parse.
+TEXTS = re.compile(r"^([^\s#].*\n[ \t]+\S.*\n)(?:[ \t]+\S.*\n)+", re.MULTILINE)
 
 # It warns on standard error about old spellings that mean the same.
 logging.getLogger("debian.copyright").setLevel(logging.ERROR)
@@ -51,7 +53,7 @@ def short_names(text: str) -> str:
     Names beyond LONGEST characters are only counted.
     """
     try:
-        paragraphs = Copyright(io.StringIO(text), strict=False).all_files_paragraphs()
+        paragraphs = Copyright(io.StringIO(TEXTS.sub(r"\1", text)), strict=False).all_files_paragraphs()
         found = [cast(License | None, paragraph.license) for paragraph in paragraphs]
         said = {" ".join(licence.synopsis.split()) for licence in found if licence}
     except (Error, ValueError):  # it claims that format, and is malformed
@@ -68,7 +70,11 @@ def _look_up(deb: Path, path: str) -> tuple[str, str | None]:
     try:
         with DebFile(filename=str(deb)) as package:
             archive = package.data.tgz()
-            held = {posixpath.normpath(str(member.name)): member for member in archive}
+            held = dict[str, tarfile.TarInfo]()
+            for member in archive:
+                held[name := posixpath.normpath(str(member.name))] = member
+                if name == path and member.isreg() and (text := archive.extractfile(member)):
+                    return path, text.read().decode(errors="replace")  # and nothing behind it is unpacked
             for _ in range(LINKS):
                 places = (posixpath.dirname(path), path)
                 link = next((place for place in places if place in held and held[place].issym()), None)
