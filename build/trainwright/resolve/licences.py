@@ -20,7 +20,7 @@ LONGEST = 1000  # characters of names; libc6 has 820, and a name that is cut awa
 LINKS = 8  # followed inside one package, so that a cycle ends
 COPYRIGHT = re.compile(r"usr/share/doc/([^/]+)/copyright")
 # The lines of a field after its second one: whole licence texts, of which no name is read, and which are slow to parse.
-TEXTS = re.compile(r"^([^\s#].*\n[ \t]+\S.*\n)(?:[ \t]+\S.*\n)+", re.MULTILINE)
+TEXTS = re.compile(r"^(\S.*\n[ \t]+\S.*\n)(?:[ \t]+\S.*\n)+", re.MULTILINE)
 
 # It warns on standard error about old spellings that mean the same.
 logging.getLogger("debian.copyright").setLevel(logging.ERROR)

@@ -1,6 +1,7 @@
 """Test licences of distribution packages: read from real packages, written to the lock, and in no key."""
 
 import io
+import random
 import tarfile
 from collections.abc import Callable
 from hashlib import sha256
@@ -80,6 +81,28 @@ def test_old_spellings_are_read_in_silence(deb: Deb, caplog: pytest.LogCaptureFi
     old = DEP5.replace("https:", "http:").replace("Copyright: 2001 Someone\n", "")
     assert said("a", deb("a", a__copyright=old)) == "GPL-2 or Expat, LGPL-2.1+"
     assert caplog.records == []
+
+
+def test_indented_lines_of_no_field() -> None:
+    """Texts behind the names are left out before python-debian reads; what is malformed stays malformed."""
+    assert licences.short_names(DEP5) == "GPL-2 or Expat, LGPL-2.1+"
+    for lines in ("\n of no field\n nor this\n", "\n# a comment\n of no field\n nor this\n"):
+        assert licences.short_names(DEP5 + lines) == "", lines
+
+
+def test_what_stands_behind_it_is_not_unpacked(tmp_path: Path) -> None:
+    """A package may have a gigabyte of it. Here it ends too early, which whoever reads it would notice."""
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:xz") as tar:
+        for name, content in (("usr/share/doc/a/copyright", DEP5.encode()), ("usr/bin/a", random.randbytes(2_000_000))):
+            entry = tarfile.TarInfo(f"./{name}")
+            entry.size = len(content)
+            tar.addfile(entry, io.BytesIO(content))
+    made = tmp_path / "a_1_amd64.deb"
+    made.write_bytes(debs.deb(packed.getvalue()[:1_000_000]))
+    assert said("a", made) == "GPL-2 or Expat, LGPL-2.1+"
+    with pytest.raises(LockError, match="cannot be read"):
+        said("b", made.rename(tmp_path / "b_1_amd64.deb"))
 
 
 def test_prose(deb: Deb) -> None:
