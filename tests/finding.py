@@ -13,7 +13,7 @@ TABLES, NOISE = 12, 0.02
 FACTORS = ("1", "0.8", "0.5")
 
 RANK = """\
-#!/usr/bin/env bash
+#!/bin/sh
 # How fast this host is: a factor; or it hangs, or dies. $1: the GPU that is visible, if only one is.
 host=${{ON_HOST:-$(hostname)}}
 read -r kind one two <"{folder}/fault.$host"
@@ -31,15 +31,15 @@ case $kind in
 esac
 """
 TABLE = """\
-#!/usr/bin/env bash
-exec cat "{folder}/tables/$1-$((RANDOM % {tables})).txt"
+#!/bin/sh
+exec cat "{folder}/tables/$1-$(($$ % {tables})).txt"
 """
 MPIRUN = """\
-#!/usr/bin/env bash
+#!/bin/sh
 worst=1
 while [ $# -gt 0 ]; do case $1 in --host) list=$2; shift 2 ;; *) shift ;; esac; done
-IFS=, read -ra hosts <<<"$list"
-for host in "${{hosts[@]}}"; do
+IFS=,
+for host in $list; do
   command="GATE_RUN=${{GATE_RUN:-}} {folder}/rank ${{CUDA_VISIBLE_DEVICES:-}}"
   factor=$(ssh -o BatchMode=yes "${{host%%:*}}" "$command") || exit $?
   case $factor in 0.*) worst=$factor ;; esac
@@ -47,12 +47,12 @@ done
 exec "{folder}/table" "$worst"
 """
 ALONE = """\
-#!/usr/bin/env bash
+#!/bin/sh
 exec "{folder}/table" 1
 """
 # An ssh that stays here, for tests without containers; a host with a file `away` does not answer.
 SSH = """\
-#!/usr/bin/env bash
+#!/bin/sh
 while [ $# -gt 0 ]; do case $1 in -o | -F | -p) shift 2 ;; *) break ;; esac; done
 host=$1 && shift
 if [ -e "{folder}/away.$host" ]; then
