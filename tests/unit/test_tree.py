@@ -189,22 +189,35 @@ def parsed(text: str) -> ast.Module:
     return ast.parse(text)
 
 
-def imports(tree: ast.AST) -> Iterator[str]:
-    """Yield every module that a source imports anywhere; imports only for types do not count."""
+@cache
+def statements(tree: ast.AST) -> tuple[ast.AST, ...]:
+    """Return every node that is no expression: imports are statements, and most nodes are in expressions."""
+    found, left = list[ast.AST](), [tree]
+    while left:
+        node = left.pop()
+        found.append(node)
+        left += (child for child in ast.iter_child_nodes(node) if not isinstance(child, ast.expr))
+    return tuple(found)
+
+
+@cache
+def imports(tree: ast.AST) -> tuple[str, ...]:
+    """Return every module that a source imports anywhere; imports only for types do not count."""
+    every, found = statements(tree), list[str]()
     typing = {
         id(node)
-        for block in ast.walk(tree)
+        for block in every
         if isinstance(block, ast.If) and isinstance(block.test, ast.Name) and block.test.id == "TYPE_CHECKING"
-        for node in ast.walk(block)
+        for node in statements(block)
     }
-    for node in ast.walk(tree):
+    for node in every:
         if id(node) in typing:
             continue
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            found += (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
-            yield node.module
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+            found += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+    return tuple(found)
 
 
 def own(name: str) -> str:

@@ -167,14 +167,14 @@ MUTATIONS = [
 GRAMMARS = ["03", "07", "08", "15", "16", "20"]
 
 
-@pytest.mark.parametrize("name", GRAMMARS)
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.__name__)
-def test_no_planted_fault_passes(tmp_path: Path, name: str, mutation: Callable[[str], str]) -> None:
-    text = log(name).read_text()
-    if mutation(text).split() == text.split():
-        assert (mutation, name) == (swapped, "20")  # of two ranks, algbw is busbw
-        return
-    assert judged(planted(tmp_path, text, mutation)).verdict in ("fail", "incomplete")
+def test_no_planted_fault_passes(tmp_path: Path, mutation: Callable[[str], str]) -> None:
+    for name in GRAMMARS:
+        text = log(name).read_text()
+        if mutation(text).split() == text.split():
+            assert (mutation, name) == (swapped, "20")  # of two ranks, algbw is busbw
+            continue
+        assert judged(planted(tmp_path, text, mutation)).verdict in ("fail", "incomplete"), name
 
 
 @pytest.mark.parametrize("name", GOOD)
