@@ -73,7 +73,7 @@ def followed(service: Service, plan: Polls, most_late: int = 1000) -> tuple[list
     return said, merged
 
 
-@settings(max_examples=400)
+@settings(max_examples=150)
 @given(logs(), polls(), st.integers(0, 1 << 30))
 def test_each_event_is_said_once_and_none_is_lost(log: list[tuple[Event, int]], plan: Polls, seed: int) -> None:
     said, _ = followed(Service(log, seed), plan)

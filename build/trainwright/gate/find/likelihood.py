@@ -72,8 +72,8 @@ class Likelihood:
         usual, disturbed = math.log1p(-rare), math.log(rare) + log_mean(every[:-1])
         if not ended:
             disturbed = math.log(self.settings.noise.broken)
-        null = log_sum((usual + plain, disturbed))
-        return [[log_sum((usual + value, disturbed)) - null for value in way] for way in ways]
+        null = log_add(usual + plain, disturbed)
+        return [[log_add(usual + value, disturbed) - null for value in way] for way in ways]
 
     def _plain(self, score: Score) -> tuple[float, ...]:
         null, faulty = self._value(score)
@@ -101,7 +101,8 @@ class Likelihood:
         ended = score is not None or any(rail is not None for rail in rails)
         ratios = self._ratios(null + nulls, every, [every, whole, *each], ended)
         every_ratios, whole_ratios, *each_ratios = ratios
-        both = [log_mean(two) for two in zip(every_ratios, whole_ratios, strict=True)]
+        half = math.log(2)
+        both = [log_add(*two) - half for two in zip(every_ratios, whole_ratios, strict=True)]
         flaps = [flapping(every_ratios, share) for share in self.settings.prior.flaps]
         return Railed(every_ratios, whole_ratios, each_ratios, both, flaps)
 
@@ -118,11 +119,22 @@ def log_sum(values: Sequence[float]) -> float:
     return most + math.log(sum([math.exp(value - most) for value in values]))  # a list: this runs a million times
 
 
+def log_add(one: float, other: float) -> float:
+    """Return the logarithm of the sum of two exponentials."""
+    most, least = (one, other) if one > other else (other, one)
+    return most if most == -math.inf else most + math.log1p(math.exp(least - most))
+
+
 def smeared(densities: Sequence[float]) -> list[float]:
     """Return log densities where half of each is of the sizes below and above; the last one, which hangs, has none."""
     *sizes, hangs = densities
-    padded = [sizes[0], *sizes, sizes[-1]]
-    return [log_mean((*padded[place : place + 3], padded[place + 1])) for place in range(len(sizes))] + [hangs]
+    most = max(sizes)
+    if most - min(sizes) > 600:  # some exponentials would be none
+        padded = [sizes[0], *sizes, sizes[-1]]
+        return [log_mean((*padded[place : place + 3], padded[place + 1])) for place in range(len(sizes))] + [hangs]
+    raised = [math.exp(size - most) for size in sizes]
+    rows = zip([raised[0], *raised[:-1]], raised, [*raised[1:], raised[-1]], strict=True)
+    return [most + math.log((below + 2 * one + above) / 4) for below, one, above in rows] + [hangs]
 
 
 def log_mean(values: Sequence[float]) -> float:
@@ -131,5 +143,5 @@ def log_mean(values: Sequence[float]) -> float:
 
 def flapping(ratios: Sequence[float], share: float) -> list[float]:
     """Return the ratios of a run of a host that has its fault only in a share of the runs."""
-    left = math.log1p(-share)
-    return [log_sum((math.log(share) + ratio, left)) for ratio in ratios]
+    bad, left = math.log(share), math.log1p(-share)
+    return [log_add(bad + ratio, left) for ratio in ratios]
