@@ -117,14 +117,15 @@ def test_hadolint_has_nothing_to_say_on_an_image(on_image: Path) -> None:
 
     An image that has no step of its own, but its names alone, would be read for nothing.
     """
-    found, seen = dict[str, dict[str, str]](), set[str]()
-    for identity, files in sorted(rendered(on_image, "*-sagemaker").items()):
-        steps = {re.sub(r"\d", "", step) for step in STEP.findall(files["Dockerfile"])}
-        if steps - seen:
-            found[identity] = files
-        seen |= steps
+    texts = {identity: files["Dockerfile"] for identity, files in rendered(on_image, "*-sagemaker").items()}
+    steps = {identity: {re.sub(r"\d", "", step) for step in STEP.findall(text)} for identity, text in texts.items()}
+    found, left = dict[str, str](), set[str]().union(*steps.values())
+    while left:  # the image with the most steps that no other one had
+        identity = max(steps, key=lambda one: len(steps[one] & left))
+        found[identity] = texts[identity]
+        left -= steps[identity]
     assert len(found) > 3
-    rows = lint.hadolint(ROOT, {identity: files["Dockerfile"] for identity, files in found.items()})
+    rows = lint.hadolint(ROOT, found)
     assert [row for row in rows if row.state != "ok"] == []
     assert {row.subject for row in rows} == found.keys()
 
