@@ -41,30 +41,30 @@ SBATCH = {
 
 # --- schemas ---------------------------------------------------------------------------------------------------------
 
-WORDS = (
-    (),
-    (
-        "--channel",
-        "shared/images",
-        "--channel",
-        "more=shared/more",
-        "--checkpoints",
-        "kept",
-        "--model",
-        "m",
-        "--hours",
-        "3",
-    ),
-    ("--code", "shared/code", "--name", "x", "--namespace", "hyperpod-team"),
+INSTANCES = ("p5.48xlarge", "g5.xlarge", "c5n.18xlarge")
+BARE: tuple[str, ...] = ()
+MOUNTS = (
+    *("--channel", "shared/images", "--channel", "more=shared/more"),
+    *("--checkpoints", "kept", "--model", "m", "--hours", "3"),
 )
+CODE = ("--code", "shared/code", "--name", "x", "--namespace", "hyperpod-team")
 
 
-@pytest.mark.parametrize("instance", ["p5.48xlarge", "g5.xlarge", "c5n.18xlarge"])
-@pytest.mark.parametrize("nodes", ["1", "3"])
-@pytest.mark.parametrize("words", WORDS, ids=["bare", "mounts", "code"])
+@pytest.mark.parametrize(
+    ("words", "instance", "nodes"),
+    [
+        *((BARE, instance, nodes) for instance in INSTANCES for nodes in ("1", "3")),
+        *(
+            (words, instance, nodes)
+            for words in (MOUNTS, CODE)
+            for instance, nodes in zip(INSTANCES, "313", strict=True)
+        ),
+    ],
+    ids=lambda value: "-".join(value) if isinstance(value, tuple) else value,
+)
 @pytest.mark.parametrize("on", KUBERNETES)
 def test_the_schemas_of_kubernetes_and_its_operators(
-    emit: Emit, on: str, words: tuple[str, ...], nodes: str, instance: str
+    emit: Emit, on: str, words: tuple[str, ...], instance: str, nodes: str
 ) -> None:
     pytest.importorskip("kubeflow.training", reason="not run: kubeflow-training is not installed (make setup)")
     *configs, job = documents(emit(on, "--nodes", nodes, "--instance", instance, *words))
