@@ -17,7 +17,7 @@ starting='' late=''   # a test is being started; what came in between
 listener='' away=''   # the process of our own sshd; whether every host is reached by ssh, the first one, too
 work=${GATE_FOLDER:-/tmp/gate} ssh=(ssh -o BatchMode=yes -o ConnectTimeout=10)
 
-fail() { # code line…
+fail() { # code and lines
   local code=$1
   shift
   printf 'gate: %s\n' "$@"
@@ -48,7 +48,7 @@ sweep() { # mark: end what carries it, whatever became of its parents
   done <<<"$found"
 }
 
-look() { # program…: the first that is there
+look() { # programs: the first that is there
   local program place places=(/opt/nccl-tests/bin /opt/nccl-tests/build /usr/local/cuda-*/efa/test-cuda-*
     /opt/amazon/openmpi/bin /opt/amazon/openmpi5/bin /usr/local/mpi/bin /opt/hpcx/ompi/bin /usr/lib64/openmpi/bin)
   for program; do
@@ -66,7 +66,7 @@ look() { # program…: the first that is there
 
 # --- hosts -----------------------------------------------------------------------------------------------------------
 
-remote() { # host text…: run by its bash
+remote() { # host and texts: run by its bash
   local host=$1
   shift
   printf '%s\n' "$@" | timeout 60 "${ssh[@]}" "$host" bash -s
@@ -188,7 +188,7 @@ end_all() { # of the collective that runs: its process group, what left that, wh
   fi
 }
 
-limited() { # command…: its exit code
+limited() { # command and its words: its exit code
   local code=0 start=$SECONDS
   starting=1
   set -m   # a process group of its own

@@ -1,5 +1,6 @@
 """Test the MPIJob, and the Job of one node: valid for the API, and the same run."""
 
+import re
 from typing import Any, Literal
 
 import pytest
@@ -242,3 +243,9 @@ def test_yaml_is_read_back_as_it_was(value: Any) -> None:
 def test_a_script_comes_back_from_yaml_to_the_mark(one: str, other: str) -> None:
     value = {"data": {"train.py": one, "b": other}, "args": [one, other], "env": [{"name": "A", "value": other}]}
     assert yaml.safe_load(yaml_text.dump(value)) == value
+
+
+def test_people_can_read_the_script_in_the_yaml(make: Make) -> None:
+    """A character beyond ASCII, or a blank at the end of a line, would make one long quoted line of it."""
+    text = yaml_text.dump(*launchers.kubernetes(make("kubernetes"), SCRIPT))
+    assert re.search(r"gate\.sh: \|\n +#!/usr/bin/env bash\n", text)
