@@ -144,13 +144,22 @@ def matrix_with(value: str | list[str], *path: str) -> str:
 
 
 @cache
-def _marked(*path: str) -> str:  # to parse the matrix takes longer than the commands that read it
-    matrix = tomlkit.parse((ROOT / "dockerfiles/matrix.toml").read_text())
+def _matrix() -> tomlkit.TOMLDocument:  # to parse it takes longer than the commands that read it
+    return tomlkit.parse((ROOT / "dockerfiles/matrix.toml").read_text())
+
+
+@cache
+def _marked(*path: str) -> str:
+    matrix = _matrix()
     row: Any = matrix["frameworks"]["pytorch"]["rows"][0]
     for name in path[:-1]:
         row = row[name]
-    row[path[-1]] = "MARK"
+    before, row[path[-1]] = row.get(path[-1]), "MARK"
     text = tomlkit.dumps(matrix)
+    if before is None:
+        del row[path[-1]]
+    else:
+        row[path[-1]] = before
     assert text.count('"MARK"') == 1
     return text
 

@@ -45,7 +45,8 @@ def wrong(name: str, text: str) -> list[str]:
     """List the containers that a reset would miss, or would wrongly empty."""
     tree = ast.parse(text)
     found = [f"{name}.{own}" for own, empty in mutable(tree) if not own.startswith("_") or not empty]
-    return found + [f"{name}: global" for one in ast.walk(tree) if isinstance(one, ast.Global)]
+    nodes = ast.walk(tree) if "global " in text else ()
+    return found + [f"{name}: global" for one in nodes if isinstance(one, ast.Global)]
 
 
 def test_what_modules_remember_begins_empty_and_has_a_name_that_is_found() -> None:

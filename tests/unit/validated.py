@@ -1,4 +1,4 @@
-"""Work out once in a process what most tests need: the expanded matrix, the compiled templates and conditions.
+"""Work out once in a process what many tests need: the expanded matrix, compiled templates, pages and conditions.
 
 toml.parse returns the same frozen object for the same text, so that the same objects have the same answer. Errors are
 never kept. Conditions follow from their texts alone, and so does the code of a template, which its entry is named by.
@@ -14,7 +14,9 @@ import pytest
 from jinja2.bccache import Bucket
 
 from trainwright.diagnose import causes, reader
+from trainwright.diagnose.job import streams
 from trainwright.image import templates
+from trainwright.inspect import matrix_page
 from trainwright.matrix import matrix as matrices
 from trainwright.matrix import validate
 from trainwright.matrix.model import Component, Components, Matrix, Variant
@@ -90,6 +92,7 @@ class ByteCode(templates.ByteCode):
 
 compiled = lru_cache(maxsize=8)(causes.compiled.__wrapped__)
 automaton = lru_cache(maxsize=8)(reader.automaton.__wrapped__)
+page = lru_cache(maxsize=1)(matrix_page.compiled.__wrapped__)
 
 
 def remember(patch: pytest.MonkeyPatch, folder: Path) -> None:
@@ -99,4 +102,6 @@ def remember(patch: pytest.MonkeyPatch, folder: Path) -> None:
     patch.setattr(matrices, "expand", expand)
     patch.setattr(matrices, "check", check)
     patch.setattr(causes, "compiled", lambda texts: compiled(texts))
-    patch.setattr(reader, "automaton", lambda words: automaton(words))
+    for module in (reader, streams):
+        patch.setattr(module, "automaton", lambda words: automaton(words))
+    patch.setattr(matrix_page, "compiled", lambda text: page(text))

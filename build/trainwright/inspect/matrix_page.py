@@ -5,11 +5,12 @@ A family is all images of one framework version, accelerator and Python: they di
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from shlex import quote
 from typing import Any, NamedTuple
 
-from jinja2 import Environment, StrictUndefined
+from jinja2 import Environment, StrictUndefined, Template
 
 from trainwright.core.progress import counted
 from trainwright.lock.facts import undocumented
@@ -313,11 +314,17 @@ def _place(one: Mapping[str, Any]) -> tuple[int, str, bool]:
     return [*FLAVOURS, flavour].index(flavour), flavour, bool(one["devel"])
 
 
+@cache
+def compiled(text: str) -> Template:
+    """Compile the page's template, which takes as long as to fill it."""
+    environment = Environment(undefined=StrictUndefined, autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    return environment.from_string(text)
+
+
 def html(rows: Sequence[Mapping[str, Any]]) -> str:
     """Return one self-contained page. Chips are links to the panel of an image, so it works without scripts."""
-    environment = Environment(undefined=StrictUndefined, autoescape=True, trim_blocks=True, lstrip_blocks=True)
     values = {name: sorted({str(one[name]) for one in rows} - {""}) for name in FILTERS if name != "state"}
-    template = environment.from_string(PAGE.read_text())
+    template = compiled(PAGE.read_text())
     words = {word for one in rows for word in (label(one), *label(one).split("-"))}
     return (
         template.render(
