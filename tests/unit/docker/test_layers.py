@@ -113,7 +113,7 @@ def above(path: str) -> str:
 
 
 @given(trees(), trees(), st.randoms(use_true_random=False))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_however_it_is_written_it_comes_to_one_layer(before: Files, after: Files, chance: random.Random) -> None:
     found = []
     for _ in range(3):
