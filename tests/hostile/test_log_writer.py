@@ -69,9 +69,9 @@ def texts(tree: Any) -> list[str]:
 
 
 def of_literals(pattern: str, flags: int = 0) -> list[str]:
-    """Return long lines of a pattern's own words, complete or cut at any point, so that the pattern never ends."""
+    """Return long lines of a pattern's own words, complete or cut at each second point: the pattern never ends."""
     whole = texts(parsed(pattern, flags))
-    pieces = dict.fromkeys(text[:cut] for text in whole for cut in range(1, len(text) + 1))
+    pieces = dict.fromkeys(text[:cut] for text in whole for cut in range(len(text), 0, -2))
     lines = [piece * (log_lines.LOOKED_AT // len(piece)) for piece in pieces]
     # One beginning, and then what a gap takes: a word without end, or blanks.
     return lines + [

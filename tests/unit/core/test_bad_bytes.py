@@ -51,7 +51,7 @@ IMAGE = f"out/{CPU}/image.json"
 DIGEST = "sha256:" + "a" * 64
 Reader = tuple[str, ...] | Callable[[Path], object]  # a command; a function where commands first ask a registry
 
-INTENT: list[Reader] = [("list",), ("explain", GPU), ("lock", "--check")]
+INTENT: list[Reader] = [("list", GPU), ("explain", GPU), ("lock", "--check")]
 LOCK: list[Reader] = [("find", "--has", "nccl"), ("affected", "--by", "torch"), ("plan",), ("lock", "--check")]
 LOG: list[Reader] = [("judge", "log.txt"), ("diagnose", "log.txt"), ("watch", "log.txt")]
 JUDGED: list[Reader] = [("judge", "log.txt", "--instance", "p4d.24xlarge", "--nodes", "2")]
@@ -86,8 +86,8 @@ KINDS: dict[str, tuple[str, list[Reader]]] = {
     "dockerfiles/compat.toml": ("", INTENT),
     "dockerfiles/instances.toml": ("", [*INTENT, *JUDGED]),
     "dockerfiles/layers/*.toml": ("dockerfiles/layers/nccl.toml", INTENT),
-    "dockerfiles/layers/*.j2": ("dockerfiles/layers/nccl.j2", [("render", GPU), ("list",)]),
-    "dockerfiles/frameworks/*.j2": ("dockerfiles/frameworks/pytorch.j2", [("render", GPU), ("list",)]),
+    "dockerfiles/layers/*.j2": ("dockerfiles/layers/nccl.j2", [("render", GPU), ("list", GPU)]),
+    "dockerfiles/frameworks/*.j2": ("dockerfiles/frameworks/pytorch.j2", [("render", GPU), ("list", GPU)]),
     "dockerfiles/graft/*.j2": ("dockerfiles/graft/image.j2", [_grafted]),
     "dockerfiles/with/*.j2": (
         "dockerfiles/with/image.j2",
@@ -113,7 +113,7 @@ KINDS: dict[str, tuple[str, list[Reader]]] = {
     "dockerfiles/graft.toml": ("", [graft_found.settings]),
     "dockerfiles/clusters.toml": ("", [(*SLURM, "slurm"), (*SLURM, "pytorchjob"), (*SLURM, "hyperpod-eks")]),
     "dockerfiles/launch.toml": ("", [request.load_settings]),
-    "dockerfiles/preflight.toml": ("", [("render", CPU), ("list",)]),
+    "dockerfiles/preflight.toml": ("", [("render", CPU), ("list", CPU)]),
     "dockerfiles/publish.toml": ("", [registry_settings.publication]),
     "dockerfiles/ci.toml": ("", [("ci", "github"), ("ci", "codebuild")]),
     "dockerfiles/host.toml": ("", [("plan", CPU), ("push", CPU, "--dry-run")]),
@@ -127,7 +127,7 @@ KINDS: dict[str, tuple[str, list[Reader]]] = {
         [lambda root: toml.load(root / "dockerfiles/cosign/packages.toml", programs.Pieces)],
     ),
     "dockerfiles/registry/*": ("", []),  # the engine's, and the registry's own
-    "dockerfiles/rootfs/*": ("dockerfiles/rootfs/common/opt/trainwright/launcher/worlds.py", [("list",)]),
+    "dockerfiles/rootfs/*": ("dockerfiles/rootfs/common/opt/trainwright/launcher/worlds.py", [("list", CPU)]),
     "dockerfiles/licences.toml": ("", [("explain", GPU)]),
     "dockerfiles/vulnerabilities.toml": ("", [vulnerability_settings.settings]),
     "dockerfiles/recipes/*": ("", []),  # requirements files and their locks, as "requirements.txt" below
