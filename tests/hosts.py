@@ -11,9 +11,8 @@ SCRIPT = ROOT / "scripts/gate.sh"
 LOGS = Path(__file__).parent / "unit/nccl-tests"
 DIGEST = "sha256:" + "a1" * 32
 GOOD = "05_ok_p5_1node_8gpu_nvlink.txt"  # an all_reduce of 8 ranks
-# Before the script: its pauses are short, so that it sees at once that a program has ended, and start no program: it
-# waits for a pipe that says nothing. Its clock jumps where a program leaves a file `jump.NUMBER.SECONDS`: a test of a
-# limit waits for what hangs, and for no second more.
+# Before the script: its pauses are short, so that it sees at once that a program has ended. Its clock jumps where a
+# program leaves a file `jump.NUMBER.SECONDS`: a test of a limit waits for what hangs, and for no second more.
 PAUSE = """\
 sleep() {
   local jump
@@ -23,9 +22,8 @@ sleep() {
     SECONDS=$((SECONDS + ${jump##*.}))
     return
   done
-  read -rt 0.02 -u "$pause" || true
+  command sleep 0.02
 }
-exec {pause}<> <(:)
 """
 WORDS = "--least 8 --most 1024 --factor 2 --iterations 20 --warmup 1 --limit 30 --grace 1 --gpus 8 --wait 30".split()  # noqa: SIM905
 
