@@ -1,10 +1,12 @@
 """Search simulated clusters of benchmarks/find: every kind of fault is found, and no innocent host is blamed."""
 
+import math
+
 import pytest
 from find import measure, world
 
 from trainwright.gate.find import answer, model, plan
-from trainwright.gate.find.likelihood import Likelihood
+from trainwright.gate.find.likelihood import Likelihood, log_add, log_mean, log_sum, smeared
 from trainwright.gate.find.model import NOBODY, Cluster, Result, Test
 
 SETTINGS = model.load_settings(measure.ROOT)
@@ -102,3 +104,14 @@ def test_a_slow_host_is_found_among_eight_where_half_of_the_larger_groups_have_i
         one.sd, one.disturbed, one.tails, one.cluster = 0.02, 0.0, "student", cluster(8, alone=False)
         right += measure.search(one, LIKELIHOOD).answer.culprit == one.fault.culprit
     assert right == 20
+
+
+@pytest.mark.parametrize("densities", [(-1.0, -2.0, -4.0, -9.0), (0.0, -700.0, -1400.0, -1.0), (-3.0, -3.0)])
+def test_sums_of_exponentials_are_what_they_are_by_definition(densities: tuple[float, ...]) -> None:
+    *sizes, hangs = densities
+    for one in densities:
+        assert log_add(one, -2.0) == log_add(-2.0, one) == pytest.approx(log_sum((one, -2.0)))
+    below, above = [sizes[0], *sizes[:-1]], [*sizes[1:], sizes[-1]]
+    wanted = [log_mean(four) for four in zip(below, sizes, sizes, above, strict=True)]
+    assert smeared(densities) == pytest.approx([*wanted, hangs])
+    assert log_add(-math.inf, -math.inf) == -math.inf
