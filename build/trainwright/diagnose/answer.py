@@ -54,7 +54,12 @@ def answer(reader: Reader, hosts: int = 0, failed: bool = False) -> Answer:
     passed, broken = _last(reader, reader.settings.passed), _last(reader, reader.settings.failed)
     if broken is not None and broken < last_run(reader):
         broken = None
-    well = passed is not None and not failed and (broken is None or broken < passed) and not _ends_in_traceback(reader)
+    well = (
+        passed is not None
+        and not failed
+        and (broken is None or broken < passed)
+        and not _ends_in_traceback(reader, passed)
+    )
     alive = [one for one in rows if not one.survived or one.cause.slows]
     survived = [one for one in rows if one.survived]
     if well:  # a cause that only slows a job is one all the same, and so is what no program survives
@@ -89,9 +94,15 @@ def answer(reader: Reader, hosts: int = 0, failed: bool = False) -> Answer:
     return _unknown(reader, place, broken is not None or failed)
 
 
-def _ends_in_traceback(reader: Reader) -> bool:
-    """Return whether a log ends with an exception that nobody caught: no success, whatever was said before."""
-    return any(reader.lines - one.number < LAST for one in reader.tracebacks.found)
+def _ends_in_traceback(reader: Reader, since: int) -> bool:
+    """Return whether a traceback ends a log, after a line. Those of threads that end late do not count."""
+    wrappers = [*reader.settings.wrappers, *reader.settings.late]
+    return any(
+        one.number > since
+        and reader.lines - one.number < LAST
+        and not any(re.search(text, one.text) for text in wrappers)
+        for one in reader.tracebacks.found
+    )
 
 
 def found(reader: Reader, hosts: int = 0) -> list[Finding]:
@@ -127,7 +138,7 @@ def _judged(reader: Reader, one: Finding) -> Finding:
         return one
     last, text = _last_line(reader, one)
     if last - one.number > BURST and not several(reader):  # one process survived the first of them
-        one = replace(one, number=last, evidence=[(last, text), *one.evidence[1:]])
+        one = replace(one, number=last, evidence=[(last, text), *one.evidence[1:]], when=None)
     if recovers(reader, one.evidence[0][1]) and recovers(reader, text):
         return replace(one, survived=True)
     if said_to_fail(reader, last):

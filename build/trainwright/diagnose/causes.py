@@ -92,7 +92,9 @@ class Met:
         """Return the number of the last line that meets the condition, lines of progress before it, and its text."""
         for number, text, progress in reversed(self.later):
             parts = (unprefixed(part[:LOOKED_AT].decode(errors="replace"))[0] for part in text.split(b"\r"))
-            if (part := next((part for part in parts if expression.search(part)), None)) is not None:
+            if (
+                part := next((part for part in parts if expression.search(part) and not CODE.match(part)), None)
+            ) is not None:
                 return number, progress, masked(part.strip()[:MOST_TEXT])
         return self.number, self.progress, self.text
 
@@ -228,7 +230,7 @@ class Signatures:
         if RAISING.match(first.text):  # a line of code; the exception says more
             number, _, text = self.conditions.last(cause.lines[0])
             if not RAISING.match(text):
-                met[0] = first = replace(first, number=number, text=text)
+                met[0] = first = replace(first, number=number, text=text, when=None)
         after = self.conditions.progress - self.conditions.last(cause.lines[0])[1]
         evidence = {one.number: one.text for one in met}
         return Finding(

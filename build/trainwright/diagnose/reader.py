@@ -93,7 +93,7 @@ class Settings(Model):
     statement_prefix: str  # what else stands before them
     telling: list[str]  # types of exceptions that say by themselves what is wrong
     late: list[str]  # types of exceptions that threads and workers raise while the process ends
-    wrappers: list[str]  # exceptions of launchers, which only report that another process failed
+    wrappers: list[str]  # exceptions that only say that something else failed: never the reason
     raised_again: str  # exceptions that pass on another one, the reason only if that is not there
     places: list[Place]
     fast_providers: list[str]  # what the name of a provider of libfabric begins with, if it is a fast network, not EFA

@@ -1,12 +1,9 @@
 """Tell whether a program, or what was run after it, went on after an error: by what its log says from there on."""
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 
-from trainwright.diagnose.causes import ANY, EARLIER
 from trainwright.diagnose.reader import BURST, Reader
 
 LONG = 5 * BURST  # lines after an error line, with nothing said to fail after it, which show that the program went on
@@ -75,42 +72,21 @@ def last_failure(reader: Reader) -> int:
     """Return the first line of the last failure in a log; 0 if the whole log may be one failure.
 
     One process ends with an uncaught exception. If it prints on and raises another one, the first was caught, or a
-    later run wrote the second: surely if both end the same program at its top level, with other output between them.
+    later run wrote the second: most likely if both end the same program at its top level, with other output between.
     Several ranks prove nothing of the kind, because one goes on after another has failed.
     """
     if several(reader):
         return 0
+    only_passes_on = _any((*reader.settings.wrappers, reader.settings.raised_again))
+    late = reader.settings.late
+    found = [one for one in reader.tracebacks.found if not only_passes_on.search(one.text) and one.kind not in late]
     since = 0
-    for before, one in pairwise(sorted(_failures(reader), key=lambda one: one.begun)):
+    found.sort(key=lambda one: one.begun)
+    for before, one in pairwise(found):
         again = one.program and one.program == before.program
         if one.begun - before.number > (CHAINED if again else NEAR) and one.text != before.text:
             since = before.number + 1
     return since
-
-
-@dataclass(frozen=True)
-class _Failure:
-    """What ended a program: its first and its last line."""
-
-    begun: int
-    number: int
-    text: str
-    program: str = ""  # the file that was started, where it is known
-
-
-def _failures(reader: Reader) -> Iterator[_Failure]:
-    only_passes_on = _any((*reader.settings.wrappers, reader.settings.raised_again))
-    found = [one for one in reader.tracebacks.found if one.kind not in reader.settings.late]
-    for one in found:
-        if not only_passes_on.search(one.text):
-            yield _Failure(one.begun, one.number, one.text, one.program)
-    for row in reader.signatures.findings:
-        cause = row.cause
-        if not cause.fatal or cause.outside or cause.slows or ANY in cause.follows or EARLIER in cause.follows:
-            continue
-        last, _, text = reader.conditions.last(cause.lines[0])
-        if not any(one.begun <= row.number <= one.number + NEAR for one in found):
-            yield _Failure(row.number, last, text)
 
 
 @lru_cache(maxsize=8)

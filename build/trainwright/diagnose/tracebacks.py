@@ -75,6 +75,7 @@ class Tracebacks:
         self.lone: list[Exception_] = []
         self.begun: set[int] = set()  # first lines of the first tracebacks, also of those that are cut off
         self._open: dict[str, _Open] = {}
+        self._logging: set[str] = set()  # ranks that print where a call of logging failed: frames, but no traceback
         self._ignored: set[str] = set()  # ranks whose next traceback stops nothing
         self._harmless: set[int] = set()  # lines that ended such tracebacks
 
@@ -107,10 +108,14 @@ class Tracebacks:
             rank = behind[1]
         if IGNORED in text or LOGGING in text:
             self._ignored.add(rank)
+            if LOGGING in text:
+                self._logging.add(rank)
             return
+        if BEGIN in text and rank not in self._ignored:
+            self._logging.discard(rank)
         if BEGIN in text and len(self.begun) < MOST_ALONE:
             self.begun.add(number)
-        if BEGIN not in text and (rank in self._open or not FRAME.match(text)):
+        if BEGIN not in text and (rank in self._open or rank in self._logging or not FRAME.match(text)):
             return
         if len(self._open) < MOST_RANKS or rank in self._open:
             self._open[rank] = _Open(number, when, ignored=rank in self._ignored)
@@ -193,4 +198,4 @@ def _between(one: _Open, text: str) -> bool:
 
 
 def _named(kind: str) -> bool:
-    return kind.endswith(("Error", "Exception", "Interrupt", "Exit", "Warning", "Iteration"))
+    return kind.endswith(("Error", "Exception", "Interrupt", "Exit", "Warning", "StopIteration", "StopAsyncIteration"))

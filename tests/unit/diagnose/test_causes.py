@@ -258,7 +258,6 @@ def test_of_several_runs_in_one_log_the_last_one_counts_unless_it_only_began(
 SECOND = RAISED.format("ValueError: b")
 CAUGHT = "Traceback (most recent call last):\n  File \"/job/train.py\", line 5, in step\nKeyError: 'a'\n"
 NO_MODULE = RAISED.format("ModuleNotFoundError: No module named '{}'")
-NO_SCRIPT = "python: can't open file '/job/trian.py': [Errno 2] No such file or directory\n"
 PREEMPTED = "slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-11-02T02:54:57 DUE TO PREEMPTION ***\n"
 
 
@@ -274,8 +273,6 @@ PREEMPTED = "slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-11-02T02:54:57
             "line 18: ModuleNotFoundError: No module named 'b'",
         ),
         ("torchrun train.py\n" + RAISED.format("KeyError: 'a'") + CALM * 10 + SECOND, "line 5: KeyError"),
-        (NO_SCRIPT + CALM * 60 + SECOND, "line 65: ValueError"),
-        ("torchrun train.py\n" + NO_SCRIPT + CALM * 60 + SECOND, "line 2: python: can't open file"),
         (PREEMPTED + CALM * 300 + PREEMPTED, "line 302: slurmstepd"),
         ("torchrun train.py\n" + PREEMPTED + CALM * 300 + PREEMPTED, "line 2: slurmstepd"),
         (RAISED.format("KeyError: 'a'") + CALM * 60 + RAISED.format("KeyError: 'a'"), "line 4: KeyError"),
@@ -301,6 +298,45 @@ def test_a_log_that_ends_with_an_exception_is_no_success_whatever_it_said_before
     path.write_text("Training completed.\n" + SECOND + after)
     (found,) = diagnosed(path)
     assert found["cause"] == cause
+
+
+ENDED = "Training completed.\n"
+HANDLER = (
+    "--- Logging error ---\n"
+    + RAISED.format("OSError: no paper")
+    + 'Call stack:\n  File "/job/train.py", line 9, in <module>\n'
+)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        SECOND + ENDED,
+        ENDED + RAISED.format("BrokenPipeError: gone"),
+        ENDED + RAISED.format("OSError: handle is closed"),
+        HANDLER + "UserWarning: dear\n" + ENDED,
+    ],
+)
+def test_a_traceback_that_ended_nothing_leaves_a_success_alone(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "log"
+    path.write_text(text)
+    (found,) = diagnosed(path)
+    assert found["cause"] == "none"
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (RAISED.format("Iteration: 120, loss: 2.31\nValueError: b"), "line 5: ValueError"),
+        (HANDLER + CALM + SECOND, "line 12: ValueError"),
+        (OOM + CALM * 250 + OOM + '     12 if "CUDA out of memory" in str(e):\n', "line 252: torch.OutOfMemoryError"),
+    ],
+)
+def test_the_line_that_is_shown_is_that_of_the_exception(tmp_path: Path, text: str, line: str) -> None:
+    path = tmp_path / "log"
+    path.write_text(text)
+    (found,) = diagnosed(path)
+    assert line in found["evidence"]
 
 
 @pytest.mark.parametrize(
