@@ -7,10 +7,6 @@ PLAIN = re.compile(r"(--?)?[A-Za-z/][\w./@=+-]*", re.ASCII)
 NO_STRINGS = ("true", "false", "yes", "no", "on", "off", "null", "y", "n")  # of YAML 1.1 and 1.2
 
 
-# Printable ASCII that neither begins nor ends with a blank: without blanks at the ends of lines, a block may hold it.
-TEXT = re.compile(r"[!-~](?:[\n -~]*[\n!-~])?")
-
-
 def dump(*documents: Any) -> str:
     """Return the documents as text: whatever could be read as a number, a boolean or syntax is quoted."""
     import yaml
@@ -21,12 +17,6 @@ def dump(*documents: Any) -> str:
 
         def increase_indent(self, flow: bool = False, **_: bool) -> None:
             super().increase_indent(flow, indentless=False)
-
-        def analyze_scalar(self, scalar: str) -> Any:
-            """Look at a script as a whole, not at each of its characters in turn."""
-            if "\n" in scalar and " \n" not in scalar and TEXT.fullmatch(scalar):
-                return yaml.emitter.ScalarAnalysis(scalar, False, True, False, False, False, True, allow_block=True)
-            return super().analyze_scalar(scalar)
 
     def written(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
         plain = PLAIN.fullmatch(value) and value.lower() not in NO_STRINGS

@@ -95,12 +95,15 @@ def answer(reader: Reader, hosts: int = 0, failed: bool = False) -> Answer:
 
 
 def _ends_in_traceback(reader: Reader, since: int) -> bool:
-    """Return whether a traceback ends a log, after a line. Those of threads that end late do not count."""
-    wrappers = [*reader.settings.wrappers, *reader.settings.late]
+    """Return whether a log ends with a traceback that stands behind a line, and is the reason of something.
+
+    What threads raise while the process ends, and what only passes on another failure, does not count.
+    """
     return any(
         one.number > since
         and reader.lines - one.number < LAST
-        and not any(re.search(text, one.text) for text in wrappers)
+        and one.kind not in reader.settings.late
+        and not any(re.search(text, one.text) for text in reader.settings.wrappers)
         for one in reader.tracebacks.found
     )
 

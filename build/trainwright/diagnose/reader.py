@@ -47,16 +47,11 @@ FACTS = (  # words in the lines that Seen reads
 )
 TABLES = ("out-of-place", "# nThread", "Avg bus bandwidth", "# nccl-tests version")  # words of nccl-tests
 CONTROLS = re.compile(rb"[\x01-\x06\x0e-\x1a\x1c-\x1f\x7f]")
-MOST_CONTROLS = 100  # one control character in so many others shows that zero bytes are no accident
+MOST_CONTROLS = 100  # a file with zero bytes is binary if more than one of so many bytes is a control character
 COLOURS = re.compile(rb"\x1b\[[0-9;?]*[A-Za-z]")
 CONDITION, FACT, TABLE, TRACEBACK, PROGRESS, SUSPECT = range(6)
-RAISES = (
-    b"Error: ",
-    b"Exception: ",
-    b"Error(",
-    b"Exception(",
-    b"Error (see above",
-)  # what a line that names an exception has
+# What a line that names an exception has.
+RAISES = (b"Error: ", b"Exception: ", b"Error(", b"Exception(", b"Error (see above")
 
 
 class Place(Model):
@@ -459,7 +454,7 @@ class Reader:
 
 
 def _binary(head: bytes) -> bool:
-    """Return whether a log is no text. Some zero bytes are none the less: a file that was cut while it was written."""
+    """Return whether a log is binary. A log that was truncated while a program wrote it has zero bytes, too."""
     rest = head.replace(b"\0", b"")
     return len(rest) < len(head) and len(CONTROLS.findall(rest)) * MOST_CONTROLS > len(rest)
 

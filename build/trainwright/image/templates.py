@@ -60,21 +60,13 @@ class Template(jinja2.Template):
 
 
 class Environment(jinja2.Environment):
-    """An environment that keeps its templates by name: an image asks for fifty, and Jinja's own look takes as long."""
-
     template_class = Template
 
-    def get_template(self, name: Any, parent: str | None = None, globals: Any = None) -> jinja2.Template:
-        if globals or not isinstance(name, str):
-            return super().get_template(name, parent, globals)
-        kept: dict[str, jinja2.Template] = self.__dict__.setdefault("kept", {})
-        if name not in kept:
-            kept[name] = super().get_template(name, parent)
-        return kept[name]
 
-
-class Sandbox(Environment, ImmutableSandboxedEnvironment):
+class Sandbox(ImmutableSandboxedEnvironment):
     """An environment in which a template reaches no attribute of Python itself, and changes no value given to it."""
+
+    template_class = Template
 
 
 class Templates(jinja2.FileSystemLoader):

@@ -16,3 +16,11 @@ def known() -> diagnosis.Known:
 
 def diagnosed(*paths: Path) -> list[dict[str, Any]]:
     return diagnosis.diagnosed(ROOT, [str(path) for path in paths], known())
+
+
+def told(folder: Path, text: str) -> dict[str, Any]:
+    """Return the answer for a log of this text, which is written into a folder."""
+    path = folder / "log"
+    path.write_text(text)
+    (answer,) = diagnosed(path)
+    return answer

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
-from unit.diagnose.answers import diagnosed
+from unit.diagnose.answers import diagnosed, told
 
 from trainwright.commands import register
 from trainwright.commands.options import app
@@ -114,9 +114,7 @@ def test_the_fix_is_one_for_the_place(tmp_path: Path, monkeypatch: pytest.Monkey
     ],
 )
 def test_a_line_that_no_row_knows_comes_with_the_step_of_its_place(tmp_path: Path, line: str, step: str) -> None:
-    path = tmp_path / "log"
-    path.write_text(f"step 1\n{line}\nstep 2\n")
-    (found,) = diagnosed(path)
+    found = told(tmp_path, f"step 1\n{line}\nstep 2\n")
     assert found["cause"] == "stated"  # one step after it is not enough to say that the job survived it
     assert "line 2: " in found["evidence"]
     assert step in found["fix"]
@@ -139,18 +137,14 @@ def test_what_followed_is_said(tmp_path: Path) -> None:
 def test_an_exception_without_a_traceback_counts_only_if_the_program_did_not_go_on(
     tmp_path: Path, after: str, cause: str
 ) -> None:
-    path = tmp_path / "log"
-    path.write_text("step 0 loss 2.1\n[rank1]: ValueError: 3 channels expected\n" + after)
-    (found,) = diagnosed(path)
+    found = told(tmp_path, "step 0 loss 2.1\n[rank1]: ValueError: 3 channels expected\n" + after)
     assert found["cause"] == cause
     assert ("ValueError: 3 channels expected, on rank 1" in found["what"]) == (cause == "exception")
 
 
 @pytest.mark.parametrize(("after", "cause"), [(10, "stated"), (300, "unknown")])
 def test_a_weak_error_line_long_before_the_end_is_no_reason(tmp_path: Path, after: int, cause: str) -> None:
-    path = tmp_path / "log"
-    path.write_text("Could not parse the page\n" + "page typeset\n" * after)
-    (found,) = diagnosed(path)
+    found = told(tmp_path, "Could not parse the page\n" + "page typeset\n" * after)
     assert found["cause"] == cause
 
 
@@ -185,9 +179,7 @@ NOTED = "the reader has an unexpected exception to report\n"
 def test_an_error_line_that_comes_again_or_long_before_the_end_is_no_reason_unless_the_log_says_that_it_failed(
     tmp_path: Path, text: str, cause: str
 ) -> None:
-    path = tmp_path / "log"
-    path.write_text("the book begins\n" + text)
-    (found,) = diagnosed(path)
+    found = told(tmp_path, "the book begins\n" + text)
     assert found["cause"] == cause
 
 
@@ -213,17 +205,13 @@ def test_an_error_line_that_comes_again_or_long_before_the_end_is_no_reason_unle
 def test_a_cause_far_from_an_end_that_complains_of_nothing_stopped_nothing(
     tmp_path: Path, text: str, cause: str
 ) -> None:
-    path = tmp_path / "log"
-    path.write_text(text)
-    (found,) = diagnosed(path)
+    found = told(tmp_path, text)
     assert (found["cause"] == "out-of-memory") == (cause == "out-of-memory")
 
 
 @pytest.mark.parametrize(("after", "cause"), [("", "unknown"), (FAILED, "out-of-memory")])
 def test_a_line_that_only_informs_is_a_reason_only_of_a_job_that_failed(tmp_path: Path, after: str, cause: str) -> None:
-    path = tmp_path / "log"
-    path.write_text("I1126 10:00:00.000000 81 pool.cc:90] CUDA_ERROR_OUT_OF_MEMORY\n" + after)
-    (found,) = diagnosed(path)
+    found = told(tmp_path, "I1126 10:00:00.000000 81 pool.cc:90] CUDA_ERROR_OUT_OF_MEMORY\n" + after)
     assert found["cause"] == cause
 
 
@@ -248,9 +236,7 @@ RAISED = 'Traceback (most recent call last):\n  File "/job/train.py", line 5, in
 def test_of_several_runs_in_one_log_the_last_one_counts_unless_it_only_began(
     tmp_path: Path, text: str, cause: str, line: str
 ) -> None:
-    path = tmp_path / "log"
-    path.write_text(text)
-    (found,) = diagnosed(path)
+    found = told(tmp_path, text)
     assert found["cause"] == cause
     assert line in found["evidence"]
 
@@ -284,9 +270,7 @@ PREEMPTED = "slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-11-02T02:54:57
     ],
 )
 def test_of_one_process_the_last_failure_counts_and_of_several_the_first(tmp_path: Path, text: str, line: str) -> None:
-    path = tmp_path / "log"
-    path.write_text(text)
-    (found,) = diagnosed(path)
+    found = told(tmp_path, text)
     assert line in found["evidence"]
 
 
@@ -294,9 +278,7 @@ def test_of_one_process_the_last_failure_counts_and_of_several_the_first(tmp_pat
 def test_a_log_that_ends_with_an_exception_is_no_success_whatever_it_said_before(
     tmp_path: Path, after: str, cause: str
 ) -> None:
-    path = tmp_path / "log"
-    path.write_text("Training completed.\n" + SECOND + after)
-    (found,) = diagnosed(path)
+    found = told(tmp_path, "Training completed.\n" + SECOND + after)
     assert found["cause"] == cause
 
 
@@ -318,9 +300,7 @@ HANDLER = (
     ],
 )
 def test_a_traceback_that_ended_nothing_leaves_a_success_alone(tmp_path: Path, text: str) -> None:
-    path = tmp_path / "log"
-    path.write_text(text)
-    (found,) = diagnosed(path)
+    found = told(tmp_path, text)
     assert found["cause"] == "none"
 
 
@@ -336,9 +316,7 @@ def test_a_traceback_that_ended_nothing_leaves_a_success_alone(tmp_path: Path, t
     ],
 )
 def test_the_line_that_is_shown_is_that_of_the_exception(tmp_path: Path, text: str, line: str) -> None:
-    path = tmp_path / "log"
-    path.write_text(text)
-    (found,) = diagnosed(path)
+    found = told(tmp_path, text)
     assert line in found["evidence"]
 
 
@@ -355,9 +333,7 @@ def test_the_line_that_is_shown_is_that_of_the_exception(tmp_path: Path, text: s
 def test_code_that_a_traceback_shows_is_no_evidence_but_for_what_it_raises(
     tmp_path: Path, code: str, cause: str
 ) -> None:
-    path = tmp_path / "log"
-    path.write_text(f"File ~/session.py:6813, in check(job)\n{code}\n")
-    (found,) = diagnosed(path)
+    found = told(tmp_path, f"File ~/session.py:6813, in check(job)\n{code}\n")
     assert found["cause"] == cause
 
 
@@ -391,9 +367,7 @@ def test_an_assertion_without_words_shows_what_it_asserts(tmp_path: Path) -> Non
     ],
 )
 def test_exceptions_of_ranks_that_write_into_each_other_are_one(tmp_path: Path, text: str, cause: str) -> None:
-    path = tmp_path / "log"
-    path.write_text(text)
-    (found,) = diagnosed(path)
+    found = told(tmp_path, text)
     assert found["cause"] == cause
 
 
@@ -423,9 +397,7 @@ Root Cause (first observed failure):
     ],
 )
 def test_the_watchdog_aborts_its_own_rank(tmp_path: Path, text: str, cause: str) -> None:
-    path = tmp_path / "log"
-    path.write_text(text)
-    (found,) = diagnosed(path)
+    found = told(tmp_path, text)
     assert found["cause"] == cause
 
 
@@ -445,9 +417,7 @@ DOWNLOAD = "curl: (28) Operation timed out\n"
     ],
 )
 def test_what_need_not_end_a_script_counts_only_near_its_end(tmp_path: Path, text: str, cause: str) -> None:
-    path = tmp_path / "log"
-    path.write_text("the book begins\n" + text)
-    (found,) = diagnosed(path)
+    found = told(tmp_path, "the book begins\n" + text)
     assert found["cause"] == cause
 
 
@@ -465,9 +435,7 @@ LIMIT = "slurmstepd: error: *** JOB 7 ON a1 CANCELLED AT 2026-01-02T03:04:05 DUE
 def test_a_program_that_was_ended_from_outside_had_survived_what_it_printed_long_before(
     tmp_path: Path, text: str, cause: str
 ) -> None:
-    path = tmp_path / "log"
-    path.write_text(text)
-    (found,) = diagnosed(path)
+    found = told(tmp_path, text)
     assert found["cause"] == cause
 
 
@@ -481,9 +449,7 @@ def test_a_program_that_was_ended_from_outside_had_survived_what_it_printed_long
     ],
 )
 def test_what_a_program_says_that_it_does_instead_ended_nothing(tmp_path: Path, text: str, cause: str) -> None:
-    path = tmp_path / "log"
-    path.write_text("the book begins\n" + text)
-    (found,) = diagnosed(path)
+    found = told(tmp_path, "the book begins\n" + text)
     assert found["cause"] == cause
 
 
@@ -509,15 +475,11 @@ def test_a_progress_bar_after_an_error_shows_that_the_program_went_on(tmp_path: 
 
 @pytest.mark.parametrize(("line", "cause"), [("wandb: train/loss 0.{}", "exception"), ("epoch_loss: 0.{}", "unknown")])
 def test_a_summary_of_a_tracker_is_no_progress_and_a_loss_of_any_name_is(tmp_path: Path, line: str, cause: str) -> None:
-    path = tmp_path / "log"
-    path.write_text(RAISED.format("KeyError: 'a'") + "".join(f"{line.format(n)}\n" for n in range(1, 6)))
-    (found,) = diagnosed(path)
+    found = told(tmp_path, RAISED.format("KeyError: 'a'") + "".join(f"{line.format(n)}\n" for n in range(1, 6)))
     assert found["cause"] == cause
 
 
 @pytest.mark.parametrize(("provider", "cause"), [("tcp", "tcp-provider"), ("cxi", "unknown"), ("verbs", "unknown")])
 def test_a_provider_of_another_fast_network_is_no_fault(tmp_path: Path, provider: str, cause: str) -> None:
-    path = tmp_path / "log"
-    path.write_text((FOLDER / "tcp-provider.log").read_text().replace("is tcp", f"is {provider}"))
-    (found,) = diagnosed(path)
+    found = told(tmp_path, (FOLDER / "tcp-provider.log").read_text().replace("is tcp", f"is {provider}"))
     assert found["cause"] == cause
