@@ -11,7 +11,7 @@ from functools import lru_cache
 from itertools import accumulate
 from operator import itemgetter
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Literal, get_args
 
 from ahocorasick_rs import BytesAhoCorasick, Implementation
 from pydantic import Field
@@ -30,6 +30,7 @@ WIDEST = 1 << 22  # bytes of a line that is read at once
 MOST_OF_A_WORD = 5_000  # lines of NCCL's facts that are read for one word: one job says each once per process
 SUSPECTS = 24  # of the first and of the last suspicious lines
 MOST_RUNS = 1000  # of one log; what comes more often begins no run
+BELOW, WIDTH = 4, 200  # lines below a heading in which its words are looked for; bytes at its end that are looked at
 HEAD = 24  # bytes that the first two lines of a log have at least, if they are to be known again
 BURST = 200  # lines after a suspicious one in which others count as of the same event
 FACTS = (  # words in the lines that Seen reads
@@ -49,6 +50,10 @@ TABLES = ("out-of-place", "# nThread", "Avg bus bandwidth", "# nccl-tests versio
 CONTROLS = re.compile(rb"[\x01-\x06\x0e-\x1a\x1c-\x1f\x7f]")
 MOST_CONTROLS = 100  # a file with zero bytes is binary if more than one of so many bytes is a control character
 COLOURS = re.compile(rb"\x1b\[[0-9;?]*[A-Za-z]")
+HEADING = re.compile(  # of an error whose words stand in the next line
+    rb"(?:(?<![A-Za-z])(?:[Ee]rror|ERROR)(?: [Mm]essage(?: [Ss]ummary)?)?\s?:"
+    rb"|FATAL (?:IO )?ERROR: ?(?:\([^()]{1,40}\))?)\s{0,80}$"
+)
 CONDITION, FACT, TABLE, TRACEBACK, PROGRESS, SUSPECT = range(6)
 # What a line that names an exception has.
 RAISES = (b"Error: ", b"Exception: ", b"Error(", b"Exception(", b"Error (see above")
@@ -62,12 +67,16 @@ class Place(Model):
     next: str  # the next step if nothing proves a cause
 
 
+Strength = Literal["strong", "weak", "last"]
+STRENGTHS: tuple[Strength, ...] = get_args(Strength)  # a weaker form counts only where none of a stronger one is left
+
+
 class Form(Model):
     """How one kind of program writes its errors."""
 
     who: str
     line: str
-    weak: bool = False  # such lines are often no error: any other form goes first
+    strength: Strength = "strong"  # weak: such lines are often no error; last: they count only near the end of a log
 
 
 class Settings(Model):
@@ -213,6 +222,7 @@ class Reader:
         self.last_suspects: deque[tuple[int, bytes, int]] = deque(maxlen=SUSPECTS)
         self.complaint = 0  # the last suspicious line that neither informs, nor is harmless, nor says that all goes on
         self._unjudged: list[tuple[int, bytes]] = []  # suspicious lines since
+        self._below = 0  # lines in which the words of the last suspicious line, a heading, are still looked for
         self._watched = 0  # the last suspicious line whose progress is counted
         self._stepped = 0  # the last line of progress: its further words count no more
         self._calm = SURVIVED  # lines of progress since the last line that met a condition
@@ -268,6 +278,8 @@ class Reader:
         many words of a long log few are looked at.
         """
         read_to = self._sequel(following(0)) if self.tracebacks.open else 0
+        if self._below:  # the block before ended with a heading
+            self._read_below(following(0))
         of_word = defaultdict[int, list[Hit]](list)
         for hit in hits:
             of_word[hit[0]].append(hit)
@@ -288,7 +300,11 @@ class Reader:
                 if start != suspected - 1:
                     suspected = start + 1
                     steps.pass_over(start, end)
-                    self._suspect(block.data[start : min(end, start + LONGEST)], block.number(start))
+                    raw = block.data[start : min(end, start + LONGEST)]
+                    self._suspect(raw, block.number(start))
+                    if HEADING.search(raw[-WIDTH:]):
+                        self._below = BELOW
+                        self._read_below(following(min(end + 1, len(block.data))))
             elif at - start > LONGEST:
                 continue
             elif kind == TRACEBACK:
@@ -365,7 +381,9 @@ class Reader:
         text, rank = unprefixed(line)
         if text.startswith("##"):  # a heading that was added to the log
             return False
-        new, which = False, set[int]()
+        new, suspicious, which = False, False, set[int]()
+        if self._below:
+            self._words_below(text)
         if self.tracebacks.open:
             self.tracebacks.feed(text, number, rank, self.conditions.progress)
         for index, _, _ in self._words.find_matches_as_indexes(text.encode(errors="replace"), overlapping=True):
@@ -375,10 +393,14 @@ class Reader:
             elif kind == TRACEBACK:
                 self._begin(line, number)
             elif kind == SUSPECT:
-                self._suspect(line.encode(errors="replace"), number)
-                self._judge()
+                suspicious = True
             else:
                 self._other(kind, index, line, number)
+        if suspicious:
+            raw = line.encode(errors="replace")
+            self._suspect(raw, number)
+            self._below = BELOW if HEADING.search(raw[-WIDTH:]) else 0
+            self._judge()
         if which:
             new = self._condition(line, number, which)
         return new
@@ -440,6 +462,26 @@ class Reader:
             self.suspects.append((number, raw, progress))
         elif not self.last_suspects or self.last_suspects[-1][0] != number:
             self.last_suspects.append((number, raw, progress))
+
+    def _read_below(self, lines: Iterator[tuple[int, int, bytes]]) -> None:
+        for _, _, line in lines:
+            if not self._below:
+                return
+            self._words_below(unprefixed(line[:LOOKED_AT].decode(errors="replace"))[0])
+
+    def _words_below(self, text: str) -> None:
+        """Add a line to the heading above it, the last suspicious line; pass over one without a letter."""
+        self._below -= 1
+        if not any(map(str.isalpha, text)):
+            return
+        self._below = 0
+        if self._silent.search(text):
+            return
+        for some in (self.last_suspects, self.suspects):
+            if some:
+                number, raw, progress = some[-1]
+                some[-1] = (number, raw.rstrip() + b" " + text.strip().encode(errors="replace"), progress)
+                return
 
     def suspicious(self, most: int) -> list[tuple[int, str]]:
         """Return the lines that look most like a reason: of the first and the last ones, each shape once."""

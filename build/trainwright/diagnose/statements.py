@@ -8,10 +8,21 @@ from functools import lru_cache
 from trainwright.core.errors import masked
 from trainwright.diagnose.causes import ANY, MOST_TEXT, SURVIVED, Cause, Finding
 from trainwright.diagnose.log_lines import last_drawn, moment, unprefixed
-from trainwright.diagnose.reader import BURST, Reader, Settings, shape
-from trainwright.diagnose.survival import LONG, calm_since, last_failure, last_run, said_to_fail, several, went_on
+from trainwright.diagnose.reader import BURST, STRENGTHS, Reader, Settings, Strength, shape
+from trainwright.diagnose.survival import (
+    LONG,
+    calm_since,
+    failures,
+    last_failure,
+    last_run,
+    said_to_fail,
+    several,
+    went_on,
+)
 
 STATED = "stated"  # the row for what a program says and no other row knows
+END = 8  # lines at the end of a log in which any complaint may be the reason
+BEFORE = 25  # the same before a line that says that the job failed
 OFTEN = 3  # so many error lines of one shape, far from each other, show that none of them ended the program
 WORDS = re.compile(r"(?<![\w-])(?:[A-Z]?[a-z]{2,}|[A-Z]{2,})(?![\w-])")
 MOST_TOLD = 300  # characters of a line in the answer's sentence
@@ -25,23 +36,31 @@ def statement(reader: Reader, rows: list[Finding], survived: list[Finding]) -> F
     row = next((cause for cause in reader.signatures.causes if cause.id == STATED), None)
     if row is None:
         return None
-    forms = _forms(tuple((form.who, form.line, form.weak) for form in reader.settings.statements))
-    repeated = set[str]() if said_to_fail(reader) else _repeated(reader)
-    strong, weak = list[Finding](), list[Finding]()
+    forms = _forms(tuple((form.who, form.line, form.strength) for form in reader.settings.statements))
+    repeated = set[str]() if said_to_fail(reader) else _repeated(reader, BURST)
+    listed = _repeated(reader, END)
+    found = defaultdict[str, list[Finding]](list)
     for number, raw, text, rank in _candidates(reader, min((one.number for one in rows), default=None)):
-        form = next((form for form in forms if form[1].search(text)), None)
-        if form is None or _kind(text) in repeated or _outlived(reader, number, form[2]):
+        form = next((form for form in forms if form[1].search(unprefixed(raw)[0] if form[2] == "last" else text)), None)
+        if (
+            form is None
+            or _kind(text) in (listed if form[2] == "last" else repeated)
+            or _outlived(reader, number, form[2])
+        ):
             continue
         if any(re.search(line, text) for one in survived for line in one.cause.lines[:1]):
             continue
-        found = Finding(_quoting(row, form[0], text), number, [(number, masked(text[:MOST_TEXT]))], rank, moment(raw))
-        (weak if form[2] else strong).append(found)
-    return _first_of_the_end(reader, strong) or _first_of_the_end(reader, weak)
+        quoted = _quoting(row, form[0], text)
+        found[form[2]].append(Finding(quoted, number, [(number, masked(text[:MOST_TEXT]))], rank, moment(raw)))
+    return next((one for strength in STRENGTHS if (one := _first_of_the_end(reader, found[strength]))), None)
 
 
-def _outlived(reader: Reader, number: int, weak: bool) -> bool:
+def _outlived(reader: Reader, number: int, strength: Strength) -> bool:
     """Return whether a log goes on after an error line as if it had been none."""
-    if went_on(reader, number, BURST if weak else LONG):
+    if strength == "last":
+        failed = any(number < line <= number + BEFORE for line in failures(reader))
+        return not failed and reader.lines - number > END
+    if went_on(reader, number, BURST if strength == "weak" else LONG):
         return True
     return calm_since(reader, number) and not said_to_fail(reader, number)
 
@@ -58,14 +77,14 @@ def _first_of_the_end(reader: Reader, found: list[Finding]) -> Finding | None:
     return first
 
 
-def _repeated(reader: Reader) -> set[str]:
-    """Return the kinds of suspicious lines that come again and again, far apart, so that none was the end."""
+def _repeated(reader: Reader, apart: int) -> set[str]:
+    """Return the kinds of suspicious lines that come again and again, so many lines apart, so that none was the end."""
     numbers, since = defaultdict[str, list[int]](list), last_run(reader)
     for number, raw, _ in [*reader.suspects, *reader.last_suspects]:
         if number < since:
             continue
         numbers[_kind(unprefixed(last_drawn(raw))[0])].append(number)
-    return {one for one, all_ in numbers.items() if len(all_) >= OFTEN and all_[-1] - all_[0] > BURST}
+    return {one for one, all_ in numbers.items() if len(all_) >= OFTEN and all_[-1] - all_[0] > apart}
 
 
 def _kind(text: str) -> str:
@@ -117,8 +136,8 @@ def _unsaid(settings: Settings) -> tuple[str, ...]:
 
 
 @lru_cache(maxsize=4)
-def _forms(forms: tuple[tuple[str, str, bool], ...]) -> list[tuple[str, re.Pattern[str], bool]]:
-    return [(who, re.compile(line), weak) for who, line, weak in forms]
+def _forms(forms: tuple[tuple[str, str, Strength], ...]) -> list[tuple[str, re.Pattern[str], Strength]]:
+    return [(who, re.compile(line), strength) for who, line, strength in forms]
 
 
 @lru_cache(maxsize=4)

@@ -148,6 +148,23 @@ def test_a_weak_error_line_long_before_the_end_is_no_reason(tmp_path: Path, afte
     assert found["cause"] == cause
 
 
+@pytest.mark.parametrize(
+    ("after", "cause"),
+    [
+        ("page typeset\n" * 8, "stated"),
+        ("page typeset\n" * 9, "unknown"),
+        ("page typeset\n" * 24 + "Segmentation fault\n", "crash"),
+        ("page typeset\n" * 24 + "the job failed: Job 7 failed\n", "stated"),
+        ("page typeset\n" * 25 + "the job failed: Job 7 failed\n", "unknown"),
+    ],
+)
+def test_a_complaint_in_no_form_counts_only_at_the_end_or_shortly_before_the_failure(
+    tmp_path: Path, after: str, cause: str
+) -> None:
+    found = told(tmp_path, "the fonts are not accessible here\n" + after)
+    assert found["cause"] == cause
+
+
 CALM = "page typeset\n"
 FAILED = "srun: error: a1: task 0: Exited with exit code 1\n"
 OOM = "torch.OutOfMemoryError: CUDA out of memory.\n"

@@ -18,7 +18,8 @@ from trainwright.diagnose.reader import Reader
 
 ROOT = Path(__file__).parents[3]
 CAUSES, SETTINGS = load_causes(ROOT), reader.load_settings(ROOT)
-TEXTS = [row["text"] for row in tomllib.loads((Path(__file__).parent / "lines.toml").read_text())["logs"]]
+LINES = [tomllib.loads((Path(__file__).parent / name).read_text()) for name in ("lines.toml", "statement_lines.toml")]
+TEXTS = [row["text"] for data in LINES for row in data["logs"]]
 TEXTS += [path.read_text() for path in sorted((Path(__file__).parent / "logs").rglob("*.log"))]
 READER = Reader(CAUSES, SETTINGS)  # compiled once, as a job's diagnosis does for its many logs
 OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"
@@ -121,6 +122,22 @@ def test_where_a_block_ends_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> 
     for size in range(1, 60):
         monkeypatch.setattr(reader, "BLOCK", size)
         assert answer(read(text)).evidence == whole
+
+
+def test_a_heading_is_read_with_the_words_below_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def said(below: str) -> str:
+        text = f"[rank3]: Fatal error:\n{below}\n"
+        whole = answer(read(text)).evidence
+        assert answer(fed(text)).evidence == whole
+        for size in (1, 30):
+            monkeypatch.setattr(reader, "BLOCK", size)
+            assert answer(read(text)).evidence == whole
+        monkeypatch.undo()
+        return whole
+
+    assert said("[rank3]: -----\n\n[rank3]: no box for 54 ranks") == "line 1: Fatal error: no box for 54 ranks"
+    assert "no box" not in said("\n" * 4 + "no box for 54 ranks")
+    assert "box" not in said("2026-01-02 03:04:05 INFO the box is well")
 
 
 def test_what_stands_behind_a_bar_of_hours_in_one_line_is_read_and_the_bar_is_no_progress_after_it() -> None:
