@@ -59,6 +59,7 @@ def answer(reader: Reader, hosts: int = 0, failed: bool = False) -> Answer:
         and not failed
         and (broken is None or broken < passed)
         and not _ends_in_traceback(reader, passed)
+        and not any(one.cause.fatal and _ends(reader, passed, _last_line(reader, one)[0]) for one in rows)
     )
     alive = [one for one in rows if not one.survived or one.cause.slows]
     survived = [one for one in rows if one.survived]
@@ -100,12 +101,16 @@ def _ends_in_traceback(reader: Reader, since: int) -> bool:
     What threads raise while the process ends, and what only passes on another failure, does not count.
     """
     return any(
-        one.number > since
-        and reader.lines - one.number < LAST
+        _ends(reader, since, one.number)
         and one.kind not in reader.settings.late
         and not any(re.search(text, one.text) for text in reader.settings.wrappers)
         for one in reader.tracebacks.found
     )
+
+
+def _ends(reader: Reader, since: int, number: int) -> bool:
+    """Return whether a line is among a log's last ones, and behind another one."""
+    return number > since and reader.lines - number < LAST
 
 
 def found(reader: Reader, hosts: int = 0) -> list[Finding]:
