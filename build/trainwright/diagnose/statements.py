@@ -3,6 +3,7 @@
 import re
 from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import lru_cache
 
 from trainwright.core.errors import masked
@@ -26,6 +27,7 @@ BEFORE = 25  # the same before a line that says that the job failed
 OFTEN = 3  # so many error lines of one shape, far from each other, show that none of them ended the program
 WORDS = re.compile(r"(?<![\w-])(?:[A-Z]?[a-z]{2,}|[A-Z]{2,})(?![\w-])")
 MOST_TOLD = 300  # characters of a line in the answer's sentence
+MORE, MOST_MORE = 2, 150  # further lines that are quoted with it, and characters of each in the sentence
 
 
 def statement(reader: Reader, rows: list[Finding], survived: list[Finding]) -> Finding | None:
@@ -52,7 +54,23 @@ def statement(reader: Reader, rows: list[Finding], survived: list[Finding]) -> F
             continue
         quoted = _quoting(row, form[0], text)
         found[form[2]].append(Finding(quoted, number, [(number, masked(text[:MOST_TEXT]))], rank, moment(raw)))
-    return next((one for strength in STRENGTHS if (one := _first_of_the_end(reader, found[strength]))), None)
+    first = next((one for strength in STRENGTHS if (one := _first_of_the_end(reader, found[strength]))), None)
+    return _with_more(first, [one for some in found.values() for one in some]) if first else None
+
+
+def _with_more(first: Finding, found: list[Finding]) -> Finding:
+    """Return a finding that also quotes what was stated next, in other words: of several complaints each may be it."""
+    kinds, more = {_kind(first.evidence[0][1])}, list[tuple[int, str]]()
+    for one in sorted(found, key=lambda one: one.number):
+        number, text = one.evidence[0]
+        if number > first.number and len(more) < MORE and (kind := _kind(text)) not in kinds:
+            kinds.add(kind)
+            more.append((number, text))
+    if not more:
+        return first
+    told = "; ".join(text[:MOST_MORE] for _, text in more)
+    cause = first.cause.model_copy(update={"what": f"{first.cause.what}; and then: {told}"})
+    return replace(first, cause=cause, evidence=[*first.evidence, *more])
 
 
 def _outlived(reader: Reader, number: int, strength: Strength) -> bool:

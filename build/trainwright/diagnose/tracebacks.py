@@ -64,6 +64,7 @@ class _Open:
     ended: Exception_ | None = None  # its message goes on below
     more: int = 0  # lines of its message that were read
     graph: bool = False  # after a node of TensorFlow's graph, and where it was defined
+    wrapped: str = ""  # the first part of a frame that a terminal broke in two
 
 
 class Tracebacks:
@@ -139,6 +140,10 @@ class Tracebacks:
             one.more += 1
             if one.more >= MOST_MORE or not one.ended.text.rstrip().endswith(":") or not text.strip():
                 del self._open[rank]
+            return
+        text, one.wrapped = one.wrapped + text, ""
+        if text.lstrip().startswith('File "') and not FRAME.match(text) and len(text) < MOST_TEXT:
+            one.wrapped = text
             return
         if one.lines > MOST_LINES or one.foreign > MOST_FOREIGN:
             del self._open[rank]
