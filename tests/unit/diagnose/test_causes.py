@@ -165,6 +165,13 @@ def test_a_complaint_in_no_form_counts_only_at_the_end_or_shortly_before_the_fai
     assert found["cause"] == cause
 
 
+def test_of_several_complaints_the_next_two_in_other_words_are_quoted_too(tmp_path: Path) -> None:
+    words = ("page 1 is lost", "page 2 is lost", "no ink", "no paper", "no light")
+    found = told(tmp_path, "".join(f"ERROR: {one}\n" for one in words))
+    assert found["what"].endswith("said: ERROR: page 1 is lost; and then: ERROR: no ink; ERROR: no paper")
+    assert found["evidence"] == "line 1: ERROR: page 1 is lost; line 3: ERROR: no ink; line 4: ERROR: no paper"
+
+
 CALM = "page typeset\n"
 FAILED = "srun: error: a1: task 0: Exited with exit code 1\n"
 OOM = "torch.OutOfMemoryError: CUDA out of memory.\n"
