@@ -208,7 +208,7 @@ def test_a_pipe_is_passed_on_and_its_cause_said_while_it_is_open() -> None:
     assert process.stdout.read() == f"step 1\n{OOM}\n{DOUBLE}\n"
     said = process.stderr.read()
     assert "watch  | out-of-memory: " in said
-    assert "a job fails: two ranks have the same GPU" in said
+    assert "a job fails: NCCL sees two ranks on the same GPU" in said
     process.stdin.close()
 
 
