@@ -494,7 +494,7 @@ def only_noticed(job: Job) -> Verdict | None:
     if not noticed:
         return None
     event = noticed[0]
-    what = f"{event.what}; nothing shows which rank: all of them noticed it alike"
+    what = f"{event.what}; nothing shows which rank: those that wrote of it noticed it alike"
     if job.ranks and all(rank.dump and "waited" in rank.noticed_kinds for rank in job.ranks.values()):
         what = f"{event.what}; all of them called the same collectives, so messages between them were lost"
         return Verdict(event.cause, what, job.causes["host-silent"].fix, [at(event)])
