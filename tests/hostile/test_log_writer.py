@@ -12,12 +12,16 @@ from typing import Any
 import pytest
 
 from trainwright.core import console
-from trainwright.diagnose import causes, log_lines, nccl_debug, watch
+from trainwright.diagnose import causes, log_lines, nccl_debug, reader, watch
 from trainwright.gate import judge, nccl_tests
 
 ROOT = Path(__file__).parents[2]
 ROWS = [row for file in (ROOT / causes.FOLDER).glob("*.toml") for row in tomllib.loads(file.read_text())["causes"]]
-DATA = list(dict.fromkeys(text for row in ROWS for text in [*row.get("lines", []), *row.get("without", [])]))
+DATA = list(
+    dict.fromkeys(
+        text for row in ROWS for text in [*row.get("lines", []), *row.get("without", []), *row.get("until", [])]
+    )
+)
 MOST = 400  # characters of a gap that no row of the data needs more of
 ENDS_WHAT_HANGS = 300  # seconds: a search without end would take the whole run with it
 
@@ -119,6 +123,31 @@ def test_a_cause_is_looked_for_in_its_own_words(pattern: str, ends: None) -> Non
     compiled = re.compile(pattern)
     for line in of_literals(pattern):
         compiled.search(line)
+
+
+SIGNS = ("-", " ", "a: ", "[x] ", "1", "> ", "| ", "1 - ", "a/")  # what stands before an error line, and its like
+
+
+@pytest.mark.parametrize("sign", SIGNS)
+def test_a_line_of_one_sign_is_compared_with_every_form_of_an_error_line(sign: str, ends: None) -> None:
+    settings = tomllib.loads((ROOT / reader.FILE).read_text())
+    lists = (
+        "passed",
+        "failed",
+        "progress",
+        "harmless",
+        "recovered",
+        "several",
+        "informative",
+        "consequences",
+        "wrappers",
+    )
+    texts = [text for name in lists for text in settings[name]]
+    texts += [form["line"] for form in settings["statements"]]
+    texts += [f"^{settings['statement_prefix']}", settings["raised_again"], settings["no_progress"]]
+    line = f"{(sign * log_lines.LOOKED_AT)[: log_lines.LOOKED_AT - 20]} things failed: no"
+    for text in texts:
+        re.search(text, line)
 
 
 def patterns() -> Iterator[tuple[str, re.Pattern[str], bool]]:

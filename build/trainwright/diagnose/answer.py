@@ -59,7 +59,7 @@ def answer(reader: Reader, hosts: int = 0, failed: bool = False) -> Answer:
         and not failed
         and (broken is None or broken < passed)
         and not _ends_in_traceback(reader, passed)
-        and not any(one.cause.fatal and _ends(reader, passed, _last_line(reader, one)[0]) for one in rows)
+        and not any(_ended_by(reader, one, passed) for one in rows)
     )
     alive = [one for one in rows if not one.survived or one.cause.slows]
     survived = [one for one in rows if one.survived]
@@ -108,6 +108,12 @@ def _ends_in_traceback(reader: Reader, since: int) -> bool:
     )
 
 
+def _ended_by(reader: Reader, one: Finding, since: int) -> bool:
+    """Return whether a cause stands behind a line, at the end of the log, and can have been the program's own end."""
+    ends = one.cause.fatal and not one.survived and not one.cause.outside
+    return ends and _ends(reader, since, _last_line(reader, one)[0])
+
+
 def _ends(reader: Reader, since: int, number: int) -> bool:
     """Return whether a line is among a log's last ones, and behind another one."""
     return number > since and reader.lines - number < LAST
@@ -142,6 +148,8 @@ def _last_line(reader: Reader, one: Finding) -> tuple[int, str]:
 def _judged(reader: Reader, one: Finding) -> Finding:
     """Return a finding as survived if its line says so itself, or much comes after it and says of no failure."""
     one = _of_last_run(reader, one)
+    if (_last(reader, one.cause.until) or 0) > _last_line(reader, one)[0]:
+        return replace(one, survived=True)
     if one.cause.stops or one.cause.slows:
         return one
     last, text = _last_line(reader, one)

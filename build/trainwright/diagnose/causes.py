@@ -52,6 +52,7 @@ class Cause(Model):
         default=[]
     )  # regular expressions that must each match some line; none: the judge's checks, or a traceback, find the cause
     without: list[Expression] = Field(default=[])  # regular expressions that must match no line
+    until: list[Expression] = Field(default=[])  # a line behind it that meets one: a later try succeeded
     follows: list[str] = Field(default=[])  # ids of causes that this one follows from; see dockerfiles/causes/README.md
     fix: str
     fixes: dict[str, str] = Field(default={})  # by place, as dockerfiles/diagnose.toml names them
@@ -201,7 +202,8 @@ class Signatures:
 
     def __init__(self, causes: list[Cause], more: Iterable[str] = ()) -> None:
         self.causes = causes
-        self.conditions = Conditions([*(text for one in causes for text in [*one.lines, *one.without]), *more])
+        texts = (text for one in causes for text in [*one.lines, *one.without, *one.until])
+        self.conditions = Conditions([*texts, *more])
 
     def fresh(self) -> "Signatures":
         """Return the same signatures, none of them found."""

@@ -30,7 +30,8 @@ WIDEST = 1 << 22  # bytes of a line that is read at once
 MOST_OF_A_WORD = 5_000  # lines of NCCL's facts that are read for one word: one job says each once per process
 SUSPECTS = 24  # of the first and of the last suspicious lines
 MOST_RUNS = 1000  # of one log; what comes more often begins no run
-BELOW, WIDTH = 4, 200  # lines below a heading in which its words are looked for; bytes at its end that are looked at
+BELOW = 4  # lines below a heading in which its words are looked for
+HEADING_END = 200  # bytes at the end of a line that show whether it is a heading
 HEAD = 24  # bytes that the first two lines of a log have at least, if they are to be known again
 BURST = 200  # lines after a suspicious one in which others count as of the same event
 FACTS = (  # words in the lines that Seen reads
@@ -200,10 +201,12 @@ class Reader:
         words = [word for _, some in kinds for word in some]
         self.words = words
         self._words = automaton(tuple(words))
+        self._harmless = re.compile("|".join(f"(?:{text})" for text in settings.harmless) or r"(?!)")
         silent = [*settings.informative, *settings.harmless, *settings.recovered]
         self._silent = re.compile("|".join(f"(?:{text})" for text in silent) or r"(?!)")
         # Later lines matter for what decides a cause: whether the program went on after the last of them.
         decisive = {cause.lines[0] for cause in causes if cause.lines} | {*settings.passed, *settings.failed}
+        decisive |= {text for cause in causes for text in cause.until}
         texts = self.signatures.conditions.texts
         self._places = {number for number, text in enumerate(texts) if text in places}
         self._again = {number for number, text in enumerate(texts) if text in decisive}
@@ -220,6 +223,7 @@ class Reader:
         self._head = b""
         self.suspects: list[tuple[int, bytes, int]] = []  # number, line, lines of progress before it
         self.last_suspects: deque[tuple[int, bytes, int]] = deque(maxlen=SUSPECTS)
+        self._newest: list[tuple[int, bytes, int]] | deque[tuple[int, bytes, int]] = self.suspects  # has the last one
         self.complaint = 0  # the last suspicious line that neither informs, nor is harmless, nor says that all goes on
         self._unjudged: list[tuple[int, bytes]] = []  # suspicious lines since
         self._below = 0  # lines in which the words of the last suspicious line, a heading, are still looked for
@@ -302,7 +306,7 @@ class Reader:
                     steps.pass_over(start, end)
                     raw = block.data[start : min(end, start + LONGEST)]
                     self._suspect(raw, block.number(start))
-                    if HEADING.search(raw[-WIDTH:]):
+                    if HEADING.search(raw[-HEADING_END:]):
                         self._below = BELOW
                         self._read_below(following(min(end + 1, len(block.data))))
             elif at - start > LONGEST:
@@ -399,7 +403,7 @@ class Reader:
         if suspicious:
             raw = line.encode(errors="replace")
             self._suspect(raw, number)
-            self._below = BELOW if HEADING.search(raw[-WIDTH:]) else 0
+            self._below = BELOW if HEADING.search(raw[-HEADING_END:]) else 0
             self._judge()
         if which:
             new = self._condition(line, number, which)
@@ -456,14 +460,17 @@ class Reader:
         progress = self.conditions.progress if first or self._calm == 0 else -SURVIVED
         if self.tracebacks.wanted and any(raised in raw for raised in RAISES):
             text, rank = unprefixed(last_drawn(raw))
-            if self.tracebacks.alone(text, number, rank, self.conditions.progress):
+            if not self._harmless.search(text) and self.tracebacks.alone(text, number, rank, self.conditions.progress):
                 self._calm = 0
         if len(self.suspects) < SUSPECTS and (not self.suspects or self.suspects[-1][0] != number):
+            self._newest = self.suspects
             self.suspects.append((number, raw, progress))
         elif not self.last_suspects or self.last_suspects[-1][0] != number:
+            self._newest = self.last_suspects
             self.last_suspects.append((number, raw, progress))
 
     def _read_below(self, lines: Iterator[tuple[int, int, bytes]]) -> None:
+        """Look for the words of the last heading in the lines below it."""
         for _, _, line in lines:
             if not self._below:
                 return
@@ -474,22 +481,17 @@ class Reader:
         self._below -= 1
         if not any(map(str.isalpha, text)):
             return
-        self._below = 0
-        if self._silent.search(text):
-            return
-        for some in (self.last_suspects, self.suspects):
-            if some:
-                number, raw, progress = some[-1]
-                some[-1] = (number, raw.rstrip() + b" " + text.strip().encode(errors="replace"), progress)
-                return
+        self._below, words = 0, text.strip().encode(errors="replace")
+        if not self._silent.search(text) and not self.is_progress(words, 0, len(words)):
+            number, raw, progress = self._newest[-1]
+            self._newest[-1] = (number, raw.rstrip() + b" " + words, progress)
 
     def suspicious(self, most: int) -> list[tuple[int, str]]:
         """Return the lines that look most like a reason: of the first and the last ones, each shape once."""
-        harmless = re.compile("|".join(self.settings.harmless) or r"(?!)")
         found = dict[str, tuple[int, str]]()
         for number, raw, _ in [*self.suspects, *self.last_suspects]:
             text = unprefixed(raw.rpartition(b"\r")[2].decode(errors="replace"))[0].strip()
-            if text and not text.startswith("##") and not harmless.search(text):
+            if text and not text.startswith("##") and not self._harmless.search(text):
                 found.setdefault(shape(text), (number, masked(text[:MOST_TEXT])))
         rows = list(found.values())
         return rows if len(rows) <= most else [*rows[:1], *rows[1 - most :]]

@@ -13,7 +13,7 @@ from trainwright.diagnose.reader import BURST, STRENGTHS, Reader, Settings, Stre
 from trainwright.diagnose.survival import (
     LONG,
     calm_since,
-    failures,
+    failed_lines,
     last_failure,
     last_run,
     said_to_fail,
@@ -39,16 +39,15 @@ def statement(reader: Reader, rows: list[Finding], survived: list[Finding]) -> F
     if row is None:
         return None
     forms = _forms(tuple((form.who, form.line, form.strength) for form in reader.settings.statements))
+    lists = _repeated(reader, END)
     repeated = set[str]() if said_to_fail(reader) else _repeated(reader, BURST)
-    listed = _repeated(reader, END)
     found = defaultdict[str, list[Finding]](list)
     for number, raw, text, rank in _candidates(reader, min((one.number for one in rows), default=None)):
-        form = next((form for form in forms if form[1].search(unprefixed(raw)[0] if form[2] == "last" else text)), None)
-        if (
-            form is None
-            or _kind(text) in (listed if form[2] == "last" else repeated)
-            or _outlived(reader, number, form[2])
-        ):
+        # The last form needs what stands before an error line: a clock of the kernel, for instance.
+        form = next((one for one in forms if one[1].search(unprefixed(raw)[0] if one[2] == "last" else text)), None)
+        if form is None or _outlived(reader, number, form[2]):
+            continue
+        if _kind(text) in (lists if form[2] == "last" else repeated):
             continue
         if any(re.search(line, text) for one in survived for line in one.cause.lines[:1]):
             continue
@@ -63,7 +62,13 @@ def _with_more(first: Finding, found: list[Finding]) -> Finding:
     kinds, more = {_kind(first.evidence[0][1])}, list[tuple[int, str]]()
     for one in sorted(found, key=lambda one: one.number):
         number, text = one.evidence[0]
-        if number > first.number and len(more) < MORE and (kind := _kind(text)) not in kinds:
+        said = " ".join(told for _, told in [*first.evidence, *more])
+        if (
+            number > first.number
+            and len(more) < MORE
+            and not said.endswith(text)
+            and (kind := _kind(text)) not in kinds
+        ):
             kinds.add(kind)
             more.append((number, text))
     if not more:
@@ -76,7 +81,7 @@ def _with_more(first: Finding, found: list[Finding]) -> Finding:
 def _outlived(reader: Reader, number: int, strength: Strength) -> bool:
     """Return whether a log goes on after an error line as if it had been none."""
     if strength == "last":
-        failed = any(number < line <= number + BEFORE for line in failures(reader))
+        failed = any(number < line <= number + BEFORE for line in failed_lines(reader))
         return not failed and reader.lines - number > END
     if went_on(reader, number, BURST if strength == "weak" else LONG):
         return True
@@ -96,7 +101,7 @@ def _first_of_the_end(reader: Reader, found: list[Finding]) -> Finding | None:
 
 
 def _repeated(reader: Reader, apart: int) -> set[str]:
-    """Return the kinds of suspicious lines that come again and again, so many lines apart, so that none was the end."""
+    """Return the kinds of suspicious lines that come again and again, over so many lines: none was the end."""
     numbers, since = defaultdict[str, list[int]](list), last_run(reader)
     for number, raw, _ in [*reader.suspects, *reader.last_suspects]:
         if number < since:

@@ -19,11 +19,11 @@ def said_to_fail(reader: Reader, since: int = 0) -> bool:
 
     It may stand a little before, because two streams are mixed. Of each such sentence the first and the last count.
     """
-    numbers = [number for number in failures(reader) if number > since - BURST]
+    numbers = [number for number in failed_lines(reader) if number > since - BURST]
     return bool(numbers) and (min(numbers) - since <= FAR or since == 0 or several(reader))
 
 
-def failures(reader: Reader) -> list[int]:
+def failed_lines(reader: Reader) -> list[int]:
     """Return the first and the last line of each sentence that says that the job failed."""
     return [
         number

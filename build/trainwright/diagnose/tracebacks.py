@@ -15,7 +15,7 @@ OTHER = re.compile(r"(?:[A-Za-z_]\w*\.)+[A-Z]\w*|[A-Z][a-z]+[A-Z]\w*")  # types 
 FRAME = re.compile(r'\s*File "(?P<file>[^"]{1,500})", line (?P<line>\d{1,9})(?:, in (?P<name>.{1,200}))?')
 ALONE = re.compile(
     r"(?:E {2,6}|\*\*| (?=\S{1,200}: \S{1,200} \S)|ErrorMessage \")?"
-    r"(?P<type>(?:[A-Za-z_]\w{0,60}\.){0,8}(?!Lustre)(?:[A-Z]\w{0,60}(?:Error|Exception)|Exception))"
+    r"(?P<type>(?:[A-Za-z_]\w{0,60}\.){0,8}(?:[A-Z]\w{0,60}(?:Error|Exception)|Exception))"
     r"(?: \(see above for traceback\))?(?:: (?P<message>\S.*)|\((?:\d{1,4}, )?[\"'](?P<said>.+)[\"'],?\))$"
 )
 RAISED = re.compile(r"(?P<type>[A-Za-z_][\w.]{1,200})(?:: ?(?P<message>.*))?$")
