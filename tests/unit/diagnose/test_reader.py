@@ -136,6 +136,7 @@ def test_a_heading_is_read_with_the_words_below_it(monkeypatch: pytest.MonkeyPat
         return whole
 
     assert said("[rank3]: -----\n\n[rank3]: no box for 54 ranks") == "line 1: Fatal error: no box for 54 ranks"
+    assert said("[rank3]: cannot open the box") == "line 1: Fatal error: cannot open the box"
     assert "no box" not in said("\n" * 4 + "no box for 54 ranks")
     assert "box" not in said("2026-01-02 03:04:05 INFO the box is well")
 
