@@ -4,6 +4,7 @@ Of 20 lines 16 are of NCCL, one holds words that a cause looks for, and three ar
 """
 
 import random
+import shutil
 import sys
 from pathlib import Path
 
@@ -39,6 +40,9 @@ def main(path: Path, megabytes: int) -> None:
     if path.exists():
         return
     path.parent.mkdir(parents=True, exist_ok=True)
+    free = shutil.disk_usage(path.parent).free // 1_000_000
+    if megabytes > free:
+        sys.exit(f"{path}: {megabytes} MB were asked for, {free} MB are free there; the size is in megabytes")
     of, written = random.Random(1), 0
     with path.open("w") as log:
         while written < megabytes * 1_000_000:
