@@ -220,7 +220,8 @@ class Reader:
         self.lines = 0
         self.tables = self.binary = False
         self.runs: list[int] = []  # lines at which the program began again: the first two lines of the log come again
-        self._head = b""
+        self._head, self._recent = b"", b""  # the first two lines, once both were read; the last line before a block
+        self._opening: bytes | None = b""  # what was read until then
         self.suspects: list[tuple[int, bytes, int]] = []  # number, line, lines of progress before it
         self.last_suspects: deque[tuple[int, bytes, int]] = deque(maxlen=SUSPECTS)
         self._newest: list[tuple[int, bytes, int]] | deque[tuple[int, bytes, int]] = self.suspects  # has the last one
@@ -262,18 +263,26 @@ class Reader:
         self.lines = block.last
 
     def _begins(self, block: Block) -> None:
-        """Note where a log, to which several runs were appended, begins anew."""
-        start = 0
-        if self.lines == 0:
-            start = block.data.find(b"\n", block.data.find(b"\n") + 1) + 1
-            head = block.data[:start]
-            self._head = head if len(head) >= HEAD and BEGIN.encode() not in head else b""
-        while self._head and (start := block.data.find(self._head, start)) >= 0:
-            if start == 0 or block.data[start - 1 : start] == b"\n":
-                self.runs.append(block.number(start))
+        """Note where a log, to which several runs were appended, begins anew. Its two lines may stand in two blocks."""
+        data, start, used = self._recent + block.data, 0, 0
+        if self._opening is not None:
+            self._opening += block.data
+            end = self._opening.find(b"\n", self._opening.find(b"\n") + 1) + 1
+            if end:
+                head = self._opening[:end]
+                self._head = head if len(head) >= HEAD and BEGIN.encode() not in head else b""
+                start = used = len(data) - len(self._opening) + end
+                self._opening = None
+        while self._head and (start := data.find(self._head, start)) >= 0:
+            if start == 0 or data[start - 1 : start] == b"\n":
+                at = start - len(self._recent)
+                self.runs.append(block.number(at) if at >= 0 else self.lines)
             start += len(self._head)
+            used = start
             if len(self.runs) > MOST_RUNS:
                 self.runs, self._head = [], b""
+        last = max(used, data.rfind(b"\n", 0, len(data) - 1) + 1)
+        self._recent = data[last:] if self._head or self._opening else b""
 
     def take(self, block: "Block", hits: list[Hit], following: Following) -> None:
         """Look at the lines of a block that hold a word; `following` yields the lines of the same writer.
@@ -381,33 +390,9 @@ class Reader:
 
     def feed(self, line: str, number: int) -> bool:
         """Read one line; return whether it meets a condition that no earlier line met."""
-        self.lines = number
-        text, rank = unprefixed(line)
-        if text.startswith("##"):  # a heading that was added to the log
-            return False
-        new, suspicious, which = False, False, set[int]()
-        if self._below:
-            self._words_below(text)
-        if self.tracebacks.open:
-            self.tracebacks.feed(text, number, rank, self.conditions.progress)
-        for index, _, _ in self._words.find_matches_as_indexes(text.encode(errors="replace"), overlapping=True):
-            kind = self._kinds[index]
-            if kind == CONDITION:
-                which.update(self.conditions.behind[index])
-            elif kind == TRACEBACK:
-                self._begin(line, number)
-            elif kind == SUSPECT:
-                suspicious = True
-            else:
-                self._other(kind, index, line, number)
-        if suspicious:
-            raw = line.encode(errors="replace")
-            self._suspect(raw, number)
-            self._below = BELOW if HEADING.search(raw[-HEADING_END:]) else 0
-            self._judge()
-        if which:
-            new = self._condition(line, number, which)
-        return new
+        self.lines, met = number - 1, len(self.conditions.met)
+        self.block(line.encode(errors="replace") + b"\n")
+        return len(self.conditions.met) > met
 
     def _begin(self, raw: str, number: int, rank: str = "") -> None:
         text, found = unprefixed(raw)

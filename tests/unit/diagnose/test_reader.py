@@ -37,7 +37,7 @@ def read(text: str | bytes) -> Reader:
 
 def fed(text: str) -> Reader:
     one = READER.fresh()
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(text.removesuffix("\n").split("\n"), 1):
         one.feed(line, number)
     return one
 
@@ -85,13 +85,24 @@ def test_the_words_find_each_line_that_a_row_looks_for() -> None:
         assert {one.conditions.texts[number] for number in one.conditions.met} == there, text
 
 
+TYPESET = "page typeset\n" * 30
+BAR = "".join(f"\r 24%| {n}/9000 [09:42<28:57, 1.30s/it]" for n in range(5))
+OPENING = "+ python train.py --data /desk\nreading the data of the desk\n"
+AGAIN = [
+    f"{BAR}slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-11-29T19:33:02 ***\n",  # behind a bar
+    f"{OPENING}{OOM}\n{OPENING}{TYPESET}",  # a second run
+    f"{OOM}\n" * 5 + TYPESET,  # its first two lines are the same
+    f"{OPENING}{OPENING}{RAISED}\n",
+]
+
+
 def test_single_lines_give_the_answer_of_the_whole_log() -> None:
     """`watch` and `attach` read lines, `diagnose` reads blocks."""
 
     def told(found: Answer) -> tuple[str, str, str, str]:
         return found.state, found.what, found.evidence, found.fix
 
-    for text in TEXTS:
+    for text in [*TEXTS, *AGAIN]:
         assert told(answer(read(text))) == told(answer(fed(text))), text
 
 
@@ -122,6 +133,7 @@ def test_where_a_block_ends_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> 
     for size in range(1, 60):
         monkeypatch.setattr(reader, "BLOCK", size)
         assert answer(read(text)).evidence == whole
+        assert [read(run).runs for run in AGAIN] == [[], [4], [3], [3]]
 
 
 def test_a_heading_is_read_with_the_words_below_it(monkeypatch: pytest.MonkeyPatch) -> None:
