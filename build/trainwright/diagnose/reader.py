@@ -229,7 +229,6 @@ class Reader:
         self._unjudged: list[tuple[int, bytes]] = []  # suspicious lines since
         self._below = 0  # lines in which the words of the last suspicious line, a heading, are still looked for
         self._watched = 0  # the last suspicious line whose progress is counted
-        self._stepped = 0  # the last line of progress: its further words count no more
         self._calm = SURVIVED  # lines of progress since the last line that met a condition
         self._facts = Counter[int]()
 
@@ -325,7 +324,7 @@ class Reader:
                     self._begin(_text(block.data[start:end], at - start), block.number(start))
                     self._calm, read_to = 0, self._sequel(following(min(end + 1, len(block.data))))
             else:
-                self._other(kind, index, _text(block.data[start:end], at - start), block.number(start))
+                self._fact(index, _text(block.data[start:end], at - start), block.number(start))
         steps.count_to(len(block.data))
         self._judge()
 
@@ -398,26 +397,18 @@ class Reader:
         text, found = unprefixed(raw)
         self.tracebacks.begin(text, number, found or rank, moment(raw))
 
-    def _condition(self, raw: str, number: int, which: "list[int] | set[int]") -> bool:
+    def _condition(self, raw: str, number: int, which: list[int]) -> None:
         text, rank = unprefixed(raw)
-        if text.startswith("##"):
-            return False
+        if text.startswith("##"):  # a heading that was added to the log
+            return
         new = self.conditions.look(printable(text), number, rank, which, raw)
         if places := self._places.intersection(which) - self.conditions.met.keys():  # prefixes say where a job ran, too
             self.conditions.look(printable(raw[:LOOKED_AT]), number, rank, places, raw)
         if new:
             self._calm = 0
-        return new
 
-    def _other(self, kind: int, index: int, raw: str, number: int) -> None:
-        if kind == TABLE:
-            self.tables = True
-        elif kind == PROGRESS:
-            data = raw.encode(errors="replace")
-            if not self.calm and number != self._stepped and self.is_progress(data, 0, len(data)):
-                self._stepped = number
-                self.step()
-        elif self._facts[index] < MOST_OF_A_WORD:
+    def _fact(self, index: int, raw: str, number: int) -> None:
+        if self._facts[index] < MOST_OF_A_WORD:
             self._facts[index] += 1
             text, rank = unprefixed(NUMBER.sub("?", raw))
             self.seen.feed(text, rank, number)

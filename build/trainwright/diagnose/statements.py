@@ -5,6 +5,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
+from typing import NamedTuple
 
 from trainwright.core.errors import masked
 from trainwright.diagnose.causes import ANY, MOST_TEXT, SURVIVED, Cause, Finding
@@ -30,6 +31,12 @@ MOST_TOLD = 300  # characters of a line in the answer's sentence
 MORE, MOST_MORE = 2, 150  # further lines that are quoted with it, and characters of each in the sentence
 
 
+class _Form(NamedTuple):
+    who: str
+    line: re.Pattern[str]
+    strength: Strength
+
+
 def statement(reader: Reader, rows: list[Finding], survived: list[Finding]) -> Finding | None:
     """Return the first error that a program stated and did not survive, unless a row shows a cause before it.
 
@@ -38,27 +45,29 @@ def statement(reader: Reader, rows: list[Finding], survived: list[Finding]) -> F
     row = next((cause for cause in reader.signatures.causes if cause.id == STATED), None)
     if row is None:
         return None
-    forms = _forms(tuple((form.who, form.line, form.strength) for form in reader.settings.statements))
+    forms = _compiled(tuple((form.who, form.line, form.strength) for form in reader.settings.statements))
     lists = _repeated(reader, END)
     repeated = set[str]() if said_to_fail(reader) else _repeated(reader, BURST)
     found = defaultdict[str, list[Finding]](list)
     for number, raw, text, rank in _candidates(reader, min((one.number for one in rows), default=None)):
-        # The last form needs what stands before an error line: a clock of the kernel, for instance.
-        form = next((one for one in forms if one[1].search(unprefixed(raw)[0] if one[2] == "last" else text)), None)
-        if form is None or _outlived(reader, number, form[2]):
+        whole = unprefixed(raw)[
+            0
+        ]  # a form of the strength "last" leaves out lines with a clock of the kernel before them
+        form = next((one for one in forms if one.line.search(whole if one.strength == "last" else text)), None)
+        if form is None or _outlived(reader, number, form.strength):
             continue
-        if _kind(text) in (lists if form[2] == "last" else repeated):
+        if _kind(text) in (lists if form.strength == "last" else repeated):
             continue
         if any(re.search(line, text) for one in survived for line in one.cause.lines[:1]):
             continue
-        quoted = _quoting(row, form[0], text)
-        found[form[2]].append(Finding(quoted, number, [(number, masked(text[:MOST_TEXT]))], rank, moment(raw)))
+        quoted = _quoting(row, form.who, text)
+        found[form.strength].append(Finding(quoted, number, [(number, masked(text[:MOST_TEXT]))], rank, moment(raw)))
     first = next((one for strength in STRENGTHS if (one := _first_of_the_end(reader, found[strength]))), None)
     return _with_more(first, [one for some in found.values() for one in some]) if first else None
 
 
 def _with_more(first: Finding, found: list[Finding]) -> Finding:
-    """Return a finding that also quotes what was stated next, in other words: of several complaints each may be it."""
+    """Add the next complaints in other words to a finding, because each of them may be the reason."""
     kinds, more = {_kind(first.evidence[0][1])}, list[tuple[int, str]]()
     for one in sorted(found, key=lambda one: one.number):
         number, text = one.evidence[0]
@@ -159,8 +168,8 @@ def _unsaid(settings: Settings) -> tuple[str, ...]:
 
 
 @lru_cache(maxsize=4)
-def _forms(forms: tuple[tuple[str, str, Strength], ...]) -> list[tuple[str, re.Pattern[str], Strength]]:
-    return [(who, re.compile(line), strength) for who, line, strength in forms]
+def _compiled(forms: tuple[tuple[str, str, Strength], ...]) -> list[_Form]:
+    return [_Form(who, re.compile(line), strength) for who, line, strength in forms]
 
 
 @lru_cache(maxsize=4)
