@@ -146,7 +146,8 @@ def offers_of(recipe: Recipe, missing: list[PythonFile]) -> dict[str, pypi.Offer
     for group, wheel in sorted({(entry.group, is_wheel(entry)) for entry in missing}):
         entries = [entry for entry in missing if (entry.group, is_wheel(entry)) == (group, wheel)]
         pinned = [f"{entry.name}=={entry.version}" for entry in entries]
-        beside = pypi.Beside(from_source=() if wheel else tuple(entry.name for entry in entries))
+        files = tuple(entry.file for entry in entries)
+        beside = pypi.Beside(from_source=() if wheel else tuple(entry.name for entry in entries), locked=files)
         offers = pypi.resolve(pinned, recipe.variant.python, definition, index, deps=False, beside=beside)
         found |= {offer.file: offer for offer in offers}
     return found

@@ -65,6 +65,7 @@ class Beside(Model):
     folder: str = ""  # folder with further files, wheels only
     requires: dict[str, list[str]] = Field(default={})  # `name==version` to its requirements: a query would run it
     from_source: tuple[str, ...] = ()  # names that must come from the source distribution
+    locked: tuple[str, ...] = ()  # files to take although an index offers one that fits better
     wheels_only: bool = False  # take no source distribution, because nothing can be compiled
 
     def tables(self) -> list[dict[str, Any]]:
@@ -161,8 +162,9 @@ def _resolve(
     beside: Beside | None,
 ) -> list[Offer]:
     words = ["--format", "pylock.toml", *([] if deps else ["--no-deps"])]
-    text = _compiled(requirements, python, base, index, constraints, beside or Beside(), words, "pylock.toml")
-    return [_best(package, python, base) for package in tomllib.loads(text)["packages"]]
+    beside = beside or Beside()
+    text = _compiled(requirements, python, base, index, constraints, beside, words, "pylock.toml")
+    return [_best(package, python, base, beside.locked) for package in tomllib.loads(text)["packages"]]
 
 
 def who_wants(
@@ -254,8 +256,8 @@ def tags(python: str, base: Base) -> list[Tag]:
     ]
 
 
-def _best(package: dict[str, Any], python: str, base: Base) -> Offer:
-    """Return the file of a pylock package that the image installs: the best wheel, else the source distribution."""
+def _best(package: dict[str, Any], python: str, base: Base, locked: Sequence[str] = ()) -> Offer:
+    """Return the file of a pylock package that the image installs: a locked one, the best wheel, or the source."""
     rank = {tag: position for position, tag in enumerate(tags(python, base))}
     name, version = str(package["name"]), str(package["version"])
     best: tuple[int, Offer] | None = None
@@ -273,6 +275,8 @@ def _best(package: dict[str, Any], python: str, base: Base) -> Offer:
                     if not fitting:
                         continue
                     position = min(fitting)
+                if file in locked:
+                    position = -1
                 offer = Offer(name=name, version=version, file=file, url=_with_credentials(url), sha256=sha256)
                 if best is None or position < best[0]:
                     best = position, offer

@@ -18,8 +18,8 @@ from trainwright.core import certificates, host_settings, store
 from trainwright.core.errors import EnvironmentProblem, LockError
 from trainwright.core.process import run
 from trainwright.matrix.matrix import Intent
-from trainwright.matrix.model import Base
-from trainwright.resolve import pypi
+from trainwright.matrix.model import Base, PythonFile
+from trainwright.resolve import fetch, pypi
 
 UV = Path(sys.executable).with_name("uv")
 Wheel = Callable[..., str]
@@ -240,6 +240,15 @@ def test_resolve_in_a_folder_with_no_network(folder: Path, base: Base) -> None:
         pypi.resolve(["alpha==9"], "3.11", base)
     assert "alpha==9" in raised.value.why
     assert raised.value.exit_code == 4
+
+
+def test_a_locked_file_is_found_although_its_index_has_a_better_one(folder: Path, wheel: Wheel, intent: Intent) -> None:
+    """As when a project adds a wheel for a newer libc to a version that was locked before."""
+    tag = "cp38-abi3-manylinux_2_17_x86_64"
+    digest, locked = wheel(folder, "beta", "2.0", tag=tag), f"beta-2.0-{tag}.whl"
+    recipe = next(one for one in intent.recipes if one.variant.python == "3.11")
+    entry = PythonFile(name="beta", version="2.0", file=locked, sha256=digest, size=1, group="toolkit")
+    assert [*fetch.offers_of(recipe, [entry])] == [locked]
 
 
 @pytest.fixture
