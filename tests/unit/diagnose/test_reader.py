@@ -170,6 +170,14 @@ def test_zero_bytes_alone_make_no_log_a_binary(head: bytes, what: str) -> None:
     assert answer(one).state == what
 
 
+def test_a_line_is_looked_at_once_for_a_word_however_often_it_holds_it() -> None:
+    channel = "gpu-1:7:7 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[0] [send] via NET/Socket/0"
+    assert read(f"{channel} {channel}\n{channel}\n").seen.channels == {"NET/Socket": 2}
+    assert read(f"{channel}\r{channel}\n").seen.channels == {
+        "NET/Socket": 2
+    }  # a line that is drawn anew is another one
+
+
 def test_what_a_progress_bar_overwrote_is_no_part_of_the_evidence() -> None:
     found = answer(read("\r".join(f"{n}%|###" for n in range(100)) + f"\r{OOM}\n"))
     assert found.evidence == f"line 1: {OOM}"
